@@ -1,0 +1,136 @@
+"""NumPy arrays into `tf.data`, undamaged.
+
+Keras's own adapter casts every float array to the global floatx: of the float64 value 1 + 1e-12 it
+makes 1, and a Julian date loses hours. Datasets it takes as they are. These functions make the
+dataset that Keras would make, without the cast.
+"""
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+def are_arrays(*structures) -> bool:
+    """Whether all leaves are dense arrays, or tensors, or None, and at least one is not None."""
+    leaves = [leaf for leaf in keras.tree.flatten(structures) if leaf is not None]
+    return bool(leaves) and all(_is_array(leaf) for leaf in leaves)
+
+
+def _is_array(leaf) -> bool:
+    if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
+        return False  # Keras has its own ways with these
+    return tf.is_tensor(leaf) or isinstance(leaf, np.ndarray) or hasattr(leaf, "__array__")
+
+
+def pack(x, y=None, sample_weight=None):
+    """Tensors in the tuple that Keras expects, in their own dtype; returns it and their length.
+
+    Args:
+        x: Structure of arrays, `[samples, ...]` each.
+        y: Structure of arrays, or None.
+        sample_weight: Structure like `y`, or one array for all of `y`, or None.
+
+    Returns:
+        `((x, y, sample_weight), samples)`, the tuple without trailing parts that are None.
+
+    Raises:
+        ValueError: The lengths differ, or an array is a scalar.
+    """
+    if sample_weight is not None and y is None:
+        raise ValueError("sample_weight weights the loss of targets, and there is no y")
+    if sample_weight is not None and keras.tree.is_nested(y) != keras.tree.is_nested(sample_weight):
+        # Keras's habit: one weight for each sample, whatever the output
+        sample_weight = keras.tree.map_structure(lambda _: sample_weight, y)
+    data = {"x": x, "y": y, "sample_weight": sample_weight}
+    if any(np.ndim(a) == 0 for a in keras.tree.flatten(data) if a is not None):
+        raise ValueError(
+            f"each array must be [samples, ...], got shapes {_describe(data, lambda a: a.shape)}"
+        )
+    lengths = {a.shape[0] for a in keras.tree.flatten(data) if a is not None}
+    if len(lengths) > 1:
+        raise ValueError(
+            "all arrays must hold the same number of samples, got "
+            f"{_describe(data, lambda a: a.shape[0])}"
+        )
+    x, y, sample_weight = (
+        keras.tree.map_structure(_to_tensor, keras.tree.lists_to_tuples(part))
+        for part in (x, y, sample_weight)
+    )
+    parts = (y, sample_weight)
+    # A tuple even around x alone, which might be a tuple and be taken for (x, y)
+    return (x, *(p for p in parts if p is not None)), int(lengths.pop())
+
+
+def _to_tensor(a):
+    return a if a is None or tf.is_tensor(a) else tf.convert_to_tensor(np.asarray(a))
+
+
+def _describe(data: dict, what) -> str:
+    return ", ".join(
+        f"{name}: {', '.join(str(what(a)) for a in keras.tree.flatten(part) if a is not None)}"
+        for name, part in data.items()
+        if part is not None
+    )
+
+
+def split(x, y, sample_weight, fraction: float):
+    """The first part for training and the last `fraction` for validation, in the given order."""
+    arrays = (x, y, sample_weight)
+    _, n = pack(*arrays)
+    at = math.floor(n * (1.0 - fraction))
+    if not 0 < at < n:
+        raise ValueError(
+            f"validation_split={fraction} of {n} samples leaves nothing on one of the two sides"
+        )
+
+    def part(rows: slice):
+        return keras.tree.map_structure(
+            lambda a: None if a is None else np.asarray(a)[rows], keras.tree.lists_to_tuples(arrays)
+        )
+
+    return part(slice(None, at)), part(slice(at, None))
+
+
+def batches(x, y=None, sample_weight=None, batch_size=None, shuffle=False, steps=None):
+    """A dataset of batches of arrays, with Keras's meaning of its arguments.
+
+    Args:
+        x: Structure of arrays, `[samples, ...]` each.
+        y: Structure of arrays, or None.
+        sample_weight: Structure like `y`, one array, or None.
+        batch_size: 32 if None, or what `steps` asks for. The last batch may be smaller.
+        shuffle: True for a new order in each pass, "batch" to shuffle inside batches only.
+        steps: Batches to a pass, where `batch_size` is None.
+
+    Returns:
+        A `tf.data.Dataset` of known cardinality whose elements have the dtypes of the arrays.
+    """
+    arrays, n = pack(x, y, sample_weight)
+    if not batch_size:
+        batch_size = math.ceil(n / steps) if steps else 32
+
+    def permuted(order, seed):
+        return tf.random.experimental.stateless_shuffle(order, tf.stack([seed, 0]))
+
+    def rows(seed):
+        order = tf.range(n, dtype=tf.int64)
+        if shuffle and shuffle != "batch":
+            order = permuted(order, seed)
+        indices = tf.data.Dataset.from_tensor_slices(order)
+        # Static shapes wherever all batches are full: XLA compiles once.
+        return indices.batch(batch_size, drop_remainder=n % batch_size == 0)
+
+    # A stateful shuffle inside a dataset repeats itself in each epoch once a global seed is set.
+    seeds = tf.data.Dataset.random(rerandomize_each_iteration=True)
+    dataset = seeds.take(1).flat_map(rows)
+    if shuffle == "batch":
+        dataset = tf.data.Dataset.zip(dataset, seeds).map(permuted)
+    dataset = dataset.map(
+        lambda i: tf.nest.map_structure(lambda a: None if a is None else tf.gather(a, i), arrays)
+    )
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(math.ceil(n / batch_size)))
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return dataset.with_options(options).prefetch(1)

@@ -1,0 +1,307 @@
+"""The loop that `fit` hands to SciPy when the optimizer is `LBFGS`."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from scipy import optimize
+
+from cgp.linalg import NotPositiveDefiniteError
+from cgp.training import data
+from cgp.training.updates import refresh_all
+
+
+class Validation(NamedTuple):
+    """What to validate with, and when: the arguments of `fit` without their prefix."""
+
+    data: Any
+    steps: int | None
+    freq: int
+
+
+def reject(**arguments) -> None:
+    """Raises for arguments of `fit` that are about batches."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(
+                f"LBFGS needs the loss of all the data at once: {name}={value!r} has no meaning"
+            )
+
+
+def one_batch(x, y, sample_weight) -> tuple:
+    """All the data as one batch, `(x, y, sample_weight)`."""
+    if data.are_arrays(x, y, sample_weight):
+        batch, _ = data.pack(x, y, sample_weight)
+    elif isinstance(x, tf.data.Dataset):
+        if y is not None or sample_weight is not None:
+            raise ValueError("a dataset brings its own targets and weights: y must be None")
+        found = list(x.take(2))
+        if len(found) != 1:
+            raise ValueError(
+                f"LBFGS needs all the data in one batch, and the dataset has "
+                f"{'several' if found else 'none'}: batch it by its length"
+            )
+        batch = found[0]
+    else:
+        raise TypeError(f"LBFGS takes arrays or a tf.data.Dataset of one batch, got x of {type(x)}")
+    return keras.utils.unpack_x_y_sample_weight(batch)
+
+
+def fit(model, batch, epochs, initial_epoch, verbose, callbacks, validation) -> Any:
+    """Minimises the loss of one batch over the trainable variables of the model.
+
+    Args:
+        model: A compiled model whose optimizer is `LBFGS`.
+        batch: `(x, y, sample_weight)`.
+        epochs: Number of the last iteration, or None.
+        initial_epoch: Number of the first.
+        verbose: As in `fit`.
+        callbacks: As in `fit`.
+        validation: `Validation`.
+
+    Returns:
+        The `History`.
+    """
+    cap = None if epochs is None else epochs - initial_epoch
+    if cap is not None and cap < 1:
+        raise ValueError(f"epochs={epochs} leaves no iteration after initial_epoch={initial_epoch}")
+    loss = Loss(model, batch)
+    optimizer: Any = model.optimizer
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    if not isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks = keras.callbacks.CallbackList(
+            callbacks, add_history=True, model=model, verbose=verbose, epochs=epochs, steps=1
+        )
+    progress = _Progress(verbose, cap)
+    model.stop_training = False
+    callbacks.on_train_begin()
+    run = _Run(model, loss, callbacks, progress, validation, initial_epoch)
+    options: Any = {
+        "maxcor": optimizer.maxcor,
+        "ftol": max(optimizer.ftol, loss.resolution),
+        "gtol": optimizer.gtol,
+        "maxiter": _NO_CAP if cap is None else cap,
+        "maxfun": 20 * _NO_CAP,
+        "maxls": 30,
+    }
+    try:
+        result = optimize.minimize(
+            run.value_and_gradient,
+            loss.start,
+            jac=True,
+            method="L-BFGS-B",
+            callback=run.on_iteration,
+            options=options,
+        )
+    except BaseException:
+        loss.assign(run.point)  # an interruption must not leave the model at a trial point
+        raise
+    if not model.stop_training:  # otherwise a callback has had the last word on the weights
+        loss.assign(run.point)
+    if run.iterations == 0:  # it was there already: one epoch says so
+        run.begin_epoch()
+        run.end_epoch(run.value)
+    optimizer._set_result(result)
+    progress.close()
+    callbacks.on_train_end(run.logs)
+    _warn(result, run, cap, model.stop_training)
+    return model.history
+
+
+_NO_CAP = 15_000  # SciPy's own
+
+
+def _warn(result, run, cap, stopped: bool) -> None:
+    if result.success or stopped or (cap is not None and run.iterations >= cap):
+        return
+    slope = np.max(np.abs(run.gradient), initial=0.0)
+    scale = max(1.0, min(abs(run.value), abs(run.first_value)))
+    # Close to the optimum the line search ends in rounding errors: that is convergence.
+    if result.status == 1 or slope > 1e-5 * scale:
+        warnings.warn(
+            f"L-BFGS stopped before convergence after {run.iterations} iterations, with a gradient "
+            f"of up to {slope:.3g}: {result.message}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+class Loss:
+    """The loss and its gradient as one function of one float64 vector.
+
+    A single compiled function assigns the variables, recomputes what depends on them, and evaluates
+    the loss and its gradient: one update for each evaluation.
+    """
+
+    def __init__(self, model, batch):
+        if model.distribute_strategy.num_replicas_in_sync > 1:
+            raise ValueError("LBFGS runs on one replica: build the model outside the strategy")
+        self.model = model
+        self.batch = batch
+        self.variables: list = []
+        self._build()
+        evaluate = self._evaluate
+        if not model.run_eagerly:
+            evaluate = tf.function(evaluate, jit_compile=model.jit_compile, autograph=False)
+        self._function = evaluate
+
+    def _build(self) -> None:
+        if not self.model.built:
+            self.model(self.batch[0], training=False)  # makes the weights
+        self.variables = self.model.trainable_variables
+        if not self.variables:
+            raise ValueError("the model has no trainable variables")
+        for v in self.variables:
+            if v.constraint is not None:
+                raise ValueError(f"{v.path} has a constraint, which LBFGS would ignore")
+        self.sizes = [v.shape.num_elements() for v in self.variables]
+        self.start = np.concatenate([v.numpy().astype("float64").ravel() for v in self.variables])
+
+    @property
+    def resolution(self) -> float:
+        """What a relative change of the loss must exceed to be more than rounding."""
+        coarse = any(v.dtype != "float64" for v in self.variables)
+        return 10 * float(np.finfo(np.float32).eps) if coarse else 0.0
+
+    def assign(self, point) -> None:
+        """Writes the point into the variables."""
+        for v, part in zip(self.variables, tf.split(point, self.sizes), strict=True):
+            v.assign(tf.cast(tf.reshape(part, v.shape), v.dtype))
+
+    def _evaluate(self, point):
+        x, y, sample_weight = self.batch
+        self.assign(point)
+        refresh_all(self.model, self.variables)
+        with tf.GradientTape() as tape:
+            y_pred = self.model(x, training=True)
+            loss = self.model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
+        gradients = tape.gradient(loss, self.variables)
+        if all(g is None for g in gradients):
+            raise ValueError("the loss depends on none of the trainable variables")
+        missing = [v.path for v, g in zip(self.variables, gradients, strict=True) if g is None]
+        if missing:
+            warnings.warn(f"the loss does not depend on the variables {missing}", stacklevel=2)
+        flat = [
+            tf.zeros([size], tf.float64)
+            if g is None
+            else tf.reshape(tf.cast(tf.convert_to_tensor(g), tf.float64), [-1])
+            for g, size in zip(gradients, self.sizes, strict=True)
+        ]
+        return tf.cast(loss, tf.float64), tf.concat(flat, axis=0)
+
+    def __call__(self, point) -> tuple[float, np.ndarray]:
+        """The loss and its gradient."""
+        value, gradient = self._function(tf.constant(point, tf.float64))
+        return float(value), gradient.numpy()
+
+
+class _Run:
+    """One minimisation: what SciPy calls back, and the point it has reached."""
+
+    def __init__(self, model, loss, callbacks, progress, validation, initial_epoch):
+        self.model = model
+        self.loss = loss
+        self.callbacks = callbacks
+        self.progress = progress
+        self.validation = validation
+        self.initial_epoch = initial_epoch
+        self.iterations = 0
+        self.in_epoch = False
+        self.logs: dict = {}
+        # Where the line search starts from: the last iterate, and so the best point so far.
+        self.point = loss.start
+        self.value, self.gradient = loss(self.point)  # an error here is the user's to see
+        if not self._is_finite(self.value, self.gradient):
+            raise ValueError(
+                f"the loss at the initial variables is {self.value}, and must be finite, as must "
+                "its gradient"
+            )
+        self.first_value = self.value
+        self.last = (self.point, self.value, self.gradient)
+
+    @staticmethod
+    def _is_finite(value, gradient) -> bool:
+        return bool(np.isfinite(value) and np.all(np.isfinite(gradient)))
+
+    def value_and_gradient(self, point):
+        if np.array_equal(point, self.last[0]):
+            return self.last[1:]
+        self.begin_epoch()
+        try:
+            value, gradient = self.loss(point)
+            failed = not self._is_finite(value, gradient)
+        except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError):
+            failed = True
+        if failed:
+            value, gradient = self._retreat(point)
+        self.last = (point.copy(), value, gradient)
+        return value, gradient
+
+    def _retreat(self, point):
+        """Stands in for a loss that has no value, to turn the line search back.
+
+        Value and slope are those of the parabola which starts at the last iterate with its value
+        and slope, and is lowest at a quarter of the step: SciPy interpolates, and goes there.
+        """
+        step = point - self.point
+        descent = max(-float(self.gradient @ step), np.finfo(float).tiny)
+        return self.value + descent, 3.0 * descent / float(step @ step) * step
+
+    def begin_epoch(self) -> None:
+        if not self.in_epoch:
+            self.in_epoch = True
+            self.callbacks.on_epoch_begin(self.initial_epoch + self.iterations)
+            self.callbacks.on_train_batch_begin(0)
+
+    def end_epoch(self, value: float) -> None:
+        epoch = self.initial_epoch + self.iterations
+        self.iterations += 1
+        self.in_epoch = False
+        self.logs = {"loss": value}
+        self.callbacks.on_train_batch_end(0, self.logs)
+        if self.validation.data is not None and self.iterations % self.validation.freq == 0:
+            found = self.model.evaluate(
+                self.validation.data, steps=self.validation.steps, verbose=0, return_dict=True
+            )
+            self.logs |= {f"val_{name}": v for name, v in found.items()}
+        self.callbacks.on_epoch_end(epoch, self.logs)
+        self.progress.update(self.iterations, self.logs)
+
+    def on_iteration(self, intermediate_result) -> None:
+        point, value = intermediate_result.x.copy(), float(intermediate_result.fun)
+        if not np.array_equal(point, self.last[0]):  # its gradient is wanted, its weights are saved
+            self.last = (point, *self.loss(point))
+        self.point, self.value, self.gradient = self.last
+        self.begin_epoch()
+        self.end_epoch(value)
+        if self.model.stop_training:
+            raise StopIteration
+
+
+class _Progress:
+    """One line that counts iterations, or a line for each."""
+
+    def __init__(self, verbose, cap):
+        self.verbose = 1 if verbose == "auto" else verbose
+        self.bar = None
+        if self.verbose == 1:
+            self.bar = keras.utils.Progbar(cap, unit_name="iteration", stateful_metrics=["loss"])
+        self.seen = 0
+        self.logs: dict = {}
+
+    def update(self, iteration: int, logs: dict) -> None:
+        self.seen, self.logs = iteration, dict(logs)
+        if self.bar is not None:
+            self.bar.stateful_metrics |= set(logs)  # show values, not averages over iterations
+            self.bar.update(iteration, list(logs.items()), finalize=False)
+        elif self.verbose:
+            shown = " - ".join(f"{name}: {value:.8g}" for name, value in logs.items())
+            print(f"Iteration {iteration} - {shown}")
+
+    def close(self) -> None:
+        if self.bar is not None and self.seen:
+            self.bar.target = self.seen
+            self.bar.update(self.seen, list(self.logs.items()), finalize=True)

@@ -1,0 +1,347 @@
+"""Models that keep derived state current, and float64 and complex128 data intact.
+
+There are two classes because Keras rewrites the bases of a class that has once been built from
+tensors, and no subclass of it works from then on.
+"""
+
+import functools
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.models.functional import Functional as _KerasFunctional
+
+from cgp.training import data, lbfgs
+from cgp.training.optimizers import LBFGS
+from cgp.training.sharing import sharing_scope
+from cgp.training.updates import refresh_all
+
+# To mypy, a class whose attributes are all known to exist; in truth the Keras model comes after the
+# mixin, in the two classes below.
+_Base: Any = object
+
+
+class _Trainer(_Base):
+    """What `Model` and `Functional` add to a Keras model."""
+
+    # --- derived state -------------------------------------------------------------------------
+
+    def train_step(self, data):
+        """One gradient step, and then the post updates whose variables it has moved.
+
+        With gradient accumulation most steps move nothing, and nothing is recomputed: `refresh_all`
+        compares values.
+        """
+        logs = super().train_step(data)
+        refresh_all(self, self.trainable_variables)
+        return logs
+
+    def apply_post_updates(self) -> None:
+        """Recomputes all state whose variables have changed, in every layer of the model.
+
+        For custom training loops, after the gradients are applied; inside a `tf.function` or not.
+        A layer would do so by itself on its next call; it is done here once, not under a tape.
+        """
+        refresh_all(self)
+
+    def _refresh_eagerly(self) -> None:
+        with self.distribute_strategy.scope():
+            self.apply_post_updates()
+
+    # --- training --------------------------------------------------------------------------------
+
+    def compile(self, *args, **kwargs) -> None:
+        """Keras's `compile`; losses are then added up and reported in float64.
+
+        With `cgp.optimizers.LBFGS` as the optimizer, `fit` minimises the loss of the whole data.
+        Prefer `add_loss` for a likelihood: a loss given here is real, and computed in Keras's
+        floatx unless it is told otherwise (`keras.losses.MeanSquaredError(dtype="float64")`), which
+        Keras forgets when it saves.
+        """
+        super().compile(*args, **kwargs)
+        if self._compile_loss is not None:
+            self._compile_loss._dtype = "float64"  # what it casts the sum of its terms to
+        tracker = keras.metrics.Mean(name="loss", dtype="float64")
+        # Past Keras's attribute tracking, as in Keras's own `compile`, which would count it twice.
+        object.__setattr__(self, "_loss_tracker", tracker)
+
+    def compile_from_config(self, config) -> None:
+        """Compiles a loaded model. Keras refuses to where `compile` is not its own."""
+        if type(self).compile is not _Trainer.compile:
+            super().compile_from_config(
+                config
+            )  # a subclass has its own: leave it to Keras to say so
+            return
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None and self.built:
+            self.optimizer.build(self.trainable_variables)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Keras's `compute_loss`.
+
+        Raises:
+            TypeError: A loss given to `compile` would drop the imaginary part of the data.
+        """
+        for part in (y, y_pred):
+            if self._compile_loss is not None and "complex" in str(getattr(part, "dtype", "")):
+                raise TypeError(
+                    "a loss given to compile drops imaginary parts: compute the loss of complex "
+                    "data in call, with self.add_loss"
+                )
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=None,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        shuffle=True,
+        class_weight=None,
+        sample_weight=None,
+        initial_epoch=0,
+        steps_per_epoch=None,
+        validation_steps=None,
+        validation_batch_size=None,
+        validation_freq=1,
+    ):
+        """Trains the model: Keras's `fit`, with arrays kept in their own dtype.
+
+        Args:
+            x: Arrays `[samples, ...]`, alone or in a tuple, list or dictionary; or a
+                `tf.data.Dataset` or anything else that Keras takes, which is passed on.
+            y: Arrays of targets, or None.
+            batch_size: Samples to a step, 32 if None. An error under `LBFGS`.
+            epochs: Passes through the data, 1 if None. Under `LBFGS` the largest number of
+                iterations; None runs to convergence.
+            verbose: 0 is silent, 1 or "auto" a progress bar, 2 one line an epoch.
+            callbacks: Keras callbacks.
+            validation_split: Last part of the arrays, taken before shuffling, to validate with.
+            validation_data: `(x, y)` or `(x, y, sample_weight)`, or a dataset.
+            shuffle: Whether arrays are visited in a new order in each epoch.
+            class_weight: Dictionary of class to weight.
+            sample_weight: Weights of the targets.
+            initial_epoch: The number of the first epoch.
+            steps_per_epoch: Steps to an epoch. An error under `LBFGS`.
+            validation_steps: Steps of a validation.
+            validation_batch_size: `batch_size` if None.
+            validation_freq: Validate each so many epochs.
+
+        Returns:
+            Keras's `History`. Its `history["loss"]` has one entry for each epoch, or iteration.
+
+        Raises:
+            ValueError: Arrays of different lengths; arguments that `LBFGS` has no use for; under
+                `LBFGS`, a dataset of several batches.
+        """
+        if validation_data is None and validation_split and data.are_arrays(x, y, sample_weight):
+            (x, y, sample_weight), validation_data = data.split(
+                x, y, sample_weight, validation_split
+            )
+            validation_split = 0.0
+        if validation_data is not None:
+            val = keras.utils.unpack_x_y_sample_weight(validation_data)
+            if data.are_arrays(*val):
+                size = validation_batch_size or batch_size
+                validation_data = data.batches(
+                    val[0], val[1], val[2], batch_size=size, steps=validation_steps
+                )
+
+        if self.built:
+            self._refresh_eagerly()
+        if isinstance(getattr(self, "optimizer", None), LBFGS):
+            lbfgs.reject(
+                batch_size=batch_size,
+                steps_per_epoch=steps_per_epoch,
+                class_weight=class_weight,
+                shuffle=None if shuffle in (True, False) else shuffle,
+            )
+            history = lbfgs.fit(
+                self,
+                lbfgs.one_batch(x, y, sample_weight),
+                epochs=epochs,
+                initial_epoch=initial_epoch,
+                verbose=verbose,
+                callbacks=callbacks,
+                validation=lbfgs.Validation(validation_data, validation_steps, validation_freq),
+            )
+        else:
+            if data.are_arrays(x, y, sample_weight):
+                x = data.batches(x, y, sample_weight, batch_size, shuffle, steps_per_epoch)
+                y = sample_weight = batch_size = None
+            history = super().fit(
+                x,
+                y,
+                batch_size=batch_size,
+                epochs=1 if epochs is None else epochs,
+                verbose=verbose,
+                callbacks=callbacks,
+                validation_split=validation_split,
+                validation_data=validation_data,
+                # Keras warns that a dataset cannot be shuffled, though True is its default.
+                shuffle=shuffle and not isinstance(x, tf.data.Dataset),
+                class_weight=class_weight,
+                sample_weight=sample_weight,
+                initial_epoch=initial_epoch,
+                steps_per_epoch=steps_per_epoch,
+                validation_steps=validation_steps,
+                validation_batch_size=validation_batch_size,
+                validation_freq=validation_freq,
+            )
+        # Weight averaging and callbacks that restore weights act after the last step.
+        self._refresh_eagerly()
+        return history
+
+    def evaluate(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        verbose="auto",
+        sample_weight=None,
+        steps=None,
+        callbacks=None,
+        return_dict=False,
+        **kwargs,
+    ):
+        """Keras's `evaluate`, with arrays kept in their own dtype; arguments as for `fit`."""
+        if data.are_arrays(x, y, sample_weight):
+            x = data.batches(x, y, sample_weight, batch_size, steps=steps)
+            y = sample_weight = batch_size = None
+        return super().evaluate(
+            x,
+            y,
+            batch_size=batch_size,
+            verbose=verbose,
+            sample_weight=sample_weight,
+            steps=steps,
+            callbacks=callbacks,
+            return_dict=return_dict,
+            **kwargs,
+        )
+
+    def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
+        """Keras's `predict`, with arrays kept in their own dtype; arguments as for `fit`."""
+        if data.are_arrays(x):
+            x = data.batches(x, batch_size=batch_size, steps=steps)
+            batch_size = None
+        return super().predict(
+            x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
+        )
+
+    # --- serialisation ---------------------------------------------------------------------------
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Revives a model; layers that were shared are shared again."""
+        with sharing_scope():
+            return super().from_config(config, custom_objects)
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "from_config" not in cls.__dict__:
+            return
+        own = cls.__dict__["from_config"].__func__
+
+        # A subclass that revives its own parts shares them too.
+        @functools.wraps(own)
+        def from_config(cls, *args, **kwargs):
+            with sharing_scope():
+                return own(cls, *args, **kwargs)
+
+        cls.from_config = classmethod(from_config)  # type: ignore[method-assign,assignment]
+
+
+@keras.saving.register_keras_serializable(package="cgp")
+class Model(_Trainer, keras.Model):
+    """A Keras model to subclass, for layers with post-gradient updates and data in float64.
+
+    Over `keras.Model`:
+
+    - `train_step` runs the registered post updates (`cgp.register_post_update`) after the gradient
+      step, `fit` once more at its end;
+    - NumPy arrays reach `call` in their own dtype, float64 and complex128 included;
+    - `compile(optimizer=cgp.optimizers.LBFGS())` lets `fit` run SciPy's L-BFGS;
+    - layers that share a kernel go on sharing it when loaded, cloned, pickled or copied.
+
+    The dtype is float64 whatever Keras's global floatx. A subclass whose `call` takes complex data
+    should define `build`: Keras builds a loaded model by tracing `call` on float32.
+
+    Args:
+        **kwargs: `name`, `dtype`, `trainable`, as for `keras.Model`.
+
+    Raises:
+        TypeError: Construction from input and output tensors: that is `cgp.Functional`.
+
+    Example:
+        >>> import keras, numpy as np, tensorflow as tf, cgp
+        >>> class Mean(cgp.Model):
+        ...     def __init__(self, **kwargs):
+        ...         super().__init__(**kwargs)
+        ...         self.mean = self.add_weight(shape=(), initializer="zeros")
+        ...
+        ...     def call(self, x):
+        ...         self.add_loss(tf.reduce_mean((x - self.mean) ** 2))
+        ...         return x - self.mean
+        >>> model = Mean()
+        >>> model.compile(optimizer=cgp.optimizers.LBFGS())
+        >>> history = model.fit(np.array([1.0, 2.0, 6.0]), verbose=0)
+        >>> print(f"{float(model.mean):.6f}")
+        3.000000
+    """
+
+    def __init__(self, *args, **kwargs):
+        if args or "inputs" in kwargs or "outputs" in kwargs:
+            raise TypeError(
+                "cgp.Model is to be subclassed: build a model from input and output tensors with "
+                "cgp.Functional(inputs, outputs)"
+            )
+        kwargs["dtype"] = kwargs.get("dtype") or "float64"
+        super().__init__(**kwargs)
+
+
+@keras.saving.register_keras_serializable(package="cgp")
+class Functional(_Trainer, _KerasFunctional):
+    """A Keras functional model with all that `cgp.Model` adds.
+
+    Give the inputs their dtype, `keras.Input(shape, dtype="float64")` or `"complex128"`: Keras
+    casts what it is fed to the dtype of the input, float32 unless told otherwise.
+
+    Args:
+        inputs: `keras.Input` tensor, or structure of them.
+        outputs: Output tensor, or structure of them.
+        name: Name of the model.
+        **kwargs: `trainable`.
+
+    Raises:
+        TypeError: On a call, complex data for an input that is real: Keras would drop the imaginary
+            part.
+
+    Example:
+        >>> import keras, numpy as np, cgp
+        >>> x = keras.Input((1,), dtype="float64")
+        >>> model = cgp.Functional(x, keras.layers.Dense(1, dtype="float64")(x))
+        >>> model.compile(keras.optimizers.SGD(0.1), keras.losses.MeanSquaredError(dtype="float64"))
+        >>> history = model.fit(np.ones((8, 1)), np.ones((8, 1)), epochs=2, verbose=0)
+        >>> len(history.history["loss"])
+        2
+    """
+
+    def __init__(self, inputs, outputs, name=None, **kwargs):
+        super().__init__(inputs, outputs, name=name, **kwargs)
+        self.dtype_policy = keras.DTypePolicy("float64")
+
+    def call(self, inputs, training=None, mask=None, **kwargs):
+        """Runs the graph of layers."""
+        for given, declared in zip(keras.tree.flatten(inputs), self.inputs, strict=False):
+            is_complex = "complex" in str(getattr(given, "dtype", ""))
+            if is_complex and "complex" not in declared.dtype:
+                raise TypeError(
+                    f"input {declared.name!r} is {declared.dtype} but was given complex data: "
+                    'declare it with keras.Input(..., dtype="complex128")'
+                )
+        return super().call(inputs, training=training, mask=mask, **kwargs)

@@ -1,0 +1,75 @@
+"""Optimizers beyond Keras's own."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="cgp")
+class LBFGS(keras.optimizers.Optimizer):
+    """SciPy's L-BFGS-B over all trainable variables, through `compile` and `fit`.
+
+    The usual way to fit the hyperparameters of a Gaussian process: a few dozen evaluations of the
+    full-batch loss, each by one compiled function, and no learning rate. An epoch is an iteration;
+    `epochs` of `fit` caps their number, and None runs to convergence. It works in `cgp.Model` and
+    `cgp.Functional` only, since it takes the place of the loop of `fit`.
+
+    Where the loss cannot be evaluated (a covariance that is not positive definite, NaN) the line
+    search turns back. Compiled metrics are not computed; validation is.
+
+    After `fit`, `result` holds SciPy's `OptimizeResult` with its `message`, `nit` and `nfev`. `fit`
+    warns when the line search gave up far from a stationary point.
+
+    Args:
+        maxcor: Pairs kept to approximate the Hessian.
+        ftol: Converged when an iteration lowers the loss by less than this, relative to the larger
+            of the loss and 1. With float32 variables it is at least 1e-6.
+        gtol: Converged when no component of the gradient exceeds this.
+        name: Name of the optimizer.
+
+    Example:
+        >>> import cgp
+        >>> optimizer = cgp.optimizers.LBFGS(gtol=1e-6)
+        >>> optimizer.result is None  # until it has been used in fit
+        True
+    """
+
+    def __init__(
+        self, maxcor: int = 10, ftol: float = 1e-11, gtol: float = 1e-7, name: str = "lbfgs"
+    ):
+        super().__init__(learning_rate=1.0, name=name)
+        if maxcor < 1:
+            raise ValueError(f"maxcor must be at least 1, got {maxcor}")
+        if ftol < 0 or gtol < 0:
+            raise ValueError(f"ftol and gtol must not be negative, got {ftol} and {gtol}")
+        self.maxcor = int(maxcor)
+        self.ftol = float(ftol)
+        self.gtol = float(gtol)
+        self._set_result(None)
+
+    @property
+    def result(self):
+        """SciPy's `OptimizeResult` of the last fit, or None."""
+        return self._result
+
+    def _set_result(self, result) -> None:
+        # Past Keras's attribute tracking, which would replace the result by a plain dictionary.
+        object.__setattr__(self, "_result", result)
+
+    def apply(self, grads, trainable_variables=None):
+        """Not for L-BFGS.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(
+            "LBFGS takes no single gradient steps: use it through the fit of a cgp.Model or "
+            "cgp.Functional"
+        )
+
+    def get_config(self):
+        """The arguments of the constructor."""
+        return {
+            "maxcor": self.maxcor,
+            "ftol": self.ftol,
+            "gtol": self.gtol,
+            "name": self.name,
+        }

@@ -1,0 +1,298 @@
+"""Hyperparameters: real weights behind constrained values, with an optional prior.
+
+A weight in Keras is real and unconstrained. A hyperparameter is positive, or complex, or confined
+to the unit disk; a `Parameter` stands between the two and belongs to the layer that declares it.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+
+class Constraint(NamedTuple):
+    """A set of values and its map to unconstrained real numbers."""
+
+    description: str
+    """What a value must be, for error messages."""
+    contains: Callable[[np.ndarray], bool]
+    forward: Callable[[tf.Tensor], tf.Tensor]
+    """Unconstrained tensor -> value; the last axis of 2 of a complex value's weight goes."""
+    inverse: Callable[[np.ndarray], np.ndarray]
+    is_complex: bool = False
+
+
+def _disk_from_plane(raw: tf.Tensor) -> tf.Tensor:
+    # c = sin|w| w/|w| covers the closed disk: an optimum on the unit circle is a stationary point
+    # in w, where a map onto the open disk would send w to infinity.
+    square = tf.reduce_sum(raw**2, axis=-1, keepdims=True)
+    small = square < 1e-8  # sin r / r has no derivative by r² that TensorFlow can take at 0
+    r = tf.sqrt(tf.where(small, tf.ones_like(square), square))
+    return _join(raw * tf.where(small, 1.0 - square / 6.0, tf.sin(r) / r))
+
+
+def _plane_from_disk(value: np.ndarray) -> np.ndarray:
+    modulus = np.minimum(np.abs(value), 1.0)
+    ratio = np.divide(np.arcsin(modulus), modulus, out=np.ones_like(modulus), where=modulus > 0)
+    return _split(value * ratio)
+
+
+def _join(raw: tf.Tensor) -> tf.Tensor:
+    return tf.complex(raw[..., 0], raw[..., 1])
+
+
+def _split(value: np.ndarray) -> np.ndarray:
+    return np.stack([value.real, value.imag], axis=-1)
+
+
+_EXP = tfp.bijectors.Exp()
+
+REAL = Constraint("real", lambda v: True, tf.identity, np.asarray)
+POSITIVE = Constraint("positive", lambda v: bool(np.all(v > 0)), _EXP.forward, np.log)
+COMPLEX = Constraint("complex", lambda v: True, _join, _split, is_complex=True)
+UNIT_DISK = Constraint(
+    "complex of modulus at most 1",
+    # A value read from a float32 layer, or cos θ + i sin θ, may be outside by rounding.
+    lambda v: bool(np.all(np.abs(v) <= 1 + 1e-6)),
+    _disk_from_plane,
+    _plane_from_disk,
+    is_complex=True,
+)
+
+
+def in_steps_of(scale, constraint: Constraint) -> Constraint:
+    """The constraint with its unconstrained numbers counted in steps of `scale`.
+
+    An optimiser such as Adam moves all weights at one pace. A frequency is determined to a small
+    fraction of itself, a variance hardly to a factor of two: they need units of their own.
+    """
+    scale = np.asarray(scale, np.float64)
+    return constraint._replace(
+        forward=lambda raw: constraint.forward(raw * tf.convert_to_tensor(scale, raw.dtype)),
+        inverse=lambda value: constraint.inverse(value) / scale,
+    )
+
+
+class Parameter:
+    """A hyperparameter of a layer: a constrained value kept as an unconstrained real weight.
+
+    It converts to a tensor, a NumPy array, a float or a complex number wherever one is expected.
+
+    Attributes:
+        name: Its name within the layer.
+        variable: The Keras weight, real and unconstrained; a trailing axis of 2 when complex.
+        constraint: Where its values live.
+        fixed: Whether training leaves it alone.
+        prior: A TFP distribution of the constrained value, or None.
+    """
+
+    def __init__(self, layer, name: str, value, constraint: Constraint, fixed: bool, prior):
+        self.name, self.constraint, self.fixed = name, constraint, fixed
+        self._dtype = np.dtype(layer.variable_dtype)
+        value = self._check(value)
+        raw = constraint.inverse(value)
+        self.variable = layer.add_weight(
+            name=name,
+            shape=raw.shape,
+            dtype=layer.variable_dtype,
+            # A Keras initialiser would take the value through floatx.
+            initializer=lambda shape, dtype: tf.constant(raw, dtype),
+            trainable=not fixed,
+            autocast=False,  # or a float32 layer that uses a float64 kernel would round it
+        )
+        if prior is not None and constraint.is_complex:
+            raise TypeError(f"a prior was given for {name}, but it is complex: only real ones can")
+        self.prior = None if prior is None else prior_from_config(prior_config(prior), layer.dtype)
+
+    def _check(self, value) -> np.ndarray:
+        array = np.asarray(value)
+        if array.dtype.kind not in "iufc" or (
+            array.dtype.kind == "c" and not self.constraint.is_complex
+        ):
+            raise TypeError(f"{self.name} must be {self.constraint.description}, got {value!r}")
+        array = array.astype(np.complex128 if self.constraint.is_complex else np.float64)
+        dtype = np.result_type(self._dtype, 1j) if self.constraint.is_complex else self._dtype
+        with np.errstate(over="ignore"):
+            rounded = array.astype(dtype)  # 1e-300 is positive, but not in float32
+        if not np.all(np.isfinite(rounded)) or not self.constraint.contains(rounded):
+            where = "" if self._dtype == np.float64 else f" and finite in {self._dtype}"
+            expected = f"{self.constraint.description}{where}"
+            raise ValueError(f"{self.name} must be {expected}, got {value!r}")
+        return array
+
+    @property
+    def value(self) -> tf.Tensor:
+        """The constrained value, differentiable by `variable`."""
+        return self.constraint.forward(tf.convert_to_tensor(self.variable.value))
+
+    def assign(self, value) -> None:
+        """Sets the constrained value; state that was derived from the old one is recomputed on use.
+
+        Raises:
+            ValueError: A value outside the constraint, or of another shape.
+        """
+        raw = self.constraint.inverse(self._check(value))
+        if raw.shape != tuple(self.variable.shape):
+            raise ValueError(
+                f"{self.name} has shape {np.shape(self.numpy())}, got a value of shape "
+                f"{np.shape(value)}"
+            )
+        self.variable.assign(tf.constant(raw, self.variable.dtype))
+
+    def log_prior(self) -> tf.Tensor | None:
+        """The log density of the prior at the present value, summed; None without a prior."""
+        return None if self.prior is None else tf.reduce_sum(self.prior.log_prob(self.value))
+
+    def numpy(self) -> np.ndarray:
+        """The constrained value as a NumPy array."""
+        return self.value.numpy()
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.numpy(), dtype)
+
+    def __float__(self):
+        if self.constraint.is_complex:  # NumPy would drop the imaginary part
+            raise TypeError(f"{self.name} is complex, {self}: take complex() of it")
+        return float(self.numpy())
+
+    def __complex__(self):
+        return complex(self.numpy())
+
+    def __repr__(self):
+        return f"{self.name}={self}"
+
+    def __str__(self):
+        text = np.array2string(self.numpy(), precision=4, separator=", ")
+        return text + (" (fixed)" if self.fixed else "")
+
+
+tf.register_tensor_conversion_function(
+    Parameter, lambda p, dtype=None, name=None, as_ref=False: tf.convert_to_tensor(p.value, dtype)
+)
+
+
+class Parameterized:
+    """A mixin for layers that own hyperparameters, declared once in `__init__`."""
+
+    own_parameters: tuple["Parameter", ...] = ()
+
+    def declare_parameters(
+        self,
+        values: Mapping[str, tuple[Any, Constraint]],
+        fixed: Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Makes one `Parameter` attribute for each entry of `values`.
+
+        Args:
+            values: Initial value and constraint by name.
+            fixed: Names of those that training leaves alone.
+            priors: TFP distributions of the constrained values, by name.
+
+        Raises:
+            ValueError: A name in `fixed` or `priors` that is not among `values`, or a value outside
+                its constraint.
+        """
+        fixed, priors = tuple([fixed] if isinstance(fixed, str) else fixed), dict(priors or {})
+        for what, names in (("fixed", fixed), ("priors", priors)):
+            unknown = sorted(set(names) - set(values))
+            if unknown:
+                raise ValueError(
+                    f"{what} names {unknown}, but the parameters of {type(self).__name__} are "
+                    f"{sorted(values)}"
+                )
+        self.own_parameters = tuple(
+            Parameter(self, name, value, constraint, name in fixed, priors.get(name))
+            for name, (value, constraint) in values.items()
+        )
+        for parameter in self.own_parameters:
+            setattr(self, parameter.name, parameter)
+        # Copied, as the caller may go on to change an array.
+        self._initial = {
+            name: np.array(value, complex if constraint.is_complex else None)
+            for name, (value, constraint) in values.items()
+        }
+
+    def parameters_config(self) -> dict:
+        """The arguments of `declare_parameters` in a form that serialises: complex as [re, im]."""
+        if not self.own_parameters:
+            return {}
+        return {
+            **{name: number_to_config(value) for name, value in self._initial.items()},
+            "fixed": [p.name for p in self.own_parameters if p.fixed],
+            "priors": {
+                p.name: prior_config(p.prior) for p in self.own_parameters if p.prior is not None
+            },
+        }
+
+
+def number_to_config(value):
+    """A number or array as plain lists and floats; complex numbers gain a last axis [re, im]."""
+    value = np.asarray(value)
+    return (_split(value) if np.iscomplexobj(value) else value).tolist()
+
+
+def complex_from_config(value):
+    """A complex number or array from its config form, or the number itself if it is one."""
+    if isinstance(value, list | tuple):
+        pairs = np.asarray(value)
+        return pairs[..., 0] + 1j * pairs[..., 1]
+    return value
+
+
+def prior_config(prior) -> dict:
+    """A TFP distribution whose parameters are numbers, in a form that serialises.
+
+    Raises:
+        TypeError: Not such a distribution.
+    """
+    if isinstance(prior, Mapping):
+        return dict(prior)
+    if not isinstance(prior, tfp.distributions.Distribution) or not hasattr(
+        tfp.distributions, type(prior).__name__
+    ):
+        raise TypeError(f"a prior must be a distribution of tfp.distributions, got {prior!r}")
+    arguments = {
+        name: value
+        for name, value in prior.parameters.items()
+        if value is not None and not isinstance(value, bool | str) and name != "name"
+    }
+    try:
+        arguments = {name: np.asarray(value, float).tolist() for name, value in arguments.items()}
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"a prior must have numbers for parameters, so that it can be saved; got {prior!r}"
+        ) from None
+    return {"distribution": type(prior).__name__, "parameters": arguments}
+
+
+def prior_from_config(config: Mapping, dtype: str):
+    """The TFP distribution of a `prior_config`, in the dtype of the layer it belongs to."""
+    dtype = tf.as_dtype(dtype).as_numpy_dtype
+    arguments = {k: np.asarray(v, dtype) for k, v in config["parameters"].items()}
+    return getattr(tfp.distributions, config["distribution"])(**arguments)
+
+
+def named_parameters(layers: Iterable[tuple[str, Parameterized]]) -> dict[str, Parameter]:
+    """Parameters by unique name, each layer once: `prefix.parameter`, numbered where names collide.
+
+    Args:
+        layers: Prefix and layer; an empty prefix leaves the parameter's own name.
+    """
+    seen: set[int] = set()
+    used: set[str] = set()
+    found = {}
+    for prefix, layer in layers:
+        if id(layer) in seen:
+            continue
+        seen.add(id(layer))
+        if prefix and layer.own_parameters:
+            numbered = (f"{prefix}_{number}" for number in itertools.count(2))
+            prefix = next(p for p in itertools.chain([prefix], numbered) if p not in used)
+            used.add(prefix)
+        for parameter in layer.own_parameters:
+            found[f"{prefix}.{parameter.name}" if prefix else parameter.name] = parameter
+    return found

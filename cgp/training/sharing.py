@@ -1,0 +1,140 @@
+"""Sharing that survives serialisation: one layer handed to several stays one layer.
+
+Keras serialises a layer that two others hold twice, and revives it as two. Here the owner of the
+shared variables writes an identity, `shared_id`, into its config, and wherever a sharing scope is
+open the same identity yields the same object. `cgp.Model` and `cgp.Functional` open the scope
+themselves, so that a consumer has nothing to do but what Keras asks of it anyway:
+
+    class Consumer(keras.layers.Layer):
+        def __init__(self, kernel, **kwargs):
+            super().__init__(**kwargs)
+            self.kernel = kernel
+
+        def get_config(self):
+            kernel = keras.saving.serialize_keras_object(self.kernel)
+            return {**super().get_config(), "kernel": kernel}
+
+        @classmethod
+        def from_config(cls, config):
+            kernel = keras.saving.deserialize_keras_object(config.pop("kernel"))
+            return cls(kernel=kernel, **config)
+
+Around anything else (`keras.Model`, `keras.Sequential`, a bare layer) open the scope by hand:
+`with cgp.sharing_scope(): model = keras.models.load_model(path)`.
+"""
+
+import contextlib
+import functools
+import threading
+import uuid
+from collections.abc import Iterator
+
+import keras
+
+_scope = threading.local()  # .memo: shared_id -> the object it stands for, while a scope is open
+
+
+@contextlib.contextmanager
+def sharing_scope() -> Iterator[None]:
+    """Within it, configs of one shared layer revive as one layer.
+
+    An inner scope joins the outer one; each thread has its own.
+
+    Example:
+        >>> import cgp, keras
+        >>> from cgp.training import Shareable, sharing_scope
+        >>> class Owner(Shareable, keras.layers.Layer):
+        ...     pass
+        >>> config = Owner().get_config()
+        >>> with sharing_scope():
+        ...     first, second = Owner.from_config(config), Owner.from_config(config)
+        >>> first is second, first is Owner.from_config(config)
+        (True, False)
+    """
+    if getattr(_scope, "memo", None) is not None:
+        yield
+        return
+    _scope.memo = {}
+    try:
+        yield
+    finally:
+        _scope.memo = None
+
+
+class Shareable:
+    """Mixin for layers that own variables and are handed to others; put it before the layer class.
+
+    It adds `shared_id` to the config, and makes `from_config` heed the sharing scope. A class that
+    has its own `from_config` (an owner made of owners) needs nothing further: it is given a config
+    without the `shared_id`, and is not called for an object that has been revived already.
+
+    An object revived from a config gets an identity of its own. Two live layers never carry the
+    same one, or they would be merged the next time they are saved in one model.
+    """
+
+    @property
+    def shared_id(self) -> str:
+        """The identity of this layer, made up when it is first asked for."""
+        if getattr(self, "_shared_id", None) is None:
+            self._shared_id = uuid.uuid4().hex
+        return self._shared_id
+
+    def get_config(self):
+        """The config of the layer, and its `shared_id`."""
+        return {**super().get_config(), "shared_id": self.shared_id}  # type: ignore[misc]
+
+    # Keras makes up the config of a layer that does not write its own, and knows such a layer by
+    # this mark. Without it the arguments of the constructor would be missing from the config.
+    get_config._is_default = True  # type: ignore[attr-defined]
+
+    @classmethod
+    def from_config(cls, config):
+        """Revives the layer, or finds it in the sharing scope."""
+        return _revive(cls, super().from_config, config)  # type: ignore[misc]
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "from_config" not in cls.__dict__:
+            return
+        own = cls.__dict__["from_config"].__func__
+
+        @functools.wraps(own)
+        def from_config(cls, config, *args):
+            return _revive(cls, lambda config: own(cls, config, *args), config)
+
+        cls.from_config = classmethod(from_config)  # type: ignore[method-assign,assignment]
+
+
+def _revive(cls, make, config: dict):
+    if "shared_id" not in config:  # an outer from_config has dealt with it
+        return make(config)
+    config = dict(config)
+    shared_id = config.pop("shared_id")
+    memo = getattr(_scope, "memo", None)
+    if memo is None:
+        return make(config)
+    if shared_id not in memo:
+        memo[shared_id] = make(config)
+    found = memo[shared_id]
+    if not isinstance(found, cls):
+        raise ValueError(
+            f"shared_id {shared_id} stands for a {type(found).__name__} and for a {cls.__name__}: "
+            "the config has been edited, give each layer its own shared_id"
+        )
+    return found
+
+
+def clone_model(model: keras.Model) -> keras.Model:
+    """A copy of a model with fresh weights, in which what was shared is shared.
+
+    `keras.models.clone_model` of a model that holds cgp layers gives each consumer its own kernel.
+
+    Args:
+        model: A `cgp.Model`, `cgp.Functional`, or Keras model of any kind. A class of your own
+            needs `get_config`.
+
+    Returns:
+        A model of the same class, compiled if `model` was.
+    """
+    with sharing_scope():
+        return keras.models.clone_model(model)

@@ -1,0 +1,244 @@
+"""Post-gradient updates: state derived from hyperparameters, recomputed when they have moved.
+
+A layer that keeps something computed from trainable variables (a Cholesky factor, whitened
+targets) keeps it in a non-trainable weight, so that a step costs one factorisation and prediction
+none. Such a weight is wrong as soon as a variable moves. The layer therefore registers how it is
+recomputed, and asks for it before use:
+
+    class InducingFeatures(keras.layers.Layer):
+        def __init__(self, kernel, points, dtype="float64", **kwargs):
+            super().__init__(dtype=dtype, **kwargs)
+            self.kernel = kernel  # a layer that owns the hyperparameters
+            self.points = np.asarray(points)
+
+        def build(self, input_shape):
+            n = len(self.points)
+            self.chol = self.add_weight(shape=(n, n), trainable=False, initializer="zeros")
+            register_post_update(self, self.kernel.variables, self._update_chol)
+
+        def _gram(self):
+            return self.kernel.covariance(self.points, self.points)
+
+        def _update_chol(self):
+            self.chol.assign(cgp.linalg.cholesky(self._gram()))
+
+        def call(self, x):
+            refresh(self)
+            chol = cgp.linalg.stored_cholesky(self.chol, self._gram())
+            return tf.linalg.triangular_solve(chol, self.kernel.covariance(self.points, x))
+
+`cgp.Model` and `cgp.Functional` run the update right after each gradient step. Everything else
+that moves a variable (a manual `assign`, `load_weights`, weight averaging, a foreign training loop)
+is found by `refresh`: each update carries a snapshot of the variables its state was computed
+from, and state whose snapshot differs from the present values is recomputed before it is used.
+
+Rules for an update: TensorFlow operations only; state written with `assign`, to weights made in
+`__init__` or `build` with Keras's default aggregation; a function of the registered variables and
+of constants alone (not of the batch: replicas would diverge); real weights, a complex state as a
+trailing axis of two. Under XLA, which drops assertions, an update that should have failed leaves
+NaN instead.
+"""
+
+from collections.abc import Callable, Iterable
+
+import keras
+import tensorflow as tf
+from keras.src.backend.common.stateless_scope import in_stateless_scope
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+
+
+class _PostUpdate:
+    """An update, the variables it reads, and the values they had when it last ran.
+
+    Keras looks into lists, tuples and dictionaries that are attributes of a layer, and would adopt
+    the variables of other layers that it finds there. It does not look in here.
+    """
+
+    def __init__(self, variables: tuple, update: Callable[[], None], snapshot):
+        self.variables = variables
+        self.update = update
+        self.snapshot = snapshot
+
+    def present(self) -> tf.Tensor:
+        """The values of the variables in one vector, behind a zero.
+
+        The zero keeps an update without variables stale until it has run once: stale is NaN.
+        """
+        values = [tf.reshape(tf.cast(v.value, tf.float64), [-1]) for v in self.variables]
+        return tf.concat([tf.zeros([1], tf.float64), *values], axis=0)
+
+    def invalidate(self) -> None:
+        self.snapshot.assign(tf.fill(self.snapshot.shape, tf.constant(float("nan"), tf.float64)))
+
+    def run(self) -> None:
+        """Recomputes the state; where that fails, the state stays marked as stale."""
+        self.invalidate()
+        if tf.executing_eagerly():
+            self.update()
+            self.snapshot.assign(self.present())
+            return
+        # TensorFlow orders operations on one variable, not on different ones: without the control
+        # dependencies the snapshot could be taken although the update has failed.
+        graph = tf.compat.v1.get_default_graph()
+        before = len(graph.get_operations())
+        self.update()
+        with tf.control_dependencies(graph.get_operations()[before:]):
+            self.snapshot.assign(self.present())
+
+    def run_if_stale(self) -> None:
+        if in_symbolic_scope():  # Keras infers shapes; there is nothing to compute
+            return
+        if in_stateless_scope():  # state is an argument of the call: compute it in the call
+            self.update()
+            return
+        # NaN, the mark of stale state, differs from everything.
+        stale = tf.reduce_any(tf.not_equal(self.snapshot.value, self.present()))
+        if tf.executing_eagerly():
+            if bool(stale):
+                self.run()
+            return
+
+        def run():
+            self.run()
+            return tf.constant(True)
+
+        tf.cond(stale, run, lambda: tf.constant(False))
+
+
+class _Registry:
+    """The updates of one layer, in a box that Keras does not open."""
+
+    def __init__(self) -> None:
+        self.updates: list[_PostUpdate] = []
+
+
+def _updates(layer: keras.layers.Layer) -> list[_PostUpdate]:
+    registry = getattr(layer, "_post_updates", None)
+    return [] if registry is None else registry.updates
+
+
+def register_post_update(
+    layer: keras.layers.Layer, variables: Iterable[keras.Variable], update: Callable[[], None]
+) -> None:
+    """Tells a layer how to recompute a state that it derives from variables.
+
+    To be called in `__init__` or `build` of the layer, once for each piece of state; several are
+    run in the order of registration. The layer gains one non-trainable weight, the snapshot of the
+    variables, NaN while the state has not been computed. It is saved and loaded with the other
+    weights, so that state and snapshot stay together: a model loaded whole is current, anything
+    else is recomputed.
+
+    Args:
+        layer: The layer that keeps the state.
+        variables: The Keras variables, real and of any layer, that the state depends on, trainable
+            or not. They must exist: build the layers that own them first.
+        update: Function without arguments, made of TensorFlow operations, that recomputes the
+            state and writes it with `assign`. It runs in eager mode, in graphs, under XLA and in
+            each replica of a `tf.distribute` strategy. Where it raises, the state stays stale.
+
+    Raises:
+        TypeError: Something in `variables` is not a real Keras variable.
+        ValueError: The layer is already built.
+
+    Example:
+        >>> import keras, tensorflow as tf
+        >>> from cgp.training import refresh, register_post_update
+        >>> class Squared(keras.layers.Layer):
+        ...     def __init__(self):
+        ...         super().__init__(dtype="float64")
+        ...         self.root = self.add_weight(shape=(), initializer="ones")
+        ...         self.square = self.add_weight(shape=(), initializer="zeros", trainable=False)
+        ...         register_post_update(self, [self.root], self._update)
+        ...
+        ...     def _update(self):
+        ...         self.square.assign(self.root.value ** 2)
+        ...
+        ...     def call(self, x):
+        ...         refresh(self)
+        ...         return self.square * x
+        >>> layer = Squared()
+        >>> layer.root.assign(3.0)
+        <tf.Tensor: shape=(), dtype=float64, numpy=3.0>
+        >>> float(layer(tf.constant(2.0, tf.float64)))
+        18.0
+    """
+    variables = tuple(variables)
+    for v in variables:
+        if not isinstance(v, keras.Variable):
+            raise TypeError(f"variables must be Keras variables, got {v!r} of {type(v)}")
+        if v.dtype.startswith("complex"):
+            raise TypeError(
+                f"{v.path} is {v.dtype}: keep complex weights as real ones with a last axis of two"
+            )
+    updates = _updates(layer)
+    snapshot = layer.add_weight(
+        shape=(1 + sum(v.shape.num_elements() for v in variables),),
+        initializer=keras.initializers.Constant(float("nan")),
+        dtype="float64",
+        trainable=False,
+        autocast=False,
+        name=f"post_update_snapshot_{len(updates)}",
+    )
+    if getattr(layer, "_post_updates", None) is None:
+        layer._post_updates = _Registry()
+    layer._post_updates.updates.append(_PostUpdate(variables, update, snapshot))
+
+
+def refresh(layer: keras.layers.Layer) -> None:
+    """Recomputes those states of a layer whose variables have changed since.
+
+    To be called by the layer before it reads its state, in `call` and in any other method that
+    does. It costs a comparison where nothing has changed.
+
+    Args:
+        layer: The layer; one without registered updates is left alone. Layers inside it look after
+            themselves.
+
+    Raises:
+        Exception: Whatever an update raises; its state is then still stale.
+    """
+    for update in _updates(layer):
+        update.run_if_stale()
+
+
+def invalidate(layer: keras.layers.Layer) -> None:
+    """Marks the states of a layer as stale, so that the next `refresh` recomputes them.
+
+    For a layer whose state depends on something besides variables that has just been replaced,
+    data above all.
+
+    Args:
+        layer: The layer that keeps the states.
+    """
+    for update in _updates(layer):
+        update.invalidate()
+
+
+def confirm(layer: keras.layers.Layer) -> None:
+    """Marks the states of a layer as current, for a layer that has just computed them itself.
+
+    Args:
+        layer: The layer that keeps the states.
+    """
+    for update in _updates(layer):
+        update.snapshot.assign(update.present())
+
+
+def refresh_all(model: keras.layers.Layer, variables: Iterable[keras.Variable] | None = None):
+    """Refreshes a layer and every layer inside it, each once.
+
+    Args:
+        model: A model, or any layer.
+        variables: If given, only updates that depend on one of these are considered.
+    """
+    wanted = None if variables is None else {id(v) for v in variables}
+    for layer in _distinct_layers(model):
+        for update in _updates(layer):
+            if wanted is None or any(id(v) in wanted for v in update.variables):
+                update.run_if_stale()
+
+
+def _distinct_layers(model: keras.layers.Layer) -> list:
+    # A shared layer is reached along several ways, and Keras counts the model itself again where
+    # it is among its own descendants.
+    return list({id(layer): layer for layer in model._flatten_layers()}.values())

@@ -1,0 +1,244 @@
+"""One layer handed to several stays one layer."""
+
+import copy
+import json
+import pickle
+import threading
+
+import keras
+import numpy as np
+import pytest
+
+from cgp.training import Shareable, clone_model, sharing_scope
+from tests.training import toys
+
+
+def kernels(model):
+    return [model.get_layer(name).kernel for name in ("features", "similarity")]
+
+
+def trained():
+    model = toys.network()
+    model.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error())
+    model.fit(*toys.series(), verbose=0)
+    return model
+
+
+def through_keras_file(model, path):
+    model.save(path / "model.keras")
+    return keras.saving.load_model(path / "model.keras")
+
+
+def through_json_and_weights(model, path):
+    model.save_weights(path / "model.weights.h5")
+    copied = keras.models.model_from_json(model.to_json())
+    copied.load_weights(path / "model.weights.h5")
+    copied.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error())
+    return copied
+
+
+def through_pickle(model, path):
+    return pickle.loads(pickle.dumps(model))
+
+
+def through_deepcopy(model, path):
+    return copy.deepcopy(model)
+
+
+WAYS = [through_keras_file, through_json_and_weights, through_pickle, through_deepcopy]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sharing_predictions_and_training_survive(way, tmp_path):
+    model = trained()
+    x, y = toys.series()
+    copied = way(model, tmp_path)
+    first, second = kernels(copied)
+    assert first is second
+    assert first is not kernels(model)[0]
+    assert type(copied) is type(model)
+    assert copied.dtype == "float64"
+    names = [v.name for v in copied.trainable_variables]
+    assert names == [v.name for v in model.trainable_variables]
+    assert names.count("log_lengthscale") == 1
+
+    features = copied.get_layer("features")
+    ran = features.factorisations.numpy()
+    np.testing.assert_array_equal(copied.predict(x, verbose=0), model.predict(x, verbose=0))
+    assert features.factorisations.numpy() == ran  # state and snapshot came together
+    first.log_variance.assign(first.log_variance + 0.1)
+    copied.predict(x, verbose=0)
+    assert features.factorisations.numpy() == ran + 1
+    copied.fit(x, y, verbose=0)
+    assert toys.staleness(features) < 1e-12
+
+
+def test_stale_state_is_saved_as_stale(tmp_path):
+    model = trained()
+    kernels(model)[0].log_variance.assign(0.7)
+    x, _ = toys.series()
+    copied = through_keras_file(model, tmp_path)
+    np.testing.assert_allclose(copied.predict(x, verbose=0), model.predict(x, verbose=0))
+    assert toys.staleness(copied.get_layer("features")) < 1e-12
+
+
+def test_weights_loaded_into_a_used_model_bring_their_state(tmp_path):
+    model, other = trained(), toys.network()
+    x, _ = toys.series()
+    other.predict(x, verbose=0)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(other.predict(x, verbose=0), model.predict(x, verbose=0))
+
+
+def test_clones_share_and_start_afresh():
+    model = trained()
+    cloned = clone_model(model)
+    first, second = kernels(cloned)
+    assert first is second
+    assert type(cloned) is type(model)
+    assert first.log_variance.numpy() == pytest.approx(np.log(1.5), abs=1e-15)
+    assert kernels(model)[0].log_variance.numpy() != first.log_variance.numpy()
+
+
+@pytest.mark.parametrize("make", [keras.Model, keras.Sequential])
+def test_clones_of_plain_keras_models_share_too(make):
+    if make is keras.Sequential:
+        kernel = toys.Kernel()
+        model = keras.Sequential(
+            [
+                keras.Input((1,), dtype="float64"),
+                toys.Features(kernel, name="features"),
+                toys.Similarity(kernel, name="similarity"),
+            ]
+        )
+    else:
+        model = toys.network(model=keras.Model)
+    first, second = kernels(clone_model(model))
+    assert first is second
+    assert first is not kernels(model)[0]
+
+
+def test_a_plain_keras_model_loads_shared_inside_a_scope_only(tmp_path):
+    model = toys.network(model=keras.Model)
+    model.save(tmp_path / "model.keras")
+    with sharing_scope():
+        first, second = kernels(keras.saving.load_model(tmp_path / "model.keras"))
+    assert first is second
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_subclassed_model_with_its_own_from_config_shares(shared, tmp_path):
+    kernel = toys.Kernel()
+    model = toys.Subclassed(kernel, None if shared else toys.Kernel())
+    x, z = toys.series(16)
+    data = (x, z[:, 0] * (1 + 2j))
+    model.compile(keras.optimizers.Adam(0.05))
+    model.fit(data, verbose=0)
+    for copied in (through_keras_file(model, tmp_path), copy.deepcopy(model), clone_model(model)):
+        assert (copied.similarity.kernel is copied.kernel) == shared
+        assert len(copied.trainable_variables) == len(model.trainable_variables)
+    copied = through_keras_file(model, tmp_path)
+    predictions = [m.predict(data, verbose=0)["mean"] for m in (model, copied)]
+    np.testing.assert_array_equal(*predictions)
+    # Training goes on as if it had not been saved.
+    losses = [m.fit(data, epochs=3, verbose=0).history["loss"] for m in (model, copied)]
+    np.testing.assert_allclose(*losses, rtol=1e-12)
+
+
+def test_a_nested_model_shares_with_what_is_around_it():
+    kernel = toys.Kernel()
+    x = keras.Input((1,), dtype="float64")
+    inner = toys.Functional(x, toys.Similarity(kernel, name="inner_similarity")(x))
+    outer_x = keras.Input((1,), dtype="float64")
+    features = toys.Features(kernel, name="features")(outer_x)
+    both = keras.layers.Concatenate(dtype="float64")([features, inner(outer_x)])
+    copied = clone_model(toys.Functional(outer_x, both))
+    nested = next(layer for layer in copied.layers if isinstance(layer, keras.Model))
+    shared = nested.get_layer("inner_similarity").kernel
+    assert shared is copied.get_layer("features").kernel
+
+
+def test_live_layers_never_carry_the_same_identity():
+    kernel = toys.Kernel()
+    config = kernel.get_config()
+    assert kernel.get_config() == config
+    with sharing_scope():
+        revived = toys.Kernel.from_config(config)
+        with sharing_scope():
+            assert toys.Kernel.from_config(config) is revived
+        assert toys.Kernel.from_config(config) is revived
+        assert toys.Kernel.from_config(revived.get_config()) is not revived
+    outside = toys.Kernel.from_config(config)
+    ids = {k.shared_id for k in (kernel, revived, outside, toys.Kernel.from_config(config))}
+    assert len(ids) == 4
+    assert "shared_id" in config  # the caller's config is left as it was
+    json.dumps(config)
+
+
+def test_a_failed_load_closes_its_scope():
+    config = toys.Kernel().get_config()
+
+    def load():
+        with sharing_scope():
+            toys.Kernel.from_config(config)
+            raise RuntimeError("midway")
+
+    with pytest.raises(RuntimeError, match="midway"):
+        load()
+    assert toys.Kernel.from_config(config) is not toys.Kernel.from_config(config)
+
+
+def test_threads_have_scopes_of_their_own():
+    config = toys.Kernel().get_config()
+    found = []
+    with sharing_scope():
+        mine = toys.Kernel.from_config(config)
+        thread = threading.Thread(target=lambda: found.append(toys.Kernel.from_config(config)))
+        thread.start()
+        thread.join()
+    assert found[0] is not mine
+
+
+def test_an_owner_made_of_owners_needs_no_care():
+    class Sum(Shareable, keras.layers.Layer):
+        def __init__(self, parts, **kwargs):
+            super().__init__(**kwargs)
+            self.parts = parts
+
+        def get_config(self):
+            parts = [keras.saving.serialize_keras_object(p) for p in self.parts]
+            return {**super().get_config(), "parts": parts}
+
+        @classmethod
+        def from_config(cls, config):
+            parts = [keras.saving.deserialize_keras_object(p) for p in config.pop("parts")]
+            return cls(parts, **config)
+
+    kernel = toys.Kernel()
+    config = Sum([kernel, kernel, toys.Kernel()]).get_config()
+    with sharing_scope():
+        first, second = Sum.from_config(config), Sum.from_config(config)
+    assert first is second
+    assert first.parts[0] is first.parts[1]
+    assert first.parts[0] is not first.parts[2]
+
+
+def test_an_owner_without_get_config_keeps_its_arguments():
+    class Plain(Shareable, keras.layers.Layer):
+        def __init__(self, scale=1.0, **kwargs):
+            super().__init__(**kwargs)
+            self.scale = scale
+
+    assert Plain.from_config(Plain(scale=3.0).get_config()).scale == 3.0
+
+
+def test_one_identity_for_two_classes_is_an_error():
+    class Other(toys.Kernel):
+        pass
+
+    config = toys.Kernel().get_config()
+    with sharing_scope():
+        toys.Kernel.from_config(config)
+        with pytest.raises(ValueError, match="stands for a Kernel and for a Other"):
+            Other.from_config(config)

@@ -1,0 +1,200 @@
+"""State must never be silently stale."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import cgp
+from cgp.training import confirm, invalidate, refresh, register_post_update
+from tests.training import toys
+
+
+class Square(keras.layers.Layer):
+    """Keeps the square of a variable. An update of a negative variable raises half-way."""
+
+    def __init__(self, root):
+        super().__init__(dtype="float64")
+        self.root = root
+        self.square = self.add_weight(shape=(), initializer="zeros", trainable=False)
+        self.runs = self.add_weight(shape=(), initializer="zeros", trainable=False)
+        register_post_update(self, [root.value_], self._update)
+
+    def _update(self):
+        self.runs.assign_add(1.0)
+        root = self.root.value_.value
+        chol = cgp.linalg.cholesky(tf.reshape(root, [1, 1]))
+        self.square.assign(chol[0, 0] ** 4)
+
+    def call(self, x):
+        refresh(self)
+        return self.square * x
+
+
+class Root(keras.layers.Layer):
+    def __init__(self, dtype="float64"):
+        super().__init__(dtype=dtype)
+        self.value_ = self.add_weight(shape=(), initializer="ones")
+        self.built = True
+
+
+ONE = tf.constant(1.0, tf.float64)
+
+
+def call_as(mode, layer):
+    if mode == "eager":
+        return layer
+    return tf.function(layer, jit_compile=mode == "xla")
+
+
+MODES = ["eager", "graph", "xla"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_assignment_is_noticed_once(mode):
+    layer = Square(Root())
+    call = call_as(mode, layer)
+    for value, runs in [(1.0, 1), (3.0, 2), (3.0, 2), (2.0, 3)]:
+        layer.root.value_.assign(value)
+        for _ in range(2):
+            assert float(call(ONE)) == pytest.approx(value**2, rel=1e-15)
+        assert layer.runs.numpy() == runs
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_a_failed_update_leaves_the_state_stale(mode):
+    layer = Square(Root())
+    call = call_as(mode, layer)
+    assert float(call(ONE)) == 1.0
+    layer.root.value_.assign(-2.0)
+    for runs in (2, 3):  # it fails again: the failure was not taken for current state
+        with pytest.raises((cgp.NotPositiveDefiniteError, tf.errors.InvalidArgumentError)):
+            call(ONE)
+        assert layer.runs.numpy() <= runs
+        assert layer.square.numpy() == 1.0
+    layer.root.value_.assign(1.0)  # where the snapshot was before the failure
+    ran = layer.runs.numpy()
+    assert float(call(ONE)) == 1.0
+    assert layer.runs.numpy() == ran + 1
+
+
+def test_a_float32_variable_is_compared_exactly():
+    layer = Square(Root(dtype="float32"))
+
+    def update():
+        layer.runs.assign_add(1.0)
+
+    layer._post_updates.updates[0].update = update
+    layer.root.value_.assign(0.1)
+    for _ in range(3):
+        layer(ONE)
+    assert layer.runs.numpy() == 1
+
+
+def test_invalidate_asks_for_a_new_computation():
+    layer = Square(Root())
+    layer(ONE)
+    invalidate(layer)
+    layer(ONE)
+    layer(ONE)
+    assert layer.runs.numpy() == 2
+
+
+def test_confirm_keeps_what_the_layer_has_computed_itself():
+    layer = Square(Root())
+    layer.root.value_.assign(3.0)
+    layer.square.assign(9.0)
+    confirm(layer)
+    assert float(layer(ONE)) == 9.0
+    assert layer.runs.numpy() == 0
+    layer.root.value_.assign(2.0)
+    assert float(layer(ONE)) == pytest.approx(4.0, rel=1e-15)
+
+
+def test_an_update_without_variables_runs_once():
+    class Constant(keras.layers.Layer):
+        def __init__(self):
+            super().__init__(dtype="float64")
+            self.runs = self.add_weight(shape=(), initializer="zeros", trainable=False)
+            register_post_update(self, [], lambda: self.runs.assign_add(1.0))
+
+        def call(self, x):
+            refresh(self)
+            return x
+
+    layer = Constant()
+    for _ in range(3):
+        layer(ONE)
+    assert layer.runs.numpy() == 1
+
+
+def test_registration_refuses_what_it_could_not_watch():
+    layer = keras.layers.Layer()
+    with pytest.raises(TypeError, match="Keras variables"):
+        register_post_update(layer, [tf.Variable(1.0)], lambda: None)
+    pair = keras.Variable(tf.constant(1j, tf.complex128))
+    with pytest.raises(TypeError, match="last axis of two"):
+        register_post_update(layer, [pair], lambda: None)
+    dense = keras.layers.Dense(1)
+    dense.build((None, 1))
+    with pytest.raises(ValueError, match="already built"):
+        register_post_update(dense, dense.trainable_variables, lambda: None)
+
+
+def test_registration_is_of_the_instance_and_adopts_no_foreign_variable():
+    first, second = Square(Root()), Square(Root())
+    assert first._post_updates is not second._post_updates
+    assert not hasattr(Square, "_post_updates")
+
+    class Watcher(keras.layers.Layer):
+        def __init__(self, variable):
+            super().__init__()
+            register_post_update(self, [variable], lambda: None)
+
+    foreign = Root().value_
+    watcher = Watcher(foreign)
+    assert all(v is not foreign for v in watcher.variables)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_gradients_pass_through_a_stale_and_a_current_state_alike(compiled):
+    model, reference = toys.network(), toys.network(toys.FreshFeatures)
+    toys.copy_trainables(model, reference)
+    x = tf.constant(toys.series(10)[0])
+
+    def gradient(model):
+        def compute():
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(model(x) ** 2)
+            return tape.gradient(loss, model.trainable_variables)
+
+        return (tf.function(compute) if compiled else compute)()
+
+    expected = gradient(reference)
+    for _ in range(2):  # stale at first
+        for a, b in zip(gradient(model), expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
+
+
+def test_stateless_calls_use_the_variables_they_are_given():
+    model, reference = toys.network(), toys.network(toys.FreshFeatures)
+    toys.copy_trainables(model, reference)
+    x = tf.constant(toys.series(10)[0])
+    model(x)
+    moved = [v.value + 0.1 for v in model.trainable_variables]
+    fixed = [v.value for v in model.non_trainable_variables]
+    found, _ = model.stateless_call(moved, fixed, x)
+    for v, value in zip(reference.trainable_variables, moved, strict=True):
+        v.assign(value)
+    np.testing.assert_allclose(found, reference(x), rtol=1e-12)
+    assert toys.staleness(model.get_layer("features")) < 1e-12  # and leave the model alone
+
+
+def test_an_exported_model_predicts_the_same(tmp_path):
+    model = toys.network()
+    x = toys.series(10)[0]
+    model.get_layer("features").kernel.log_variance.assign(0.4)
+    expected = model.predict(x, verbose=0)
+    model.export(tmp_path / "exported", verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "exported"))
+    np.testing.assert_allclose(served.serve(tf.constant(x)), expected, rtol=1e-12)

@@ -1,0 +1,57 @@
+"""Trains under MirroredStrategy on two logical CPUs, in a process of its own.
+
+Logical devices must be configured before TensorFlow starts.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+if __name__ == "__main__":
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+from tests.training import toys
+
+
+def train(model, x, y):
+    with model.distribute_strategy.scope():
+        optimizer = keras.optimizers.Adam(0.05)
+        model.compile(optimizer, toys.mean_squared_error())
+    history = model.fit(x, y, batch_size=8, epochs=3, shuffle=False, verbose=0)
+    return history.history["loss"]
+
+
+def check():
+    x, y = toys.series(48)
+    one = toys.network()
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        two = toys.network()
+    toys.copy_trainables(one, two)
+    losses = [train(model, x, y) for model in (one, two)]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-9)
+    for a, b in zip(one.trainable_variables, two.trainable_variables, strict=True):
+        np.testing.assert_allclose(b.numpy(), a.numpy(), rtol=1e-9, atol=1e-12)
+
+    features = two.get_layer("features")
+    assert toys.staleness(features) < 1e-12
+    for replica in strategy.experimental_local_results(features.chol.value):
+        np.testing.assert_array_equal(replica.numpy(), features.chol.numpy())
+
+    # A change from outside, found by the replicas themselves and then by hand
+    features.kernel.log_variance.assign(0.3)
+    one.get_layer("features").kernel.log_variance.assign(0.3)
+    predictions = [model.predict(x, batch_size=8, verbose=0) for model in (one, two)]
+    np.testing.assert_allclose(predictions[1], predictions[0], rtol=1e-9)
+    assert toys.staleness(features) < 1e-12
+    features.kernel.log_variance.assign(0.2)
+    two.apply_post_updates()
+    for replica in strategy.experimental_local_results(features.chol.value):
+        np.testing.assert_array_equal(replica.numpy(), features.chol.numpy())
+    assert toys.staleness(features) < 1e-12
+
+
+if __name__ == "__main__":
+    assert len(tf.config.list_logical_devices("CPU")) == 2
+    check()
