@@ -1,0 +1,154 @@
+"""Factors of covariances that are singular to rounding.
+
+The posterior of a smooth process at many nearby points has eigenvalues far below the rounding of
+its largest one; some come out negative, and no Cholesky factor exists, though the normal does.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.linalg.cholesky import (
+    NotPositiveDefiniteError,
+    as_matrix,
+    assert_positive_definite,
+    cholesky,
+    real_diagonal,
+    stored_cholesky,
+)
+from cgp.linalg.gradients import with_gradient
+
+# How many times n·eps an eigenvalue may fall below zero and still be called rounding.
+_ROUNDING = 10.0
+
+
+def semidefinite_factor(a, scale=None) -> tf.Tensor:
+    """A lower triangular factor of a matrix that is positive semidefinite up to rounding.
+
+    The Cholesky factor where it exists. Where it does not, but no eigenvalue is below
+    `-10 n eps scale`, the factor of the nearest semidefinite matrix: with `A = V Λ Vᴴ`, the
+    eigenvalues within rounding of zero are set to zero and `V Λ^½` is made triangular by a QR
+    factorisation.
+
+    Args:
+        a: `[..., n, n]`, Hermitian; complex128, complex64, float64 or float32.
+        scale: Real, `[...]` or a number: the magnitude that the rounding in `a` is relative to.
+            The largest eigenvalue when not given. A covariance computed as a difference, prior
+            less what the data explain, carries the rounding of the prior: give the prior's
+            largest variance times n, or its largest eigenvalue.
+
+    Returns:
+        `L`, like `a`, with `A = L Lᴴ` to rounding: lower triangular, its upper part zero, its
+        diagonal real and not negative. A zero on the diagonal says that `A` is singular.
+        Differentiable where `A` has a Cholesky factor; elsewhere no derivative exists, and the
+        gradient is NaN.
+
+    Raises:
+        TypeError: Another dtype.
+        ValueError: Not square, or (eagerly) not Hermitian.
+        NotPositiveDefiniteError: Indefinite beyond rounding. In a graph it is TensorFlow's
+            `InvalidArgumentError`.
+
+    Not for XLA, whose complex `eigh` returns garbage on a CPU: there a matrix without a Cholesky
+    factor gives NaN, unless the factor found reproduces the matrix.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.linalg import semidefinite_factor
+        >>> v = np.array([[1.0], [2.0j], [-1.0]])
+        >>> chol = semidefinite_factor(v @ v.conj().T)
+        >>> bool(np.allclose(chol, np.hstack([v, np.zeros([3, 2])])))
+        True
+    """
+    a = as_matrix(a, "a", square=True)
+    if tf.executing_eagerly():
+        try:
+            return cholesky(a)
+        except NotPositiveDefiniteError:
+            pass  # perhaps to rounding only
+    constant = tf.stop_gradient(a)
+    chol, definite = _attempted_cholesky(constant)
+    factor = tf.cond(
+        tf.reduce_all(definite),
+        lambda: chol,
+        lambda: tf.where(
+            definite[..., None, None], chol, _eigenvalue_factor(constant, definite, scale)
+        ),
+    )
+    return _with_cholesky_gradient(factor, definite, a)
+
+
+def _attempted_cholesky(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """`(chol, definite)`, where what `chol` holds of a matrix that is not `definite` is no use.
+
+    Real matrices go through complex arithmetic, at four times the cost: the real kernel of some
+    versions of TensorFlow stops a graph at a matrix it cannot factor, the complex one goes on.
+    """
+    widened = a if a.dtype.is_complex else tf.complex(a, tf.zeros_like(a))
+    chol = tf.linalg.cholesky(widened)
+    diagonal = real_diagonal(chol)
+    definite = tf.reduce_all((diagonal > 0) & (diagonal < np.inf), axis=-1)
+    chol = chol if a.dtype.is_complex else tf.math.real(chol)
+    return tf.linalg.band_part(chol, -1, 0), definite
+
+
+def _eigenvalue_factor(a: tf.Tensor, excused: tf.Tensor, scale) -> tf.Tensor:
+    """The factor from eigenvalues; matrices that are `excused` are not checked."""
+    real = a.dtype.real_dtype
+    eps = np.finfo(real.as_numpy_dtype).eps
+    n = tf.cast(tf.shape(a)[-1], real)
+    values, vectors = tf.linalg.eigh(a)
+    values = tf.math.real(values)
+    if scale is None:
+        scale = tf.reduce_max(tf.abs(values), axis=-1)
+    rounding = eps * n * tf.convert_to_tensor(scale, real)
+    floor = _ROUNDING * rounding
+    smallest = tf.reduce_min(values, axis=-1)
+
+    # Rounding is as often above zero as below; kept, it would pass for variance in log_det.
+    kept = tf.where(values > rounding[..., None], values, tf.zeros_like(values))
+    chol = lower_triangular(vectors * tf.cast(tf.sqrt(kept), a.dtype)[..., None, :])
+
+    # Eigenvalues that lie (XLA) are found out by what they fail to reproduce.
+    gap = tf.abs(tf.linalg.matmul(chol, chol, adjoint_b=True) - a)
+    reproduced = tf.reduce_max(gap, axis=[-2, -1]) <= 10.0 * floor
+    ok = excused | ((smallest >= -floor) & reproduced)
+    message = f"the matrix of shape {a.shape} is indefinite beyond rounding"
+    if tf.executing_eagerly():
+        message += f": its smallest eigenvalue is {float(tf.reduce_min(smallest)):.3g}"
+    return assert_positive_definite(ok, chol, message)
+
+
+def lower_triangular(root: tf.Tensor) -> tf.Tensor:
+    """The lower triangular `L` with `L Lᴴ = root rootᴴ`, from a square root of any rank.
+
+    `rootᴴ = Q R` gives `L = Rᴴ`, once each column is turned to make its diagonal real. A diagonal
+    element that is rounding beside its row is set to zero.
+    """
+    real = root.dtype.real_dtype
+    eps = np.finfo(real.as_numpy_dtype).eps
+    _, upper = tf.linalg.qr(tf.linalg.adjoint(root))
+    chol = tf.linalg.band_part(tf.linalg.adjoint(upper), -1, 0)
+    diagonal = tf.linalg.diag_part(chol)
+    size = tf.abs(diagonal)
+    phase = tf.where(size > 0, diagonal / tf.cast(tf.where(size > 0, size, 1), root.dtype), 1)
+    chol *= tf.math.conj(phase)[..., None, :]
+    row = tf.norm(tf.abs(chol), axis=-1)
+    floor = _ROUNDING * eps * tf.cast(tf.shape(chol)[-1], real) * row
+    size = tf.where(size > floor, size, tf.zeros_like(size))
+    return tf.linalg.set_diag(chol, tf.cast(size, root.dtype))
+
+
+def _with_cholesky_gradient(factor: tf.Tensor, definite: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
+    """`factor`, with the gradient of `cholesky(a)` where `definite` and NaN elsewhere."""
+    definite = definite[..., None, None]
+    identity = tf.eye(tf.shape(a)[-1], dtype=a.dtype)
+    regular = stored_cholesky(tf.where(definite, factor, identity), a)
+    nan = tf.cast(tf.constant(np.nan, a.dtype.real_dtype), a.dtype)
+    singular = with_gradient(
+        lambda a, factor, definite: factor,
+        a,
+        factor,
+        definite,
+        grad=lambda a, factor, definite, dy: tf.where(definite, tf.zeros_like(dy), nan),
+    )
+    return tf.where(definite, regular, singular)

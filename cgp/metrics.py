@@ -1,0 +1,282 @@
+"""How good predictions of complex signals are: of the values, and of their error bars.
+
+Keras's own metrics cast to float and drop the imaginary part. Targets that are NaN are missing, and
+are left out.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions import chi_squared_radius, marginals
+
+
+def mean_squared_modulus(z, predicted) -> float:
+    """The mean of `|z − predicted|²`.
+
+    Args:
+        z: Complex targets, any shape; NaN where missing.
+        predicted: Complex, of the same shape.
+
+    Returns:
+        In squared units of z.
+
+    Raises:
+        TypeError: Something real.
+        ValueError: Shapes that differ, or no target that is not missing.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.metrics import mean_squared_modulus
+        >>> mean_squared_modulus(np.array([1 + 1j, np.nan]), np.array([0j, 0j]))
+        2.0
+    """
+    error, _, count = _squared_sums(z, predicted)
+    _require_some(count)
+    return float(error / count)
+
+
+def normalized_error_db(z, predicted) -> float:
+    """The squared error beside the power of the signal, `10 log10(Σ|z − predicted|² / Σ|z|²)`.
+
+    Args:
+        z: Complex targets, any shape; NaN where missing.
+        predicted: Complex, of the same shape.
+
+    Returns:
+        In decibels; −inf for a perfect prediction.
+
+    Raises:
+        TypeError: Something real.
+        ValueError: Shapes that differ, or targets that are all missing or zero.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.metrics import normalized_error_db
+        >>> z = np.array([1.0, 1.0j])
+        >>> round(normalized_error_db(z, 0.9 * z), 9)
+        -20.0
+    """
+    error, power, count = _squared_sums(z, predicted)
+    _require_some(count)
+    if not power > 0:
+        raise ValueError("the targets are all zero, and have no power to compare an error with")
+    return float(_decibels(error, power))
+
+
+def negative_log_predictive_density(z, prediction) -> float:
+    """The mean over points of `−log p(z_i)`, each under its own predicted complex normal.
+
+    With variance v and pseudo-variance w, and a the part of `z − mean` along `½ arg w`, b that
+    across: `log p = −log 2π − ½ log(λ₁ λ₂) − ½ (a²/λ₁ + b²/λ₂)`, `λ = (v ± |w|)/2`. It is
+    `−log π − log v − |z − mean|²/v` for w = 0.
+
+    Args:
+        z: Complex targets, any shape; NaN where missing.
+        prediction: What predicts `z`, noise included (`observed=True`): a `ComplexNormal`, or a
+            dict with keys mean, variance and pseudo_variance, each shaped like `z`.
+
+    Returns:
+        In nats a point.
+
+    Raises:
+        TypeError: Real targets, or no prediction.
+        ValueError: Shapes that differ, keys that are missing, no targets, or variances that leave
+            no density.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.metrics import negative_log_predictive_density
+        >>> zero, one = np.zeros(3, complex), np.ones(3)
+        >>> prediction = {"mean": zero, "variance": one, "pseudo_variance": zero}
+        >>> bool(np.isclose(negative_log_predictive_density(zero, prediction), np.log(np.pi)))
+        True
+    """
+    along, across, larger, smaller = _principal(z, prediction)
+    if not np.all(smaller > 0):
+        raise ValueError(
+            f"{np.sum(smaller == 0)} of {smaller.size} points have no predictive density: their "
+            "variance is zero in some direction"
+        )
+    distance = along**2 / larger + across**2 / smaller
+    return float(np.mean(np.log(2 * np.pi) + 0.5 * (np.log(larger * smaller) + distance)))
+
+
+def coverage(z, prediction, probability: float = 0.95) -> float:
+    """The fraction of targets inside their credible ellipse; near `probability` if all is well.
+
+    Args:
+        z: Complex targets, any shape; NaN where missing.
+        prediction: What predicts `z`, noise included (`observed=True`): a `ComplexNormal`, or a
+            dict with keys mean, variance and pseudo_variance, each shaped like `z`.
+        probability: Of the ellipse: see `ComplexNormal.ellipses`.
+
+    Returns:
+        Between 0 and 1.
+
+    Raises:
+        TypeError: Real targets, or no prediction.
+        ValueError: Shapes that differ, keys that are missing, no targets, or a probability out of
+            range.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.metrics import coverage
+        >>> zero = np.zeros(2, complex)
+        >>> prediction = {"mean": zero, "variance": np.ones(2), "pseudo_variance": zero}
+        >>> coverage(np.array([0.5j, 2.0]), prediction)  # the circle's radius is 1.73
+        0.5
+    """
+    squared_radius = chi_squared_radius(probability)
+    along, across, larger, smaller = _principal(z, prediction)
+    # Multiplied out, as an ellipse may be a segment or a point.
+    distance = along**2 * smaller + across**2 * larger
+    inside = (
+        (distance <= squared_radius * larger * smaller)
+        & (along**2 <= squared_radius * larger)
+        & (across**2 <= squared_radius * smaller)
+    )
+    return float(np.mean(inside))
+
+
+@keras.saving.register_keras_serializable(package="cgp")
+class MeanSquaredModulus(keras.metrics.Metric):
+    """`mean_squared_modulus` over the batches of an epoch, for `compile(metrics=[...])`.
+
+    Args:
+        name: In the history.
+        dtype: Of the sums, "float64" whatever Keras's global floatx.
+
+    Call arguments:
+        y_true: Complex targets; NaN where missing.
+        y_pred: Complex, of the same shape.
+        sample_weight: Real, shaped like `y_true` or its leading axes.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.metrics import MeanSquaredModulus
+        >>> metric = MeanSquaredModulus()
+        >>> metric.update_state(np.array([1j, 2j]), np.array([0j, 0j]))
+        >>> float(metric.result())
+        2.5
+    """
+
+    def __init__(self, name="mean_squared_modulus", dtype="float64"):
+        super().__init__(name=name, dtype=dtype)
+        self.error = self.add_weight(name="error", initializer="zeros", dtype=self.dtype)
+        self.count = self.add_weight(name="count", initializer="zeros", dtype=self.dtype)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds a batch."""
+        error, _, count = _squared_sums(y_true, y_pred, sample_weight)
+        self.error.assign_add(tf.cast(error, self.dtype))
+        self.count.assign_add(tf.cast(count, self.dtype))
+
+    def result(self):
+        """The mean so far, 0 before there is anything."""
+        return tf.math.divide_no_nan(self.error.value, self.count.value)
+
+
+@keras.saving.register_keras_serializable(package="cgp")
+class NormalizedErrorDB(keras.metrics.Metric):
+    """`normalized_error_db` over the batches of an epoch, for `compile(metrics=[...])`.
+
+    It is a ratio of sums over the epoch, and no mean of the batches' decibels.
+
+    Args:
+        name: In the history.
+        dtype: Of the sums, "float64" whatever Keras's global floatx.
+
+    Call arguments:
+        y_true: Complex targets; NaN where missing.
+        y_pred: Complex, of the same shape.
+        sample_weight: Real, shaped like `y_true` or its leading axes.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.metrics import NormalizedErrorDB
+        >>> metric = NormalizedErrorDB()
+        >>> metric.update_state(np.array([1j, 1.0]), np.array([0.9j, 0.9]))
+        >>> round(float(metric.result()), 9)
+        -20.0
+    """
+
+    def __init__(self, name="normalized_error_db", dtype="float64"):
+        super().__init__(name=name, dtype=dtype)
+        self.error = self.add_weight(name="error", initializer="zeros", dtype=self.dtype)
+        self.power = self.add_weight(name="power", initializer="zeros", dtype=self.dtype)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds a batch."""
+        error, power, _ = _squared_sums(y_true, y_pred, sample_weight)
+        self.error.assign_add(tf.cast(error, self.dtype))
+        self.power.assign_add(tf.cast(power, self.dtype))
+
+    def result(self):
+        """The ratio so far, NaN before there is anything."""
+        return _decibels(self.error.value, self.power.value)
+
+
+def _squared_sums(z, predicted, sample_weight=None) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """`Σ|z − predicted|²`, `Σ|z|²` and the number of targets, over those not missing; float64."""
+    z, predicted = _as_complex(z, "the target"), _as_complex(predicted, "the prediction")
+    if not z.shape.is_compatible_with(predicted.shape):
+        raise ValueError(
+            f"target and prediction must have one shape, got {z.shape} and {predicted.shape}"
+        )
+    error = predicted - z
+    observed = ~(tf.math.is_nan(tf.math.real(z)) | tf.math.is_nan(tf.math.imag(z)))
+    weight = tf.cast(observed, tf.float64)
+    if sample_weight is not None:
+        given = tf.cast(sample_weight, tf.float64)
+        trailing = z.shape.rank - given.shape.rank
+        weight *= tf.reshape(given, tf.concat([tf.shape(given), [1] * trailing], axis=0))
+
+    def total(values):
+        squares = tf.math.real(values) ** 2 + tf.math.imag(values) ** 2
+        return tf.reduce_sum(tf.where(observed, weight * squares, 0.0))
+
+    return total(error), total(z), tf.reduce_sum(weight)
+
+
+def _as_complex(values, name: str) -> tf.Tensor:
+    values = tf.convert_to_tensor(values)
+    if not values.dtype.is_complex:
+        raise TypeError(f"{name} must be complex, got {values.dtype.name}")
+    return tf.cast(values, tf.complex128)
+
+
+def _decibels(error: tf.Tensor, power: tf.Tensor) -> tf.Tensor:
+    return 10.0 / np.log(10.0) * tf.math.log(error / power)
+
+
+def _require_some(count) -> None:
+    if not count > 0:
+        raise ValueError("there is nothing to compare: every target is missing (NaN)")
+
+
+def _principal(z, prediction) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Errors along and across each point's major axis, and its two variances, missing left out."""
+    mean, variance, pseudo_variance = marginals(prediction)
+    z = np.asarray(z)
+    if not np.iscomplexobj(z):
+        raise TypeError(f"the target must be complex, got {z.dtype}")
+    if z.shape != mean.shape:
+        raise ValueError(
+            f"target and prediction must have one shape, got {z.shape} and {mean.shape}"
+        )
+    observed = ~np.isnan(z)
+    _require_some(np.sum(observed))
+    z, mean, v, w = (values[observed] for values in (z, mean, variance, pseudo_variance))
+    if not np.all(np.isfinite(mean) & np.isfinite(v) & np.isfinite(w)):
+        raise ValueError("the prediction has elements that are NaN or infinite")
+    modulus = np.abs(w)
+    # Generous, for a posterior variance has the rounding of the prior's.
+    impossible = modulus - v > 1e-6 * np.max(np.abs(v))
+    if np.any(impossible):
+        raise ValueError(
+            f"{np.sum(impossible)} of {impossible.size} predicted points have a variance that is "
+            "negative, or less than the modulus of their pseudo-variance"
+        )
+    turned = (z - mean) * np.exp(-0.5j * np.angle(w))
+    return turned.real, turned.imag, (v + modulus) / 2, np.maximum(v - modulus, 0) / 2

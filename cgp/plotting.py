@@ -1,0 +1,271 @@
+"""Pictures of complex series and their predictions; matplotlib is an extra, `cgp[plot]`."""
+
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from cgp.distributions import chi_squared_radius, marginals
+
+_DATA: dict[str, Any] = {
+    "color": "0.25",
+    "marker": ".",
+    "markersize": 4.0,
+    "linestyle": "none",
+    "zorder": 3,
+}
+_MEAN: dict[str, Any] = {"color": "#1f5fa8", "linewidth": 1.5, "zorder": 2}
+_BAND: dict[str, Any] = {"facecolor": "#cfdff1", "linewidth": 0.0, "zorder": 1}
+
+
+def series(
+    x,
+    z=None,
+    posterior=None,
+    x_new=None,
+    *,
+    parts: str = "real-imaginary",
+    probability: float = 0.95,
+    axes=None,
+):
+    """Draws a complex series and a prediction of it, each part over x with its credible band.
+
+    The bands hold each part by itself with the given probability, at each point. With variance v
+    and pseudo-variance w the real part has variance `(v + Re w)/2`, the imaginary `(v − Re w)/2`.
+    Modulus and phase have theirs to first order about the mean `|m| e^{iφ}`: along the mean
+    `(v + Re(w e^{−2iφ}))/2`; across it `(v − Re(w e^{−2iφ}))/2`, over `|m|²`. This is good while
+    the band is narrow beside the modulus; the band of a phase ends at ±π, which is to say that the
+    phase is unknown.
+
+    Args:
+        x: Where the data are, `[N]` or `[N, 1]`, in any order.
+        z: Complex data, `[N]`; NaN where missing. None for no data.
+        posterior: A `ComplexNormal`, or a dict with keys mean, variance and pseudo_variance, as
+            `predict` returns; of M points. None for no prediction.
+        x_new: Where the posterior is, `[M]` or `[M, 1]`, in any order; `x` if None.
+        parts: "real-imaginary", or "modulus-phase"; phase in radians, without jumps along the
+            mean, the data on the branch next to it.
+        probability: Of the band, between 0 and 1.
+        axes: Two matplotlib axes to draw on; a new figure if None.
+
+    Returns:
+        The two axes, a NumPy array of objects.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        TypeError: Real data, or no prediction.
+        ValueError: Shapes that do not fit, more than one series, or nothing to draw.
+
+    Example:
+        >>> import numpy as np
+        >>> import cgp.plotting
+        >>> x = np.linspace(0.0, 1.0, 20)
+        >>> upper, lower = cgp.plotting.series(x, np.exp(2j * np.pi * x))
+        >>> upper.get_ylabel(), lower.get_ylabel()
+        ('Re z', 'Im z')
+    """
+    _require_something(z, posterior)
+    if parts not in ("real-imaginary", "modulus-phase"):
+        raise ValueError(f'parts must be "real-imaginary" or "modulus-phase", got {parts!r}')
+    width = _normal_quantile(probability)
+    x = _as_inputs(x, "x")
+    x_new = x if x_new is None else _as_inputs(x_new, "x_new")
+    z = None if z is None else _as_series(z, x)
+    moments = None if posterior is None else _as_moments(posterior, x_new)
+    if axes is None:
+        _, axes = _pyplot().subplots(2, 1, sharex=True, layout="constrained")
+    axes = np.asarray(axes, dtype=object).ravel()
+    if len(axes) != 2:
+        raise ValueError(f"axes must be two, one for each part, got {len(axes)}")
+
+    center, scale = None, None
+    if moments is not None:
+        order = np.argsort(x_new, kind="stable")
+        x_new, moments = x_new[order], [moment[order] for moment in moments]
+        split = _real_imaginary if parts == "real-imaginary" else _modulus_phase
+        center, scale = split(*moments)
+        for ax, middle, deviation, part in zip(axes, center, scale, parts.split("-"), strict=True):
+            low, high = middle - width * deviation, middle + width * deviation
+            if part == "modulus":
+                low = np.maximum(low, 0.0)
+            elif part == "phase":
+                low, high = np.maximum(low, middle - np.pi), np.minimum(high, middle + np.pi)
+            ax.fill_between(x_new, low, high, label=f"{100 * probability:g} % interval", **_BAND)
+            ax.plot(x_new, middle, label="mean", **_MEAN)
+    if z is not None:
+        if parts == "real-imaginary":
+            drawn = (z.real, z.imag)
+        else:
+            phase = np.angle(z)
+            if center is not None:  # the branch next to the mean
+                turns = np.round((np.interp(x, x_new, center[1]) - phase) / (2 * np.pi))
+                phase = phase + 2 * np.pi * turns
+            drawn = (np.abs(z), phase)
+        for ax, values in zip(axes, drawn, strict=True):
+            ax.plot(x, values, label="data", **_DATA)
+
+    labels = ("Re z", "Im z") if parts == "real-imaginary" else ("|z|", "arg z (rad)")
+    for ax, label in zip(axes, labels, strict=True):
+        ax.set_ylabel(label)
+        ax.margins(x=0.01)
+        _tidy(ax)
+    axes[1].set_xlabel("x")
+    if moments is not None:
+        axes[0].legend(frameon=False, fontsize="small")
+    return axes
+
+
+def plane(z=None, posterior=None, *, probability: float = 0.95, ax=None):
+    """Draws a complex series and a prediction of it in the complex plane.
+
+    The mean is a path through the points in their order; each point has its credible ellipse
+    (`ComplexNormal.ellipses`).
+
+    Args:
+        z: Complex data, `[N]`; NaN where missing. None for no data.
+        posterior: A `ComplexNormal`, or a dict with keys mean, variance and pseudo_variance, as
+            `predict` returns; of any number of points. None for no prediction.
+        probability: Of each ellipse, between 0 and 1.
+        ax: The matplotlib axes to draw on; a new figure if None.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        TypeError: Real data, or no prediction.
+        ValueError: More than one series, or nothing to draw.
+
+    Example:
+        >>> import numpy as np
+        >>> import cgp.plotting
+        >>> ax = cgp.plotting.plane(np.exp(2j * np.pi * np.linspace(0.0, 1.0, 20)))
+        >>> ax.get_xlabel(), ax.get_ylabel()
+        ('Re z', 'Im z')
+    """
+    _require_something(z, posterior)
+    squared_radius = chi_squared_radius(probability)
+    z = None if z is None else _as_series(z)
+    moments = None if posterior is None else _as_moments(posterior)
+    pyplot = _pyplot()
+    if ax is None:
+        _, ax = pyplot.subplots(layout="constrained")
+
+    handles = []
+    if moments is not None:
+        from matplotlib import collections, patches
+
+        mean, v, w = moments
+        modulus = np.abs(w)
+        widths, heights = 2 * np.sqrt(
+            0.5 * squared_radius * np.maximum([v + modulus, v - modulus], 0.0)
+        )
+        # Opaque, so that neighbours merge into one band; edges tell a few of them apart.
+        style = _BAND | ({"linewidth": 0.6, "edgecolor": "#9dbce0"} if len(mean) <= 60 else {})
+        ellipses = collections.EllipseCollection(
+            widths,
+            heights,
+            np.degrees(0.5 * np.angle(w)),
+            units="xy",
+            offsets=np.stack([mean.real, mean.imag], axis=-1),
+            offset_transform=ax.transData,
+            **style,
+        )
+        ax.add_collection(ellipses)
+        handles.append(patches.Patch(label=f"{100 * probability:g} % ellipses", **style))
+        # The limits of the axes know of the centres only: tell them of the extents.
+        reach = squared_radius**0.5 * np.stack(_real_imaginary(mean, v, w)[1], axis=-1)
+        for sign in (-1, 1):
+            ax.update_datalim(ellipses.get_offsets() + sign * reach)
+        handles += ax.plot(mean.real, mean.imag, label="mean", **_MEAN)
+    if z is not None:
+        handles += ax.plot(z.real, z.imag, label="data", **_DATA)
+
+    ax.set_xlabel("Re z")
+    ax.set_ylabel("Im z")
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.autoscale_view()
+    _tidy(ax)
+    if moments is not None:
+        ax.legend(handles=handles, frameon=False, fontsize="small")
+    return ax
+
+
+def _real_imaginary(mean, variance, pseudo_variance):
+    """Two parts and their standard deviations."""
+    return (mean.real, mean.imag), _deviations(variance, pseudo_variance.real)
+
+
+def _modulus_phase(mean, variance, pseudo_variance):
+    """Two parts and their standard deviations, to first order about the mean."""
+    modulus = np.abs(mean)
+    turn = np.exp(-2j * np.angle(mean))
+    along, across = _deviations(variance, (pseudo_variance * turn).real)
+    across = np.where(modulus > 0, across / np.where(modulus > 0, modulus, 1.0), np.inf)
+    return (modulus, np.unwrap(np.angle(mean))), (along, across)
+
+
+def _deviations(variance, difference):
+    return tuple(np.sqrt(np.maximum([variance + difference, variance - difference], 0.0) / 2))
+
+
+def _normal_quantile(probability: float) -> float:
+    if not 0.0 < probability < 1.0:
+        raise ValueError(f"probability must lie between 0 and 1, got {probability}")
+    return float(special.ndtri(0.5 * (1.0 + probability)))
+
+
+def _pyplot():
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError('cgp.plotting needs matplotlib: pip install "cgp[plot]"') from error
+    return pyplot
+
+
+def _tidy(ax) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _require_something(z, posterior) -> None:
+    if z is None and posterior is None:
+        raise ValueError("there is nothing to draw: give data z, a posterior, or both")
+
+
+def _as_inputs(x, name: str) -> np.ndarray:
+    x = np.asarray(x)
+    if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)):
+        raise TypeError(f"{name} must be real numbers, got {x.dtype}")
+    if x.ndim == 2 and x.shape[1] == 1:
+        x = x[:, 0]
+    if x.ndim != 1:
+        raise ValueError(f"{name} must be one axis of points, [N] or [N, 1], got shape {x.shape}")
+    if not np.all(np.isfinite(x)):
+        raise ValueError(f"{name} has elements that are NaN or infinite")
+    return x.astype(float)
+
+
+def _as_series(z, x=None) -> np.ndarray:
+    z = np.asarray(z)
+    if not np.iscomplexobj(z):
+        raise TypeError(f"z must be complex, got {z.dtype}")
+    _require_one_series(z, "z")
+    if x is not None and z.shape != x.shape:
+        raise ValueError(f"z must have the {len(x)} points of x, got {len(z)}")
+    return z
+
+
+def _as_moments(posterior, x_new=None):
+    moments = marginals(posterior)
+    _require_one_series(moments.mean, "the posterior")
+    if x_new is not None and moments.mean.shape != x_new.shape:
+        raise ValueError(
+            f"the posterior has {len(moments.mean)} points but there are {len(x_new)} inputs: "
+            "give x_new, the points where it is"
+        )
+    return moments
+
+
+def _require_one_series(values: np.ndarray, name: str) -> None:
+    if values.ndim != 1:
+        raise ValueError(f"one series at a time: {name} must be [N], got shape {values.shape}")

@@ -1,0 +1,108 @@
+"""Covariance functions, one pair of points at a time.
+
+`x1` is `[N1, D]` and `x2` `[N2, D]`; every function returns `[N1, N2]`. `widely_linear` and
+`conjugate` take and return covariances already evaluated.
+"""
+
+import numpy as np
+
+
+def _each_pair(function, x1, x2, dtype=float):
+    k = np.empty((len(x1), len(x2)), dtype)
+    for i, a in enumerate(x1):
+        for j, b in enumerate(x2):
+            k[i, j] = function(a, b)
+    return k
+
+
+def _distance(a, b, lengthscale):
+    """|a − b| / lengthscale; a lengthscale may be given for each dimension."""
+    return np.sqrt(np.sum(((a - b) / lengthscale) ** 2))
+
+
+def rbf(x1, x2, variance, lengthscale):
+    def k(a, b):
+        r = _distance(a, b, lengthscale)
+        return variance * np.exp(-(r**2) / 2)
+
+    return _each_pair(k, x1, x2)
+
+
+def matern12(x1, x2, variance, lengthscale):
+    def k(a, b):
+        r = _distance(a, b, lengthscale)
+        return variance * np.exp(-r)
+
+    return _each_pair(k, x1, x2)
+
+
+def matern32(x1, x2, variance, lengthscale):
+    def k(a, b):
+        s = np.sqrt(3) * _distance(a, b, lengthscale)
+        return variance * (1 + s) * np.exp(-s)
+
+    return _each_pair(k, x1, x2)
+
+
+def matern52(x1, x2, variance, lengthscale):
+    def k(a, b):
+        s = np.sqrt(5) * _distance(a, b, lengthscale)
+        return variance * (1 + s + s**2 / 3) * np.exp(-s)
+
+    return _each_pair(k, x1, x2)
+
+
+def rational_quadratic(x1, x2, variance, lengthscale, alpha):
+    def k(a, b):
+        r = _distance(a, b, lengthscale)
+        return variance * (1 + r**2 / (2 * alpha)) ** (-alpha)
+
+    return _each_pair(k, x1, x2)
+
+
+def periodic(x1, x2, variance, lengthscale, frequency):
+    """The exponents of several dimensions add."""
+
+    def k(a, b):
+        sine = np.sin(np.pi * frequency * (a - b))
+        return variance * np.exp(-2 * np.sum((sine / lengthscale) ** 2))
+
+    return _each_pair(k, x1, x2)
+
+
+def constant(x1, x2, variance):
+    return _each_pair(lambda a, b: variance, x1, x2)
+
+
+def white(x1, x2, variance):
+    return _each_pair(lambda a, b: variance if np.array_equal(a, b) else 0.0, x1, x2)
+
+
+def rotation(x1, x2, frequency):
+    """e^{+i2π f·(x−x')}, a frequency for each dimension or one for all."""
+
+    def k(a, b):
+        cycles = np.sum(frequency * (a - b))
+        return np.exp(2j * np.pi * cycles)
+
+    return _each_pair(k, x1, x2, complex)
+
+
+def widely_linear(covariance, pseudo_covariance, coefficient):
+    """The covariances of z = u + c ū, from those of u.
+
+    E[z z̄'] = E[(u + c ū)(ū' + c̄ u')]  = K + c̄ C + c C̄ + |c|² K̄
+    E[z z'] = E[(u + c ū)(u' + c ū')]   = C + c K + c K̄ + c² C̄
+    """
+    k, c = np.asarray(covariance, complex), np.asarray(pseudo_covariance, complex)
+    k_bar, c_bar = np.conj(k), np.conj(c)
+    w, w_bar = coefficient, np.conj(coefficient)
+    return (
+        k + w_bar * c + w * c_bar + abs(w) ** 2 * k_bar,
+        c + w * (k + k_bar) + w**2 * c_bar,
+    )
+
+
+def conjugate(covariance, pseudo_covariance):
+    """The covariances of z = ū."""
+    return np.conj(covariance), np.conj(pseudo_covariance)

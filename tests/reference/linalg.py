@@ -1,0 +1,57 @@
+"""Textbook NumPy: covariances in, covariances out, in extended precision where it is asked for."""
+
+import numpy as np
+
+
+def extended(a):
+    """The same numbers in 80-bit arithmetic."""
+    a = np.asarray(a)
+    return a.astype(np.clongdouble if np.iscomplexobj(a) else np.longdouble)
+
+
+def covariance_of(chol):
+    """L Lᴴ in 80-bit arithmetic."""
+    chol = extended(chol)
+    return chol @ np.conj(np.swapaxes(chol, -1, -2))
+
+
+def updated(covariance, v, multiplier=1.0):
+    """A + α v vᴴ."""
+    v, multiplier = extended(v), extended(multiplier)
+    return covariance + multiplier[..., None, None] * v[..., :, None] * np.conj(v[..., None, :])
+
+
+def conditioned(covariance, h, noise_variance):
+    """(covariance, gain, innovation variance) after y = h x + n."""
+    h = extended(h)
+    ph = covariance @ np.conj(h)
+    s = (h @ ph).real + noise_variance
+    return covariance - np.outer(ph, np.conj(ph)) / s, ph / s, s
+
+
+def appended(covariance, cross, variance):
+    """[[A, c], [cᴴ, κ]]."""
+    cross = extended(cross)[:, None]
+    return np.block([[covariance, cross], [np.conj(cross.T), extended([[variance]])]])
+
+
+def removed(covariance, index):
+    """A without one row and column."""
+    return np.delete(np.delete(covariance, index, axis=-1), index, axis=-2)
+
+
+def cholesky(a):
+    """The factor of one matrix by the textbook recursion, in 80-bit arithmetic."""
+    a = extended(a)
+    chol = np.zeros_like(a)
+    for j in range(len(a)):
+        chol[j, j] = np.sqrt((a[j, j] - np.sum(np.abs(chol[j, :j]) ** 2)).real)
+        chol[j + 1 :, j] = (a[j + 1 :, j] - chol[j + 1 :, :j] @ np.conj(chol[j, :j])) / chol[j, j]
+    return chol
+
+
+def directional_derivative(f, x, direction, step=1e-6):
+    """df/dt at x + t·direction for a real f, by central differences of fourth order."""
+    near = f(x + step * direction) - f(x - step * direction)
+    far = f(x + 2 * step * direction) - f(x - 2 * step * direction)
+    return (8 * near - far) / (12 * step)

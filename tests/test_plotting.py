@@ -1,0 +1,225 @@
+import builtins
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib import pyplot
+
+from cgp import plotting
+from cgp.distributions import ComplexNormal
+
+matplotlib.use("Agg")
+
+QUANTILE = 1.959963984540054  # of the unit normal at 0.975
+
+
+@pytest.fixture(autouse=True)
+def no_figures_left():
+    yield
+    pyplot.close("all")
+
+
+def example():
+    """Unsorted inputs, a missing target, an improper prediction."""
+    rng = np.random.default_rng(1)
+    x = rng.permutation(np.linspace(0.0, 3.0, 30))
+    mean = 2 * np.exp(2j * np.pi * x) + 0.3
+    v = rng.uniform(0.01, 0.02, 30)
+    w = 0.8 * v * np.exp(2j * np.pi * rng.uniform(size=30))
+    z = mean + 0.05 * (rng.normal(size=30) + 1j * rng.normal(size=30))
+    z[4] = np.nan
+    return x, z, {"mean": mean, "variance": v, "pseudo_variance": w}
+
+
+def band(ax):
+    """The lower and upper edge, over sorted x."""
+    (polygon,) = ax.collections
+    vertices = polygon.get_paths()[0].vertices
+    n = (len(vertices) - 3) // 2
+    return vertices[1 : n + 1], vertices[n + 2 : -1][::-1]
+
+
+def line(ax, label):
+    (found,) = [artist for artist in ax.lines if artist.get_label() == label]
+    return found.get_xdata(), found.get_ydata()
+
+
+def test_a_series_shows_each_part_with_its_own_band():
+    x, z, posterior = example()
+    mean, v, w = posterior.values()
+    axes = plotting.series(x, z, posterior)
+    order = np.argsort(x)
+    variances = (v + w.real) / 2, (v - w.real) / 2
+    for ax, part, variance in zip(axes, (np.real, np.imag), variances, strict=True):
+        for drawn, sign in zip(band(ax), (-1, 1), strict=True):
+            edge = part(mean) + sign * QUANTILE * np.sqrt(variance)
+            np.testing.assert_allclose(drawn[:, 0], x[order])
+            np.testing.assert_allclose(drawn[:, 1], edge[order])
+        np.testing.assert_allclose(line(ax, "mean"), [x[order], part(mean)[order]])
+        np.testing.assert_allclose(line(ax, "data"), [x, part(z)])
+    assert [ax.get_ylabel() for ax in axes] == ["Re z", "Im z"]
+    assert axes[1].get_xlabel() == "x"
+    labels = [text.get_text() for text in axes[0].get_legend().get_texts()]
+    assert labels == ["95 % interval", "mean", "data"]
+
+
+def test_bands_of_modulus_and_phase_hold_their_share_of_draws():
+    x, _, posterior = example()
+    mean, v, w = posterior.values()
+    order = np.argsort(x)
+    axes = plotting.series(x, None, posterior, parts="modulus-phase", probability=0.9)
+    composite = 0.5 * np.array([[v + w.real, w.imag], [w.imag, v - w.real]])
+    root = np.linalg.cholesky(np.moveaxis(composite, -1, 0))
+    noise = np.random.default_rng(2).normal(size=(20_000, 2))
+    for i, point in enumerate(order):
+        re, im = root[point] @ noise.T
+        draws = mean[point] + re + 1j * im
+        phase = np.angle(draws / mean[point]) + line(axes[1], "mean")[1][i]
+        for ax, values in zip(axes, (np.abs(draws), phase), strict=True):
+            low, high = (edge[i, 1] for edge in band(ax))
+            assert np.mean((low < values) & (values < high)) == pytest.approx(0.9, abs=0.015)
+    np.testing.assert_allclose(line(axes[0], "mean")[1], np.abs(mean)[order])
+
+
+def test_phase_has_no_jumps_and_data_lie_on_the_branch_of_the_mean():
+    x, z, posterior = example()
+    axes = plotting.series(x, z, posterior, parts="modulus-phase")
+    where, phase = line(axes[1], "mean")
+    assert np.ptp(phase) > 2.5 * 2 * np.pi  # three turns, less a step
+    assert np.max(np.abs(np.diff(phase))) < np.pi
+    np.testing.assert_allclose(
+        np.exp(1j * phase), np.exp(1j * np.angle(posterior["mean"]))[np.argsort(x)]
+    )
+    x_data, data = line(axes[1], "data")
+    np.testing.assert_array_less(np.abs(data - np.interp(x_data, where, phase))[~np.isnan(z)], 0.2)
+    assert [ax.get_ylabel() for ax in axes] == ["|z|", "arg z (rad)"]
+
+
+def test_a_band_where_the_mean_vanishes_is_all_phases_and_no_negative_modulus():
+    zero = np.zeros(3, complex)
+    posterior = {"mean": zero, "variance": np.ones(3), "pseudo_variance": zero}
+    modulus, phase = plotting.series(np.arange(3), None, posterior, parts="modulus-phase")
+    np.testing.assert_array_equal(band(modulus)[0][:, 1], np.zeros(3))
+    np.testing.assert_allclose([edge[:, 1] for edge in band(phase)], [[-np.pi] * 3, [np.pi] * 3])
+
+
+@pytest.mark.parametrize("column", [False, True])
+def test_a_posterior_may_lie_elsewhere_than_the_data(column):
+    x, z, posterior = example()
+    fewer = {name: moment[:10] for name, moment in posterior.items()}
+    x_new = x[:10]
+    if column:
+        x, x_new = x[:, None], x_new[:, None]
+    axes = plotting.series(x, z, fewer, x_new)
+    assert len(line(axes[0], "mean")[0]) == 10
+    assert len(line(axes[0], "data")[0]) == 30
+
+
+def test_a_distribution_is_drawn_like_its_moments():
+    k = np.array([[1.0, 0.2j], [-0.2j, 0.5]])
+    c = np.array([[0.3j, 0.1], [0.1, -0.2]])
+    mean = np.array([1.0, 2j])
+    p = ComplexNormal.from_covariance(mean, k, c)
+    moments = {"mean": mean, "variance": np.diag(k).real, "pseudo_variance": np.diag(c)}
+    pictures = [plotting.series([0.0, 1.0], None, q) for q in (p, moments)]
+    for one, other in zip(*pictures, strict=True):
+        np.testing.assert_allclose(band(one), band(other), rtol=1e-12)
+
+
+def test_the_plane_shows_the_path_the_data_and_the_ellipses():
+    _, z, posterior = example()
+    ax = plotting.plane(z, posterior, probability=0.8)
+    np.testing.assert_array_equal(
+        line(ax, "mean"), [posterior["mean"].real, posterior["mean"].imag]
+    )
+    np.testing.assert_array_equal(line(ax, "data"), [z.real, z.imag])
+    (ellipses,) = ax.collections
+    k, c = (np.diag(posterior[name] + 0j) for name in ("variance", "pseudo_variance"))
+    e = ComplexNormal.from_covariance(posterior["mean"], k, c).ellipses(0.8)
+    np.testing.assert_allclose(ellipses.get_widths(), 2 * e.semi_major.numpy())
+    np.testing.assert_allclose(ellipses.get_heights(), 2 * e.semi_minor.numpy())
+    angles = np.exp(2j * np.radians(ellipses.get_angles()))
+    np.testing.assert_allclose(angles, np.exp(2j * e.angle.numpy()))
+    assert ax.get_aspect() == 1.0
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["80 % ellipses", "mean", "data"]
+
+
+def test_the_limits_of_the_plane_hold_the_ellipses():
+    one = np.ones(1)
+    ax = plotting.plane(None, {"mean": 0j * one, "variance": 2 * one, "pseudo_variance": 2j * one})
+    # A segment along the diagonal, of half-length sqrt(5.99 · 2) = 3.46.
+    low, high = ax.get_xlim()
+    assert low < -2.44
+    assert high > 2.44
+    assert min(np.abs(ax.get_ylim())) > 2.44
+
+
+def test_pictures_are_drawn_on_the_axes_given_and_nothing_else_changes():
+    x, z, posterior = example()
+    settings = dict(matplotlib.rcParams)
+    figure, given = pyplot.subplots(3)
+    series = plotting.series(x, z, posterior, axes=given[:2])
+    assert list(series) == list(given[:2])
+    assert plotting.plane(z, posterior, ax=given[2]) is given[2]
+    assert pyplot.get_fignums() == [figure.number]
+    assert dict(matplotlib.rcParams) == settings
+    figure.canvas.draw()  # without a warning
+
+
+@pytest.mark.parametrize("parts", ["real-imaginary", "modulus-phase"])
+def test_data_alone_are_drawn_alone(parts):
+    x, z, _ = example()
+    axes = plotting.series(x, z, parts=parts)
+    assert all(len(ax.lines) == 1 and not ax.collections for ax in axes)
+    assert axes[0].get_legend() is None
+    assert plotting.plane(z).get_legend() is None
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch):
+    real_import = builtins.__import__
+
+    def without_matplotlib(name, *args, **kwargs):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_matplotlib)
+    for draw in (lambda: plotting.series([0.0], [1j]), lambda: plotting.plane([1j])):
+        with pytest.raises(ImportError, match=r'pip install "cgp\[plot\]"'):
+            draw()
+
+
+X, Z, ONE = np.arange(3.0), np.ones(3, complex), np.ones(3)
+GOOD = {"mean": Z, "variance": ONE, "pseudo_variance": 0 * Z}
+BATCH = {name: np.stack([moment, moment]) for name, moment in GOOD.items()}
+
+
+@pytest.mark.parametrize(
+    ("draw", "error", "message"),
+    [
+        (lambda: plotting.series(X), ValueError, "nothing to draw"),
+        (lambda: plotting.plane(), ValueError, "nothing to draw"),
+        (lambda: plotting.series(X, X), TypeError, "z must be complex, got float64"),
+        (lambda: plotting.series(1j * X, Z), TypeError, "x must be real numbers, got complex128"),
+        (lambda: plotting.series(X * np.nan, Z), ValueError, "x has elements that are NaN"),
+        (lambda: plotting.series(X, Z[:2]), ValueError, "the 3 points of x, got 2"),
+        (lambda: plotting.series(X[None], Z), ValueError, r"x must be .* got shape \(1, 3\)"),
+        (lambda: plotting.series(X, Z[None]), ValueError, "one series at a time: z"),
+        (lambda: plotting.series(X, Z, BATCH), ValueError, "one series at a time: the posterior"),
+        (lambda: plotting.plane(None, BATCH), ValueError, "one series at a time: the posterior"),
+        (
+            lambda: plotting.series(X, Z, GOOD, X[:2]),
+            ValueError,
+            "3 points .* 2 inputs: give x_new",
+        ),
+        (lambda: plotting.series(X, Z, Z), TypeError, "must be a ComplexNormal, or a dict"),
+        (lambda: plotting.series(X, Z, parts="polar"), ValueError, "got 'polar'"),
+        (lambda: plotting.series(X, Z, GOOD, probability=95), ValueError, "between 0 and 1"),
+        (lambda: plotting.plane(Z, GOOD, probability=0), ValueError, "between 0 and 1"),
+        (lambda: plotting.series(X, Z, axes=pyplot.subplots()[1]), ValueError, "two, .* got 1"),
+    ],
+)
+def test_bad_input_is_named(draw, error, message):
+    with pytest.raises(error, match=message):
+        draw()
