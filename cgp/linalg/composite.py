@@ -1,0 +1,88 @@
+"""Complex second moments (K, C) as the covariance of the real composite [Re; Im], and back.
+
+For a zero-mean complex vector z with covariance `K = E[z zᴴ]` and pseudo-covariance `C = E[z zᵀ]`
+(Schreier & Scharf, *Statistical Signal Processing of Complex-Valued Data*, 2010, §2.1),
+
+    cov [Re z; Im z] = ½ [[Re(K + C),  Im(C − K)],
+                          [Im(C + K),  Re(K − C)]].
+"""
+
+import tensorflow as tf
+
+from cgp.linalg.cholesky import as_matrix
+
+
+def to_composite(covariance, pseudo_covariance) -> tf.Tensor:
+    """The real composite covariance of a pair (K, C).
+
+    It works on any block of a covariance, square or not: `K = E[a bᴴ]`, `C = E[a bᵀ]` give
+    `E[[Re a; Im a] [Re b; Im b]ᵀ]`.
+
+    Args:
+        covariance: `[..., m, n]`, complex.
+        pseudo_covariance: `[..., m, n]`, complex.
+
+    Returns:
+        `[..., 2m, 2n]`, real.
+
+    Raises:
+        TypeError: Not complex, or of two dtypes.
+        ValueError: Shapes that differ.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.linalg import to_composite
+        >>> to_composite(np.array([[3.0 + 0j]]), np.array([[1.0 + 2j]])).numpy()
+        array([[2., 1.],
+               [1., 1.]])
+    """
+    k, c = as_matrix(covariance, "covariance"), as_matrix(pseudo_covariance, "pseudo_covariance")
+    for x, name in ((k, "covariance"), (c, "pseudo_covariance")):
+        if not x.dtype.is_complex:
+            raise TypeError(f"{name} must be complex, got {x.dtype.name}")
+    if k.dtype != c.dtype:
+        raise TypeError(
+            "covariance and pseudo_covariance must have one dtype, "
+            f"got {k.dtype.name} and {c.dtype.name}"
+        )
+    if not k.shape[-2:].is_compatible_with(c.shape[-2:]):
+        raise ValueError(
+            "covariance and pseudo_covariance must be of one shape, [..., m, n], "
+            f"got {k.shape} and {c.shape}"
+        )
+    upper = tf.concat([tf.math.real(k + c), tf.math.imag(c - k)], axis=-1)
+    lower = tf.concat([tf.math.imag(k + c), tf.math.real(k - c)], axis=-1)
+    return 0.5 * tf.concat([upper, lower], axis=-2)
+
+
+def from_composite(composite) -> tuple[tf.Tensor, tf.Tensor]:
+    """The pair (K, C) of a real composite covariance: the inverse of `to_composite`.
+
+    Args:
+        composite: `[..., 2m, 2n]`, real.
+
+    Returns:
+        `(covariance, pseudo_covariance)`, each `[..., m, n]`, complex.
+
+    Raises:
+        TypeError: Not real.
+        ValueError: An odd number of rows or columns.
+    """
+    composite = as_matrix(composite, "composite")
+    if composite.dtype.is_complex:
+        raise TypeError(f"composite must be real, got {composite.dtype.name}")
+    if any(size is not None and size % 2 for size in composite.shape[-2:]):
+        raise ValueError(f"composite must be [..., 2m, 2n], got shape {composite.shape}")
+    top, bottom = tf.split(composite, 2, axis=-2)
+    (rr, ri), (ir, ii) = tf.split(top, 2, axis=-1), tf.split(bottom, 2, axis=-1)
+    return tf.complex(rr + ii, ir - ri), tf.complex(rr - ii, ir + ri)
+
+
+def stack_parts(z) -> tf.Tensor:
+    """`[Re z; Im z]` along the last axis: complex `[..., n]` -> real `[..., 2n]`."""
+    return tf.concat([tf.math.real(z), tf.math.imag(z)], axis=-1)
+
+
+def join_parts(parts) -> tf.Tensor:
+    """The inverse of `stack_parts`: real `[..., 2n]` -> complex `[..., n]`."""
+    return tf.complex(*tf.split(parts, 2, axis=-1))

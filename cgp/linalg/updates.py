@@ -1,0 +1,357 @@
+"""Rank-one operations on Cholesky factors: a new term, a measurement, a row more, a row less.
+
+The one door for all that is recursive. Everything costs O(n²), takes real and complex factors of
+either precision, any batch axes, and runs eagerly, in a graph and under XLA, with gradients.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.linalg.arguments import as_index, as_real, as_vector, broadcast, known_sign
+from cgp.linalg.cholesky import (
+    NotPositiveDefiniteError,
+    as_matrix,
+    assert_positive_definite,
+    real_diagonal,
+)
+from cgp.linalg.rank_one import scale_columns, scale_columns_of_update, squared_modulus
+
+
+class Conditioned(NamedTuple):
+    """What `cholesky_condition` returns: the posterior factor, and how it came about."""
+
+    chol: tf.Tensor
+    gain: tf.Tensor
+    innovation_variance: tf.Tensor
+
+
+def cholesky_update(chol, update_vector, multiplier=1.0) -> tf.Tensor:
+    """The factor of `A + α v vᴴ` from that of `A`: an update for α > 0, a downdate for α < 0.
+
+    Backward stable for both signs, downdates to the brink of singularity included. The two need
+    different sums (prefix and suffix) of the squares of `w = L⁻¹ v`; see Gill, Golub, Murray &
+    Saunders, Math. Comp. 28 (1974), methods C1 and C2, here with adjoints for transposes.
+
+    Args:
+        chol: `L`, `[..., n, n]`, lower triangular, `A = L Lᴴ`; complex128, complex64, float64 or
+            float32. What stands above the diagonal is not read.
+        update_vector: `v`, `[..., n]`, of the dtype of `chol`. Batch axes broadcast.
+        multiplier: `α`, real, of either sign: a number, or `[...]`, one for each matrix. A sign
+            known when the function is traced saves half the work.
+
+    Returns:
+        `L'`, `[..., n, n]`, lower triangular with a real positive diagonal. Its gradient by all
+        three arguments costs O(n²); that by `chol` has a lower triangle only.
+
+    Raises:
+        TypeError: Dtypes that differ, or a complex multiplier.
+        ValueError: Shapes that do not fit, or (eagerly) NaN.
+        NotPositiveDefiniteError: A downdate that leaves nothing positive definite. In a graph it is
+            TensorFlow's `InvalidArgumentError`; under XLA, which drops assertions, NaN.
+
+    Example:
+        >>> import numpy as np
+        >>> import cgp
+        >>> chol, v = np.eye(2) + 0j, np.array([1.0, 1.0j])
+        >>> new = cgp.linalg.cholesky_update(chol, v).numpy()
+        >>> bool(np.allclose(new @ new.conj().T, [[2.0, -1.0j], [1.0j, 2.0]]))
+        True
+        >>> bool(np.allclose(cgp.linalg.cholesky_update(new, v, multiplier=-1.0), chol))
+        True
+    """
+    chol = as_matrix(chol, "chol", square=True)
+    v = as_vector(update_vector, "update_vector", chol)
+    alpha = as_real(multiplier, "multiplier", chol)
+    sign = known_sign(alpha)
+    chol, v, alpha = broadcast(chol=(chol, 2), update_vector=(v, 1), multiplier=(alpha, 0))
+    if chol.shape[-1] == 0:
+        return chol
+    chol = tf.linalg.band_part(chol, -1, 0)
+    w = _solve_vector(chol, v)
+    power = squared_modulus(w)
+
+    def update(alpha):
+        squares = alpha[..., None] * power
+        s = 1.0 + tf.cumsum(squares, axis=-1)
+        s_before = 1.0 + tf.cumsum(squares, axis=-1, exclusive=True)
+        scales = _scales(s_before, s, alpha[..., None], w)
+        return scale_columns_of_update(chol, w, *scales, tf.stop_gradient(v))
+
+    def downdate(alpha):
+        squares = -alpha[..., None] * power
+        last = 1.0 - tf.reduce_sum(squares, axis=-1, keepdims=True)
+        # From the end, where s is smallest: every term that is added is positive.
+        s = last + tf.cumsum(squares, axis=-1, exclusive=True, reverse=True)
+        s_before = last + tf.cumsum(squares, axis=-1, reverse=True)
+        return scale_columns(chol, w, *_scales(s_before, s, alpha[..., None], w)), last[..., 0] > 0
+
+    if sign == "+":
+        new, ok = update(alpha), tf.ones_like(alpha, tf.bool)
+    elif sign == "-":
+        new, ok = downdate(alpha)
+    else:
+        # Each branch sees zero where the other is chosen, or its NaN would reach the gradient.
+        new, ok = downdate(tf.minimum(alpha, 0.0))
+        new = tf.where((alpha >= 0)[..., None, None], update(tf.maximum(alpha, 0.0)), new)
+    ok &= _has_positive_diagonal(new)
+    return _checked(
+        ok,
+        new,
+        "A + multiplier·v·vᴴ is not positive definite: the downdate takes away more than there is",
+        chol=chol,
+        update_vector=v,
+        multiplier=alpha,
+    )
+
+
+def cholesky_condition(chol, h, noise_variance) -> Conditioned:
+    """The factor of a covariance after a scalar measurement `y = h x + n`, `n ~ CN(0, r)`.
+
+    The measurement update of a Kalman filter in square-root form, without a solve or a
+    subtraction (Carlson, AIAA J. 11, 1973; Bierman, *Factorization Methods*, 1977, §V). With
+    `P = L Lᴴ` before, it is `P − P hᴴ h P / S` after, `S = h P hᴴ + r`.
+
+    Args:
+        chol: `L`, `[..., n, n]`, lower triangular; complex128, complex64, float64 or float32. It
+            may be singular.
+        h: `[..., n]`, the row that `x` is multiplied with, as it stands (not conjugated).
+        noise_variance: `r = E|n|²`, real and not negative: a number, or `[...]`. With r = 0 the
+            posterior is singular, and its factor ends in a zero on the diagonal, which has no
+            derivative by r: that term of the gradient is left out there.
+
+    Returns:
+        `(chol, gain, innovation_variance)`: the new factor `[..., n, n]`, its diagonal real and
+        not negative; the Kalman gain `P hᴴ / S`, `[..., n]`; and `S`, real, `[...]`. Where
+        `S = 0`, nothing is learnt: the gain is 0. Differentiable by all arguments, in O(n²).
+
+    Raises:
+        TypeError: Dtypes that differ, or a complex noise variance.
+        ValueError: Shapes that do not fit; eagerly, NaN or a negative noise variance. In a graph
+            the last two are TensorFlow's `InvalidArgumentError`; under XLA the result is NaN.
+
+    Example:
+        >>> import numpy as np
+        >>> import cgp
+        >>> new = cgp.linalg.cholesky_condition(np.eye(1) + 0j, np.array([2.0j]), 1.0)
+        >>> float(new.innovation_variance)
+        5.0
+        >>> bool(np.allclose(new.gain, [-0.4j])), bool(np.allclose(new.chol, 5**-0.5))
+        (True, True)
+    """
+    chol = as_matrix(chol, "chol", square=True)
+    h = as_vector(h, "h", chol)
+    r = as_real(noise_variance, "noise_variance", chol)
+    chol, h, r = broadcast(chol=(chol, 2), h=(h, 1), noise_variance=(r, 0))
+    chol = tf.linalg.band_part(chol, -1, 0)
+    phi = tf.linalg.matvec(chol, tf.math.conj(h), adjoint_a=True)
+    power = squared_modulus(phi)
+    s = r[..., None] + tf.cumsum(power, axis=-1, exclusive=True, reverse=True)
+    s_before = r[..., None] + tf.cumsum(power, axis=-1, reverse=True)
+    variance = r + tf.reduce_sum(power, axis=-1)
+    new = scale_columns(chol, phi, *_scales(s_before, s, tf.constant(-1.0, r.dtype), phi))
+    learns = variance != 0
+    inverse = 1.0 / tf.where(learns, variance, tf.ones_like(variance))
+    inverse = tf.where(learns, inverse, tf.zeros_like(inverse))
+    gain = tf.linalg.matvec(chol, phi) * tf.cast(inverse, chol.dtype)[..., None]
+
+    ok = (r >= 0) & tf.reduce_all(tf.math.is_finite(real_diagonal(new)), axis=-1)
+    ok &= tf.math.is_finite(variance)
+    new = _checked(
+        ok,
+        new,
+        "noise_variance must be finite and not negative",
+        error=ValueError,
+        chol=chol,
+        h=h,
+        noise_variance=r,
+    )
+    nan = tf.constant(np.nan, r.dtype)
+    return Conditioned(
+        new,
+        tf.where(ok[..., None], gain, tf.cast(nan, gain.dtype)),
+        tf.where(ok, variance, nan),
+    )
+
+
+def cholesky_append(chol, cross, variance, size=None) -> tf.Tensor:
+    """The factor of a covariance with one row and column more.
+
+    Args:
+        chol: `L`, `[..., n, n]`, lower triangular. With `size`, a buffer of fixed capacity n whose
+            first `size` rows are in use and whose other rows are those of the identity; nothing
+            changes shape then, so nothing is traced again.
+        cross: `E[old · conj(new)]`, `[..., n]`, of the dtype of `chol`: what comes above the new
+            diagonal element. In a buffer, elements from `size` on are not read.
+        variance: `E|new|²`, real: a number, or `[...]`. It includes whatever noise belongs on the
+            diagonal.
+        size: Rows in use, an integer or `[...]`; None for a plain factor.
+
+    Returns:
+        `[..., n+1, n+1]`, or, with `size`, the buffer `[..., n, n]` with `size + 1` rows in use.
+        Differentiable in O(n²).
+
+    Raises:
+        TypeError: Dtypes that differ, or a complex variance.
+        ValueError: Shapes that do not fit; a full buffer; NaN.
+        NotPositiveDefiniteError: The new row depends on the old ones. In a graph this, and a full
+            buffer, are TensorFlow's `InvalidArgumentError`; under XLA the result is NaN.
+
+    Example:
+        >>> import numpy as np
+        >>> import cgp
+        >>> cgp.linalg.cholesky_append(np.eye(1) * 2, np.array([2.0]), 5.0).numpy()
+        array([[2., 0.],
+               [1., 2.]])
+        >>> buffer = cgp.linalg.cholesky_append(np.eye(3), np.zeros(3), 4.0, size=0)
+        >>> cgp.linalg.cholesky_append(buffer, np.array([2.0, 0, 0]), 5.0, size=1).numpy()
+        array([[2., 0., 0.],
+               [1., 2., 0.],
+               [0., 0., 1.]])
+    """
+    chol = as_matrix(chol, "chol", square=True)
+    cross = as_vector(cross, "cross", chol)
+    variance = as_real(variance, "variance", chol)
+    capacity = _size_of(chol)
+    if size is None:
+        chol, cross, variance = broadcast(chol=(chol, 2), cross=(cross, 1), variance=(variance, 0))
+        fits = tf.constant(True)
+    else:
+        size, fits = as_index(
+            size, "size", capacity, "is the number of rows in use: the buffer is full"
+        )
+        chol, cross, variance, size, fits = broadcast(
+            chol=(chol, 2), cross=(cross, 1), variance=(variance, 0), size=(size, 0), fits=(fits, 0)
+        )
+        rows = tf.range(capacity)
+        cross = tf.where(rows < size[..., None], cross, tf.zeros_like(cross))
+    # The new row of the factor is the adjoint of this.
+    column = _solve_vector(chol, cross)
+    rest = variance - tf.reduce_sum(squared_modulus(column), axis=-1)
+    ok = fits & (rest > 0) & (rest < np.inf)
+    pivot = tf.cast(tf.sqrt(tf.where(rest > 0, rest, tf.ones_like(rest))), chol.dtype)
+    row = tf.math.conj(column)
+    if size is None:
+        above = tf.concat([chol, tf.zeros_like(row)[..., None]], axis=-1)
+        below = tf.concat([row, pivot[..., None]], axis=-1)
+        new = tf.concat([above, below[..., None, :]], axis=-2)
+    else:
+        here = rows == size[..., None]
+        row = tf.where(here, pivot[..., None], row)
+        new = tf.where(here[..., None], row[..., None, :], chol)
+    return _checked(
+        ok,
+        new,
+        "the appended row leaves no positive definite matrix: it depends on the rows before it "
+        "(add noise to variance, or check for a duplicated point)",
+        chol=chol,
+        cross=cross,
+        variance=variance,
+    )
+
+
+def cholesky_remove(chol, index, size=None) -> tf.Tensor:
+    """The factor of a covariance without one of its rows and columns.
+
+    The rows below the removed one gain an update by the removed column, so this is stable without
+    a condition.
+
+    Args:
+        chol: `L`, `[..., n, n]`, lower triangular. With `size`, a buffer as `cholesky_append` fills
+            it.
+        index: The row and column to remove, from 0: an integer, or `[...]`.
+        size: Rows in use of a buffer, an integer or `[...]`; None for a plain factor.
+
+    Returns:
+        `[..., n-1, n-1]`, or, with `size`, the buffer `[..., n, n]` with the rows after `index`
+        moved up, `size - 1` in use and the identity after them. Differentiable in O(n²).
+
+    Raises:
+        TypeError: `index` or `size` not an integer.
+        ValueError: An index outside the rows in use, or NaN. In a graph it is TensorFlow's
+            `InvalidArgumentError`, for values known only when it runs; under XLA, NaN.
+
+    Example:
+        >>> import numpy as np
+        >>> import cgp
+        >>> chol = np.array([[2.0, 0.0], [3.0, 4.0]])
+        >>> cgp.linalg.cholesky_remove(chol, 0).numpy()
+        array([[5.]])
+        >>> cgp.linalg.cholesky_remove(chol, 0, size=2).numpy()
+        array([[5., 0.],
+               [0., 1.]])
+    """
+    chol = as_matrix(chol, "chol", square=True)
+    capacity = _size_of(chol)
+    used, fits = capacity, tf.constant(True)
+    if size is not None:
+        used, fits = as_index(size, "size", capacity + 1, "is the number of rows in use")
+    index, inside = as_index(index, "index", used, "is the row to remove")
+    known = tf.get_static_value(index)
+    chol, index, fits = broadcast(chol=(chol, 2), index=(index, 0), fits=(fits & inside, 0))
+
+    chol = tf.linalg.band_part(chol, -1, 0)
+    if known is not None and known.ndim == 0:
+        before, after = slice(int(known)), slice(int(known) + 1, None)
+        chol = tf.concat([chol[..., before, :], chol[..., after, :]], axis=-2)
+        removed = chol[..., int(known)]
+        chol = tf.concat([chol[..., before], chol[..., after]], axis=-1)
+    else:
+        stays = tf.range(capacity - 1) < index[..., None]
+        chol = tf.where(stays[..., None], chol[..., :-1, :], chol[..., 1:, :])
+        removed = tf.linalg.matvec(chol, tf.one_hot(index, capacity, dtype=chol.dtype))
+        chol = tf.where(stays[..., None, :], chol[..., :-1], chol[..., 1:])
+    new = cholesky_update(chol, removed)
+    if size is not None:
+        new = tf.concat([new, tf.zeros_like(removed)[..., None]], axis=-1)
+        last = tf.cast(tf.range(capacity) == capacity - 1, new.dtype)
+        new = tf.concat([new, last * tf.ones_like(new[..., :1, :])], axis=-2)
+    return _checked(fits, new, "index is outside the rows in use", error=ValueError)
+
+
+def _size_of(chol: tf.Tensor):
+    return chol.shape[-1] if chol.shape[-1] is not None else tf.shape(chol)[-1]
+
+
+def _solve_vector(chol: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+    """`L⁻¹ v`."""
+    if chol.shape[-1] == 0:
+        return v
+    return tf.squeeze(tf.linalg.triangular_solve(chol, tf.expand_dims(v, -1)), axis=-1)
+
+
+def _scales(s_before, s, alpha, w) -> tuple[tf.Tensor, tf.Tensor]:
+    """`d_j = √(s_j / s_{j−1})` and `u_j = α w̄_j / √(s_j s_{j−1})`, in the dtype of `w`.
+
+    Sums are zero only in a noiseless measurement: it leaves no variance in the first column it
+    reaches (d = 0), and does not reach those after it (d = 1). The ones put in their place keep the
+    gradient finite. NaN is not zero, and passes.
+    """
+    zero, one = tf.zeros([], s.dtype), tf.ones([], s.dtype)
+    reached, last = s_before != 0, s == 0
+    root, root_before = tf.sqrt(tf.where(last, one, s)), tf.sqrt(tf.where(reached, s_before, one))
+    d = tf.where(reached, tf.where(last, zero, root / root_before), one)
+    u = tf.where(last, zero, alpha / root / root_before)
+    return tf.cast(d, w.dtype), tf.cast(u, w.dtype) * tf.math.conj(w)
+
+
+def _has_positive_diagonal(chol: tf.Tensor) -> tf.Tensor:
+    diagonal = real_diagonal(chol)
+    return tf.reduce_all((diagonal > 0) & (diagonal < np.inf), axis=-1)
+
+
+def _checked(ok, new, message: str, error=NotPositiveDefiniteError, **inputs) -> tf.Tensor:
+    """`new` where `ok`; what else happens depends on the mode (`assert_positive_definite`).
+
+    Inputs are searched for NaN only once something has failed: it always makes something fail.
+    """
+    if tf.executing_eagerly() and not bool(tf.reduce_all(ok)):
+        for name, x in inputs.items():
+            if not np.all(np.isfinite(x)):
+                raise ValueError(
+                    f"{name}, of shape {x.shape}, has elements that are NaN or infinite"
+                )
+        given = ", ".join(f"{name} of shape {x.shape}" for name, x in inputs.items())
+        raise error(f"{message}; got {given}" if given else message)
+    return assert_positive_definite(ok, new, message)
