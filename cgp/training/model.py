@@ -331,8 +331,9 @@ class Functional(_Trainer, _KerasFunctional):
         2
     """
 
-    def __init__(self, inputs, outputs, name=None, **kwargs):
-        super().__init__(inputs, outputs, name=name, **kwargs)
+    def __init__(self, *args, **kwargs):
+        # Keras up to 3.13 serialises only a class whose constructor has this signature.
+        super().__init__(*args, **kwargs)
         self.dtype_policy = keras.DTypePolicy("float64")
 
     def call(self, inputs, training=None, mask=None, **kwargs):

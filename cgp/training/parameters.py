@@ -51,7 +51,13 @@ def _split(value: np.ndarray) -> np.ndarray:
 _EXP = tfp.bijectors.Exp()
 
 REAL = Constraint("real", lambda v: True, tf.identity, np.asarray)
-POSITIVE = Constraint("positive", lambda v: bool(np.all(v > 0)), _EXP.forward, np.log)
+POSITIVE = Constraint(
+    "positive",
+    # TensorFlow's exponential has no subnormal numbers: they would come back as zero.
+    lambda v: bool(np.all(v > np.finfo(v.dtype).tiny)),
+    _EXP.forward,
+    np.log,
+)
 COMPLEX = Constraint("complex", lambda v: True, _join, _split, is_complex=True)
 UNIT_DISK = Constraint(
     "complex of modulus at most 1",
@@ -178,6 +184,14 @@ class Parameterized:
     """A mixin for layers that own hyperparameters, declared once in `__init__`."""
 
     own_parameters: tuple["Parameter", ...] = ()
+
+    def __setattr__(self, name, value):
+        for parameter in self.own_parameters:
+            if name == parameter.name and value is not parameter:
+                raise AttributeError(
+                    f"{name} is a hyperparameter: set its value with {name}.assign({value!r})"
+                )
+        super().__setattr__(name, value)
 
     def declare_parameters(
         self,

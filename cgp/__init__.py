@@ -1,0 +1,43 @@
+"""cgp: complex-valued Gaussian processes and Kalman filters, as TensorFlow and Keras 3 layers."""
+
+import keras
+
+if keras.config.backend() != "tensorflow":
+    raise ImportError(
+        f"cgp runs on Keras's TensorFlow backend, but it is {keras.config.backend()!r}: set the "
+        'environment variable KERAS_BACKEND to "tensorflow" before Keras is imported'
+    )
+
+from cgp import datasets, kernels, linalg, metrics, plotting, training
+from cgp.distributions import ComplexNormal
+from cgp.gp import ExactGP, means
+from cgp.linalg import NotPositiveDefiniteError
+from cgp.training import (
+    Functional,
+    Model,
+    clone_model,
+    optimizers,
+    refresh,
+    register_post_update,
+    sharing_scope,
+)
+
+__all__ = [
+    "ComplexNormal",
+    "ExactGP",
+    "Functional",
+    "Model",
+    "NotPositiveDefiniteError",
+    "clone_model",
+    "datasets",
+    "kernels",
+    "linalg",
+    "means",
+    "metrics",
+    "optimizers",
+    "plotting",
+    "refresh",
+    "register_post_update",
+    "sharing_scope",
+    "training",
+]

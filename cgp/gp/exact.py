@@ -1,0 +1,465 @@
+"""ExactGP: a complex Gaussian process with a dense covariance."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.gp import laplace
+from cgp.gp.conditioning import Conditioned
+from cgp.gp.data import Data, validated
+from cgp.gp.means import Mean
+from cgp.gp.memory import Memory
+from cgp.gp.posterior import Posterior
+from cgp.gp.process import NoisyProcess
+from cgp.kernels.base import Kernel, as_points
+from cgp.linalg import cholesky
+from cgp.training import Model, confirm, invalidate, refresh, register_post_update
+from cgp.training.lbfgs import Loss
+from cgp.training.parameters import (
+    POSITIVE,
+    UNIT_DISK,
+    Parameter,
+    Parameterized,
+    complex_from_config,
+    named_parameters,
+)
+
+
+@keras.saving.register_keras_serializable(package="cgp")
+class ExactGP(Parameterized, Model):
+    """A Gaussian process of a complex signal, observed in noise, with a dense covariance.
+
+    The signal is `f ~ GP(mean, kernel)`, the data `z = f(x) + n`. Learning N points costs O(N³) a
+    step. A signal is proper if its kernel and its noise are, and is then worked out in complex
+    matrices; an improper one in real matrices of twice the size (see `cgp.gp.forms`).
+
+    Data come by `condition`, or by `fit`, which learns the hyperparameters too. Their factor is
+    kept, recomputed after each gradient step and whenever a hyperparameter has changed in another
+    way, and serves every prediction. Before any data the posterior is the prior.
+
+    As a layer, `gp(x)` returns the dictionary that `predict` returns, and `gp((x, z))` the same at
+    x given z, adding its loss, the negative log marginal likelihood per point, to that of the model
+    it sits in; gradients pass to x, z and the hyperparameters.
+
+    Args:
+        kernel: A kernel, shared with whoever else holds it.
+        noise_variance: `E|n|²`, positive; in squared units of z.
+        noise_pseudo_variance: `E[n²]`, complex, at most `noise_variance` in modulus. Zero, the
+            default, stays zero: the noise is circular. Another value is learned, as its ratio to
+            the noise variance, the circularity quotient.
+        mean: A mean of `cgp.means`, or None for zero.
+        fixed: Names, of "noise_variance" and "noise_circularity", that training leaves alone.
+        priors: TFP distributions of "noise_variance", by name.
+        name: A name.
+        dtype: "float64" (complex128 data) or "float32" (complex64); that of the kernel if None.
+
+    Raises:
+        TypeError: No kernel, or dtypes that differ.
+        ValueError: A noise that no process can have.
+
+    Example:
+        >>> import numpy as np
+        >>> import cgp
+        >>> t = np.linspace(0.0, 4.0, 9)
+        >>> gp = cgp.ExactGP(cgp.kernels.RBF() * cgp.kernels.Rotation(0.5), noise_variance=1e-4)
+        >>> gp.condition(t, np.exp(1j * np.pi * t))
+        >>> mean = gp.predict([1.25])["mean"]
+        >>> bool(abs(mean[0] - np.exp(1.25j * np.pi)) < 0.01)
+        True
+    """
+
+    def __init__(
+        self,
+        kernel,
+        noise_variance,
+        noise_pseudo_variance=0.0,
+        mean=None,
+        *,
+        fixed=(),
+        priors=None,
+        name=None,
+        dtype=None,
+        **kwargs,
+    ):
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"kernel must be one of cgp.kernels, got {kernel!r}")
+        if mean is not None and not isinstance(mean, Mean):
+            raise TypeError(f"mean must be one of cgp.means or None, got {mean!r}")
+        super().__init__(name=name, dtype=dtype or kernel.variable_dtype, **kwargs)
+        for part in (kernel, mean):
+            if part is not None and part.variable_dtype != self.variable_dtype:
+                raise TypeError(
+                    f"the model is {self.variable_dtype}, but {part!r} is {part.variable_dtype}"
+                )
+        self.kernel, self.mean = kernel, mean
+        values = {"noise_variance": (noise_variance, POSITIVE)}
+        if noise_pseudo_variance != 0:
+            quotient = complex(noise_pseudo_variance) / float(noise_variance)
+            if not abs(quotient) <= 1:
+                raise ValueError(
+                    "noise_pseudo_variance must be at most noise_variance in modulus, got "
+                    f"{noise_pseudo_variance} and {noise_variance}"
+                )
+            values["noise_circularity"] = (quotient, UNIT_DISK)
+        self.declare_parameters(values, fixed, priors)
+        self._process = NoisyProcess(
+            kernel, mean, self.noise_variance, getattr(self, "noise_circularity", None)
+        )
+        self._memory = Memory()
+        covariance_parameters = named_parameters([("", self), *kernel.named_layers()])
+        register_post_update(
+            self, [p.variable for p in covariance_parameters.values()], self._factorize
+        )
+        self.built = True
+
+    # --- hyperparameters -----------------------------------------------------------------------
+
+    def _parameters(self) -> dict[str, Parameter]:
+        own, mean = ("", self), self.mean
+        means = [] if mean is None else [(mean.prefix, mean)]
+        return named_parameters([own, *self.kernel.named_layers(), *means])
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The hyperparameters by name: constrained values, each shared one once."""
+        return {name: p.numpy() for name, p in self._parameters().items()}
+
+    def parameter_covariance(self) -> np.ndarray:
+        """The covariance of the learned hyperparameters, by Laplace's approximation.
+
+        From the Hessian of the negative log marginal likelihood, priors included, at the present
+        values, which should be its minimum: fit to convergence first, with `cgp.optimizers.LBFGS`.
+
+        Returns:
+            `[Q, Q]`, for the constrained values in the order of `parameters()`: the elements of a
+            vector one after the other, a complex value as its real and its imaginary part. Rows and
+            columns of fixed ones are zero.
+
+        Raises:
+            ValueError: No data.
+            NotPositiveDefiniteError: The likelihood has no maximum here; says in what direction.
+        """
+        data = self._memory.data
+        if data is None:
+            raise ValueError("there are no data: fit first")
+        loss = Loss(self, ((data.x, data.z), None, None))
+        count = float(tf.reduce_sum(data.counts))
+        try:
+            curvature = laplace.hessian(lambda point: count * loss(point)[1], loss.start)
+        finally:
+            loss.assign(loss.start)
+            refresh(self)
+        return laplace.covariance(self._parameters(), loss.variables, curvature)
+
+    def parameter_errors(self) -> dict[str, np.ndarray]:
+        """The standard errors of `parameters()`, from `parameter_covariance`; zero where fixed.
+
+        Returns:
+            NumPy by name; of a complex value, the errors of its real and imaginary part as one
+            complex number.
+        """
+        errors = np.sqrt(np.diag(self.parameter_covariance()))
+        found = {}
+        for name, value in self.parameters().items():
+            parts = value.size * (2 if np.iscomplexobj(value) else 1)
+            own, errors = errors[:parts], errors[parts:]
+            if np.iscomplexobj(value):
+                own = own[0::2] + 1j * own[1::2]
+            found[name] = own.reshape(value.shape)[()]
+        return found
+
+    # --- the factor of the data ----------------------------------------------------------------
+
+    def _factorize(self) -> None:
+        """The post-gradient update: the factor of the data at the present hyperparameters."""
+        data, chol = self._memory.data, self._memory.chol
+        if data is not None and chol is not None:
+            chol.assign(cholesky(self._process.covariance(data)))
+
+    def _covariance_and_factor(self, data: Data) -> tuple[tf.Tensor, tf.Tensor]:
+        """The covariance of data and its factor, the stored one if they are what it is of.
+
+        No gradient passes through the factor.
+        """
+        covariance = self._process.covariance(data)
+        if self._memory.data is None:
+            return covariance, cholesky(tf.stop_gradient(covariance))
+        refresh(self)
+        chol = tf.cond(
+            self._memory.holds(data),
+            lambda: tf.convert_to_tensor(self._memory.chol),
+            lambda: cholesky(tf.stop_gradient(covariance)),
+        )
+        return covariance, tf.ensure_shape(chol, covariance.shape)
+
+    # --- taking data in ------------------------------------------------------------------------
+
+    def _validated(self, x, z, missing=None) -> Data:
+        data = validated(x, z, missing, self.variable_dtype)
+        needed, fewest = self._process.marginalized(data.x), int(data.counts.numpy().min())
+        if fewest < needed:
+            raise ValueError(f"a trend of {needed} coefficients needs as many points, got {fewest}")
+        return data
+
+    def condition(self, x, z, missing=None) -> None:
+        """Takes data in without learning: what follows is the posterior given them.
+
+        Args:
+            x: Inputs, `[N]` of one dimension, `[N, D]`, or `[..., N, D]` for series with inputs of
+                their own.
+            z: Complex targets, `[..., N]`; NaN where missing.
+            missing: Bool, broadcast against z: True where missing.
+
+        Raises:
+            TypeError: Real targets, complex inputs, targets of another precision.
+            ValueError: Shapes that do not fit, NaN inputs, infinite targets, no targets.
+            NotPositiveDefiniteError: The covariance of the data is not positive definite, to
+                rounding. The data taken in before stay.
+        """
+        self._condition(self._validated(x, z, missing))
+
+    def _condition(self, data: Data) -> None:
+        # The factor first: where it fails nothing has been replaced.
+        self._memory.replace(data, cholesky(self._process.covariance(data)))
+        confirm(self)
+
+    # Data belong together here, and are no samples of a batch: the signatures are not Keras's.
+
+    def fit(  # type: ignore[override]
+        self,
+        x,
+        z,
+        batch_size=None,
+        epochs=None,
+        verbose="auto",
+        callbacks=None,
+        *,
+        missing=None,
+        initial_epoch=0,
+    ):
+        """Learns the hyperparameters from data, and takes the data in.
+
+        The loss is the negative log marginal likelihood per point, less that of the priors. Fitting
+        again goes on from the present hyperparameters, with other data if you like.
+
+        Args:
+            x: Inputs, as for `condition`.
+            z: Complex targets, as for `condition`.
+            batch_size: Not for this model, whose every step is on all data.
+            epochs: Gradient steps, 1 if None; with `cgp.optimizers.LBFGS` the largest number of
+                iterations, None running to convergence.
+            verbose: 0 is silent, 1 or "auto" a progress bar, 2 one line an epoch.
+            callbacks: Keras callbacks.
+            missing: Bool, broadcast against z: True where missing.
+            initial_epoch: The number of the first epoch.
+
+        Returns:
+            Keras's `History`.
+
+        Raises:
+            ValueError: A batch size, a model not compiled, or data that `condition` refuses.
+            TypeError: Data that `condition` refuses.
+        """
+        if batch_size is not None:
+            raise ValueError(
+                f"batch_size={batch_size}: the likelihood of an ExactGP takes all data at once"
+            )
+        if not self.compiled:
+            raise ValueError(
+                "compile the model first: gp.compile(optimizer=cgp.optimizers.LBFGS()), or any "
+                "Keras optimizer"
+            )
+        data = self._validated(x, z, missing)
+        self._condition(data)
+        return super().fit(
+            _dataset(data),
+            epochs=epochs,
+            verbose=verbose,
+            callbacks=callbacks,
+            initial_epoch=initial_epoch,
+        )
+
+    def evaluate(self, x, z, *, missing=None, verbose="auto", **kwargs):  # type: ignore[override]
+        """The loss of data, the negative log marginal likelihood per point; Keras's `evaluate`."""
+        return super().evaluate(_dataset(self._validated(x, z, missing)), verbose=verbose, **kwargs)
+
+    # --- likelihood ----------------------------------------------------------------------------
+
+    def log_marginal_likelihood(self, x, z, missing=None) -> tf.Tensor:
+        """The log marginal likelihood of data under the present hyperparameters.
+
+        With a marginalised trend it is the restricted likelihood (see `cgp.means.Polynomial`).
+
+        Args:
+            x: Inputs, as for `condition`.
+            z: Complex targets, as for `condition`.
+            missing: Bool, broadcast against z: True where missing.
+
+        Returns:
+            Real, `[...]`, one for each series; differentiable by the hyperparameters.
+
+        Raises:
+            TypeError, ValueError: As for `condition`.
+        """
+        data = self._validated(x, z, missing)
+        return self._process.log_likelihood(data, *self._covariance_and_factor(data))
+
+    def _loss(self, data: Data, covariance: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
+        log_density = tf.reduce_sum(self._process.log_likelihood(data, covariance, chol))
+        for parameter in self._parameters().values():
+            if parameter.prior is not None:
+                log_density += parameter.log_prior()
+        return -log_density / tf.reduce_sum(data.counts)
+
+    # --- predictions ---------------------------------------------------------------------------
+
+    def posterior(self, x, observed: bool = False) -> Posterior:
+        """The signal at new points given the data, or its prior before any.
+
+        Args:
+            x: Inputs, `[M]` or `[M, D]`; `[..., M, D]` where each series has its own.
+            observed: Whether to add the noise of a measurement to the signal.
+
+        Returns:
+            A `ComplexNormal` of `[..., M]`: `mean`, `variance`, `pseudo_variance`, `covariance`,
+            `pseudo_covariance`, `sample`, `log_prob`, `ellipses`. Differentiable.
+
+        Raises:
+            TypeError: Complex inputs.
+            ValueError: NaN inputs or a shape that does not fit the data; before any data, a
+                marginalised trend, which has no prior.
+        """
+        x, data = as_points(x, self.variable_dtype), self._memory.data
+        if data is None:
+            return self._process.prior(x, observed)
+        if x.shape.rank > data.x.shape.rank:
+            raise ValueError(
+                f"x must be [M] or [M, D], the same for all series, as their data are; got shape "
+                f"{x.shape}"
+            )
+        return self._process.posterior(data, self._conditioned(data), x, observed)
+
+    def _conditioned(self, data: Data) -> Conditioned:
+        return self._process.condition(data, *self._covariance_and_factor(data))
+
+    def call(self, inputs) -> dict[str, tf.Tensor]:
+        """The dictionary of `predict`, at x, or at x given z for inputs `(x, z)`; adds the loss."""
+        if not isinstance(inputs, tuple | list):
+            return _as_dict(self.posterior(inputs))
+        x, z = inputs
+        x = as_points(x, self.variable_dtype)
+        stored = self._memory.data
+        # Series at the same inputs share a factor where the same elements are missing, which is
+        # known of the stored data alone.
+        shared = z.shape.rank == 1 or (
+            stored is not None and stored.shared and x.shape.rank == 2 == stored.x.shape.rank
+        )
+        data = Data(x, z, shared)
+        covariance, chol = self._covariance_and_factor(data)
+        self.add_loss(self._loss(data, covariance, chol))
+        given = self._process.condition(data, covariance, chol)
+        return _as_dict(self._process.posterior(data, given, x, observed=False))
+
+    def predict(  # type: ignore[override]
+        self, x, observed: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Mean and variances at new points; arguments and errors as for `posterior`.
+
+        Returns:
+            NumPy arrays `[..., M]`: "mean", complex; "variance", `E|f − mean|²`, real;
+            "pseudo_variance", `E[(f − mean)²]`, complex.
+        """
+        return {k: v.numpy() for k, v in _as_dict(self.posterior(x, observed)).items()}
+
+    def sample(self, x, count: int = 1, seed=None, observed: bool = False) -> np.ndarray:
+        """Draws from the posterior, or from the prior before any data.
+
+        Args:
+            x: Inputs, as for `posterior`.
+            count: Number of draws.
+            seed: Integer; None for different draws at each call.
+            observed: Whether to add the noise of a measurement to the signal.
+
+        Returns:
+            Complex, `[count, ..., M]`.
+        """
+        return self.posterior(x, observed).sample(count, seed=seed).numpy()
+
+    def loo(self) -> dict[str, np.ndarray]:
+        """Each target predicted by the others of its series, from the factor that is there.
+
+        Returns:
+            As `predict`, of the observation, noise included, at the inputs of the data, `[..., N]`;
+            NaN where the target is missing.
+
+        Raises:
+            ValueError: No data.
+        """
+        data = self._memory.data
+        if data is None:
+            raise ValueError("there are no data to leave out: condition or fit first")
+        deviation, moments = self._conditioned(data).leave_one_out()
+        mean, (variance, pseudo) = data.z - data.vectors(deviation), moments
+        found = {
+            "mean": mean,
+            "variance": tf.math.real(variance) + tf.zeros_like(tf.math.real(mean)),
+            "pseudo_variance": tf.zeros_like(mean)
+            if pseudo is None
+            else pseudo + tf.zeros_like(mean),
+        }
+        absent = ~data.present.numpy()
+        return {name: np.where(absent, np.nan, value.numpy()) for name, value in found.items()}
+
+    # --- saving --------------------------------------------------------------------------------
+
+    def get_config(self):
+        """The constructor's arguments, complex numbers as [re, im]."""
+        config = self.parameters_config()
+        quotient = config.pop("noise_circularity", [0.0, 0.0])
+        serialize = keras.saving.serialize_keras_object
+        return {
+            **config,
+            "kernel": serialize(self.kernel),
+            "noise_pseudo_variance": [part * config["noise_variance"] for part in quotient],
+            "mean": None if self.mean is None else serialize(self.mean),
+            "name": self.name,
+            "dtype": self.variable_dtype,
+            "trainable": self.trainable,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """The model of a config."""
+        revive = keras.saving.deserialize_keras_object
+        parts = {name: revive(config[name]) for name in ("kernel", "mean")}
+        pseudo = complex_from_config(config["noise_pseudo_variance"])
+        return cls(**{**config, **parts, "noise_pseudo_variance": pseudo})
+
+    def save_own_variables(self, store):
+        """The weights and the data; their factor is recomputed when it is first needed."""
+        super().save_own_variables(store)
+        data = self._memory.data
+        if data is not None:
+            store["x"] = data.x.numpy()
+            store["z"] = tf.stack([tf.math.real(data.z), tf.math.imag(data.z)], axis=-1).numpy()
+
+    def load_own_variables(self, store):
+        """See `save_own_variables`."""
+        super().load_own_variables({key: store[key] for key in store.keys() if key.isdigit()})  # noqa: SIM118
+        if "x" in store.keys():  # noqa: SIM118
+            z = complex_from_config(np.asarray(store["z"]).tolist())
+            data = validated(np.asarray(store["x"]), z, None, self.variable_dtype)
+            # Kernel weights may be loaded later: the factor has to wait.
+            self._memory.replace(data, tf.zeros_like(self._process.covariance(data)))
+        invalidate(self)
+
+
+def _dataset(data: Data) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensors(((data.x, data.z),))
+
+
+def _as_dict(posterior: Posterior) -> dict[str, tf.Tensor]:
+    return {
+        "mean": posterior.mean(),
+        "variance": posterior.variance(),
+        "pseudo_variance": posterior.pseudo_variance(),
+    }

@@ -1,0 +1,113 @@
+"""The uncertainty of learned hyperparameters, from the curvature of the loss at its minimum.
+
+Laplace's approximation: near the maximum the posterior density of the unconstrained weights is
+normal, and the inverse of its covariance is the Hessian of the negative log density (MacKay,
+*Information Theory, Inference, and Learning Algorithms*, 2003, ch. 27).
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.linalg import NotPositiveDefiniteError
+from cgp.training.parameters import Parameter
+
+
+def hessian(gradient: Callable[[np.ndarray], np.ndarray], point: np.ndarray) -> np.ndarray:
+    """The Hessian of a negative log density by central differences of its gradient.
+
+    The gradient is exact, so that differences of it lose no more than half of the digits, and no
+    kernel needs a second derivative. Steps are a twentieth of the width of the density in each
+    direction, for frequencies are known to many more digits than variances.
+
+    Args:
+        gradient: Gradient of the negative log density, `[P] -> [P]`.
+        point: Where, `[P]`.
+
+    Returns:
+        `[P, P]`, symmetric.
+    """
+    columns = np.zeros((point.size, point.size))
+    for i in range(point.size):
+        step = 1e-6 * max(1.0, abs(point[i]))
+        for _ in range(3):  # the width follows from the curvature, the curvature from a step
+            shift = np.zeros(point.size)
+            shift[i] = step
+            columns[i] = (gradient(point + shift) - gradient(point - shift)) / (2.0 * step)
+            wanted = 0.05 / np.sqrt(max(columns[i, i], 1e-300))
+            wanted = min(wanted, 0.05 * max(1.0, abs(point[i])))
+            if 0.3 < wanted / step < 3.0:
+                break
+            step = wanted
+    return 0.5 * (columns + columns.T)
+
+
+def covariance(
+    parameters: Mapping[str, Parameter], learned: list, curvature: np.ndarray
+) -> np.ndarray:
+    """The covariance of constrained values from the Hessian in the unconstrained weights.
+
+    Args:
+        parameters: All hyperparameters by name.
+        learned: The variables that the rows of `curvature` belong to, in their order.
+        curvature: `[P, P]`.
+
+    Returns:
+        `[Q, Q]`, in the order of `parameters`: elements of a vector one after the other, real and
+        imaginary part of a complex one as two; zero for what is not learned.
+
+    Raises:
+        NotPositiveDefiniteError: The curvature is not positive in some direction; says in which.
+    """
+    offsets = dict(zip(map(id, learned), _offsets(learned), strict=True))
+    names = {id(p.variable): name for name, p in parameters.items()}
+    labels = [names.get(id(v), v.name) for v in learned for _ in range(_size(v))]
+    inverse = _inverse(curvature, labels)
+    rows = []
+    for parameter in parameters.values():
+        jacobian = _jacobian(parameter)
+        row = np.zeros((jacobian.shape[0], curvature.shape[0]))
+        if id(parameter.variable) in offsets:
+            start = offsets[id(parameter.variable)]
+            row[:, start : start + jacobian.shape[1]] = jacobian
+        rows.append(row)
+    j = np.concatenate(rows)
+    return j @ inverse @ j.T
+
+
+def _inverse(curvature: np.ndarray, labels: list[str]) -> np.ndarray:
+    scale = np.sqrt(np.abs(np.diag(curvature)))
+    scale[scale == 0] = 1.0
+    values, vectors = np.linalg.eigh(curvature / np.outer(scale, scale))
+    if values[0] <= 1e-10 * values[-1]:
+        flat = np.abs(vectors[:, 0])
+        culprits = sorted({labels[i] for i in np.flatnonzero(flat > 0.3 * flat.max())})
+        raise NotPositiveDefiniteError(
+            "the likelihood has no maximum here in the direction of "
+            f"{', '.join(culprits)}: fit to convergence first; if the data do not determine "
+            "these, fix them or give them priors"
+        )
+    vectors = vectors / scale[:, None]
+    return (vectors / values) @ vectors.T
+
+
+def _jacobian(parameter: Parameter) -> np.ndarray:
+    raw = tf.convert_to_tensor(parameter.variable.value)
+    with tf.GradientTape(persistent=True) as tape:  # as jacobian without pfor wants it
+        tape.watch(raw)
+        value = parameter.constraint.forward(raw)
+        if parameter.constraint.is_complex:
+            value = tf.stack([tf.math.real(value), tf.math.imag(value)], axis=-1)
+        value = tf.reshape(value, [-1])
+    return (
+        tape.jacobian(value, raw, experimental_use_pfor=False).numpy().reshape(value.shape[0], -1)
+    )
+
+
+def _size(variable) -> int:
+    return int(np.prod(variable.shape))
+
+
+def _offsets(variables: list) -> np.ndarray:
+    return np.cumsum([0] + [_size(v) for v in variables])[:-1]

@@ -1,0 +1,293 @@
+"""Learning hyperparameters: one factorisation a step, the same optimum by every road."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+import cgp
+import cgp.gp.exact
+from cgp.kernels import RBF, Matern32, Rotation, WidelyLinear
+from tests.gp.problems import complex_normals, problems, series
+
+X_NEW = np.linspace(-1.0, 12.0, 7)
+
+
+def tone(seed=0, n=60):
+    """A carrier that loses its phase, in noise."""
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.uniform(0.0, 20.0, n))
+    process = cgp.ExactGP(Matern32(1.0, 3.0) * Rotation(0.31), 0.08)
+    return x, process.sample(x, seed=seed, observed=True)[0]
+
+
+def model(**kwargs):
+    return cgp.ExactGP(Matern32(1.0, 5.0) * Rotation(0.3), noise_variance=0.1, **kwargs)
+
+
+def fresh_copy(gp, x, z):
+    """A model with the same hyperparameters that has never been trained."""
+    other = cgp.clone_model(gp)
+    other.set_weights(gp.get_weights())
+    other.condition(x, z)
+    return other
+
+
+@pytest.fixture
+def factorizations(monkeypatch):
+    """Counts factorisations as they are executed, in graphs too."""
+    count = []
+
+    def counted(a):
+        token = tf.py_function(lambda: count.append(1) or 0.0, [], tf.float64)
+        with tf.control_dependencies([token]):
+            return cgp.linalg.cholesky(a)
+
+    monkeypatch.setattr(cgp.gp.exact, "cholesky", counted)
+    return count
+
+
+def test_does_a_training_step_factorize_once(factorizations):
+    x, z = tone()
+    gp = model()
+    gp.compile(optimizer=keras.optimizers.Adam(0.05))
+    gp.fit(x, z, epochs=5, verbose=0)
+    assert len(factorizations) == 1 + 5  # to take the data in, and after each gradient step
+    gp.predict(X_NEW)
+    gp.predict(X_NEW, observed=True)
+    gp.loo()
+    gp.log_marginal_likelihood(x, z)
+    assert len(factorizations) == 6
+
+
+def test_does_an_evaluation_of_lbfgs_factorize_once(factorizations):
+    x, z = tone()
+    gp = model()
+    gp.compile(optimizer=cgp.optimizers.LBFGS())
+    gp.fit(x, z, verbose=0)
+    # one to take the data in, one at the end where the last evaluation was not the best point
+    assert gp.optimizer.result.nfev <= len(factorizations) <= gp.optimizer.result.nfev + 2
+    before = len(factorizations)
+    gp.predict(X_NEW)
+    assert len(factorizations) == before
+
+
+@pytest.mark.parametrize("problem", problems(), ids=lambda p: p.name)
+def test_is_the_loss_the_negative_log_likelihood_per_point(problem):
+    x, z = series(missing=[1, 4])
+    gp = problem.gp()
+    before = gp.log_marginal_likelihood(x, z)
+    gp.compile(optimizer=keras.optimizers.SGD(0.0))
+    history = gp.fit(x, z, verbose=0)
+    np.testing.assert_allclose(history.history["loss"], [-before / 23], rtol=1e-12)
+    np.testing.assert_allclose(gp.evaluate(x, z, verbose=0), -before / 23, rtol=1e-12)
+
+
+def test_do_adam_and_lbfgs_meet():
+    x, z = tone()
+    first, second = model(), model()
+    first.compile(optimizer=cgp.optimizers.LBFGS())
+    history = first.fit(x, z, verbose=0)
+    assert history.history["loss"][-1] == min(history.history["loss"])
+    second.compile(optimizer=keras.optimizers.Adam(0.05))
+    second.fit(x, z, epochs=400, verbose=0)
+    for name, value in first.parameters().items():
+        np.testing.assert_allclose(second.parameters()[name], value, rtol=1e-4)
+    assert np.abs(_gradient(first, x, z)).max() < 1e-4 * len(x)
+    assert abs(first.parameters()["rotation.frequency"] - 0.31) < 0.03
+
+
+def _gradient(gp, x, z):
+    with tf.GradientTape() as tape:
+        y = gp.log_marginal_likelihood(x, z)
+    return np.hstack([g.numpy().ravel() for g in tape.gradient(y, gp.trainable_variables)])
+
+
+@pytest.mark.parametrize("optimizer", [cgp.optimizers.LBFGS, lambda: keras.optimizers.Adam(0.05)])
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_is_the_factor_current_after_training(optimizer, run_eagerly):
+    x, z = tone()
+    gp = model()
+    gp.compile(optimizer=optimizer(), run_eagerly=run_eagerly)
+    gp.fit(x, z, epochs=6, verbose=0)
+    expected = fresh_copy(gp, x, z).predict(X_NEW)
+    for name, value in gp.predict(X_NEW).items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-12, atol=1e-13)
+
+
+def test_can_other_data_be_fitted_next():
+    gp = model()
+    gp.compile(optimizer=keras.optimizers.Adam(0.01))
+    for n in (20, 33, 20):
+        x, z = tone(n, n)
+        gp.fit(x, z, epochs=3, verbose=0)
+        expected = fresh_copy(gp, x, z).predict(X_NEW)["mean"]
+        np.testing.assert_allclose(gp.predict(X_NEW)["mean"], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_series", [(3,), (2, 2)])
+def test_are_series_of_a_batch_learned_together(n_series):
+    rng = np.random.default_rng(1)
+    x = np.sort(rng.uniform(0.0, 20.0, 40))
+    z = np.exp(2j * np.pi * 0.31 * x) * complex_normals(rng, *n_series, 1)
+    z = z + 0.2 * complex_normals(rng, *n_series, 40)
+    gp = model()
+    gp.compile(optimizer=cgp.optimizers.LBFGS())
+    gp.fit(x, z, verbose=0)
+    total = sum(gp.log_marginal_likelihood(x, one).numpy() for one in z.reshape(-1, 40))
+    np.testing.assert_allclose(gp.evaluate(x, z, verbose=0), -total / z.size, rtol=1e-10)
+    assert np.abs(_gradient_of_sum(gp, x, z)).max() < 1e-3
+
+
+def _gradient_of_sum(gp, x, z):
+    with tf.GradientTape() as tape:
+        y = tf.reduce_sum(gp.log_marginal_likelihood(x, z)) / z.size
+    return np.hstack([g.numpy().ravel() for g in tape.gradient(y, gp.trainable_variables)])
+
+
+def test_does_a_prior_pull_and_a_fixed_parameter_stay():
+    x, z = tone()
+    prior = tfp.distributions.LogNormal(np.log(2.0), 0.01)
+    kernel = Matern32(1.0, 5.0, priors={"lengthscale": prior}, fixed=["variance"]) * Rotation(0.3)
+    gp = cgp.ExactGP(kernel, 0.1)
+    gp.compile(optimizer=cgp.optimizers.LBFGS())
+    history = gp.fit(x, z, verbose=0)
+    found = gp.parameters()
+    assert found["matern32.variance"] == pytest.approx(1.0, abs=1e-15)
+    assert found["matern32.lengthscale"] == pytest.approx(2.0, rel=0.03)
+    exact = tfp.distributions.LogNormal(np.float64(np.log(2.0)), np.float64(0.01))
+    log_density = gp.log_marginal_likelihood(x, z) + exact.log_prob(found["matern32.lengthscale"])
+    np.testing.assert_allclose(history.history["loss"][-1], -log_density / len(x), rtol=1e-9)
+
+
+def test_do_callbacks_and_history_work_as_in_keras():
+    x, z = tone()
+    for optimizer in (cgp.optimizers.LBFGS(), keras.optimizers.Adam(0.05)):
+        gp = model()
+        gp.compile(optimizer=optimizer)
+        epochs = []
+        record = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda e, logs, seen=epochs: seen.append(e)
+        )
+        history = gp.fit(x, z, epochs=4, callbacks=[record], verbose=0)
+        assert epochs == history.epoch == [0, 1, 2, 3]
+        stop = keras.callbacks.EarlyStopping(monitor="loss", min_delta=10.0, patience=1)
+        history = gp.fit(x, z, epochs=50, callbacks=[stop], verbose=0)
+        assert len(history.history["loss"]) == 2
+
+
+def test_is_progress_shown(capsys):
+    x, z = tone(n=20)
+    gp = model()
+    gp.compile(optimizer=cgp.optimizers.LBFGS())
+    gp.fit(x, z, epochs=3)
+    assert "loss" in capsys.readouterr().out
+    gp.fit(x, z, epochs=3, verbose=0)
+    assert capsys.readouterr().out == ""
+
+
+def test_does_a_failed_line_search_step_not_end_the_fit():
+    """A first step of L-BFGS that overflows the covariance is turned back."""
+    rng = np.random.default_rng(0)
+    x = np.linspace(0.0, 1.0, 30)
+    gp = cgp.ExactGP(RBF(1e-6, 1.0), 1e-8)
+    gp.compile(optimizer=cgp.optimizers.LBFGS())
+    gp.fit(x, 1e3 * np.exp(3j * x) + complex_normals(rng, 30), verbose=0)
+    assert np.isfinite(list(gp.parameters().values())).all()
+    assert 0.3 < gp.parameters()["noise_variance"] < 8.0
+
+
+def test_is_laplaces_covariance_the_inverse_hessian():
+    x, z = tone(n=120)
+    kernel = WidelyLinear(Matern32(1.0, 5.0, fixed=["variance"]) * Rotation(0.31), 0.3 + 0.2j)
+    gp = cgp.ExactGP(kernel, 0.1)
+    gp.compile(optimizer=cgp.optimizers.LBFGS())
+    rng = np.random.default_rng(0)
+    z = z + (0.3 + 0.2j) * z.conj() + 0.05 * complex_normals(rng, 120)
+    gp.fit(x, z, verbose=0)
+    names = list(gp.parameters())
+    assert names == [
+        "noise_variance",
+        "widelylinear.coefficient",
+        "matern32.variance",
+        "matern32.lengthscale",
+        "rotation.frequency",
+    ]
+    before = gp.predict(X_NEW)["mean"]
+    covariance = gp.parameter_covariance()
+    np.testing.assert_array_equal(gp.predict(X_NEW)["mean"], before)
+    assert covariance.shape == (6, 6)  # the coefficient has two parts
+    assert np.all(covariance[3] == 0)
+    assert np.all(covariance[:, 3] == 0)
+
+    # In constrained values, where the gradient vanishes too, by differences of the value alone.
+    found = gp.parameters()
+    coefficient = found[names[1]]
+    rest = [found[name] for name in (names[0], *names[3:])]
+    point = np.array([rest[0], coefficient.real, coefficient.imag, *rest[1:]])
+
+    def loss(p):
+        kernel = WidelyLinear(Matern32(1.0, p[3]) * Rotation(p[4]), p[1] + 1j * p[2])
+        return -float(cgp.ExactGP(kernel, p[0]).log_marginal_likelihood(x, z))
+
+    free = np.delete(np.delete(covariance, 3, 0), 3, 1)
+    h = 0.02 * np.sqrt(np.diag(free))
+    hessian = np.zeros((5, 5))
+    steps = np.diag(h)
+    for i in range(5):
+        for j in range(5):
+            signs = [
+                loss(point + a * steps[i] + b * steps[j]) * a * b for a in (1, -1) for b in (1, -1)
+            ]
+            hessian[i, j] = sum(signs) / (4 * h[i] * h[j])
+    np.testing.assert_allclose(
+        free / np.outer(h, h),
+        np.linalg.inv(hessian) / np.outer(h, h),
+        rtol=0.02,
+        atol=0.01 / 0.02**2,
+    )
+    errors = gp.parameter_errors()
+    assert list(errors) == names
+    np.testing.assert_allclose(errors["matern32.lengthscale"], np.sqrt(covariance[4, 4]))
+    expected = np.sqrt(covariance[1, 1]) + 1j * np.sqrt(covariance[2, 2])
+    np.testing.assert_allclose(errors["widelylinear.coefficient"], expected)
+    assert errors["matern32.variance"] == 0.0
+
+
+def test_does_laplace_say_what_the_data_do_not_determine():
+    rng = np.random.default_rng(0)
+    x = np.linspace(0.0, 1.0, 30)
+    gp = cgp.ExactGP(RBF(1.0, 1.0) * cgp.kernels.Constant(1.0), 0.1)
+    gp.compile(optimizer=cgp.optimizers.LBFGS())
+    gp.fit(x, complex_normals(rng, 30) + 3 * np.exp(4j * x), verbose=0)
+    with pytest.raises(cgp.NotPositiveDefiniteError, match=r"constant\.variance, rbf\.variance"):
+        gp.parameter_covariance()
+
+
+def test_is_a_gp_trained_inside_another_model():
+    """A learned map of the inputs before the process: gradients pass to both."""
+    rng = np.random.default_rng(0)
+    x, z = rng.uniform(-1, 1, (4, 15, 1)), complex_normals(rng, 4, 15)
+    inputs = keras.Input((15, 1), dtype="float64"), keras.Input((15,), dtype="complex128")
+    features = keras.layers.Dense(2, dtype="float64")(inputs[0])
+    gp = cgp.ExactGP(RBF(1.0, [1.0, 2.0]), 0.1)
+    outer = cgp.Functional(inputs, gp((features, inputs[1])))
+    outer.compile(optimizer=keras.optimizers.SGD(2.0**-7))
+    dense = next(layer for layer in outer.layers if isinstance(layer, keras.layers.Dense))
+
+    def loss():
+        inner = dense(tf.constant(x))
+        return -tf.reduce_sum(gp.log_marginal_likelihood(inner, z)) / z.size
+
+    with tf.GradientTape() as tape:
+        value = loss()
+    variables = outer.trainable_variables
+    expected = [
+        v.numpy() - 2.0**-7 * g.numpy()
+        for v, g in zip(variables, tape.gradient(value, variables), strict=True)
+    ]
+    history = outer.fit((x, z), epochs=1, batch_size=4, verbose=0)
+    np.testing.assert_allclose(history.history["loss"], [value], rtol=1e-12)
+    for variable, after in zip(variables, expected, strict=True):
+        np.testing.assert_allclose(variable, after, rtol=1e-10, atol=1e-14)

@@ -1,0 +1,115 @@
+"""A saved model predicts at once, and goes on."""
+
+import copy
+import json
+import pickle
+
+import keras
+import numpy as np
+import pytest
+import tensorflow_probability as tfp
+
+import cgp
+from cgp.kernels import RBF, Matern12, Matern32, Rotation, WidelyLinear
+from tests.gp.problems import complex_normals
+
+X_NEW = np.linspace(-1.0, 12.0, 7)
+
+
+def trained(mean=None):
+    carrier = Rotation(0.3, name="carrier")
+    prior = tfp.distributions.LogNormal(0.0, 1.0)
+    kernel = WidelyLinear(
+        Matern32(1.0, 5.0, priors={"lengthscale": prior}) * carrier + 0.5 * (carrier * Matern12()),
+        0.2 - 0.1j,
+    )
+    gp = cgp.ExactGP(kernel, 0.1, 0.02j, mean=mean)
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0.0, 10.0, 20)
+    z = np.exp(2j * np.pi * 0.31 * x) + 0.2 * complex_normals(rng, 20)
+    z[[3, 8]] = np.nan
+    gp.compile(optimizer=keras.optimizers.Adam(0.02))
+    gp.fit(x, z, epochs=3, verbose=0)
+    return gp, x, z
+
+
+def assert_same(gp, other):
+    assert other.parameters().keys() == gp.parameters().keys()
+    for name, value in gp.parameters().items():
+        np.testing.assert_array_equal(other.parameters()[name], value)
+    for name, value in gp.predict(X_NEW).items():
+        np.testing.assert_allclose(other.predict(X_NEW)[name], value, rtol=1e-12, atol=1e-14)
+    for name, value in gp.loo().items():
+        np.testing.assert_allclose(other.loo()[name], value, rtol=1e-10)
+    assert len(other.trainable_variables) == len(gp.trainable_variables)
+
+
+MEANS = [
+    None,
+    cgp.means.Constant(0.1 + 0.2j),
+    cgp.means.Polynomial(1, scale=10.0),
+    cgp.means.Polynomial(1, marginalized=True, scale=10.0),
+]
+
+
+@pytest.mark.parametrize("mean", MEANS, ids=["zero", "constant", "polynomial", "marginalised"])
+def test_does_a_saved_model_predict_at_once_and_train_on(mean, tmp_path):
+    gp, x, z = trained(mean)
+    gp.save(tmp_path / "gp.keras")
+    loaded = keras.models.load_model(tmp_path / "gp.keras")
+    assert type(loaded) is cgp.ExactGP
+    assert_same(gp, loaded)
+    for model in (gp, loaded):
+        model.fit(x, z, epochs=3, verbose=0)
+    assert_same(gp, loaded)
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda gp: pickle.loads(pickle.dumps(gp))])
+def test_is_a_copy_the_same_and_independent(way):
+    gp, x, z = trained()
+    other = way(gp)
+    assert_same(gp, other)
+    before = gp.predict(X_NEW)["mean"]
+    other.fit(x, z, epochs=2, verbose=0)
+    np.testing.assert_array_equal(gp.predict(X_NEW)["mean"], before)
+
+
+def test_are_weights_saved_with_the_data(tmp_path):
+    gp, *_ = trained()
+    gp.save_weights(tmp_path / "gp.weights.h5")
+    other = cgp.clone_model(gp)
+    other.load_weights(tmp_path / "gp.weights.h5")
+    assert_same(gp, other)
+
+
+def test_is_a_clone_fresh_and_shares_what_was_shared():
+    gp, *_ = trained()
+    other = cgp.clone_model(gp)
+    assert other.parameters().keys() == gp.parameters().keys()
+    assert float(other.parameters()["carrier.frequency"]) == 0.3
+    np.testing.assert_array_equal(other.predict(X_NEW)["mean"], np.zeros(len(X_NEW)))
+
+
+def test_is_the_config_plain_json_that_tells_the_model():
+    gp, x, z = trained()
+    config = json.loads(json.dumps(gp.get_config()))
+    other = cgp.ExactGP.from_config(config)
+    initial = cgp.clone_model(gp)
+    np.testing.assert_array_equal(
+        other.log_marginal_likelihood(x, z), initial.log_marginal_likelihood(x, z)
+    )
+    assert config["noise_pseudo_variance"] == [0.0, 0.02]
+
+
+@pytest.mark.parametrize("optimizer", [keras.optimizers.Adam, cgp.optimizers.LBFGS])
+def test_does_a_batch_of_series_come_back(optimizer, tmp_path):
+    rng = np.random.default_rng(0)
+    gp = cgp.ExactGP(RBF(), 0.1)
+    gp.compile(optimizer=optimizer())
+    gp.fit(rng.normal(size=(6, 2)), complex_normals(rng, 3, 6), epochs=2, verbose=0)
+    gp.save(tmp_path / "gp.keras")
+    loaded = keras.models.load_model(tmp_path / "gp.keras")
+    x_new = rng.normal(size=(5, 2))
+    expected = gp.predict(x_new)["mean"]
+    assert expected.shape == (3, 5)
+    np.testing.assert_allclose(loaded.predict(x_new)["mean"], expected, rtol=1e-12)
