@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -23,6 +24,8 @@ class Constraint(NamedTuple):
     """Unconstrained tensor -> value; the last axis of 2 of a complex value's weight goes."""
     inverse: Callable[[np.ndarray], np.ndarray]
     is_complex: bool = False
+    step: np.ndarray | float | None = None
+    """The unit in which a weight counts the unconstrained numbers; see `in_steps_of`."""
 
 
 def _disk_from_plane(raw: tf.Tensor) -> tf.Tensor:
@@ -73,12 +76,21 @@ def in_steps_of(scale, constraint: Constraint) -> Constraint:
     """The constraint with its unconstrained numbers counted in steps of `scale`.
 
     An optimiser such as Adam moves all weights at one pace. A frequency is determined to a small
-    fraction of itself, a variance hardly to a factor of two: they need units of their own.
+    fraction of itself, a variance hardly to a factor of two: they need units of their own. The step
+    is a weight too, so that a saved weight means the same wherever it is loaded.
     """
-    scale = np.asarray(scale, np.float64)
-    return constraint._replace(
-        forward=lambda raw: constraint.forward(raw * tf.convert_to_tensor(scale, raw.dtype)),
-        inverse=lambda value: constraint.inverse(value) / scale,
+    return constraint._replace(step=scale)
+
+
+def _weight(layer, name: str, value: np.ndarray, trainable: bool) -> keras.Variable:
+    return layer.add_weight(
+        name=name,
+        shape=value.shape,
+        dtype=layer.variable_dtype,
+        # A Keras initialiser would take the value through floatx.
+        initializer=lambda shape, dtype: tf.constant(value, dtype),
+        trainable=trainable,
+        autocast=False,  # or a float32 layer that uses a float64 kernel would round it
     )
 
 
@@ -90,6 +102,7 @@ class Parameter:
     Attributes:
         name: Its name within the layer.
         variable: The Keras weight, real and unconstrained; a trailing axis of 2 when complex.
+        step: The non-trainable weight in whose units `variable` counts, or None.
         constraint: Where its values live.
         fixed: Whether training leaves it alone.
         prior: A TFP distribution of the constrained value, or None.
@@ -98,17 +111,13 @@ class Parameter:
     def __init__(self, layer, name: str, value, constraint: Constraint, fixed: bool, prior):
         self.name, self.constraint, self.fixed = name, constraint, fixed
         self._dtype = np.dtype(layer.variable_dtype)
-        value = self._check(value)
-        raw = constraint.inverse(value)
-        self.variable = layer.add_weight(
-            name=name,
-            shape=raw.shape,
-            dtype=layer.variable_dtype,
-            # A Keras initialiser would take the value through floatx.
-            initializer=lambda shape, dtype: tf.constant(raw, dtype),
-            trainable=not fixed,
-            autocast=False,  # or a float32 layer that uses a float64 kernel would round it
-        )
+        raw = constraint.inverse(self._check(value))
+        self.step = None
+        if constraint.step is not None:
+            step = np.broadcast_to(constraint.step, raw.shape)
+            self.step = _weight(layer, f"{name}_step", step, trainable=False)
+            raw = raw / step
+        self.variable = _weight(layer, name, raw, trainable=not fixed)
         if prior is not None and constraint.is_complex:
             raise TypeError(f"a prior was given for {name}, but it is complex: only real ones can")
         self.prior = None if prior is None else prior_from_config(prior_config(prior), layer.dtype)
@@ -130,9 +139,18 @@ class Parameter:
         return array
 
     @property
+    def variables(self) -> list[keras.Variable]:
+        """All weights that the value depends on."""
+        return [self.variable] if self.step is None else [self.variable, self.step]
+
+    def constrained(self, raw: tf.Tensor) -> tf.Tensor:
+        """The value that belongs to a value of `variable`."""
+        return self.constraint.forward(raw if self.step is None else raw * self.step.value)
+
+    @property
     def value(self) -> tf.Tensor:
         """The constrained value, differentiable by `variable`."""
-        return self.constraint.forward(tf.convert_to_tensor(self.variable.value))
+        return self.constrained(tf.convert_to_tensor(self.variable.value))
 
     def assign(self, value) -> None:
         """Sets the constrained value; state that was derived from the old one is recomputed on use.
@@ -140,12 +158,13 @@ class Parameter:
         Raises:
             ValueError: A value outside the constraint, or of another shape.
         """
-        raw = self.constraint.inverse(self._check(value))
+        raw = np.asarray(self.constraint.inverse(self._check(value)))
         if raw.shape != tuple(self.variable.shape):
             raise ValueError(
                 f"{self.name} has shape {np.shape(self.numpy())}, got a value of shape "
                 f"{np.shape(value)}"
             )
+        raw = raw if self.step is None else raw / self.step.numpy()
         self.variable.assign(tf.constant(raw, self.variable.dtype))
 
     def log_prior(self) -> tf.Tensor | None:
@@ -166,6 +185,9 @@ class Parameter:
 
     def __complex__(self):
         return complex(self.numpy())
+
+    def __format__(self, spec):
+        return format(self.numpy()[()], spec) if spec else str(self)
 
     def __repr__(self):
         return f"{self.name}={self}"

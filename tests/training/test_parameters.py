@@ -39,7 +39,7 @@ STEPS = in_steps_of(0.01, REAL)
 
 ROUND_TRIPS = [
     *[(v, REAL) for v in (0.0, -1.5, 1e-300, -1e300, [1.0, -2.0, 0.0])],
-    *[(v, POSITIVE) for v in (1.0, 5e-324, 1e-30, 1e300, [0.1, 7.0], [[1.0, 2.0], [3.0, 4.0]])],
+    *[(v, POSITIVE) for v in (1.0, 1e-300, 1e-30, 1e300, [0.1, 7.0], [[1.0, 2.0], [3.0, 4.0]])],
     *[(v, COMPLEX) for v in (0.0, 1.0, 3.0 - 4.0j, 1e300j, [1j, -1.0, 0.0])],
     *[(v, UNIT_DISK) for v in (0.0, 1e-9, 1e-4j, 0.3 - 0.4j, 0.999999, 1.0, -1.0, -1j)],
     *[(v, UNIT_DISK) for v in ([0.0, 0.5j, 1.0], np.exp(1j * np.arange(7)))],
@@ -140,7 +140,7 @@ def test_a_complex_parameter_is_no_float():
     assert complex(p) == pytest.approx(0.3 - 0.4j, rel=1e-15)
     assert np.abs(p) == pytest.approx(0.5, rel=1e-15)
     assert np.asarray(p).dtype == np.complex128
-    with pytest.raises(TypeError, match="p is complex.*0.3"):
+    with pytest.raises(TypeError, match=r"p is complex.*0\.3"):
         float(p)
 
 
@@ -182,6 +182,7 @@ def test_it_shows_its_name_and_value():
         (np.nan, POSITIVE, ValueError, "p must be positive, got nan"),
         (np.inf, POSITIVE, ValueError, "p must be positive, got inf"),
         (1j, POSITIVE, TypeError, "p must be positive, got 1j"),
+        (5e-324, POSITIVE, ValueError, "p must be positive, got 5e-324"),
         ("1", POSITIVE, TypeError, "p must be positive, got '1'"),
         (None, POSITIVE, TypeError, "p must be positive, got None"),
         (True, POSITIVE, TypeError, "p must be positive, got True"),
@@ -205,10 +206,10 @@ def test_values_outside_the_set_are_refused_at_construction_and_by_assign(
     assert complex(p) == pytest.approx(0.5, rel=1e-15)  # and stays as it was
 
 
-@pytest.mark.parametrize("value", [1e-300, 1e300])
+@pytest.mark.parametrize("value", [1e-300, 1e-40, 2e200])
 def test_a_value_beyond_single_precision_is_refused_there(value):
     assert float(parameter(value, POSITIVE)) == pytest.approx(value, rel=1e-12)
-    with pytest.raises(ValueError, match=f"p must be positive and finite in float32, got {value}"):
+    with pytest.raises(ValueError, match="p must be positive and finite in float32, got"):
         parameter(value, POSITIVE, dtype="float32")
 
 
@@ -256,6 +257,16 @@ def test_a_name_that_is_not_declared_is_refused(what):
     argument = {"fixed": ["p", "q"], "priors": {"q": tfd.Normal(0.0, 1.0)}}[what]
     with pytest.raises(ValueError, match=rf"{what} names \['q'\], but.*Owner are \['p'\]"):
         Owner(p=(1.0, REAL), **{what: argument})
+
+
+@pytest.mark.parametrize("value", [3.0, tf.constant(3.0), parameter(3.0, POSITIVE)], ids=type)
+def test_setting_the_attribute_is_refused_with_the_way_to_do_it(value):
+    """It would replace the hyperparameter, and leave the model as it was."""
+    owner = Owner(p=(1.0, POSITIVE))
+    with pytest.raises(AttributeError, match=r"p is a hyperparameter.*p\.assign\("):
+        owner.p = value
+    assert float(owner.p) == 1.0
+    owner.q = 3.0  # other attributes are free
 
 
 def test_a_prior_acts_on_the_constrained_value():

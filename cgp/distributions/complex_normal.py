@@ -5,12 +5,19 @@ base classes refuse complex values.
 """
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.arguments import (
+    apply_to_vectors,
+    as_covariance,
+    as_vector,
+    broadcast_batch,
+    check_factor,
+    check_finite,
+    stateless_seed,
+)
 from cgp.linalg.cholesky import (
     NotPositiveDefiniteError,
     as_matrix,
@@ -82,7 +89,7 @@ class ComplexNormal:
     _chol: tf.Tensor | None = None
 
     def __init__(self, loc, chol):
-        loc, chol = _as_vector(loc, "loc"), as_matrix(chol, "chol", square=True)
+        loc, chol = as_vector(loc, "loc"), as_matrix(chol, "chol", square=True)
         n = loc.shape[-1]
         if chol.dtype not in (loc.dtype, loc.dtype.real_dtype):
             raise TypeError(
@@ -97,9 +104,9 @@ class ComplexNormal:
                 f"got shape {chol.shape}"
             )
         if tf.executing_eagerly():
-            _check_finite(loc, "loc")
-            _check_factor(chol)
-        self._loc = _broadcast_batch(loc, chol.shape[:-2], tf.shape(chol)[:-2], event_rank=1)
+            check_finite(loc, "loc")
+            check_factor(chol)
+        self._loc = broadcast_batch(loc, chol.shape[:-2], tf.shape(chol)[:-2], event_rank=1)
         self._chol = chol
 
     @classmethod
@@ -133,10 +140,10 @@ class ComplexNormal:
                 ...
             cgp.linalg.cholesky.NotPositiveDefiniteError: no process has ...
         """
-        loc = _as_vector(loc, "loc")
-        pair = [_as_covariance(covariance, loc, "covariance")]
+        loc = as_vector(loc, "loc")
+        pair = [as_covariance(covariance, loc, "covariance")]
         if pseudo_covariance is not None:
-            pair.append(_as_covariance(pseudo_covariance, loc, "pseudo_covariance"))
+            pair.append(as_covariance(pseudo_covariance, loc, "pseudo_covariance"))
             if not pair[0].shape[-2:].is_compatible_with(pair[1].shape[-2:]):
                 raise ValueError(
                     f"pseudo_covariance must be shaped like covariance, {pair[0].shape}, "
@@ -227,13 +234,13 @@ class ComplexNormal:
                 graph, `InvalidArgumentError`; under XLA, NaN. What is singular to rounding, yet
                 passed for definite, gives a number that is mostly rounding: add noise.
         """
-        value = _as_vector(value, "value")
+        value = as_vector(value, "value")
         if value.dtype != self.dtype:
             raise TypeError(f"value must be {self.dtype.name}, got {value.dtype.name}")
         if not value.shape[-1:].is_compatible_with(self.event_shape):
             raise ValueError(f"value must be [..., {self.event_shape[0]}], got shape {value.shape}")
         if tf.executing_eagerly():
-            _check_finite(value, "value")
+            check_finite(value, "value")
         deviation = value - self.mean()
         return -self._cross_entropy(deviation if self.is_proper else stack_parts(deviation))
 
@@ -254,11 +261,11 @@ class ComplexNormal:
         shape = tf.concat([shape, tf.shape(loc)[:-1], [2 * tf.shape(loc)[-1]]], axis=0)
         # The algorithm is named so that a seed draws the same in a graph, under XLA and on a GPU.
         white = tf.random.stateless_normal(
-            shape, _stateless_seed(seed), dtype=loc.dtype.real_dtype, alg="philox"
+            shape, stateless_seed(seed), dtype=loc.dtype.real_dtype, alg="philox"
         )
         if self.is_proper:  # half of a unit variance to either part
             white = join_parts(math.sqrt(0.5) * white)
-        draws = _apply_to_vectors(tf.linalg.matmul, chol, white)
+        draws = apply_to_vectors(tf.linalg.matmul, chol, white)
         return loc + (draws if self.is_proper else join_parts(draws))
 
     def entropy(self) -> tf.Tensor:
@@ -351,7 +358,7 @@ class ComplexNormal:
     def _cross_entropy(self, deviation: tf.Tensor) -> tf.Tensor:
         """−log p at a deviation from the mean in the coordinates of the factor."""
         chol = self._density_chol()
-        white = _apply_to_vectors(tf.linalg.triangular_solve, chol, deviation)
+        white = apply_to_vectors(tf.linalg.triangular_solve, chol, deviation)
         distance = tf.reduce_sum(_squared_modulus(white), axis=-1)
         return self._log_normaliser(chol) + self._half() * distance
 
@@ -378,7 +385,7 @@ class ComplexNormal:
 
     def _to_batch(self, moment: tf.Tensor, event_rank: int) -> tf.Tensor:
         mean = self.mean()
-        return _broadcast_batch(moment, mean.shape[:-1], tf.shape(mean)[:-1], event_rank)
+        return broadcast_batch(moment, mean.shape[:-1], tf.shape(mean)[:-1], event_rank)
 
 
 _SINGULAR = (
@@ -387,69 +394,11 @@ _SINGULAR = (
 )
 
 
-class Marginals(NamedTuple):
-    """The moments of each component by itself, NumPy arrays `[..., n]`."""
-
-    mean: np.ndarray
-    """Complex."""
-    variance: np.ndarray
-    """Real."""
-    pseudo_variance: np.ndarray
-    """Complex."""
-
-
-def marginals(prediction) -> Marginals:
-    """The moments of each point from any of the forms in which predictions come.
-
-    Args:
-        prediction: A `ComplexNormal`; a dict with keys mean, variance, pseudo_variance, as
-            `predict` returns; or a named tuple with such fields, as in the result of `step`.
-
-    Raises:
-        TypeError: None of these, or moments whose dtype is not that of a complex signal.
-        ValueError: Keys that are missing, or shapes that differ.
-    """
-    if isinstance(prediction, ComplexNormal):
-        return Marginals(*(np.asarray(getattr(prediction, name)()) for name in Marginals._fields))
-    if hasattr(prediction, "_asdict"):
-        prediction = prediction._asdict()
-    if not isinstance(prediction, Mapping):
-        raise TypeError(
-            "a prediction must be a ComplexNormal, or a dict with keys mean, variance and "
-            f"pseudo_variance, got {type(prediction).__name__}"
-        )
-    missing = [name for name in Marginals._fields if name not in prediction]
-    if missing:
-        raise ValueError(
-            f"the prediction has no {', '.join(missing)}; it has {', '.join(prediction)}"
-        )
-    moments = Marginals(*(np.asarray(prediction[name]) for name in Marginals._fields))
-    if not np.iscomplexobj(moments.mean):
-        raise TypeError(f"the mean of a prediction must be complex, got {moments.mean.dtype}")
-    if np.iscomplexobj(moments.variance):
-        raise TypeError(f"a variance must be real, got {moments.variance.dtype}")
-    if not moments.mean.shape == moments.variance.shape == moments.pseudo_variance.shape:
-        raise ValueError(
-            "mean, variance and pseudo_variance of a prediction must have one shape, got "
-            f"{', '.join(str(moment.shape) for moment in moments)}"
-        )
-    return moments
-
-
 def chi_squared_radius(probability: float) -> float:
     """The squared radius that holds a two-dimensional unit normal with a probability."""
     if not 0.0 < probability < 1.0:
         raise ValueError(f"probability must lie between 0 and 1, got {probability}")
     return -2.0 * math.log1p(-probability)
-
-
-def _stateless_seed(seed) -> tf.Tensor:
-    if seed is None:
-        return tf.random.uniform([2], maxval=np.iinfo(np.int32).max, dtype=tf.int32)
-    seed = tf.convert_to_tensor(seed)
-    if not seed.dtype.is_integer or seed.shape not in ([], [2]):
-        raise ValueError(f"seed must be one integer or two, got {seed.dtype.name} {seed.shape}")
-    return seed if seed.shape.rank else tf.stack([tf.zeros_like(seed), seed])
 
 
 def _covariance_factor(covariance: tf.Tensor, pseudo_covariance=None) -> tf.Tensor:
@@ -464,93 +413,6 @@ def _covariance_factor(covariance: tf.Tensor, pseudo_covariance=None) -> tf.Tens
         ) from None
 
 
-def _as_vector(value, name: str) -> tf.Tensor:
-    value = tf.convert_to_tensor(value)
-    if not value.dtype.is_complex:
-        raise TypeError(f"{name} must be complex64 or complex128, got {value.dtype.name}")
-    if value.shape.rank == 0:
-        raise ValueError(f"{name} must be a vector, [..., n], got a scalar")
-    return value
-
-
-def _as_covariance(a, loc: tf.Tensor, name: str) -> tf.Tensor:
-    a = as_matrix(a, name, square=True)
-    n = loc.shape[-1]
-    if a.dtype != loc.dtype:
-        raise TypeError(f"{name} must be {loc.dtype.name} like loc, got {a.dtype.name}")
-    if not a.shape[-1:].is_compatible_with([n]):
-        raise ValueError(
-            f"{name} must be [..., {n}, {n}] for a loc of shape {loc.shape}, got shape {a.shape}"
-        )
-    if tf.executing_eagerly() and tf.size(a) > 0:
-        _check_finite(a, name)
-        hermitian = name == "covariance"
-        # The pseudo-covariance is symmetric: no conjugation is meant.
-        turned = tf.linalg.adjoint(a) if hermitian else tf.linalg.matrix_transpose(a)
-        gap = float(tf.reduce_max(tf.abs(a - turned)))
-        if gap > 1e3 * _eps(a) * float(tf.reduce_max(tf.abs(a))):
-            kind, other = ("Hermitian", "adjoint") if hermitian else ("symmetric", "transpose")
-            raise ValueError(f"{name} must be {kind}: it differs from its {other} by {gap:.3g}")
-    return a
-
-
-def _check_factor(chol: tf.Tensor) -> None:
-    _check_finite(chol, "chol")
-    diagonal = tf.linalg.diag_part(chol)
-    if bool(tf.reduce_any(tf.linalg.band_part(chol, -1, 0) != chol)):
-        raise ValueError(
-            "chol must be lower triangular, but there is something above its diagonal "
-            "(from a covariance, use ComplexNormal.from_covariance)"
-        )
-    if bool(tf.reduce_any((tf.math.imag(diagonal) != 0) | (tf.math.real(diagonal) < 0))):
-        raise ValueError("chol must have a real diagonal that is not negative")
-
-
-def _check_finite(value: tf.Tensor, name: str) -> None:
-    # A sum is NaN or infinite if a part is; a modulus covers the real and imaginary parts.
-    if not bool(tf.math.is_finite(tf.reduce_sum(tf.abs(value)))):
-        raise ValueError(f"{name} of shape {value.shape} has elements that are NaN or infinite")
-
-
-def _eps(a: tf.Tensor) -> float:
-    return float(np.finfo(a.dtype.real_dtype.as_numpy_dtype).eps)
-
-
 def _squared_modulus(z: tf.Tensor) -> tf.Tensor:
     """|z|², whose gradient is finite at 0, where that of the modulus is not."""
     return tf.math.real(z * tf.math.conj(z)) if z.dtype.is_complex else z * z
-
-
-def _apply_to_vectors(operation, matrix: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
-    """`operation(matrix, columns)` over vectors `[..., d]` of any sample axes before batch axes.
-
-    Axes that the matrix lacks become columns, so that a matrix is used once for all of them.
-    """
-    extra = (vectors.shape.rank - 1) - (matrix.shape.rank - 2)
-    if extra <= 0:
-        return operation(matrix, vectors[..., None])[..., 0]
-    shape = tf.shape(vectors)
-    samples, rest = shape[:extra], shape[extra:]
-    count = tf.reduce_prod(samples)
-    # Axes change places here, and nothing is conjugated.
-    columns = tf.linalg.matrix_transpose(tf.reshape(vectors, [count, tf.reduce_prod(rest)]))
-    result = operation(matrix, tf.reshape(columns, tf.concat([rest, [count]], axis=0)))
-    rest = tf.shape(result)[:-1]
-    rows = tf.linalg.matrix_transpose(tf.reshape(result, [tf.reduce_prod(rest), count]))
-    return tf.reshape(rows, tf.concat([samples, rest], axis=0))
-
-
-def _broadcast_batch(
-    value: tf.Tensor, batch: tf.TensorShape, dynamic_batch: tf.Tensor, event_rank: int
-) -> tf.Tensor:
-    """`value` with its batch axes broadcast with others, if they are not so already."""
-    rank = value.shape.rank - event_rank
-    own, event = value.shape[:rank], tf.shape(value)[rank:]
-    try:
-        tf.broadcast_static_shape(own, batch)
-    except ValueError:
-        raise ValueError(f"batch shapes {own} and {batch} do not broadcast") from None
-    if own.is_fully_defined() and own == batch:
-        return value
-    together = tf.broadcast_dynamic_shape(tf.shape(value)[:rank], dynamic_batch)
-    return tf.broadcast_to(value, tf.concat([together, event], axis=0))

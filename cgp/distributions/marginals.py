@@ -1,0 +1,57 @@
+"""What predictions say of each point by itself, in whatever form they come."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from cgp.distributions.complex_normal import ComplexNormal
+
+
+class Marginals(NamedTuple):
+    """The moments of each component by itself, NumPy arrays `[..., n]`."""
+
+    mean: np.ndarray
+    """Complex."""
+    variance: np.ndarray
+    """Real."""
+    pseudo_variance: np.ndarray
+    """Complex."""
+
+
+def marginals(prediction) -> Marginals:
+    """The moments of each point from any of the forms in which predictions come.
+
+    Args:
+        prediction: A `ComplexNormal`; a dict with keys mean, variance, pseudo_variance, as
+            `predict` returns; or a named tuple with such fields, as in the result of `step`.
+
+    Raises:
+        TypeError: None of these, or moments whose dtype is not that of a complex signal.
+        ValueError: Keys that are missing, or shapes that differ.
+    """
+    if isinstance(prediction, ComplexNormal):
+        return Marginals(*(np.asarray(getattr(prediction, name)()) for name in Marginals._fields))
+    if hasattr(prediction, "_asdict"):
+        prediction = prediction._asdict()
+    if not isinstance(prediction, Mapping):
+        raise TypeError(
+            "a prediction must be a ComplexNormal, or a dict with keys mean, variance and "
+            f"pseudo_variance, got {type(prediction).__name__}"
+        )
+    missing = [name for name in Marginals._fields if name not in prediction]
+    if missing:
+        raise ValueError(
+            f"the prediction has no {', '.join(missing)}; it has {', '.join(prediction)}"
+        )
+    moments = Marginals(*(np.asarray(prediction[name]) for name in Marginals._fields))
+    if not np.iscomplexobj(moments.mean):
+        raise TypeError(f"the mean of a prediction must be complex, got {moments.mean.dtype}")
+    if np.iscomplexobj(moments.variance):
+        raise TypeError(f"a variance must be real, got {moments.variance.dtype}")
+    if not moments.mean.shape == moments.variance.shape == moments.pseudo_variance.shape:
+        raise ValueError(
+            "mean, variance and pseudo_variance of a prediction must have one shape, got "
+            f"{', '.join(str(moment.shape) for moment in moments)}"
+        )
+    return moments

@@ -1,0 +1,125 @@
+"""Kernels of the conjugate of a process, and of improper processes."""
+
+import keras
+import tensorflow as tf
+
+from cgp.kernels.base import Kernel, add, as_complex, multiply, one_number
+from cgp.training.parameters import UNIT_DISK, complex_from_config
+
+
+class _OfOne(Kernel):
+    """A kernel made of one other, which it shares with whoever else holds it."""
+
+    def __init__(self, kernel, *, name=None, dtype=None, **kwargs):
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"{type(self).__name__} is made of a kernel, got {kernel!r}")
+        super().__init__(name=name, dtype=dtype or kernel.variable_dtype, **kwargs)
+        if self.variable_dtype != kernel.variable_dtype:
+            raise TypeError(
+                f"dtype is {self.variable_dtype}, but {kernel!r} is {kernel.variable_dtype}"
+            )
+        self.parts = (kernel,)
+        self.is_markov = kernel.is_markov
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel it is made of."""
+        return self.parts[0]
+
+    def get_config(self):
+        """The kernel, serialised, and the constructor's other arguments."""
+        return {**super().get_config(), "kernel": keras.saving.serialize_keras_object(self.kernel)}
+
+    @classmethod
+    def from_config(cls, config):
+        """The kernel of a config."""
+        kernel = keras.saving.deserialize_keras_object(config["kernel"])
+        return super().from_config({**config, "kernel": kernel})
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class Conjugate(_OfOne):
+    """The kernel of the conjugate process, `conj(z)`: its covariances are the conjugates.
+
+    A rotation then turns the other way.
+
+    Args:
+        kernel: The kernel of z.
+        name: A name.
+        dtype: That of the kernel.
+    """
+
+    def __init__(self, kernel, *, name=None, dtype=None, **kwargs):
+        super().__init__(kernel, name=name, dtype=dtype, **kwargs)
+        self.is_real, self.is_proper = kernel.is_real, kernel.is_proper
+
+    def moments(self, x1, x2):
+        """See `Kernel.moments`."""
+        k, c = self.kernel.moments(x1, x2)
+        return tf.math.conj(k), None if c is None else tf.math.conj(c)
+
+    def __repr__(self):
+        return f"Conjugate({self.kernel!r})"
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class WidelyLinear(_OfOne):
+    """The improper kernel of `z = u + c conj(u)`, u being a process of the given kernel.
+
+    With K and C the moments of u (C = 0 when it is proper), those of z are
+
+        covariance         K + c̄ C + c C̄ + |c|² K̄,
+        pseudo-covariance  C + c (K + K̄) + c² C̄,
+
+    elementwise: a valid pair for any coefficient, by construction (Schreier & Scharf, 2010, §2.3).
+    Coefficients beyond the unit circle would describe the same processes with u and its conjugate
+    exchanged. With a rotation inside, the signal runs along an ellipse.
+
+    Args:
+        kernel: The kernel of u.
+        coefficient: Complex, of modulus at most 1: 0 for a proper process, 1 in modulus for one
+            that moves on a line. Its argument is twice the angle of the ellipse's long axis.
+        fixed: Names of parameters that training leaves alone.
+        priors: TFP distributions of parameters, by name.
+        name: A name for its parameters.
+        dtype: That of the kernel.
+
+    Example:
+        >>> from cgp.kernels import RBF, WidelyLinear
+        >>> kernel = WidelyLinear(RBF(), coefficient=0.5j)
+        >>> kernel.covariance([0.0]).numpy(), kernel.pseudo_covariance([0.0]).numpy()
+        (array([[1.25+0.j]]), array([[0.+1.j]]))
+    """
+
+    is_proper = False
+    is_real = False
+
+    def __init__(
+        self, kernel, coefficient=0.0, *, fixed=(), priors=None, name=None, dtype=None, **kwargs
+    ):
+        super().__init__(kernel, name=name, dtype=dtype, **kwargs)
+        values = {"coefficient": (one_number(coefficient, "coefficient"), UNIT_DISK)}
+        self.declare_parameters(values, fixed, priors)
+
+    def moments(self, x1, x2):
+        """See `Kernel.moments`."""
+        k, c = self.kernel.moments(x1, x2)
+        w = self.coefficient.value
+        square = tf.math.real(w * tf.math.conj(w))
+        covariance = add(k, multiply(square, tf.math.conj(k)))
+        pseudo = multiply(2.0 * tf.math.real(k), w)
+        if c is None:
+            return covariance, pseudo
+        c = as_complex(c)
+        cross = 2.0 * tf.math.real(w * tf.math.conj(c))
+        return add(covariance, cross), pseudo + c + w * w * tf.math.conj(c)
+
+    @classmethod
+    def from_config(cls, config):
+        """The kernel of a config."""
+        return super().from_config(
+            {**config, "coefficient": complex_from_config(config["coefficient"])}
+        )
+
+    def __repr__(self):
+        return f"WidelyLinear({self.kernel!r}, {', '.join(map(repr, self.own_parameters))})"

@@ -1,0 +1,111 @@
+"""Rotation in the complex plane: a tone over time, a delay over frequency."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.kernels.base import Kernel, one_number, per_dimension
+from cgp.training.parameters import REAL, in_steps_of
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class Rotation(Kernel):
+    """The rotation `e^{+i2π frequency (x1 − x2)}`.
+
+    Alone, a tone of unit variance whose phase is unknown and whose frequency is exact. Times a real
+    kernel, a signal that turns: the kernel describes the envelope. Over a frequency axis it is a
+    delay: the response `e^{−i2πfτ}` of a line of delay τ is `Rotation(frequency=-τ)`.
+
+    Args:
+        frequency: In cycles per unit of x, of either sign; one number, or one for each dimension of
+            x.
+        fixed: Names of parameters that training leaves alone.
+        priors: TFP distributions of parameters, by name.
+        name: A name for its parameters.
+        dtype: "float64" or "float32".
+
+    Example:
+        >>> from cgp.kernels import Rotation
+        >>> Rotation(frequency=0.25).covariance([1.0], [0.0]).numpy().round(12)
+        array([[0.+1.j]])
+    """
+
+    is_real = False
+    is_markov = True
+
+    def __init__(
+        self, frequency=1.0, *, fixed=(), priors=None, name=None, dtype="float64", **kwargs
+    ):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        frequency = one_number(frequency, "frequency", or_vector=True)
+        # In steps of a hundredth of where it starts: a turn more or less in a hundred.
+        step = 0.01 * np.abs(np.where(np.equal(frequency, 0), 1.0, frequency))
+        values = {"frequency": (frequency, in_steps_of(step, REAL))}
+        self.declare_parameters(values, fixed, priors)
+
+    def moments(self, x1, x2):
+        """See `Kernel.moments`."""
+        # The difference first: a date times a frequency would lose the digits that matter.
+        turns = tf.reduce_sum(per_dimension(self.frequency, x1) * (x1 - x2), axis=-1)
+        angle = 2.0 * np.pi * turns
+        return tf.complex(tf.cos(angle), tf.sin(angle)), None
+
+    @classmethod
+    def from_periodogram(cls, x, z, **kwargs):
+        """A rotation that starts at the highest peak of the periodogram of `(x, z)`.
+
+        The likelihood of a frequency has a maximum for each side lobe of each peak, so that an
+        optimiser must start within about one cycle per span of x of the right one. The periodogram
+        is `|Σ z e^{−i2πfx}|²` of the data without their mean, on a grid of a quarter of that
+        spacing, between plus and minus half of a cycle per median step of x.
+
+        Args:
+            x: Times, or any one-dimensional input, `[N]`, in any order and spacing.
+            z: Complex signal, `[N]`; NaN where missing.
+            **kwargs: As for the constructor.
+
+        Returns:
+            A `Rotation` whose frequency is that of the peak, refined between grid points.
+
+        Raises:
+            TypeError: Complex x or real z.
+            ValueError: Fewer than three points, shapes that are not `[N]`, NaN in x, or infinities.
+
+        Example:
+            >>> import numpy as np
+            >>> from cgp.kernels import Rotation
+            >>> t = np.arange(100.0)
+            >>> rotation = Rotation.from_periodogram(t, np.exp(-2j * np.pi * 0.12 * t))
+            >>> print(f"{float(rotation.frequency):.4f}")
+            -0.1200
+        """
+        x, z = np.asarray(x), np.asarray(z)
+        if x.dtype.kind not in "iuf" or z.dtype.kind != "c":
+            raise TypeError(f"x must be real and z complex, got {x.dtype} and {z.dtype}")
+        if x.ndim != 1 or x.shape != z.shape:
+            raise ValueError(f"x and z must both be [N], got shapes {x.shape} and {z.shape}")
+        x, z = x.astype(np.float64), z.astype(np.complex128)
+        if not np.all(np.isfinite(x)) or np.any(np.isinf(z)):
+            raise ValueError("x must be finite, and z finite or NaN, but there are others")
+        present = ~np.isnan(z)
+        x, z = x[present], z[present]
+        if len(x) < 3 or np.ptp(x) == 0:
+            raise ValueError(f"a periodogram needs three points at different x, got {len(x)}")
+        steps = np.diff(np.sort(x))
+        highest, spacing = 0.5 / np.median(steps[steps > 0]), 0.25 / np.ptp(x)
+        grid = np.arange(-np.ceil(highest / spacing), np.ceil(highest / spacing) + 1) * spacing
+        power = _periodogram(grid, x - x.mean(), z - z.mean())
+        peak = int(np.argmax(power))
+        # The vertex of the parabola through the log powers of the peak and its neighbours.
+        offset = 0.0
+        if 0 < peak < len(grid) - 1:
+            left, top, right = np.log(np.maximum(power[peak - 1 : peak + 2], 1e-300))
+            curvature = left - 2.0 * top + right
+            offset = 0.5 * (left - right) / curvature if curvature < 0 else 0.0
+        return cls(frequency=float(grid[peak] + offset * spacing), **kwargs)
+
+
+def _periodogram(frequencies: np.ndarray, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+    blocks = np.array_split(frequencies, 1 + frequencies.size * x.size // 2_000_000)
+    sums = [np.exp(-2j * np.pi * np.outer(block, x)) @ z for block in blocks]
+    return np.abs(np.concatenate(sums)) ** 2

@@ -1,0 +1,171 @@
+"""Real covariance functions of the difference of two points, as processes of complex values.
+
+The functions are TensorFlow Probability's; a `Kernel` adds hyperparameters that are Keras weights.
+A real covariance makes a proper complex process: its real and imaginary parts are independent, and
+each has half of the variance. Formulas after Rasmussen & Williams, *Gaussian Processes for Machine
+Learning* (2006), §4.2, with r = |(x1 − x2)/lengthscale|.
+"""
+
+import keras
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from cgp.kernels.base import Kernel, Moments, one_number, per_dimension
+from cgp.training.parameters import POSITIVE, in_steps_of
+
+_psd = tfp.math.psd_kernels
+
+
+class Stationary(Kernel):
+    """`variance` times a function `correlation` of `(x1 − x2)/lengthscale`.
+
+    Args:
+        variance: `E|z|²`, positive; in squared units of z.
+        lengthscale: In units of x, positive; one number, or one for each dimension of x.
+        fixed: Names of parameters that training leaves alone.
+        priors: TFP distributions of parameters, by name.
+        name: A name for its parameters.
+        dtype: "float64" (complex128 covariances) or "float32" (complex64).
+        **others: Further parameters of a subclass, with their constraints.
+    """
+
+    def __init__(
+        self,
+        variance=1.0,
+        lengthscale=1.0,
+        *,
+        fixed=(),
+        priors=None,
+        name=None,
+        dtype="float64",
+        others=None,
+        **kwargs,
+    ):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        values = {
+            "variance": (one_number(variance, "variance"), POSITIVE),
+            "lengthscale": (one_number(lengthscale, "lengthscale", or_vector=True), POSITIVE),
+        }
+        self.declare_parameters(values | (others or {}), fixed, priors)
+
+    def correlation(self, x1: tf.Tensor, x2: tf.Tensor) -> tf.Tensor:
+        """The covariance at unit variance and length scale, elementwise: `[..., D]` -> `[...]`."""
+        raise NotImplementedError
+
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Moments:
+        """See `Kernel.moments`."""
+        # The difference first: a date over a length scale would lose the digits that matter.
+        r = (x1 - x2) / per_dimension(self.lengthscale, x1)
+        return self.variance.value * self.correlation(r, tf.zeros_like(r)), None
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class RBF(Stationary):
+    """The squared exponential kernel `variance · e^{−r²/2}`: infinitely smooth signals.
+
+    The arguments are those of `Stationary`.
+
+    Example:
+        >>> from cgp.kernels import RBF
+        >>> kernel = RBF(variance=2.0, lengthscale=3.0)
+        >>> kernel.covariance([0.0, 3.0]).numpy().real.round(4)
+        array([[2.    , 1.2131],
+               [1.2131, 2.    ]])
+    """
+
+    def correlation(self, x1, x2):
+        """See `Stationary.correlation`."""
+        return _psd.ExponentiatedQuadratic().apply(x1, x2)
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class Matern12(Stationary):
+    """The Matérn-1/2 (Ornstein-Uhlenbeck) kernel `variance · e^{−r}`: continuous, rough signals.
+
+    The arguments are those of `Stationary`.
+    """
+
+    is_markov = True
+
+    def correlation(self, x1, x2):
+        """See `Stationary.correlation`."""
+        return _psd.MaternOneHalf().apply(x1, x2)
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class Matern32(Stationary):
+    """The Matérn-3/2 kernel `variance · (1 + √3 r) e^{−√3 r}`: once differentiable signals.
+
+    The arguments are those of `Stationary`.
+    """
+
+    is_markov = True
+
+    def correlation(self, x1, x2):
+        """See `Stationary.correlation`."""
+        return _psd.MaternThreeHalves().apply(x1, x2)
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class Matern52(Stationary):
+    """The Matérn-5/2 kernel `variance · (1 + √5 r + 5r²/3) e^{−√5 r}`: twice differentiable.
+
+    The arguments are those of `Stationary`.
+    """
+
+    is_markov = True
+
+    def correlation(self, x1, x2):
+        """See `Stationary.correlation`."""
+        return _psd.MaternFiveHalves().apply(x1, x2)
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class RationalQuadratic(Stationary):
+    """The rational quadratic kernel `variance · (1 + r²/(2 alpha))^{−alpha}`: many length scales.
+
+    Args:
+        variance: As in `Stationary`.
+        lengthscale: As in `Stationary`.
+        alpha: Shape, positive: small for a wide mixture of length scales; the RBF in the limit.
+        **kwargs: `fixed`, `priors`, `name` and `dtype`, as in `Stationary`.
+    """
+
+    def __init__(self, variance=1.0, lengthscale=1.0, alpha=1.0, **kwargs):
+        others = {"alpha": (one_number(alpha, "alpha"), POSITIVE)}
+        super().__init__(variance, lengthscale, others=others, **kwargs)
+
+    def correlation(self, x1, x2):
+        """See `Stationary.correlation`."""
+        return _psd.RationalQuadratic(scale_mixture_rate=self.alpha.value).apply(x1, x2)
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class Periodic(Stationary):
+    """The periodic kernel `variance · e^{−2 Σ sin²(π frequency (x1 − x2)) / lengthscale²}`.
+
+    The signal repeats exactly, with any waveform; the sum is over the dimensions of x. For a tone,
+    whose phase turns one way, see `Rotation`.
+
+    Args:
+        variance: As in `Stationary`.
+        lengthscale: Smoothness of the waveform within a period, positive, without units.
+        frequency: In cycles per unit of x, positive; one number, or one for each dimension of x.
+        **kwargs: `fixed`, `priors`, `name` and `dtype`, as in `Stationary`.
+    """
+
+    def __init__(self, variance=1.0, lengthscale=1.0, frequency=1.0, **kwargs):
+        frequency = one_number(frequency, "frequency", or_vector=True)
+        super().__init__(
+            variance,
+            one_number(lengthscale, "lengthscale"),
+            # in steps of one percent, as in `Rotation`
+            others={"frequency": (frequency, in_steps_of(0.01, POSITIVE))},
+            **kwargs,
+        )
+
+    def moments(self, x1, x2):
+        """See `Kernel.moments`."""
+        turns = per_dimension(self.frequency, x1) * (x1 - x2)
+        kernel = _psd.ExpSinSquared(length_scale=self.lengthscale.value)
+        return self.variance.value * kernel.apply(turns, tf.zeros_like(turns)), None

@@ -1,0 +1,84 @@
+"""Rotation.from_periodogram: a starting frequency within a small fraction of a cycle per span."""
+
+import numpy as np
+import pytest
+
+from cgp.kernels import RBF, Rotation
+
+
+def inputs(kind, rng):
+    if kind == "regular":
+        return np.arange(200) * 0.25
+    if kind == "irregular":
+        return np.sort(rng.uniform(0.0, 50.0, 200))
+    if kind == "unsorted":
+        return rng.permutation(np.arange(200) * 0.25)
+    if kind == "dates":
+        return 60_000.0 + np.arange(200) * 0.25
+    assert kind == "gaps"
+    x = np.arange(400) * 0.25
+    return x[(x < 20) | (x > 70)]
+
+
+@pytest.mark.parametrize("kind", ["regular", "irregular", "unsorted", "dates", "gaps"])
+@pytest.mark.parametrize("frequency", [0.843, -0.843, 0.0731, -1.52, 1.9])
+def test_a_tone_in_noise_is_found_with_its_sign(kind, frequency):
+    rng = np.random.default_rng(5)
+    x = inputs(kind, rng)
+    z = 2.0 * np.exp(1j * (2 * np.pi * frequency * x + 0.4)) + 0.3 + 0.1j
+    z += 0.3 * (rng.normal(size=x.size) + 1j * rng.normal(size=x.size))
+    z[rng.choice(x.size, x.size // 5, replace=False)] = np.nan
+    rotation = Rotation.from_periodogram(x, z)
+    assert isinstance(rotation, Rotation)
+    assert float(rotation.frequency) == pytest.approx(frequency, abs=0.05 / np.ptp(x))
+
+
+@pytest.mark.parametrize("cycles", [2.5, 7.0, 13.37, 24.9])
+def test_without_noise_it_is_nearly_exact(cycles):
+    x = np.linspace(0.0, 1.0, 60)
+    found = Rotation.from_periodogram(x, np.exp(2j * np.pi * cycles * x)).frequency
+    assert float(found) == pytest.approx(cycles, abs=0.03)
+
+
+def test_a_delay_is_found_over_a_frequency_axis():
+    f = np.linspace(75.0, 110.0, 101)  # GHz, so that the delay is in ns
+    found = Rotation.from_periodogram(f, 0.3 * np.exp(-2j * np.pi * f * 0.8))
+    assert float(found.frequency) == pytest.approx(-0.8, abs=0.03 / 35.0)
+
+
+def test_units_of_x_scale_the_frequency():
+    x, z = np.arange(50.0), np.exp(0.9j * np.arange(50))
+    once, scaled = (Rotation.from_periodogram(s * x, z).frequency for s in (1.0, 86_400.0))
+    assert float(scaled) * 86_400.0 == pytest.approx(float(once), rel=1e-12)
+
+
+def test_it_passes_on_the_arguments_of_the_constructor():
+    x, z = np.arange(50.0), np.exp(0.9j * np.arange(50))
+    rotation = Rotation.from_periodogram(x, z, fixed="frequency", name="carrier", dtype="float32")
+    assert list(rotation.parameters()) == ["carrier.frequency"]
+    assert rotation.variable_dtype == "float32"
+    assert not rotation.trainable_variables
+    product = Rotation.from_periodogram(x, z, name="carrier") * RBF()
+    assert next(iter(product.parameters())) == "carrier.frequency"
+
+
+X, Z = np.arange(5.0), np.exp(0.9j * np.arange(5))
+
+
+@pytest.mark.parametrize(
+    ("x", "z", "error", "message"),
+    [
+        (X[:2], Z[:2], ValueError, "three points.*got 2"),
+        (0 * X, Z, ValueError, "three points at different x"),
+        (X, np.full(5, np.nan + 0j), ValueError, "three points.*got 0"),
+        (X[:4], Z, ValueError, r"\[N\], got shapes \(4,\) and \(5,\)"),
+        (X[:, None], Z[:, None], ValueError, r"\[N\], got shapes \(5, 1\)"),
+        (X + 0j, Z, TypeError, "x must be real.*got complex128"),
+        (X, Z.real, TypeError, "z complex, got float64 and float64"),
+        (np.where(X == 2, np.nan, X), Z, ValueError, "x must be finite"),
+        (X, np.where(X == 2, np.inf, Z), ValueError, "z finite or NaN"),
+    ],
+)
+def test_data_that_have_no_periodogram_are_refused(x, z, error, message):
+    with pytest.raises(error, match=message):
+        Rotation.from_periodogram(x, z)
