@@ -79,32 +79,10 @@ def validated(x, z, missing, real_dtype: str) -> Data:
         TypeError: Real targets, complex inputs, or a precision that is not the model's.
         ValueError: Shapes that do not fit, infinite targets, NaN inputs, no targets at all.
     """
-    complex_dtype = {"float64": "complex128", "float32": "complex64"}[real_dtype]
     x, z = as_points(x, real_dtype), np.array(z)
-    if z.dtype.kind != "c":
-        raise TypeError(
-            f"z must be complex, got {z.dtype}: a real signal has a real model; if these are "
-            "complex values without imaginary part, give z.astype(complex)"
-        )
-    if z.dtype != complex_dtype:
-        advice = (
-            f'promote it, z.astype("{complex_dtype}")'
-            if real_dtype == "float64"
-            else 'round it, z.astype("complex64"), or make the model with dtype="float64"'
-        )
-        raise TypeError(f"z is {z.dtype}, but the model is {complex_dtype}: {advice}")
-    if z.ndim == 0 or x.shape[-2] != z.shape[-1]:
-        raise ValueError(
-            f"z must be [..., N] with as many points as x, got shapes {z.shape} and x {x.shape}"
-            + _hint(x, z)
-        )
+    check_fit(Data(x, z, True), real_dtype)
     if z.shape[-1] == 0:
         raise ValueError("x and z are empty: at least one point was expected")
-    if x.shape.rank > 2 and x.shape[:-2] != z.shape[:-1]:
-        raise ValueError(
-            f"the batch axes of x, {tuple(x.shape[:-2])}, must be those of z, {z.shape[:-1]}"
-            + _hint(x, z)
-        )
     if missing is not None:
         missing = np.asarray(missing)
         if missing.dtype != bool:
@@ -127,7 +105,32 @@ def validated(x, z, missing, real_dtype: str) -> Data:
     return Data(x, tf.convert_to_tensor(z), shared)
 
 
-def _hint(x: tf.Tensor, z: np.ndarray) -> str:
-    if tuple(x.shape) == z.shape:
-        return f"; inputs of a batch have an axis of dimensions, x[..., None] of {(*z.shape, 1)}"
-    return ""
+def check_fit(data: Data, real_dtype: str) -> None:
+    """Raises where dtypes or shapes of targets do not fit the model or the inputs."""
+    x, z = data.x, data.z
+    complex_dtype = {"float64": "complex128", "float32": "complex64"}[real_dtype]
+    dtype = tf.as_dtype(z.dtype) if z.dtype != object else None
+    if dtype is None or not dtype.is_complex:
+        raise TypeError(
+            f"z must be complex, got {z.dtype}: a real signal has a real model; if these are "
+            "complex values without imaginary part, give z.astype(complex)"
+        )
+    if dtype != complex_dtype:
+        advice = (
+            f'promote it, z.astype("{complex_dtype}")'
+            if real_dtype == "float64"
+            else 'round it, z.astype("complex64"), or make the model with dtype="float64"'
+        )
+        raise TypeError(f"z is {dtype.name}, but the model is {complex_dtype}: {advice}")
+    given, shape = x.shape, tf.TensorShape(z.shape)
+    hint = ""
+    if given == shape:
+        hint = f"; inputs of a batch have an axis of dimensions, x[..., None] of {(*shape, 1)}"
+    if shape.rank == 0 or not given[-2:-1].is_compatible_with(shape[-1:]):
+        raise ValueError(
+            f"z must be [..., N] with as many points as x, got shapes {shape} and x {given}{hint}"
+        )
+    if given.rank > 2 and not given[:-2].is_compatible_with(shape[:-1]):
+        raise ValueError(
+            f"the batch axes of x, {given[:-2]}, must be those of z, {shape[:-1]}{hint}"
+        )

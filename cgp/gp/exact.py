@@ -4,29 +4,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp import laplace
+from cgp.gp.base import GaussianProcess, as_dict
 from cgp.gp.conditioning import Conditioned
-from cgp.gp.data import Data, validated
-from cgp.gp.means import Mean
+from cgp.gp.data import Data, check_fit, validated
 from cgp.gp.memory import Memory
 from cgp.gp.posterior import Posterior
-from cgp.gp.process import NoisyProcess
-from cgp.kernels.base import Kernel, as_points
+from cgp.kernels.base import as_points
 from cgp.linalg import cholesky
-from cgp.training import Model, confirm, invalidate, refresh, register_post_update
-from cgp.training.lbfgs import Loss
-from cgp.training.parameters import (
-    POSITIVE,
-    UNIT_DISK,
-    Parameter,
-    Parameterized,
-    complex_from_config,
-    named_parameters,
-)
+from cgp.training import confirm, invalidate, refresh, register_post_update
+from cgp.training.parameters import complex_from_config
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class ExactGP(Parameterized, Model):
+class ExactGP(GaussianProcess):
     """A Gaussian process of a complex signal, observed in noise, with a dense covariance.
 
     The signal is `f ~ GP(mean, kernel)`, the data `z = f(x) + n`. Learning N points costs O(N³) a
@@ -81,91 +71,20 @@ class ExactGP(Parameterized, Model):
         dtype=None,
         **kwargs,
     ):
-        if not isinstance(kernel, Kernel):
-            raise TypeError(f"kernel must be one of cgp.kernels, got {kernel!r}")
-        if mean is not None and not isinstance(mean, Mean):
-            raise TypeError(f"mean must be one of cgp.means or None, got {mean!r}")
-        super().__init__(name=name, dtype=dtype or kernel.variable_dtype, **kwargs)
-        for part in (kernel, mean):
-            if part is not None and part.variable_dtype != self.variable_dtype:
-                raise TypeError(
-                    f"the model is {self.variable_dtype}, but {part!r} is {part.variable_dtype}"
-                )
-        self.kernel, self.mean = kernel, mean
-        values = {"noise_variance": (noise_variance, POSITIVE)}
-        if noise_pseudo_variance != 0:
-            quotient = complex(noise_pseudo_variance) / float(noise_variance)
-            if not abs(quotient) <= 1:
-                raise ValueError(
-                    "noise_pseudo_variance must be at most noise_variance in modulus, got "
-                    f"{noise_pseudo_variance} and {noise_variance}"
-                )
-            values["noise_circularity"] = (quotient, UNIT_DISK)
-        self.declare_parameters(values, fixed, priors)
-        self._process = NoisyProcess(
-            kernel, mean, self.noise_variance, getattr(self, "noise_circularity", None)
+        super().__init__(
+            kernel,
+            noise_variance,
+            noise_pseudo_variance,
+            mean,
+            fixed=fixed,
+            priors=priors,
+            name=name,
+            dtype=dtype,
+            **kwargs,
         )
         self._memory = Memory()
-        covariance_parameters = named_parameters([("", self), *kernel.named_layers()])
-        register_post_update(
-            self, [p.variable for p in covariance_parameters.values()], self._factorize
-        )
+        register_post_update(self, self._covariance_variables(), self._factorize)
         self.built = True
-
-    # --- hyperparameters -----------------------------------------------------------------------
-
-    def _parameters(self) -> dict[str, Parameter]:
-        own, mean = ("", self), self.mean
-        means = [] if mean is None else [(mean.prefix, mean)]
-        return named_parameters([own, *self.kernel.named_layers(), *means])
-
-    def parameters(self) -> dict[str, np.ndarray]:
-        """The hyperparameters by name: constrained values, each shared one once."""
-        return {name: p.numpy() for name, p in self._parameters().items()}
-
-    def parameter_covariance(self) -> np.ndarray:
-        """The covariance of the learned hyperparameters, by Laplace's approximation.
-
-        From the Hessian of the negative log marginal likelihood, priors included, at the present
-        values, which should be its minimum: fit to convergence first, with `cgp.optimizers.LBFGS`.
-
-        Returns:
-            `[Q, Q]`, for the constrained values in the order of `parameters()`: the elements of a
-            vector one after the other, a complex value as its real and its imaginary part. Rows and
-            columns of fixed ones are zero.
-
-        Raises:
-            ValueError: No data.
-            NotPositiveDefiniteError: The likelihood has no maximum here; says in what direction.
-        """
-        data = self._memory.data
-        if data is None:
-            raise ValueError("there are no data: fit first")
-        loss = Loss(self, ((data.x, data.z), None, None))
-        count = float(tf.reduce_sum(data.counts))
-        try:
-            curvature = laplace.hessian(lambda point: count * loss(point)[1], loss.start)
-        finally:
-            loss.assign(loss.start)
-            refresh(self)
-        return laplace.covariance(self._parameters(), loss.variables, curvature)
-
-    def parameter_errors(self) -> dict[str, np.ndarray]:
-        """The standard errors of `parameters()`, from `parameter_covariance`; zero where fixed.
-
-        Returns:
-            NumPy by name; of a complex value, the errors of its real and imaginary part as one
-            complex number.
-        """
-        errors = np.sqrt(np.diag(self.parameter_covariance()))
-        found = {}
-        for name, value in self.parameters().items():
-            parts = value.size * (2 if np.iscomplexobj(value) else 1)
-            own, errors = errors[:parts], errors[parts:]
-            if np.iscomplexobj(value):
-                own = own[0::2] + 1j * own[1::2]
-            found[name] = own.reshape(value.shape)[()]
-        return found
 
     # --- the factor of the data ----------------------------------------------------------------
 
@@ -195,9 +114,17 @@ class ExactGP(Parameterized, Model):
 
     def _validated(self, x, z, missing=None) -> Data:
         data = validated(x, z, missing, self.variable_dtype)
+        if self.mean is not None:
+            self.mean.evaluate(data.x)  # may refuse the inputs
         needed, fewest = self._process.marginalized(data.x), int(data.counts.numpy().min())
         if fewest < needed:
             raise ValueError(f"a trend of {needed} coefficients needs as many points, got {fewest}")
+        return data
+
+    def _data(self) -> Data:
+        data = self._memory.data
+        if data is None:
+            raise ValueError("there are no data: condition(x, z) or fit(x, z) first")
         return data
 
     def condition(self, x, z, missing=None) -> None:
@@ -269,6 +196,10 @@ class ExactGP(Parameterized, Model):
                 "Keras optimizer"
             )
         data = self._validated(x, z, missing)
+        if epochs is not None and epochs <= initial_epoch:
+            raise ValueError(f"epochs={epochs} leaves no iteration after {initial_epoch}")
+        if not self.trainable_variables:
+            raise ValueError("no trainable hyperparameters: condition(x, z) takes the data in")
         self._condition(data)
         return super().fit(
             _dataset(data),
@@ -312,7 +243,7 @@ class ExactGP(Parameterized, Model):
 
     # --- predictions ---------------------------------------------------------------------------
 
-    def posterior(self, x, observed: bool = False) -> Posterior:
+    def posterior(self, x, *, observed: bool = False) -> Posterior:
         """The signal at new points given the data, or its prior before any.
 
         Args:
@@ -344,7 +275,7 @@ class ExactGP(Parameterized, Model):
     def call(self, inputs) -> dict[str, tf.Tensor]:
         """The dictionary of `predict`, at x, or at x given z for inputs `(x, z)`; adds the loss."""
         if not isinstance(inputs, tuple | list):
-            return _as_dict(self.posterior(inputs))
+            return as_dict(self.posterior(inputs))
         x, z = inputs
         x = as_points(x, self.variable_dtype)
         stored = self._memory.data
@@ -354,35 +285,11 @@ class ExactGP(Parameterized, Model):
             stored is not None and stored.shared and x.shape.rank == 2 == stored.x.shape.rank
         )
         data = Data(x, z, shared)
+        check_fit(data, self.variable_dtype)
         covariance, chol = self._covariance_and_factor(data)
         self.add_loss(self._loss(data, covariance, chol))
         given = self._process.condition(data, covariance, chol)
-        return _as_dict(self._process.posterior(data, given, x, observed=False))
-
-    def predict(  # type: ignore[override]
-        self, x, observed: bool = False
-    ) -> dict[str, np.ndarray]:
-        """Mean and variances at new points; arguments and errors as for `posterior`.
-
-        Returns:
-            NumPy arrays `[..., M]`: "mean", complex; "variance", `E|f − mean|²`, real;
-            "pseudo_variance", `E[(f − mean)²]`, complex.
-        """
-        return {k: v.numpy() for k, v in _as_dict(self.posterior(x, observed)).items()}
-
-    def sample(self, x, count: int = 1, seed=None, observed: bool = False) -> np.ndarray:
-        """Draws from the posterior, or from the prior before any data.
-
-        Args:
-            x: Inputs, as for `posterior`.
-            count: Number of draws.
-            seed: Integer; None for different draws at each call.
-            observed: Whether to add the noise of a measurement to the signal.
-
-        Returns:
-            Complex, `[count, ..., M]`.
-        """
-        return self.posterior(x, observed).sample(count, seed=seed).numpy()
+        return as_dict(self._process.posterior(data, given, x, observed=False))
 
     def loo(self) -> dict[str, np.ndarray]:
         """Each target predicted by the others of its series, from the factor that is there.
@@ -394,9 +301,7 @@ class ExactGP(Parameterized, Model):
         Raises:
             ValueError: No data.
         """
-        data = self._memory.data
-        if data is None:
-            raise ValueError("there are no data to leave out: condition or fit first")
+        data = self._data()
         deviation, moments = self._conditioned(data).leave_one_out()
         mean, (variance, pseudo) = data.z - data.vectors(deviation), moments
         found = {
@@ -410,29 +315,6 @@ class ExactGP(Parameterized, Model):
         return {name: np.where(absent, np.nan, value.numpy()) for name, value in found.items()}
 
     # --- saving --------------------------------------------------------------------------------
-
-    def get_config(self):
-        """The constructor's arguments, complex numbers as [re, im]."""
-        config = self.parameters_config()
-        quotient = config.pop("noise_circularity", [0.0, 0.0])
-        serialize = keras.saving.serialize_keras_object
-        return {
-            **config,
-            "kernel": serialize(self.kernel),
-            "noise_pseudo_variance": [part * config["noise_variance"] for part in quotient],
-            "mean": None if self.mean is None else serialize(self.mean),
-            "name": self.name,
-            "dtype": self.variable_dtype,
-            "trainable": self.trainable,
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """The model of a config."""
-        revive = keras.saving.deserialize_keras_object
-        parts = {name: revive(config[name]) for name in ("kernel", "mean")}
-        pseudo = complex_from_config(config["noise_pseudo_variance"])
-        return cls(**{**config, **parts, "noise_pseudo_variance": pseudo})
 
     def save_own_variables(self, store):
         """The weights and the data; their factor is recomputed when it is first needed."""
@@ -455,11 +337,3 @@ class ExactGP(Parameterized, Model):
 
 def _dataset(data: Data) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensors(((data.x, data.z),))
-
-
-def _as_dict(posterior: Posterior) -> dict[str, tf.Tensor]:
-    return {
-        "mean": posterior.mean(),
-        "variance": posterior.variance(),
-        "pseudo_variance": posterior.pseudo_variance(),
-    }

@@ -96,7 +96,7 @@ def _jacobian(parameter: Parameter) -> np.ndarray:
     raw = tf.convert_to_tensor(parameter.variable.value)
     with tf.GradientTape(persistent=True) as tape:  # as jacobian without pfor wants it
         tape.watch(raw)
-        value = parameter.constraint.forward(raw)
+        value = parameter.constrained(raw)
         if parameter.constraint.is_complex:
             value = tf.stack([tf.math.real(value), tf.math.imag(value)], axis=-1)
         value = tf.reshape(value, [-1])

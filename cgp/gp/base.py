@@ -1,0 +1,224 @@
+"""What the Gaussian processes of cgp have in common: hyperparameters, and words for predictions."""
+
+from numbers import Complex
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.gp import laplace
+from cgp.gp.data import Data
+from cgp.gp.means import Mean
+from cgp.gp.posterior import Posterior
+from cgp.gp.process import NoisyProcess
+from cgp.kernels.base import Kernel, one_number
+from cgp.training import Model, refresh
+from cgp.training.lbfgs import Loss
+from cgp.training.parameters import (
+    POSITIVE,
+    UNIT_DISK,
+    Parameter,
+    Parameterized,
+    complex_from_config,
+    named_parameters,
+)
+
+
+class GaussianProcess(Parameterized, Model):
+    """A Gaussian process of a complex signal, observed in noise: `z = f(x) + n`.
+
+    A subclass says how it takes data in and how it computes `posterior`. Its arguments are these.
+
+    Args:
+        kernel: A kernel, shared with whoever else holds it.
+        noise_variance: `E|n|²`, positive; in squared units of z.
+        noise_pseudo_variance: `E[n²]`, complex, at most `noise_variance` in modulus. Zero, the
+            default, stays zero: the noise is circular. Another value is learned, as its ratio to
+            the noise variance, the circularity quotient.
+        mean: A mean of `cgp.means`, or None for zero.
+        fixed: Names, of "noise_variance" and "noise_circularity", that training leaves alone.
+        priors: TFP distributions of "noise_variance", by name.
+        name: A name.
+        dtype: "float64" (complex128 data) or "float32" (complex64); that of the kernel if None.
+
+    Raises:
+        TypeError: No kernel, or dtypes that differ.
+        ValueError: A noise that no process can have.
+    """
+
+    def __init__(
+        self,
+        kernel,
+        noise_variance,
+        noise_pseudo_variance=0.0,
+        mean=None,
+        *,
+        fixed=(),
+        priors=None,
+        name=None,
+        dtype=None,
+        **kwargs,
+    ):
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"kernel must be one of cgp.kernels, got {kernel!r}")
+        if mean is not None and not isinstance(mean, Mean):
+            raise TypeError(f"mean must be one of cgp.means or None, got {mean!r}")
+        super().__init__(name=name, dtype=dtype or kernel.variable_dtype, **kwargs)
+        for part in (kernel, mean):
+            if part is not None and part.variable_dtype != self.variable_dtype:
+                raise TypeError(
+                    f"the model is {self.variable_dtype}, but {part!r} is {part.variable_dtype}"
+                )
+        self.kernel, self.mean = kernel, mean
+        self.declare_parameters(_noise(noise_variance, noise_pseudo_variance), fixed, priors)
+        self._process = NoisyProcess(
+            kernel, mean, self.noise_variance, getattr(self, "noise_circularity", None)
+        )
+
+    def posterior(self, x, *, observed: bool = False) -> Posterior:
+        """The signal at new points given the data; see the subclass."""
+        raise NotImplementedError
+
+    def _data(self) -> Data:
+        """The data taken in, or an error that there are none."""
+        raise NotImplementedError
+
+    # --- hyperparameters -----------------------------------------------------------------------
+
+    def _parameters(self) -> dict[str, Parameter]:
+        own, mean = ("", self), self.mean
+        means = [] if mean is None else [(mean.prefix, mean)]
+        return named_parameters([own, *self.kernel.named_layers(), *means])
+
+    def _covariance_variables(self) -> list[keras.Variable]:
+        """The weights that covariances of observations depend on: all but those of the mean."""
+        layers = [("", self), *self.kernel.named_layers()]
+        return [v for p in named_parameters(layers).values() for v in p.variables]
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The hyperparameters by name: constrained values, each shared one once."""
+        return {name: p.numpy() for name, p in self._parameters().items()}
+
+    def parameter_covariance(self) -> np.ndarray:
+        """The covariance of the learned hyperparameters, by Laplace's approximation.
+
+        From the Hessian of the negative log marginal likelihood, priors included, at the present
+        values, which should be its minimum: fit to convergence first, with `cgp.optimizers.LBFGS`.
+
+        Returns:
+            `[Q, Q]`, for the constrained values in the order of `parameters()`: the elements of a
+            vector one after the other, a complex value as its real and its imaginary part. Rows and
+            columns of fixed ones are zero.
+
+        Raises:
+            ValueError: No data.
+            NotPositiveDefiniteError: The likelihood has no maximum here; says in what direction.
+        """
+        data = self._data()
+        loss = Loss(self, ((data.x, data.z), None, None))
+        count = float(tf.reduce_sum(data.counts))
+        try:
+            curvature = laplace.hessian(lambda point: count * loss(point)[1], loss.start)
+        finally:
+            loss.assign(loss.start)
+            refresh(self)
+        return laplace.covariance(self._parameters(), loss.variables, curvature)
+
+    def parameter_errors(self) -> dict[str, np.ndarray]:
+        """The standard errors of `parameters()`, from `parameter_covariance`; zero where fixed.
+
+        Returns:
+            NumPy by name; of a complex value, the errors of its real and imaginary part as one
+            complex number.
+        """
+        errors = np.sqrt(np.diag(self.parameter_covariance()))
+        found = {}
+        for name, value in self.parameters().items():
+            parts = value.size * (2 if np.iscomplexobj(value) else 1)
+            own, errors = errors[:parts], errors[parts:]
+            if np.iscomplexobj(value):
+                own = own[0::2] + 1j * own[1::2]
+            found[name] = own.reshape(value.shape)[()]
+        return found
+
+    # --- predictions ---------------------------------------------------------------------------
+
+    def predict(  # type: ignore[override]
+        self, x, *, observed: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Mean and variances at new points; arguments and errors as for `posterior`.
+
+        Returns:
+            NumPy arrays `[..., M]`: "mean", complex; "variance", `E|f − mean|²`, real;
+            "pseudo_variance", `E[(f − mean)²]`, complex.
+        """
+        return {k: v.numpy() for k, v in as_dict(self.posterior(x, observed=observed)).items()}
+
+    def sample(self, x, count: int = 1, *, seed=None, observed: bool = False) -> np.ndarray:
+        """Draws from the posterior, or from the prior before any data.
+
+        Args:
+            x: Inputs, as for `posterior`.
+            count: Number of draws.
+            seed: Integer; None for different draws at each call.
+            observed: Whether to add the noise of a measurement to the signal.
+
+        Returns:
+            Complex, `[count, ..., M]`.
+
+        Raises:
+            TypeError, ValueError: As for `posterior`; a count below 1.
+        """
+        if count < 1:
+            raise ValueError(f"count must be at least 1, got {count}")
+        return self.posterior(x, observed=observed).sample(count, seed=seed).numpy()
+
+    # --- serialisation -------------------------------------------------------------------------
+
+    def get_config(self):
+        """The constructor's arguments, complex numbers as [re, im]."""
+        config = self.parameters_config()
+        quotient = config.pop("noise_circularity", [0.0, 0.0])
+        serialize = keras.saving.serialize_keras_object
+        return {
+            **config,
+            "kernel": serialize(self.kernel),
+            "noise_pseudo_variance": [part * config["noise_variance"] for part in quotient],
+            "mean": None if self.mean is None else serialize(self.mean),
+            "name": self.name,
+            "dtype": self.variable_dtype,
+            "trainable": self.trainable,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """The model of a config."""
+        revive = keras.saving.deserialize_keras_object
+        parts = {name: revive(config[name]) for name in ("kernel", "mean")}
+        pseudo = complex_from_config(config["noise_pseudo_variance"])
+        return cls(**{**config, **parts, "noise_pseudo_variance": pseudo})
+
+
+def _noise(variance, pseudo_variance) -> dict:
+    """The hyperparameters of the noise, and where they start."""
+    values = {"noise_variance": (one_number(variance, "noise_variance"), POSITIVE)}
+    if not isinstance(pseudo_variance, Complex):
+        raise TypeError(f"noise_pseudo_variance must be a complex number, got {pseudo_variance!r}")
+    if pseudo_variance != 0 and variance > 0:
+        quotient = complex(pseudo_variance) / variance
+        if not UNIT_DISK.contains(np.asarray(quotient)):
+            raise ValueError(
+                "noise_pseudo_variance must be at most noise_variance in modulus, got "
+                f"{pseudo_variance} and {variance}"
+            )
+        values["noise_circularity"] = (quotient, UNIT_DISK)
+    return values
+
+
+def as_dict(posterior: Posterior) -> dict[str, tf.Tensor]:
+    """The moments of each point under the names that `predict` gives them."""
+    return {
+        "mean": posterior.mean(),
+        "variance": posterior.variance(),
+        "pseudo_variance": posterior.pseudo_variance(),
+    }
