@@ -1,0 +1,42 @@
+"""The README's examples run as they stand."""
+
+import re
+from pathlib import Path
+
+import keras
+import matplotlib
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+import cgp
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+def test_do_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
+    matplotlib.use("agg")
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 4
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(0.0, 60.0, 80))
+    truth = cgp.ExactGP(
+        cgp.kernels.Matern32(1.0, 12.0) * cgp.kernels.Rotation(-0.2) + cgp.kernels.RBF(0.2, 1.5),
+        0.05,
+    )
+    z = truth.sample(x, seed=3, observed=True)[0]
+    names = {
+        "x": x, "z": z, "x_new": np.linspace(0.0, 70.0, 50), "np": np, "tf": tf, "keras": keras,
+        "tfd": tfp.distributions,
+    }  # fmt: skip
+    blocks[0] = re.sub(r"x, z = \.\.\..*\n", "", blocks[0])
+    for block in blocks:
+        exec(compile(block, str(README), "exec"), names)
+
+    gp = names["gp"]
+    assert abs(gp.parameters()["rotation.frequency"] + 0.2) < 0.01
+    loaded = keras.models.load_model("tone.keras")
+    np.testing.assert_allclose(loaded.predict(x)["mean"], gp.predict(x)["mean"], rtol=1e-10)
+    assert np.abs(names["mean"] - names["a"]).max() < 0.03
+    names["Features"](cgp.kernels.RBF(), np.arange(3.0))._update()
