@@ -1,0 +1,78 @@
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+matplotlib = pytest.importorskip("matplotlib")
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture
+def example(tmp_path, monkeypatch):
+    """Loads an example; afterwards nothing may lie beside it that was not there before."""
+    matplotlib.use("Agg")
+    before = _contents()
+
+    def load(name):
+        spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    yield load
+    assert _contents() == before
+
+
+def _contents():
+    return {path: path.stat().st_mtime_ns for path in EXAMPLES.iterdir() if path.is_file()}
+
+
+@pytest.mark.slow
+def test_polar_motion_finds_the_chandler_period_and_beats_persistence(example, tmp_path, capsys):
+    pytest.importorskip("astropy_iers_data")
+    polar_motion = example("polar_motion")
+    picture = tmp_path / "pole.png"
+    envelopes = {"4 scales": polar_motion.ENVELOPES["4 scales"]}
+
+    periods, forecasts = polar_motion.main(envelopes, picture)
+
+    for period, error in periods.values():
+        assert 1.0 < error < 10.0
+        assert abs(period - polar_motion.LITERATURE) < 3 * error
+    assert abs(periods["1984 to 2026"][0] / polar_motion.LITERATURE - 1) < 0.015
+    for days, factor in ((10, 4), (30, 5), (90, 7)):
+        error, persistence = forecasts[days]["error"], forecasts[days]["persistence"]
+        assert np.all(np.divide(persistence, error) > factor)
+        assert 0.88 < forecasts[days]["coverage"] < 0.98
+    # Of data that do not change: what the example is documented to reach.
+    np.testing.assert_allclose(forecasts[10]["persistence"], (12.33, 11.01), atol=0.01)
+    np.testing.assert_allclose(forecasts[10]["error"], (3.0, 1.8), rtol=0.04)
+    np.testing.assert_allclose(forecasts[90]["error"], (13.3, 9.8), rtol=0.04)
+    assert picture.stat().st_size > 10_000
+    assert "433." in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_s_parameters_are_interpolated_at_least_as_well_as_by_others(
+    example, tmp_path, monkeypatch, capsys
+):
+    pytest.importorskip("skrf")
+    s_parameters = example("s_parameters")
+    monkeypatch.setattr(s_parameters, "LENGTHSCALES", (10.0,))
+    picture = tmp_path / "antenna.png"
+
+    plain, behind = (
+        {way: error for way, (_, error) in chosen.items()} for chosen in s_parameters.main(picture)
+    )
+
+    assert plain["spline"] == pytest.approx(-30.75, abs=0.01)
+    assert plain["two real GPs"] < -30.0  # a baseline that works
+    assert plain["complex GP"] < min(plain["spline"], plain["two real GPs"]) + 0.3
+    # A delay costs the complex GP nothing, the others much.
+    assert behind["complex GP"] == pytest.approx(plain["complex GP"], abs=0.5)
+    assert behind["complex GP"] < behind["two real GPs"] - 1.5
+    assert behind["complex GP"] < behind["spline"] - 10.0
+    assert picture.stat().st_size > 10_000
+    assert "delay" in capsys.readouterr().out
