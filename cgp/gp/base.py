@@ -99,11 +99,15 @@ class GaussianProcess(Parameterized, Model):
         """The hyperparameters by name: constrained values, each shared one once."""
         return {name: p.numpy() for name, p in self._parameters().items()}
 
-    def parameter_covariance(self) -> np.ndarray:
+    def parameter_covariance(self, verbose="auto") -> np.ndarray:
         """The covariance of the learned hyperparameters, by Laplace's approximation.
 
         From the Hessian of the negative log marginal likelihood, priors included, at the present
         values, which should be its minimum: fit to convergence first, with `cgp.optimizers.LBFGS`.
+        It takes some three evaluations of the loss for each hyperparameter.
+
+        Args:
+            verbose: 0 is silent, 1 or "auto" a progress bar.
 
         Returns:
             `[Q, Q]`, for the constrained values in the order of `parameters()`: the elements of a
@@ -117,21 +121,29 @@ class GaussianProcess(Parameterized, Model):
         data = self._data()
         loss = Loss(self, ((data.x, data.z), None, None))
         count = float(tf.reduce_sum(data.counts))
+        bar = keras.utils.Progbar(
+            loss.start.size, verbose=1 if verbose == "auto" else verbose, unit_name="parameter"
+        )
         try:
-            curvature = laplace.hessian(lambda point: count * loss(point)[1], loss.start)
+            curvature = laplace.hessian(
+                lambda point: count * loss(point)[1], loss.start, bar.update
+            )
         finally:
             loss.assign(loss.start)
             refresh(self)
         return laplace.covariance(self._parameters(), loss.variables, curvature)
 
-    def parameter_errors(self) -> dict[str, np.ndarray]:
+    def parameter_errors(self, verbose="auto") -> dict[str, np.ndarray]:
         """The standard errors of `parameters()`, from `parameter_covariance`; zero where fixed.
+
+        Args:
+            verbose: As for `parameter_covariance`.
 
         Returns:
             NumPy by name; of a complex value, the errors of its real and imaginary part as one
             complex number.
         """
-        errors = np.sqrt(np.diag(self.parameter_covariance()))
+        errors = np.sqrt(np.diag(self.parameter_covariance(verbose)))
         found = {}
         for name, value in self.parameters().items():
             parts = value.size * (2 if np.iscomplexobj(value) else 1)

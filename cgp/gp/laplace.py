@@ -14,7 +14,11 @@ from cgp.linalg import NotPositiveDefiniteError
 from cgp.training.parameters import Parameter
 
 
-def hessian(gradient: Callable[[np.ndarray], np.ndarray], point: np.ndarray) -> np.ndarray:
+def hessian(
+    gradient: Callable[[np.ndarray], np.ndarray],
+    point: np.ndarray,
+    progress: Callable[[int], object],
+) -> np.ndarray:
     """The Hessian of a negative log density by central differences of its gradient.
 
     The gradient is exact, so that differences of it lose no more than half of the digits, and no
@@ -24,14 +28,15 @@ def hessian(gradient: Callable[[np.ndarray], np.ndarray], point: np.ndarray) -> 
     Args:
         gradient: Gradient of the negative log density, `[P] -> [P]`.
         point: Where, `[P]`.
+        progress: Called with the number of rows that are done.
 
     Returns:
         `[P, P]`, symmetric.
     """
     columns = np.zeros((point.size, point.size))
     for i in range(point.size):
-        step = 1e-6 * max(1.0, abs(point[i]))
-        for _ in range(3):  # the width follows from the curvature, the curvature from a step
+        step = 1e-3
+        for _ in range(4):  # the width follows from the curvature, the curvature from a step
             shift = np.zeros(point.size)
             shift[i] = step
             columns[i] = (gradient(point + shift) - gradient(point - shift)) / (2.0 * step)
@@ -40,6 +45,7 @@ def hessian(gradient: Callable[[np.ndarray], np.ndarray], point: np.ndarray) -> 
             if 0.3 < wanted / step < 3.0:
                 break
             step = wanted
+        progress(i + 1)
     return 0.5 * (columns + columns.T)
 
 
