@@ -12,7 +12,6 @@ from cgp.gp.posterior import Posterior
 from cgp.kernels.base import as_points
 from cgp.linalg import cholesky
 from cgp.training import confirm, invalidate, refresh, register_post_update
-from cgp.training.parameters import complex_from_config
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -328,7 +327,7 @@ class ExactGP(GaussianProcess):
         """See `save_own_variables`."""
         super().load_own_variables({key: store[key] for key in store.keys() if key.isdigit()})  # noqa: SIM118
         if "x" in store.keys():  # noqa: SIM118
-            z = complex_from_config(np.asarray(store["z"]).tolist())
+            z = tf.complex(*tf.unstack(np.asarray(store["z"]), axis=-1))
             data = validated(np.asarray(store["x"]), z, None, self.variable_dtype)
             # Kernel weights may be loaded later: the factor has to wait.
             self._memory.replace(data, tf.zeros_like(self._process.covariance(data)))

@@ -64,6 +64,18 @@ def test_does_a_saved_model_predict_at_once_and_train_on(mean, tmp_path):
     assert_same(gp, loaded)
 
 
+def test_does_a_float32_model_come_back(tmp_path):
+    rng = np.random.default_rng(0)
+    gp = cgp.ExactGP(RBF(dtype="float32"), 0.1)
+    x, z = rng.normal(size=6), complex_normals(rng, 6).astype(np.complex64)
+    z[2] = np.nan
+    gp.condition(x, z)
+    gp.save(tmp_path / "gp.keras")
+    loaded = keras.models.load_model(tmp_path / "gp.keras")
+    np.testing.assert_array_equal(loaded.predict(x)["mean"], gp.predict(x)["mean"])
+    assert loaded.predict(x)["mean"].dtype == np.complex64
+
+
 @pytest.mark.parametrize("way", [copy.deepcopy, lambda gp: pickle.loads(pickle.dumps(gp))])
 def test_is_a_copy_the_same_and_independent(way):
     gp, x, z = trained()

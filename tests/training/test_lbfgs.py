@@ -47,6 +47,9 @@ class Objective(Model):
         chol = cgp.linalg.cholesky(tf.reshape(2.0 - a, [1, 1]))
         return 1e3 * (a - 1.5) ** 2 + b**2 + 1e-20 * chol[0, 0]
 
+    def _unbounded(self, a, b):
+        return -a + b**2
+
     def get_config(self):
         return {**super().get_config(), "function": self.function, "start": self.start}
 
@@ -205,6 +208,12 @@ def test_an_interruption_leaves_the_best_point():
 def test_stopping_short_is_said(monkeypatch):
     monkeypatch.setattr(cgp.training.lbfgs, "_NO_CAP", 3)
     model = objective("rosenbrock")
+    with pytest.warns(RuntimeWarning, match="stopped before convergence"):
+        model.fit(ONES, verbose=0)
+
+
+def test_a_loss_without_a_minimum_is_not_called_converged():
+    model = objective("unbounded")
     with pytest.warns(RuntimeWarning, match="stopped before convergence"):
         model.fit(ONES, verbose=0)
 
