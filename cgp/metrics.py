@@ -4,11 +4,14 @@ Keras's own metrics cast to float and drop the imaginary part. Targets that are 
 are left out.
 """
 
+from collections.abc import Mapping
+
 import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions import chi_squared_radius, marginals
+from cgp.distributions import marginals, principal_axes, squared_radius
+from cgp.linalg.arguments import squared_modulus
 
 
 def mean_squared_modulus(z, predicted) -> float:
@@ -127,20 +130,37 @@ def coverage(z, prediction, probability: float = 0.95) -> float:
         >>> coverage(np.array([0.5j, 2.0]), prediction)  # the circle's radius is 1.73
         0.5
     """
-    squared_radius = chi_squared_radius(probability)
+    limit = squared_radius(probability)
     along, across, larger, smaller = _principal(z, prediction)
     # Multiplied out, as an ellipse may be a segment or a point.
     distance = along**2 * smaller + across**2 * larger
     inside = (
-        (distance <= squared_radius * larger * smaller)
-        & (along**2 <= squared_radius * larger)
-        & (across**2 <= squared_radius * smaller)
+        (distance <= limit * larger * smaller)
+        & (along**2 <= limit * larger)
+        & (across**2 <= limit * smaller)
     )
     return float(np.mean(inside))
 
 
+class _SquaredError(keras.metrics.Metric):
+    """Sums over an epoch, of which a metric makes its result."""
+
+    def __init__(self, name, dtype="float64"):
+        super().__init__(name=name, dtype=dtype)
+        self.error, self.power, self.count = (
+            self.add_weight(name=sum_, initializer="zeros", dtype=self.dtype)
+            for sum_ in ("error", "power", "count")
+        )
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds a batch."""
+        sums = _squared_sums(y_true, y_pred, sample_weight)
+        for so_far, more in zip((self.error, self.power, self.count), sums, strict=True):
+            so_far.assign_add(tf.cast(more, self.dtype))
+
+
 @keras.saving.register_keras_serializable(package="cgp")
-class MeanSquaredModulus(keras.metrics.Metric):
+class MeanSquaredModulus(_SquaredError):
     """`mean_squared_modulus` over the batches of an epoch, for `compile(metrics=[...])`.
 
     Args:
@@ -162,15 +182,7 @@ class MeanSquaredModulus(keras.metrics.Metric):
     """
 
     def __init__(self, name="mean_squared_modulus", dtype="float64"):
-        super().__init__(name=name, dtype=dtype)
-        self.error = self.add_weight(name="error", initializer="zeros", dtype=self.dtype)
-        self.count = self.add_weight(name="count", initializer="zeros", dtype=self.dtype)
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        """Adds a batch."""
-        error, _, count = _squared_sums(y_true, y_pred, sample_weight)
-        self.error.assign_add(tf.cast(error, self.dtype))
-        self.count.assign_add(tf.cast(count, self.dtype))
+        super().__init__(name, dtype)
 
     def result(self):
         """The mean so far, 0 before there is anything."""
@@ -178,7 +190,7 @@ class MeanSquaredModulus(keras.metrics.Metric):
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class NormalizedErrorDB(keras.metrics.Metric):
+class NormalizedErrorDB(_SquaredError):
     """`normalized_error_db` over the batches of an epoch, for `compile(metrics=[...])`.
 
     It is a ratio of sums over the epoch, and no mean of the batches' decibels.
@@ -202,15 +214,7 @@ class NormalizedErrorDB(keras.metrics.Metric):
     """
 
     def __init__(self, name="normalized_error_db", dtype="float64"):
-        super().__init__(name=name, dtype=dtype)
-        self.error = self.add_weight(name="error", initializer="zeros", dtype=self.dtype)
-        self.power = self.add_weight(name="power", initializer="zeros", dtype=self.dtype)
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        """Adds a batch."""
-        error, power, _ = _squared_sums(y_true, y_pred, sample_weight)
-        self.error.assign_add(tf.cast(error, self.dtype))
-        self.power.assign_add(tf.cast(power, self.dtype))
+        super().__init__(name, dtype)
 
     def result(self):
         """The ratio so far, NaN before there is anything."""
@@ -233,13 +237,17 @@ def _squared_sums(z, predicted, sample_weight=None) -> tuple[tf.Tensor, tf.Tenso
         weight *= tf.reshape(given, tf.concat([tf.shape(given), [1] * trailing], axis=0))
 
     def total(values):
-        squares = tf.math.real(values) ** 2 + tf.math.imag(values) ** 2
-        return tf.reduce_sum(tf.where(observed, weight * squares, 0.0))
+        return tf.reduce_sum(tf.where(observed, weight * squared_modulus(values), 0.0))
 
     return total(error), total(z), tf.reduce_sum(weight)
 
 
 def _as_complex(values, name: str) -> tf.Tensor:
+    if isinstance(values, Mapping):
+        raise TypeError(
+            f"{name} must be complex, got a {type(values).__name__}: "
+            'of a prediction, give prediction["mean"]'
+        )
     values = tf.convert_to_tensor(values)
     if not values.dtype.is_complex:
         raise TypeError(f"{name} must be complex, got {values.dtype.name}")
@@ -270,13 +278,13 @@ def _principal(z, prediction) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nd
     z, mean, v, w = (values[observed] for values in (z, mean, variance, pseudo_variance))
     if not np.all(np.isfinite(mean) & np.isfinite(v) & np.isfinite(w)):
         raise ValueError("the prediction has elements that are NaN or infinite")
-    modulus = np.abs(w)
     # Generous, for a posterior variance has the rounding of the prior's.
-    impossible = modulus - v > 1e-6 * np.max(np.abs(v))
+    impossible = np.abs(w) - v > 1e-6 * np.max(np.abs(v))
     if np.any(impossible):
         raise ValueError(
             f"{np.sum(impossible)} of {impossible.size} predicted points have a variance that is "
             "negative, or less than the modulus of their pseudo-variance"
         )
-    turned = (z - mean) * np.exp(-0.5j * np.angle(w))
-    return turned.real, turned.imag, (v + modulus) / 2, np.maximum(v - modulus, 0) / 2
+    larger, smaller, angle = (np.asarray(part) for part in principal_axes(v, w))
+    turned = (z - mean) * np.exp(-1j * angle)
+    return turned.real, turned.imag, larger, smaller

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from cgp.distributions import chi_squared_radius, marginals
+from cgp.distributions import ellipses, marginals, squared_radius
+from cgp.distributions.ellipses import check_probability
 
 _DATA: dict[str, Any] = {
     "color": "0.25",
@@ -26,7 +27,7 @@ def series(
     *,
     parts: str = "real-imaginary",
     probability: float = 0.95,
-    axes=None,
+    ax=None,
 ):
     """Draws a complex series and a prediction of it, each part over x with its credible band.
 
@@ -46,7 +47,7 @@ def series(
         parts: "real-imaginary", or "modulus-phase"; phase in radians, without jumps along the
             mean, the data on the branch next to it.
         probability: Of the band, between 0 and 1.
-        axes: Two matplotlib axes to draw on; a new figure if None.
+        ax: Two matplotlib axes to draw on, one for each part; a new figure if None.
 
     Returns:
         The two axes, a NumPy array of objects.
@@ -72,11 +73,11 @@ def series(
     x_new = x if x_new is None else _as_inputs(x_new, "x_new")
     z = None if z is None else _as_series(z, x)
     moments = None if posterior is None else _as_moments(posterior, x_new)
-    if axes is None:
-        _, axes = _pyplot().subplots(2, 1, sharex=True, layout="constrained")
-    axes = np.asarray(axes, dtype=object).ravel()
+    if ax is None:
+        _, ax = _pyplot().subplots(2, 1, sharex=True, layout="constrained")
+    axes = np.asarray(ax, dtype=object).ravel()
     if len(axes) != 2:
-        raise ValueError(f"axes must be two, one for each part, got {len(axes)}")
+        raise ValueError(f"ax must be two, one for each part, got {len(axes)}")
 
     center, scale = None, None
     if moments is not None:
@@ -111,7 +112,7 @@ def series(
         _tidy(ax)
     axes[1].set_xlabel("x")
     if moments is not None:
-        axes[0].legend(frameon=False, fontsize="small")
+        _legend_above(axes[0])
     return axes
 
 
@@ -144,7 +145,7 @@ def plane(z=None, posterior=None, *, probability: float = 0.95, ax=None):
         ('Re z', 'Im z')
     """
     _require_something(z, posterior)
-    squared_radius = chi_squared_radius(probability)
+    check_probability(probability)
     z = None if z is None else _as_series(z)
     moments = None if posterior is None else _as_moments(posterior)
     pyplot = _pyplot()
@@ -156,38 +157,37 @@ def plane(z=None, posterior=None, *, probability: float = 0.95, ax=None):
         from matplotlib import collections, patches
 
         mean, v, w = moments
-        modulus = np.abs(w)
-        widths, heights = 2 * np.sqrt(
-            0.5 * squared_radius * np.maximum([v + modulus, v - modulus], 0.0)
-        )
+        _, semi_major, semi_minor, angle = map(np.asarray, ellipses(mean, v, w, probability))
         # Opaque, so that neighbours merge into one band; edges tell a few of them apart.
         style = _BAND | ({"linewidth": 0.6, "edgecolor": "#9dbce0"} if len(mean) <= 60 else {})
-        ellipses = collections.EllipseCollection(
-            widths,
-            heights,
-            np.degrees(0.5 * np.angle(w)),
+        drawn = collections.EllipseCollection(
+            2 * semi_major,
+            2 * semi_minor,
+            np.degrees(angle),
             units="xy",
             offsets=np.stack([mean.real, mean.imag], axis=-1),
             offset_transform=ax.transData,
             **style,
         )
-        ax.add_collection(ellipses)
+        ax.add_collection(drawn)
         handles.append(patches.Patch(label=f"{100 * probability:g} % ellipses", **style))
         # The limits of the axes know of the centres only: tell them of the extents.
-        reach = squared_radius**0.5 * np.stack(_real_imaginary(mean, v, w)[1], axis=-1)
+        reach = squared_radius(probability) ** 0.5 * np.stack(
+            _real_imaginary(mean, v, w)[1], axis=-1
+        )
         for sign in (-1, 1):
-            ax.update_datalim(ellipses.get_offsets() + sign * reach)
+            ax.update_datalim(drawn.get_offsets() + sign * reach)
         handles += ax.plot(mean.real, mean.imag, label="mean", **_MEAN)
     if z is not None:
         handles += ax.plot(z.real, z.imag, label="data", **_DATA)
 
     ax.set_xlabel("Re z")
     ax.set_ylabel("Im z")
-    ax.set_aspect("equal", adjustable="datalim")
+    ax.set_aspect("equal", adjustable="box")
     ax.autoscale_view()
     _tidy(ax)
     if moments is not None:
-        ax.legend(handles=handles, frameon=False, fontsize="small")
+        _legend_above(ax, handles=handles)
     return ax
 
 
@@ -210,8 +210,7 @@ def _deviations(variance, difference):
 
 
 def _normal_quantile(probability: float) -> float:
-    if not 0.0 < probability < 1.0:
-        raise ValueError(f"probability must lie between 0 and 1, got {probability}")
+    check_probability(probability)
     return float(special.ndtri(0.5 * (1.0 + probability)))
 
 
@@ -221,6 +220,18 @@ def _pyplot():
     except ImportError as error:
         raise ImportError('cgp.plotting needs matplotlib: pip install "cgp[plot]"') from error
     return pyplot
+
+
+def _legend_above(ax, **handles) -> None:
+    # Outside: a series that oscillates leaves no free corner.
+    ax.legend(
+        **handles,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=3,
+        frameon=False,
+        fontsize="small",
+    )
 
 
 def _tidy(ax) -> None:

@@ -224,6 +224,7 @@ nlpd = metrics.negative_log_predictive_density
         (lambda: metrics.mean_squared_modulus(Z * np.nan, Z), ValueError, "every target is"),
         (lambda: metrics.normalized_error_db(0 * Z, Z), ValueError, "no power"),
         (lambda: MeanSquaredModulus().update_state(Z.real, Z), TypeError, "target must be complex"),
+        (lambda: metrics.mean_squared_modulus(Z, GOOD), TypeError, r'give prediction\["mean"\]'),
         (lambda: nlpd(Z.real, GOOD), TypeError, "target must be complex"),
         (lambda: nlpd(Z[:2], GOOD), ValueError, "one shape"),
         (lambda: nlpd(np.nan * Z, GOOD), ValueError, "every target is missing"),

@@ -155,11 +155,33 @@ def test_the_limits_of_the_plane_hold_the_ellipses():
     assert min(np.abs(ax.get_ylim())) > 2.44
 
 
+def test_the_limits_of_the_plane_are_those_that_are_set():
+    _, z, posterior = example()
+    ax = plotting.plane(z, posterior)
+    ax.set_xlim(-1.0, 0.5)
+    ax.set_ylim(-2.0, 1.0)
+    ax.figure.canvas.draw()
+    assert (ax.get_xlim(), ax.get_ylim()) == ((-1.0, 0.5), (-2.0, 1.0))
+    corners = ax.transData.transform([[-1.0, -2.0], [0.5, 1.0]])
+    width, height = np.diff(corners, axis=0)[0]
+    assert height == pytest.approx(2 * width, rel=1e-6)
+
+
+@pytest.mark.parametrize("draw", [plotting.series, plotting.plane])
+def test_the_legend_hides_nothing(draw):
+    x, z, posterior = example()
+    ax = draw(x, z, posterior)[0] if draw is plotting.series else draw(z, posterior)
+    ax.figure.canvas.draw()
+    legend, frame = ax.get_legend().get_window_extent(), ax.get_window_extent()
+    assert legend.y0 >= frame.y1 - 1
+    assert legend.y1 <= ax.figure.bbox.y1 + 1
+
+
 def test_pictures_are_drawn_on_the_axes_given_and_nothing_else_changes():
     x, z, posterior = example()
     settings = dict(matplotlib.rcParams)
     figure, given = pyplot.subplots(3)
-    series = plotting.series(x, z, posterior, axes=given[:2])
+    series = plotting.series(x, z, posterior, ax=given[:2])
     assert list(series) == list(given[:2])
     assert plotting.plane(z, posterior, ax=given[2]) is given[2]
     assert pyplot.get_fignums() == [figure.number]
@@ -217,7 +239,7 @@ BATCH = {name: np.stack([moment, moment]) for name, moment in GOOD.items()}
         (lambda: plotting.series(X, Z, parts="polar"), ValueError, "got 'polar'"),
         (lambda: plotting.series(X, Z, GOOD, probability=95), ValueError, "between 0 and 1"),
         (lambda: plotting.plane(Z, GOOD, probability=0), ValueError, "between 0 and 1"),
-        (lambda: plotting.series(X, Z, axes=pyplot.subplots()[1]), ValueError, "two, .* got 1"),
+        (lambda: plotting.series(X, Z, ax=pyplot.subplots()[1]), ValueError, "two, .* got 1"),
     ],
 )
 def test_bad_input_is_named(draw, error, message):

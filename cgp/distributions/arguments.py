@@ -3,17 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.cholesky import as_matrix
-
-
-def as_vector(value, name: str) -> tf.Tensor:
-    """`value` as a complex tensor `[..., n]`, or an error."""
-    value = tf.convert_to_tensor(value)
-    if not value.dtype.is_complex:
-        raise TypeError(f"{name} must be complex64 or complex128, got {value.dtype.name}")
-    if value.shape.rank == 0:
-        raise ValueError(f"{name} must be a vector, [..., n], got a scalar")
-    return value
+from cgp.linalg.arguments import as_matrix, check_finite, hermitian_gap, real_diagonal
 
 
 def as_covariance(a, loc: tf.Tensor, name: str) -> tf.Tensor:
@@ -26,14 +16,11 @@ def as_covariance(a, loc: tf.Tensor, name: str) -> tf.Tensor:
         raise ValueError(
             f"{name} must be [..., {n}, {n}] for a loc of shape {loc.shape}, got shape {a.shape}"
         )
-    if tf.executing_eagerly() and tf.size(a) > 0:
+    if tf.executing_eagerly():
         check_finite(a, name)
-        hermitian = name == "covariance"
-        # The pseudo-covariance is symmetric: no conjugation is meant.
-        turned = tf.linalg.adjoint(a) if hermitian else tf.linalg.matrix_transpose(a)
-        gap = float(tf.reduce_max(tf.abs(a - turned)))
-        if gap > 1e3 * _eps(a) * float(tf.reduce_max(tf.abs(a))):
-            kind, other = ("Hermitian", "adjoint") if hermitian else ("symmetric", "transpose")
+        symmetric = name == "pseudo_covariance"
+        if gap := hermitian_gap(a, symmetric):
+            kind, other = ("symmetric", "transpose") if symmetric else ("Hermitian", "adjoint")
             raise ValueError(f"{name} must be {kind}: it differs from its {other} by {gap:.3g}")
     return a
 
@@ -41,25 +28,25 @@ def as_covariance(a, loc: tf.Tensor, name: str) -> tf.Tensor:
 def check_factor(chol: tf.Tensor) -> None:
     """Raises, eagerly, for what is no lower triangular factor with a real diagonal."""
     check_finite(chol, "chol")
-    diagonal = tf.linalg.diag_part(chol)
     if bool(tf.reduce_any(tf.linalg.band_part(chol, -1, 0) != chol)):
         raise ValueError(
             "chol must be lower triangular, but there is something above its diagonal "
             "(from a covariance, use ComplexNormal.from_covariance)"
         )
-    if bool(tf.reduce_any((tf.math.imag(diagonal) != 0) | (tf.math.real(diagonal) < 0))):
+    diagonal = real_diagonal(chol)
+    if bool(tf.reduce_any((tf.math.imag(tf.linalg.diag_part(chol)) != 0) | (diagonal < 0))):
         raise ValueError("chol must have a real diagonal that is not negative")
 
 
-def check_finite(value: tf.Tensor, name: str) -> None:
-    """Raises, eagerly, for NaN and infinite elements."""
-    # A sum is NaN or infinite if a part is; a modulus covers the real and imaginary parts.
-    if not bool(tf.math.is_finite(tf.reduce_sum(tf.abs(value)))):
-        raise ValueError(f"{name} of shape {value.shape} has elements that are NaN or infinite")
-
-
-def _eps(a: tf.Tensor) -> float:
-    return float(np.finfo(a.dtype.real_dtype.as_numpy_dtype).eps)
+def as_sample_shape(sample_shape) -> tf.Tensor:
+    """`sample_shape` as a vector of int32, or an error."""
+    shape = tf.convert_to_tensor(sample_shape, dtype_hint=tf.int32)
+    value = tf.get_static_value(shape)
+    if not shape.dtype.is_integer or (value is not None and np.any(value < 0)):
+        raise ValueError(
+            f"sample_shape must be whole numbers that are not negative, got {sample_shape!r}"
+        )
+    return tf.reshape(tf.cast(shape, tf.int32), [-1])
 
 
 def stateless_seed(seed) -> tf.Tensor:

@@ -4,42 +4,30 @@ It uses the words of TensorFlow Probability's distributions without inheriting f
 base classes refuse complex values.
 """
 
-import math
-from typing import NamedTuple
+import functools
 
 import tensorflow as tf
 
 from cgp.distributions.arguments import (
     apply_to_vectors,
     as_covariance,
-    as_vector,
+    as_sample_shape,
     broadcast_batch,
     check_factor,
-    check_finite,
     stateless_seed,
 )
-from cgp.linalg.cholesky import (
-    NotPositiveDefiniteError,
+from cgp.distributions.ellipses import Ellipses, ellipses
+from cgp.distributions.forms import Form, Moments, form_of
+from cgp.linalg.arguments import (
+    as_complex_vector,
     as_matrix,
-    assert_positive_definite,
-    log_det,
-    real_diagonal,
+    check_batches,
+    check_finite,
+    has_positive_diagonal,
+    squared_modulus,
 )
-from cgp.linalg.composite import from_composite, join_parts, stack_parts, to_composite
+from cgp.linalg.cholesky import NotPositiveDefiniteError, assert_positive_definite, log_det
 from cgp.linalg.semidefinite import semidefinite_factor
-
-
-class Ellipses(NamedTuple):
-    """Credible ellipses in the complex plane, one for each component; see `ComplexNormal`."""
-
-    center: tf.Tensor
-    """Complex, `[..., n]`."""
-    semi_major: tf.Tensor
-    """Real, `[..., n]`, in the units of z."""
-    semi_minor: tf.Tensor
-    """Real, `[..., n]`, in the units of z."""
-    angle: tf.Tensor
-    """Real, `[..., n]`: of the major axis from the real axis, radians, in (−π/2, π/2]."""
 
 
 class ComplexNormal:
@@ -89,7 +77,7 @@ class ComplexNormal:
     _chol: tf.Tensor | None = None
 
     def __init__(self, loc, chol):
-        loc, chol = as_vector(loc, "loc"), as_matrix(chol, "chol", square=True)
+        loc, chol = as_complex_vector(loc, "loc"), as_matrix(chol, "chol", square=True)
         n = loc.shape[-1]
         if chol.dtype not in (loc.dtype, loc.dtype.real_dtype):
             raise TypeError(
@@ -138,9 +126,9 @@ class ComplexNormal:
             >>> cgp.ComplexNormal.from_covariance([0j], [[2.0 + 0j]], [[3.0j]])
             Traceback (most recent call last):
                 ...
-            cgp.linalg.cholesky.NotPositiveDefiniteError: no process has ...
+            cgp.NotPositiveDefiniteError: no process has ...
         """
-        loc = as_vector(loc, "loc")
+        loc = as_complex_vector(loc, "loc")
         pair = [as_covariance(covariance, loc, "covariance")]
         if pseudo_covariance is not None:
             pair.append(as_covariance(pseudo_covariance, loc, "pseudo_covariance"))
@@ -149,7 +137,7 @@ class ComplexNormal:
                     f"pseudo_covariance must be shaped like covariance, {pair[0].shape}, "
                     f"got {pair[1].shape}"
                 )
-        return cls(loc, _covariance_factor(*pair))
+        return cls(loc, _covariance_factor(Moments(*pair)))
 
     # What a subclass may override.
 
@@ -164,32 +152,24 @@ class ComplexNormal:
 
     def covariance(self) -> tf.Tensor:
         """`K = E[(z−m)(z−m)ᴴ]`, complex, `[..., n, n]`, Hermitian."""
-        root = self._complex_root()
-        return self._to_batch(tf.linalg.matmul(root, root, adjoint_b=True), event_rank=2)
+        return self._to_batch(self._covariances_of_factor().k, event_rank=2)
 
     def pseudo_covariance(self) -> tf.Tensor:
         """`C = E[(z−m)(z−m)ᵀ]`, complex, `[..., n, n]`, symmetric; zeros when proper."""
-        if self.is_proper:
-            return tf.zeros_like(self.covariance())
-        composite = tf.linalg.matmul(self.chol, self.chol, adjoint_b=True)
-        return self._to_batch(from_composite(composite)[1], event_rank=2)
+        return self._to_batch(self._covariances_of_factor().c_or_zeros(), event_rank=2)
 
     def variance(self) -> tf.Tensor:
         """`E|z−m|²` of each component, real, `[..., n]`; the real and imaginary parts' added."""
-        return self._to_batch(tf.reduce_sum(_squared_modulus(self._complex_root()), -1), 1)
+        return self._to_batch(tf.math.real(self._variances_of_factor().k), event_rank=1)
 
     def pseudo_variance(self) -> tf.Tensor:
         """`E[(z−m)²]` of each component, complex, `[..., n]`; zeros when proper."""
-        if self.is_proper:
-            return tf.zeros_like(self.mean())
-        # With real white noise ξ, z − m = root ξ, and E[(root ξ)²] is a plain square.
-        return self._to_batch(tf.reduce_sum(self._complex_root() ** 2, -1), 1)
+        return self._to_batch(self._variances_of_factor().c_or_zeros(), event_rank=1)
 
     def _factor(self) -> tf.Tensor:
         """The factor, from the covariances: complex if proper, real composite if not."""
-        if self.is_proper:
-            return _covariance_factor(self.covariance())
-        return _covariance_factor(self.covariance(), self.pseudo_covariance())
+        c = None if self.is_proper else self.pseudo_covariance()
+        return _covariance_factor(Moments(self.covariance(), c))
 
     # What follows from it.
 
@@ -218,6 +198,14 @@ class ComplexNormal:
         """The shape of one draw, `[n]`."""
         return self.mean().shape[-1:]
 
+    def batch_shape_tensor(self) -> tf.Tensor:
+        """The shape of a batch of distributions, int32, known when a graph runs."""
+        return tf.shape(self.mean())[:-1]
+
+    def event_shape_tensor(self) -> tf.Tensor:
+        """The shape of one draw, int32, known when a graph runs."""
+        return tf.shape(self.mean())[-1:]
+
     def log_prob(self, value) -> tf.Tensor:
         """The log density.
 
@@ -234,39 +222,55 @@ class ComplexNormal:
                 graph, `InvalidArgumentError`; under XLA, NaN. What is singular to rounding, yet
                 passed for definite, gives a number that is mostly rounding: add noise.
         """
-        value = as_vector(value, "value")
+        value = as_complex_vector(value, "value")
         if value.dtype != self.dtype:
             raise TypeError(f"value must be {self.dtype.name}, got {value.dtype.name}")
         if not value.shape[-1:].is_compatible_with(self.event_shape):
             raise ValueError(f"value must be [..., {self.event_shape[0]}], got shape {value.shape}")
         if tf.executing_eagerly():
             check_finite(value, "value")
-        deviation = value - self.mean()
-        return -self._cross_entropy(deviation if self.is_proper else stack_parts(deviation))
+        check_batches(value=(value, 1), mean=(self.mean(), 1))
+        chol = self._density_chol()
+        distance = self._squared_distance(chol, value - self.mean())
+        return -self._negative_log_density(chol, distance)
+
+    def prob(self, value) -> tf.Tensor:
+        """The density, real, `[...]`; see `log_prob`."""
+        return tf.exp(self.log_prob(value))
+
+    def mode(self) -> tf.Tensor:
+        """Where the density is largest: the mean."""
+        return self.mean()
+
+    def stddev(self) -> tf.Tensor:
+        """The square root of the variance of each component, real, `[..., n]`."""
+        return tf.sqrt(self.variance())
 
     def sample(self, sample_shape=(), seed=None) -> tf.Tensor:
         """Draws, reproducible from a seed.
 
         Args:
-            sample_shape: Integer or integers.
+            sample_shape: Integer or integers, not negative.
             seed: Integer, or the two integers of a stateless seed of TensorFlow. None draws one
                 from TensorFlow's global generator, which `tf.random.set_seed` sets.
 
         Returns:
             Complex, `sample_shape + batch_shape + [n]`.
+
+        Raises:
+            ValueError: A sample shape or a seed that is none.
         """
-        chol = self.chol
         loc = self.mean()
-        shape = tf.reshape(tf.convert_to_tensor(sample_shape, tf.int32), [-1])
-        shape = tf.concat([shape, tf.shape(loc)[:-1], [2 * tf.shape(loc)[-1]]], axis=0)
+        shape = [as_sample_shape(sample_shape), tf.shape(loc)[:-1], [2 * tf.shape(loc)[-1]]]
         # The algorithm is named so that a seed draws the same in a graph, under XLA and on a GPU.
-        white = tf.random.stateless_normal(
-            shape, stateless_seed(seed), dtype=loc.dtype.real_dtype, alg="philox"
+        parts = tf.random.stateless_normal(
+            tf.concat(shape, axis=0),
+            stateless_seed(seed),
+            dtype=loc.dtype.real_dtype,
+            alg="philox",
         )
-        if self.is_proper:  # half of a unit variance to either part
-            white = join_parts(math.sqrt(0.5) * white)
-        draws = apply_to_vectors(tf.linalg.matmul, chol, white)
-        return loc + (draws if self.is_proper else join_parts(draws))
+        draws = apply_to_vectors(tf.linalg.matmul, self.chol, self._form.white(parts))
+        return loc + self._form.join(draws)
 
     def entropy(self) -> tf.Tensor:
         """The differential entropy, real, batch-shaped: `n log(πe) + log|K|` when proper.
@@ -274,7 +278,9 @@ class ComplexNormal:
         Raises:
             NotPositiveDefiniteError: The covariance is singular.
         """
-        return self._to_batch(self._log_normaliser(self._density_chol()) + self._dimension(), 0)
+        chol = self._density_chol()
+        spread = self._size() / self._form.scale  # the squared distance of z on average
+        return self._to_batch(self._negative_log_density(chol, spread), event_rank=0)
 
     def kl_divergence(self, other: "ComplexNormal") -> tf.Tensor:
         """The Kullback-Leibler divergence `E_self[log p_self − log p_other]`, real, batch-shaped.
@@ -284,7 +290,7 @@ class ComplexNormal:
 
         Raises:
             TypeError: Another dtype, or no `ComplexNormal`.
-            ValueError: Another number of components.
+            ValueError: Another number of components, or batch shapes that do not fit.
             NotPositiveDefiniteError: A covariance of the two is singular.
         """
         if not isinstance(other, ComplexNormal):
@@ -295,14 +301,14 @@ class ComplexNormal:
             raise ValueError(
                 f"other must have event shape {self.event_shape}, got {other.event_shape}"
             )
+        check_batches(mean=(self.mean(), 1), other_mean=(other.mean(), 1))
         # −E log p_other: the spread of self, through a square root of it (need not be triangular)
         # in the coordinates of other, adds to the squared distance of the means.
-        deviation = self.mean() - other.mean()
-        root = self._complex_root() if other.is_proper else self._real_root()
         chol = other._density_chol()
-        spread = _squared_modulus(tf.linalg.triangular_solve(chol, root))
-        cross = other._cross_entropy(deviation if other.is_proper else stack_parts(deviation))
-        return (cross + other._half() * tf.reduce_sum(spread, axis=[-2, -1])) - self.entropy()
+        root = tf.linalg.triangular_solve(chol, other._form.root(self.chol))
+        spread = tf.reduce_sum(squared_modulus(root), axis=[-2, -1])
+        distance = other._squared_distance(chol, self.mean() - other.mean())
+        return other._negative_log_density(chol, distance + spread) - self.entropy()
 
     def ellipses(self, probability: float = 0.95) -> Ellipses:
         """The ellipse of each component that holds it with a probability.
@@ -322,16 +328,7 @@ class ComplexNormal:
         Raises:
             ValueError: A probability out of range.
         """
-        squared_radius = chi_squared_radius(probability)
-        variance, pseudo_variance = self.variance(), self.pseudo_variance()
-        modulus = tf.abs(pseudo_variance)
-        smaller = tf.maximum(variance - modulus, 0.0)  # −0.0 and rounding, of a line segment
-        return Ellipses(
-            center=self.mean(),
-            semi_major=tf.sqrt(0.5 * squared_radius * (variance + modulus)),
-            semi_minor=tf.sqrt(0.5 * squared_radius * smaller),
-            angle=0.5 * tf.math.angle(pseudo_variance),
-        )
+        return ellipses(self.mean(), self.variance(), self.pseudo_variance(), probability)
 
     def __repr__(self) -> str:
         kind = "proper" if self.is_proper else "improper"
@@ -340,48 +337,36 @@ class ComplexNormal:
             f"event_shape={self.event_shape}, dtype={self.dtype.name})"
         )
 
-    # The two densities differ in their coordinates (z or its composite, d of them) and in a half:
-    # −log p = half · (d log(π / half) + log|A| + |L⁻¹ deviation|²).
+    @functools.cached_property
+    def _form(self) -> Form:
+        """Complex or real composite: that of the factor, and of what is computed with it."""
+        return form_of(self.is_proper)
 
-    def _half(self) -> float:
-        return 1.0 if self.is_proper else 0.5
+    def _variances_of_factor(self) -> Moments:
+        return self._form.marginal(tf.linalg.adjoint(self.chol))
 
-    def _dimension(self) -> tf.Tensor:
-        """n, which is what the quadratic term of −log p is on average in either case."""
+    def _covariances_of_factor(self) -> Moments:
+        return self._form.moments(tf.linalg.matmul(self.chol, self.chol, adjoint_b=True))
+
+    def _size(self) -> tf.Tensor:
+        """n, which is also what the quadratic term of −log p is on average in either form."""
         return tf.cast(tf.shape(self.mean())[-1], self.dtype.real_dtype)
 
-    def _log_normaliser(self, chol: tf.Tensor) -> tf.Tensor:
-        half = self._half()
-        size = tf.cast(tf.shape(chol)[-1], self.dtype.real_dtype)
-        return half * (size * math.log(math.pi / half) + log_det(chol))
+    def _negative_log_density(self, chol: tf.Tensor, distance) -> tf.Tensor:
+        """−log p at a squared distance from the mean, `|L⁻¹ (z − m)|²`."""
+        form = self._form
+        return form.scale * (log_det(chol) + distance) + self._size() * form.log_normalizer
 
-    def _cross_entropy(self, deviation: tf.Tensor) -> tf.Tensor:
-        """−log p at a deviation from the mean in the coordinates of the factor."""
-        chol = self._density_chol()
+    def _squared_distance(self, chol: tf.Tensor, deviation: tf.Tensor) -> tf.Tensor:
+        """`|L⁻¹ (z − m)|²` of a complex deviation from the mean."""
+        deviation = self._form.split(deviation)
         white = apply_to_vectors(tf.linalg.triangular_solve, chol, deviation)
-        distance = tf.reduce_sum(_squared_modulus(white), axis=-1)
-        return self._log_normaliser(chol) + self._half() * distance
+        return tf.reduce_sum(squared_modulus(white), axis=-1)
 
     def _density_chol(self) -> tf.Tensor:
         """The factor, when it is one of a density."""
         chol = self.chol
-        return assert_positive_definite(
-            tf.reduce_all(real_diagonal(chol) > 0, axis=-1), chol, _SINGULAR
-        )
-
-    def _complex_root(self) -> tf.Tensor:
-        """`S` with `K = S Sᴴ`: the factor, or if improper `[..., n, 2n]` with `C = S Sᵀ` too."""
-        if self.chol.dtype.is_complex:
-            return self.chol
-        return tf.complex(*tf.split(self.chol, 2, axis=-2))
-
-    def _real_root(self) -> tf.Tensor:
-        """A square root of the composite covariance, `[..., 2n, 2n]`, triangular or not."""
-        if not self.is_proper:
-            return self.chol
-        re, im = tf.math.real(self.chol), tf.math.imag(self.chol)
-        rows = [tf.concat([re, -im], axis=-1), tf.concat([im, re], axis=-1)]
-        return math.sqrt(0.5) * tf.concat(rows, axis=-2)
+        return assert_positive_definite(has_positive_diagonal(chol), chol, _SINGULAR)
 
     def _to_batch(self, moment: tf.Tensor, event_rank: int) -> tf.Tensor:
         mean = self.mean()
@@ -394,25 +379,14 @@ _SINGULAR = (
 )
 
 
-def chi_squared_radius(probability: float) -> float:
-    """The squared radius that holds a two-dimensional unit normal with a probability."""
-    if not 0.0 < probability < 1.0:
-        raise ValueError(f"probability must lie between 0 and 1, got {probability}")
-    return -2.0 * math.log1p(-probability)
-
-
-def _covariance_factor(covariance: tf.Tensor, pseudo_covariance=None) -> tf.Tensor:
-    if pseudo_covariance is None:
-        return semidefinite_factor(covariance)
+def _covariance_factor(moments: Moments) -> tf.Tensor:
+    is_proper = moments.c is None
     try:
-        return semidefinite_factor(to_composite(covariance, pseudo_covariance))
+        return semidefinite_factor(form_of(is_proper).covariance(moments))
     except NotPositiveDefiniteError as error:
+        if is_proper:
+            raise
         raise NotPositiveDefiniteError(
             "no process has this covariance and pseudo-covariance: the covariance of "
             f"[Re z; Im z] that they make must be positive semidefinite, but {error}"
         ) from None
-
-
-def _squared_modulus(z: tf.Tensor) -> tf.Tensor:
-    """|z|², whose gradient is finite at 0, where that of the modulus is not."""
-    return tf.math.real(z * tf.math.conj(z)) if z.dtype.is_complex else z * z

@@ -29,6 +29,14 @@ def marginals(prediction) -> Marginals:
     Raises:
         TypeError: None of these, or moments whose dtype is not that of a complex signal.
         ValueError: Keys that are missing, or shapes that differ.
+
+    Example:
+        >>> import numpy as np
+        >>> import cgp
+        >>> from cgp.distributions import marginals
+        >>> normal = cgp.ComplexNormal(np.array([1.0j]), np.array([[2.0 + 0j]]))
+        >>> marginals(normal).variance
+        array([4.])
     """
     if isinstance(prediction, ComplexNormal):
         return Marginals(*(np.asarray(getattr(prediction, name)()) for name in Marginals._fields))

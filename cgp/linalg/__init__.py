@@ -9,10 +9,11 @@ from cgp.linalg.cholesky import (
 )
 from cgp.linalg.composite import from_composite, join_parts, stack_parts, to_composite
 from cgp.linalg.gradients import with_gradient
+from cgp.linalg.inverses import inverse
 from cgp.linalg.semidefinite import semidefinite_factor
 from cgp.linalg.triangular import triangularize
 from cgp.linalg.updates import (
-    Conditioned,
+    ScalarUpdate,
     cholesky_append,
     cholesky_condition,
     cholesky_remove,
@@ -20,14 +21,15 @@ from cgp.linalg.updates import (
 )
 
 __all__ = [
-    "Conditioned",
     "NotPositiveDefiniteError",
+    "ScalarUpdate",
     "cholesky",
     "cholesky_append",
     "cholesky_condition",
     "cholesky_remove",
     "cholesky_update",
     "from_composite",
+    "inverse",
     "join_parts",
     "log_det",
     "semidefinite_factor",

@@ -1,12 +1,42 @@
-"""Checks of what the rank-one operations are given, and the batch axes they share."""
+"""Checks of what the functions of the core are given, and the batch axes their arguments share."""
 
 from functools import reduce
 
 import numpy as np
 import tensorflow as tf
 
+_COMPLEX = (tf.complex64, tf.complex128)
+_DTYPES = (tf.float32, tf.float64, *_COMPLEX)
 
-def as_vector(x, name: str, chol: tf.Tensor) -> tf.Tensor:
+
+def _as_tensor(x, name: str, dtypes: tuple[tf.DType, ...]) -> tf.Tensor:
+    x = tf.convert_to_tensor(x)
+    if x.dtype not in dtypes:
+        *most, last = (dtype.name for dtype in dtypes)
+        raise TypeError(f"{name} must be {', '.join(most)} or {last}, got {x.dtype.name}")
+    return x
+
+
+def as_matrix(a, name: str, square: bool = False) -> tf.Tensor:
+    """`a` as a tensor of rank 2 or more in one of the four dtypes of the core, or an error."""
+    a = _as_tensor(a, name, _DTYPES)
+    rank, axes = a.shape.rank, "[..., n, n]" if square else "[..., n, k]"
+    if rank is not None and rank < 2:
+        raise ValueError(f"{name} must be a matrix, {axes}, got shape {a.shape}")
+    if square and rank is not None and not a.shape[-1:].is_compatible_with(a.shape[-2:-1]):
+        raise ValueError(f"{name} must be square, {axes}, got shape {a.shape}")
+    return a
+
+
+def as_complex_vector(x, name: str) -> tf.Tensor:
+    """`x` as a complex tensor `[..., n]`, or an error."""
+    x = _as_tensor(x, name, _COMPLEX)
+    if x.shape.rank == 0:
+        raise ValueError(f"{name} must be a vector, [..., n], got a scalar")
+    return x
+
+
+def as_vector_for(x, name: str, chol: tf.Tensor) -> tf.Tensor:
     """`x` as a tensor `[..., n]` of the dtype of `chol`, `[..., n, n]`, or an error."""
     x = tf.convert_to_tensor(x)
     if x.dtype != chol.dtype:
@@ -38,8 +68,10 @@ def as_real(x, name: str, chol: tf.Tensor) -> tf.Tensor:
     return x
 
 
-def as_index(x, name: str, stop, meaning: str) -> tuple[tf.Tensor, tf.Tensor]:
-    """`x` as an int32 tensor with `0 <= x < stop`, and whether it is: an error where that is known.
+def as_index(
+    x, name: str, meaning: str, stop, start: int = 0, too_large: str = ""
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`x` as int32 from `start` to below `stop`, and whether it is: an error where that is known.
 
     In a graph whose values are not known yet, an assertion; XLA drops it, hence the second value.
     """
@@ -48,14 +80,20 @@ def as_index(x, name: str, stop, meaning: str) -> tuple[tf.Tensor, tf.Tensor]:
     if not tf.as_dtype(x.dtype).is_integer:
         raise TypeError(f"{name} must be an integer, got {tf.as_dtype(x.dtype).name}")
     x = tf.cast(tf.convert_to_tensor(x), tf.int32)
-    ok = (x >= 0) & (x < stop)
     value, last = tf.get_static_value(x), tf.get_static_value(tf.convert_to_tensor(stop))
     if value is not None and last is not None:
-        if np.any(value < 0) or np.any(value >= last):
-            raise ValueError(f"{name} {meaning}: expected 0 to {np.min(last) - 1}, got {value}")
+        if np.any(value < start) or np.any(value >= last):
+            meaning += too_large if np.any(value >= last) else ""
+            raise ValueError(
+                f"{name} {meaning}: expected {start} to {np.min(last) - 1}, got {value}"
+            )
     else:
-        tf.debugging.Assert(tf.reduce_all(ok), [f"{name} {meaning}; got", x, "of", stop])
-    return x, ok
+        tf.debugging.Assert(
+            tf.reduce_all(x >= start), [f"{name} {meaning}; got", x, "below", start]
+        )
+        meaning += too_large
+        tf.debugging.Assert(tf.reduce_all(x < stop), [f"{name} {meaning}; got", x, "of", stop])
+    return x, (x >= start) & (x < stop)
 
 
 def known_sign(x: tf.Tensor) -> str | None:
@@ -68,16 +106,22 @@ def known_sign(x: tf.Tensor) -> str | None:
     return None
 
 
+def check_batches(**tensors: tuple[tf.Tensor, int]) -> tf.TensorShape:
+    """The batch axes of tensors together, each named and with its number of own trailing axes."""
+    shapes = [x.shape[:-own] if own else x.shape for x, own in tensors.values()]
+    try:
+        return reduce(tf.broadcast_static_shape, shapes)
+    except ValueError:
+        given = ", ".join(f"{name} {x.shape}" for name, (x, _) in tensors.items())
+        raise ValueError(f"the batch axes of these do not fit together: {given}") from None
+
+
 def broadcast(**tensors: tuple[tf.Tensor, int]) -> list[tf.Tensor]:
     """Gives tensors, each named and with its number of own trailing axes, the same batch axes."""
     shapes = [x.shape[: x.shape.rank - own] for x, own in tensors.values()]
     if all(shape.is_fully_defined() and shape == shapes[0] for shape in shapes):
         return [x for x, _ in tensors.values()]
-    try:
-        batch = reduce(tf.broadcast_static_shape, shapes)
-    except ValueError:
-        given = ", ".join(f"{name} {x.shape}" for name, (x, _) in tensors.items())
-        raise ValueError(f"the batch axes of these do not fit together: {given}") from None
+    batch = check_batches(**tensors)
     if not batch.is_fully_defined():
         dynamic = [tf.shape(x)[: x.shape.rank - own] for x, own in tensors.values()]
         batch = reduce(tf.broadcast_dynamic_shape, dynamic)
@@ -85,3 +129,48 @@ def broadcast(**tensors: tuple[tf.Tensor, int]) -> list[tf.Tensor]:
         tf.broadcast_to(x, tf.concat([batch, tf.shape(x)[x.shape.rank - own :]], axis=0))
         for x, own in tensors.values()
     ]
+
+
+def squared_modulus(z: tf.Tensor) -> tf.Tensor:
+    """`|z|²`, real, right at zero in every derivative: that of `abs(z)²` has none after the first.
+
+    The modulus is not differentiable at 0, and TensorFlow's choice for its gradient there makes the
+    second derivative of its square come out as 0, which is 2.
+    """
+    return tf.math.real(z * tf.math.conj(z))
+
+
+def real_diagonal(a: tf.Tensor) -> tf.Tensor:
+    """The real part of the diagonal of `a`, `[..., n, n]` -> `[..., n]`."""
+    return tf.math.real(tf.linalg.diag_part(a))
+
+
+def has_positive_diagonal(chol: tf.Tensor) -> tf.Tensor:
+    """Whether a factor is one of a positive definite matrix, bool `[...]`; not if it holds NaN."""
+    diagonal = real_diagonal(chol)
+    return tf.reduce_all((diagonal > 0) & (diagonal < np.inf), axis=-1)
+
+
+def is_finite(x: tf.Tensor) -> bool:
+    """Whether, eagerly, every element is: both parts of it, whose modulus may well overflow."""
+    return all(
+        bool(tf.reduce_all(tf.math.is_finite(part)))
+        for part in ((tf.math.real(x), tf.math.imag(x)) if x.dtype.is_complex else (x,))
+    )
+
+
+def check_finite(x: tf.Tensor, name: str) -> None:
+    """Raises, eagerly, for NaN and infinite elements."""
+    if not is_finite(x):
+        raise ValueError(f"{name} of shape {x.shape} has elements that are NaN or infinite")
+
+
+def hermitian_gap(a: tf.Tensor, symmetric: bool = False) -> float:
+    """How far, eagerly, a matrix is from its adjoint, or its transpose; 0 if it is but rounding."""
+    if tf.size(a) == 0:
+        return 0.0
+    # A pseudo-covariance is symmetric: no conjugation is meant then.
+    turned = tf.linalg.matrix_transpose(a) if symmetric else tf.linalg.adjoint(a)
+    gap, largest = (float(tf.reduce_max(tf.abs(x))) for x in (a - turned, a))
+    eps = np.finfo(a.dtype.real_dtype.as_numpy_dtype).eps
+    return gap if gap > 1e3 * eps * largest else 0.0

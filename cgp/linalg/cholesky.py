@@ -7,28 +7,21 @@ A factor `L` is lower triangular with an exactly zero upper part and a real posi
 import numpy as np
 import tensorflow as tf
 
+from cgp.linalg.arguments import (
+    as_matrix,
+    check_batches,
+    check_finite,
+    has_positive_diagonal,
+    hermitian_gap,
+    real_diagonal,
+)
 from cgp.linalg.gradients import with_gradient
 
 
 class NotPositiveDefiniteError(ValueError):
     """A matrix that should be a covariance is not positive definite."""
 
-
-_FACTOR_DTYPES = (tf.complex64, tf.complex128, tf.float32, tf.float64)
-
-
-def as_matrix(a, name: str, square: bool = False) -> tf.Tensor:
-    """`a` as a tensor of rank 2 or more in one of the four dtypes of the core, or an error."""
-    a = tf.convert_to_tensor(a)
-    if a.dtype not in _FACTOR_DTYPES:
-        raise TypeError(
-            f"{name} must be float32, float64, complex64 or complex128, got {a.dtype.name}"
-        )
-    if a.shape.rank is not None and a.shape.rank < 2:
-        raise ValueError(f"{name} must be a matrix, [..., n, n], got shape {a.shape}")
-    if square and a.shape.rank is not None and not a.shape[-1:].is_compatible_with(a.shape[-2:-1]):
-        raise ValueError(f"{name} must be square, [..., n, n], got shape {a.shape}")
-    return a
+    __module__ = "cgp"  # where its users find it
 
 
 def assert_positive_definite(ok: tf.Tensor, value: tf.Tensor, message: str) -> tf.Tensor:
@@ -53,11 +46,6 @@ def assert_positive_definite(ok: tf.Tensor, value: tf.Tensor, message: str) -> t
         return value + poison[..., None, None]
 
 
-def real_diagonal(a: tf.Tensor) -> tf.Tensor:
-    """The real part of the diagonal of `a`, `[..., n, n]` -> `[..., n]`."""
-    return tf.math.real(tf.linalg.diag_part(a))
-
-
 def cholesky(a) -> tf.Tensor:
     """The Cholesky factor of a Hermitian positive definite matrix, checked.
 
@@ -73,7 +61,7 @@ def cholesky(a) -> tf.Tensor:
 
     Raises:
         TypeError: Another dtype.
-        ValueError: Not square, or (eagerly) not Hermitian.
+        ValueError: Not square, or (eagerly) not Hermitian or not finite.
         NotPositiveDefiniteError: Not positive definite. In a graph it is TensorFlow's
             `InvalidArgumentError`; under XLA, which drops assertions, the result is NaN.
 
@@ -86,14 +74,18 @@ def cholesky(a) -> tf.Tensor:
     """
     a = as_matrix(a, "a", square=True)
     if tf.executing_eagerly():
-        _check_hermitian(a)
+        check_finite(a, "the matrix")
+        if gap := hermitian_gap(a):
+            raise ValueError(
+                f"the matrix of shape {a.shape} is not Hermitian: "
+                f"it differs from its adjoint by {gap:.3g}"
+            )
     try:
         chol = tf.linalg.cholesky(a)
     except tf.errors.InvalidArgumentError:  # what the CPU raises for real matrices
         raise NotPositiveDefiniteError(_NOT_POSITIVE.format(a.shape)) from None
     # A NaN compares false, so a failed factorisation is caught whatever it left behind.
-    diagonal = real_diagonal(chol)
-    ok = tf.reduce_all((diagonal > 0) & (diagonal < np.inf), axis=-1)
+    ok = has_positive_diagonal(chol)
     chol = tf.linalg.band_part(chol, -1, 0)
     return assert_positive_definite(ok, chol, _NOT_POSITIVE.format(a.shape))
 
@@ -102,20 +94,6 @@ _NOT_POSITIVE = (
     "the matrix of shape {} is not positive definite: a covariance was expected "
     "(add noise to its diagonal, or check for duplicated points)"
 )
-
-
-def _check_hermitian(a: tf.Tensor) -> None:
-    if tf.size(a) == 0:
-        return
-    largest = float(tf.reduce_max(tf.abs(a)))
-    gap = float(tf.reduce_max(tf.abs(a - tf.linalg.adjoint(a))))
-    if not np.isfinite(largest):
-        raise ValueError(f"the matrix of shape {a.shape} has elements that are NaN or infinite")
-    if gap > 1e3 * np.finfo(a.dtype.real_dtype.as_numpy_dtype).eps * largest:
-        raise ValueError(
-            f"the matrix of shape {a.shape} is not Hermitian: "
-            f"it differs from its adjoint by {gap:.3g}"
-        )
 
 
 def stored_cholesky(chol, a) -> tf.Tensor:
@@ -132,6 +110,18 @@ def stored_cholesky(chol, a) -> tf.Tensor:
     Raises:
         TypeError: `chol` and `a` differ in dtype.
         ValueError: Shapes that do not fit.
+
+    Example:
+        >>> import numpy as np
+        >>> import tensorflow as tf
+        >>> import cgp
+        >>> a = tf.constant([[4.0, 2.0j], [-2.0j, 5.0]], tf.complex128)
+        >>> chol = cgp.linalg.cholesky(a)
+        >>> with tf.GradientTape() as tape:
+        ...     tape.watch(a)
+        ...     log_det = cgp.linalg.log_det(cgp.linalg.stored_cholesky(chol, a))
+        >>> bool(np.allclose(tape.gradient(log_det, a), np.linalg.inv(a)))
+        True
     """
     chol, a = as_matrix(chol, "chol", square=True), as_matrix(a, "a", square=True)
     if chol.dtype != a.dtype:
@@ -188,6 +178,7 @@ def solve(chol, b) -> tf.Tensor:
         raise TypeError(f"chol is {chol.dtype.name} but b is {b.dtype.name}: give both one dtype")
     if not chol.shape[-1:].is_compatible_with(b.shape[-2:-1]):
         raise ValueError(f"b must be [..., {chol.shape[-1]}, k] for this chol, got shape {b.shape}")
+    check_batches(chol=(chol, 2), b=(b, 2))
     return tf.linalg.triangular_solve(chol, tf.linalg.triangular_solve(chol, b), adjoint=True)
 
 

@@ -9,7 +9,7 @@ For a zero-mean complex vector z with covariance `K = E[z zᴴ]` and pseudo-cova
 
 import tensorflow as tf
 
-from cgp.linalg.cholesky import as_matrix
+from cgp.linalg.arguments import as_matrix
 
 
 def to_composite(covariance, pseudo_covariance) -> tf.Tensor:
@@ -67,6 +67,13 @@ def from_composite(composite) -> tuple[tf.Tensor, tf.Tensor]:
     Raises:
         TypeError: Not real.
         ValueError: An odd number of rows or columns.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.linalg import from_composite
+        >>> k, c = from_composite(np.array([[2.0, 1.0], [1.0, 1.0]]))
+        >>> k.numpy(), c.numpy()
+        (array([[3.+0.j]]), array([[1.+2.j]]))
     """
     composite = as_matrix(composite, "composite")
     if composite.dtype.is_complex:
@@ -79,10 +86,29 @@ def from_composite(composite) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def stack_parts(z) -> tf.Tensor:
-    """`[Re z; Im z]` along the last axis: complex `[..., n]` -> real `[..., 2n]`."""
+    """`[Re z; Im z]` along the last axis: complex `[..., n]` -> real `[..., 2n]`.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.linalg import stack_parts
+        >>> stack_parts(np.array([1 + 3j, 2 + 4j])).numpy()
+        array([1., 2., 3., 4.])
+    """
     return tf.concat([tf.math.real(z), tf.math.imag(z)], axis=-1)
 
 
 def join_parts(parts) -> tf.Tensor:
-    """The inverse of `stack_parts`: real `[..., 2n]` -> complex `[..., n]`."""
+    """The inverse of `stack_parts`: real `[..., 2n]` -> complex `[..., n]`.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.linalg import join_parts
+        >>> join_parts(np.array([1.0, 2.0, 3.0, 4.0])).numpy()
+        array([1.+3.j, 2.+4.j])
+    """
     return tf.complex(*tf.split(parts, 2, axis=-1))
+
+
+def as_complex(x: tf.Tensor) -> tf.Tensor:
+    """A real or complex tensor as a complex one of the same precision."""
+    return x if x.dtype.is_complex else tf.complex(x, tf.zeros_like(x))

@@ -17,11 +17,6 @@ import tensorflow as tf
 _PANEL = 32
 
 
-def squared_modulus(x: tf.Tensor) -> tf.Tensor:
-    """`|x|²`, real, with a gradient that is right at zero."""
-    return tf.math.real(x * tf.math.conj(x))
-
-
 @tf.custom_gradient
 def scale_columns(chol, w, d, u):
     """`d_j L_ij + u_j Σ_{k>j} L_ik w_k`: the suffix form, stable where the sums `s` decrease.

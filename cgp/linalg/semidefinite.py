@@ -7,15 +7,15 @@ its largest one; some come out negative, and no Cholesky factor exists, though t
 import numpy as np
 import tensorflow as tf
 
+from cgp.linalg.arguments import as_matrix, has_positive_diagonal, real_diagonal
 from cgp.linalg.cholesky import (
     NotPositiveDefiniteError,
-    as_matrix,
     assert_positive_definite,
     cholesky,
-    real_diagonal,
     stored_cholesky,
 )
 from cgp.linalg.gradients import with_gradient
+from cgp.linalg.triangular import lq
 
 # How many times n·eps an eigenvalue may fall below zero and still be called rounding.
 _ROUNDING = 10.0
@@ -85,8 +85,7 @@ def _attempted_cholesky(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """
     widened = a if a.dtype.is_complex else tf.complex(a, tf.zeros_like(a))
     chol = tf.linalg.cholesky(widened)
-    diagonal = real_diagonal(chol)
-    definite = tf.reduce_all((diagonal > 0) & (diagonal < np.inf), axis=-1)
+    definite = has_positive_diagonal(chol)
     chol = chol if a.dtype.is_complex else tf.math.real(chol)
     return tf.linalg.band_part(chol, -1, 0), definite
 
@@ -121,17 +120,12 @@ def _eigenvalue_factor(a: tf.Tensor, excused: tf.Tensor, scale) -> tf.Tensor:
 def lower_triangular(root: tf.Tensor) -> tf.Tensor:
     """The lower triangular `L` with `L Lᴴ = root rootᴴ`, from a square root of any rank.
 
-    `rootᴴ = Q R` gives `L = Rᴴ`, once each column is turned to make its diagonal real. A diagonal
-    element that is rounding beside its row is set to zero.
+    A diagonal element that is rounding beside its row is set to zero.
     """
     real = root.dtype.real_dtype
     eps = np.finfo(real.as_numpy_dtype).eps
-    _, upper = tf.linalg.qr(tf.linalg.adjoint(root))
-    chol = tf.linalg.band_part(tf.linalg.adjoint(upper), -1, 0)
-    diagonal = tf.linalg.diag_part(chol)
-    size = tf.abs(diagonal)
-    phase = tf.where(size > 0, diagonal / tf.cast(tf.where(size > 0, size, 1), root.dtype), 1)
-    chol *= tf.math.conj(phase)[..., None, :]
+    chol, _ = lq(root)
+    size = real_diagonal(chol)
     row = tf.norm(tf.abs(chol), axis=-1)
     floor = _ROUNDING * eps * tf.cast(tf.shape(chol)[-1], real) * row
     size = tf.where(size > floor, size, tf.zeros_like(size))

@@ -1,9 +1,8 @@
 """Lower triangular factors of wide matrices: the time update of a square-root filter."""
 
-import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.cholesky import as_matrix
+from cgp.linalg.arguments import as_matrix, is_finite, real_diagonal
 
 
 def triangularize(a) -> tf.Tensor:
@@ -34,14 +33,21 @@ def triangularize(a) -> tf.Tensor:
     n, m = a.shape[-2:]
     if n is not None and m is not None and m < n:
         raise ValueError(f"a must be [..., n, m] with m >= n, got shape {a.shape}")
-    if tf.executing_eagerly() and not np.all(np.isfinite(a)):
+    if tf.executing_eagerly() and not is_finite(a):
         raise ValueError(f"a, of shape {a.shape}, has elements that are NaN or infinite")
     return _triangularize(a)
 
 
-@tf.custom_gradient
-def _triangularize(a):
-    # aᴴ = Q R, so a = Rᴴ Qᴴ; a unit phase for each column makes the diagonal real and positive.
+def lq(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """`(L, Q)` with `a = L Qᴴ`: L lower triangular, its diagonal real and not negative.
+
+    Args:
+        a: `[..., n, m]`, m ≥ n.
+
+    Returns:
+        `L`, `[..., n, n]`, and `Q`, `[..., m, n]`, of orthonormal columns.
+    """
+    # aᴴ = Q R, so a = Rᴴ Qᴴ; a unit phase for each column makes the diagonal real.
     q, r = tf.linalg.qr(tf.linalg.adjoint(a))
     diagonal = tf.linalg.diag_part(r)
     modulus = tf.abs(diagonal)
@@ -50,7 +56,12 @@ def _triangularize(a):
     )
     chol = tf.linalg.adjoint(r) * phase[..., None, :]
     chol = tf.linalg.set_diag(tf.linalg.band_part(chol, -1, 0), tf.cast(modulus, a.dtype))
-    q = q * phase[..., None, :]
+    return chol, q * phase[..., None, :]
+
+
+@tf.custom_gradient
+def _triangularize(a):
+    chol, q = lq(a)
 
     def backward(bar):
         """From `dL = L (tril S − ½ diag S)`, `S = K + Kᴴ`, `K = L⁻¹ da Q`.
@@ -59,7 +70,7 @@ def _triangularize(a):
         ā = L⁻ᴴ (P + Pᴴ) Qᴴ.
         """
         p = tf.linalg.band_part(tf.linalg.matmul(chol, bar, adjoint_a=True), -1, 0)
-        p = tf.linalg.set_diag(p, 0.5 * tf.cast(tf.math.real(tf.linalg.diag_part(p)), p.dtype))
+        p = tf.linalg.set_diag(p, 0.5 * tf.cast(real_diagonal(p), p.dtype))
         right = tf.linalg.matmul(p + tf.linalg.adjoint(p), q, adjoint_b=True)
         return tf.linalg.triangular_solve(chol, right, adjoint=True)
 

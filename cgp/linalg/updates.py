@@ -9,17 +9,23 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import as_index, as_real, as_vector, broadcast, known_sign
-from cgp.linalg.cholesky import (
-    NotPositiveDefiniteError,
+from cgp.linalg.arguments import (
+    as_index,
     as_matrix,
-    assert_positive_definite,
+    as_real,
+    as_vector_for,
+    broadcast,
+    has_positive_diagonal,
+    is_finite,
+    known_sign,
     real_diagonal,
+    squared_modulus,
 )
-from cgp.linalg.rank_one import scale_columns, scale_columns_of_update, squared_modulus
+from cgp.linalg.cholesky import NotPositiveDefiniteError, assert_positive_definite
+from cgp.linalg.rank_one import scale_columns, scale_columns_of_update
 
 
-class Conditioned(NamedTuple):
+class ScalarUpdate(NamedTuple):
     """What `cholesky_condition` returns: the posterior factor, and how it came about."""
 
     chol: tf.Tensor
@@ -48,8 +54,9 @@ def cholesky_update(chol, update_vector, multiplier=1.0) -> tf.Tensor:
     Raises:
         TypeError: Dtypes that differ, or a complex multiplier.
         ValueError: Shapes that do not fit, or (eagerly) NaN.
-        NotPositiveDefiniteError: A downdate that leaves nothing positive definite. In a graph it is
-            TensorFlow's `InvalidArgumentError`; under XLA, which drops assertions, NaN.
+        NotPositiveDefiniteError: A downdate that leaves nothing positive definite, or a `chol`
+            whose diagonal is not positive. In a graph it is TensorFlow's `InvalidArgumentError`;
+            under XLA, which drops assertions, NaN.
 
     Example:
         >>> import numpy as np
@@ -62,7 +69,7 @@ def cholesky_update(chol, update_vector, multiplier=1.0) -> tf.Tensor:
         True
     """
     chol = as_matrix(chol, "chol", square=True)
-    v = as_vector(update_vector, "update_vector", chol)
+    v = as_vector_for(update_vector, "update_vector", chol)
     alpha = as_real(multiplier, "multiplier", chol)
     sign = known_sign(alpha)
     chol, v, alpha = broadcast(chol=(chol, 2), update_vector=(v, 1), multiplier=(alpha, 0))
@@ -95,18 +102,18 @@ def cholesky_update(chol, update_vector, multiplier=1.0) -> tf.Tensor:
         # Each branch sees zero where the other is chosen, or its NaN would reach the gradient.
         new, ok = downdate(tf.minimum(alpha, 0.0))
         new = tf.where((alpha >= 0)[..., None, None], update(tf.maximum(alpha, 0.0)), new)
-    ok &= _has_positive_diagonal(new)
+    ok &= has_positive_diagonal(new)
     return _checked(
         ok,
         new,
-        "A + multiplier·v·vᴴ is not positive definite: the downdate takes away more than there is",
+        _NO_UPDATE if sign == "+" else _NO_DOWNDATE,
         chol=chol,
         update_vector=v,
         multiplier=alpha,
     )
 
 
-def cholesky_condition(chol, h, noise_variance) -> Conditioned:
+def cholesky_condition(chol, h, noise_variance) -> ScalarUpdate:
     """The factor of a covariance after a scalar measurement `y = h x + n`, `n ~ CN(0, r)`.
 
     The measurement update of a Kalman filter in square-root form, without a solve or a
@@ -141,7 +148,7 @@ def cholesky_condition(chol, h, noise_variance) -> Conditioned:
         (True, True)
     """
     chol = as_matrix(chol, "chol", square=True)
-    h = as_vector(h, "h", chol)
+    h = as_vector_for(h, "h", chol)
     r = as_real(noise_variance, "noise_variance", chol)
     chol, h, r = broadcast(chol=(chol, 2), h=(h, 1), noise_variance=(r, 0))
     chol = tf.linalg.band_part(chol, -1, 0)
@@ -168,7 +175,7 @@ def cholesky_condition(chol, h, noise_variance) -> Conditioned:
         noise_variance=r,
     )
     nan = tf.constant(np.nan, r.dtype)
-    return Conditioned(
+    return ScalarUpdate(
         new,
         tf.where(ok[..., None], gain, tf.cast(nan, gain.dtype)),
         tf.where(ok, variance, nan),
@@ -211,16 +218,14 @@ def cholesky_append(chol, cross, variance, size=None) -> tf.Tensor:
                [0., 0., 1.]])
     """
     chol = as_matrix(chol, "chol", square=True)
-    cross = as_vector(cross, "cross", chol)
+    cross = as_vector_for(cross, "cross", chol)
     variance = as_real(variance, "variance", chol)
     capacity = _size_of(chol)
     if size is None:
         chol, cross, variance = broadcast(chol=(chol, 2), cross=(cross, 1), variance=(variance, 0))
         fits = tf.constant(True)
     else:
-        size, fits = as_index(
-            size, "size", capacity, "is the number of rows in use: the buffer is full"
-        )
+        size, fits = as_index(size, "size", _USED, capacity, too_large=": the buffer is full")
         chol, cross, variance, size, fits = broadcast(
             chol=(chol, 2), cross=(cross, 1), variance=(variance, 0), size=(size, 0), fits=(fits, 0)
         )
@@ -269,8 +274,8 @@ def cholesky_remove(chol, index, size=None) -> tf.Tensor:
 
     Raises:
         TypeError: `index` or `size` not an integer.
-        ValueError: An index outside the rows in use, or NaN. In a graph it is TensorFlow's
-            `InvalidArgumentError`, for values known only when it runs; under XLA, NaN.
+        ValueError: A buffer without rows, an index outside those in use, or NaN. In a graph it is
+            TensorFlow's `InvalidArgumentError`, for values known only when it runs; under XLA, NaN.
 
     Example:
         >>> import numpy as np
@@ -286,8 +291,8 @@ def cholesky_remove(chol, index, size=None) -> tf.Tensor:
     capacity = _size_of(chol)
     used, fits = capacity, tf.constant(True)
     if size is not None:
-        used, fits = as_index(size, "size", capacity + 1, "is the number of rows in use")
-    index, inside = as_index(index, "index", used, "is the row to remove")
+        used, fits = as_index(size, "size", _USED, capacity + 1, start=1)
+    index, inside = as_index(index, "index", "is the row to remove", used)
     known = tf.get_static_value(index)
     chol, index, fits = broadcast(chol=(chol, 2), index=(index, 0), fits=(fits & inside, 0))
 
@@ -308,6 +313,17 @@ def cholesky_remove(chol, index, size=None) -> tf.Tensor:
         last = tf.cast(tf.range(capacity) == capacity - 1, new.dtype)
         new = tf.concat([new, last * tf.ones_like(new[..., :1, :])], axis=-2)
     return _checked(fits, new, "index is outside the rows in use", error=ValueError)
+
+
+_USED = "is the number of rows in use"
+_NO_UPDATE = (
+    "A + multiplier·v·vᴴ is not positive definite: the diagonal of chol is not positive, or the "
+    "sum overflows"
+)
+_NO_DOWNDATE = (
+    "A + multiplier·v·vᴴ is not positive definite: the downdate takes away more than there is, or "
+    "the diagonal of chol is not positive"
+)
 
 
 def _size_of(chol: tf.Tensor):
@@ -336,11 +352,6 @@ def _scales(s_before, s, alpha, w) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.cast(d, w.dtype), tf.cast(u, w.dtype) * tf.math.conj(w)
 
 
-def _has_positive_diagonal(chol: tf.Tensor) -> tf.Tensor:
-    diagonal = real_diagonal(chol)
-    return tf.reduce_all((diagonal > 0) & (diagonal < np.inf), axis=-1)
-
-
 def _checked(ok, new, message: str, error=NotPositiveDefiniteError, **inputs) -> tf.Tensor:
     """`new` where `ok`; what else happens depends on the mode (`assert_positive_definite`).
 
@@ -348,7 +359,7 @@ def _checked(ok, new, message: str, error=NotPositiveDefiniteError, **inputs) ->
     """
     if tf.executing_eagerly() and not bool(tf.reduce_all(ok)):
         for name, x in inputs.items():
-            if not np.all(np.isfinite(x)):
+            if not is_finite(x):
                 raise ValueError(
                     f"{name}, of shape {x.shape}, has elements that are NaN or infinite"
                 )

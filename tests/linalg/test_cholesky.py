@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -25,6 +27,11 @@ def test_is_the_factor_that_of_the_textbook(mode, dtype, n, batch):
     expected = [reference.cholesky(one) for one in a.reshape(-1, n, n)]
     expected = np.reshape(np.array(expected), a.shape).astype(complex)
     assert np.allclose(chol, expected, atol=1e-5 if is_single(dtype) else 1e-13)
+
+
+def test_is_the_error_named_as_users_find_it():
+    assert f"{cgp.NotPositiveDefiniteError}" == "<class 'cgp.NotPositiveDefiniteError'>"
+    assert pickle.loads(pickle.dumps(cgp.NotPositiveDefiniteError("no"))).args == ("no",)
 
 
 INDEFINITE = [
@@ -71,6 +78,12 @@ def test_is_nan_refused_in_every_mode(dtype):
         (lambda: solve(np.eye(2), np.eye(2) + 0j), TypeError, "float64 but b is complex128"),
         (lambda: solve(np.eye(2), np.ones((3, 1))), ValueError, r"b must be \[..., 2, k\]"),
         (lambda: solve(np.eye(2), np.ones(2)), ValueError, "b must be a matrix"),
+        (lambda: solve(np.eye(2), np.ones(2)), ValueError, r"\[\.\.\., n, k\]"),
+        (
+            lambda: solve(np.stack([np.eye(2)] * 3), np.ones((4, 2, 1))),
+            ValueError,
+            r"batch axes .* chol \(3, 2, 2\), b \(4, 2, 1\)",
+        ),
         (lambda: log_det(np.ones((2, 3))), ValueError, "square"),
         (lambda: stored_cholesky(np.eye(2), np.eye(2) + 0j), TypeError, "complex128"),
         (lambda: stored_cholesky(np.eye(2), np.eye(3)), ValueError, r"\(3, 3\)"),

@@ -267,6 +267,21 @@ def test_does_a_downdate_out_of_the_cone_fail_in_every_mode(dtype, excess):
     assert np.all(np.isnan(in_mode("xla", lambda c, v: cholesky_update(c, v, -1.0))(chol, v)))
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("pivot", [0.0, -1.0])
+def test_is_a_factor_that_is_none_told_from_a_downdate_out_of_the_cone(pivot, mode):
+    chol = np.diag([1.0, pivot])
+    for multiplier, message in [(1.0, "diagonal of chol"), (-0.1, "takes away.*diagonal of chol")]:
+        run = in_mode(mode, lambda c, m=multiplier: cholesky_update(c, np.ones(2), m))
+        if mode == "xla":
+            assert np.all(np.isnan(run(chol)))
+            continue
+        error = cgp.NotPositiveDefiniteError if mode == "eager" else tf.errors.InvalidArgumentError
+        with pytest.raises(error, match=message) as caught:
+            run(chol)
+        assert ("takes away" in str(caught.value)) == (multiplier < 0)
+
+
 def test_is_a_variable_unchanged_after_a_downdate_that_fails():
     chol = tf.Variable(np.eye(3) + 0j)
 
@@ -360,19 +375,22 @@ def test_may_every_buffer_of_a_batch_have_its_own_size():
 
 def test_is_a_full_or_short_buffer_an_error():
     eye, zero = np.eye(2) + 0j, np.zeros(2) + 0j
-    for size in (2, -1):
-        with pytest.raises(ValueError, match="buffer is full: expected 0 to 1"):
+    used = "size is the number of rows in use"
+    for size, what in [(2, f"{used}: the buffer is full"), (-1, used)]:
+        with pytest.raises(ValueError, match=f"{what}: expected 0 to 1, got {size}"):
             cholesky_append(eye, zero, 1.0, size=size)
         in_graph = in_mode("graph", lambda s: cholesky_append(eye, zero, 1.0, size=s))
-        with pytest.raises(tf.errors.InvalidArgumentError, match="buffer is full"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"{what}; got"):
             in_graph(size)
         xla = in_mode("xla", lambda s: cholesky_append(eye, zero, 1.0, size=s))
         assert np.all(np.isnan(xla(size)))
-    for index, size in [(1, 1), (-1, 1), (0, 0), (2, 2)]:
-        with pytest.raises(ValueError, match="index is the row to remove"):
+    row = "index is the row to remove"
+    for index, size, what in [(1, 1, row), (-1, 1, row), (0, 0, used), (2, 2, row)]:
+        expected = "1 to 2" if what == used else f"0 to {size - 1}"
+        with pytest.raises(ValueError, match=f"{what}: expected {expected}, got"):
             cholesky_remove(eye, index, size=size)
         in_graph = in_mode("graph", lambda i, s: cholesky_remove(eye, i, size=s))
-        with pytest.raises(tf.errors.InvalidArgumentError, match="index is the row to remove"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"{used}|{row}"):
             in_graph(index, size)
         xla = in_mode("xla", lambda i, s: cholesky_remove(eye, i, size=s))
         assert np.all(np.isnan(xla(index, size)))

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from cgp.distributions import ComplexNormal
 from cgp.linalg import NotPositiveDefiniteError, cholesky, to_composite
-from cgp.linalg.semidefinite import lower_triangular, semidefinite_factor
 from tests.reference import complex_normal as reference
 
 N = 4
@@ -197,6 +196,44 @@ def test_ellipses_are_the_principal_axes_of_each_component():
 
 
 @both
+def test_the_further_words_of_tfp_mean_what_they_say(proper):
+    rng = np.random.default_rng(23)
+    mean, k, c = moments(N, rng, proper)
+    mean = mean + complex_vector(rng, 3, 1)
+    p = normal(mean, k, c, proper)
+    np.testing.assert_array_equal(p.mode(), mean)
+    deviation = np.broadcast_to(np.sqrt(np.diag(k).real), [3, N])
+    np.testing.assert_allclose(p.stddev(), deviation, rtol=1e-12)
+    z = complex_vector(rng, 3, N)
+    density = [np.exp(reference.log_prob(z[i], mean[i], k, c)) for i in range(3)]
+    np.testing.assert_allclose(p.prob(z), density, rtol=1e-10)
+    unknown = [tf.TensorSpec([None, None], tf.complex128)]
+    shapes = tf.function(
+        lambda mean: (
+            (q := normal(mean, k, c, proper)).batch_shape_tensor(),
+            q.event_shape_tensor(),
+        ),
+        input_signature=unknown,
+    )
+    for batch, event in (shapes(mean), (p.batch_shape_tensor(), p.event_shape_tensor())):
+        assert (list(batch), list(event)) == ([3], [N])
+
+
+def test_finite_numbers_are_taken_whose_sum_is_not():
+    p = ComplexNormal(np.array([1e308, 1e308j]), np.diag([1e150, 1e150]) + 0j)
+    np.testing.assert_array_equal(p.mean(), [1e308, 1e308j])
+
+
+@both
+def test_a_value_of_a_larger_batch_is_taken(proper):
+    rng = np.random.default_rng(24)
+    mean, k, c = moments(N, rng, proper)
+    p = normal(mean[None], k[None], c[None], proper)
+    z = complex_vector(rng, 5, 3, N)
+    np.testing.assert_allclose(p.log_prob(z), normal(mean, k, c, proper).log_prob(z), rtol=1e-12)
+
+
+@both
 def test_single_precision_stays_single(proper):
     rng = np.random.default_rng(13)
     mean, k, c = moments(N, rng, proper)
@@ -311,89 +348,6 @@ def test_gradients_reach_the_factor_and_the_mean():
 # Singular covariances.
 
 
-def smooth(n, turn, dtype):
-    """A squared-exponential covariance at points far too near each other, rotating if complex."""
-    x = np.linspace(0.0, 1.0, n)
-    gap = x[:, None] - x
-    k = np.exp(-(gap**2) / 2)
-    return (k * np.exp(1j * turn * gap)).astype(dtype) if turn else k.astype(dtype)
-
-
-@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
-@pytest.mark.parametrize("dtype", ["complex128", "complex64", "float64", "float32"])
-def test_a_matrix_singular_to_rounding_has_a_factor(dtype, graph):
-    a = smooth(50, 3.0 if "complex" in dtype else 0.0, dtype)
-    a = np.stack([a, np.eye(50, dtype=dtype)])  # one that needs the detour, one that does not
-    with pytest.raises(NotPositiveDefiniteError):
-        cholesky(a)
-    chol = (tf.function(semidefinite_factor) if graph else semidefinite_factor)(a).numpy()
-    eps = np.finfo(a.real.dtype).eps
-    np.testing.assert_allclose(chol @ np.swapaxes(chol.conj(), -1, -2), a, atol=10 * eps * 50)
-    np.testing.assert_array_equal(np.triu(chol, 1), np.zeros_like(chol))
-    diagonal = np.diagonal(chol, axis1=-2, axis2=-1)
-    assert np.all(diagonal.real >= 0)
-    assert np.all(diagonal.imag == 0)
-    assert np.any(diagonal[0] == 0)
-    np.testing.assert_array_equal(chol[1], np.eye(50))
-
-
-def test_a_definite_matrix_has_its_cholesky_factor_and_gradient():
-    k, _ = reference.random_pair(N, np.random.default_rng(18))
-    weights = complex_vector(np.random.default_rng(19), N, N)
-    results = []
-    for factor in (semidefinite_factor, tf.function(semidefinite_factor), cholesky):
-        a = tf.constant(k)
-        with tf.GradientTape() as tape:
-            tape.watch(a)
-            chol = factor(a)
-            y = tf.reduce_sum(tf.math.real(weights * chol))
-        results.append((chol, tape.gradient(y, a)))
-    for chol, gradient in results[:2]:
-        np.testing.assert_allclose(chol, results[2][0], rtol=1e-12)
-        np.testing.assert_allclose(gradient, results[2][1], atol=1e-12)
-
-
-def test_the_factor_of_a_singular_matrix_has_no_gradient_and_says_so():
-    a = tf.constant(np.stack([np.ones([3, 3]), np.eye(3)]).astype(complex))
-    with tf.GradientTape() as tape:
-        tape.watch(a)
-        y = tf.reduce_sum(tf.math.real(semidefinite_factor(a)))
-    gradient = tape.gradient(y, a).numpy()
-    assert np.all(np.isnan(gradient[0]))
-    np.testing.assert_allclose(gradient[1], np.diag([0.5, 0.5, 0.5]), atol=1.0)
-    assert np.all(np.isfinite(gradient[1]))
-
-
-def test_a_matrix_indefinite_beyond_rounding_has_no_factor():
-    a = smooth(20, 3.0, complex) - 1e-9 * np.eye(20)
-    with pytest.raises(NotPositiveDefiniteError, match="smallest eigenvalue is -1e-09"):
-        semidefinite_factor(a)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="indefinite beyond rounding"):
-        tf.function(semidefinite_factor)(a)
-    assert np.all(np.isnan(tf.function(semidefinite_factor, jit_compile=True)(a)))
-
-
-def test_rounding_may_be_relative_to_a_scale_that_cancelled():
-    # A difference of two numbers near 1: 1e-10 remains, with errors of 1e-15.
-    a = 1e-10 * smooth(20, 3.0, complex) - 1e-15 * np.eye(20)
-    with pytest.raises(NotPositiveDefiniteError):
-        semidefinite_factor(a)
-    chol = semidefinite_factor(a, scale=20.0).numpy()
-    np.testing.assert_allclose(chol @ chol.conj().T, a, atol=2e-13)
-
-
-def test_a_root_of_low_rank_becomes_triangular():
-    root = complex_vector(np.random.default_rng(20), 5, 5)
-    root[:, 2:] = 0.0
-    root[3] = 0.0
-    chol = lower_triangular(tf.constant(root)).numpy()
-    np.testing.assert_allclose(chol @ chol.conj().T, root @ root.conj().T, atol=1e-14)
-    np.testing.assert_array_equal(np.triu(chol, 1), np.zeros([5, 5]))
-    np.testing.assert_array_equal(np.diag(chol)[2:], np.zeros(3))
-    assert np.all(np.diag(chol)[:2].real > 0)
-    assert np.all(np.diag(chol).imag == 0)
-
-
 @both
 def test_a_singular_normal_has_moments_and_samples_but_no_density(proper):
     # Improper and singular: every component lies on a line of the plane.
@@ -500,6 +454,13 @@ Z, K = np.zeros(2, complex), np.eye(2, dtype=complex)
         (lambda: ComplexNormal(Z, K).log_prob(Z.astype("complex64")), TypeError, "complex128, got"),
         (lambda: ComplexNormal(Z, K).log_prob(np.zeros(3, complex)), ValueError, r"\[\.\.\., 2\]"),
         (lambda: ComplexNormal(Z, K).log_prob(Z * np.nan), ValueError, "value .* NaN"),
+        (lambda: ComplexNormal(np.stack([Z] * 3), K).log_prob(np.stack([Z] * 4)), ValueError,
+         r"batch axes .* value \(4, 2\), mean \(3, 2\)"),
+        (lambda: ComplexNormal(np.stack([Z] * 3), K).kl_divergence(
+            ComplexNormal(np.stack([Z] * 4), K)), ValueError, r"batch axes .* \(3, 2\).* \(4, 2\)"),
+        (lambda: ComplexNormal(Z, K).sample(2.5), ValueError, "sample_shape must be whole.* 2.5"),
+        (lambda: ComplexNormal(Z, K).sample(-1), ValueError, "not negative, got -1"),
+        (lambda: ComplexNormal(Z, K).sample([2, -1]), ValueError, r"got \[2, -1\]"),
         (lambda: ComplexNormal(Z, K).sample(seed=0.5), ValueError, "one integer or two, got float"),
         (lambda: ComplexNormal(Z, K).sample(seed=[1, 2, 3]), ValueError, "one integer or two"),
         (lambda: ComplexNormal(Z, K).ellipses(95), ValueError, "probability"),
