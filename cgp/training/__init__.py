@@ -1,13 +1,29 @@
-"""Training machinery: models, post-gradient updates, sharing, optimizers."""
+"""Training machinery: models, post-gradient updates, sharing, hyperparameters, optimizers."""
 
 from cgp.training import optimizers
 from cgp.training.model import Functional, Model
+from cgp.training.objective import Objective
+from cgp.training.parameters import (
+    COMPLEX,
+    POSITIVE,
+    REAL,
+    UNIT_DISK,
+    Parameter,
+    Parameterized,
+)
 from cgp.training.sharing import Shareable, clone_model, sharing_scope
 from cgp.training.updates import confirm, invalidate, refresh, register_post_update
 
 __all__ = [
+    "COMPLEX",
+    "POSITIVE",
+    "REAL",
+    "UNIT_DISK",
     "Functional",
     "Model",
+    "Objective",
+    "Parameter",
+    "Parameterized",
     "Shareable",
     "clone_model",
     "confirm",

@@ -24,6 +24,24 @@ def _is_array(leaf) -> bool:
     return tf.is_tensor(leaf) or isinstance(leaf, np.ndarray) or hasattr(leaf, "__array__")
 
 
+def require_one_replica(model: keras.Model, what: str) -> None:
+    """Refuses to split data that belong together among the replicas of a strategy.
+
+    Args:
+        model: The model.
+        what: What needs all of its data at once, for the message.
+
+    Raises:
+        ValueError: The model was built under a strategy of several replicas.
+    """
+    count = model.distribute_strategy.num_replicas_in_sync
+    if count > 1:
+        raise ValueError(
+            f"{what} needs all the data at once and runs on one replica, not on {count}: build the "
+            "model outside the strategy"
+        )
+
+
 def pack(x, y=None, sample_weight=None):
     """Tensors in the tuple that Keras expects, in their own dtype; returns it and their length.
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 from scipy import optimize
 
 from cgp.linalg import NotPositiveDefiniteError
-from cgp.training import data
-from cgp.training.updates import refresh_all
+from cgp.training.data import are_arrays, pack
+from cgp.training.objective import Objective
 
 
 class Validation(NamedTuple):
@@ -32,8 +32,8 @@ def reject(**arguments) -> None:
 
 def one_batch(x, y, sample_weight) -> tuple:
     """All the data as one batch, `(x, y, sample_weight)`."""
-    if data.are_arrays(x, y, sample_weight):
-        batch, _ = data.pack(x, y, sample_weight)
+    if are_arrays(x, y, sample_weight):
+        batch, _ = pack(x, y, sample_weight)
     elif isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
             raise ValueError("a dataset brings its own targets and weights: y must be None")
@@ -67,7 +67,7 @@ def fit(model, batch, epochs, initial_epoch, verbose, callbacks, validation) -> 
     cap = None if epochs is None else epochs - initial_epoch
     if cap is not None and cap < 1:
         raise ValueError(f"epochs={epochs} leaves no iteration after initial_epoch={initial_epoch}")
-    loss = Loss(model, batch)
+    loss = Objective(model, batch)
     optimizer: Any = model.optimizer
     if not optimizer.built:
         optimizer.build(model.trainable_variables)
@@ -128,75 +128,6 @@ def _warn(result, run, cap, stopped: bool) -> None:
             RuntimeWarning,
             stacklevel=4,
         )
-
-
-class Loss:
-    """The loss and its gradient as one function of one float64 vector.
-
-    A single compiled function assigns the variables, recomputes what depends on them, and evaluates
-    the loss and its gradient: one update for each evaluation.
-    """
-
-    def __init__(self, model, batch):
-        if model.distribute_strategy.num_replicas_in_sync > 1:
-            raise ValueError("LBFGS runs on one replica: build the model outside the strategy")
-        self.model = model
-        self.batch = batch
-        self.variables: list = []
-        self._build()
-        evaluate = self._evaluate
-        if not model.run_eagerly:
-            evaluate = tf.function(evaluate, jit_compile=model.jit_compile, autograph=False)
-        self._function = evaluate
-
-    def _build(self) -> None:
-        if not self.model.built:
-            self.model(self.batch[0], training=False)  # makes the weights
-        self.variables = self.model.trainable_variables
-        if not self.variables:
-            raise ValueError("the model has no trainable variables")
-        for v in self.variables:
-            if v.constraint is not None:
-                raise ValueError(f"{v.path} has a constraint, which LBFGS would ignore")
-        self.sizes = [v.shape.num_elements() for v in self.variables]
-        self.start = np.concatenate([v.numpy().astype("float64").ravel() for v in self.variables])
-
-    @property
-    def resolution(self) -> float:
-        """What a relative change of the loss must exceed to be more than rounding."""
-        coarse = any(v.dtype != "float64" for v in self.variables)
-        return 10 * float(np.finfo(np.float32).eps) if coarse else 0.0
-
-    def assign(self, point) -> None:
-        """Writes the point into the variables."""
-        for v, part in zip(self.variables, tf.split(point, self.sizes), strict=True):
-            v.assign(tf.cast(tf.reshape(part, v.shape), v.dtype))
-
-    def _evaluate(self, point):
-        x, y, sample_weight = self.batch
-        self.assign(point)
-        refresh_all(self.model, self.variables)
-        with tf.GradientTape() as tape:
-            y_pred = self.model(x, training=True)
-            loss = self.model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
-        gradients = tape.gradient(loss, self.variables)
-        if all(g is None for g in gradients):
-            raise ValueError("the loss depends on none of the trainable variables")
-        missing = [v.path for v, g in zip(self.variables, gradients, strict=True) if g is None]
-        if missing:
-            warnings.warn(f"the loss does not depend on the variables {missing}", stacklevel=2)
-        flat = [
-            tf.zeros([size], tf.float64)
-            if g is None
-            else tf.reshape(tf.cast(tf.convert_to_tensor(g), tf.float64), [-1])
-            for g, size in zip(gradients, self.sizes, strict=True)
-        ]
-        return tf.cast(loss, tf.float64), tf.concat(flat, axis=0)
-
-    def __call__(self, point) -> tuple[float, np.ndarray]:
-        """The loss and its gradient."""
-        value, gradient = self._function(tf.constant(point, tf.float64))
-        return float(value), gradient.numpy()
 
 
 class _Run:

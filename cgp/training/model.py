@@ -4,21 +4,26 @@ There are two classes because Keras rewrites the bases of a class that has once 
 tensors, and no subclass of it works from then on.
 """
 
-import functools
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
-from keras.src.models.functional import Functional as _KerasFunctional
 
-from cgp.training import data, lbfgs
+from cgp.linalg import NotPositiveDefiniteError
+from cgp.training import keras_private, lbfgs
+from cgp.training.data import are_arrays, batches, split
 from cgp.training.optimizers import LBFGS
-from cgp.training.sharing import sharing_scope
+from cgp.training.sharing import sharing_scope, wrap_from_config
 from cgp.training.updates import refresh_all
 
 # To mypy, a class whose attributes are all known to exist; in truth the Keras model comes after the
 # mixin, in the two classes below.
 _Base: Any = object
+
+
+# How cgp.linalg, and TensorFlow's own factorisation of a real matrix, say so in a graph.
+_NOT_POSITIVE_DEFINITE = ("not positive definite", "Cholesky decomposition was not successful")
 
 
 class _Trainer(_Base):
@@ -58,19 +63,14 @@ class _Trainer(_Base):
         floatx unless it is told otherwise (`keras.losses.MeanSquaredError(dtype="float64")`), which
         Keras forgets when it saves.
         """
+        keras_private.forget_compilation(self)
         super().compile(*args, **kwargs)
-        if self._compile_loss is not None:
-            self._compile_loss._dtype = "float64"  # what it casts the sum of its terms to
-        tracker = keras.metrics.Mean(name="loss", dtype="float64")
-        # Past Keras's attribute tracking, as in Keras's own `compile`, which would count it twice.
-        object.__setattr__(self, "_loss_tracker", tracker)
+        keras_private.add_losses_in_float64(self)
 
     def compile_from_config(self, config) -> None:
         """Compiles a loaded model. Keras refuses to where `compile` is not its own."""
         if type(self).compile is not _Trainer.compile:
-            super().compile_from_config(
-                config
-            )  # a subclass has its own: leave it to Keras to say so
+            super().compile_from_config(config)  # Keras says so where a subclass has its own
             return
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None and self.built:
@@ -82,13 +82,26 @@ class _Trainer(_Base):
         Raises:
             TypeError: A loss given to `compile` would drop the imaginary part of the data.
         """
-        for part in (y, y_pred):
-            if self._compile_loss is not None and "complex" in str(getattr(part, "dtype", "")):
-                raise TypeError(
-                    "a loss given to compile drops imaginary parts: compute the loss of complex "
-                    "data in call, with self.add_loss"
-                )
+        if keras_private.has_compiled_loss(self) and _any_complex((y, y_pred)):
+            raise TypeError(
+                "a loss given to compile drops imaginary parts: where a target or an output is "
+                "complex, compute the loss in call, with self.add_loss"
+            )
         return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Keras's `compute_metrics`.
+
+        Raises:
+            TypeError: A metric of Keras's own would drop the imaginary part of the data.
+        """
+        for metric, values in keras_private.metrics_and_values(self, y, y_pred):
+            if keras_private.written_by_keras(metric) and _any_complex(values):
+                raise TypeError(
+                    f"the metric {metric.name!r} of Keras drops imaginary parts: take one of "
+                    "cgp.metrics, or a function of your own"
+                )
+        return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def fit(
         self,
@@ -137,17 +150,16 @@ class _Trainer(_Base):
         Raises:
             ValueError: Arrays of different lengths; arguments that `LBFGS` has no use for; under
                 `LBFGS`, a dataset of several batches.
+            NotPositiveDefiniteError: A covariance fails on the way: the training has diverged.
         """
-        if validation_data is None and validation_split and data.are_arrays(x, y, sample_weight):
-            (x, y, sample_weight), validation_data = data.split(
-                x, y, sample_weight, validation_split
-            )
+        if validation_data is None and validation_split and are_arrays(x, y, sample_weight):
+            (x, y, sample_weight), validation_data = split(x, y, sample_weight, validation_split)
             validation_split = 0.0
         if validation_data is not None:
             val = keras.utils.unpack_x_y_sample_weight(validation_data)
-            if data.are_arrays(*val):
+            if are_arrays(*val):
                 size = validation_batch_size or batch_size
-                validation_data = data.batches(
+                validation_data = batches(
                     val[0], val[1], val[2], batch_size=size, steps=validation_steps
                 )
 
@@ -170,31 +182,46 @@ class _Trainer(_Base):
                 validation=lbfgs.Validation(validation_data, validation_steps, validation_freq),
             )
         else:
-            if data.are_arrays(x, y, sample_weight):
-                x = data.batches(x, y, sample_weight, batch_size, shuffle, steps_per_epoch)
+            if are_arrays(x, y, sample_weight):
+                x = batches(x, y, sample_weight, batch_size, shuffle, steps_per_epoch)
                 y = sample_weight = batch_size = None
-            history = super().fit(
-                x,
-                y,
-                batch_size=batch_size,
-                epochs=1 if epochs is None else epochs,
-                verbose=verbose,
-                callbacks=callbacks,
-                validation_split=validation_split,
-                validation_data=validation_data,
-                # Keras warns that a dataset cannot be shuffled, though True is its default.
-                shuffle=shuffle and not isinstance(x, tf.data.Dataset),
-                class_weight=class_weight,
-                sample_weight=sample_weight,
-                initial_epoch=initial_epoch,
-                steps_per_epoch=steps_per_epoch,
-                validation_steps=validation_steps,
-                validation_batch_size=validation_batch_size,
-                validation_freq=validation_freq,
-            )
+            try:
+                history = super().fit(
+                    x,
+                    y,
+                    batch_size=batch_size,
+                    epochs=1 if epochs is None else epochs,
+                    verbose=verbose,
+                    callbacks=callbacks,
+                    validation_split=validation_split,
+                    validation_data=validation_data,
+                    # Keras warns that a dataset cannot be shuffled, though True is its default.
+                    shuffle=shuffle and not isinstance(x, tf.data.Dataset),
+                    class_weight=class_weight,
+                    sample_weight=sample_weight,
+                    initial_epoch=initial_epoch,
+                    steps_per_epoch=steps_per_epoch,
+                    validation_steps=validation_steps,
+                    validation_batch_size=validation_batch_size,
+                    validation_freq=validation_freq,
+                )
+            except tf.errors.InvalidArgumentError as error:
+                if not any(words in error.message for words in _NOT_POSITIVE_DEFINITE):
+                    raise
+                raise self._divergence() from error
         # Weight averaging and callbacks that restore weights act after the last step.
         self._refresh_eagerly()
         return history
+
+    def _divergence(self) -> NotPositiveDefiniteError:
+        """What to say of a training that a covariance has ended, in place of TensorFlow's trace."""
+        values = {v.path: v.numpy() for v in self.trainable_variables}
+        lost = [f"{path} = {a}" for path, a in values.items() if not np.all(np.isfinite(a))]
+        return NotPositiveDefiniteError(
+            "a covariance is not positive definite any more: the training has diverged, to "
+            f"{', '.join(lost) or 'variables that are finite but far off'}. Take a smaller "
+            "learning rate, or more noise"
+        )
 
     def evaluate(
         self,
@@ -209,8 +236,8 @@ class _Trainer(_Base):
         **kwargs,
     ):
         """Keras's `evaluate`, with arrays kept in their own dtype; arguments as for `fit`."""
-        if data.are_arrays(x, y, sample_weight):
-            x = data.batches(x, y, sample_weight, batch_size, steps=steps)
+        if are_arrays(x, y, sample_weight):
+            x = batches(x, y, sample_weight, batch_size, steps=steps)
             y = sample_weight = batch_size = None
         return super().evaluate(
             x,
@@ -226,8 +253,8 @@ class _Trainer(_Base):
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """Keras's `predict`, with arrays kept in their own dtype; arguments as for `fit`."""
-        if data.are_arrays(x):
-            x = data.batches(x, batch_size=batch_size, steps=steps)
+        if are_arrays(x):
+            x = batches(x, batch_size=batch_size, steps=steps)
             batch_size = None
         return super().predict(
             x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
@@ -243,17 +270,19 @@ class _Trainer(_Base):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if "from_config" not in cls.__dict__:
-            return
-        own = cls.__dict__["from_config"].__func__
-
         # A subclass that revives its own parts shares them too.
-        @functools.wraps(own)
-        def from_config(cls, *args, **kwargs):
-            with sharing_scope():
-                return own(cls, *args, **kwargs)
+        wrap_from_config(cls, _inside_sharing_scope)
 
-        cls.from_config = classmethod(from_config)  # type: ignore[method-assign,assignment]
+
+def _inside_sharing_scope(cls, make, config):
+    with sharing_scope():
+        return make(config)
+
+
+def _any_complex(structure) -> bool:
+    """Whether a leaf of a structure of tensors is complex."""
+    leaves = keras.tree.flatten(structure)
+    return any("complex" in str(getattr(leaf, "dtype", "")) for leaf in leaves)
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -305,7 +334,7 @@ class Model(_Trainer, keras.Model):
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class Functional(_Trainer, _KerasFunctional):
+class Functional(_Trainer, keras_private.Functional):
     """A Keras functional model with all that `cgp.Model` adds.
 
     Give the inputs their dtype, `keras.Input(shape, dtype="float64")` or `"complex128"`: Keras
@@ -339,10 +368,15 @@ class Functional(_Trainer, _KerasFunctional):
     def call(self, inputs, training=None, mask=None, **kwargs):
         """Runs the graph of layers."""
         for given, declared in zip(keras.tree.flatten(inputs), self.inputs, strict=False):
-            is_complex = "complex" in str(getattr(given, "dtype", ""))
-            if is_complex and "complex" not in declared.dtype:
+            if _any_complex(given) and "complex" not in declared.dtype:
                 raise TypeError(
                     f"input {declared.name!r} is {declared.dtype} but was given complex data: "
                     'declare it with keras.Input(..., dtype="complex128")'
                 )
         return super().call(inputs, training=training, mask=mask, **kwargs)
+
+    def _run_through_graph(self, *args, **kwargs):
+        # Keras clones a functional model layer by layer on a run through its graph; the scope costs
+        # a call nothing.
+        with sharing_scope():
+            return super()._run_through_graph(*args, **kwargs)

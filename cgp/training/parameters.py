@@ -5,81 +5,40 @@ to the unit disk; a `Parameter` stands between the two and belongs to the layer 
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-
-class Constraint(NamedTuple):
-    """A set of values and its map to unconstrained real numbers."""
-
-    description: str
-    """What a value must be, for error messages."""
-    contains: Callable[[np.ndarray], bool]
-    forward: Callable[[tf.Tensor], tf.Tensor]
-    """Unconstrained tensor -> value; the last axis of 2 of a complex value's weight goes."""
-    inverse: Callable[[np.ndarray], np.ndarray]
-    is_complex: bool = False
-    step: np.ndarray | float | None = None
-    """The unit in which a weight counts the unconstrained numbers; see `in_steps_of`."""
-
-
-def _disk_from_plane(raw: tf.Tensor) -> tf.Tensor:
-    # c = sin|w| w/|w| covers the closed disk: an optimum on the unit circle is a stationary point
-    # in w, where a map onto the open disk would send w to infinity.
-    square = tf.reduce_sum(raw**2, axis=-1, keepdims=True)
-    small = square < 1e-8  # sin r / r has no derivative by r² that TensorFlow can take at 0
-    r = tf.sqrt(tf.where(small, tf.ones_like(square), square))
-    return _join(raw * tf.where(small, 1.0 - square / 6.0, tf.sin(r) / r))
-
-
-def _plane_from_disk(value: np.ndarray) -> np.ndarray:
-    modulus = np.minimum(np.abs(value), 1.0)
-    ratio = np.divide(np.arcsin(modulus), modulus, out=np.ones_like(modulus), where=modulus > 0)
-    return _split(value * ratio)
-
-
-def _join(raw: tf.Tensor) -> tf.Tensor:
-    return tf.complex(raw[..., 0], raw[..., 1])
-
-
-def _split(value: np.ndarray) -> np.ndarray:
-    return np.stack([value.real, value.imag], axis=-1)
-
-
-_EXP = tfp.bijectors.Exp()
-
-REAL = Constraint("real", lambda v: True, tf.identity, np.asarray)
-POSITIVE = Constraint(
-    "positive",
-    # TensorFlow's exponential has no subnormal numbers: they would come back as zero.
-    lambda v: bool(np.all(v > np.finfo(v.dtype).tiny)),
-    _EXP.forward,
-    np.log,
-)
-COMPLEX = Constraint("complex", lambda v: True, _join, _split, is_complex=True)
-UNIT_DISK = Constraint(
-    "complex of modulus at most 1",
-    # A value read from a float32 layer, or cos θ + i sin θ, may be outside by rounding.
-    lambda v: bool(np.all(np.abs(v) <= 1 + 1e-6)),
-    _disk_from_plane,
-    _plane_from_disk,
-    is_complex=True,
+from cgp.training.constraints import (
+    COMPLEX,
+    POSITIVE,
+    REAL,
+    UNIT_DISK,
+    Constraint,
+    in_steps_of,
+    split,
 )
 
-
-def in_steps_of(scale, constraint: Constraint) -> Constraint:
-    """The constraint with its unconstrained numbers counted in steps of `scale`.
-
-    An optimiser such as Adam moves all weights at one pace. A frequency is determined to a small
-    fraction of itself, a variance hardly to a factor of two: they need units of their own. The step
-    is a weight too, so that a saved weight means the same wherever it is loaded.
-    """
-    return constraint._replace(step=scale)
+__all__ = [
+    "COMPLEX",
+    "POSITIVE",
+    "REAL",
+    "UNIT_DISK",
+    "Constraint",
+    "Parameter",
+    "Parameterized",
+    "complex_from_config",
+    "in_steps_of",
+    "named_parameters",
+    "number_to_config",
+    "prior_config",
+    "prior_from_config",
+]
 
 
 def _weight(layer, name: str, value: np.ndarray, trainable: bool) -> keras.Variable:
@@ -104,12 +63,14 @@ class Parameter:
         variable: The Keras weight, real and unconstrained; a trailing axis of 2 when complex.
         step: The non-trainable weight in whose units `variable` counts, or None.
         constraint: Where its values live.
-        fixed: Whether training leaves it alone.
-        prior: A TFP distribution of the constrained value, or None.
+        prior: A TFP distribution of the constrained value, or None; of `[re, im]` when complex.
     """
 
+    # No others: an attribute such as `trainable` would be set, and heeded by nobody.
+    __slots__ = ("_dtype", "_fixed", "constraint", "name", "prior", "step", "variable")
+
     def __init__(self, layer, name: str, value, constraint: Constraint, fixed: bool, prior):
-        self.name, self.constraint, self.fixed = name, constraint, fixed
+        self.name, self.constraint, self._fixed = name, constraint, bool(fixed)
         self._dtype = np.dtype(layer.variable_dtype)
         raw = constraint.inverse(self._check(value))
         self.step = None
@@ -118,9 +79,21 @@ class Parameter:
             self.step = _weight(layer, f"{name}_step", step, trainable=False)
             raw = raw / step
         self.variable = _weight(layer, name, raw, trainable=not fixed)
-        if prior is not None and constraint.is_complex:
-            raise TypeError(f"a prior was given for {name}, but it is complex: only real ones can")
-        self.prior = None if prior is None else prior_from_config(prior_config(prior), layer.dtype)
+        self.prior = None
+        if prior is not None:
+            self.prior = prior_from_config(prior_config(prior), layer.variable_dtype)
+            self._check_shape_of(self.prior)
+
+    def _check_shape_of(self, prior) -> None:
+        # A larger shape would broadcast, and count the parameter several times.
+        shape, own = tuple(prior.batch_shape + prior.event_shape), self._argument_of_prior().shape
+        try:
+            np.broadcast_to(np.empty(shape), own)
+        except ValueError:
+            what = f"[re, im] of {self.name}" if self.constraint.is_complex else self.name
+            raise ValueError(
+                f"the prior of {self.name} has shape {shape}, but {what} has {tuple(own)}"
+            ) from None
 
     def _check(self, value) -> np.ndarray:
         array = np.asarray(value)
@@ -137,6 +110,18 @@ class Parameter:
             expected = f"{self.constraint.description}{where}"
             raise ValueError(f"{self.name} must be {expected}, got {value!r}")
         return array
+
+    @property
+    def fixed(self) -> bool:
+        """Whether training leaves it alone."""
+        return self._fixed
+
+    @fixed.setter
+    def fixed(self, value) -> None:
+        raise AttributeError(
+            f"whether {self.name} is fixed is settled when its layer is made: give "
+            f'fixed="{self.name}" to the constructor, or not'
+        )
 
     @property
     def variables(self) -> list[keras.Variable]:
@@ -168,8 +153,20 @@ class Parameter:
         self.variable.assign(tf.constant(raw, self.variable.dtype))
 
     def log_prior(self) -> tf.Tensor | None:
-        """The log density of the prior at the present value, summed; None without a prior."""
-        return None if self.prior is None else tf.reduce_sum(self.prior.log_prob(self.value))
+        """The log density of the prior at the present value, summed; None without a prior.
+
+        The prior of a complex value is one of its parts, `[..., 2]`: a distribution of vectors of
+        two, or of numbers, which then applies to each part.
+        """
+        if self.prior is None:
+            return None
+        return tf.reduce_sum(self.prior.log_prob(self._argument_of_prior()))
+
+    def _argument_of_prior(self) -> tf.Tensor:
+        value = self.value
+        if not self.constraint.is_complex:
+            return value
+        return tf.stack([tf.math.real(value), tf.math.imag(value)], axis=-1)
 
     def numpy(self) -> np.ndarray:
         """The constrained value as a NumPy array."""
@@ -206,6 +203,7 @@ class Parameterized:
     """A mixin for layers that own hyperparameters, declared once in `__init__`."""
 
     own_parameters: tuple["Parameter", ...] = ()
+    _initial: Mapping[str, np.ndarray] = MappingProxyType({})
 
     def __setattr__(self, name, value):
         for parameter in self.own_parameters:
@@ -226,7 +224,8 @@ class Parameterized:
         Args:
             values: Initial value and constraint by name.
             fixed: Names of those that training leaves alone.
-            priors: TFP distributions of the constrained values, by name.
+            priors: TFP distributions of the constrained values, by name; of a complex one, of
+                `[re, im]`.
 
         Raises:
             ValueError: A name in `fixed` or `priors` that is not among `values`, or a value outside
@@ -236,10 +235,9 @@ class Parameterized:
         for what, names in (("fixed", fixed), ("priors", priors)):
             unknown = sorted(set(names) - set(values))
             if unknown:
-                raise ValueError(
-                    f"{what} names {unknown}, but the parameters of {type(self).__name__} are "
-                    f"{sorted(values)}"
-                )
+                owner = type(self).__name__
+                known = f"parameters of {owner} are {sorted(values)}"
+                raise ValueError(f"{what} names {unknown}, but the {known}")
         self.own_parameters = tuple(
             Parameter(self, name, value, constraint, name in fixed, priors.get(name))
             for name, (value, constraint) in values.items()
@@ -253,22 +251,23 @@ class Parameterized:
         }
 
     def parameters_config(self) -> dict:
-        """The arguments of `declare_parameters` in a form that serialises: complex as [re, im]."""
-        if not self.own_parameters:
-            return {}
+        """The arguments of `declare_parameters` in a form that serialises: complex as [re, im].
+
+        `fixed` and `priors` are there when they say something.
+        """
+        fixed = [p.name for p in self.own_parameters if p.fixed]
+        priors = {p.name: prior_config(p.prior) for p in self.own_parameters if p.prior is not None}
         return {
             **{name: number_to_config(value) for name, value in self._initial.items()},
-            "fixed": [p.name for p in self.own_parameters if p.fixed],
-            "priors": {
-                p.name: prior_config(p.prior) for p in self.own_parameters if p.prior is not None
-            },
+            **({"fixed": fixed} if fixed else {}),
+            **({"priors": priors} if priors else {}),
         }
 
 
 def number_to_config(value):
     """A number or array as plain lists and floats; complex numbers gain a last axis [re, im]."""
     value = np.asarray(value)
-    return (_split(value) if np.iscomplexobj(value) else value).tolist()
+    return (split(value) if np.iscomplexobj(value) else value).tolist()
 
 
 def complex_from_config(value):

@@ -5,9 +5,10 @@ shared variables writes an identity, `shared_id`, into its config, and wherever 
 open the same identity yields the same object. `cgp.Model` and `cgp.Functional` open the scope
 themselves, so that a consumer has nothing to do but what Keras asks of it anyway:
 
+    @keras.saving.register_keras_serializable(package="example")
     class Consumer(keras.layers.Layer):
-        def __init__(self, kernel, **kwargs):
-            super().__init__(**kwargs)
+        def __init__(self, kernel, dtype="float64", **kwargs):
+            super().__init__(dtype=dtype, **kwargs)
             self.kernel = kernel
 
         def get_config(self):
@@ -21,13 +22,17 @@ themselves, so that a consumer has nothing to do but what Keras asks of it anywa
 
 Around anything else (`keras.Model`, `keras.Sequential`, a bare layer) open the scope by hand:
 `with cgp.sharing_scope(): model = keras.models.load_model(path)`.
+
+What is shared is one layer in all respects: `trainable = False` on one consumer freezes the shared
+variables for every other.
 """
 
 import contextlib
 import functools
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 
@@ -92,17 +97,46 @@ class Shareable:
         """Revives the layer, or finds it in the sharing scope."""
         return _revive(cls, super().from_config, config)  # type: ignore[misc]
 
+    def load_own_variables(self, store):
+        """Loads the weights.
+
+        Raises:
+            ValueError: The file holds none for this layer, above all because it was saved as one
+                with another layer and has been revived as two.
+        """
+        try:
+            super().load_own_variables(store)  # type: ignore[misc]
+        except ValueError as error:
+            if len(store.keys()) > 0:
+                raise
+            name = self.name  # type: ignore[attr-defined]
+            raise ValueError(
+                f"the file holds no weights for the layer {name!r}. Where it was shared when it "
+                "was saved, load inside a scope that shares it again: with cgp.sharing_scope(): "
+                "keras.models.load_model(path). Otherwise the file is of another model"
+            ) from error
+
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if "from_config" not in cls.__dict__:
-            return
-        own = cls.__dict__["from_config"].__func__
+        wrap_from_config(cls, _revive)
 
-        @functools.wraps(own)
-        def from_config(cls, config, *args):
-            return _revive(cls, lambda config: own(cls, config, *args), config)
 
-        cls.from_config = classmethod(from_config)  # type: ignore[method-assign,assignment]
+def wrap_from_config(cls: Any, around: Callable) -> None:
+    """Puts `around(cls, make, config)` in the place of a `from_config` that a class defines itself.
+
+    Args:
+        cls: The class; one that inherits its `from_config` is left alone.
+        around: Is given the `from_config` of the class as `make`, a function of the config.
+    """
+    if "from_config" not in cls.__dict__:
+        return
+    own = cls.__dict__["from_config"].__func__
+
+    @functools.wraps(own)
+    def from_config(cls, config, *args, **kwargs):
+        return around(cls, lambda config: own(cls, config, *args, **kwargs), config)
+
+    cls.from_config = classmethod(from_config)
 
 
 def _revive(cls, make, config: dict):
@@ -127,7 +161,7 @@ def _revive(cls, make, config: dict):
 def clone_model(model: keras.Model) -> keras.Model:
     """A copy of a model with fresh weights, in which what was shared is shared.
 
-    `keras.models.clone_model` of a model that holds cgp layers gives each consumer its own kernel.
+    `keras.models.clone_model` of a plain Keras model gives each consumer a kernel of its own.
 
     Args:
         model: A `cgp.Model`, `cgp.Functional`, or Keras model of any kind. A class of your own

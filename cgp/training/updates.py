@@ -5,27 +5,37 @@ targets) keeps it in a non-trainable weight, so that a step costs one factorisat
 none. Such a weight is wrong as soon as a variable moves. The layer therefore registers how it is
 recomputed, and asks for it before use:
 
+    @keras.saving.register_keras_serializable(package="example")
     class InducingFeatures(keras.layers.Layer):
         def __init__(self, kernel, points, dtype="float64", **kwargs):
             super().__init__(dtype=dtype, **kwargs)
-            self.kernel = kernel  # a layer that owns the hyperparameters
-            self.points = np.asarray(points)
-
-        def build(self, input_shape):
+            self.kernel, self.points = kernel, np.asarray(points)
             n = len(self.points)
-            self.chol = self.add_weight(shape=(n, n), trainable=False, initializer="zeros")
-            register_post_update(self, self.kernel.variables, self._update_chol)
+            self.chol = self.add_weight(shape=(n, n, 2), initializer="zeros", trainable=False)
+            cgp.register_post_update(self, kernel.variables, self._update)
 
         def _gram(self):
-            return self.kernel.covariance(self.points, self.points)
+            return self.kernel.covariance(self.points)  # complex, [n, n]
 
-        def _update_chol(self):
-            self.chol.assign(cgp.linalg.cholesky(self._gram()))
+        def _update(self):
+            chol = cgp.linalg.cholesky(self._gram())
+            self.chol.assign(tf.stack([tf.math.real(chol), tf.math.imag(chol)], axis=-1))
 
         def call(self, x):
-            refresh(self)
-            chol = cgp.linalg.stored_cholesky(self.chol, self._gram())
-            return tf.linalg.triangular_solve(chol, self.kernel.covariance(self.points, x))
+            cgp.refresh(self)
+            chol = tf.complex(self.chol[..., 0], self.chol[..., 1])
+            chol = cgp.linalg.stored_cholesky(chol, self._gram())  # gradients reach the kernel
+            cross = self.kernel.covariance(self.points, x)
+            return tf.linalg.adjoint(tf.linalg.triangular_solve(chol, cross))  # [batch, n]
+
+        def get_config(self):
+            kernel = keras.saving.serialize_keras_object(self.kernel)
+            return {**super().get_config(), "kernel": kernel, "points": self.points.tolist()}
+
+        @classmethod
+        def from_config(cls, config):
+            kernel = keras.saving.deserialize_keras_object(config.pop("kernel"))
+            return cls(kernel, **config)
 
 `cgp.Model` and `cgp.Functional` run the update right after each gradient step. Everything else
 that moves a variable (a manual `assign`, `load_weights`, weight averaging, a foreign training loop)
@@ -35,16 +45,16 @@ from, and state whose snapshot differs from the present values is recomputed bef
 Rules for an update: TensorFlow operations only; state written with `assign`, to weights made in
 `__init__` or `build` with Keras's default aggregation; a function of the registered variables and
 of constants alone (not of the batch: replicas would diverge); real weights, a complex state as a
-trailing axis of two. Under XLA, which drops assertions, an update that should have failed leaves
-NaN instead.
+trailing axis of two. State of a changing size goes into plain variables (`state_is_weights`). Under
+XLA, which drops assertions, an update that should have failed leaves NaN instead.
 """
 
 from collections.abc import Callable, Iterable
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common.stateless_scope import in_stateless_scope
-from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+
+from cgp.training.keras_private import flatten_layers, in_stateless_scope, in_symbolic_scope
 
 
 class _PostUpdate:
@@ -82,8 +92,10 @@ class _PostUpdate:
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
         self.update()
-        with tf.control_dependencies(graph.get_operations()[before:]):
-            self.snapshot.assign(self.present())
+        done = graph.get_operations()[before:]
+        if done:  # otherwise there is nothing that the snapshot could stand for
+            with tf.control_dependencies(done):
+                self.snapshot.assign(self.present())
 
     def run_if_stale(self) -> None:
         if in_symbolic_scope():  # Keras infers shapes; there is nothing to compute
@@ -92,7 +104,7 @@ class _PostUpdate:
             self.update()
             return
         # NaN, the mark of stale state, differs from everything.
-        stale = tf.reduce_any(tf.not_equal(self.snapshot.value, self.present()))
+        stale = tf.reduce_any(tf.not_equal(tf.convert_to_tensor(self.snapshot), self.present()))
         if tf.executing_eagerly():
             if bool(stale):
                 self.run()
@@ -118,15 +130,18 @@ def _updates(layer: keras.layers.Layer) -> list[_PostUpdate]:
 
 
 def register_post_update(
-    layer: keras.layers.Layer, variables: Iterable[keras.Variable], update: Callable[[], None]
+    layer: keras.layers.Layer,
+    variables: Iterable[keras.Variable],
+    update: Callable[[], None],
+    state_is_weights: bool = True,
 ) -> None:
     """Tells a layer how to recompute a state that it derives from variables.
 
     To be called in `__init__` or `build` of the layer, once for each piece of state; several are
-    run in the order of registration. The layer gains one non-trainable weight, the snapshot of the
-    variables, NaN while the state has not been computed. It is saved and loaded with the other
-    weights, so that state and snapshot stay together: a model loaded whole is current, anything
-    else is recomputed.
+    run in the order of registration. The layer gains a snapshot of the variables, NaN while the
+    state has not been computed. The snapshot must go wherever the state goes, and be left where the
+    state is left: where the state is kept in weights it is a non-trainable weight too, and a model
+    loaded whole is current.
 
     Args:
         layer: The layer that keeps the state.
@@ -135,10 +150,16 @@ def register_post_update(
         update: Function without arguments, made of TensorFlow operations, that recomputes the
             state and writes it with `assign`. It runs in eager mode, in graphs, under XLA and in
             each replica of a `tf.distribute` strategy. Where it raises, the state stays stale.
+            What it does may depend on whether there are data, say, only at run time (`tf.cond`, a
+            variable of size zero): a graph runs what was traced, long after.
+        state_is_weights: Whether the state is kept in Keras weights. False for a state in plain
+            `tf.Variable`s, of a size that may change: `get_weights`, `set_weights`, weight files
+            and callbacks that restore weights pass it by, and so its snapshot. Keep it where
+            TensorFlow finds it, as an attribute of the layer or of a `tf.Module` in it.
 
     Raises:
         TypeError: Something in `variables` is not a real Keras variable.
-        ValueError: The layer is already built.
+        ValueError: The layer is already built, and can take no further weight.
 
     Example:
         >>> import keras, tensorflow as tf
@@ -170,15 +191,23 @@ def register_post_update(
             raise TypeError(
                 f"{v.path} is {v.dtype}: keep complex weights as real ones with a last axis of two"
             )
-    updates = _updates(layer)
-    snapshot = layer.add_weight(
-        shape=(1 + sum(v.shape.num_elements() for v in variables),),
-        initializer=keras.initializers.Constant(float("nan")),
-        dtype="float64",
-        trainable=False,
-        autocast=False,
-        name=f"post_update_snapshot_{len(updates)}",
-    )
+    size = 1 + sum(v.shape.num_elements() for v in variables)
+    name = f"post_update_snapshot_{len(_updates(layer))}"
+    if state_is_weights:
+        snapshot = layer.add_weight(
+            shape=(size,),
+            initializer=keras.initializers.Constant(float("nan")),
+            dtype="float64",
+            trainable=False,
+            autocast=False,
+            name=name,
+        )
+    else:
+        with tf.init_scope():
+            nan = tf.fill([size], tf.constant(float("nan"), tf.float64))
+            snapshot = tf.Variable(nan, trainable=False, name=name)
+        # Where TensorFlow's checkpoints and exports find it, as they find the state.
+        setattr(layer, f"_{name}", snapshot)
     if getattr(layer, "_post_updates", None) is None:
         layer._post_updates = _Registry()
     layer._post_updates.updates.append(_PostUpdate(variables, update, snapshot))
@@ -232,13 +261,7 @@ def refresh_all(model: keras.layers.Layer, variables: Iterable[keras.Variable] |
         variables: If given, only updates that depend on one of these are considered.
     """
     wanted = None if variables is None else {id(v) for v in variables}
-    for layer in _distinct_layers(model):
+    for layer in flatten_layers(model):
         for update in _updates(layer):
             if wanted is None or any(id(v) in wanted for v in update.variables):
                 update.run_if_stale()
-
-
-def _distinct_layers(model: keras.layers.Layer) -> list:
-    # A shared layer is reached along several ways, and Keras counts the model itself again where
-    # it is among its own descendants.
-    return list({id(layer): layer for layer in model._flatten_layers()}.values())

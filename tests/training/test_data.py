@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import cgp
 from cgp.training import Functional, Model
 
 NEAR_ONE = 1.0 + 1e-12
@@ -183,6 +184,102 @@ def test_a_compiled_loss_of_complex_values_is_an_error():
     model.compile(keras.optimizers.SGD(0.1), "mse")
     with pytest.raises(TypeError, match="add_loss"):
         model.evaluate(np.ones((2, 1)) * 1j, np.ones((2, 1)) * 1j, verbose=0)
+
+
+def two_outputs(as_dict):
+    """Passes on a complex and a real input."""
+    a, b = keras.Input((1,), dtype="complex128"), keras.Input((1,), dtype="float64")
+    outputs = {
+        "a": keras.layers.Identity(dtype="complex128", name="a")(a),
+        "b": keras.layers.Identity(dtype="float64", name="b")(b),
+    }
+    return Functional([a, b], outputs if as_dict else list(outputs.values()))
+
+
+COMPLEX_ARRAY, REAL_ARRAY = np.full((2, 1), 1.0 + 2.0j), np.ones((2, 1))
+
+
+@pytest.mark.parametrize("as_dict", [True, False])
+@pytest.mark.parametrize("loss", ["mse", "a alone"])
+def test_a_compiled_loss_of_one_complex_output_among_several_is_an_error(as_dict, loss):
+    model = two_outputs(as_dict)
+    alone = {"a": "mse"} if as_dict else ["mse", None]
+    model.compile(keras.optimizers.SGD(0.1), alone if loss == "a alone" else loss)
+    y = {"a": 0j * COMPLEX_ARRAY, "b": REAL_ARRAY}
+    y = y if as_dict else list(y.values())
+    with pytest.raises(TypeError, match="add_loss"):
+        model.evaluate([COMPLEX_ARRAY, REAL_ARRAY], y, verbose=0)
+
+
+def modulus_error(y, y_pred):
+    return tf.abs(y_pred - y) ** 2
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "mse",
+        "mae",
+        keras.metrics.MeanSquaredError(),
+        keras.metrics.MeanMetricWrapper(keras.losses.mean_squared_error, name="mean"),
+        keras.metrics.RootMeanSquaredError(),
+    ],
+    ids=lambda m: getattr(m, "name", m),
+)
+@pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
+def test_a_metric_of_keras_on_complex_values_is_an_error(metric, argument):
+    model = Echo()
+    model.compile(keras.optimizers.SGD(0.0), **{argument: [metric]})
+    for method in (model.fit, model.evaluate):
+        with pytest.raises(TypeError, match=r"cgp\.metrics"):
+            method(COMPLEX_ARRAY, 0j * COMPLEX_ARRAY, verbose=0)
+
+
+def test_metrics_of_complex_values_are_right():
+    model = Echo()
+    model.compile(
+        keras.optimizers.SGD(0.0),
+        metrics=[
+            cgp.metrics.MeanSquaredModulus(),
+            cgp.metrics.NormalizedErrorDB(),
+            modulus_error,
+        ],
+    )
+    found = model.evaluate(COMPLEX_ARRAY, 2.0 * COMPLEX_ARRAY, verbose=0, return_dict=True)
+    assert found["mean_squared_modulus"] == pytest.approx(5.0, rel=1e-12)
+    assert found["normalized_error_db"] == pytest.approx(-20.0 * np.log10(2.0), rel=1e-12)
+    assert found["modulus_error"] == pytest.approx(5.0, rel=1e-6)
+    history = model.fit(COMPLEX_ARRAY, 2.0 * COMPLEX_ARRAY, verbose=0).history
+    assert history["mean_squared_modulus"] == pytest.approx([5.0], rel=1e-12)
+
+
+@pytest.mark.parametrize("as_dict", [True, False])
+def test_a_metric_of_keras_on_a_real_output_beside_a_complex_one_is_right(as_dict):
+    model = two_outputs(as_dict)
+    ours = cgp.metrics.MeanSquaredModulus()
+    metrics = {"a": [ours], "b": ["mse"]} if as_dict else [[ours], ["mse"]]
+    model.compile(keras.optimizers.SGD(0.1), metrics=metrics)
+    y = {"a": 0j * COMPLEX_ARRAY, "b": 3.0 * REAL_ARRAY}
+    y_pred = {"a": COMPLEX_ARRAY, "b": REAL_ARRAY}
+    if not as_dict:
+        y, y_pred = list(y.values()), list(y_pred.values())
+    y, y_pred = (keras.tree.map_structure(tf.constant, part) for part in (y, y_pred))
+    found = model.compute_metrics(None, y, y_pred)
+    assert float(found["a_mean_squared_modulus"]) == pytest.approx(5.0, rel=1e-12)
+    assert [float(v) for k, v in found.items() if k.startswith("b_")] == [4.0]
+
+
+def test_compiling_again_forgets_the_loss_and_the_metrics():
+    model = regression()
+    x, y = np.full((3, 1), 2.0), np.zeros((3, 1))
+    model.compile(keras.optimizers.SGD(0.0), "mse", metrics=["mae"])
+    model.evaluate(x, y, verbose=0)
+    assert model.loss == "mse"
+    model.compile(keras.optimizers.SGD(0.0))
+    assert model.loss is None
+    assert [metric.name for metric in model.metrics] == ["loss"]
+    with pytest.raises(ValueError, match="No loss"):
+        model.evaluate(x, y, verbose=0)
 
 
 def test_float64_is_the_default_whatever_floatx():

@@ -1,5 +1,7 @@
 """Hyperparameters: constrained values, and what they are good for without being unwrapped."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -240,6 +242,20 @@ def test_a_parameter_or_a_tensor_can_be_assigned():
     assert float(p) == pytest.approx(9.0, rel=1e-15)
 
 
+def test_what_is_fixed_stays_so():
+    owner = Owner(p=(1.0, POSITIVE), q=(2.0, POSITIVE), fixed="q")
+    for p in (owner.p, owner.q):
+        was = p.fixed
+        with pytest.raises(AttributeError, match=r'give fixed="[pq]" to the constructor'):
+            p.fixed = not was
+        assert p.fixed is was
+        with pytest.raises(AttributeError, match="trainable"):
+            p.trainable = was
+    assert [v.name for v in owner.trainable_variables] == ["p"]
+    owner.trainable = False  # Keras's way to hold a whole layer
+    assert not owner.p.fixed
+
+
 # Declaration
 
 
@@ -282,9 +298,61 @@ def test_a_prior_acts_on_the_constrained_value():
     assert parameter(1.0, POSITIVE).log_prior() is None
 
 
-def test_a_prior_of_a_complex_number_is_refused():
-    with pytest.raises(TypeError, match="prior was given for p, but it is complex"):
-        parameter(0.5j, UNIT_DISK, prior=tfd.Normal(0.0, 1.0))
+COMPLEX_PRIORS = {
+    "one for both parts": (tfd.Normal(0.5, 2.0), [0.5, 0.5], [2.0, 2.0]),
+    "one for each part": (tfd.Normal([0.5, -1.0], [2.0, 3.0]), [0.5, -1.0], [2.0, 3.0]),
+    "of vectors": (
+        tfd.MultivariateNormalDiag([0.5, -1.0], [2.0, 3.0]), [0.5, -1.0], [2.0, 3.0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("value", [0.3 - 0.4j, [0.1j, 0.2, -0.5 + 0.1j]], ids=["number", "vector"])
+@pytest.mark.parametrize("case", COMPLEX_PRIORS)
+def test_a_prior_of_a_complex_number_is_one_of_its_parts(case, value, dtype):
+    prior, loc, scale = COMPLEX_PRIORS[case]
+    p = parameter(value, COMPLEX, prior=prior, dtype=dtype)
+    parts = np.stack([np.real(value), np.imag(value)], axis=-1)
+    u = (parts - loc) / scale
+    expected = np.sum(-0.5 * u**2 - np.log(np.sqrt(2 * np.pi) * np.array(scale)))
+    with tf.GradientTape() as tape:
+        found = p.log_prior()
+    gradient = tape.gradient(found, p.variable.value)  # the parts are the weights
+    assert found.dtype == dtype
+    tolerance = 1e-13 if dtype == "float64" else 1e-5
+    assert float(found) == pytest.approx(expected, rel=tolerance)
+    np.testing.assert_allclose(gradient, -u / scale, atol=tolerance)
+    config = json.loads(json.dumps(prior_config(p.prior)))
+    revived = parameter(value, COMPLEX, prior=config, dtype=dtype)
+    assert float(revived.log_prior()) == float(found)
+
+
+def test_the_gradient_of_a_prior_of_a_coefficient_is_a_central_difference():
+    p = parameter(0.3 - 0.8j, UNIT_DISK, prior=tfd.Normal([0.1, 0.2], [0.3, 0.4]))
+    at, step = p.variable.numpy(), 1e-5
+    with tf.GradientTape() as tape:
+        y = p.log_prior()
+    gradient = tape.gradient(y, p.variable.value).numpy()
+    for i, shift in enumerate(step * np.eye(2)):
+        p.variable.assign(at + shift)
+        above = float(p.log_prior())
+        p.variable.assign(at - shift)
+        assert gradient[i] == pytest.approx((above - float(p.log_prior())) / (2 * step), abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("value", "constraint", "prior", "message"),
+    [
+        (1.0, POSITIVE, tfd.LogNormal([0.0, 1.0], 1.0), r"shape \(2,\), but p has \(\)"),
+        ([1.0, 2.0], POSITIVE, tfd.LogNormal([[0.0], [1.0]], 1.0), r"\(2, 1\), but p has \(2,\)"),
+        (1j, COMPLEX, tfd.Normal([0.0, 1.0, 2.0], 1.0), r"\(3,\), but \[re, im\] of p has \(2,\)"),
+        (1j, COMPLEX, tfd.MultivariateNormalDiag([0.0] * 3, [1.0] * 3), r"of p has \(2,\)"),
+    ],
+)
+def test_a_prior_of_another_shape_is_refused(value, constraint, prior, message):
+    """It would broadcast, and count the parameter several times."""
+    with pytest.raises(ValueError, match=message):
+        parameter(value, constraint, prior=prior)
 
 
 @pytest.mark.parametrize("prior", [1.0, "normal", tfd.Normal, np.random.default_rng(0)])

@@ -3,12 +3,16 @@
 import copy
 import json
 import pickle
+import re
+import textwrap
 import threading
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import cgp
 from cgp.training import Shareable, clone_model, sharing_scope
 from tests.training import toys
 
@@ -125,6 +129,87 @@ def test_a_plain_keras_model_loads_shared_inside_a_scope_only(tmp_path):
     with sharing_scope():
         first, second = kernels(keras.saving.load_model(tmp_path / "model.keras"))
     assert first is second
+
+
+def test_a_plain_keras_model_loaded_without_a_scope_says_what_to_do(tmp_path):
+    model = toys.network(model=keras.Model)
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match=r"cgp\.sharing_scope"):
+        keras.saving.load_model(tmp_path / "model.keras")
+
+
+@pytest.mark.parametrize("clone", [keras.models.clone_model, clone_model])
+def test_a_functional_model_shares_whoever_clones_it(clone):
+    model = toys.network()
+    first, second = kernels(clone(model))
+    assert first is second
+    assert first is not kernels(model)[0]
+
+
+def test_freezing_one_consumer_freezes_what_is_shared():
+    model = toys.network()
+    model.get_layer("similarity").trainable = False
+    assert not any("log_variance" in v.path for v in model.trainable_variables)
+
+
+def example(module):
+    """The indented example of a module's docstring, executed."""
+    blocks = re.findall(r"(?:^    .*\n(?:\n(?=    ))?)+", module.__doc__, re.MULTILINE)
+    assert len(blocks) == 1
+    names = {"cgp": cgp, "keras": keras, "np": np, "tf": tf}
+    exec(textwrap.dedent(blocks[0]), names)
+    return names
+
+
+@keras.saving.register_keras_serializable(package="toys")
+class RealPart(keras.layers.Layer):
+    def call(self, z):
+        return tf.math.real(z)
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_the_examples_in_the_documentation_train_and_survive_saving(shape, tmp_path):
+    features_class = example(cgp.training.updates)["InducingFeatures"]
+    consumer_class = example(cgp.training.sharing)["Consumer"]
+
+    @keras.saving.register_keras_serializable(package="example")
+    class Diagonal(consumer_class):
+        def call(self, x):
+            k, _ = self.kernel.moments_diagonal(x)
+            return tf.math.real(k)[:, None]
+
+    rng = np.random.default_rng(0)
+    kernel = cgp.kernels.RBF(lengthscale=0.7) * cgp.kernels.Rotation([0.3, -0.2] if shape else 0.3)
+    points = rng.uniform(-2.0, 2.0, (5, *shape))
+    x, y = rng.uniform(-2.0, 2.0, (12, *shape)), rng.normal(size=(12, 1))
+
+    inputs = keras.Input(shape, dtype="float64")
+    features = features_class(kernel, points, name="features")
+    real = RealPart(dtype="float64")(features(inputs))
+    diagonal = Diagonal(kernel, name="diagonal")(inputs)
+    both = keras.layers.Concatenate(dtype="float64")([real, diagonal])
+    model = cgp.Functional(inputs, keras.layers.Dense(1, dtype="float64")(both))
+    model.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error())
+    before = [v.numpy() for v in kernel.trainable_variables]
+    model.fit(x, y, epochs=2, verbose=0)
+    for old, v in zip(before, kernel.trainable_variables, strict=True):
+        assert np.all(old != v.numpy()), v.path
+
+    # Against the definition: L⁻¹ k(points, x), complex from end to end
+    gram, cross = kernel.covariance(points).numpy(), kernel.covariance(points, x).numpy()
+    expected = np.linalg.solve(np.linalg.cholesky(gram), cross).conj().T
+    np.testing.assert_allclose(features(tf.constant(x)), expected, rtol=1e-8, atol=1e-10)
+
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.get_layer("features").kernel is loaded.get_layer("diagonal").kernel
+    assert loaded.get_layer("features").dtype == "float64"
+    predictions = [m.predict(x, verbose=0) for m in (model, loaded)]
+    np.testing.assert_array_equal(*predictions)
+    losses = [
+        m.fit(x, y, epochs=2, verbose=0, shuffle=False).history["loss"] for m in (model, loaded)
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-6)  # a loaded mean_squared_error is float32
 
 
 @pytest.mark.parametrize("shared", [True, False])

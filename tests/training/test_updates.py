@@ -198,3 +198,115 @@ def test_an_exported_model_predicts_the_same(tmp_path):
     model.export(tmp_path / "exported", verbose=False)
     served = tf.saved_model.load(str(tmp_path / "exported"))
     np.testing.assert_allclose(served.serve(tf.constant(x)), expected, rtol=1e-12)
+
+
+class PlainSquare(Square):
+    """Keeps its state in a plain variable, which get_weights and set_weights pass by."""
+
+    def __init__(self, root):
+        keras.layers.Layer.__init__(self, dtype="float64")
+        self.root = root
+        self.square = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        self.runs = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        register_post_update(self, [root.value_], self._update, state_is_weights=False)
+
+    def call(self, x):
+        root = self.root.value_.value
+        return super().call(x) + root - tf.stop_gradient(root)  # something to learn from
+
+
+def plain_model():
+    root = Root()
+    x = keras.Input((), dtype="float64")
+    model = cgp.Functional(x, PlainSquare(root)(x))
+    model.compile(keras.optimizers.SGD(0.3), toys.mean_squared_error())
+    model.root = root
+    return model
+
+
+def value_of(model):
+    return float(model(tf.ones([1], tf.float64))[0])
+
+
+def by_set_weights(model, weights, path):
+    model.set_weights(weights)
+
+
+def by_file(model, weights, path):
+    other = plain_model()
+    other.set_weights(weights)
+    value_of(other)
+    other.save_weights(path / "model.weights.h5")
+    model.load_weights(path / "model.weights.h5")
+
+
+def by_another_model(model, weights, path):
+    other = plain_model()
+    other.set_weights(weights)
+    value_of(other)
+    model.set_weights(other.get_weights())
+
+
+@pytest.mark.parametrize("way", [by_set_weights, by_file, by_another_model])
+def test_state_outside_the_weights_does_not_pass_for_current_when_they_are_restored(way, tmp_path):
+    model = plain_model()
+    assert value_of(model) == 1.0
+    saved = model.get_weights()
+    assert len(saved) == 1  # neither state nor snapshot
+    model.root.value_.assign(3.0)
+    assert value_of(model) == pytest.approx(9.0, rel=1e-15)
+    way(model, saved, tmp_path)
+    assert value_of(model) == 1.0
+
+
+def test_state_outside_the_weights_follows_a_callback_that_restores_them():
+    model = plain_model()
+    x, y = np.ones(4), np.full(4, -2.0)
+    model.optimizer.learning_rate.assign(-0.1)  # from bad to worse
+    stop = keras.callbacks.EarlyStopping("loss", patience=2, restore_best_weights=True)
+    model.fit(x, y, epochs=6, verbose=0, callbacks=[stop])
+    root = float(model.root.value_.numpy())
+    assert root == pytest.approx(1.6, rel=1e-7)  # that of the first epoch; the rate is float32
+    assert value_of(model) == pytest.approx(root**2, rel=1e-15)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_state_outside_the_weights_is_computed_once(mode):
+    layer = PlainSquare(Root())
+    call = call_as(mode, layer)
+    for value, runs in [(1.0, 1), (3.0, 2), (2.0, 3)]:
+        layer.root.value_.assign(value)
+        for _ in range(2):
+            assert float(call(ONE)) == pytest.approx(value**2, rel=1e-15)
+        assert layer.runs.numpy() == runs
+    invalidate(layer)
+    call(ONE)
+    assert layer.runs.numpy() == 4
+
+
+def test_state_outside_the_weights_is_checkpointed_with_its_snapshot(tmp_path):
+    model = plain_model()
+    value_of(model)
+    path = tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
+    model.root.value_.assign(3.0)
+    value_of(model)
+    tf.train.Checkpoint(model=model).read(path)
+    assert value_of(model) == 1.0
+
+
+def test_state_outside_the_weights_is_exported_with_its_snapshot(tmp_path):
+    model = plain_model()
+    model.root.value_.assign(3.0)
+    model.export(tmp_path / "exported", verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "exported"))
+    for _ in range(2):
+        assert float(served.serve(tf.ones([1], tf.float64))[0]) == pytest.approx(9.0, rel=1e-15)
+
+
+def test_a_graph_in_which_nothing_was_computed_confirms_nothing():
+    layer = Square(Root())
+    update = layer._post_updates.updates[0]
+    compute, update.update = update.update, lambda: None
+    tf.function(lambda: refresh(layer))()
+    update.update = compute
+    assert float(layer(ONE)) == 1.0

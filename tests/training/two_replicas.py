@@ -5,12 +5,15 @@ Logical devices must be configured before TensorFlow starts.
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 if __name__ == "__main__":
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
+import cgp
+from cgp.training.data import require_one_replica
 from tests.training import toys
 
 
@@ -50,6 +53,14 @@ def check():
     for replica in strategy.experimental_local_results(features.chol.value):
         np.testing.assert_array_equal(replica.numpy(), features.chol.numpy())
     assert toys.staleness(features) < 1e-12
+
+    # What needs all of its data says so
+    require_one_replica(one, "an estimator")
+    with pytest.raises(ValueError, match=r"an estimator needs all the data at once .* not on 2"):
+        require_one_replica(two, "an estimator")
+    two.compile(cgp.optimizers.LBFGS(), toys.mean_squared_error())
+    with pytest.raises(ValueError, match="LBFGS needs all the data at once"):
+        two.fit(x, y, verbose=0)
 
 
 if __name__ == "__main__":

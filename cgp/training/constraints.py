@@ -1,0 +1,75 @@
+"""Where the values of hyperparameters live, and how real numbers without bounds stand for them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+
+class Constraint(NamedTuple):
+    """A set of values and its map to unconstrained real numbers."""
+
+    description: str
+    """What a value must be, for error messages."""
+    contains: Callable[[np.ndarray], bool]
+    forward: Callable[[tf.Tensor], tf.Tensor]
+    """Unconstrained tensor -> value; the last axis of 2 of a complex value's weight goes."""
+    inverse: Callable[[np.ndarray], np.ndarray]
+    is_complex: bool = False
+    step: np.ndarray | float | None = None
+    """The unit in which a weight counts the unconstrained numbers; see `in_steps_of`."""
+
+
+def _disk_from_plane(raw: tf.Tensor) -> tf.Tensor:
+    # c = sin|w| w/|w| covers the closed disk: an optimum on the unit circle is a stationary point
+    # in w, where a map onto the open disk would send w to infinity.
+    square = tf.reduce_sum(raw**2, axis=-1, keepdims=True)
+    small = square < 1e-8  # sin r / r has no derivative by r² that TensorFlow can take at 0
+    r = tf.sqrt(tf.where(small, tf.ones_like(square), square))
+    return _join(raw * tf.where(small, 1.0 - square / 6.0, tf.sin(r) / r))
+
+
+def _plane_from_disk(value: np.ndarray) -> np.ndarray:
+    modulus = np.minimum(np.abs(value), 1.0)
+    ratio = np.divide(np.arcsin(modulus), modulus, out=np.ones_like(modulus), where=modulus > 0)
+    return split(value * ratio)
+
+
+def _join(raw: tf.Tensor) -> tf.Tensor:
+    """Complex numbers from a last axis [re, im]."""
+    return tf.complex(raw[..., 0], raw[..., 1])
+
+
+def split(value: np.ndarray) -> np.ndarray:
+    """Complex numbers with their parts on a new last axis, [re, im]."""
+    return np.stack([value.real, value.imag], axis=-1)
+
+
+REAL = Constraint("real", lambda v: True, tf.identity, np.asarray)
+POSITIVE = Constraint(
+    "positive",
+    # TensorFlow's exponential has no subnormal numbers: they would come back as zero.
+    lambda v: bool(np.all(v > np.finfo(v.dtype).tiny)),
+    tf.exp,
+    np.log,
+)
+COMPLEX = Constraint("complex", lambda v: True, _join, split, is_complex=True)
+UNIT_DISK = Constraint(
+    "complex of modulus at most 1",
+    # A value read from a float32 layer, or cos θ + i sin θ, may be outside by rounding.
+    lambda v: bool(np.all(np.abs(v) <= 1 + 1e-6)),
+    _disk_from_plane,
+    _plane_from_disk,
+    is_complex=True,
+)
+
+
+def in_steps_of(scale, constraint: Constraint) -> Constraint:
+    """The constraint with its unconstrained numbers counted in steps of `scale`.
+
+    An optimiser such as Adam moves all weights at one pace. A frequency is determined to a small
+    fraction of itself, a variance hardly to a factor of two: they need units of their own. The step
+    is a weight too, so that a saved weight means the same wherever it is loaded.
+    """
+    return constraint._replace(step=scale)

@@ -1,0 +1,40 @@
+"""The base of layers that own hyperparameters and are handed to others: kernels and means."""
+
+import keras
+
+from cgp.training.parameters import Parameterized
+from cgp.training.sharing import Shareable
+
+
+class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
+    """A layer that is its hyperparameters: complete when it is made, and shared by handing it over.
+
+    Args:
+        name: A name for its parameters, as in `gp.parameters()`; by default the class's.
+        dtype: "float64" (complex128 values) or "float32" (complex64).
+
+    Raises:
+        ValueError: Another dtype.
+    """
+
+    def __init__(self, *, name: str | None = None, dtype="float64", **kwargs):
+        super().__init__(name=name, dtype=dtype or "float64", **kwargs)
+        if self.variable_dtype not in ("float32", "float64"):
+            raise ValueError(
+                f"dtype must be float32 or float64 (complex values follow), got {dtype!r}"
+            )
+        self._given_name = name
+        self.built = True  # everything it has exists from here on: there is nothing to build
+
+    @property
+    def prefix(self) -> str:
+        """The name under which `parameters` lists it."""
+        return self._given_name or type(self).__name__.lower()
+
+    def get_config(self):
+        """The constructor's arguments, complex numbers as [re, im]."""
+        own = {"name": self._given_name, "dtype": self.variable_dtype}
+        return {**super().get_config(), **own, **self.parameters_config()}
+
+    def __repr__(self):
+        return f"{type(self).__name__}({', '.join(map(repr, self.own_parameters))})"

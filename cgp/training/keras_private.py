@@ -1,0 +1,79 @@
+"""All that cgp takes from inside Keras, in one place, each with its reason.
+
+Keras promises nothing of these. Tried with Keras 3.10 (TensorFlow 2.18) and 3.15 (2.21). Two more
+must stand where they are: `Functional._run_through_graph`, which Keras calls to clone a model, and
+the attribute `_is_default` of `Shareable.get_config`, Keras's mark of a config that it makes up.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+# Whether a call has its state as an argument, so that nothing may be stored.
+from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+# Whether Keras infers shapes, so that there is nothing to compute.
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+
+# keras.Model turns into this class when it is built from tensors, and rewrites the bases of a
+# subclass to that end; a class that has it for a base from the start is left alone.
+from keras.src.models.functional import Functional
+
+__all__ = [
+    "Functional",
+    "add_losses_in_float64",
+    "flatten_layers",
+    "forget_compilation",
+    "has_compiled_loss",
+    "in_stateless_scope",
+    "in_symbolic_scope",
+    "metrics_and_values",
+    "written_by_keras",
+]
+
+
+def flatten_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """A layer and all layers inside it, each once: `Model.layers` are those at the top alone."""
+    # Keras counts a layer again where it is among its own descendants.
+    return list({id(found): found for found in layer._flatten_layers()}.values())
+
+
+def forget_compilation(model: Any) -> None:
+    """Drops loss and metrics of an earlier `compile`, which Keras replaces but never removes."""
+    model.loss = model._compile_loss = model._compile_metrics = None
+
+
+def add_losses_in_float64(model: Any) -> None:
+    """Keras would add up and report the loss of a float64 model in floatx."""
+    if model._compile_loss is not None:
+        model._compile_loss._dtype = "float64"  # what it casts the sum of its terms to
+    tracker = keras.metrics.Mean(name="loss", dtype="float64")
+    # Past Keras's attribute tracking, as in Keras's own `compile`, which would count it twice.
+    object.__setattr__(model, "_loss_tracker", tracker)
+
+
+def has_compiled_loss(model: Any) -> bool:
+    """Whether a loss was given to `compile`."""
+    return model._compile_loss is not None
+
+
+def metrics_and_values(model: Any, y, y_pred) -> Iterator[tuple[keras.metrics.Metric, tuple]]:
+    """Each metric given to `compile`, with the target and the prediction that it will be fed."""
+    compiled = model._compile_metrics
+    if compiled is None:
+        return
+    if not compiled.built:
+        compiled.build(y, y_pred)
+    y, y_pred = compiled._flatten_y(y), compiled._flatten_y(y_pred)
+    for found in (compiled._flat_metrics, compiled._flat_weighted_metrics):
+        for metrics, *values in zip(found, y, y_pred, strict=False):  # as in its update_state
+            for metric in [] if metrics is None else metrics.metrics:
+                yield metric, tuple(values)
+
+
+def written_by_keras(metric: keras.metrics.Metric) -> bool:
+    """Whether a metric, or the function that it is the mean of, is one of Keras's own."""
+    # "mse" and any function given to compile become a MeanMetricWrapper of Keras.
+    source = getattr(metric, "_fn", type(metric))
+    return str(getattr(source, "__module__", "")).startswith("keras.")

@@ -1,0 +1,105 @@
+"""The loss of a model as a function of one vector, for optimisers and derivatives from outside."""
+
+import warnings
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.training.data import require_one_replica
+from cgp.training.updates import refresh_all
+
+
+class Objective:
+    """The loss of one batch, and its gradient, as a function of one float64 vector.
+
+    A single compiled function assigns the variables, recomputes what depends on them, and evaluates
+    the loss and its gradient: one update for each evaluation. The model is left at the last point
+    that was asked for; `assign` puts it where you want it.
+
+    Args:
+        model: A compiled `cgp.Model` or `cgp.Functional`; built on the batch if it is not yet.
+        batch: All the data, `(x, y, sample_weight)`, the last two None where there are none.
+
+    Attributes:
+        variables: The trainable variables, whose values follow one another in the vector.
+        start: Their values when the objective was made.
+        resolution: What a relative change of the loss must exceed to be more than rounding.
+
+    Raises:
+        ValueError: No trainable variables, one with a constraint, or several replicas.
+
+    Example:
+        >>> import keras, numpy as np, cgp
+        >>> from cgp.training import Objective
+        >>> x = keras.Input((1,), dtype="float64")
+        >>> y = keras.layers.Dense(1, kernel_initializer="ones", use_bias=False, dtype="float64")(x)
+        >>> model = cgp.Functional(x, y)
+        >>> model.compile(loss=keras.losses.MeanSquaredError(dtype="float64"))
+        >>> objective = Objective(model, (np.ones((4, 1)), np.zeros((4, 1)), None))
+        >>> objective(3.0 * objective.start)
+        (9.0, array([6.]))
+    """
+
+    def __init__(self, model: keras.Model, batch: tuple):
+        require_one_replica(model, "LBFGS")
+        self.model, self.batch = model, batch
+        if not model.built:
+            model(batch[0], training=False)  # makes the weights
+        self.variables: list[keras.Variable] = model.trainable_variables
+        if not self.variables:
+            raise ValueError("the model has no trainable variables")
+        for v in self.variables:
+            if v.constraint is not None:
+                raise ValueError(f"{v.path} has a constraint, which LBFGS would ignore")
+        self.start = np.concatenate([v.numpy().astype("float64").ravel() for v in self.variables])
+        coarse = any(v.dtype != "float64" for v in self.variables)
+        self.resolution = 10 * float(np.finfo(np.float32).eps) if coarse else 0.0
+        self._sizes = [v.shape.num_elements() for v in self.variables]
+        self._function = self._evaluate
+        if not model.run_eagerly:
+            self._function = tf.function(
+                self._evaluate, jit_compile=model.jit_compile, autograph=False
+            )
+
+    def assign(self, point) -> None:
+        """Writes a point into the variables.
+
+        Args:
+            point: Float64, like `start`.
+        """
+        for v, part in zip(self.variables, tf.split(point, self._sizes), strict=True):
+            v.assign(tf.cast(tf.reshape(part, v.shape), v.dtype))
+
+    def __call__(self, point) -> tuple[float, np.ndarray]:
+        """The loss at a point, and its gradient; the variables are left there.
+
+        Args:
+            point: Float64, like `start`.
+
+        Raises:
+            InvalidArgumentError, NotPositiveDefiniteError: Where the loss has no value.
+        """
+        value, gradient = self._function(tf.constant(point, tf.float64))
+        return float(value), gradient.numpy()
+
+    def _evaluate(self, point):
+        x, y, sample_weight = self.batch
+        self.assign(point)
+        refresh_all(self.model, self.variables)
+        with tf.GradientTape() as tape:
+            y_pred = self.model(x, training=True)
+            loss = self.model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
+        gradients = tape.gradient(loss, self.variables)
+        if all(g is None for g in gradients):
+            raise ValueError("the loss depends on none of the trainable variables")
+        missing = [v.path for v, g in zip(self.variables, gradients, strict=True) if g is None]
+        if missing:
+            warnings.warn(f"the loss does not depend on the variables {missing}", stacklevel=2)
+        flat = [
+            tf.zeros([size], tf.float64)
+            if g is None
+            else tf.reshape(tf.cast(tf.convert_to_tensor(g), tf.float64), [-1])
+            for g, size in zip(gradients, self._sizes, strict=True)
+        ]
+        return tf.cast(loss, tf.float64), tf.concat(flat, axis=0)
