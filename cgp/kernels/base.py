@@ -3,113 +3,86 @@
 A kernel is a Keras layer that owns hyperparameters and evaluates second moments of a zero-mean
 complex process z: the covariance `E[z(x1) conj(z(x2))]` and the pseudo-covariance
 `E[z(x1) z(x2)]`, zero when the process is proper.
+
+The algebra is here too, for the operators of a kernel are its sums and products.
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from numbers import Real
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.training.parameters import POSITIVE, Parameter, Parameterized, named_parameters
-from cgp.training.sharing import Shareable, sharing_scope
+from cgp.distributions.forms import Moments
+from cgp.kernels.moments import Pair, add, check, multiply
+from cgp.kernels.points import as_points, one_number
+from cgp.linalg.composite import as_complex
+from cgp.training.hyperparameters import HyperparameterLayer
+from cgp.training.parameters import POSITIVE, Parameterized, named_parameters
+from cgp.training.sharing import sharing_scope
 
-Moments = tuple[tf.Tensor, tf.Tensor | None]
-"""Covariance, and pseudo-covariance or None for a proper kernel."""
-
-
-def as_points(x, dtype, name: str = "x") -> tf.Tensor:
-    """Inputs as a tensor `[..., N, D]` of the given real dtype; `[N]` becomes `[N, 1]`.
-
-    Raises:
-        TypeError: Complex inputs, or anything else but real numbers.
-        ValueError: A scalar, or (eagerly) NaN.
-    """
-    x = x if tf.is_tensor(x) else np.asarray(x)
-    if isinstance(x, np.ndarray) and x.dtype.kind not in "iufc":
-        raise TypeError(
-            f"{name} must be real numbers, got {x.dtype}: make dates, say, a number of days"
-        )
-    if tf.as_dtype(x.dtype).is_complex:
-        raise TypeError(
-            f"{name} must be real, got {tf.as_dtype(x.dtype).name}: embed a complex input as two "
-            "real coordinates, np.stack([x.real, x.imag], axis=-1)"
-        )
-    x = tf.cast(x, dtype) if tf.is_tensor(x) else tf.convert_to_tensor(x.astype(str(dtype)))
-    if x.shape.rank == 0:
-        raise ValueError(f"{name} must be [N] or [..., N, D], got a scalar")
-    if tf.executing_eagerly() and not bool(tf.reduce_all(tf.math.is_finite(x))):
-        raise ValueError(f"{name} must be finite, but has NaN or infinite elements")
-    return x[:, None] if x.shape.rank == 1 else x
+__all__ = [
+    "Combination",
+    "Constant",
+    "Kernel",
+    "Moments",
+    "Product",
+    "Sum",
+    "as_complex",
+    "as_points",
+    "one_number",
+]
 
 
-def one_number(value, name: str, or_vector: bool = False):
-    """`value`, if it is one number; or, with `or_vector`, one for each dimension of x.
+class Kernel(HyperparameterLayer):
+    """The base of all kernels. To write one, declare its parameters and implement `moments`.
 
-    Raises:
-        TypeError: It is no number.
-        ValueError: It has another shape.
-    """
-    if np.asarray(value).dtype.kind not in "iufc":
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    shape = np.shape(value)
-    if len(shape) > int(or_vector) or 0 in shape:
-        wanted = "one number" + (", or one for each dimension of x" if or_vector else "")
-        raise ValueError(f"{name} must be {wanted}, got shape {shape}")
-    return value
-
-
-def per_dimension(parameter: Parameter, x: tf.Tensor) -> tf.Tensor:
-    """The value of a parameter that is one number, or one for each dimension of `x` `[..., D]`.
-
-    Raises:
-        ValueError: One for each dimension, but of another number of dimensions.
-    """
-    value = parameter.value
-    # Without this, a vector would broadcast against inputs of one dimension and make D of them.
-    if value.shape.rank and not value.shape.is_compatible_with(x.shape[-1:]):
-        raise ValueError(
-            f"{parameter.name} has {value.shape[0]} elements, one for each dimension of x, but x "
-            f"has {x.shape[-1]} dimensions"
-        )
-    return value
-
-
-class Kernel(Shareable, Parameterized, keras.layers.Layer):
-    """The base of all kernels. To write one, implement `moments` and declare the parameters.
-
-    Kernels add and multiply with each other and with positive scalars, which scale the covariance.
+    Kernels add and multiply with each other; positive scalars multiply and divide the covariance.
     The same kernel object in two places is one set of hyperparameters.
 
     Args:
         name: A name for its parameters, as in `gp.parameters()`; by default the class's.
         dtype: "float64" (complex128 covariances) or "float32" (complex64).
+
+    Example:
+        Straight lines of a random slope. The arguments of the constructor are named as the
+        parameters and passed on; the registration is for loading; `is_real` is for products with
+        improper kernels.
+
+        >>> import keras, tensorflow as tf
+        >>> from cgp.kernels import RBF, Kernel
+        >>> from cgp.training import POSITIVE
+        >>> @keras.saving.register_keras_serializable(package="mine")
+        ... class Line(Kernel):
+        ...     is_real = True
+        ...
+        ...     def __init__(self, variance=1.0, *, fixed=(), priors=None, **kwargs):
+        ...         super().__init__(**kwargs)
+        ...         self.declare_parameters({"variance": (variance, POSITIVE)}, fixed, priors)
+        ...
+        ...     def moments(self, x1, x2):
+        ...         return self.variance.value * tf.reduce_sum(x1 * x2, axis=-1), None
+        >>> kernel = Line(2.0, fixed="variance") + RBF()
+        >>> config = keras.saving.serialize_keras_object(kernel)
+        >>> keras.saving.deserialize_keras_object(config)
+        Line(variance=2. (fixed)) + RBF(variance=1., lengthscale=1.)
     """
 
     is_proper: bool = True
-    """Whether the pseudo-covariance is zero."""
-    is_real: bool = True
+    """Whether the pseudo-covariance is zero: whether `moments` returns None for it."""
+    is_real: bool = False
     """Whether the covariance is real: it may then multiply an improper kernel."""
     is_markov: bool = False
-    """Whether the process is Markov: whether it has an exact, finite state-space form."""
+    """Whether it is Markov over one-dimensional inputs: has an exact, finite state-space form."""
     parts: tuple["Kernel", ...] = ()
     """The kernels that this one is made of."""
 
     # NumPy then leaves `np.float64(2) * kernel` to us, and `array * kernel` is an error.
     __array_ufunc__ = None
 
-    def __init__(self, *, name: str | None = None, dtype="float64", **kwargs):
-        super().__init__(name=name, dtype=dtype or "float64", **kwargs)
-        if self.variable_dtype not in ("float32", "float64"):
-            raise ValueError(
-                f"dtype must be float32 or float64 (covariances are then complex), got {dtype!r}"
-            )
-        self._given_name = name
-        self.built = True  # everything a kernel has exists from here on: there is nothing to build
-
-    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Moments:
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise.
 
         Args:
@@ -120,6 +93,10 @@ class Kernel(Shareable, Parameterized, keras.layers.Layer):
             `(K, C)`, each of the broadcast batch shape; K may be real, C is None when proper.
         """
         raise NotImplementedError
+
+    def checked_moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
+        """`moments`, or a TypeError if they are not what the flags say."""
+        return check(self.moments(x1, x2), self)
 
     def covariance(self, x1, x2=None) -> tf.Tensor:
         """The covariance `E[z(x1) conj(z(x2))]`.
@@ -133,14 +110,14 @@ class Kernel(Shareable, Parameterized, keras.layers.Layer):
 
         Raises:
             TypeError: Complex inputs.
-            ValueError: NaN inputs, or shapes that do not fit.
+            ValueError: NaN inputs, shapes that do not fit, or points that float32 does not tell
+                apart.
         """
         return self.moments_matrix(x1, x2)[0]
 
     def pseudo_covariance(self, x1, x2=None) -> tf.Tensor:
         """The pseudo-covariance `E[z(x1) z(x2)]`; arguments and result as for `covariance`."""
-        k, c = self.moments_matrix(x1, x2)
-        return tf.zeros_like(k) if c is None else c
+        return self.moments_matrix(x1, x2).c_or_zeros()
 
     def moments_matrix(self, x1, x2=None) -> Moments:
         """Covariance and pseudo-covariance (None when proper) between two sets of points."""
@@ -157,16 +134,16 @@ class Kernel(Shareable, Parameterized, keras.layers.Layer):
             raise ValueError(
                 f"the batch axes of x1, {x1.shape}, and x2, {x2.shape}, do not broadcast"
             ) from None
-        return self._complex(self.moments(x1[..., :, None, :], x2[..., None, :, :]))
+        return self._complex(x1[..., :, None, :], x2[..., None, :, :])
 
     def moments_diagonal(self, x) -> Moments:
         """Variance and pseudo-variance (None when proper) of each point, `[..., N]`."""
         x = as_points(x, self.variable_dtype)
-        return self._complex(self.moments(x, x))
+        return self._complex(x, x)
 
-    def _complex(self, moments: Moments) -> Moments:
-        k, c = moments
-        return as_complex(k), None if c is None else as_complex(c)
+    def _complex(self, x1: tf.Tensor, x2: tf.Tensor) -> Moments:
+        k, c = self.checked_moments(x1, x2)
+        return Moments(as_complex(k), None if c is None else as_complex(c))
 
     def walk(self) -> Iterator["Kernel"]:
         """This kernel and all it is made of, depth first."""
@@ -178,18 +155,14 @@ class Kernel(Shareable, Parameterized, keras.layers.Layer):
         """This kernel and all it is made of, with the names that `parameters` gives them."""
         return [(kernel.prefix, kernel) for kernel in self.walk()]
 
-    def parameters(self) -> dict[str, Parameter]:
-        """The hyperparameters of this kernel and its parts by name, shared ones once.
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The hyperparameters of this kernel and its parts by name: values, shared ones once.
 
         A name is that of the kernel, given or made from its class, a dot, and the parameter's own;
-        kernels of one name are numbered in the order of the expression.
+        kernels of one name are numbered in the order of the expression. The hyperparameters
+        themselves are attributes of the kernels: `kernel.variance.assign(2.0)`.
         """
-        return named_parameters(self.named_layers())
-
-    @property
-    def prefix(self) -> str:
-        """The name under which `parameters` lists this kernel."""
-        return self._given_name or type(self).__name__.lower()
+        return {name: p.numpy() for name, p in named_parameters(self.named_layers()).items()}
 
     def __add__(self, other):
         return Sum([self, other]) if isinstance(other, Kernel) else NotImplemented
@@ -207,32 +180,20 @@ class Kernel(Shareable, Parameterized, keras.layers.Layer):
 
     __rmul__ = __mul__
 
-    def get_config(self):
-        """The constructor's arguments, complex numbers as [re, im]."""
-        config = super().get_config()
-        own = {"name": self._given_name, "dtype": self.variable_dtype}
-        return {**config, **own, **self.parameters_config()}
+    def __truediv__(self, other):
+        return self * (1.0 / float(other)) if isinstance(other, Real) else NotImplemented
 
-    def __repr__(self):
-        return f"{type(self).__name__}({', '.join(map(repr, self.own_parameters))})"
+    def __neg__(self):
+        raise TypeError(
+            f"{self!r} cannot be negated or subtracted: minus a covariance is no covariance, and "
+            "the difference of two independent processes has the sum of theirs"
+        )
 
+    def __sub__(self, other):
+        return -self
 
-def as_complex(k: tf.Tensor) -> tf.Tensor:
-    """A real or complex tensor as a complex one of the same precision."""
-    return k if k.dtype.is_complex else tf.complex(k, tf.zeros_like(k))
-
-
-def multiply(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """The product of two tensors, either of them real or complex."""
-    if a.dtype == b.dtype:
-        return a * b
-    real, other = (a, b) if b.dtype.is_complex else (b, a)
-    return tf.complex(real * tf.math.real(other), real * tf.math.imag(other))
-
-
-def add(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """The sum of two tensors, either of them real or complex."""
-    return a + b if a.dtype == b.dtype else as_complex(a) + as_complex(b)
+    def __rsub__(self, other):
+        return -self
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -253,6 +214,7 @@ class Constant(Kernel):
                [2., 2.]])
     """
 
+    is_real = True
     is_markov = True
 
     def __init__(
@@ -268,60 +230,78 @@ class Constant(Kernel):
         return tf.broadcast_to(self.variance.value, shape), None
 
 
-class Composite(Kernel):
+class Combination(Kernel):
     """A kernel made of others, which it shares with whoever else holds them."""
 
-    def __init__(self, parts, *, name=None, dtype=None, **kwargs):
-        if isinstance(parts, Kernel):
-            raise TypeError(f"{type(self).__name__} takes a list of kernels, got {parts!r}")
-        flat: list[Kernel] = []
+    argument = "parts"
+    """The name under which the constructor takes them."""
+
+    def __init__(self, parts: Iterable[Kernel], *, name=None, dtype=None, **kwargs):
+        parts = tuple(parts)
         for part in parts:
             if not isinstance(part, Kernel):
                 raise TypeError(f"{type(self).__name__} is made of kernels, got {part!r}")
-            # (a + b) + c is the sum of three; a part with a name of its own stays whole.
-            same = type(part) is type(self) and part._given_name is None
-            flat.extend(part.parts if same else [part])
-        if not flat:
+        if not parts:
             raise ValueError(f"a {type(self).__name__} needs at least one kernel, got none")
-        dtypes = {part.variable_dtype for part in flat}
-        if len(dtypes) != 1:
-            raise TypeError(
-                f"the parts of a {type(self).__name__} must have one dtype, got {sorted(dtypes)}"
-            )
-        super().__init__(name=name, dtype=dtype or min(dtypes), **kwargs)
-        if {self.variable_dtype} != dtypes:
-            raise TypeError(f"dtype is {self.variable_dtype}, but the parts are {min(dtypes)}")
-        self.parts = tuple(flat)
-        self.is_real = all(part.is_real for part in flat)
-        self.is_proper = all(part.is_proper for part in flat)
-        self.is_markov = all(part.is_markov for part in flat)
+        super().__init__(name=name, dtype=dtype or parts[0].variable_dtype, **kwargs)
+        for part in parts:
+            if part.variable_dtype != self.variable_dtype:
+                raise TypeError(
+                    f"a {type(self).__name__} and its parts must have one dtype, but it is "
+                    f"{self.variable_dtype}, and {part!r} is {part.variable_dtype}"
+                )
+        self.parts = parts
+        self.is_real = all(part.is_real for part in parts)
+        self.is_proper = all(part.is_proper for part in parts)
+        self.is_markov = all(part.is_markov for part in parts)
 
     def get_config(self):
-        """The parts, serialised."""
-        parts = [keras.saving.serialize_keras_object(part) for part in self.parts]
-        return {**super().get_config(), "parts": parts}
+        """The constructor's arguments, the parts serialised."""
+        parts = keras.saving.serialize_keras_object(getattr(self, self.argument))
+        return {**super().get_config(), self.argument: parts}
 
     @classmethod
     def from_config(cls, config):
         """The kernel of a config; parts that are one object in it are one object again."""
         with sharing_scope():
-            parts = [keras.saving.deserialize_keras_object(part) for part in config["parts"]]
-            return super().from_config({**config, "parts": parts})
+            parts = keras.saving.deserialize_keras_object(config[cls.argument])
+            return super().from_config({**config, cls.argument: parts})
+
+
+def _flattened(kind: type[Kernel], parts) -> list[Kernel]:
+    """(a + b) + c as the sum of three; a part with a name of its own stays whole."""
+    if isinstance(parts, Kernel):
+        raise TypeError(f"{kind.__name__} takes a list of kernels, got {parts!r}")
+    flat: list[Kernel] = []
+    for part in parts:
+        flat.extend(part.parts if type(part) is kind and part._given_name is None else [part])
+    return flat
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
-class Sum(Composite):
+class Sum(Combination):
     """The kernel of a sum of independent processes; what `k1 + k2` makes.
 
     Args:
         parts: Kernels of one dtype.
         name: A name; an unnamed sum inside a sum is dissolved into it.
         dtype: That of the parts.
+
+    Example:
+        >>> from cgp.kernels import RBF, Constant
+        >>> kernel = RBF(2.0) + Constant(0.5)
+        >>> kernel
+        RBF(variance=2., lengthscale=1.) + Constant(variance=0.5)
+        >>> kernel.covariance([0.0]).numpy()
+        array([[2.5+0.j]])
     """
+
+    def __init__(self, parts, *, name=None, dtype=None, **kwargs):
+        super().__init__(_flattened(type(self), parts), name=name, dtype=dtype, **kwargs)
 
     def moments(self, x1, x2):
         """See `Kernel.moments`."""
-        ks, cs = zip(*(part.moments(x1, x2) for part in self.parts), strict=True)
+        ks, cs = zip(*(part.checked_moments(x1, x2) for part in self.parts), strict=True)
         improper = [c for c in cs if c is not None]
         return functools.reduce(add, ks), functools.reduce(add, improper) if improper else None
 
@@ -330,7 +310,7 @@ class Sum(Composite):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
-class Product(Composite):
+class Product(Combination):
     """The kernel of a product of independent processes; what `k1 * k2` makes.
 
     A real kernel times an improper one multiplies K and C alike, as a real amplitude does. Two
@@ -345,20 +325,28 @@ class Product(Composite):
 
     Raises:
         ValueError: An improper kernel beside a proper one that is not real.
+
+    Example:
+        >>> from cgp.kernels import RBF, Rotation
+        >>> kernel = 0.5 * RBF(2.0) * Rotation(frequency=0.25)
+        >>> kernel.parts[1:]
+        (RBF(variance=2., lengthscale=1.), Rotation(frequency=0.25))
+        >>> kernel.covariance([1.0], [0.0]).numpy().round(4)
+        array([[0.+0.6065j]])
     """
 
     def __init__(self, parts, *, name=None, dtype=None, **kwargs):
-        super().__init__(parts, name=name, dtype=dtype, **kwargs)
+        super().__init__(_flattened(type(self), parts), name=name, dtype=dtype, **kwargs)
         turning = [part for part in self.parts if part.is_proper and not part.is_real]
         if turning and not self.is_proper:
             raise ValueError(
-                f"{turning[0]!r} cannot multiply an improper kernel: put it inside, "
-                "WidelyLinear(kernel * Rotation(...), coefficient)"
+                f"{turning[0]!r}, whose is_real is False, cannot multiply an improper kernel: put "
+                "it inside, WidelyLinear(kernel * Rotation(...), coefficient)"
             )
 
     def moments(self, x1, x2):
         """See `Kernel.moments`."""
-        pairs = [part.moments(x1, x2) for part in self.parts]
+        pairs = [part.checked_moments(x1, x2) for part in self.parts]
         k = functools.reduce(multiply, [k for k, _ in pairs])
         if self.is_proper:
             return k, None

@@ -3,38 +3,25 @@
 import keras
 import tensorflow as tf
 
-from cgp.kernels.base import Kernel, add, as_complex, multiply, one_number
+from cgp.kernels.base import Combination, Kernel
+from cgp.kernels.moments import add, multiply
+from cgp.kernels.points import one_number
+from cgp.linalg.composite import as_complex
 from cgp.training.parameters import UNIT_DISK, complex_from_config
 
 
-class _OfOne(Kernel):
-    """A kernel made of one other, which it shares with whoever else holds it."""
+class _OfOne(Combination):
+    """A kernel made of one other."""
+
+    argument = "kernel"
 
     def __init__(self, kernel, *, name=None, dtype=None, **kwargs):
-        if not isinstance(kernel, Kernel):
-            raise TypeError(f"{type(self).__name__} is made of a kernel, got {kernel!r}")
-        super().__init__(name=name, dtype=dtype or kernel.variable_dtype, **kwargs)
-        if self.variable_dtype != kernel.variable_dtype:
-            raise TypeError(
-                f"dtype is {self.variable_dtype}, but {kernel!r} is {kernel.variable_dtype}"
-            )
-        self.parts = (kernel,)
-        self.is_markov = kernel.is_markov
+        super().__init__([kernel], name=name, dtype=dtype, **kwargs)
 
     @property
     def kernel(self) -> Kernel:
         """The kernel it is made of."""
         return self.parts[0]
-
-    def get_config(self):
-        """The kernel, serialised, and the constructor's other arguments."""
-        return {**super().get_config(), "kernel": keras.saving.serialize_keras_object(self.kernel)}
-
-    @classmethod
-    def from_config(cls, config):
-        """The kernel of a config."""
-        kernel = keras.saving.deserialize_keras_object(config["kernel"])
-        return super().from_config({**config, "kernel": kernel})
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -47,15 +34,16 @@ class Conjugate(_OfOne):
         kernel: The kernel of z.
         name: A name.
         dtype: That of the kernel.
-    """
 
-    def __init__(self, kernel, *, name=None, dtype=None, **kwargs):
-        super().__init__(kernel, name=name, dtype=dtype, **kwargs)
-        self.is_real, self.is_proper = kernel.is_real, kernel.is_proper
+    Example:
+        >>> from cgp.kernels import Conjugate, Rotation
+        >>> Conjugate(Rotation(frequency=0.25)).covariance([1.0], [0.0]).numpy().round(12)
+        array([[0.-1.j]])
+    """
 
     def moments(self, x1, x2):
         """See `Kernel.moments`."""
-        k, c = self.kernel.moments(x1, x2)
+        k, c = self.kernel.checked_moments(x1, x2)
         return tf.math.conj(k), None if c is None else tf.math.conj(c)
 
     def __repr__(self):
@@ -80,7 +68,7 @@ class WidelyLinear(_OfOne):
         coefficient: Complex, of modulus at most 1: 0 for a proper process, 1 in modulus for one
             that moves on a line. Its argument is twice the angle of the ellipse's long axis.
         fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
+        priors: TFP distributions of parameters, by name; of the coefficient, of its [re, im].
         name: A name for its parameters.
         dtype: That of the kernel.
 
@@ -91,19 +79,17 @@ class WidelyLinear(_OfOne):
         (array([[1.25+0.j]]), array([[0.+1.j]]))
     """
 
-    is_proper = False
-    is_real = False
-
     def __init__(
         self, kernel, coefficient=0.0, *, fixed=(), priors=None, name=None, dtype=None, **kwargs
     ):
         super().__init__(kernel, name=name, dtype=dtype, **kwargs)
+        self.is_proper = self.is_real = False
         values = {"coefficient": (one_number(coefficient, "coefficient"), UNIT_DISK)}
         self.declare_parameters(values, fixed, priors)
 
     def moments(self, x1, x2):
         """See `Kernel.moments`."""
-        k, c = self.kernel.moments(x1, x2)
+        k, c = self.kernel.checked_moments(x1, x2)
         w = self.coefficient.value
         square = tf.math.real(w * tf.math.conj(w))
         covariance = add(k, multiply(square, tf.math.conj(k)))

@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.kernels.base import Kernel, one_number, per_dimension
+from cgp.kernels.base import Kernel
+from cgp.kernels.points import one_number, per_dimension
 from cgp.training.parameters import REAL, in_steps_of
 
 
@@ -30,7 +31,6 @@ class Rotation(Kernel):
         array([[0.+1.j]])
     """
 
-    is_real = False
     is_markov = True
 
     def __init__(
@@ -38,6 +38,7 @@ class Rotation(Kernel):
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         frequency = one_number(frequency, "frequency", or_vector=True)
+        self.is_markov = np.ndim(frequency) == 0
         # In steps of a hundredth of where it starts: a turn more or less in a hundred.
         step = 0.01 * np.abs(np.where(np.equal(frequency, 0), 1.0, frequency))
         values = {"frequency": (frequency, in_steps_of(step, REAL))}

@@ -7,17 +7,38 @@ Learning* (2006), §4.2, with r = |(x1 − x2)/lengthscale|.
 """
 
 import keras
+import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from cgp.kernels.base import Kernel, Moments, one_number, per_dimension
+from cgp.kernels.base import Kernel
+from cgp.kernels.points import one_number, per_dimension
 from cgp.training.parameters import POSITIVE, in_steps_of
 
 _psd = tfp.math.psd_kernels
 
 
-class Stationary(Kernel):
+class ScaledCorrelation(Kernel):
     """`variance` times a function `correlation` of `(x1 − x2)/lengthscale`.
+
+    A subclass declares both parameters, and those of its own.
+    """
+
+    is_real = True
+
+    def correlation(self):
+        """The kernel at unit variance and length scale, one of TensorFlow Probability's."""
+        raise NotImplementedError
+
+    def moments(self, x1, x2):
+        """See `Kernel.moments`."""
+        # The difference first: a date over a length scale would lose the digits that matter.
+        r = (x1 - x2) / per_dimension(self.lengthscale, x1)
+        return self.variance.value * self.correlation().apply(r, tf.zeros_like(r)), None
+
+
+class Stationary(ScaledCorrelation):
+    """A kernel of a variance and a length scale.
 
     Args:
         variance: `E|z|²`, positive; in squared units of z.
@@ -26,7 +47,6 @@ class Stationary(Kernel):
         priors: TFP distributions of parameters, by name.
         name: A name for its parameters.
         dtype: "float64" (complex128 covariances) or "float32" (complex64).
-        **others: Further parameters of a subclass, with their constraints.
     """
 
     def __init__(
@@ -38,25 +58,18 @@ class Stationary(Kernel):
         priors=None,
         name=None,
         dtype="float64",
-        others=None,
         **kwargs,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        values = {
-            "variance": (one_number(variance, "variance"), POSITIVE),
-            "lengthscale": (one_number(lengthscale, "lengthscale", or_vector=True), POSITIVE),
-        }
-        self.declare_parameters(values | (others or {}), fixed, priors)
+        self.declare_parameters(_scales(variance, lengthscale), fixed, priors)
+        self.is_markov = self.is_markov and np.ndim(lengthscale) == 0
 
-    def correlation(self, x1: tf.Tensor, x2: tf.Tensor) -> tf.Tensor:
-        """The covariance at unit variance and length scale, elementwise: `[..., D]` -> `[...]`."""
-        raise NotImplementedError
 
-    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Moments:
-        """See `Kernel.moments`."""
-        # The difference first: a date over a length scale would lose the digits that matter.
-        r = (x1 - x2) / per_dimension(self.lengthscale, x1)
-        return self.variance.value * self.correlation(r, tf.zeros_like(r)), None
+def _scales(variance, lengthscale) -> dict:
+    return {
+        "variance": (one_number(variance, "variance"), POSITIVE),
+        "lengthscale": (one_number(lengthscale, "lengthscale", or_vector=True), POSITIVE),
+    }
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -73,9 +86,9 @@ class RBF(Stationary):
                [1.2131, 2.    ]])
     """
 
-    def correlation(self, x1, x2):
-        """See `Stationary.correlation`."""
-        return _psd.ExponentiatedQuadratic().apply(x1, x2)
+    def correlation(self):
+        """See `ScaledCorrelation.correlation`."""
+        return _psd.ExponentiatedQuadratic()
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -83,13 +96,18 @@ class Matern12(Stationary):
     """The Matérn-1/2 (Ornstein-Uhlenbeck) kernel `variance · e^{−r}`: continuous, rough signals.
 
     The arguments are those of `Stationary`.
+
+    Example:
+        >>> from cgp.kernels import Matern12
+        >>> Matern12(variance=2.0, lengthscale=3.0).covariance([0.0], [3.0]).numpy().round(4)
+        array([[0.7358+0.j]])
     """
 
     is_markov = True
 
-    def correlation(self, x1, x2):
-        """See `Stationary.correlation`."""
-        return _psd.MaternOneHalf().apply(x1, x2)
+    def correlation(self):
+        """See `ScaledCorrelation.correlation`."""
+        return _psd.MaternOneHalf()
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -97,13 +115,18 @@ class Matern32(Stationary):
     """The Matérn-3/2 kernel `variance · (1 + √3 r) e^{−√3 r}`: once differentiable signals.
 
     The arguments are those of `Stationary`.
+
+    Example:
+        >>> from cgp.kernels import Matern32
+        >>> Matern32(variance=2.0, lengthscale=3.0).covariance([0.0], [3.0]).numpy().round(4)
+        array([[0.9667+0.j]])
     """
 
     is_markov = True
 
-    def correlation(self, x1, x2):
-        """See `Stationary.correlation`."""
-        return _psd.MaternThreeHalves().apply(x1, x2)
+    def correlation(self):
+        """See `ScaledCorrelation.correlation`."""
+        return _psd.MaternThreeHalves()
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -111,58 +134,109 @@ class Matern52(Stationary):
     """The Matérn-5/2 kernel `variance · (1 + √5 r + 5r²/3) e^{−√5 r}`: twice differentiable.
 
     The arguments are those of `Stationary`.
+
+    Example:
+        >>> from cgp.kernels import Matern52
+        >>> Matern52(variance=2.0, lengthscale=3.0).covariance([0.0], [3.0]).numpy().round(4)
+        array([[1.048+0.j]])
     """
 
     is_markov = True
 
-    def correlation(self, x1, x2):
-        """See `Stationary.correlation`."""
-        return _psd.MaternFiveHalves().apply(x1, x2)
+    def correlation(self):
+        """See `ScaledCorrelation.correlation`."""
+        return _psd.MaternFiveHalves()
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
-class RationalQuadratic(Stationary):
+class RationalQuadratic(ScaledCorrelation):
     """The rational quadratic kernel `variance · (1 + r²/(2 alpha))^{−alpha}`: many length scales.
 
     Args:
         variance: As in `Stationary`.
         lengthscale: As in `Stationary`.
         alpha: Shape, positive: small for a wide mixture of length scales; the RBF in the limit.
-        **kwargs: `fixed`, `priors`, `name` and `dtype`, as in `Stationary`.
+        fixed: Names of parameters that training leaves alone.
+        priors: TFP distributions of parameters, by name.
+        name: A name for its parameters.
+        dtype: "float64" or "float32".
+
+    Example:
+        >>> from cgp.kernels import RationalQuadratic
+        >>> kernel = RationalQuadratic(variance=2.0, lengthscale=3.0, alpha=0.5)
+        >>> kernel.covariance([0.0], [3.0]).numpy().round(4)
+        array([[1.4142+0.j]])
     """
 
-    def __init__(self, variance=1.0, lengthscale=1.0, alpha=1.0, **kwargs):
-        others = {"alpha": (one_number(alpha, "alpha"), POSITIVE)}
-        super().__init__(variance, lengthscale, others=others, **kwargs)
+    def __init__(
+        self,
+        variance=1.0,
+        lengthscale=1.0,
+        alpha=1.0,
+        *,
+        fixed=(),
+        priors=None,
+        name=None,
+        dtype="float64",
+        **kwargs,
+    ):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        values = {
+            **_scales(variance, lengthscale),
+            "alpha": (one_number(alpha, "alpha"), POSITIVE),
+        }
+        self.declare_parameters(values, fixed, priors)
 
-    def correlation(self, x1, x2):
-        """See `Stationary.correlation`."""
-        return _psd.RationalQuadratic(scale_mixture_rate=self.alpha.value).apply(x1, x2)
+    def correlation(self):
+        """See `ScaledCorrelation.correlation`."""
+        return _psd.RationalQuadratic(scale_mixture_rate=self.alpha.value)
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
-class Periodic(Stationary):
+class Periodic(Kernel):
     """The periodic kernel `variance · e^{−2 Σ sin²(π frequency (x1 − x2)) / lengthscale²}`.
 
     The signal repeats exactly, with any waveform; the sum is over the dimensions of x. For a tone,
     whose phase turns one way, see `Rotation`.
 
     Args:
-        variance: As in `Stationary`.
+        variance: `E|z|²`, positive; in squared units of z.
         lengthscale: Smoothness of the waveform within a period, positive, without units.
         frequency: In cycles per unit of x, positive; one number, or one for each dimension of x.
-        **kwargs: `fixed`, `priors`, `name` and `dtype`, as in `Stationary`.
+        fixed: Names of parameters that training leaves alone.
+        priors: TFP distributions of parameters, by name.
+        name: A name for its parameters.
+        dtype: "float64" or "float32".
+
+    Example:
+        >>> from cgp.kernels import Periodic
+        >>> kernel = Periodic(variance=2.0, frequency=0.25)
+        >>> kernel.covariance([0.0], [2.0, 4.0]).numpy().real.round(4)
+        array([[0.2707, 2.    ]])
     """
 
-    def __init__(self, variance=1.0, lengthscale=1.0, frequency=1.0, **kwargs):
+    is_real = True
+
+    def __init__(
+        self,
+        variance=1.0,
+        lengthscale=1.0,
+        frequency=1.0,
+        *,
+        fixed=(),
+        priors=None,
+        name=None,
+        dtype="float64",
+        **kwargs,
+    ):
+        super().__init__(name=name, dtype=dtype, **kwargs)
         frequency = one_number(frequency, "frequency", or_vector=True)
-        super().__init__(
-            variance,
-            one_number(lengthscale, "lengthscale"),
-            # in steps of one percent, as in `Rotation`
-            others={"frequency": (frequency, in_steps_of(0.01, POSITIVE))},
-            **kwargs,
-        )
+        values = {
+            "variance": (one_number(variance, "variance"), POSITIVE),
+            "lengthscale": (one_number(lengthscale, "lengthscale"), POSITIVE),
+            "frequency": (frequency, in_steps_of(0.01, POSITIVE)),  # one percent, as in `Rotation`
+        }
+        self.declare_parameters(values, fixed, priors)
 
     def moments(self, x1, x2):
         """See `Kernel.moments`."""

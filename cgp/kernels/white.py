@@ -3,7 +3,8 @@
 import keras
 import tensorflow as tf
 
-from cgp.kernels.base import Kernel, one_number
+from cgp.kernels.base import Kernel
+from cgp.kernels.points import one_number
 from cgp.training.parameters import POSITIVE
 
 
@@ -29,6 +30,7 @@ class White(Kernel):
                [0. , 0.5, 0.5]])
     """
 
+    is_real = True
     is_markov = True
 
     def __init__(

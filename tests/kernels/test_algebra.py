@@ -17,14 +17,10 @@ from cgp.kernels import (
     White,
     WidelyLinear,
 )
-from cgp.training.parameters import REAL, Parameter
+from cgp.training.parameters import named_parameters
 from tests.kernels.expressions import EXPRESSIONS
 
 X = np.array([0.0, 0.4, 1.7])
-
-
-def values(kernel):
-    return {name: np.asarray(parameter) for name, parameter in kernel.parameters().items()}
 
 
 # Scalars
@@ -61,6 +57,9 @@ def test_a_scalar_that_is_not_positive_is_refused(number):
         lambda k: k * 1j,
         lambda k: k + 1.0,
         lambda k: 1.0 + k,
+        lambda k: k / k,
+        lambda k: 2.0 / k,
+        lambda k: k / 1j,
         lambda k: k - k,
         lambda k: k * np.array([1.0, 2.0]),
         lambda k: np.array([1.0, 2.0]) * k,
@@ -71,6 +70,31 @@ def test_a_scalar_that_is_not_positive_is_refused(number):
 def test_other_arithmetic_is_refused(combine):
     with pytest.raises(TypeError, match="RBF"):
         combine(RBF())
+
+
+@pytest.mark.parametrize(
+    "combine", [lambda k: -k, lambda k: k - k, lambda k: k - 1.0, lambda k: 1.0 - k]
+)
+def test_a_covariance_is_not_negated(combine):
+    with pytest.raises(TypeError, match=r"RBF\(.*\) cannot be negated or subtracted"):
+        combine(RBF())
+
+
+@pytest.mark.parametrize("number", [2, 2.0, np.float64(2), np.float32(2)], ids=repr)
+def test_dividing_by_a_number_divides_the_covariance(number):
+    kernel = WidelyLinear(RBF(1.5), 0.5j)
+    halved = kernel / number
+    assert isinstance(halved, Product)
+    for moment in ("covariance", "pseudo_covariance"):
+        expected = getattr(kernel, moment)(X) / 2
+        np.testing.assert_allclose(getattr(halved, moment)(X), expected, rtol=1e-14)
+    assert len(halved.trainable_variables) == len(kernel.trainable_variables)
+
+
+@pytest.mark.parametrize("number", [0, 0.0, np.float64(0), -2.0, np.nan, np.inf])
+def test_dividing_by_what_is_not_positive_is_refused(number):
+    with pytest.raises((ValueError, ZeroDivisionError), match=r"must be positive|division by zero"):
+        RBF() / number
 
 
 # Structure
@@ -133,17 +157,17 @@ def test_a_real_kernel_may_multiply_an_improper_one_whatever_it_is_made_of():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: RBF() + RBF(dtype="float32"), TypeError, "Sum must have one dtype.*float32"),
-        (lambda: RBF() * RBF(dtype="float32"), TypeError, "Product must have one dtype"),
-        (lambda: Sum([RBF()], dtype="float32"), TypeError, "dtype is float32.*parts are float64"),
-        (lambda: WidelyLinear(RBF(), 0.1, dtype="float32"), TypeError, "float32, but RBF.*float64"),
+        (lambda: RBF() + RBF(dtype="float32"), TypeError, "Sum.*must have one dtype.*float32"),
+        (lambda: RBF() * RBF(dtype="float32"), TypeError, "Product.*must have one dtype"),
+        (lambda: Sum([RBF()], dtype="float32"), TypeError, "Sum.*is float32, and RBF.*is float64"),
+        (lambda: WidelyLinear(RBF(), 0.1, dtype="float32"), TypeError, "float32, and RBF.*float64"),
         (lambda: RBF(dtype="complex128"), ValueError, "float32 or float64.*got 'complex128'"),
         (lambda: RBF(dtype="float16"), ValueError, "float32 or float64.*got 'float16'"),
         (lambda: Sum([]), ValueError, "Sum needs at least one kernel"),
         (lambda: Sum(RBF()), TypeError, "Sum takes a list of kernels, got RBF"),
         (lambda: Product([RBF(), 2.0]), TypeError, "Product is made of kernels, got 2.0"),
-        (lambda: Conjugate("k"), TypeError, "Conjugate is made of a kernel, got 'k'"),
-        (lambda: WidelyLinear([RBF()], 0.1), TypeError, "WidelyLinear is made of a kernel"),
+        (lambda: Conjugate("k"), TypeError, "Conjugate is made of kernels, got 'k'"),
+        (lambda: WidelyLinear([RBF()], 0.1), TypeError, "WidelyLinear is made of kernels"),
         (lambda: WidelyLinear(RBF(), 1.01), ValueError, "coefficient.*at most 1, got 1.01"),
         (lambda: WidelyLinear(RBF(), 0.8 + 0.8j), ValueError, "coefficient.*at most 1"),
         (lambda: WidelyLinear(RBF(), "0.1"), TypeError, "coefficient must be a number, got '0.1'"),
@@ -222,7 +246,7 @@ def test_names_are_given_made_of_the_class_and_numbered():
 @pytest.mark.parametrize("names", [("rbf_2", None, None), (None, None, "rbf_2")])
 def test_a_given_name_that_looks_numbered_hides_nothing(names):
     kernel = sum(RBF(variance=1.0 + i, name=name) for i, name in enumerate(names))
-    found = values(kernel)
+    found = kernel.parameters()
     assert len(found) == 6
     assert sorted(v for name, v in found.items() if "variance" in name) == pytest.approx([1, 2, 3])
 
@@ -230,8 +254,12 @@ def test_a_given_name_that_looks_numbered_hides_nothing(names):
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda e: e.name)
 def test_every_hyperparameter_has_one_name(expression):
     kernel = expression.make("float64")
-    parameters = kernel.parameters().values()
-    assert all(isinstance(p, Parameter) for p in parameters)
+    named = named_parameters(kernel.named_layers())
+    values, parameters = kernel.parameters(), named.values()
+    assert list(values) == list(named)
+    for name, value in values.items():
+        assert isinstance(value, np.ndarray | np.generic)
+        np.testing.assert_array_equal(value, named[name].numpy())
     owned = [v for p in parameters for v in p.variables]  # the weight, and the step it counts in
     assert {id(v) for v in owned} == {id(v) for v in kernel.weights}
     assert len(owned) == len(kernel.weights)
@@ -299,25 +327,3 @@ def test_a_kernel_is_float64_whatever_the_default_of_keras():
         kernel = RBF(**dtype)
         assert kernel.variable_dtype == kernel.variance.variable.dtype == "float64"
         assert (kernel + Rotation()).variable_dtype == "float64"
-
-
-def test_a_kernel_of_ones_own_needs_moments_and_parameters():
-    class Drift(RBF.__mro__[2]):  # cgp.kernels.Kernel
-        """z = a x + conj(z) of a random a: K = x x'."""
-
-        def __init__(self, slope=1.0, **kwargs):
-            super().__init__(**kwargs)
-            self.declare_parameters({"slope": (slope, REAL)})
-
-        def moments(self, x1, x2):
-            return self.slope.value**2 * tf.reduce_sum(x1 * x2, axis=-1), None
-
-    kernel = Drift(2.0) * Rotation(0.25) + WidelyLinear(Drift(1.0, name="other"), 0.5)
-    assert list(kernel.parameters()) == [
-        "drift.slope",
-        "rotation.frequency",
-        "widelylinear.coefficient",
-        "other.slope",
-    ]
-    k = kernel.covariance([1.0], [2.0]).numpy()[0, 0]
-    assert k == pytest.approx(4 * 2 * -1j + 1.25 * 2, rel=1e-14)

@@ -144,6 +144,51 @@ def test_a_date_reaches_a_kernel_in_double_precision():
     assert k == pytest.approx(np.exp(2j * np.pi * 1e4 * (x[1] - x[0])), abs=1e-12)
 
 
+JULIAN = 2460000.5 + 1e-3 * np.arange(16)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        JULIAN,
+        tf.constant(JULIAN),
+        2460000.5 + np.random.default_rng(0).uniform(0, 30, 500),
+        np.stack([np.arange(16.0), JULIAN], axis=-1),
+        np.arange(2**40, 2**40 + 9),
+        [1.0, 1.0 + 1e-9],
+    ],
+    ids=["dates", "tensor", "random dates", "one coordinate", "integers", "two points"],
+)
+def test_points_that_single_precision_cannot_tell_apart_are_refused_there(x):
+    with pytest.raises(ValueError, match=r"x1 loses its steps of .* subtract an origin .*float64"):
+        RBF(dtype="float32").covariance(x)
+    assert RBF().covariance(x).dtype == tf.complex128
+    with pytest.raises(ValueError, match="x loses its steps"):
+        RBF(dtype="float32").moments_diagonal(x)
+    origin = np.asarray(x)[0]
+    assert RBF(dtype="float32").covariance(np.asarray(x) - origin).dtype == tf.complex64
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.random.default_rng(1).uniform(size=3000),  # some pairs of which become equal
+        2460000.5 + np.arange(16),
+        1900.0 + np.arange(3000) / 24,
+        np.concatenate([0.1 * np.arange(10), np.linspace(0.0, 0.9, 10), np.arange(0.0, 1.0, 0.1)]),
+        JULIAN.astype(np.float32),  # whoever rounds them knows
+        [2460000.123],
+        np.zeros((0, 2)),
+        np.zeros((2, 0, 1)),
+        np.full(5, 0.1),
+    ],
+    ids=["random", "days", "months", "rounded", "float32", "one", "none", "no batch", "equal"],
+)
+def test_points_that_single_precision_tells_apart_are_taken(x):
+    k = RBF(dtype="float32").covariance(x)
+    assert k.dtype == tf.complex64
+
+
 def test_one_axis_of_inputs_is_one_dimension():
     x = np.array([0.0, 0.5, 2.0])
     kernel = RBF() * Rotation(0.3)

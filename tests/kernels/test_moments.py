@@ -19,6 +19,7 @@ from cgp.kernels import (
     White,
     WidelyLinear,
 )
+from cgp.training.parameters import named_parameters
 from tests.kernels.expressions import EXPRESSIONS
 from tests.reference.gaussian_process import composite_covariance
 
@@ -139,7 +140,7 @@ def test_gradients_by_hyperparameters_are_central_differences(expression):
         k, c = kernel.covariance(x), kernel.pseudo_covariance(x)
         return tf.math.real(tf.reduce_sum(w1 * k) + tf.reduce_sum(w2 * c))
 
-    variables = [p.variable for p in kernel.parameters().values()]
+    variables = [p.variable for p in named_parameters(kernel.named_layers()).values()]
     assert variables
     with tf.GradientTape() as tape:
         tape.watch([v.value for v in variables])  # the fixed ones too
