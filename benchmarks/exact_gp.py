@@ -21,7 +21,7 @@ from timing import compare, markdown, save
 
 import cgp
 from cgp.kernels import RBF, Matern32, Rotation
-from cgp.training.lbfgs import Loss
+from cgp.training.objective import Objective
 
 
 def problem(n, rng):
@@ -37,7 +37,7 @@ def evaluations(n, rng):
     gp.compile(optimizer=cgp.optimizers.LBFGS())
     gp.condition(x, z)
     points, targets = tf.constant(x[:, None]), tf.constant(z)
-    loss = Loss(gp, ((points, targets), None, None))
+    loss = Objective(gp, ((points, targets), None, None))
     parts = tf.concat([tf.math.real(targets), tf.math.imag(targets)], axis=0)
 
     def composite():
@@ -51,7 +51,7 @@ def evaluations(n, rng):
 
     def complex_():
         k = gp.kernel.covariance(points)
-        k += cgp.kernels.base.as_complex(gp.noise_variance.value * tf.eye(n, dtype=tf.float64))
+        k += cgp.linalg.composite.as_complex(gp.noise_variance.value * tf.eye(n, dtype=tf.float64))
         chol = tf.linalg.cholesky(k)
         white = tf.linalg.triangular_solve(chol, targets[:, None])
         log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.math.real(tf.linalg.diag_part(chol))))

@@ -1,7 +1,5 @@
 """What the Gaussian processes of cgp have in common: hyperparameters, and words for predictions."""
 
-from numbers import Complex
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -13,7 +11,8 @@ from cgp.gp.posterior import Posterior
 from cgp.gp.process import NoisyProcess
 from cgp.kernels.base import Kernel, one_number
 from cgp.training import Model, refresh
-from cgp.training.lbfgs import Loss
+from cgp.training.objective import Objective
+from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import (
     POSITIVE,
     UNIT_DISK,
@@ -69,6 +68,8 @@ class GaussianProcess(Parameterized, Model):
                 raise TypeError(
                     f"the model is {self.variable_dtype}, but {part!r} is {part.variable_dtype}"
                 )
+        # XLA wants to know how many points there are, and how many series share a covariance.
+        self.supports_jit = False
         self.kernel, self.mean = kernel, mean
         self.declare_parameters(_noise(noise_variance, noise_pseudo_variance), fixed, priors)
         self._process = NoisyProcess(
@@ -83,6 +84,36 @@ class GaussianProcess(Parameterized, Model):
         """The data taken in, or an error that there are none."""
         raise NotImplementedError
 
+    def _dataset(self, data: Data) -> tf.data.Dataset:
+        """Data as the one batch of a dataset, for `call` to add their loss."""
+        raise NotImplementedError
+
+    def compile(self, optimizer=None, loss=None, metrics=None, **kwargs) -> None:
+        """Keras's `compile`: the optimizer is all there is to choose, the likelihood is the loss.
+
+        Args:
+            optimizer: `cgp.optimizers.LBFGS()` if None, or a Keras optimizer.
+            loss: None.
+            metrics: None: score predictions with `cgp.metrics`.
+            **kwargs: `run_eagerly`, `jit_compile`, `steps_per_execution`, as in Keras.
+
+        Raises:
+            ValueError: A loss or metrics.
+        """
+        if loss is not None or metrics is not None:
+            raise ValueError(
+                "loss and metrics must be None: the likelihood is the loss of a Gaussian process; "
+                "score its predictions with cgp.metrics"
+            )
+        if kwargs.get("jit_compile") is True:
+            raise ValueError("jit_compile must not be True: XLA wants to know the sizes of data")
+        super().compile(LBFGS() if optimizer is None else optimizer, **kwargs)
+
+    def compile_from_config(self, config):
+        """Compiles a loaded model."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
     # --- hyperparameters -----------------------------------------------------------------------
 
     def _parameters(self) -> dict[str, Parameter]:
@@ -92,8 +123,8 @@ class GaussianProcess(Parameterized, Model):
 
     def _covariance_variables(self) -> list[keras.Variable]:
         """The weights that covariances of observations depend on: all but those of the mean."""
-        layers = [("", self), *self.kernel.named_layers()]
-        return [v for p in named_parameters(layers).values() for v in p.variables]
+        own = [v for parameter in self.own_parameters for v in parameter.variables]
+        return [*own, *self.kernel.weights]
 
     def parameters(self) -> dict[str, np.ndarray]:
         """The hyperparameters by name: constrained values, each shared one once."""
@@ -119,7 +150,7 @@ class GaussianProcess(Parameterized, Model):
             NotPositiveDefiniteError: The likelihood has no maximum here; says in what direction.
         """
         data = self._data()
-        loss = Loss(self, ((data.x, data.z), None, None))
+        loss = Objective(self, (*next(iter(self._dataset(data))), None, None))
         count = float(tf.reduce_sum(data.counts))
         bar = keras.utils.Progbar(
             loss.start.size, verbose=1 if verbose == "auto" else verbose, unit_name="parameter"
@@ -156,9 +187,14 @@ class GaussianProcess(Parameterized, Model):
     # --- predictions ---------------------------------------------------------------------------
 
     def predict(  # type: ignore[override]
-        self, x, *, observed: bool = False
+        self, x, *, observed: bool = False, verbose=0
     ) -> dict[str, np.ndarray]:
         """Mean and variances at new points; arguments and errors as for `posterior`.
+
+        Args:
+            x: Inputs, as for `posterior`.
+            observed: Whether to add the noise of a measurement to the signal.
+            verbose: Of Keras's `predict`. There is nothing to show: it is done in one go.
 
         Returns:
             NumPy arrays `[..., M]`: "mean", complex; "variance", `E|f − mean|²`, real;
@@ -184,6 +220,10 @@ class GaussianProcess(Parameterized, Model):
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count}")
         return self.posterior(x, observed=observed).sample(count, seed=seed).numpy()
+
+    def __repr__(self):
+        parts = [repr(self.kernel), *map(repr, self.own_parameters)]
+        return f"{type(self).__name__}({', '.join(parts + [repr(self.mean)] * bool(self.mean))})"
 
     # --- serialisation -------------------------------------------------------------------------
 
@@ -214,7 +254,7 @@ class GaussianProcess(Parameterized, Model):
 def _noise(variance, pseudo_variance) -> dict:
     """The hyperparameters of the noise, and where they start."""
     values = {"noise_variance": (one_number(variance, "noise_variance"), POSITIVE)}
-    if not isinstance(pseudo_variance, Complex):
+    if np.ndim(pseudo_variance) or np.asarray(pseudo_variance).dtype.kind not in "iufc":
         raise TypeError(f"noise_pseudo_variance must be a complex number, got {pseudo_variance!r}")
     if pseudo_variance != 0 and variance > 0:
         quotient = complex(pseudo_variance) / variance

@@ -1,8 +1,8 @@
 """What a Gaussian process says of new points, given the factor of the covariance of its data.
 
 All of it in whitened coordinates (see `cgp.gp.likelihood`) and in the working form, complex or real
-composite (see `cgp.gp.forms`). With k the covariances between data and new points, V = L⁻¹ k, and
-h the basis of the trend at the new points,
+composite (see `cgp.distributions.forms`). With k the covariances between data and new points,
+V = L⁻¹ k, and h the basis of the trend at the new points,
 
     mean        kᴴ a + h β,
     covariance  k** − Vᴴ V + Uᴴ U,    U = R⁻ᴴ hᴴ − Qᴴ V,
@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cgp.gp.forms import Form, ProperForm
+from cgp.distributions.forms import Form, Moments
 from cgp.gp.likelihood import Whitened, dual, projected_precision
-from cgp.kernels.base import Moments
 
 
 class Conditioned(NamedTuple):
@@ -51,11 +50,13 @@ class Conditioned(NamedTuple):
     def marginal(self, prior: Moments, cross: tf.Tensor, basis: tf.Tensor | None) -> Moments:
         """Posterior variance and pseudo-variance of each new point, from the prior ones."""
         v, u = self._explained(cross, basis)
-        k, c = self.form.marginal(v)
+        explained = self.form.marginal(v)
+        k = prior.k - explained.k
+        c = None if explained.c is None else prior.c_or_zeros() - explained.c
         if u is not None:
-            ku, cu = self.form.marginal(u)
-            k, c = k - ku, None if c is None else c - cu
-        return prior[0] - k, c if c is None else _or_zero(prior[1]) - c
+            trend = self.form.marginal(u)
+            k, c = k + trend.k, None if c is None else c + trend.c
+        return Moments(k, c)
 
     def joint(self, prior: tf.Tensor, cross: tf.Tensor, basis: tf.Tensor | None) -> tf.Tensor:
         """The posterior working covariance of the new points, `[..., m, m]`, from the prior one."""
@@ -73,24 +74,4 @@ class Conditioned(NamedTuple):
             Complex deviation `[..., n, S]`, variance and pseudo-variance `[..., n]`.
         """
         precision = projected_precision(self.chol, self.white)
-        a = dual(self.chol, self.white)
-        diagonal = tf.linalg.diag_part(precision)
-        if isinstance(self.form, ProperForm):
-            return a / diagonal[..., None], (1.0 / diagonal, None)
-        n = precision.shape[-1] // 2
-        rr, ii = diagonal[..., :n], diagonal[..., n:]
-        ri = tf.linalg.diag_part(precision[..., :n, n:])
-        determinant = rr * ii - ri * ri
-        re, im = a[..., :n, :], a[..., n:, :]
-        per = determinant[..., None]
-        deviation = tf.complex(
-            (ii[..., None] * re - ri[..., None] * im) / per,
-            (rr[..., None] * im - ri[..., None] * re) / per,
-        )
-        # The inverse block is [[ii, −ri], [−ri, rr]] / determinant.
-        variance = tf.complex((rr + ii) / determinant, tf.zeros_like(rr))
-        return deviation, (variance, tf.complex((ii - rr) / determinant, -2.0 * ri / determinant))
-
-
-def _or_zero(c: tf.Tensor | None):
-    return 0.0 if c is None else c
+        return self.form.invert_blocks(precision, dual(self.chol, self.white))

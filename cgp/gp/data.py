@@ -5,65 +5,91 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.kernels.base import as_points
+from cgp.kernels.points import as_points
 
 
 class Data(NamedTuple):
-    """Inputs and targets of one series or of a batch of them.
+    """Inputs and targets of a batch of B series, of one shape whatever was given.
 
-    Series at the same inputs, with the same elements missing, share one covariance and one factor:
-    they are columns of targets. Others have one each.
+    Series at the same inputs with the same elements missing share one covariance and its factor:
+    they are columns of targets beside it. Otherwise each series has its own. How many covariances
+    there are is read off the data, so that a compiled function serves either.
     """
 
     x: tf.Tensor
-    """`[N, D]`, or `[..., N, D]` where series have inputs of their own."""
+    """`[X, N, D]`: X is 1 for inputs that all series share, else B."""
     z: tf.Tensor
-    """`[..., N]`, complex, NaN where missing."""
-    shared: bool
-    """Whether all series share one covariance."""
+    """`[B, N]`, complex, NaN where missing."""
+    batch: tf.Tensor
+    """The batch axes that were given, int32, `[r]`; empty for a single series."""
 
     @property
     def present(self) -> tf.Tensor:
-        """True where there is a target, `[..., N]`."""
-        return ~_isnan(self.z)
+        """True where there is a target, `[B, N]`."""
+        return ~(tf.math.is_nan(tf.math.real(self.z)) | tf.math.is_nan(tf.math.imag(self.z)))
+
+    @property
+    def groups(self) -> tf.Tensor:
+        """G, the number of covariances: 1 or B, int32."""
+        if self.z.shape[0] == 1:
+            return tf.constant(1)
+        present = self.present
+        alike = (tf.shape(self.x)[0] == 1) & tf.reduce_all(present == present[:1])
+        return tf.where(alike, 1, tf.shape(self.z)[0])
 
     @property
     def keep(self) -> tf.Tensor:
-        """`present`, once for each covariance."""
-        return self.present if not self.shared else tf.reshape(self.present, [-1, self.size])[0]
-
-    @property
-    def size(self):
-        """N."""
-        return self.z.shape[-1] or tf.shape(self.z)[-1]
+        """`present`, once for each covariance, `[G, N]`."""
+        return self._grouped(self.present)[:, 0]
 
     @property
     def counts(self) -> tf.Tensor:
-        """The number of targets of each series, real, `[...]`."""
+        """The number of targets of each series, real, `[B]`."""
         return tf.reduce_sum(tf.cast(self.present, self.z.dtype.real_dtype), axis=-1)
 
+    def _grouped(self, vectors: tf.Tensor) -> tf.Tensor:
+        """`[B, n]` -> `[G, S, n]`, S series to a covariance."""
+        size = tf.shape(vectors)[-1] if vectors.shape[-1] is None else vectors.shape[-1]
+        return tf.reshape(vectors, [self.groups, -1, size])
+
     def columns(self, vectors: tf.Tensor) -> tf.Tensor:
-        """A vector for each series, `[..., n]`, as columns beside its covariance, `[..., n, S]`."""
-        if not self.shared:
-            return vectors[..., None]
-        # series become columns: nothing is conjugated
-        flat = tf.reshape(vectors, [-1, tf.shape(vectors)[-1]])
-        return tf.linalg.matrix_transpose(flat)
+        """A vector for each series, `[B, n]`, as columns beside their covariance, `[G, n, S]`."""
+        return tf.linalg.matrix_transpose(self._grouped(vectors))  # rearranged, not conjugated
 
     def vectors(self, columns: tf.Tensor) -> tf.Tensor:
         """The inverse of `columns`."""
-        if not self.shared:
-            return columns[..., 0]
-        flat = tf.linalg.matrix_transpose(columns)
-        return tf.reshape(flat, tf.concat([tf.shape(self.z)[:-1], tf.shape(flat)[-1:]], axis=0))
+        rows = tf.linalg.matrix_transpose(columns)
+        return tf.reshape(rows, [-1, tf.shape(rows)[-1]])
 
-    def per_series(self, values: tf.Tensor) -> tf.Tensor:
-        """A value for each column, `[..., S]`, as one for each series, `[...]`."""
-        return tf.reshape(values, tf.shape(self.z)[:-1])
+    def unpacked(self, values: tf.Tensor) -> tf.Tensor:
+        """Something for each series, `[B, ...]`, under the batch axes that were given."""
+        return tf.reshape(values, tf.concat([self.batch, tf.shape(values)[1:]], axis=0))
+
+    def spread(self, values: tf.Tensor) -> tf.Tensor:
+        """Something for each covariance, `[G, ...]`, under the batch axes that were given.
+
+        Without batch axes, to be broadcast, where all series are known to share one.
+        """
+        known = tf.get_static_value(self.groups)
+        if known == 1:
+            return values[0]
+        if known is None:
+            series = tf.shape(self.z)[0]
+            values = tf.repeat(values, series // tf.shape(values)[0], axis=0)
+        return self.unpacked(values)
 
 
-def _isnan(z: tf.Tensor) -> tf.Tensor:
-    return tf.math.is_nan(tf.math.real(z)) | tf.math.is_nan(tf.math.imag(z))
+def arranged(x: tf.Tensor, z: tf.Tensor) -> Data:
+    """Data of inputs `[N, D]` or `[..., N, D]` and targets `[..., N]`."""
+    return Data(flattened(x, 2), flattened(z, 1), tf.shape(z)[:-1])
+
+
+def flattened(values: tf.Tensor, own: int) -> tf.Tensor:
+    """`values` with one batch axis instead of any number, before `own` axes."""
+    event = values.shape[values.shape.rank - own :]
+    if not event.is_fully_defined():
+        event = tf.shape(values)[values.shape.rank - own :]
+    return tf.reshape(values, tf.concat([[-1], event], axis=0))
 
 
 def validated(x, z, missing, real_dtype: str) -> Data:
@@ -80,7 +106,7 @@ def validated(x, z, missing, real_dtype: str) -> Data:
         ValueError: Shapes that do not fit, infinite targets, NaN inputs, no targets at all.
     """
     x, z = as_points(x, real_dtype), np.array(z)
-    check_fit(Data(x, z, True), real_dtype)
+    check_fit(x, z, real_dtype)
     if z.shape[-1] == 0:
         raise ValueError("x and z are empty: at least one point was expected")
     if missing is not None:
@@ -97,17 +123,13 @@ def validated(x, z, missing, real_dtype: str) -> Data:
         raise ValueError(
             "z has infinite elements: finite values, or NaN for missing, were expected"
         )
-    absent = np.isnan(z)
-    if absent.all(axis=-1).any():
+    if np.isnan(z).all(axis=-1).any():
         raise ValueError("every target of a series is missing: there is nothing to learn from")
-    flat = absent.reshape(-1, z.shape[-1])
-    shared = x.shape.rank == 2 and bool((flat == flat[0]).all())
-    return Data(x, tf.convert_to_tensor(z), shared)
+    return arranged(x, tf.convert_to_tensor(z))
 
 
-def check_fit(data: Data, real_dtype: str) -> None:
+def check_fit(x: tf.Tensor, z, real_dtype: str) -> None:
     """Raises where dtypes or shapes of targets do not fit the model or the inputs."""
-    x, z = data.x, data.z
     complex_dtype = {"float64": "complex128", "float32": "complex64"}[real_dtype]
     dtype = tf.as_dtype(z.dtype) if z.dtype != object else None
     if dtype is None or not dtype.is_complex:

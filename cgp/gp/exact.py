@@ -6,12 +6,13 @@ import tensorflow as tf
 
 from cgp.gp.base import GaussianProcess, as_dict
 from cgp.gp.conditioning import Conditioned
-from cgp.gp.data import Data, check_fit, validated
+from cgp.gp.data import Data, arranged, check_fit, flattened, validated
 from cgp.gp.memory import Memory
 from cgp.gp.posterior import Posterior
-from cgp.kernels.base import as_points
+from cgp.kernels.points import as_points
 from cgp.linalg import cholesky
 from cgp.training import confirm, invalidate, refresh, register_post_update
+from cgp.training.data import require_one_replica
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -20,7 +21,7 @@ class ExactGP(GaussianProcess):
 
     The signal is `f ~ GP(mean, kernel)`, the data `z = f(x) + n`. Learning N points costs O(N³) a
     step. A signal is proper if its kernel and its noise are, and is then worked out in complex
-    matrices; an improper one in real matrices of twice the size (see `cgp.gp.forms`).
+    matrices; an improper one in real matrices of twice the size (see `cgp.distributions.forms`).
 
     Data come by `condition`, or by `fit`, which learns the hyperparameters too. Their factor is
     kept, recomputed after each gradient step and whenever a hyperparameter has changed in another
@@ -81,30 +82,37 @@ class ExactGP(GaussianProcess):
             dtype=dtype,
             **kwargs,
         )
-        self._memory = Memory()
-        register_post_update(self, self._covariance_variables(), self._factorize)
+        real = tf.as_dtype(self.variable_dtype)
+        complex_ = tf.complex128 if real == tf.float64 else tf.complex64
+        self._memory = Memory(real, complex_ if self._process.is_proper else real)
+        register_post_update(
+            self, self._covariance_variables(), self._factorize, state_is_weights=False
+        )
         self.built = True
 
     # --- the factor of the data ----------------------------------------------------------------
 
     def _factorize(self) -> None:
         """The post-gradient update: the factor of the data at the present hyperparameters."""
-        data, chol = self._memory.data, self._memory.chol
-        if data is not None and chol is not None:
-            chol.assign(cholesky(self._process.covariance(data)))
+        memory = self._memory
+
+        def factorize():
+            memory.chol.assign(cholesky(self._process.covariance(memory.data)))
+            return True
+
+        # When it runs, not when it is traced: data may come later.
+        tf.cond(memory.is_empty, lambda: False, factorize)
 
     def _covariance_and_factor(self, data: Data) -> tuple[tf.Tensor, tf.Tensor]:
         """The covariance of data and its factor, the stored one if they are what it is of.
 
         No gradient passes through the factor.
         """
-        covariance = self._process.covariance(data)
-        if self._memory.data is None:
-            return covariance, cholesky(tf.stop_gradient(covariance))
         refresh(self)
+        covariance = self._process.covariance(data)
         chol = tf.cond(
             self._memory.holds(data),
-            lambda: tf.convert_to_tensor(self._memory.chol),
+            lambda: self._memory.factor(tf.shape(covariance)),
             lambda: cholesky(tf.stop_gradient(covariance)),
         )
         return covariance, tf.ensure_shape(chol, covariance.shape)
@@ -112,19 +120,21 @@ class ExactGP(GaussianProcess):
     # --- taking data in ------------------------------------------------------------------------
 
     def _validated(self, x, z, missing=None) -> Data:
+        if not tf.executing_eagerly():
+            raise RuntimeError(
+                "data are taken in, and likelihoods computed, outside of a tf.function; inside, "
+                "call gp((x, z)) and read gp.losses"
+            )
         data = validated(x, z, missing, self.variable_dtype)
         if self.mean is not None:
             self.mean.evaluate(data.x)  # may refuse the inputs
-        needed, fewest = self._process.marginalized(data.x), int(data.counts.numpy().min())
-        if fewest < needed:
-            raise ValueError(f"a trend of {needed} coefficients needs as many points, got {fewest}")
+        self._process.check_trend(data)
         return data
 
     def _data(self) -> Data:
-        data = self._memory.data
-        if data is None:
+        if bool(self._memory.is_empty):
             raise ValueError("there are no data: condition(x, z) or fit(x, z) first")
-        return data
+        return self._memory.data
 
     def condition(self, x, z, missing=None) -> None:
         """Takes data in without learning: what follows is the posterior given them.
@@ -161,6 +171,7 @@ class ExactGP(GaussianProcess):
         *,
         missing=None,
         initial_epoch=0,
+        **others,
     ):
         """Learns the hyperparameters from data, and takes the data in.
 
@@ -177,14 +188,20 @@ class ExactGP(GaussianProcess):
             callbacks: Keras callbacks.
             missing: Bool, broadcast against z: True where missing.
             initial_epoch: The number of the first epoch.
+            **others: What Keras's `fit` takes besides has no meaning here.
 
         Returns:
             Keras's `History`.
 
         Raises:
             ValueError: A batch size, a model not compiled, or data that `condition` refuses.
-            TypeError: Data that `condition` refuses.
+            TypeError: Other arguments of Keras's `fit`; data that `condition` refuses.
         """
+        if others:
+            raise TypeError(
+                f"{', '.join(others)}: an ExactGP learns from all of x and z at each step; to "
+                "validate it, score gp.predict(x, observed=True) with cgp.metrics"
+            )
         if batch_size is not None:
             raise ValueError(
                 f"batch_size={batch_size}: the likelihood of an ExactGP takes all data at once"
@@ -195,13 +212,17 @@ class ExactGP(GaussianProcess):
                 "Keras optimizer"
             )
         data = self._validated(x, z, missing)
-        if epochs is not None and epochs <= initial_epoch:
-            raise ValueError(f"epochs={epochs} leaves no iteration after {initial_epoch}")
+        if epochs is not None and (epochs != int(epochs) or epochs <= initial_epoch):
+            raise ValueError(
+                f"epochs={epochs} leaves no iteration after {initial_epoch}: a larger whole number "
+                "was expected"
+            )
         if not self.trainable_variables:
             raise ValueError("no trainable hyperparameters: condition(x, z) takes the data in")
+        dataset = self._dataset(data)
         self._condition(data)
         return super().fit(
-            _dataset(data),
+            dataset,
             epochs=epochs,
             verbose=verbose,
             callbacks=callbacks,
@@ -210,7 +231,14 @@ class ExactGP(GaussianProcess):
 
     def evaluate(self, x, z, *, missing=None, verbose="auto", **kwargs):  # type: ignore[override]
         """The loss of data, the negative log marginal likelihood per point; Keras's `evaluate`."""
-        return super().evaluate(_dataset(self._validated(x, z, missing)), verbose=verbose, **kwargs)
+        dataset = self._dataset(self._validated(x, z, missing))
+        return super().evaluate(dataset, verbose=verbose, **kwargs)
+
+    def _dataset(self, data: Data) -> tf.data.Dataset:
+        """The data as the one batch of a dataset, shaped as `call` takes them."""
+        require_one_replica(self, "an ExactGP")
+        x = data.x if data.x.shape[0] > 1 else data.x[0]
+        return tf.data.Dataset.from_tensors(((x, data.z),))
 
     # --- likelihood ----------------------------------------------------------------------------
 
@@ -231,7 +259,8 @@ class ExactGP(GaussianProcess):
             TypeError, ValueError: As for `condition`.
         """
         data = self._validated(x, z, missing)
-        return self._process.log_likelihood(data, *self._covariance_and_factor(data))
+        value = self._process.log_likelihood(data, *self._covariance_and_factor(data))
+        return data.unpacked(value)
 
     def _loss(self, data: Data, covariance: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
         log_density = tf.reduce_sum(self._process.log_likelihood(data, covariance, chol))
@@ -258,37 +287,63 @@ class ExactGP(GaussianProcess):
             ValueError: NaN inputs or a shape that does not fit the data; before any data, a
                 marginalised trend, which has no prior.
         """
-        x, data = as_points(x, self.variable_dtype), self._memory.data
-        if data is None:
+        x = as_points(x, self.variable_dtype)
+        if tf.executing_eagerly() and bool(self._memory.is_empty):
             return self._process.prior(x, observed)
-        if x.shape.rank > data.x.shape.rank:
+        data = self._memory.data
+        if tf.executing_eagerly():
+            self._check_points(x, data)
+        return self._process.posterior(data, self._conditioned(), flattened(x, 2), observed)
+
+    @staticmethod
+    def _check_points(x: tf.Tensor, data: Data) -> None:
+        if x.shape[-1] != data.x.shape[-1]:
             raise ValueError(
-                f"x must be [M] or [M, D], the same for all series, as their data are; got shape "
+                f"x must have as many dimensions as the data, {data.x.shape[-1]}, got shape "
                 f"{x.shape}"
             )
-        return self._process.posterior(data, self._conditioned(data), x, observed)
+        batch, shared = data.batch.numpy().tolist(), data.x.shape[0] == 1
+        if x.shape.rank > 2 and (shared or x.shape[:-2].as_list() != batch):
+            own = "" if shared else f", or {[*batch, 'M', 'D']}"
+            raise ValueError(f"x must be [M] or [M, D]{own} for these data, got shape {x.shape}")
 
-    def _conditioned(self, data: Data) -> Conditioned:
-        return self._process.condition(data, *self._covariance_and_factor(data))
+    def _conditioned(self) -> Conditioned:
+        """The data taken in and their factor, ready for predictions."""
+        refresh(self)
+        data, chol = self._memory.data, tf.convert_to_tensor(self._memory.chol)
+        return self._process.condition(data, self._process.covariance(data), chol)
 
     def call(self, inputs) -> dict[str, tf.Tensor]:
         """The dictionary of `predict`, at x, or at x given z for inputs `(x, z)`; adds the loss."""
-        if not isinstance(inputs, tuple | list):
-            return as_dict(self.posterior(inputs))
-        x, z = inputs
-        x = as_points(x, self.variable_dtype)
-        stored = self._memory.data
-        # Series at the same inputs share a factor where the same elements are missing, which is
-        # known of the stored data alone.
-        shared = z.shape.rank == 1 or (
-            stored is not None and stored.shared and x.shape.rank == 2 == stored.x.shape.rank
+        if isinstance(inputs, tuple | list):
+            x, z = inputs
+            x = as_points(x, self.variable_dtype)
+            check_fit(x, z, self.variable_dtype)
+            data = arranged(x, z)
+            covariance, chol = self._covariance_and_factor(data)
+            self.add_loss(self._loss(data, covariance, chol))
+            given = self._process.condition(data, covariance, chol)
+            return as_dict(self._process.posterior(data, given, data.x, observed=False))
+        x = as_points(inputs, self.variable_dtype)
+        if tf.executing_eagerly() or self._process.marginalized(x):
+            return as_dict(self.posterior(x))
+        # Outside of the branches: the gradient of a branch wants to know the shapes of variables.
+        data, given = self._memory.data, self._conditioned()
+        return tf.cond(
+            self._memory.is_empty,
+            lambda: as_dict(self._process.prior(x, False)),
+            lambda: as_dict(self._process.posterior(data, given, flattened(x, 2), False)),
         )
-        data = Data(x, z, shared)
-        check_fit(data, self.variable_dtype)
-        covariance, chol = self._covariance_and_factor(data)
-        self.add_loss(self._loss(data, covariance, chol))
-        given = self._process.condition(data, covariance, chol)
-        return as_dict(self._process.posterior(data, given, x, observed=False))
+
+    def compute_output_spec(self, inputs):
+        """What `call` returns in a functional model: one of each for every point."""
+        if isinstance(inputs, tuple | list):
+            shape = inputs[1].shape
+        else:
+            shape = inputs.shape[:-1] if len(inputs.shape) > 1 else inputs.shape
+        real, complex_ = self.variable_dtype, self._memory.z.dtype.name
+        dtypes = {"mean": complex_, "variance": real, "pseudo_variance": complex_}
+        return {name: keras.KerasTensor(shape, dtype) for name, dtype in dtypes.items()}
 
     def loo(self) -> dict[str, np.ndarray]:
         """Each target predicted by the others of its series, from the factor that is there.
@@ -301,17 +356,18 @@ class ExactGP(GaussianProcess):
             ValueError: No data.
         """
         data = self._data()
-        deviation, moments = self._conditioned(data).leave_one_out()
-        mean, (variance, pseudo) = data.z - data.vectors(deviation), moments
+        self._process.check_trend(data, spare=1)
+        deviation, moments = self._conditioned().leave_one_out()
+        k, c = moments
+        mean = data.unpacked(data.z - data.vectors(deviation))
+        zero = tf.zeros_like(mean)  # to give variances that series share to each of them
         found = {
             "mean": mean,
-            "variance": tf.math.real(variance) + tf.zeros_like(tf.math.real(mean)),
-            "pseudo_variance": tf.zeros_like(mean)
-            if pseudo is None
-            else pseudo + tf.zeros_like(mean),
+            "variance": tf.math.real(data.spread(k) + zero),
+            "pseudo_variance": zero if c is None else data.spread(c) + zero,
         }
-        absent = ~data.present.numpy()
-        return {name: np.where(absent, np.nan, value.numpy()) for name, value in found.items()}
+        present = data.unpacked(data.present).numpy()
+        return {name: np.where(present, value.numpy(), np.nan) for name, value in found.items()}
 
     # --- saving --------------------------------------------------------------------------------
 
@@ -319,20 +375,15 @@ class ExactGP(GaussianProcess):
         """The weights and the data; their factor is recomputed when it is first needed."""
         super().save_own_variables(store)
         data = self._memory.data
-        if data is not None:
-            store["x"] = data.x.numpy()
-            store["z"] = tf.stack([tf.math.real(data.z), tf.math.imag(data.z)], axis=-1).numpy()
+        store["x"], store["batch"] = data.x.numpy(), data.batch.numpy()
+        store["z"] = tf.stack([tf.math.real(data.z), tf.math.imag(data.z)], axis=-1).numpy()
 
     def load_own_variables(self, store):
         """See `save_own_variables`."""
-        super().load_own_variables({key: store[key] for key in store.keys() if key.isdigit()})  # noqa: SIM118
-        if "x" in store.keys():  # noqa: SIM118
-            z = tf.complex(*tf.unstack(np.asarray(store["z"]), axis=-1))
-            data = validated(np.asarray(store["x"]), z, None, self.variable_dtype)
-            # Kernel weights may be loaded later: the factor has to wait.
-            self._memory.replace(data, tf.zeros_like(self._process.covariance(data)))
+        own = {key: store[key] for key in store.keys() if key.isdigit()}  # noqa: SIM118
+        super().load_own_variables(own)
+        x, z, batch = (tf.convert_to_tensor(np.asarray(store[key])) for key in ("x", "z", "batch"))
+        # Kernel weights may be loaded later: the factor has to wait.
+        waiting = tf.zeros_like(self._memory.chol)
+        self._memory.replace(Data(x, tf.complex(z[..., 0], z[..., 1]), batch), waiting)
         invalidate(self)
-
-
-def _dataset(data: Data) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensors(((data.x, data.z),))

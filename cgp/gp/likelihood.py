@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cgp.linalg import log_det, stored_cholesky
+from cgp.linalg import cholesky, inverse, log_det, stored_cholesky
+from cgp.linalg.arguments import squared_modulus
 
 
 class Whitened(NamedTuple):
@@ -37,10 +38,30 @@ def whiten(chol: tf.Tensor, targets: tf.Tensor, basis: tf.Tensor | None) -> Whit
     white = tf.linalg.triangular_solve(chol, targets)
     if basis is None:
         return Whitened(white, None, None, None)
-    q, r = tf.linalg.qr(tf.linalg.triangular_solve(chol, basis))
+    q, r = _orthonormal(tf.linalg.triangular_solve(chol, basis))
     inside = tf.linalg.matmul(q, white, adjoint_a=True)
     coefficients = tf.linalg.triangular_solve(r, inside, lower=False)
     return Whitened(white - tf.linalg.matmul(q, inside), q, r, coefficients)
+
+
+def _orthonormal(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """`a = Q R` by two rounds of Cholesky, `[..., n, q]`; of columns that are independent.
+
+    As accurate as Householder's way where the columns, brought to one length, have a condition of
+    less than 1e8 (Yamamoto et al., ETNA 44, 2015), and differentiable for any n: TensorFlow's
+    gradient of a QR factorisation wants to know the shape.
+    """
+    lengths = tf.sqrt(tf.reduce_sum(squared_modulus(a), axis=-2, keepdims=True))
+    q = a / tf.cast(lengths, a.dtype)
+    r = tf.linalg.diag(tf.cast(lengths[..., 0, :], a.dtype))
+    for _ in range(2):
+        factor = tf.linalg.adjoint(cholesky(tf.linalg.matmul(q, q, adjoint_a=True)))
+        # q R⁻¹ = (R⁻ᴴ qᴴ)ᴴ
+        q = tf.linalg.adjoint(
+            tf.linalg.triangular_solve(factor, tf.linalg.adjoint(q), lower=False, adjoint=True)
+        )
+        r = tf.linalg.matmul(factor, r)
+    return q, r
 
 
 def dual(chol: tf.Tensor, white: Whitened) -> tf.Tensor:
@@ -72,7 +93,7 @@ def log_density(
 
     def evaluate(covariance, targets, *bases):
         white = whiten(chol, targets, bases[0] if bases else None)
-        value = tf.reduce_sum(tf.abs(white.residual) ** 2, axis=-2) + log_det(chol)[..., None]
+        value = tf.reduce_sum(squared_modulus(white.residual), axis=-2) + log_det(chol)[..., None]
         if bases:
             value += 2.0 * tf.reduce_sum(_log_diagonal(white.r), axis=-1)[..., None]
 
@@ -113,50 +134,8 @@ def _log_diagonal(r: tf.Tensor) -> tf.Tensor:
 
 def projected_precision(chol: tf.Tensor, white: Whitened) -> tf.Tensor:
     """P, `[..., n, n]`: the inverse covariance, with the trend projected out."""
-    inverse = triangular_inverse(chol)
-    precision = _gram(inverse)
+    precision = inverse(chol)
     if white.q is None:
         return precision
-    u = tf.linalg.matmul(inverse, white.q, adjoint_a=True)
+    u = tf.linalg.triangular_solve(chol, white.q, adjoint=True)
     return precision - tf.linalg.matmul(u, u, adjoint_b=True)
-
-
-_BLOCK = 128
-
-
-def triangular_inverse(chol: tf.Tensor) -> tf.Tensor:
-    """The inverse of a lower triangular matrix, `[..., n, n]`, by halves.
-
-    Matrix products run on all cores, which TensorFlow's triangular solve does not.
-    """
-    n = chol.shape[-1]
-    if n is None or n <= _BLOCK:
-        identity = tf.eye(tf.shape(chol)[-1], dtype=chol.dtype)
-        identity = tf.broadcast_to(identity, tf.shape(chol))
-        return tf.linalg.triangular_solve(chol, identity)
-    half = n // 2
-    top = triangular_inverse(chol[..., :half, :half])
-    bottom = triangular_inverse(chol[..., half:, half:])
-    corner = -tf.linalg.matmul(bottom, tf.linalg.matmul(chol[..., half:, :half], top))
-    zeros = tf.zeros_like(tf.linalg.adjoint(corner))
-    return tf.concat(
-        [tf.concat([top, zeros], axis=-1), tf.concat([corner, bottom], axis=-1)], axis=-2
-    )
-
-
-def _gram(x: tf.Tensor) -> tf.Tensor:
-    """`Xᴴ X` of a lower triangular X, by halves: no product with the zeros above the diagonal."""
-    n = x.shape[-1]
-    if n is None or n <= _BLOCK:
-        return tf.linalg.matmul(x, x, adjoint_a=True)
-    half = n // 2
-    corner, bottom = x[..., half:, :half], x[..., half:, half:]
-    first = _gram(x[..., :half, :half]) + tf.linalg.matmul(corner, corner, adjoint_a=True)
-    cross = tf.linalg.matmul(bottom, corner, adjoint_a=True)
-    return tf.concat(
-        [
-            tf.concat([first, tf.linalg.adjoint(cross)], axis=-1),
-            tf.concat([cross, _gram(bottom)], axis=-1),
-        ],
-        axis=-2,
-    )

@@ -4,22 +4,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.training.parameters import COMPLEX, Parameterized, complex_from_config
-from cgp.training.sharing import Shareable
+from cgp.kernels.points import one_number
+from cgp.linalg.composite import as_complex
+from cgp.training.hyperparameters import HyperparameterLayer
+from cgp.training.parameters import COMPLEX, complex_from_config
 
 
-class Mean(Shareable, Parameterized, keras.layers.Layer):
+class Mean(HyperparameterLayer):
     """The base of mean functions. Sharing one shares its coefficients.
 
     Args:
-        name: A name for its parameters, as in `gp.parameters()`; by default the class's.
+        name: A name for its parameters, as in `gp.parameters()`; "mean" by default.
         dtype: "float64" (complex128 values) or "float32" (complex64).
     """
-
-    def __init__(self, *, name=None, dtype="float64", **kwargs):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self._given_name = name
-        self.built = True
 
     def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
         """The mean at points `[..., N, D]`: complex, `[..., N]`, or None for zero."""
@@ -34,11 +31,6 @@ class Mean(Shareable, Parameterized, keras.layers.Layer):
         """The name under which `gp.parameters()` lists this mean."""
         return self._given_name or "mean"
 
-    def get_config(self):
-        """The constructor's arguments, complex numbers as [re, im]."""
-        own = {"name": self._given_name, "dtype": self.variable_dtype}
-        return {**super().get_config(), **own, **self.parameters_config()}
-
 
 @keras.saving.register_keras_serializable(package="cgp.means")
 class Constant(Mean):
@@ -47,13 +39,20 @@ class Constant(Mean):
     Args:
         value: Where it starts; in units of z.
         fixed: `("value",)` to keep it there.
+        priors: `{"value": ...}`, a TFP distribution of its [re, im].
         name: A name for its parameters.
         dtype: "float64" or "float32".
+
+    Example:
+        >>> import cgp
+        >>> gp = cgp.ExactGP(cgp.kernels.RBF(), 0.1, mean=cgp.means.Constant(1 + 2j))
+        >>> gp.predict([0.0])["mean"]
+        array([1.+2.j])
     """
 
     def __init__(self, value=0.0, *, fixed=(), priors=None, name=None, dtype="float64", **kwargs):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        self.declare_parameters({"value": (complex(value), COMPLEX)}, fixed, priors)
+        self.declare_parameters({"value": (one_number(value, "value"), COMPLEX)}, fixed, priors)
 
     def evaluate(self, x):
         """See `Mean.evaluate`."""
@@ -84,9 +83,22 @@ class Polynomial(Mean):
         center: In units of x.
         scale: In units of x, positive.
         fixed: `("coefficients",)` to keep them.
-        priors: TFP distributions of parameters, by name.
+        priors: `{"coefficients": ...}`, a TFP distribution of their [re, im], `[degree + 1, 2]`.
         name: A name for its parameters.
         dtype: "float64" or "float32".
+
+    Raises:
+        ValueError: A degree that is no whole number, a scale that is not positive; coefficients, or
+            `fixed` or `priors` of them, for a marginalised trend.
+
+    Example:
+        >>> import cgp, numpy as np
+        >>> trend = cgp.means.Polynomial(1, marginalized=True, center=5.0, scale=5.0)
+        >>> gp = cgp.ExactGP(cgp.kernels.RBF(), 0.1, mean=trend)
+        >>> x = np.arange(10.0)
+        >>> gp.condition(x, (1 + 1j) * x)
+        >>> gp.predict([20.0])["mean"].round(4)
+        array([20.+20.j])
     """
 
     def __init__(
@@ -104,16 +116,18 @@ class Polynomial(Mean):
         **kwargs,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        if int(degree) != degree or degree < 0:
-            raise ValueError(f"degree must be a whole number, at least 0, got {degree}")
+        is_number = isinstance(degree, int | float | np.integer | np.floating)
+        if not (is_number and 0 <= degree < np.inf and degree == int(degree)):
+            raise ValueError(f"degree must be a whole number, at least 0, got {degree!r}")
+        for argument, number in (("center", center), ("scale", scale)):
+            if np.iscomplexobj(one_number(number, argument)):
+                raise TypeError(f"{argument} must be real, got {number!r}")
         if not (np.isfinite(center) and np.isfinite(scale) and scale > 0):
             raise ValueError(f"scale must be positive and center finite, got {scale} and {center}")
         self.degree, self.marginalized = int(degree), bool(marginalized)
         self.center, self.scale = float(center), float(scale)
-        if marginalized:
-            if coefficients is not None:
-                raise ValueError("a marginalised trend has no coefficients to start from")
-            return
+        if marginalized and coefficients is not None:
+            raise ValueError("a marginalised trend has no coefficients to start from")
         if coefficients is None:
             coefficients = np.zeros(self.degree + 1)
         if np.shape(coefficients) != (self.degree + 1,):
@@ -121,14 +135,17 @@ class Polynomial(Mean):
                 f"a polynomial of degree {degree} has {self.degree + 1} coefficients, got shape "
                 f"{np.shape(coefficients)}"
             )
-        values = {"coefficients": (np.asarray(coefficients, np.complex128), COMPLEX)}
+        values = {} if marginalized else {"coefficients": (coefficients, COMPLEX)}
         self.declare_parameters(values, fixed, priors)
 
     def _powers(self, x):
-        if x.shape[-1] != 1:
+        if x.shape[-1] not in (1, None):
             raise ValueError(f"a polynomial trend needs inputs of one dimension, got {x.shape[-1]}")
-        powers = ((x - self.center) / self.scale) ** tf.range(self.degree + 1, dtype=x.dtype)
-        return tf.complex(powers, tf.zeros_like(powers))
+        t = (x[..., 0] - self.center) / self.scale
+        powers = [tf.ones_like(t)]  # products: the derivative of 0⁰ that TensorFlow takes is NaN
+        for _ in range(self.degree):
+            powers.append(powers[-1] * t)
+        return as_complex(tf.stack(powers, axis=-1))
 
     def evaluate(self, x):
         """See `Mean.evaluate`."""
@@ -144,6 +161,10 @@ class Polynomial(Mean):
         """See `Mean.get_config`."""
         names = ("degree", "marginalized", "center", "scale")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+    def __repr__(self):
+        inside = "marginalized" if self.marginalized else repr(self.coefficients)
+        return f"Polynomial({self.degree}, {inside})"
 
     @classmethod
     def from_config(cls, config):

@@ -6,52 +6,61 @@ from cgp.gp.data import Data
 
 
 class Memory(tf.Module):
-    """Data and factor as variables that take any size.
+    """Data and factor as variables that take any size, empty at first.
 
-    Not Keras weights, whose shapes are fixed: fitting again with other data must work, also where
-    a compiled function reads the variables, so that the model saves the data itself.
+    Not Keras weights, whose shapes are fixed: a process is fitted again with other data. And always
+    the same variables, so that a function that was compiled with them sees what they hold when it
+    runs.
+
+    Args:
+        real_dtype: Of the inputs.
+        factor_dtype: Of the factor: complex, or real for a composite.
     """
 
-    def __init__(self):
+    def __init__(self, real_dtype: tf.DType, factor_dtype: tf.DType):
         super().__init__()
-        self._x: tf.Variable | None = None
-        self._z: tf.Variable | None = None
-        self._shared = True
-        self.chol: tf.Variable | None = None
+        complex_dtype = tf.complex128 if real_dtype == tf.float64 else tf.complex64
+        self.x = _empty(3, real_dtype)
+        self.z = _empty(2, complex_dtype)
+        self.batch = _empty(1, tf.int32)
+        self.chol = _empty(3, factor_dtype)
 
     @property
-    def data(self) -> Data | None:
-        """The data, None before any."""
-        if self._x is None:
-            return None
-        return Data(tf.convert_to_tensor(self._x), tf.convert_to_tensor(self._z), self._shared)
+    def is_empty(self) -> tf.Tensor:
+        """Whether no data have been taken in, scalar bool."""
+        return tf.size(self.z) == 0
+
+    @property
+    def data(self) -> Data:
+        """The data; of no series if empty."""
+        x, z, batch = (tf.convert_to_tensor(v) for v in (self.x, self.z, self.batch))
+        return Data(x, z, batch)
 
     def replace(self, data: Data, chol: tf.Tensor) -> None:
         """Takes in other data and the factor of their covariance."""
-        values = data.x, data.z, chol
-        ranks = [value.shape.rank for value in values]
-        variables = [v for v in (self._x, self._z, self.chol) if v is not None]
-        if self._shared != data.shared or ranks != [v.shape.rank for v in variables]:
-            variables = [
-                tf.Variable(value, trainable=False, shape=[None] * rank)
-                for value, rank in zip(values, ranks, strict=True)
-            ]
-            self._x, self._z, self.chol = variables
-            self._shared = data.shared
-        for variable, value in zip(variables, values, strict=True):
-            variable.assign(value)
+        self.x.assign(data.x)
+        self.z.assign(data.z)
+        self.batch.assign(data.batch)
+        self.chol.assign(chol)
+
+    def factor(self, shape: tf.Tensor) -> tf.Tensor:
+        """The factor, cut or padded to a shape: its own unless it is that of other data.
+
+        Whoever takes it asks whether `holds(data)`; XLA compiles what is not taken as well, and
+        wants shapes to fit.
+        """
+        missing = tf.maximum(shape - tf.shape(self.chol), 0)
+        padded = tf.pad(self.chol, tf.stack([tf.zeros_like(missing), missing], axis=-1))
+        return padded[: shape[0], : shape[1], : shape[2]]
 
     def holds(self, data: Data) -> tf.Tensor:
         """Whether these are the data, scalar bool."""
         stored = self.data
-        if (
-            stored is None
-            or stored.shared != data.shared
-            or stored.x.shape.rank != data.x.shape.rank
-            or stored.z.shape.rank != data.z.shape.rank
-        ):
-            return tf.constant(False)
         return _equal(stored.x, data.x) & _equal(_comparable(stored.z), _comparable(data.z))
+
+
+def _empty(rank: int, dtype: tf.DType) -> tf.Variable:
+    return tf.Variable(tf.zeros([0] * rank, dtype), trainable=False, shape=[None] * rank)
 
 
 def _comparable(z: tf.Tensor) -> tf.Tensor:
@@ -60,5 +69,7 @@ def _comparable(z: tf.Tensor) -> tf.Tensor:
 
 
 def _equal(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    # Of other shapes too, and without a branch: XLA would compile the comparison all the same.
     same_shape = tf.reduce_all(tf.shape(a) == tf.shape(b))
-    return tf.cond(same_shape, lambda: tf.reduce_all(a == b), lambda: tf.constant(False))
+    size = tf.minimum(tf.size(a), tf.size(b))
+    return same_shape & tf.reduce_all(tf.reshape(a, [-1])[:size] == tf.reshape(b, [-1])[:size])

@@ -6,8 +6,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from cgp.distributions import ComplexNormal
-from cgp.gp.forms import Form
-from cgp.kernels.base import Moments
+from cgp.distributions.forms import Form, Moments
 from cgp.linalg import semidefinite_factor
 
 
@@ -42,27 +41,30 @@ class Posterior(ComplexNormal):
     @property
     def is_proper(self) -> bool:
         """Whether the pseudo-covariance is zero."""
-        return self._marginal[1] is None
+        return self._marginal.c is None
 
     def variance(self) -> tf.Tensor:
         """See `ComplexNormal.variance`."""
         # Where the data pin the signal down rounding may leave −1e-17.
-        return self._to_batch(tf.maximum(tf.math.real(self._marginal[0]), 0.0), 1)
+        return self._to_batch(tf.maximum(tf.math.real(self._marginal.k), 0.0), 1)
 
     def pseudo_variance(self) -> tf.Tensor:
         """See `ComplexNormal.pseudo_variance`."""
-        if self._marginal[1] is None:
+        if self._marginal.c is None:
             return tf.zeros_like(self.mean())
-        return self._to_batch(self._marginal[1], 1)
+        return self._to_batch(self._marginal.c, 1)
 
     def covariance(self) -> tf.Tensor:
         """See `ComplexNormal.covariance`."""
-        return self._to_batch(self._form.moments(self._joint())[0], 2)
+        return self._to_batch(self._form.moments(self._joint()).k, 2)
 
     def pseudo_covariance(self) -> tf.Tensor:
         """See `ComplexNormal.pseudo_covariance`."""
-        k, c = self._form.moments(self._joint())
-        return self._to_batch(tf.zeros_like(k) if c is None else c, 2)
+        return self._to_batch(self._form.moments(self._joint()).c_or_zeros(), 2)
+
+    def _to_batch(self, moment: tf.Tensor, event_rank: int) -> tf.Tensor:
+        # In a graph that does not know how many batch axes there are, `Data.spread` has given all.
+        return moment if moment.shape.rank is None else super()._to_batch(moment, event_rank)
 
     def _factor(self) -> tf.Tensor:
         return semidefinite_factor(self._joint(), self._scale)

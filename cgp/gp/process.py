@@ -1,15 +1,18 @@
 """A complex Gaussian process observed in noise: kernel, mean and noise as linear algebra."""
 
+import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.forms import Moments, form_of
 from cgp.gp.conditioning import Conditioned
 from cgp.gp.data import Data
-from cgp.gp.forms import CompositeForm, Form, ProperForm
 from cgp.gp.likelihood import log_density, whiten
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior
-from cgp.kernels.base import Kernel, Moments, as_complex
+from cgp.kernels.base import Kernel
 from cgp.linalg import stored_cholesky
+from cgp.linalg.arguments import squared_modulus
+from cgp.linalg.composite import as_complex
 from cgp.training.parameters import Parameter
 
 
@@ -33,34 +36,31 @@ class NoisyProcess:
         self.kernel, self.mean = kernel, mean
         self.noise_variance, self.noise_circularity = noise_variance, noise_circularity
         self.is_proper = kernel.is_proper and noise_circularity is None
-        self.form: Form = ProperForm() if self.is_proper else CompositeForm()
+        self.form = form_of(self.is_proper)
 
     def with_noise(self, moments: Moments) -> Moments:
         """Variances of f, complex `[...]`, as those of z."""
         k, c = moments
         variance = as_complex(self.noise_variance.value)
         if self.noise_circularity is not None:
-            pseudo = variance * self.noise_circularity.value
-            c = pseudo if c is None else c + pseudo
-        return k + variance, c
+            c = moments.c_or_zeros() + variance * self.noise_circularity.value
+        return Moments(k + variance, c)
 
     def _matrix_with_noise(self, moments: Moments) -> Moments:
         """Covariances of f between points `[..., n, n]` as those of z."""
         k, c = moments
-        diagonal = tf.linalg.diag_part(k), None if c is None else tf.linalg.diag_part(c)
-        k_diagonal, c_diagonal = self.with_noise(diagonal)
-        if c_diagonal is not None:
-            c = tf.linalg.set_diag(
-                tf.zeros_like(k) if c is None else c, tf.broadcast_to(c_diagonal, tf.shape(k)[:-1])
-            )
-        return tf.linalg.set_diag(k, k_diagonal), c
+        diagonal = Moments(tf.linalg.diag_part(k), None if c is None else tf.linalg.diag_part(c))
+        noisy = self.with_noise(diagonal)
+        if noisy.c is not None:
+            c = tf.linalg.set_diag(moments.c_or_zeros(), noisy.c)
+        return Moments(tf.linalg.set_diag(k, noisy.k), c)
 
     def _keep(self, data: Data, dtype: tf.DType) -> tf.Tensor:
-        """1 for data and 0 for what is missing, in the working form, `[..., n]`."""
+        """1 for data and 0 for what is missing, in the working form, `[G, n]`."""
         return tf.cast(tf.concat([data.keep] * self.form.multiplicity, axis=-1), dtype)
 
     def covariance(self, data: Data) -> tf.Tensor:
-        """The working covariance of data; a missing one is a unit, independent of all others."""
+        """The working covariance of data, `[G, n, n]`; a missing one is an independent unit."""
         moments = self._matrix_with_noise(self.kernel.moments_matrix(data.x))
         gram = self.form.covariance(moments)
         keep = self._keep(data, gram.dtype)
@@ -68,7 +68,7 @@ class NoisyProcess:
         return tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + (1.0 - keep))
 
     def _targets(self, data: Data) -> tf.Tensor:
-        """The working targets less the mean function, zero where missing, `[..., n, S]`."""
+        """The working targets less the mean function, zero where missing, `[G, n, S]`."""
         residual = data.z - self._plus_function(tf.zeros_like(data.z), data.x)
         residual = tf.where(data.present, residual, tf.zeros_like(residual))
         return data.columns(self.form.split(residual))
@@ -86,8 +86,28 @@ class NoisyProcess:
         basis = self._basis(x)
         return 0 if basis is None else basis.shape[-1] // self.form.multiplicity
 
+    def check_trend(self, data: Data, spare: int = 0) -> None:
+        """Raises where data do not determine a marginalised trend, `spare` points left out."""
+        basis = None if self.mean is None else self.mean.basis(data.x)
+        if basis is None:
+            return
+        groups = int(data.groups)
+        for columns, keep in zip(
+            np.broadcast_to(basis.numpy(), (groups, *basis.shape[1:])),
+            data.keep.numpy(),
+            strict=True,
+        ):
+            columns = columns[keep] / np.maximum(np.abs(columns).max(axis=0), 1e-300)
+            points, needed = columns.shape
+            if points - spare < needed or np.linalg.matrix_rank(columns) < needed:
+                raise ValueError(
+                    f"a trend of {needed} coefficients needs as many different x"
+                    f"{' and one more' * bool(spare)}, got {np.linalg.matrix_rank(columns)} among "
+                    f"{points} points"
+                )
+
     def log_likelihood(self, data: Data, covariance: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
-        """The log marginal likelihood of each series, real, `[...]`.
+        """The log marginal likelihood of each series, real, `[B]`.
 
         Args:
             data: N points.
@@ -98,7 +118,7 @@ class NoisyProcess:
             covariance, self._targets(data), self._data_basis(data), chol, self.form.scale
         )
         dimensions = data.counts - self.marginalized(data.x)
-        return data.per_series(value) - dimensions * self.form.log_normalizer
+        return tf.reshape(value, [-1]) - dimensions * self.form.log_normalizer
 
     def condition(self, data: Data, covariance: tf.Tensor, chol: tf.Tensor) -> Conditioned:
         """Takes data in; arguments as for `log_likelihood`."""
@@ -111,23 +131,44 @@ class NoisyProcess:
         if self._basis(x) is not None:
             raise ValueError("a marginalised trend has no prior: condition on data first")
         marginal = self._marginal(x)
-        mean = self._plus_function(tf.zeros_like(marginal[0]), x)
+        mean = self._plus_function(tf.zeros_like(marginal.k), x)
         return self._distribution(
             mean, marginal, lambda: self._prior_covariance(x), _trace(marginal), observed
         )
 
     def posterior(self, data: Data, given: Conditioned, x: tf.Tensor, observed: bool) -> Posterior:
-        """f, or z if observed, at points `[..., M, D]` given data."""
+        """f, or z if observed, given data, under the batch axes of the data.
+
+        Args:
+            data: N points.
+            given: `condition` on them.
+            x: M points, `[1, M, D]`, or `[B, M, D]` where series have inputs of their own.
+            observed: Whether to add the noise.
+        """
+        if data.x.shape[-1] is None:  # known when a graph runs; it would broadcast silently
+            same = tf.debugging.assert_equal(
+                tf.shape(data.x)[-1],
+                tf.shape(x)[-1],
+                "x has another number of dimensions than data",
+            )
+            with tf.control_dependencies([same]):
+                x = tf.identity(x)
         basis = self._basis(x)
         cross = self.form.covariance(self.kernel.moments_matrix(data.x, x))
         cross *= self._keep(data, cross.dtype)[..., None]
         mean = self.form.join(data.vectors(given.mean(cross, basis)))
         prior = self._marginal(x)
+        k, c = given.marginal(prior, cross, basis)
         return self._distribution(
-            self._plus_function(mean, x),
-            given.marginal(prior, cross, basis),
-            lambda: given.joint(self._prior_covariance(x), cross, basis),
-            _trace(prior) + tf.reduce_sum(tf.abs(given.chol) ** 2, axis=[-2, -1]),
+            data.unpacked(self._plus_function(mean, x)),
+            Moments(data.spread(k), None if c is None else data.spread(c)),
+            lambda: data.spread(given.joint(self._prior_covariance(x), cross, basis)),
+            # what the covariance is the difference of: prior, data, and what the trend adds
+            data.spread(
+                _trace(prior)
+                + tf.reduce_sum(squared_modulus(given.chol), axis=[-2, -1])
+                + tf.reduce_sum(tf.math.real(k), axis=-1)
+            ),
             observed,
         )
 
@@ -140,12 +181,13 @@ class NoisyProcess:
 
     def _marginal(self, x: tf.Tensor) -> Moments:
         """The prior variances of f, with a pseudo-variance unless the model is proper."""
-        k, c = self.kernel.moments_diagonal(x)
-        return k, tf.zeros_like(k) if c is None and not self.is_proper else c
+        moments = self.kernel.moments_diagonal(x)
+        return moments if self.is_proper else Moments(moments.k, moments.c_or_zeros())
 
     def _distribution(
         self, mean, marginal: Moments, joint, scale: tf.Tensor, observed: bool
     ) -> Posterior:
+        joint = self._while_unchanged(joint)
         if not observed:
             return Posterior(mean, marginal, joint, self.form, scale)
 
@@ -154,6 +196,24 @@ class NoisyProcess:
 
         return Posterior(mean, self.with_noise(marginal), observed_joint, self.form, scale)
 
+    def _while_unchanged(self, joint):
+        """`joint`, which reads hyperparameters, or an error if they are no longer those of now."""
+        if not tf.executing_eagerly():
+            return joint
+        noise = [p for p in (self.noise_variance, self.noise_circularity) if p is not None]
+        weights = [*self.kernel.weights, *(p.variable for p in noise)]
+        values = [w.numpy() for w in weights]
+
+        def checked():
+            if not all(np.array_equal(w, v) for w, v in zip(weights, values, strict=True)):
+                raise RuntimeError(
+                    "the hyperparameters have changed since this posterior was made, and its "
+                    "covariance had not been asked for: make it again"
+                )
+            return joint()
+
+        return checked
+
 
 def _trace(marginal: Moments) -> tf.Tensor:
-    return tf.reduce_sum(tf.math.real(marginal[0]), axis=-1)
+    return tf.reduce_sum(tf.math.real(marginal.k), axis=-1)

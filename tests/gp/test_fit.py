@@ -34,6 +34,16 @@ def fresh_copy(gp, x, z):
     return other
 
 
+def data_of(kind):
+    x, z = tone()
+    if kind == "holes":
+        z[3:7] = np.nan
+    elif kind == "own holes":
+        z = np.stack([z, 1j * z])
+        z[0, 2] = np.nan
+    return x, z
+
+
 @pytest.fixture
 def factorizations(monkeypatch):
     """Counts factorisations as they are executed, in graphs too."""
@@ -48,8 +58,9 @@ def factorizations(monkeypatch):
     return count
 
 
-def test_does_a_training_step_factorize_once(factorizations):
-    x, z = tone()
+@pytest.mark.parametrize("kind", ["whole", "holes", "own holes"])
+def test_does_a_training_step_factorize_once(factorizations, kind):
+    x, z = data_of(kind)
     gp = model()
     gp.compile(optimizer=keras.optimizers.Adam(0.05))
     gp.fit(x, z, epochs=5, verbose=0)
@@ -187,13 +198,19 @@ def test_is_progress_shown(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_does_a_failed_line_search_step_not_end_the_fit():
-    """A first step of L-BFGS that overflows the covariance is turned back."""
+def test_does_a_failed_line_search_step_not_end_the_fit(monkeypatch):
+    """Steps of L-BFGS to a covariance that cannot be factorised are turned back."""
+    retreats = []
+    retreat = cgp.training.lbfgs._Run._retreat
+    monkeypatch.setattr(
+        cgp.training.lbfgs._Run, "_retreat", lambda *a: retreats.append(1) or retreat(*a)
+    )
     rng = np.random.default_rng(0)
     x = np.linspace(0.0, 1.0, 30)
-    gp = cgp.ExactGP(RBF(1e-6, 1.0), 1e-8)
+    gp = cgp.ExactGP(RBF(1.0, 1.0), 1e-8)
     gp.compile(optimizer=cgp.optimizers.LBFGS())
     gp.fit(x, 1e3 * np.exp(3j * x) + complex_normals(rng, 30), verbose=0)
+    assert retreats
     assert np.isfinite(list(gp.parameters().values())).all()
     assert 0.3 < gp.parameters()["noise_variance"] < 8.0
 

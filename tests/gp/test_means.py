@@ -3,6 +3,8 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
 
 import cgp
 from cgp.kernels import Constant, Matern32
@@ -65,6 +67,26 @@ def test_does_a_marginalised_trend_leave_the_rest_to_the_process(problem):
     )
 
 
+def test_does_a_trend_need_points_that_determine_it():
+    def gp():
+        return cgp.ExactGP(Matern32(), 0.1, mean=cgp.means.Polynomial(1, marginalized=True))
+
+    for x in ([1.0], [1.0, 1.0, 1.0]):
+        with pytest.raises(ValueError, match="trend of 2 coefficients needs as many different x"):
+            gp().condition(x, np.ones(len(x), complex))
+    two = gp()
+    two.condition([1.0, 2.0], np.ones(2, complex))
+    with pytest.raises(ValueError, match="and one more"):
+        two.loo()
+
+
+def test_can_a_trend_be_sampled_far_from_its_data():
+    x, z = series()
+    gp = cgp.ExactGP(Matern32(), 0.1, mean=cgp.means.Polynomial(2, marginalized=True))
+    gp.condition(x, z)
+    assert np.isfinite(gp.sample(np.linspace(0.0, 1e4, 50), 2, seed=0)).all()
+
+
 @every_problem
 def test_is_a_fixed_mean_what_is_subtracted_and_added(problem):
     x, z = series()
@@ -124,3 +146,79 @@ def test_does_a_mean_survive_its_config(mean):
     np.testing.assert_array_equal(values[0], values[1])
     assert list(gps[0].parameters()) == list(gps[1].parameters())
     assert len(again.trainable_variables) == len(mean.trainable_variables)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: cgp.means.Constant([1, 2]), ValueError, r"value must be one number.*\(2,\)"),
+        (lambda: cgp.means.Constant("1+1j"), TypeError, r"value must be a number, got '1\+1j'"),
+        (lambda: cgp.means.Constant(None), TypeError, "value must be a number, got None"),
+        (lambda: cgp.means.Constant(np.inf), ValueError, "value must be complex, got inf"),
+        (lambda: cgp.means.Constant(dtype="float16"), ValueError, "float32 or float64.*'float16'"),
+        (lambda: cgp.means.Constant(fixed="mean"), ValueError, r"fixed names \['mean'\]"),
+        (lambda: cgp.means.Polynomial("2"), ValueError, "degree must be a whole number.*got '2'"),
+        (lambda: cgp.means.Polynomial(None), ValueError, "degree must be a whole number.*got None"),
+        (lambda: cgp.means.Polynomial(np.nan), ValueError, "degree must be a whole number.*nan"),
+        (lambda: cgp.means.Polynomial(np.inf), ValueError, "degree must be a whole number.*inf"),
+        (lambda: cgp.means.Polynomial(-1), ValueError, "degree must be a whole number.*got -1"),
+        (lambda: cgp.means.Polynomial(1, center=1j), TypeError, "center must be real, got 1j"),
+        (lambda: cgp.means.Polynomial(1, scale="1"), TypeError, "scale must be a number, got '1'"),
+        (lambda: cgp.means.Polynomial(1, scale=0.0), ValueError, "scale must be positive"),
+        (lambda: cgp.means.Polynomial(1, ["1", "2"]), TypeError, "coefficients must be complex"),
+        (lambda: cgp.means.Polynomial(1, [1.0, np.nan]), ValueError, "coefficients must be comp"),
+        (
+            lambda: cgp.means.Polynomial(1, marginalized=True, fixed=["nonsense"]),
+            ValueError, r"fixed names \['nonsense'\], but the parameters of Polynomial are \[\]"),
+        (
+            lambda: cgp.means.Polynomial(1, marginalized=True, priors={"x": 3}),
+            ValueError, r"priors names \['x'\], but the parameters of Polynomial are \[\]"),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_refused_by_name(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_a_mean_shows_its_values():
+    assert repr(cgp.means.Constant(1 + 2j)) == "Constant(value=1.+2.j)"
+    trend = cgp.means.Polynomial(1, [1j, 2.0], fixed="coefficients")
+    assert repr(trend) == "Polynomial(1, coefficients=[0.+1.j, 2.+0.j] (fixed))"
+    assert repr(cgp.means.Polynomial(2, marginalized=True)) == "Polynomial(2, marginalized)"
+
+
+def test_a_prior_of_a_mean_moves_its_estimate_towards_it():
+    """With a normal prior of each part the estimate is the ridge regression of the constant."""
+    x, z = series(5, 40)
+    prior = tfp.distributions.Normal([1.0, -2.0], 0.3)
+    gp = cgp.ExactGP(
+        Matern32(0.5, 2.0, fixed=["variance", "lengthscale"]),
+        0.2,
+        mean=cgp.means.Constant(priors={"value": prior}),
+        fixed="noise_variance",
+    )
+    gp.compile(optimizer=cgp.optimizers.LBFGS())
+    gp.fit(x, z, verbose=0)
+    k = gp.kernel.covariance(x).numpy() + 0.2 * np.eye(40)
+    weights = np.linalg.solve(k, np.ones(40))
+    # exp(-wᴴ K⁻¹ w) has twice the weight of a real normal: E|z|² = 2 σ² of each part
+    precision = 1 / (2 * 0.3**2)
+    expected = (weights @ z + precision * (1 - 2j)) / (weights.sum() + precision)
+    assert abs(expected - weights @ z / weights.sum()) > 0.05
+    np.testing.assert_allclose(gp.parameters()["mean.value"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("marginalized", [False, True])
+def test_has_a_trend_a_gradient_at_its_center(marginalized):
+    start = None if marginalized else [1j, 2.0]
+    mean = cgp.means.Polynomial(1, start, marginalized=marginalized)
+    gp = cgp.ExactGP(Matern32(), 0.1, mean=mean)
+    gp.condition([0.0, 0.5, 1.0], np.array([1j, 2.0, 3.0]))
+    x = tf.constant([0.0, 0.7], tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.math.real(tf.reduce_sum(gp.posterior(x).mean()))
+    found, h = tape.gradient(y, x).numpy(), 1e-6
+    for i, step in enumerate(h * np.eye(2)):
+        up, down = (gp.posterior(x.numpy() + s).mean().numpy().sum().real for s in (step, -step))
+        np.testing.assert_allclose(found[i], (up - down) / (2 * h), rtol=1e-6, atol=1e-8)
