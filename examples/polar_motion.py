@@ -117,7 +117,6 @@ def draw(gp, errors, persistence, path):
     labels = ["95 % ellipses", "forecast, every 10 days", "what came", "two years before"]
     left.legend(handles, labels, frameon=False, fontsize="small", ncols=2, loc="upper center")
     left.set(xlabel="x (mas)", ylabel="−y (mas)", title="Half a year ahead from one day")
-    left.set_aspect("equal", adjustable="box")
     left.set_ylim(-490, -185)  # room for the legend
 
     stay, learned = (mean_absolute(error)[0].mean(axis=0) for error in (persistence, errors))
