@@ -9,7 +9,8 @@ from cgp.gp.data import Data
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior
 from cgp.gp.process import NoisyProcess
-from cgp.kernels.base import Kernel, one_number
+from cgp.kernels.base import Kernel
+from cgp.kernels.points import one_number
 from cgp.training import Model, refresh
 from cgp.training.objective import Objective
 from cgp.training.optimizers import LBFGS

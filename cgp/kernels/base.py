@@ -23,18 +23,6 @@ from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.parameters import POSITIVE, Parameterized, named_parameters
 from cgp.training.sharing import sharing_scope
 
-__all__ = [
-    "Combination",
-    "Constant",
-    "Kernel",
-    "Moments",
-    "Product",
-    "Sum",
-    "as_complex",
-    "as_points",
-    "one_number",
-]
-
 
 class Kernel(HyperparameterLayer):
     """The base of all kernels. To write one, declare its parameters and implement `moments`.
