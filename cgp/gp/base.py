@@ -231,6 +231,7 @@ class GaussianProcess(Parameterized, Model):
     def get_config(self):
         """The constructor's arguments, complex numbers as [re, im]."""
         config = self.parameters_config()
+        config.pop("complex", None)
         quotient = config.pop("noise_circularity", [0.0, 0.0])
         serialize = keras.saving.serialize_keras_object
         return {

@@ -98,14 +98,18 @@ def validated(x, z, missing, real_dtype: str) -> Data:
     Args:
         x: Inputs, `[N]`, `[N, D]` or `[..., N, D]`.
         z: Complex targets, `[..., N]`; NaN where missing.
-        missing: Bool, broadcast against z: True where missing. None for none but NaN.
+        missing: Bool, broadcast against z: True where missing. None for none but NaN, and what
+            the mask of a masked array says.
         real_dtype: "float64" or "float32".
 
     Raises:
         TypeError: Real targets, complex inputs, or a precision that is not the model's.
         ValueError: Shapes that do not fit, infinite targets, NaN inputs, no targets at all.
     """
-    x, z = as_points(x, real_dtype), np.array(z)
+    x = as_points(x, real_dtype)
+    if np.ma.isMaskedArray(z):
+        missing = np.ma.getmaskarray(z) | (False if missing is None else np.asarray(missing))
+    z = np.array(z)
     check_fit(x, z, real_dtype)
     if z.shape[-1] == 0:
         raise ValueError("x and z are empty: at least one point was expected")
@@ -156,3 +160,15 @@ def check_fit(x: tf.Tensor, z, real_dtype: str) -> None:
         raise ValueError(
             f"the batch axes of x, {given[:-2]}, must be those of z, {shape[:-1]}{hint}"
         )
+
+
+def check_points(x: tf.Tensor, data: Data) -> None:
+    """Raises, eagerly, for new inputs that do not fit the data."""
+    if x.shape[-1] != data.x.shape[-1]:
+        raise ValueError(
+            f"x must have as many dimensions as the data, {data.x.shape[-1]}, got shape {x.shape}"
+        )
+    batch, shared = data.batch.numpy().tolist(), data.x.shape[0] == 1
+    if x.shape.rank > 2 and (shared or x.shape[:-2].as_list() != batch):
+        own = "" if shared else f", or {[*batch, 'M', 'D']}"
+        raise ValueError(f"x must be [M] or [M, D]{own} for these data, got shape {x.shape}")

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from cgp.gp.base import GaussianProcess, as_dict
 from cgp.gp.conditioning import Conditioned
-from cgp.gp.data import Data, arranged, check_fit, flattened, validated
+from cgp.gp.data import Data, arranged, check_fit, check_points, flattened, validated
 from cgp.gp.memory import Memory
 from cgp.gp.posterior import Posterior
 from cgp.kernels.points import as_points
@@ -85,6 +85,7 @@ class ExactGP(GaussianProcess):
         real = tf.as_dtype(self.variable_dtype)
         complex_ = tf.complex128 if real == tf.float64 else tf.complex64
         self._memory = Memory(real, complex_ if self._process.is_proper else real)
+        self._registered = {id(v) for v in self._covariance_variables()}
         register_post_update(
             self, self._covariance_variables(), self._factorize, state_is_weights=False
         )
@@ -155,7 +156,14 @@ class ExactGP(GaussianProcess):
 
     def _condition(self, data: Data) -> None:
         # The factor first: where it fails nothing has been replaced.
-        self._memory.replace(data, cholesky(self._process.covariance(data)))
+        chol = cholesky(self._process.covariance(data))
+        late = [v.path for v in self._covariance_variables() if id(v) not in self._registered]
+        if late:
+            raise ValueError(
+                f"the kernel has made the weights {late} when it was first used, too late to be "
+                "watched: build the layers inside it in its constructor"
+            )
+        self._memory.replace(data, chol)
         confirm(self)
 
     # Data belong together here, and are no samples of a batch: the signatures are not Keras's.
@@ -280,7 +288,8 @@ class ExactGP(GaussianProcess):
 
         Returns:
             A `ComplexNormal` of `[..., M]`: `mean`, `variance`, `pseudo_variance`, `covariance`,
-            `pseudo_covariance`, `sample`, `log_prob`, `ellipses`. Differentiable.
+            `pseudo_covariance`, `sample`, `log_prob`, `ellipses`. Differentiable. In a
+            `tf.function`, of data that are there when it is traced.
 
         Raises:
             TypeError: Complex inputs.
@@ -290,27 +299,17 @@ class ExactGP(GaussianProcess):
         x = as_points(x, self.variable_dtype)
         if tf.executing_eagerly() and bool(self._memory.is_empty):
             return self._process.prior(x, observed)
-        data = self._memory.data
         if tf.executing_eagerly():
-            self._check_points(x, data)
-        return self._process.posterior(data, self._conditioned(), flattened(x, 2), observed)
+            data = self._memory.data
+            check_points(x, data)
+        else:
+            data = self._memory.data_of_graph()
+        return self._process.posterior(data, self._conditioned(data), flattened(x, 2), observed)
 
-    @staticmethod
-    def _check_points(x: tf.Tensor, data: Data) -> None:
-        if x.shape[-1] != data.x.shape[-1]:
-            raise ValueError(
-                f"x must have as many dimensions as the data, {data.x.shape[-1]}, got shape "
-                f"{x.shape}"
-            )
-        batch, shared = data.batch.numpy().tolist(), data.x.shape[0] == 1
-        if x.shape.rank > 2 and (shared or x.shape[:-2].as_list() != batch):
-            own = "" if shared else f", or {[*batch, 'M', 'D']}"
-            raise ValueError(f"x must be [M] or [M, D]{own} for these data, got shape {x.shape}")
-
-    def _conditioned(self) -> Conditioned:
-        """The data taken in and their factor, ready for predictions."""
+    def _conditioned(self, data: Data) -> Conditioned:
+        """The data taken in, with their factor, ready for predictions."""
         refresh(self)
-        data, chol = self._memory.data, tf.convert_to_tensor(self._memory.chol)
+        chol = tf.convert_to_tensor(self._memory.chol)
         return self._process.condition(data, self._process.covariance(data), chol)
 
     def call(self, inputs) -> dict[str, tf.Tensor]:
@@ -328,7 +327,8 @@ class ExactGP(GaussianProcess):
         if tf.executing_eagerly() or self._process.marginalized(x):
             return as_dict(self.posterior(x))
         # Outside of the branches: the gradient of a branch wants to know the shapes of variables.
-        data, given = self._memory.data, self._conditioned()
+        data = self._memory.data
+        given = self._conditioned(data)
         return tf.cond(
             self._memory.is_empty,
             lambda: as_dict(self._process.prior(x, False)),
@@ -356,8 +356,8 @@ class ExactGP(GaussianProcess):
             ValueError: No data.
         """
         data = self._data()
-        self._process.check_trend(data, spare=1)
-        deviation, moments = self._conditioned().leave_one_out()
+        self._process.check_trend(data, leave_out=True)
+        deviation, moments = self._conditioned(data).leave_one_out()
         k, c = moments
         mean = data.unpacked(data.z - data.vectors(deviation))
         zero = tf.zeros_like(mean)  # to give variances that series share to each of them

@@ -7,7 +7,7 @@ import tensorflow as tf
 from cgp.kernels.points import one_number
 from cgp.linalg.composite import as_complex
 from cgp.training.hyperparameters import HyperparameterLayer
-from cgp.training.parameters import COMPLEX, complex_from_config
+from cgp.training.parameters import COMPLEX
 
 
 class Mean(HyperparameterLayer):
@@ -57,11 +57,6 @@ class Constant(Mean):
     def evaluate(self, x):
         """See `Mean.evaluate`."""
         return tf.broadcast_to(self.value.value, tf.shape(x)[:-1])
-
-    @classmethod
-    def from_config(cls, config):
-        """The mean of a config."""
-        return super().from_config({**config, "value": complex_from_config(config["value"])})
 
 
 @keras.saving.register_keras_serializable(package="cgp.means")
@@ -165,9 +160,3 @@ class Polynomial(Mean):
     def __repr__(self):
         inside = "marginalized" if self.marginalized else repr(self.coefficients)
         return f"Polynomial({self.degree}, {inside})"
-
-    @classmethod
-    def from_config(cls, config):
-        """The mean of a config."""
-        coefficients = complex_from_config(config.get("coefficients"))
-        return super().from_config({**config, "coefficients": coefficients})

@@ -36,6 +36,17 @@ class Memory(tf.Module):
         x, z, batch = (tf.convert_to_tensor(v) for v in (self.x, self.z, self.batch))
         return Data(x, z, batch)
 
+    def data_of_graph(self) -> Data:
+        """The data, for a graph that is for as many batch axes as there are when it is made."""
+        with tf.init_scope():
+            axes = int(tf.size(self.batch))
+        data = self.data
+        some = tf.debugging.assert_equal(
+            self.is_empty, False, "there are no data: condition(x, z) first"
+        )
+        with tf.control_dependencies([some]):
+            return data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
+
     def replace(self, data: Data, chol: tf.Tensor) -> None:
         """Takes in other data and the factor of their covariance."""
         self.x.assign(data.x)

@@ -86,24 +86,27 @@ class NoisyProcess:
         basis = self._basis(x)
         return 0 if basis is None else basis.shape[-1] // self.form.multiplicity
 
-    def check_trend(self, data: Data, spare: int = 0) -> None:
-        """Raises where data do not determine a marginalised trend, `spare` points left out."""
+    def check_trend(self, data: Data, leave_out: bool = False) -> None:
+        """Raises where data do not determine a marginalised trend, or not without each of them."""
         basis = None if self.mean is None else self.mean.basis(data.x)
         if basis is None:
             return
-        groups = int(data.groups)
-        for columns, keep in zip(
-            np.broadcast_to(basis.numpy(), (groups, *basis.shape[1:])),
-            data.keep.numpy(),
-            strict=True,
-        ):
+        bases = np.broadcast_to(basis.numpy(), (int(data.groups), *basis.shape[1:]))
+        for columns, keep in zip(bases, data.keep.numpy(), strict=True):
             columns = columns[keep] / np.maximum(np.abs(columns).max(axis=0), 1e-300)
             points, needed = columns.shape
-            if points - spare < needed or np.linalg.matrix_rank(columns) < needed:
+            rank = np.linalg.matrix_rank(columns)
+            if rank < needed:
                 raise ValueError(
-                    f"a trend of {needed} coefficients needs as many different x"
-                    f"{' and one more' * bool(spare)}, got {np.linalg.matrix_rank(columns)} among "
+                    f"a trend of {needed} coefficients needs as many different x, got {rank} among "
                     f"{points} points"
+                )
+            # A point of leverage 1 is alone in determining some part of the trend.
+            leverage = np.sum(np.abs(np.linalg.qr(columns)[0]) ** 2, axis=1)
+            if leave_out and leverage.max() > 1.0 - 1e-9:
+                raise ValueError(
+                    f"a trend of {needed} coefficients is not determined without the point at "
+                    f"position {int(leverage.argmax())} of those present: it cannot be left out"
                 )
 
     def log_likelihood(self, data: Data, covariance: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:

@@ -20,6 +20,7 @@ from cgp.kernels.moments import Pair, add, check, multiply
 from cgp.kernels.points import as_points, one_number
 from cgp.linalg.composite import as_complex
 from cgp.training.hyperparameters import HyperparameterLayer
+from cgp.training.keras_private import flatten_layers, sublayers
 from cgp.training.parameters import POSITIVE, Parameterized, named_parameters
 from cgp.training.sharing import sharing_scope
 
@@ -134,13 +135,16 @@ class Kernel(HyperparameterLayer):
         return Moments(as_complex(k), None if c is None else as_complex(c))
 
     def walk(self) -> Iterator["Kernel"]:
-        """This kernel and all it is made of, depth first."""
+        """This kernel and all kernels inside it, in whatever it holds, depth first."""
         yield self
-        for part in self.parts:
-            yield from part.walk()
+        for layer in sublayers(self):
+            inner = [layer] if isinstance(layer, Kernel) else flatten_layers(layer)
+            for kernel in inner:
+                if isinstance(kernel, Kernel):
+                    yield from kernel.walk()
 
     def named_layers(self) -> list[tuple[str, Parameterized]]:
-        """This kernel and all it is made of, with the names that `parameters` gives them."""
+        """This kernel and all inside it, with the names that `parameters` gives them."""
         return [(kernel.prefix, kernel) for kernel in self.walk()]
 
     def parameters(self) -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ from cgp.kernels.base import Combination, Kernel
 from cgp.kernels.moments import add, multiply
 from cgp.kernels.points import one_number
 from cgp.linalg.composite import as_complex
-from cgp.training.parameters import UNIT_DISK, complex_from_config
+from cgp.training.parameters import UNIT_DISK
 
 
 class _OfOne(Combination):
@@ -99,13 +99,6 @@ class WidelyLinear(_OfOne):
         c = as_complex(c)
         cross = 2.0 * tf.math.real(w * tf.math.conj(c))
         return add(covariance, cross), pseudo + c + w * w * tf.math.conj(c)
-
-    @classmethod
-    def from_config(cls, config):
-        """The kernel of a config."""
-        return super().from_config(
-            {**config, "coefficient": complex_from_config(config["coefficient"])}
-        )
 
     def __repr__(self):
         return f"WidelyLinear({self.kernel!r}, {', '.join(map(repr, self.own_parameters))})"

@@ -13,6 +13,8 @@ def as_points(x, dtype, name: str = "x") -> tf.Tensor:
         TypeError: Complex inputs, or anything else but real numbers.
         ValueError: A scalar; or (eagerly) NaN, or points that the dtype does not tell apart.
     """
+    if np.ma.is_masked(x):
+        raise ValueError(f"{name} must be known everywhere, but has masked elements")
     x = x if tf.is_tensor(x) else np.asarray(x)
     if isinstance(x, np.ndarray) and x.dtype.kind not in "iufc":
         raise TypeError(

@@ -2,7 +2,7 @@
 
 import keras
 
-from cgp.training.parameters import Parameterized
+from cgp.training.parameters import Parameterized, complex_from_config
 from cgp.training.sharing import Shareable
 
 
@@ -35,6 +35,14 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
         """The constructor's arguments, complex numbers as [re, im]."""
         own = {"name": self._given_name, "dtype": self.variable_dtype}
         return {**super().get_config(), **own, **self.parameters_config()}
+
+    @classmethod
+    def from_config(cls, config):
+        """The layer of a config."""
+        config = dict(config)
+        for name in config.pop("complex", ()):
+            config[name] = complex_from_config(config[name])
+        return super().from_config(config)
 
     def __repr__(self):
         return f"{type(self).__name__}({', '.join(map(repr, self.own_parameters))})"

@@ -29,6 +29,7 @@ __all__ = [
     "in_stateless_scope",
     "in_symbolic_scope",
     "metrics_and_values",
+    "sublayers",
     "written_by_keras",
 ]
 
@@ -37,6 +38,11 @@ def flatten_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     """A layer and all layers inside it, each once: `Model.layers` are those at the top alone."""
     # Keras counts a layer again where it is among its own descendants.
     return list({id(found): found for found in layer._flatten_layers()}.values())
+
+
+def sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """The layers that a layer holds itself, in the order in which it took them."""
+    return list(layer._layers)
 
 
 def forget_compilation(model: Any) -> None:

@@ -244,6 +244,9 @@ class Parameterized:
         )
         for parameter in self.own_parameters:
             setattr(self, parameter.name, parameter)
+            for variable in parameter.variables:
+                # Attributes are what TensorFlow's checkpoints and exports look through.
+                setattr(self, f"_{variable.name}", variable)
         # Copied, as the caller may go on to change an array.
         self._initial = {
             name: np.array(value, complex if constraint.is_complex else None)
@@ -253,12 +256,15 @@ class Parameterized:
     def parameters_config(self) -> dict:
         """The arguments of `declare_parameters` in a form that serialises: complex as [re, im].
 
-        `fixed` and `priors` are there when they say something.
+        `fixed` and `priors`, and `complex`, the names of those that are, are there when they say
+        something.
         """
+        complex_ = [p.name for p in self.own_parameters if p.constraint.is_complex]
         fixed = [p.name for p in self.own_parameters if p.fixed]
         priors = {p.name: prior_config(p.prior) for p in self.own_parameters if p.prior is not None}
         return {
             **{name: number_to_config(value) for name, value in self._initial.items()},
+            **({"complex": complex_} if complex_ else {}),
             **({"fixed": fixed} if fixed else {}),
             **({"priors": priors} if priors else {}),
         }

@@ -209,3 +209,54 @@ def test_is_nothing_taken_in_by_a_fit_that_cannot_begin():
         with pytest.raises((TypeError, ValueError), match=next(iter(arguments))):
             gp.fit(T[:5], series()[:5], verbose=0, **arguments)
     assert_current(gp, series())
+
+
+def test_does_a_checkpoint_hold_hyperparameters_and_data(tmp_path):
+    gp, other = model(), model()
+    gp.condition(T, series())
+    gp.noise_variance.assign(0.2)
+    gp.kernel.parts[1].frequency.assign(0.9)
+    path = tf.train.Checkpoint(model=gp).save(tmp_path / "gp")
+    tf.train.Checkpoint(model=other).restore(path).assert_existing_objects_matched()
+    assert other.parameters() == gp.parameters()
+    assert_current(other, series())
+
+
+def test_are_layers_that_a_kernel_builds_late_refused():
+    class Warped(RBF):
+        def __init__(self):
+            super().__init__()
+            self.net = keras.layers.Dense(1, dtype="float64")
+
+        def moments(self, x1, x2):
+            return super().moments(self.net(x1), self.net(x2))
+
+    gp = cgp.ExactGP(Warped(), 0.1)
+    with pytest.raises(ValueError, match="too late to be watched"):
+        gp.condition(T, series())
+
+
+@pytest.mark.parametrize("improper", [False, True])
+def test_has_a_posterior_in_a_graph_all_that_it_has_outside(improper):
+    kernel = RBF(1.0, 1.0) * Rotation(0.84)
+    gp = cgp.ExactGP(cgp.kernels.WidelyLinear(kernel, 0.3j) if improper else kernel, 0.01)
+    x = T[::9]
+
+    def everything():
+        p = gp.posterior(x, observed=True)
+        value = p.log_prob(p.mean() + 0.1)
+        return p.mean(), p.covariance(), p.pseudo_covariance(), value, p.sample(2, seed=1)
+
+    for z in (series(), series(3), holes()):
+        gp.condition(T, z)
+        for found, expected in zip(tf.function(everything)(), everything(), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_does_a_graph_without_data_say_so():
+    mean = cgp.means.Polynomial(1, marginalized=True)
+    gp = cgp.ExactGP(RBF(), 0.1, mean=mean)
+    x = tf.constant(T)
+    for function in (lambda: gp(x)["mean"], lambda: gp.posterior(x).mean()):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="no data"):
+            tf.function(function)()

@@ -130,6 +130,19 @@ def test_are_elements_missing_by_the_argument_missing_by_nan():
     )
 
 
+def test_is_what_a_mask_hides_missing():
+    x, z = series()
+    masked = np.ma.array(z, mask=np.arange(len(z)) == 3)
+    masked.data[3] = 1e6
+    gp, other = (problems()[0].gp() for _ in range(2))
+    gp.condition(x, masked, missing=np.arange(len(z)) == 5)
+    z[[3, 5]] = np.nan
+    other.condition(x, z)
+    np.testing.assert_array_equal(gp.predict(X_NEW)["mean"], other.predict(X_NEW)["mean"])
+    with pytest.raises(ValueError, match="x must be known everywhere"):
+        gp.condition(np.ma.array(x, mask=x > 5), z)
+
+
 def test_does_a_rotation_of_the_data_leave_a_proper_likelihood_unchanged():
     x, z = series()
     gp = problems()[0].gp()

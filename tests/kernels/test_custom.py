@@ -11,7 +11,7 @@ import tensorflow_probability as tfp
 
 import cgp
 from cgp.kernels import RBF, Conjugate, Kernel, Rotation, WidelyLinear
-from cgp.training import POSITIVE, REAL
+from cgp.training import COMPLEX, POSITIVE, REAL
 
 X = np.array([0.0, 0.4, 1.7])
 
@@ -163,3 +163,47 @@ def test_another_process_than_of_one_dimension_is_not_markov():
     assert cgp.kernels.Matern32(lengthscale=2.0).is_markov
     assert Rotation(0.1).is_markov
     assert cgp.kernels.Matern32.is_markov
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Turned(Kernel):
+    """z = s a x of a random a, s complex: a hyperparameter that is."""
+
+    def __init__(self, slope=1j, **kwargs):
+        super().__init__(**kwargs)
+        self.declare_parameters({"slope": (slope, COMPLEX)})
+
+    def moments(self, x1, x2):
+        s = self.slope.value
+        return tf.cast(tf.abs(s) ** 2, s.dtype) * tf.cast(tf.reduce_sum(x1 * x2, -1), s.dtype), None
+
+
+def test_a_complex_hyperparameter_comes_back():
+    kernel = Turned(1 + 2j)
+    for again in (Turned.from_config(kernel.get_config()), copy.deepcopy(kernel)):
+        assert again.parameters() == {"turned.slope": 1 + 2j}
+        np.testing.assert_array_equal(again.covariance(X), kernel.covariance(X))
+
+
+class Warp(Kernel):
+    """A kernel of another, held as any attribute."""
+
+    def __init__(self, inner, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = inner
+
+    def moments(self, x1, x2):
+        return self.inner.moments(tf.sinh(x1), tf.sinh(x2))
+
+
+def test_kernels_inside_are_found_in_whatever_holds_them():
+    prior = tfp.distributions.LogNormal(0.0, 0.1)
+    kernel = Warp(RBF(1.0, 2.0, priors={"lengthscale": prior}) + Slope())
+    assert list(kernel.parameters()) == ["rbf.variance", "rbf.lengthscale", "slope.slope"]
+    gp, plain = cgp.ExactGP(kernel, 0.1), cgp.ExactGP(Warp(RBF(1.0, 2.0) + Slope()), 0.1)
+    z = np.array([1j, 2.0, 0.5])
+    for model in (gp, plain):
+        model.compile()
+    expected = tfp.distributions.LogNormal(np.float64(0.0), np.float64(0.1)).log_prob(2.0)
+    difference = plain.evaluate(X, z, verbose=0) - gp.evaluate(X, z, verbose=0)
+    np.testing.assert_allclose(difference, expected / 3, rtol=1e-6)
