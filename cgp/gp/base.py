@@ -27,23 +27,9 @@ from cgp.training.parameters import (
 class GaussianProcess(Parameterized, Model):
     """A Gaussian process of a complex signal, observed in noise: `z = f(x) + n`.
 
-    A subclass says how it takes data in and how it computes `posterior`. Its arguments are these.
-
-    Args:
-        kernel: A kernel, shared with whoever else holds it.
-        noise_variance: `E|n|²`, positive; in squared units of z.
-        noise_pseudo_variance: `E[n²]`, complex, at most `noise_variance` in modulus. Zero, the
-            default, stays zero: the noise is circular. Another value is learned, as its ratio to
-            the noise variance, the circularity quotient.
-        mean: A mean of `cgp.means`, or None for zero.
-        fixed: Names, of "noise_variance" and "noise_circularity", that training leaves alone.
-        priors: TFP distributions of "noise_variance", by name.
-        name: A name.
-        dtype: "float64" (complex128 data) or "float32" (complex64); that of the kernel if None.
-
-    Raises:
-        TypeError: No kernel, or dtypes that differ.
-        ValueError: A noise that no process can have.
+    A subclass says how it takes data in, how it computes `posterior`, and, in `call((x, z))`, adds
+    the loss of data, from which `parameter_covariance` follows. The arguments are those of
+    `ExactGP`, which documents them.
     """
 
     def __init__(
