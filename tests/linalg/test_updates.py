@@ -83,15 +83,26 @@ def test_is_the_downdate_backward_stable_on_the_brink_of_singularity(dtype, kind
     assert is_factor(new)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", ["complex128", "complex64"])
-def test_do_updates_at_512_meet_the_bar(dtype):
-    rng = np.random.default_rng(512)
-    chol = hard_chol("rbf", 512, dtype, rng)
+def test_do_all_operations_at_512_meet_the_bar(dtype, kind):
+    n, rng = 512, np.random.default_rng(512)
+    chol = hard_chol(kind, n, dtype, rng)
     covariance = reference.covariance_of(chol)
-    for v, multiplier in [(random(rng, 512, dtype), 1.0), (on_the_brink(chol, rng), -1.0)]:
+    for v, multiplier in [(random(rng, n, dtype), 1.0), (on_the_brink(chol, rng), -1.0)]:
         new = cholesky_update(chol, v, multiplier).numpy()
         expected = reference.updated(covariance, v, multiplier)
         assert backward_error(new, expected, covariance) <= bar(dtype)
+    h = random(rng, n, dtype)
+    expected, _, _ = reference.conditioned(covariance, h, 1e-3)
+    new = cholesky_condition(chol, h, 1e-3).chol
+    assert backward_error(new, expected, covariance) <= bar(dtype)
+    new = cholesky_remove(chol, 77)
+    assert backward_error(new, reference.removed(covariance, 77), covariance) <= bar(dtype)
+    last = covariance[:-1, -1].astype(dtype), covariance[-1, -1].real.astype(chol.real.dtype)
+    new = cholesky_append(chol[:-1, :-1], *last)
+    expected = reference.appended(covariance[:-1, :-1], *last)
+    assert backward_error(new, expected, covariance) <= bar(dtype)
 
 
 @pytest.mark.parametrize("noise", [1.0, 1e-12, 0.0])
