@@ -40,3 +40,9 @@ def test_are_finite_numbers_finite_whose_sum_or_modulus_is_not():
             cholesky(a + np.diag([bad, 0]))
         with pytest.raises(ValueError, match="NaN or infinite"):
             triangularize(a + np.diag([bad, 0]))
+
+
+def test_is_one_matrix_of_a_batch_not_excused_by_another():
+    batch = np.stack([1e14 * np.eye(2, dtype=complex), np.array([[1.0, 0.5j], [0.5j, 1.0]])])
+    with pytest.raises(ValueError, match="not Hermitian"):
+        cholesky(batch)
