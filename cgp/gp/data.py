@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.points import as_points
+from cgp.linalg.composite import complex_dtype
 
 
 class Data(NamedTuple):
@@ -134,20 +135,20 @@ def validated(x, z, missing, real_dtype: str) -> Data:
 
 def check_fit(x: tf.Tensor, z, real_dtype: str) -> None:
     """Raises where dtypes or shapes of targets do not fit the model or the inputs."""
-    complex_dtype = {"float64": "complex128", "float32": "complex64"}[real_dtype]
+    expected = complex_dtype(real_dtype)
     dtype = tf.as_dtype(z.dtype) if z.dtype != object else None
     if dtype is None or not dtype.is_complex:
         raise TypeError(
             f"z must be complex, got {z.dtype}: a real signal has a real model; if these are "
             "complex values without imaginary part, give z.astype(complex)"
         )
-    if dtype != complex_dtype:
+    if dtype != expected:
         advice = (
-            f'promote it, z.astype("{complex_dtype}")'
+            f'promote it, z.astype("{expected.name}")'
             if real_dtype == "float64"
             else 'round it, z.astype("complex64"), or make the model with dtype="float64"'
         )
-        raise TypeError(f"z is {dtype.name}, but the model is {complex_dtype}: {advice}")
+        raise TypeError(f"z is {dtype.name}, but the model is {expected.name}: {advice}")
     given, shape = x.shape, tf.TensorShape(z.shape)
     hint = ""
     if given == shape:

@@ -82,9 +82,7 @@ class ExactGP(GaussianProcess):
             dtype=dtype,
             **kwargs,
         )
-        real = tf.as_dtype(self.variable_dtype)
-        complex_ = tf.complex128 if real == tf.float64 else tf.complex64
-        self._memory = Memory(real, complex_ if self._process.is_proper else real)
+        self._memory = Memory(self.variable_dtype, self._process.is_proper)
         self._registered = {id(v) for v in self._covariance_variables()}
         register_post_update(
             self, self._covariance_variables(), self._factorize, state_is_weights=False
@@ -297,9 +295,9 @@ class ExactGP(GaussianProcess):
                 marginalised trend, which has no prior.
         """
         x = as_points(x, self.variable_dtype)
-        if tf.executing_eagerly() and bool(self._memory.is_empty):
-            return self._process.prior(x, observed)
         if tf.executing_eagerly():
+            if bool(self._memory.is_empty):
+                return self._process.prior(x, observed)
             data = self._memory.data
             check_points(x, data)
         else:

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from cgp.gp.data import Data
+from cgp.linalg.composite import complex_dtype
 
 
 class Memory(tf.Module):
@@ -14,16 +15,15 @@ class Memory(tf.Module):
 
     Args:
         real_dtype: Of the inputs.
-        factor_dtype: Of the factor: complex, or real for a composite.
+        is_proper: Whether the factor is complex, or that of a real composite.
     """
 
-    def __init__(self, real_dtype: tf.DType, factor_dtype: tf.DType):
+    def __init__(self, real_dtype: str, is_proper: bool):
         super().__init__()
-        complex_dtype = tf.complex128 if real_dtype == tf.float64 else tf.complex64
         self.x = _empty(3, real_dtype)
-        self.z = _empty(2, complex_dtype)
+        self.z = _empty(2, complex_dtype(real_dtype))
         self.batch = _empty(1, tf.int32)
-        self.chol = _empty(3, factor_dtype)
+        self.chol = _empty(3, complex_dtype(real_dtype) if is_proper else real_dtype)
 
     @property
     def is_empty(self) -> tf.Tensor:
@@ -70,7 +70,7 @@ class Memory(tf.Module):
         return _equal(stored.x, data.x) & _equal(_comparable(stored.z), _comparable(data.z))
 
 
-def _empty(rank: int, dtype: tf.DType) -> tf.Variable:
+def _empty(rank: int, dtype) -> tf.Variable:
     return tf.Variable(tf.zeros([0] * rank, dtype), trainable=False, shape=[None] * rank)
 
 

@@ -109,6 +109,11 @@ def join_parts(parts) -> tf.Tensor:
     return tf.complex(*tf.split(parts, 2, axis=-1))
 
 
+def complex_dtype(real) -> tf.DType:
+    """The complex dtype of a real one's precision: complex128 of float64, complex64 of float32."""
+    return {tf.float64: tf.complex128, tf.float32: tf.complex64}[tf.as_dtype(real)]
+
+
 def as_complex(x: tf.Tensor) -> tf.Tensor:
     """A real or complex tensor as a complex one of the same precision."""
     return x if x.dtype.is_complex else tf.complex(x, tf.zeros_like(x))
