@@ -295,24 +295,30 @@ def cholesky_remove(chol, index, size=None) -> tf.Tensor:
     index, inside = as_index(index, "index", "is the row to remove", used)
     known = tf.get_static_value(index)
     chol, index, fits = broadcast(chol=(chol, 2), index=(index, 0), fits=(fits & inside, 0))
-
-    chol = tf.linalg.band_part(chol, -1, 0)
     if known is not None and known.ndim == 0:
-        before, after = slice(int(known)), slice(int(known) + 1, None)
-        chol = tf.concat([chol[..., before, :], chol[..., after, :]], axis=-2)
-        removed = chol[..., int(known)]
-        chol = tf.concat([chol[..., before], chol[..., after]], axis=-1)
+        new = _without(chol, int(known))
     else:
+        rows = tf.linalg.band_part(chol, -1, 0)
         stays = tf.range(capacity - 1) < index[..., None]
-        chol = tf.where(stays[..., None], chol[..., :-1, :], chol[..., 1:, :])
-        removed = tf.linalg.matvec(chol, tf.one_hot(index, capacity, dtype=chol.dtype))
-        chol = tf.where(stays[..., None, :], chol[..., :-1], chol[..., 1:])
-    new = cholesky_update(chol, removed)
+        rows = tf.where(stays[..., None], rows[..., :-1, :], rows[..., 1:, :])
+        removed = tf.linalg.matvec(rows, tf.one_hot(index, capacity, dtype=chol.dtype))
+        new = cholesky_update(tf.where(stays[..., None, :], rows[..., :-1], rows[..., 1:]), removed)
     if size is not None:
-        new = tf.concat([new, tf.zeros_like(removed)[..., None]], axis=-1)
+        new = tf.concat([new, tf.zeros_like(chol[..., 1:, :1])], axis=-1)
         last = tf.cast(tf.range(capacity) == capacity - 1, new.dtype)
         new = tf.concat([new, last * tf.ones_like(new[..., :1, :])], axis=-2)
     return _checked(fits, new, "index is outside the rows in use", error=ValueError)
+
+
+def _without(chol: tf.Tensor, i: int) -> tf.Tensor:
+    """The factor without row i, where i is known: what stands before it stays as it is."""
+    below = cholesky_update(chol[..., i + 1 :, i + 1 :], chol[..., i + 1 :, i])
+    if i == 0:
+        return below
+    corner = tf.linalg.band_part(chol[..., :i, :i], -1, 0)
+    left = tf.concat([corner, chol[..., i + 1 :, :i]], axis=-2)
+    zeros = tf.zeros_like(chol[..., :i, i + 1 :])
+    return tf.concat([left, tf.concat([zeros, below], axis=-2)], axis=-1)
 
 
 _USED = "is the number of rows in use"
