@@ -10,7 +10,7 @@ if keras.config.backend() != "tensorflow":
 
 from cgp import datasets, kernels, linalg, metrics, plotting, training
 from cgp.distributions import ComplexNormal
-from cgp.gp import ExactGP, means
+from cgp.gp import ExactGP, RecursiveGP, means
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.training import (
     Functional,
@@ -28,6 +28,7 @@ __all__ = [
     "Functional",
     "Model",
     "NotPositiveDefiniteError",
+    "RecursiveGP",
     "clone_model",
     "datasets",
     "kernels",

@@ -2,12 +2,13 @@
 
 from cgp.distributions.complex_normal import ComplexNormal
 from cgp.distributions.ellipses import Ellipses, ellipses, principal_axes, squared_radius
-from cgp.distributions.marginals import Marginals, marginals
+from cgp.distributions.marginals import Marginals, Step, marginals
 
 __all__ = [
     "ComplexNormal",
     "Ellipses",
     "Marginals",
+    "Step",
     "ellipses",
     "marginals",
     "principal_axes",

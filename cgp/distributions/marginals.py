@@ -19,6 +19,17 @@ class Marginals(NamedTuple):
     """Complex."""
 
 
+class Step(NamedTuple):
+    """What an online filter says of one sample, or, stacked over time, of a block of them."""
+
+    predicted: Marginals
+    """Of the observation, before it was seen."""
+    innovation: np.ndarray
+    """The observation less the mean predicted of it, complex; NaN where missing."""
+    filtered: Marginals
+    """Of the signal, after the observation was seen."""
+
+
 def marginals(prediction) -> Marginals:
     """The moments of each point from any of the forms in which predictions come.
 

@@ -2,5 +2,6 @@
 
 from cgp.gp import means
 from cgp.gp.exact import ExactGP
+from cgp.gp.recursive import RecursiveGP
 
-__all__ = ["ExactGP", "means"]
+__all__ = ["ExactGP", "RecursiveGP", "means"]

@@ -4,15 +4,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp import laplace
-from cgp.gp.data import Data
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior
 from cgp.gp.process import NoisyProcess
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import one_number
-from cgp.training import Model, refresh
-from cgp.training.objective import Objective
+from cgp.linalg.composite import complex_dtype
+from cgp.training import Model, register_post_update
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import (
     POSITIVE,
@@ -28,9 +26,11 @@ class GaussianProcess(Parameterized, Model):
     """A Gaussian process of a complex signal, observed in noise: `z = f(x) + n`.
 
     A subclass says how it takes data in, how it computes `posterior`, and, in `call((x, z))`, adds
-    the loss of data, from which `parameter_covariance` follows. The arguments are those of
-    `ExactGP`, which documents them.
+    the loss of data. The arguments are those of `ExactGP`, which documents them.
     """
+
+    _data_by_point = False
+    """How the working coordinates of its data are ordered (see `NoisyProcess`)."""
 
     def __init__(
         self,
@@ -60,19 +60,15 @@ class GaussianProcess(Parameterized, Model):
         self.kernel, self.mean = kernel, mean
         self.declare_parameters(_noise(noise_variance, noise_pseudo_variance), fixed, priors)
         self._process = NoisyProcess(
-            kernel, mean, self.noise_variance, getattr(self, "noise_circularity", None)
+            kernel,
+            mean,
+            self.noise_variance,
+            getattr(self, "noise_circularity", None),
+            by_point=self._data_by_point,
         )
 
     def posterior(self, x, *, observed: bool = False) -> Posterior:
         """The signal at new points given the data; see the subclass."""
-        raise NotImplementedError
-
-    def _data(self) -> Data:
-        """The data taken in, or an error that there are none."""
-        raise NotImplementedError
-
-    def _dataset(self, data: Data) -> tf.data.Dataset:
-        """Data as the one batch of a dataset, for `call` to add their loss."""
         raise NotImplementedError
 
     def compile(self, optimizer=None, loss=None, metrics=None, **kwargs) -> None:
@@ -113,65 +109,36 @@ class GaussianProcess(Parameterized, Model):
         own = [v for parameter in self.own_parameters for v in parameter.variables]
         return [*own, *self.kernel.weights]
 
+    def _watch(self, update, state_is_weights: bool) -> None:
+        """Registers how a state that follows from covariances is recomputed."""
+        variables = self._covariance_variables()
+        self._watched = {id(v) for v in variables}
+        register_post_update(self, variables, update, state_is_weights=state_is_weights)
+
+    def _check_watched(self) -> None:
+        """Raises if the kernel has weights that nobody watches. Call it after a first use."""
+        late = [v.path for v in self._covariance_variables() if id(v) not in self._watched]
+        if late:
+            raise ValueError(
+                f"the kernel has made the weights {late} when it was first used, too late to be "
+                "watched: build the layers inside it in its constructor"
+            )
+
     def parameters(self) -> dict[str, np.ndarray]:
         """The hyperparameters by name: constrained values, each shared one once."""
         return {name: p.numpy() for name, p in self._parameters().items()}
 
-    def parameter_covariance(self, verbose="auto") -> np.ndarray:
-        """The covariance of the learned hyperparameters, by Laplace's approximation.
-
-        From the Hessian of the negative log marginal likelihood, priors included, at the present
-        values, which should be its minimum: fit to convergence first, with `cgp.optimizers.LBFGS`.
-        It takes some three evaluations of the loss for each hyperparameter.
-
-        Args:
-            verbose: 0 is silent, 1 or "auto" a progress bar.
-
-        Returns:
-            `[Q, Q]`, for the constrained values in the order of `parameters()`: the elements of a
-            vector one after the other, a complex value as its real and its imaginary part. Rows and
-            columns of fixed ones are zero.
-
-        Raises:
-            ValueError: No data.
-            NotPositiveDefiniteError: The likelihood has no maximum here; says in what direction.
-        """
-        data = self._data()
-        loss = Objective(self, (*next(iter(self._dataset(data))), None, None))
-        count = float(tf.reduce_sum(data.counts))
-        bar = keras.utils.Progbar(
-            loss.start.size, verbose=1 if verbose == "auto" else verbose, unit_name="parameter"
-        )
-        try:
-            curvature = laplace.hessian(
-                lambda point: count * loss(point)[1], loss.start, bar.update
-            )
-        finally:
-            loss.assign(loss.start)
-            refresh(self)
-        return laplace.covariance(self._parameters(), loss.variables, curvature)
-
-    def parameter_errors(self, verbose="auto") -> dict[str, np.ndarray]:
-        """The standard errors of `parameters()`, from `parameter_covariance`; zero where fixed.
-
-        Args:
-            verbose: As for `parameter_covariance`.
-
-        Returns:
-            NumPy by name; of a complex value, the errors of its real and imaginary part as one
-            complex number.
-        """
-        errors = np.sqrt(np.diag(self.parameter_covariance(verbose)))
-        found = {}
-        for name, value in self.parameters().items():
-            parts = value.size * (2 if np.iscomplexobj(value) else 1)
-            own, errors = errors[:parts], errors[parts:]
-            if np.iscomplexobj(value):
-                own = own[0::2] + 1j * own[1::2]
-            found[name] = own.reshape(value.shape)[()]
-        return found
-
     # --- predictions ---------------------------------------------------------------------------
+
+    def compute_output_spec(self, inputs):
+        """What `call` returns in a functional model: one of each for every point."""
+        if isinstance(inputs, tuple | list):
+            shape = inputs[1].shape
+        else:
+            shape = inputs.shape[:-1] if len(inputs.shape) > 1 else inputs.shape
+        real, complex_ = self.variable_dtype, complex_dtype(self.variable_dtype).name
+        dtypes = {"mean": complex_, "variance": real, "pseudo_variance": complex_}
+        return {name: keras.KerasTensor(shape, dtype) for name, dtype in dtypes.items()}
 
     def predict(  # type: ignore[override]
         self, x, *, observed: bool = False, verbose=0
@@ -187,7 +154,11 @@ class GaussianProcess(Parameterized, Model):
             NumPy arrays `[..., M]`: "mean", complex; "variance", `E|f − mean|²`, real;
             "pseudo_variance", `E[(f − mean)²]`, complex.
         """
-        return {k: v.numpy() for k, v in as_dict(self.posterior(x, observed=observed)).items()}
+        return {k: v.numpy() for k, v in as_dict(self._marginals(x, observed)).items()}
+
+    def _marginals(self, x, observed: bool) -> Posterior:
+        """A posterior whose gradient nobody will ask for."""
+        return self.posterior(x, observed=observed)
 
     def sample(self, x, count: int = 1, *, seed=None, observed: bool = False) -> np.ndarray:
         """Draws from the posterior, or from the prior before any data.

@@ -32,8 +32,8 @@ class Data(NamedTuple):
     @property
     def groups(self) -> tf.Tensor:
         """G, the number of covariances: 1 or B, int32."""
-        if self.z.shape[0] == 1:
-            return tf.constant(1)
+        if self.z.shape[0] == 1 or (self.x.shape[0] or 1) > 1:
+            return tf.constant(self.z.shape[0])
         present = self.present
         alike = (tf.shape(self.x)[0] == 1) & tf.reduce_all(present == present[:1])
         return tf.where(alike, 1, tf.shape(self.z)[0])
@@ -93,7 +93,7 @@ def flattened(values: tf.Tensor, own: int) -> tf.Tensor:
     return tf.reshape(values, tf.concat([[-1], event], axis=0))
 
 
-def validated(x, z, missing, real_dtype: str) -> Data:
+def validated(x, z, missing, real_dtype: str, some: bool = True) -> Data:
     """Data from arrays, or an error that says what was expected and what came.
 
     Args:
@@ -102,6 +102,7 @@ def validated(x, z, missing, real_dtype: str) -> Data:
         missing: Bool, broadcast against z: True where missing. None for none but NaN, and what
             the mask of a masked array says.
         real_dtype: "float64" or "float32".
+        some: Whether each series must have a target.
 
     Raises:
         TypeError: Real targets, complex inputs, or a precision that is not the model's.
@@ -128,7 +129,7 @@ def validated(x, z, missing, real_dtype: str) -> Data:
         raise ValueError(
             "z has infinite elements: finite values, or NaN for missing, were expected"
         )
-    if np.isnan(z).all(axis=-1).any():
+    if some and np.isnan(z).all(axis=-1).any():
         raise ValueError("every target of a series is missing: there is nothing to learn from")
     return arranged(x, tf.convert_to_tensor(z))
 
@@ -169,7 +170,8 @@ def check_points(x: tf.Tensor, data: Data) -> None:
         raise ValueError(
             f"x must have as many dimensions as the data, {data.x.shape[-1]}, got shape {x.shape}"
         )
-    batch, shared = data.batch.numpy().tolist(), data.x.shape[0] == 1
+    batch = data.batch.numpy().tolist()
+    shared = data.x.shape[0] == 1 and batch != [1]
     if x.shape.rank > 2 and (shared or x.shape[:-2].as_list() != batch):
         own = "" if shared else f", or {[*batch, 'M', 'D']}"
         raise ValueError(f"x must be [M] or [M, D]{own} for these data, got shape {x.shape}")

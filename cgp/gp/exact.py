@@ -4,19 +4,20 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.base import GaussianProcess, as_dict
+from cgp.gp.base import as_dict
 from cgp.gp.conditioning import Conditioned
 from cgp.gp.data import Data, arranged, check_fit, check_points, flattened, validated
+from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.memory import Memory
 from cgp.gp.posterior import Posterior
 from cgp.kernels.points import as_points
 from cgp.linalg import cholesky
-from cgp.training import confirm, invalidate, refresh, register_post_update
+from cgp.training import confirm, invalidate, refresh
 from cgp.training.data import require_one_replica
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class ExactGP(GaussianProcess):
+class ExactGP(MaximumLikelihoodGP):
     """A Gaussian process of a complex signal, observed in noise, with a dense covariance.
 
     The signal is `f ~ GP(mean, kernel)`, the data `z = f(x) + n`. Learning N points costs O(N³) a
@@ -83,10 +84,7 @@ class ExactGP(GaussianProcess):
             **kwargs,
         )
         self._memory = Memory(self.variable_dtype, self._process.is_proper)
-        self._registered = {id(v) for v in self._covariance_variables()}
-        register_post_update(
-            self, self._covariance_variables(), self._factorize, state_is_weights=False
-        )
+        self._watch(self._factorize, state_is_weights=False)
         self.built = True
 
     # --- the factor of the data ----------------------------------------------------------------
@@ -155,12 +153,7 @@ class ExactGP(GaussianProcess):
     def _condition(self, data: Data) -> None:
         # The factor first: where it fails nothing has been replaced.
         chol = cholesky(self._process.covariance(data))
-        late = [v.path for v in self._covariance_variables() if id(v) not in self._registered]
-        if late:
-            raise ValueError(
-                f"the kernel has made the weights {late} when it was first used, too late to be "
-                "watched: build the layers inside it in its constructor"
-            )
+        self._check_watched()
         self._memory.replace(data, chol)
         confirm(self)
 
@@ -332,16 +325,6 @@ class ExactGP(GaussianProcess):
             lambda: as_dict(self._process.prior(x, False)),
             lambda: as_dict(self._process.posterior(data, given, flattened(x, 2), False)),
         )
-
-    def compute_output_spec(self, inputs):
-        """What `call` returns in a functional model: one of each for every point."""
-        if isinstance(inputs, tuple | list):
-            shape = inputs[1].shape
-        else:
-            shape = inputs.shape[:-1] if len(inputs.shape) > 1 else inputs.shape
-        real, complex_ = self.variable_dtype, self._memory.z.dtype.name
-        dtypes = {"mean": complex_, "variance": real, "pseudo_variance": complex_}
-        return {name: keras.KerasTensor(shape, dtype) for name, dtype in dtypes.items()}
 
     def loo(self) -> dict[str, np.ndarray]:
         """Each target predicted by the others of its series, from the factor that is there.

@@ -12,7 +12,7 @@ from cgp.gp.posterior import Posterior
 from cgp.kernels.base import Kernel
 from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import squared_modulus
-from cgp.linalg.composite import as_complex
+from cgp.linalg.composite import as_complex, interleave
 from cgp.training.parameters import Parameter
 
 
@@ -24,6 +24,9 @@ class NoisyProcess:
         mean: Mean of f, or None for zero.
         noise_variance: `E|n|²`.
         noise_circularity: `E[n²] / E|n|²`, or None for circular noise.
+        by_point: Whether the working coordinates of data come point after point, for factors that
+            gain and lose points at the end; the composite has all real parts first otherwise. New
+            points that predictions speak of keep the order of the form.
     """
 
     def __init__(
@@ -32,11 +35,17 @@ class NoisyProcess:
         mean: Mean | None,
         noise_variance: Parameter,
         noise_circularity: Parameter | None,
+        by_point: bool = False,
     ):
         self.kernel, self.mean = kernel, mean
         self.noise_variance, self.noise_circularity = noise_variance, noise_circularity
         self.is_proper = kernel.is_proper and noise_circularity is None
         self.form = form_of(self.is_proper)
+        self._by_point = by_point and self.form.multiplicity > 1
+
+    def arranged(self, a: tf.Tensor, axis: int = -2) -> tf.Tensor:
+        """An axis in the order of the form as one in the order of data."""
+        return interleave(a, axis) if self._by_point else a
 
     def with_noise(self, moments: Moments) -> Moments:
         """Variances of f, complex `[...]`, as those of z."""
@@ -55,23 +64,44 @@ class NoisyProcess:
             c = tf.linalg.set_diag(moments.c_or_zeros(), noisy.c)
         return Moments(tf.linalg.set_diag(k, noisy.k), c)
 
-    def _keep(self, data: Data, dtype: tf.DType) -> tf.Tensor:
+    def keep(self, data: Data, dtype: tf.DType) -> tf.Tensor:
         """1 for data and 0 for what is missing, in the working form, `[G, n]`."""
-        return tf.cast(tf.concat([data.keep] * self.form.multiplicity, axis=-1), dtype)
+        keep = tf.concat([data.keep] * self.form.multiplicity, axis=-1)
+        return tf.cast(self.arranged(keep, axis=-1), dtype)
 
     def covariance(self, data: Data) -> tf.Tensor:
         """The working covariance of data, `[G, n, n]`; a missing one is an independent unit."""
-        moments = self._matrix_with_noise(self.kernel.moments_matrix(data.x))
-        gram = self.form.covariance(moments)
-        keep = self._keep(data, gram.dtype)
-        gram *= keep[..., :, None] * keep[..., None, :]
-        return tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + (1.0 - keep))
+        gram = self._masked(data, self._matrix_with_noise(self.kernel.moments_matrix(data.x)))
+        return tf.linalg.set_diag(
+            gram, tf.linalg.diag_part(gram) + (1.0 - self.keep(data, gram.dtype))
+        )
 
-    def _targets(self, data: Data) -> tf.Tensor:
+    def signal_covariance(self, data: Data) -> tf.Tensor:
+        """The working covariance of f where there are data, `[G, n, n]`; zero where missing."""
+        return self._masked(data, self.kernel.moments_matrix(data.x))
+
+    def _masked(self, data: Data, moments: Moments) -> tf.Tensor:
+        gram = self.arranged(self.arranged(self.form.covariance(moments), axis=-1))
+        keep = self.keep(data, gram.dtype)
+        return gram * keep[..., :, None] * keep[..., None, :]
+
+    def targets(self, data: Data) -> tf.Tensor:
         """The working targets less the mean function, zero where missing, `[G, n, S]`."""
-        residual = data.z - self._plus_function(tf.zeros_like(data.z), data.x)
+        residual = data.z - self.plus_function(tf.zeros_like(data.z), data.x)
         residual = tf.where(data.present, residual, tf.zeros_like(residual))
-        return data.columns(self.form.split(residual))
+        return self.arranged(data.columns(self.form.split(residual)))
+
+    def complex_targets(self, targets: tf.Tensor) -> tf.Tensor:
+        """Working vectors in the order of data, `[..., n]`, as the complex ones."""
+        if self._by_point:
+            re, im = tf.unstack(tf.reshape(targets, [*targets.shape[:-1], -1, 2]), axis=-1)
+            return tf.complex(re, im)
+        return self.form.join(targets)
+
+    def cross(self, data: Data, x: tf.Tensor) -> tf.Tensor:
+        """The working covariance between data and points `[..., M, D]`, zero where missing."""
+        cross = self.arranged(self.form.covariance(self.kernel.moments_matrix(data.x, x)))
+        return cross * self.keep(data, cross.dtype)[..., None]
 
     def _basis(self, x: tf.Tensor) -> tf.Tensor | None:
         basis = None if self.mean is None else self.mean.basis(x)
@@ -79,7 +109,9 @@ class NoisyProcess:
 
     def _data_basis(self, data: Data) -> tf.Tensor | None:
         basis = self._basis(data.x)
-        return None if basis is None else basis * self._keep(data, basis.dtype)[..., None]
+        if basis is None:
+            return None
+        return self.arranged(basis) * self.keep(data, basis.dtype)[..., None]
 
     def marginalized(self, x: tf.Tensor) -> int:
         """The number of complex coefficients of a marginalised trend."""
@@ -118,7 +150,7 @@ class NoisyProcess:
             chol: Its factor.
         """
         value = log_density(
-            covariance, self._targets(data), self._data_basis(data), chol, self.form.scale
+            covariance, self.targets(data), self._data_basis(data), chol, self.form.scale
         )
         dimensions = data.counts - self.marginalized(data.x)
         return tf.reshape(value, [-1]) - dimensions * self.form.log_normalizer
@@ -126,15 +158,15 @@ class NoisyProcess:
     def condition(self, data: Data, covariance: tf.Tensor, chol: tf.Tensor) -> Conditioned:
         """Takes data in; arguments as for `log_likelihood`."""
         chol = stored_cholesky(chol, covariance)
-        white = whiten(chol, self._targets(data), self._data_basis(data))
+        white = whiten(chol, self.targets(data), self._data_basis(data))
         return Conditioned(self.form, chol, white)
 
     def prior(self, x: tf.Tensor, observed: bool) -> Posterior:
         """f, or z if observed, at points `[..., M, D]` before any data."""
         if self._basis(x) is not None:
             raise ValueError("a marginalised trend has no prior: condition on data first")
-        marginal = self._marginal(x)
-        mean = self._plus_function(tf.zeros_like(marginal.k), x)
+        marginal = self.marginal(x)
+        mean = self.plus_function(tf.zeros_like(marginal.k), x)
         return self._distribution(
             mean, marginal, lambda: self._prior_covariance(x), _trace(marginal), observed
         )
@@ -157,13 +189,12 @@ class NoisyProcess:
             with tf.control_dependencies([same]):
                 x = tf.identity(x)
         basis = self._basis(x)
-        cross = self.form.covariance(self.kernel.moments_matrix(data.x, x))
-        cross *= self._keep(data, cross.dtype)[..., None]
+        cross = self.cross(data, x)
         mean = self.form.join(data.vectors(given.mean(cross, basis)))
-        prior = self._marginal(x)
+        prior = self.marginal(x)
         k, c = given.marginal(prior, cross, basis)
         return self._distribution(
-            data.unpacked(self._plus_function(mean, x)),
+            data.unpacked(self.plus_function(mean, x)),
             Moments(data.spread(k), None if c is None else data.spread(c)),
             lambda: data.spread(given.joint(self._prior_covariance(x), cross, basis)),
             # what the covariance is the difference of: prior, data, and what the trend adds
@@ -178,11 +209,12 @@ class NoisyProcess:
     def _prior_covariance(self, x: tf.Tensor) -> tf.Tensor:
         return self.form.covariance(self.kernel.moments_matrix(x))
 
-    def _plus_function(self, mean: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    def plus_function(self, mean: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+        """Values at points `[..., M, D]` plus the mean function there."""
         function = None if self.mean is None else self.mean.evaluate(x)
         return mean if function is None else mean + function
 
-    def _marginal(self, x: tf.Tensor) -> Moments:
+    def marginal(self, x: tf.Tensor) -> Moments:
         """The prior variances of f, with a pseudo-variance unless the model is proper."""
         moments = self.kernel.moments_diagonal(x)
         return moments if self.is_proper else Moments(moments.k, moments.c_or_zeros())

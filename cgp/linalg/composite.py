@@ -109,6 +109,26 @@ def join_parts(parts) -> tf.Tensor:
     return tf.complex(*tf.split(parts, 2, axis=-1))
 
 
+def interleave(composite: tf.Tensor, axis: int) -> tf.Tensor:
+    """`[Re; Im]` along an axis as the parts of one component after those of another.
+
+    A factor in this order gains and loses components at its end; `join_parts` is not for it.
+
+    Args:
+        composite: `[..., 2n, ...]`.
+        axis: Which axis, counted from the end.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.linalg.composite import interleave
+        >>> interleave(np.array([1.0, 2.0, 3.0, 4.0]), axis=-1).numpy()
+        array([1., 3., 2., 4.])
+    """
+    composite = tf.convert_to_tensor(composite)
+    pairs = tf.stack(tf.split(composite, 2, axis=axis), axis=axis)
+    return tf.ensure_shape(tf.reshape(pairs, tf.shape(composite)), composite.shape)
+
+
 def complex_dtype(real) -> tf.DType:
     """The complex dtype of a real one's precision: complex128 of float64, complex64 of float32."""
     return {tf.float64: tf.complex128, tf.float32: tf.complex64}[tf.as_dtype(real)]

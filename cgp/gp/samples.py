@@ -1,0 +1,99 @@
+"""The samples of streams, validated and brought to one shape: one of each stream, or a block."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cgp.gp.data import Data, validated
+from cgp.linalg.composite import complex_dtype
+
+
+class Samples(NamedTuple):
+    """T samples of each of B streams; B is 1 for a single stream without a batch axis."""
+
+    x: np.ndarray
+    """`[B, T, D]`, in the dtype of the model."""
+    z: np.ndarray
+    """Complex, `[B, T]`; NaN where missing."""
+    is_single: bool
+    """Whether it was given without a batch axis."""
+
+
+def block(x, z, missing, real_dtype: str, some: bool = False) -> Samples:
+    """A block of samples; arguments and errors as for `validated`, with at most one batch axis."""
+    data: Data = validated(x, z, missing, real_dtype, some)
+    x, z, batch = data.x.numpy(), data.z.numpy(), data.batch.numpy()
+    if batch.size > 1:
+        raise ValueError(f"z must be [T], or [B, T] of B streams, got batch axes {batch.tolist()}")
+    return Samples(np.broadcast_to(x, (len(z), *x.shape[1:])), z, batch.size == 0)
+
+
+def one_sample(x, z, missing, real_dtype: str) -> Samples:
+    """One sample of each stream.
+
+    Args:
+        x: A number or `[D]`, shared by all streams, or `[B, D]`.
+        z: A complex number, or `[B]`; NaN, a real one too, where missing.
+        missing: Bool, or `[B]`; None for none but NaN.
+        real_dtype: "float64" or "float32".
+
+    Raises:
+        TypeError, ValueError: As for `validated`.
+    """
+    x, given, complex_ = np.asarray(x), z, complex_dtype(real_dtype).as_numpy_dtype
+    z = z if np.ma.isMaskedArray(z) else np.asarray(z)
+    # A number of Python has no precision of its own, and np.nan none that matters.
+    if type(given) is complex or (z.dtype.kind == "f" and np.isnan(z).all()):
+        z = z.astype(complex_)
+    if z.ndim > 1:
+        raise ValueError(f"z must be one number, or [B] of B streams, got shape {z.shape}")
+    if x.ndim > 1 + z.ndim or (x.ndim == 2 and x.shape[0] != z.shape[0]):
+        wanted = f"a number, [D] or [{z.shape[0]}, D]" if z.ndim else "a number or [D]"
+        raise ValueError(f"x must be {wanted} for z of shape {z.shape}, got shape {x.shape}")
+    if x.ndim == 1 and x.shape == z.shape and x.size > 1:
+        raise ValueError(
+            f"x and z are both {x.shape}: give each stream a number of its own as x[:, None], or "
+            f"all of them one of {x.size} dimensions as np.tile(x, ({x.size}, 1))"
+        )
+    x = np.atleast_1d(x)[..., None, :]
+    if missing is None and _is_plain(x, z, complex_):  # the checks of `validated`, in no time
+        x, z = x.astype(real_dtype), z[..., None]
+        x = np.broadcast_to(x, (z.size, *x.shape[-2:]))
+        return Samples(x, z.reshape(-1, 1), z.ndim == 1)
+    missing = None if missing is None else np.asarray(missing)[..., None]
+    return block(x, z[..., None], missing, real_dtype)
+
+
+def _is_plain(x: np.ndarray, z: np.ndarray, complex_) -> bool:
+    """Whether nothing is to be converted, explained or refused."""
+    return (
+        x.dtype.kind in "iuf"
+        and np.isfinite(x).all()
+        and type(z) is np.ndarray
+        and z.dtype == complex_
+        and z.size > 0
+        and not np.isinf(z).any()
+    )
+
+
+def check_streams(samples: Samples, x_shape: tuple[int, int], is_single: bool) -> None:
+    """Raises where samples are not of as many streams and dimensions as the state.
+
+    Args:
+        samples: The samples.
+        x_shape: Streams and dimensions of the state, `(B, D)`.
+        is_single: Whether the state is of one stream without a batch axis.
+    """
+    streams, _, dimensions = samples.x.shape
+    if samples.is_single != is_single or streams != x_shape[0]:
+        wanted, came = (
+            "of one stream" if single else f"of {count} streams"
+            for single, count in ((is_single, x_shape[0]), (samples.is_single, streams))
+        )
+        raise ValueError(
+            f"z must be {wanted} as the first data, but is {came}: make another RecursiveGP"
+        )
+    if dimensions != x_shape[-1]:
+        raise ValueError(
+            f"x must have as many dimensions as the first data, {x_shape[-1]}, got {dimensions}"
+        )
