@@ -31,12 +31,23 @@ def test_do_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
         "tfd": tfp.distributions,
     }  # fmt: skip
     blocks[0] = re.sub(r"x, z = \.\.\..*\n", "", blocks[0])
-    for block in blocks:
+
+    def run(block):
         exec(compile(block, str(README), "exec"), names)
 
+    run(blocks[0])
     gp = names["gp"]
     assert abs(gp.parameters()["rotation.frequency"] + 0.2) < 0.01
     loaded = keras.models.load_model("tone.keras")
     np.testing.assert_allclose(loaded.predict(x)["mean"], gp.predict(x)["mean"], rtol=1e-10)
-    assert np.abs(names["mean"] - names["a"]).max() < 0.03
+
+    for block in blocks[1:]:
+        run(block)
+    tracker, s = names["tracker"], names["s"]
+    assert tracker.size == 64
+    assert 0 < names["surprise"] < 20
+    assert s.filtered.variance < s.predicted.variance
+    resumed = keras.models.load_model("stream.keras")
+    again = resumed.process(x + 75.0, z)
+    np.testing.assert_allclose(again.predicted.mean, names["block"].predicted.mean, rtol=1e-12)
     names["Features"](cgp.kernels.RBF(), np.arange(3.0))._update()

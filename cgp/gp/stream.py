@@ -40,7 +40,7 @@ from cgp.gp.likelihood import Whitened, log_density
 from cgp.gp.process import NoisyProcess
 from cgp.linalg import cholesky, cholesky_remove
 from cgp.linalg.arguments import squared_modulus
-from cgp.linalg.composite import as_complex, complex_dtype
+from cgp.linalg.composite import as_complex, complex_dtype, real_as
 
 
 class Outcome(NamedTuple):
@@ -116,7 +116,7 @@ class Stream:
         data = state.data()
         noisy = self.budget is None
         gram = (self.process.covariance if noisy else self.process.signal_covariance)(data)
-        nugget = tf.cast(self._rounding_of_points(data), gram.dtype)
+        nugget = real_as(self._rounding_of_points(data), gram.dtype)
         gram = tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + nugget)
         weights = None if self.forgetting == 1.0 else self._forgotten(state)
         if self.budget is not None:
@@ -259,7 +259,7 @@ class Stream:
         v *= process.keep(data, v.dtype)[:, None, :]
         mean = tf.linalg.matmul(v, given.white.residual, adjoint_a=True)
         covariance -= tf.linalg.matmul(v, v, adjoint_a=True)
-        rounding = tf.cast(self._rounding_of_points(data), v.dtype)
+        rounding = real_as(self._rounding_of_points(data), v.dtype)
         covariance = tf.linalg.set_diag(covariance, tf.linalg.diag_part(covariance) + rounding)
         value = log_density(
             covariance,

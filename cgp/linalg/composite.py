@@ -137,3 +137,11 @@ def complex_dtype(real) -> tf.DType:
 def as_complex(x: tf.Tensor) -> tf.Tensor:
     """A real or complex tensor as a complex one of the same precision."""
     return x if x.dtype.is_complex else tf.complex(x, tf.zeros_like(x))
+
+
+def real_as(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """A real tensor in a dtype of its precision, complex or not.
+
+    The gradient of TensorFlow's cast warns that it drops an imaginary part.
+    """
+    return as_complex(x) if dtype.is_complex else x
