@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 # Wide enough that few operations are launched, narrow enough that the products stay O(n²).
-_PANEL = 32
+_PANEL = 16
 
 
 @tf.custom_gradient
@@ -45,7 +45,7 @@ def scale_columns_of_update(chol, w, d, u, v):
     """
     value = _running_sums(chol, -w, 1.0 / d, u, after=False, start=v)
     # The same element by a formula that subtracts nothing: real and positive.
-    value = tf.linalg.set_diag(tf.linalg.band_part(value, -1, 0), d * tf.linalg.diag_part(chol))
+    value = tf.linalg.band_part(tf.linalg.set_diag(value, d * tf.linalg.diag_part(chol)), -1, 0)
     return value, lambda bar: (*_pullback(bar, chol, w, d, u), tf.zeros_like(v))
 
 
@@ -72,38 +72,58 @@ def _running_sums(a, x, d, y, after: bool, start=None):
     """`d_j a_ij + y_j (start_i + Σ_k a_ik x_k)`, over k > j if `after`, else over k < j.
 
     `a` is `[..., n, n]` and lower triangular; what comes out above the diagonal is not meaningful
-    for k < j. Where the size is unknown until run time, one panel holds everything.
+    for k < j. A panel of columns, with the running
+    sum beside it, times one small matrix is the new panel with the new running sum beside it.
     """
     n = a.shape[-1]
-    edges: list[tuple[int, int | None]] = [(0, None)]
-    if n is not None:
-        edges = [(i, min(i + _PANEL, n)) for i in range(0, n, _PANEL)]
-    whole = len(edges) == 1
+    if n is None or n <= _PANEL:  # one panel, of a size that may be known only at run time
+        small = tf.linalg.set_diag(_triangle(tf.shape(x)[-1], a.dtype, after) * _outer(x, y), d)
+        sums = tf.linalg.matmul(a, small)
+        return sums if start is None else sums + _outer(start, y)
+
+    start = tf.zeros_like(x) if start is None else start
+    carry = (start[..., :0] if after else start)[..., None]  # of the rows of the panels so far
+    whole = -(-n // _PANEL)
+    x, d, y = (_panels(v, whole) for v in (x, d, y))
+    small = tf.linalg.set_diag(_triangle(_PANEL, a.dtype, after) * _outer(x, y), d)
+    small = tf.concat([small, y[..., None, :]], axis=-2)
+    beside = tf.concat([x, tf.ones_like(x[..., :1])], axis=-1)[..., None]
+    small = tf.concat([small, beside], axis=-1)  # [..., panel, p + 1, p + 1]
+
     columns = []
-    carry = tf.zeros_like(x) if start is None else start
-    for first, last in reversed(edges) if after else edges:
-        block = a if whole else a[..., first:, first:last]
-        x_panel = tf.expand_dims(x if whole else x[..., first:last], -1)
-        y_panel = tf.expand_dims(y if whole else y[..., first:last], -2)
-        width = tf.shape(x_panel)[-2] if last is None else last - first
-        small = _strict_triangle(width, a.dtype, lower=after) * x_panel * y_panel
-        small = tf.linalg.set_diag(small, d if whole else d[..., first:last])
-        column = tf.linalg.matmul(block, small)
-        if start is not None or not whole:
-            column += tf.expand_dims(carry if whole else carry[..., first:], -1) * y_panel
+    for panel in reversed(range(whole)) if after else range(whole):
+        first = panel * _PANEL
+        width = min(_PANEL, n - first)
+        factor = small[..., panel, :, :]
+        if width < _PANEL:  # the last panel, filled up with zeros
+            factor = tf.concat([factor[..., :width, :], factor[..., -1:, :]], axis=-2)
+        if after:  # rows that the panels after this one do not reach
+            carry = _pad_top(carry, width)
+        block = tf.concat([a[..., first:, first : first + width], carry], axis=-1)
+        sums = tf.linalg.matmul(block, factor)
         # Rows above the panel are zero in a, and so in its columns of the result.
-        columns.append(_pad_top(column, first))
-        if not whole:
-            carry += tf.squeeze(_pad_top(tf.linalg.matmul(block, x_panel), first), axis=-1)
-    return columns[0] if whole else tf.concat(columns[::-1] if after else columns, axis=-1)
+        columns.append(_pad_top(sums[..., :width], first))
+        carry = sums[..., _PANEL:] if after else sums[..., width:, _PANEL:]
+    return tf.concat(columns[::-1] if after else columns, axis=-1)
 
 
-def _strict_triangle(width, dtype: tf.DType, lower: bool) -> tf.Tensor:
+def _outer(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """`a_i b_j`, without a conjugation."""
+    return a[..., :, None] * b[..., None, :]
+
+
+def _panels(v: tf.Tensor, count: int) -> tf.Tensor:
+    """A vector `[..., n]` as `[..., count, p]`, filled up with zeros."""
+    fill = [[0, 0]] * (v.shape.rank - 1) + [[0, count * _PANEL - v.shape[-1]]]
+    return tf.reshape(tf.pad(v, fill), tf.concat([tf.shape(v)[:-1], [count, _PANEL]], axis=0))
+
+
+def _triangle(width, dtype: tf.DType, after: bool) -> tf.Tensor:
     """Ones where a column of the panel takes part: k > j below the diagonal, k < j above it."""
     if isinstance(width, int):
         ones = np.tri(width, k=-1)
-        return tf.constant(ones if lower else ones[::-1, ::-1], dtype)
-    ones = tf.linalg.band_part(tf.ones([width, width], dtype), *((-1, 0) if lower else (0, -1)))
+        return tf.constant(ones if after else ones[::-1, ::-1], dtype)
+    ones = tf.linalg.band_part(tf.ones([width, width], dtype), *((-1, 0) if after else (0, -1)))
     return ones - tf.eye(width, dtype=dtype)
 
 
