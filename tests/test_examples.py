@@ -76,3 +76,61 @@ def test_s_parameters_are_interpolated_at_least_as_well_as_by_others(
     assert behind["complex GP"] < behind["spline"] - 10.0
     assert picture.stat().st_size > 10_000
     assert "delay" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_online_tracking_stays_calibrated_when_the_series_changes(example, tmp_path, capsys):
+    pytest.importorskip("astropy_iers_data")
+    online_tracking = example("online_tracking")
+    picture = tmp_path / "stream.png"
+
+    errors, covered, difference = online_tracking.main(picture)
+
+    expected = online_tracking.PROBABILITIES
+    for period in ("until 2020", "since 2021", "withheld"):
+        np.testing.assert_allclose(covered["learning on", period], expected, atol=0.08)
+    np.testing.assert_allclose(covered["as learned first", "until 2020"], expected, atol=0.03)
+    assert covered["as learned first", "since 2021"][2] < 0.6  # of 0.95
+    line, frozen, learning = (
+        errors[name]
+        for name in (
+            "a line through two days",
+            "tracker, as learned first",
+            "tracker, learning on",
+        )
+    )
+    # Of data that do not change: what the example is documented to reach.
+    np.testing.assert_allclose(line["until 2020"], (0.221, 0.166), atol=0.001)
+    np.testing.assert_allclose(learning["until 2020"], (0.156, 0.128), rtol=0.04)
+    np.testing.assert_allclose(learning["since 2021"], (0.256, 0.221), rtol=0.04)
+    assert np.all(np.divide(learning["since 2021"], line["since 2021"]) < 1.03)
+    assert np.all(np.divide(frozen["since 2021"], line["since 2021"]) > 1.05)
+    assert difference < 1e-10
+    assert picture.stat().st_size > 10_000
+    assert "lessons" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_channel_equalizer_beats_the_best_linear_one_with_its_own_decisions(
+    example, tmp_path, monkeypatch, capsys
+):
+    channel_equalizer = example("channel_equalizer")
+    monkeypatch.setattr(channel_equalizer, "LENGTH", 700)
+    monkeypatch.setattr(channel_equalizer, "SETTLED", 300)
+    picture = tmp_path / "equalizer.png"
+
+    figures = channel_equalizer.main(number=4, picture=picture)
+
+    mse, ser = (
+        {name: values[key][0] for name, values in figures.items()} for key in ("mse", "ser")
+    )
+    # Baselines that work: RLS comes to the best linear weights, and none is better.
+    assert mse["best linear"] == pytest.approx(-9.8, abs=0.2)
+    assert mse["best linear"] - 0.05 < mse["RLS"] < mse["best linear"] + 0.3
+    assert 0.03 < ser["RLS"] < 0.06
+    assert mse["GP"] < mse["best linear"] - 3.0
+    assert ser["GP"] < 0.75 * ser["RLS"]
+    assert mse["GP, told all"] < mse["GP"] + 0.05
+    assert all(0 < error < 1.0 for values in figures.values() for _, error in values.values())
+    assert picture.stat().st_size > 10_000
+    assert "symbol error rate" in capsys.readouterr().out

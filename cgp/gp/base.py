@@ -92,6 +92,14 @@ class GaussianProcess(Parameterized, Model):
             raise ValueError("jit_compile must not be True: XLA wants to know the sizes of data")
         super().compile(LBFGS() if optimizer is None else optimizer, **kwargs)
 
+    @staticmethod
+    def _check_epochs(epochs, initial_epoch) -> None:
+        if epochs is not None and (epochs != int(epochs) or epochs <= initial_epoch):
+            raise ValueError(
+                f"epochs={epochs} leaves no iteration after {initial_epoch}: a larger whole number "
+                "was expected"
+            )
+
     def compile_from_config(self, config):
         """Compiles a loaded model."""
         self.compile(**keras.saving.deserialize_keras_object(config))

@@ -125,11 +125,11 @@ def padded(buffer: tf.Tensor) -> tf.Tensor:
 
 def padded_chol(chol: tf.Tensor, m: int) -> tf.Tensor:
     """A factor `[B, n, n]` with room for one point more, of m rows."""
-    n = chol.shape[-1]
+    streams, n = chol.shape[:2]
+    ones = np.array([[b, n + j, n + j] for b in range(streams) for j in range(m)])
     chol = tf.pad(chol, [[0, 0], [0, m], [0, m]])
-    ones = tf.ones([tf.shape(chol)[0], m], chol.dtype)
-    diagonal = tf.concat([tf.linalg.diag_part(chol)[:, :n], ones], axis=-1)
-    return tf.linalg.set_diag(chol, diagonal)
+    # In place, where setting the diagonal would copy all.
+    return tf.tensor_scatter_nd_update(chol, ones, tf.ones(len(ones), chol.dtype))
 
 
 def without(buffer: tf.Tensor, index: tf.Tensor) -> tf.Tensor:

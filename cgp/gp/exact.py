@@ -211,11 +211,7 @@ class ExactGP(MaximumLikelihoodGP):
                 "Keras optimizer"
             )
         data = self._validated(x, z, missing)
-        if epochs is not None and (epochs != int(epochs) or epochs <= initial_epoch):
-            raise ValueError(
-                f"epochs={epochs} leaves no iteration after {initial_epoch}: a larger whole number "
-                "was expected"
-            )
+        self._check_epochs(epochs, initial_epoch)
         if not self.trainable_variables:
             raise ValueError("no trainable hyperparameters: condition(x, z) takes the data in")
         dataset = self._dataset(data)

@@ -1,5 +1,6 @@
 """The state of streams in the weights of a layer, and the compiled functions that move it."""
 
+import functools
 import time
 from collections.abc import Callable
 
@@ -54,9 +55,10 @@ class Online:
         x, z = self._empty.x, self._empty.z
         self.x_shape = (streams, dimensions)
         # One signature each: nothing is traced again, whatever comes. There is no Python control
-        # flow for AutoGraph to find, and looking for it takes seconds.
+        # flow for AutoGraph to find, and looking for it takes seconds. A partial is a thing of its
+        # own: TensorFlow counts the traces of one code, and would warn of the fifth tracker.
         self.step = tf.function(
-            self.advance,
+            functools.partial(self.advance),
             autograph=False,
             input_signature=[
                 tf.TensorSpec([streams, dimensions], x.dtype),
@@ -64,7 +66,7 @@ class Online:
             ],
         )
         self._block = tf.function(
-            self.advance_block,
+            functools.partial(self.advance_block),
             autograph=False,
             input_signature=[
                 tf.TensorSpec([streams, None, dimensions], x.dtype),
@@ -117,6 +119,7 @@ class Online:
     def advance(self, x: tf.Tensor, z: tf.Tensor) -> Outcome:
         """One step of all streams, `[B, D]` and `[B]`."""
         self._refresh()
+        x, z = tf.convert_to_tensor(x), tf.convert_to_tensor(z)  # where functions run eagerly
         state, outcome = self.stream.advance(self.read(), x, z)
         self.write(state)
         return outcome
@@ -124,6 +127,7 @@ class Online:
     def advance_block(self, x: tf.Tensor, z: tf.Tensor) -> Outcome:
         """T steps, `[B, T, D]` and `[B, T]`; what is returned is `[T, B]`."""
         self._refresh()
+        x, z = tf.convert_to_tensor(x), tf.convert_to_tensor(z)
         state, outcomes = self.stream.run(self.read(), x, z)
         self.write(state)
         return outcomes

@@ -108,6 +108,7 @@ class PrequentialGP(GaussianProcess):
             )
         if not self.compiled:
             raise ValueError("compile the model first: gp.compile(keras.optimizers.Adam(0.01))")
+        self._check_epochs(epochs, initial_epoch)
         whole = isinstance(batch_size, int | np.integer)
         if not whole or batch_size < 1:
             raise ValueError(f"batch_size must be a whole number, at least 1, got {batch_size!r}")

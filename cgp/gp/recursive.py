@@ -16,7 +16,7 @@ from cgp.gp.posterior import Posterior
 from cgp.gp.prequential import PrequentialGP
 from cgp.gp.samples import Samples, block, check_streams, one_sample
 from cgp.gp.stream import Outcome, Stream
-from cgp.kernels.points import as_points
+from cgp.kernels.points import as_points, one_number
 from cgp.linalg import NotPositiveDefiniteError, stored_cholesky
 from cgp.training import invalidate, refresh
 from cgp.training.data import require_one_replica
@@ -105,7 +105,8 @@ class RecursiveGP(PrequentialGP):
             raise ValueError(f"capacity must be a whole number, at least 1, got {capacity!r}")
         if policy not in _POLICIES:
             raise ValueError(f"policy must be one of {', '.join(_POLICIES)}, got {policy!r}")
-        if not 0.0 < forgetting <= 1.0:
+        one_number(forgetting, "forgetting")
+        if np.iscomplexobj(forgetting) or not 0.0 < forgetting <= 1.0:
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}")
         if getattr(mean, "marginalized", False):
             raise ValueError(
@@ -166,10 +167,6 @@ class RecursiveGP(PrequentialGP):
 
     def _fitting(self, samples: Samples) -> Samples:
         """Samples that fit the state, which is made for them if they are the first."""
-        if not tf.executing_eagerly():
-            raise RuntimeError(
-                "samples are taken in outside of a tf.function: process(x, z) runs compiled"
-            )
         x, z, is_single = samples
         if self._online is None:
             require_one_replica(self, "a RecursiveGP")

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from cgp.gp.data import Data, validated
 from cgp.linalg.composite import complex_dtype
@@ -19,8 +20,17 @@ class Samples(NamedTuple):
     """Whether it was given without a batch axis."""
 
 
+def check_eager() -> None:
+    """Raises inside a `tf.function`, where samples have no values yet."""
+    if not tf.executing_eagerly():
+        raise RuntimeError(
+            "samples are taken in outside of a tf.function: process(x, z) runs compiled"
+        )
+
+
 def block(x, z, missing, real_dtype: str, some: bool = False) -> Samples:
     """A block of samples; arguments and errors as for `validated`, with at most one batch axis."""
+    check_eager()
     data: Data = validated(x, z, missing, real_dtype, some)
     x, z, batch = data.x.numpy(), data.z.numpy(), data.batch.numpy()
     if batch.size > 1:
@@ -40,6 +50,7 @@ def one_sample(x, z, missing, real_dtype: str) -> Samples:
     Raises:
         TypeError, ValueError: As for `validated`.
     """
+    check_eager()
     x, given, complex_ = np.asarray(x), z, complex_dtype(real_dtype).as_numpy_dtype
     z = z if np.ma.isMaskedArray(z) else np.asarray(z)
     # A number of Python has no precision of its own, and np.nan none that matters.

@@ -38,7 +38,7 @@ from cgp.gp.conditioning import Conditioned
 from cgp.gp.data import Data
 from cgp.gp.likelihood import Whitened, log_density
 from cgp.gp.process import NoisyProcess
-from cgp.linalg import cholesky, cholesky_remove
+from cgp.linalg import cholesky, cholesky_update
 from cgp.linalg.arguments import squared_modulus
 from cgp.linalg.composite import as_complex, complex_dtype, real_as
 
@@ -278,15 +278,43 @@ class Stream:
             return self._append(state, sample, x, z, seen), self._updated(sample, z, seen)
 
         def replace():
-            after = self._replace(state, sample, x, z, seen, full)
-            now = self.predict(after, x)  # not given what has been dropped
-            return after, _result(now.mean, now.signal)
+            if self.budget is not None:
+                after = self._prune(state, sample, x, z, seen, full)
+                now = self.predict(after, x)
+                return after, _result(now.mean, now.signal)
+            after = self._slide(state, sample, x, z, full)
+            if state.x.shape[0] > 1:  # some streams may have room yet
+                rest = self._append(state, sample, x, z, seen & ~full)
+                after = State(*(_where(full, a, b) for a, b in zip(after[:-1], rest, strict=False)))
+            return after, self._updated(self._given_others(after, sample, z, full), z, seen)
 
         def append():
             return self._append(state, sample, x, z, seen), self._updated(sample, z, seen)
 
         full = seen & (state.size == self.capacity)
         return tf.cond(tf.reduce_any(full), replace, append)
+
+    def _given_others(self, state: State, sample: Sample, z, full) -> Sample:
+        """The sample, where it has become the last point of a full state, given those before it.
+
+        The last row of a factor is [wᴴ √S], and the last of L⁻¹ y its innovation over √S.
+        """
+        form, m = self.process.form, self.process.form.multiplicity
+        white = tf.linalg.triangular_solve(state.chol, self.process.targets(state.data()))
+        pivot = state.chol[:, -m:, -m:]
+        innovation = form.join(tf.linalg.matvec(pivot, white[:, -m:, 0]))[:, 0]
+        variance = form.moments(tf.linalg.matmul(pivot, pivot, adjoint_b=True))
+        noise = self.process.with_noise(Moments(as_complex(sample.rounding)))
+        k = variance.k[:, 0, 0] - noise.k
+        c = None if variance.c is None else variance.c[:, 0, 0] - noise.c_or_zeros()
+        signal = possible(Moments(k, c))
+        k = tf.where(full, signal.k, sample.signal.k)
+        c = None if c is None else tf.where(full, signal.c, sample.signal.c)
+        return sample._replace(
+            mean=tf.where(full, z - innovation, sample.mean),
+            signal=Moments(k, c),
+            observed=self.process.with_noise(Moments(k, c)),
+        )
 
     def _updated(self, sample: Sample, z, seen):
         """The signal given its own observation too: mean + G innovation, variance G R, G = Σ/S.
@@ -308,12 +336,14 @@ class Stream:
         c = None if c is None else tf.where(seen, after.c, sample.signal.c)
         return _result(sample.mean + mean, Moments(k, c))
 
+    def _pivot(self, sample: Sample) -> tf.Tensor:
+        """√S, `[B, m, m]`; what rounding leaves undetermined counts as noise."""
+        variance = Moments(sample.observed.k + as_complex(sample.rounding), sample.observed.c)
+        return tf.linalg.cholesky(self.process.form.covariance(as_matrices(variance)))
+
     def _append(self, state: State, sample: Sample, x, z, seen) -> State:
         """The state with a point more, where seen; its buffers have room."""
         slot = tf.minimum(state.size, state.x.shape[1] - 1)
-        # √S; the noise counts with what rounding leaves undetermined
-        variance = Moments(sample.observed.k + as_complex(sample.rounding), sample.observed.c)
-        pivot = tf.linalg.cholesky(self.process.form.covariance(as_matrices(variance)))
         basis = state.basis
         if self.budget is not None:
             basis = self.budget.append(basis, sample, slot, seen)
@@ -322,46 +352,50 @@ class Stream:
             x=put(state.x, slot, x, seen),
             z=put(state.z, slot, z, seen),
             age=put(state.age, slot, tf.zeros_like(state.age[:, 0]), seen),
-            chol=append_rows(state.chol, sample.white, pivot, slot, seen),
+            chol=append_rows(state.chol, sample.white, self._pivot(sample), slot, seen),
             basis=basis,
         )
 
-    def _replace(self, state: State, sample: Sample, x, z, seen, full) -> State:
+    def _slide(self, state: State, sample: Sample, x, z, full) -> State:
+        """The state with the sample in the place of the oldest point where full, else as it is."""
+        m = self.process.form.multiplicity
+        chol = tf.roll(state.chol, [-m, -m], axis=[1, 2])
+        row = tf.concat([tf.linalg.adjoint(sample.white)[..., m:], self._pivot(sample)], axis=-1)
+        last = tf.fill([state.x.shape[0]], state.x.shape[1] - 1)
+        blocks = tf.reshape(chol, [-1, state.x.shape[1], m, chol.shape[-1]])
+        chol = tf.reshape(put(blocks, last, row, tf.ones_like(full)), tf.shape(chol))
+        # The columns of the oldest point, which the rest of the matrix gains.
+        gone = [state.chol[:, m:, :m], tf.linalg.adjoint(sample.white[:, :m])]
+        gone = tf.concat(gone, axis=1)
+        for j in range(m):
+            chol = cholesky_update(chol, gone[..., j])
+        return State(
+            size=state.size,
+            x=tf.concat([state.x[:, 1:], x[:, None]], axis=1),
+            z=tf.concat([state.z[:, 1:], z[:, None]], axis=1),
+            age=tf.concat([state.age[:, 1:], tf.zeros_like(state.age[:, :1])], axis=1),
+            chol=chol,
+        )
+
+    def _prune(self, state: State, sample: Sample, x, z, seen, full) -> State:
         """The state with a point more where seen, and one less where it was full."""
         budget, m = self.budget, self.process.form.multiplicity
+        assert budget is not None
         wide = State(
             size=state.size,
             x=padded(state.x),
             z=padded(state.z),
             age=padded(state.age),
             chol=padded_chol(state.chol, m),
-            basis=() if budget is None else budget.padded(state.basis),
+            basis=budget.padded(state.basis),
         )
         room = [[0, 0], [0, m], [0, 0]]
         sample = sample._replace(cross=tf.pad(sample.cross, room), white=tf.pad(sample.white, room))
-        wide = self._append(wide, sample, x, z, seen)
-        return _slide(wide, full, m) if budget is None else budget.prune(wide, full)
+        return budget.prune(self._append(wide, sample, x, z, seen), full)
 
 
-def _slide(state: State, full: tf.Tensor, m: int) -> State:
-    """A state with one row less in its buffers: the oldest point where full, else the last."""
-    chol = state.chol
-    for _ in range(m):
-        chol = cholesky_remove(chol, 0)
-    after = State(
-        size=state.size - tf.cast(full, tf.int32),
-        x=state.x[:, 1:],
-        z=state.z[:, 1:],
-        age=state.age[:, 1:],
-        chol=chol,
-        basis=(),
-    )
-    if state.x.shape[0] == 1:  # or nobody would have called
-        return after
-    last = (state.size, state.x[:, :-1], state.z[:, :-1], state.age[:, :-1])
-    both = zip((*after[:4], chol), (*last, state.chol[:, :-m, :-m]), strict=True)
-    chosen = [tf.where(tf.reshape(full, [-1] + [1] * (a.shape.rank - 1)), a, b) for a, b in both]
-    return State(*chosen)
+def _where(full: tf.Tensor, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    return tf.where(tf.reshape(full, [-1] + [1] * (a.shape.rank - 1)), a, b)
 
 
 def _write(t, array: tf.TensorArray, value: tf.Tensor) -> tf.TensorArray:

@@ -1,0 +1,159 @@
+"""Streams of samples, and what takes them in one by one."""
+
+import contextlib
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import cgp
+from tests.gp.problems import NOISE, complex_normals, problems
+from tests.reference import recursive as reference
+
+HOLES = (0, 4, 11, 12, 13)
+CAPACITY = {"growing": 40, "sliding": 7, "budget": 9}
+FORGETTING = {"growing": 1.0, "sliding": 1.0, "budget": 0.93}
+_USED = {}
+
+
+def named(name):
+    """The problem of that name, with a kernel that no other test holds."""
+    return next(problem for problem in problems() if problem.name == name)
+
+
+def tracker(problem, **kwargs):
+    return cgp.RecursiveGP(problem.kernel, NOISE, problem.noise_pseudo_variance, **kwargs)
+
+
+def borrowed(name, policy, forgetting=None, shape=None, capacity=None):
+    """A tracker as good as new, of the problem of that name.
+
+    Tests share it: to trace a step takes longer than most tests. `shape` tells apart those whose
+    first data had other shapes.
+    """
+    forgetting = FORGETTING[policy] if forgetting is None else forgetting
+    capacity = CAPACITY[policy] if capacity is None else capacity
+    key = (name, policy, forgetting, shape, capacity)
+    if key not in _USED:
+        gp = tracker(named(name), policy=policy, capacity=capacity, forgetting=forgetting)
+        gp.compile(keras.optimizers.SGD(0.0))
+        _USED[key] = gp, [v.numpy() for v in gp.trainable_variables]
+    gp, start = _USED[key]
+    for variable, value in zip(gp.trainable_variables, start, strict=True):
+        variable.assign(value)
+    gp.optimizer.learning_rate = 0.0
+    gp.reset()
+    return gp
+
+
+@contextlib.contextmanager
+def untraced(gp):
+    """For few steps of a tracker of one stream over one dimension: to trace them takes longer."""
+    if gp._online is None:
+        gp._make_state(None, 1)
+    online = gp._online
+    compiled = online.step
+    online.step = lambda x, z: online.advance(*map(tf.convert_to_tensor, (x, z)))
+    try:
+        yield
+    finally:
+        online.step = compiled
+
+
+def assign(gp, **values):
+    """Hyperparameters by name, an underscore for the dot: `matern32_variance=2.0`."""
+    parameters = gp._parameters()
+    for name, value in values.items():
+        prefix, _, rest = name.partition("_")
+        parameters[name if name in parameters else f"{prefix}.{rest}"].assign(value)
+    return gp
+
+
+def noise(problem):
+    return NOISE, problem.noise_pseudo_variance
+
+
+def stream(seed=0, n=40, missing=HOLES):
+    """Irregular inputs in no order, with replicates near and far, and targets."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0.0, 10.0, n)
+    x[3], x[9] = x[7], x[8]
+    z = complex_normals(rng, n)
+    z[list(missing)] = np.nan
+    return x, z
+
+
+def refitted(problem, x, z, **kwargs):
+    """Reference steps at inputs `[T]`."""
+    return reference.refitted(z, *problem.pair(x[:, None], x[:, None]), noise(problem), **kwargs)
+
+
+def stepped(gp, x, z, **kwargs):
+    """The steps of a stream taken one by one, stacked over time, which is the last axis."""
+    steps = [gp.step(x[n], z[..., n], **kwargs) for n in range(z.shape[-1])]
+
+    def over_time(values):
+        return np.stack([np.asarray(v) for v in values], axis=-1)
+
+    def moments(name):
+        parts = [getattr(step, name) for step in steps]
+        return reference.Moments(*map(over_time, zip(*parts, strict=True)))
+
+    return reference.Steps(
+        moments("predicted"), over_time([s.innovation for s in steps]), moments("filtered")
+    )
+
+
+def assert_steps(found, expected, rtol=1e-9, atol=1e-9):
+    """Steps equal those expected, and are NaN where an observation is missing."""
+    for name in ("predicted", "filtered"):
+        for moment in ("mean", "variance", "pseudo_variance"):
+            np.testing.assert_allclose(
+                getattr(getattr(found, name), moment),
+                getattr(getattr(expected, name), moment),
+                rtol=rtol,
+                atol=atol,
+                err_msg=f"{name} {moment}",
+            )
+    np.testing.assert_allclose(
+        found.innovation, expected.innovation, rtol=rtol, atol=atol, err_msg="innovation"
+    )
+
+
+def part(steps, index):
+    """The steps at an index of their arrays."""
+    return reference.Steps(
+        reference.Moments(*(m[index] for m in steps.predicted)),
+        steps.innovation[index],
+        reference.Moments(*(m[index] for m in steps.filtered)),
+    )
+
+
+def assert_predictions(found, expected, rtol=1e-9, atol=1e-9):
+    """Dictionaries as `predict` returns them, or named tuples of moments."""
+    if not isinstance(expected, dict):
+        expected = expected._asdict()
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=rtol, atol=atol, err_msg=name)
+
+
+def exact(gp, x, z):
+    """An exact GP with the kernel, noise and mean that `gp` has at present, given data."""
+    values = gp.parameters()
+    other = cgp.ExactGP(
+        gp.kernel,
+        values["noise_variance"],
+        values.get("noise_circularity", 0.0) * values["noise_variance"],
+        gp.mean,
+    )
+    other.condition(x, z)
+    return other
+
+
+def assert_valid(steps):
+    """Finite moments that some distribution has."""
+    for moments in (steps.predicted, steps.filtered):
+        assert all(np.isfinite(m).all() for m in moments)
+        assert (moments.variance >= 0).all()
+        assert (np.abs(moments.pseudo_variance) <= moments.variance * (1 + 1e-9)).all()
