@@ -408,16 +408,16 @@ RECURSIVE_GP = {
         lambda: tracker().step(np.zeros((3, 2)), np.ones(2, complex)), ValueError, r"x.*\(3, 2\)"),
     "step in other dimensions": (
         lambda: running().step(np.zeros(2), 1j), ValueError,
-        "x must have as many dimensions as the first data, 1, got 2"),
+        "x must have as many dimensions as its first data had, 1, got 2"),
     "step of other series": (
         lambda: running(series=2).step(0.5, np.ones(3, complex)), ValueError,
-        "z must be of 2 streams as the first data, but is of 3 streams"),
+        "z must have a batch axis of 2, as its first data had, but has a batch axis of 3"),
     "step of one of many series": (
         lambda: running(series=2).step(0.5, 1j), ValueError,
-        "z must be of 2 streams as the first data, but is of one stream"),
+        "z must have a batch axis of 2, as its first data had, but has no batch axis"),
     "step of many series after one": (
         lambda: running().step(0.5, np.ones(2, complex)), ValueError,
-        "z must be of one stream as the first data, but is of 2 streams"),
+        "z must have no batch axis, as its first data had, but has a batch axis of 2"),
     "step whose missing is not bool": (
         lambda: tracker().step(0.5, 1j, missing=1), TypeError, "missing must be bool.*got int64"),
     "step in a tf.function": (
@@ -454,10 +454,10 @@ RECURSIVE_GP = {
         r"z must be \[T\], or \[B, T\] of B streams, got batch axes \[2, 2\]"),
     "block in other dimensions": (
         lambda: running(dimensions=2).process(X, Z), ValueError,
-        "x must have as many dimensions as the first data, 2, got 1"),
+        "x must have as many dimensions as its first data had, 2, got 1"),
     "block of other series": (
         lambda: running(series=2).process(X, Z), ValueError,
-        "z must be of 2 streams as the first data, but is of one stream"),
+        "z must have a batch axis of 2, as its first data had, but has no batch axis"),
     "missing of another length": (
         lambda: tracker().process(X, Z, missing=[True, False]), ValueError,
         r"missing must broadcast against z, \(3,\), got shape \(2,\)"),

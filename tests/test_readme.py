@@ -27,7 +27,7 @@ def test_do_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     )
     z = truth.sample(x, seed=3, observed=True)[0]
     names = {
-        "x": x, "z": z, "x_new": np.linspace(0.0, 70.0, 50), "np": np, "tf": tf, "keras": keras,
+        "x": x, "z": z, "x_new": np.linspace(0.0, 70.0, 50), "np": np, "tf": tf,
         "tfd": tfp.distributions,
     }  # fmt: skip
     blocks[0] = re.sub(r"x, z = \.\.\..*\n", "", blocks[0])

@@ -7,6 +7,7 @@ real normal. Everything between `covariance` and `join` is the same algebra in b
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -29,9 +30,34 @@ class Moments(NamedTuple):
     c: tf.Tensor | None = None
     """`E[z z]`, complex and like `k`; None when proper, which is zero."""
 
+    def map(self, function: Callable[..., tf.Tensor], *others: "Moments") -> "Moments":
+        """A function of `k` and of `c`, and of those of others; not of `c` when proper."""
+        k = function(self.k, *(other.k for other in others))
+        if self.c is None:
+            return Moments(k, None)
+        return Moments(k, function(self.c, *(other.c_or_zeros() for other in others)))
+
     def c_or_zeros(self) -> tf.Tensor:
         """`c`, written out when it is zero."""
         return tf.zeros_like(self.k) if self.c is None else self.c
+
+
+def clipped(moments: Moments) -> Moments:
+    """The moments, c cut to what a variable of variance k ≥ 0 can have: |c| ≤ k.
+
+    Rounding leaves others where data pin a signal down.
+    """
+    k = tf.maximum(tf.math.real(moments.k), 0.0)
+    if moments.c is None:
+        return Moments(tf.cast(k, moments.k.dtype), None)
+    modulus = tf.abs(moments.c)
+    shrink = tf.where(modulus > k, k / tf.where(modulus > 0, modulus, tf.ones_like(k)), 1.0)
+    return Moments(tf.cast(k, moments.k.dtype), moments.c * tf.cast(shrink, moments.c.dtype))
+
+
+def as_matrices(moments: Moments) -> Moments:
+    """Moments of single variables, `[...]`, as covariances of one, `[..., 1, 1]`."""
+    return moments.map(lambda a: a[..., None, None])
 
 
 class ProperForm:

@@ -162,9 +162,9 @@ class GaussianProcess(Parameterized, Model):
             NumPy arrays `[..., M]`: "mean", complex; "variance", `E|f − mean|²`, real;
             "pseudo_variance", `E[(f − mean)²]`, complex.
         """
-        return {k: v.numpy() for k, v in as_dict(self._marginals(x, observed)).items()}
+        return {k: v.numpy() for k, v in as_dict(self._posterior_of_values(x, observed)).items()}
 
-    def _marginals(self, x, observed: bool) -> Posterior:
+    def _posterior_of_values(self, x, observed: bool) -> Posterior:
         """A posterior whose gradient nobody will ask for."""
         return self.posterior(x, observed=observed)
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions.forms import Moments
 from cgp.gp.data import Data
 
 
@@ -21,7 +20,7 @@ class Basis(NamedTuple):
     precision: tf.Tensor
     """The diagonal blocks of K_ε⁻¹, `[B, C, m, m]`."""
     noise: tf.Tensor
-    """The factor of the noise of one point when the factors were computed, `[m, m]`."""
+    """The covariance of the noise of one point when the factors were computed, `[m, m]`."""
 
 
 class State(NamedTuple):
@@ -35,7 +34,8 @@ class State(NamedTuple):
     x: tf.Tensor
     """`[B, C, D]`."""
     z: tf.Tensor
-    """Targets, complex, `[B, C]`; no mean function has been subtracted."""
+    """Targets, complex, `[B, C]`, as they were observed; of the budget policy, once it has pruned,
+    what stands for all that has been."""
     age: tf.Tensor
     """Steps of forgetting that a point has been through, real, `[B, C]`."""
     chol: tf.Tensor
@@ -53,44 +53,6 @@ class State(NamedTuple):
         nan = tf.constant(np.nan, self.z.dtype)
         z = tf.where(self.in_use, self.z, nan)
         return Data(self.x, z, tf.zeros([0], tf.int32) if single else tf.shape(z)[:1])
-
-
-class Sample(NamedTuple):
-    """What is known of a sample before its target is seen; moments and means are `[B]`."""
-
-    cross: tf.Tensor
-    """Working covariance with the points, `[B, n, m]`."""
-    white: tf.Tensor
-    """w = L⁻¹ cross."""
-    mean: tf.Tensor
-    """Complex."""
-    prior: Moments
-    """Of the signal, before any data."""
-    signal: Moments
-    """Of the signal, given the points."""
-    observed: Moments
-    """Of the observation, given the points."""
-    rounding: tf.Tensor
-    """What variances of the signal are not known better than, real."""
-
-
-def possible(moments: Moments) -> Moments:
-    """The moments nearest to given ones that a variable can have: k ≥ 0, |c| ≤ k.
-
-    Rounding leaves others where data pin a signal down.
-    """
-    k = tf.maximum(tf.math.real(moments.k), 0.0)
-    if moments.c is None:
-        return Moments(tf.cast(k, moments.k.dtype), None)
-    modulus = tf.abs(moments.c)
-    shrink = tf.where(modulus > k, k / tf.where(modulus > 0, modulus, tf.ones_like(k)), 1.0)
-    return Moments(tf.cast(k, moments.k.dtype), moments.c * tf.cast(shrink, moments.c.dtype))
-
-
-def as_matrices(moments: Moments) -> Moments:
-    """Moments of single variables, `[...]`, as covariances of one, `[..., 1, 1]`."""
-    k, c = moments
-    return Moments(k[..., None, None], None if c is None else c[..., None, None])
 
 
 def put(buffer: tf.Tensor, slot: tf.Tensor, value: tf.Tensor, where: tf.Tensor) -> tf.Tensor:

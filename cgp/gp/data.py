@@ -32,8 +32,9 @@ class Data(NamedTuple):
     @property
     def groups(self) -> tf.Tensor:
         """G, the number of covariances: 1 or B, int32."""
-        if self.z.shape[0] == 1 or (self.x.shape[0] or 1) > 1:
-            return tf.constant(self.z.shape[0])
+        series = self.z.shape[0]
+        if series is not None and (series == 1 or (self.x.shape[0] or 1) > 1):
+            return tf.constant(series)
         present = self.present
         alike = (tf.shape(self.x)[0] == 1) & tf.reduce_all(present == present[:1])
         return tf.where(alike, 1, tf.shape(self.z)[0])
@@ -93,7 +94,7 @@ def flattened(values: tf.Tensor, own: int) -> tf.Tensor:
     return tf.reshape(values, tf.concat([[-1], event], axis=0))
 
 
-def validated(x, z, missing, real_dtype: str, some: bool = True) -> Data:
+def validated(x, z, missing, real_dtype: str, *, require_targets: bool = True) -> Data:
     """Data from arrays, or an error that says what was expected and what came.
 
     Args:
@@ -102,7 +103,7 @@ def validated(x, z, missing, real_dtype: str, some: bool = True) -> Data:
         missing: Bool, broadcast against z: True where missing. None for none but NaN, and what
             the mask of a masked array says.
         real_dtype: "float64" or "float32".
-        some: Whether each series must have a target.
+        require_targets: Whether each series must have a target.
 
     Raises:
         TypeError: Real targets, complex inputs, or a precision that is not the model's.
@@ -129,7 +130,7 @@ def validated(x, z, missing, real_dtype: str, some: bool = True) -> Data:
         raise ValueError(
             "z has infinite elements: finite values, or NaN for missing, were expected"
         )
-    if some and np.isnan(z).all(axis=-1).any():
+    if require_targets and np.isnan(z).all(axis=-1).any():
         raise ValueError("every target of a series is missing: there is nothing to learn from")
     return arranged(x, tf.convert_to_tensor(z))
 

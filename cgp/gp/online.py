@@ -93,7 +93,7 @@ class Online:
         """Keeps a state, if it is one: an error otherwise, and nothing has changed."""
         sound = tf.reduce_all(has_positive_diagonal(state.chol))
         check = tf.debugging.Assert(sound, ["the state is not positive definite any more"])
-        # Of an assertion that has held, eagerly, nothing is left.
+        # Eagerly, an assertion that holds returns None.
         with tf.control_dependencies([] if check is None else [check]):
             values = [tf.identity(_as_weight(value)) for value in _flat(state)]
         for weight, value in zip(self.weights, values, strict=True):
@@ -138,7 +138,7 @@ class Online:
         Args:
             x: `[B, T, D]`.
             z: `[B, T]`.
-            verbose: 0, 1, or "auto" for a bar if it takes long.
+            verbose: 0, 1 or 2, or "auto" for a bar if it takes long.
         """
         parts, bar, length = [], None, z.shape[-1]
         start = time.monotonic()
@@ -149,7 +149,7 @@ class Online:
             if first == 0:  # what was traced for the first chunk says nothing of the others
                 start = time.monotonic()
             left = (time.monotonic() - start) / max(done - _CHUNK, 1) * (length - done)
-            if bar is None and (verbose == 1 or (verbose == "auto" and left > _PATIENCE)):
+            if bar is None and (verbose in (1, 2) or (verbose == "auto" and left > _PATIENCE)):
                 bar = keras.utils.Progbar(length, unit_name="sample")
             if bar is not None:
                 bar.update(done)

@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.base import GaussianProcess
-from cgp.gp.samples import Samples, block
+from cgp.gp.samples import Samples, as_block
+from cgp.training import keras_private
 from cgp.training.optimizers import LBFGS
 
 
@@ -18,16 +19,20 @@ class PrequentialGP(GaussianProcess):
     subclass keeps the state, and in `call((x, z))` adds the loss of a block given it.
     """
 
-    def _fitting(self, samples: Samples) -> Samples:
+    def _matched(self, samples: Samples) -> Samples:
         """Samples that fit the state, or an error; the first ones make it."""
         raise NotImplementedError
 
-    def _welcome(self, samples: Samples) -> Samples:
+    def _admitted(self, samples: Samples) -> Samples:
         """Samples that fit the state and that can be taken in, or an error."""
         raise NotImplementedError
 
     def _take_in(self, x: tf.Tensor, z: tf.Tensor) -> None:
         """Takes a block in, in a graph; shapes as for `call`."""
+        raise NotImplementedError
+
+    def _translated_errors(self) -> contextlib.AbstractContextManager:
+        """Says in our own words that a covariance has failed in a graph."""
         raise NotImplementedError
 
     def _hold(self):
@@ -85,7 +90,8 @@ class PrequentialGP(GaussianProcess):
         Args:
             x: Inputs, as for `process`.
             z: Observations, as for `process`.
-            batch_size: Samples in a block. The last one may be shorter.
+            batch_size: Samples in a block, T; the last one may be shorter. One costs
+                O(C²T + CT² + T³), and O(C³) for the new factor.
             epochs: Passes through the stream.
             verbose: 0 is silent, 1 or "auto" a progress bar, 2 one line an epoch.
             callbacks: Keras callbacks.
@@ -106,22 +112,30 @@ class PrequentialGP(GaussianProcess):
                 f"{', '.join(others)}: a RecursiveGP learns from one stream, in its order; "
                 "evaluate(x, z) tells the loss of another"
             )
-        if not self.compiled:
-            raise ValueError("compile the model first: gp.compile(keras.optimizers.Adam(0.01))")
+        self._check_compiled()
         self._check_epochs(epochs, initial_epoch)
         whole = isinstance(batch_size, int | np.integer)
         if not whole or batch_size < 1:
             raise ValueError(f"batch_size must be a whole number, at least 1, got {batch_size!r}")
-        samples = self._welcome(block(x, z, missing, self.variable_dtype))
+        samples = self._admitted(as_block(x, z, missing, self.variable_dtype))
         again = keras.callbacks.LambdaCallback(on_epoch_begin=self._from_here(initial_epoch))
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks.append(again)
+        else:
+            given = [] if callbacks is None else keras.tree.flatten(callbacks)
+            callbacks = [again, *given]
         with self._all_or_nothing():
             return super().fit(
                 self._dataset(samples, batch_size),
                 epochs=epochs,
                 verbose=verbose,
-                callbacks=[again, *(callbacks or [])],
+                callbacks=callbacks,
                 initial_epoch=initial_epoch,
             )
+
+    def _check_compiled(self) -> None:
+        if not self.compiled:
+            raise ValueError("compile the model first: gp.compile(keras.optimizers.Adam(0.01))")
 
     def _from_here(self, first: int):
         """For the begin of an epoch: the state as it is now, but for the first epoch."""
@@ -155,13 +169,39 @@ class PrequentialGP(GaussianProcess):
 
     def train_step(self, data):
         """A gradient step on a block, and then the block is taken in."""
-        logs = super().train_step(data)
         ((x, z),) = data
+        seen = tf.reduce_sum(tf.cast(~tf.math.is_nan(tf.math.real(z) + tf.math.imag(z)), x.dtype))
+        with keras_private.loss_weighed(self, tf.shape(x)[0], seen):
+            super().train_step(data)
         self._take_in(x, z)
-        return logs
+        return self.get_metrics_result()
 
-    def evaluate(self, x, z, *, missing=None, verbose="auto", **kwargs):  # type: ignore[override]
-        """The loss of data given the state, as in `fit` for one block; the state stays."""
-        samples = self._fitting(block(x, z, missing, self.variable_dtype, some=True))
+    def evaluate(  # type: ignore[override]
+        self, x, z, *, missing=None, verbose="auto", callbacks=None, return_dict=False
+    ):
+        """The loss of data given the state, as in `fit`, which stays as it is.
+
+        All of them are one block, O(T³): `process` tells the errors of a long stream step by step.
+
+        Args:
+            x: Inputs, as for `process`.
+            z: Observations, as for `process`.
+            missing: Bool, broadcast against z: True where missing.
+            verbose: As for `fit`.
+            callbacks: Keras callbacks.
+            return_dict: Whether to return a dictionary.
+
+        Returns:
+            The negative log predictive density per sample, a float.
+
+        Raises:
+            TypeError, ValueError: A model not compiled, or data that `process` refuses.
+            NotPositiveDefiniteError: A hyperparameter is not finite.
+        """
+        self._check_compiled()
+        samples = self._matched(as_block(x, z, missing, self.variable_dtype, require_targets=True))
         dataset = self._dataset(samples, samples.z.shape[-1])
-        return super().evaluate(dataset, verbose=verbose, **kwargs)
+        with self._translated_errors():
+            return super().evaluate(
+                dataset, verbose=verbose, callbacks=callbacks, return_dict=return_dict
+            )

@@ -43,7 +43,7 @@ class NoisyProcess:
         self.form = form_of(self.is_proper)
         self._by_point = by_point and self.form.multiplicity > 1
 
-    def arranged(self, a: tf.Tensor, axis: int = -2) -> tf.Tensor:
+    def in_data_order(self, a: tf.Tensor, axis: int = -2) -> tf.Tensor:
         """An axis in the order of the form as one in the order of data."""
         return interleave(a, axis) if self._by_point else a
 
@@ -67,7 +67,7 @@ class NoisyProcess:
     def keep(self, data: Data, dtype: tf.DType) -> tf.Tensor:
         """1 for data and 0 for what is missing, in the working form, `[G, n]`."""
         keep = tf.concat([data.keep] * self.form.multiplicity, axis=-1)
-        return tf.cast(self.arranged(keep, axis=-1), dtype)
+        return tf.cast(self.in_data_order(keep, axis=-1), dtype)
 
     def covariance(self, data: Data) -> tf.Tensor:
         """The working covariance of data, `[G, n, n]`; a missing one is an independent unit."""
@@ -81,7 +81,7 @@ class NoisyProcess:
         return self._masked(data, self.kernel.moments_matrix(data.x))
 
     def _masked(self, data: Data, moments: Moments) -> tf.Tensor:
-        gram = self.arranged(self.arranged(self.form.covariance(moments), axis=-1))
+        gram = self.in_data_order(self.in_data_order(self.form.covariance(moments), axis=-1))
         keep = self.keep(data, gram.dtype)
         return gram * keep[..., :, None] * keep[..., None, :]
 
@@ -89,7 +89,7 @@ class NoisyProcess:
         """The working targets less the mean function, zero where missing, `[G, n, S]`."""
         residual = data.z - self.plus_function(tf.zeros_like(data.z), data.x)
         residual = tf.where(data.present, residual, tf.zeros_like(residual))
-        return self.arranged(data.columns(self.form.split(residual)))
+        return self.in_data_order(data.columns(self.form.split(residual)))
 
     def complex_targets(self, targets: tf.Tensor) -> tf.Tensor:
         """Working vectors in the order of data, `[..., n]`, as the complex ones."""
@@ -100,7 +100,7 @@ class NoisyProcess:
 
     def cross(self, data: Data, x: tf.Tensor) -> tf.Tensor:
         """The working covariance between data and points `[..., M, D]`, zero where missing."""
-        cross = self.arranged(self.form.covariance(self.kernel.moments_matrix(data.x, x)))
+        cross = self.in_data_order(self.form.covariance(self.kernel.moments_matrix(data.x, x)))
         return cross * self.keep(data, cross.dtype)[..., None]
 
     def _basis(self, x: tf.Tensor) -> tf.Tensor | None:
@@ -111,7 +111,7 @@ class NoisyProcess:
         basis = self._basis(data.x)
         if basis is None:
             return None
-        return self.arranged(basis) * self.keep(data, basis.dtype)[..., None]
+        return self.in_data_order(basis) * self.keep(data, basis.dtype)[..., None]
 
     def marginalized(self, x: tf.Tensor) -> int:
         """The number of complex coefficients of a marginalised trend."""

@@ -13,8 +13,9 @@ from cgp.gp.buffers import State
 from cgp.gp.data import Data, arranged, check_fit, check_points, flattened
 from cgp.gp.online import Online
 from cgp.gp.posterior import Posterior
+from cgp.gp.predictive import log_predictive
 from cgp.gp.prequential import PrequentialGP
-from cgp.gp.samples import Samples, block, check_streams, one_sample
+from cgp.gp.samples import Samples, as_block, check_streams, one_sample
 from cgp.gp.stream import Outcome, Stream
 from cgp.kernels.points import as_points, one_number
 from cgp.linalg import NotPositiveDefiniteError, stored_cholesky
@@ -46,11 +47,12 @@ class RecursiveGP(PrequentialGP):
     on the way; they may also be assigned or shared, and the factor follows before it is used.
 
     The state is kept in non-trainable weights, made when the first data show the number of
-    dimensions and of streams: a model that is saved in mid-stream goes on where it was.
+    dimensions and of streams: a model that is saved in mid-stream goes on where it was. (Before
+    `load_weights`, take a sample in.)
 
     Args:
-        kernel: A kernel, shared with whoever else holds it. Complex inputs, as an equaliser's
-            window of samples, are embedded in real coordinates: real parts, then imaginary parts.
+        kernel: A kernel, shared with whoever else holds it. Its inputs are real: give complex ones,
+            as an equaliser's window u of samples, as `np.concatenate([u.real, u.imag], axis=-1)`.
         noise_variance: `E|n|²`, positive; in squared units of z.
         noise_pseudo_variance: `E[n²]`, complex, at most `noise_variance` in modulus; as for
             `ExactGP`.
@@ -124,6 +126,12 @@ class RecursiveGP(PrequentialGP):
             dtype=dtype,
             **kwargs,
         )
+        if policy == "budget" and abs(noise_pseudo_variance) > (1.0 - 1e-6) * noise_variance:
+            raise ValueError(
+                'policy="budget" needs noise in all directions: noise_pseudo_variance must be '
+                "below noise_variance in modulus, got "
+                f"{noise_pseudo_variance} and {noise_variance}"
+            )
         self.capacity, self.policy = int(capacity), policy
         self.forgetting = float(forgetting)
         self._stream = Stream(self._process, self.capacity, policy, self.forgetting)
@@ -139,7 +147,7 @@ class RecursiveGP(PrequentialGP):
         self._online = Online(self, self._stream, streams or 1, dimensions, lambda: refresh(self))
         self._watch(self._online.factorize, state_is_weights=True)
 
-    def _expect(self, streams: int | None, dimensions: int | None) -> None:
+    def _make_state_in_graph(self, streams: int | None, dimensions: int | None) -> None:
         """Makes the state for a graph that is being traced before there are data."""
         if streams == 0 or dimensions is None:
             raise ValueError(
@@ -158,14 +166,14 @@ class RecursiveGP(PrequentialGP):
         return int(sizes[0]) if self._is_single else sizes
 
     def reset(self) -> None:
-        """Forgets all data; the hyperparameters stay."""
+        """Forgets all data, but not of how many streams and dimensions they were."""
         if self._online is not None:
             self._online.clear()
             invalidate(self)
 
     # --- taking samples in ---------------------------------------------------------------------
 
-    def _fitting(self, samples: Samples) -> Samples:
+    def _matched(self, samples: Samples) -> Samples:
         """Samples that fit the state, which is made for them if they are the first."""
         x, z, is_single = samples
         if self._online is None:
@@ -177,19 +185,19 @@ class RecursiveGP(PrequentialGP):
         check_streams(samples, self._online.x_shape, self._is_single)
         return samples
 
-    def _welcome(self, samples: Samples) -> Samples:
-        """Samples that fit the state, and that there is room for."""
-        self._fitting(samples)
-        if self.policy != "growing":
-            return samples
-        held, more = self._online.sizes, np.sum(~np.isnan(samples.z), axis=-1)
-        if np.any(held + more > self.capacity):
+    def _admitted(self, samples: Samples) -> Samples:
+        """Samples that there is room for, and that fit the state."""
+        if self._online is not None:
+            self._matched(samples)
+        held = np.zeros(1, int) if self._online is None else self._online.sizes
+        more = np.sum(~np.isnan(samples.z), axis=-1)
+        if self.policy == "growing" and np.any(held + more > self.capacity):
             raise ValueError(
                 f"capacity is {self.capacity}: a growing process that holds {np.max(held)} points "
                 f"cannot take in {np.max(more)} more. Make it with a larger capacity, or with "
                 'policy="sliding" or policy="budget"'
             )
-        return samples
+        return self._matched(samples)
 
     def step(self, x, z, missing=None) -> Step:
         """Predicts a sample, then takes it in.
@@ -211,8 +219,8 @@ class RecursiveGP(PrequentialGP):
                 observation; a growing process that is full. Nothing has changed then.
             NotPositiveDefiniteError: A hyperparameter is not finite. Nothing has changed then.
         """
-        x, z, _ = self._welcome(one_sample(x, z, missing, self.variable_dtype))
-        with self._explained():
+        x, z, _ = self._admitted(one_sample(x, z, missing, self.variable_dtype))
+        with self._translated_errors():
             outcome = self._online.step(x[:, 0], z[:, 0])
         return self._to_numpy(outcome)
 
@@ -224,7 +232,8 @@ class RecursiveGP(PrequentialGP):
                 its own.
             z: Observations, complex, `[T]` or `[B, T]`; NaN where missing.
             missing: Bool, broadcast against z: True where missing.
-            verbose: 0 is silent, 1 a progress bar, "auto" one if it takes more than some seconds.
+            verbose: 0 is silent, 1 or 2 a progress bar, "auto" one if it takes more than some
+                seconds.
 
         Returns:
             As `step`, stacked over time: arrays `[T]` or `[B, T]`.
@@ -233,8 +242,10 @@ class RecursiveGP(PrequentialGP):
             TypeError, ValueError, NotPositiveDefiniteError: As for `step`. Nothing of the block has
                 been taken in then.
         """
-        x, z, _ = self._welcome(block(x, z, missing, self.variable_dtype))
-        with self._explained(), self._all_or_nothing():
+        x, z, _ = self._admitted(as_block(x, z, missing, self.variable_dtype))
+        if verbose not in (0, 1, 2, "auto"):
+            raise ValueError(f'verbose must be 0, 1, 2 or "auto", got {verbose!r}')
+        with self._translated_errors(), self._all_or_nothing():
             outcome = self._online.run(x, z, verbose)
         return self._to_numpy(outcome)
 
@@ -247,7 +258,7 @@ class RecursiveGP(PrequentialGP):
         return Step(predicted, outcome.innovation, filtered)
 
     @contextlib.contextmanager
-    def _explained(self):
+    def _translated_errors(self):
         """Says in our own words that a covariance has failed."""
         try:
             yield
@@ -284,7 +295,7 @@ class RecursiveGP(PrequentialGP):
 
         A prior weighs as one sample among those of the block and those held.
         """
-        log_density = self._stream.log_predictive(state, chol, data)
+        log_density = log_predictive(self._stream, state, chol, data)
         seen = tf.maximum(tf.reduce_sum(data.counts), 1.0)
         loss = -tf.reduce_sum(log_density) / seen
         held = tf.cast(tf.reduce_sum(state.size), loss.dtype)
@@ -293,7 +304,7 @@ class RecursiveGP(PrequentialGP):
                 loss -= parameter.log_prior() / (seen + held)
         return loss
 
-    def _present(self) -> tuple[State, tf.Tensor]:
+    def _state_and_factor(self) -> tuple[State, tf.Tensor]:
         """The state at the present hyperparameters, and its factor, from which gradients pass."""
         refresh(self)
         state = self._online.read()
@@ -319,8 +330,10 @@ class RecursiveGP(PrequentialGP):
         if self._online is None:
             if tf.executing_eagerly():
                 return self._process.prior(x, observed)
-            self._expect(None, x.shape[-1])  # the graph will see the samples that come later
-        return self._posterior(x, *self._present(), observed)
+            self._make_state_in_graph(
+                None, x.shape[-1]
+            )  # the graph will see the samples that come later
+        return self._posterior(x, *self._state_and_factor(), observed)
 
     def _posterior(self, x: tf.Tensor, state: State, chol: tf.Tensor, observed: bool) -> Posterior:
         data = state.data(self._is_single)
@@ -329,7 +342,7 @@ class RecursiveGP(PrequentialGP):
         given = self._stream.conditioned(state, chol)
         return self._process.posterior(data, given, flattened(x, 2), observed)
 
-    def _marginals(self, x, observed: bool) -> Posterior:
+    def _posterior_of_values(self, x, observed: bool) -> Posterior:
         if self._online is None:
             return self.posterior(x, observed=observed)
         x = as_points(x, self.variable_dtype)
@@ -345,8 +358,8 @@ class RecursiveGP(PrequentialGP):
         x = as_points(x, self.variable_dtype)
         check_fit(x, z, self.variable_dtype)
         if self._online is None:
-            self._expect(None if z.shape.rank == 1 else z.shape[0] or 0, x.shape[-1])
-        present = self._present()
+            self._make_state_in_graph(None if z.shape.rank == 1 else z.shape[0] or 0, x.shape[-1])
+        present = self._state_and_factor()
         self.add_loss(self._loss(self._of_each_stream(x, z), *present))
         return as_dict(self._posterior(x, *present, observed=False))
 

@@ -28,10 +28,16 @@ def check_eager() -> None:
         )
 
 
-def block(x, z, missing, real_dtype: str, some: bool = False) -> Samples:
+def as_block(x, z, missing, real_dtype: str, *, require_targets: bool = False) -> Samples:
     """A block of samples; arguments and errors as for `validated`, with at most one batch axis."""
     check_eager()
-    data: Data = validated(x, z, missing, real_dtype, some)
+    z = _targets(z, real_dtype)
+    if np.ndim(x) == 2 and np.shape(x) == np.shape(z):
+        raise ValueError(
+            f"x and z are both {np.shape(x)}: inputs of one dimension, of each stream its own, are "
+            "x[..., None]"
+        )
+    data: Data = validated(x, z, missing, real_dtype, require_targets=require_targets)
     x, z, batch = data.x.numpy(), data.z.numpy(), data.batch.numpy()
     if batch.size > 1:
         raise ValueError(f"z must be [T], or [B, T] of B streams, got batch axes {batch.tolist()}")
@@ -51,11 +57,7 @@ def one_sample(x, z, missing, real_dtype: str) -> Samples:
         TypeError, ValueError: As for `validated`.
     """
     check_eager()
-    x, given, complex_ = np.asarray(x), z, complex_dtype(real_dtype).as_numpy_dtype
-    z = z if np.ma.isMaskedArray(z) else np.asarray(z)
-    # A number of Python has no precision of its own, and np.nan none that matters.
-    if type(given) is complex or (z.dtype.kind == "f" and np.isnan(z).all()):
-        z = z.astype(complex_)
+    x, z = np.asarray(x), _targets(z, real_dtype)
     if z.ndim > 1:
         raise ValueError(f"z must be one number, or [B] of B streams, got shape {z.shape}")
     if x.ndim > 1 + z.ndim or (x.ndim == 2 and x.shape[0] != z.shape[0]):
@@ -67,21 +69,34 @@ def one_sample(x, z, missing, real_dtype: str) -> Samples:
             f"all of them one of {x.size} dimensions as np.tile(x, ({x.size}, 1))"
         )
     x = np.atleast_1d(x)[..., None, :]
-    if missing is None and _is_plain(x, z, complex_):  # the checks of `validated`, in no time
+    if missing is None and _is_plain(x, z, real_dtype):  # the checks of `validated`, in no time
         x, z = x.astype(real_dtype), z[..., None]
         x = np.broadcast_to(x, (z.size, *x.shape[-2:]))
         return Samples(x, z.reshape(-1, 1), z.ndim == 1)
     missing = None if missing is None else np.asarray(missing)[..., None]
-    return block(x, z[..., None], missing, real_dtype)
+    return as_block(x, z[..., None], missing, real_dtype)
 
 
-def _is_plain(x: np.ndarray, z: np.ndarray, complex_) -> bool:
+def _targets(z, real_dtype: str) -> np.ndarray:
+    """Targets as an array, and as a complex one where they are so little that it does not matter.
+
+    A number of Python has no precision of its own. What is NaN or masked altogether is missing,
+    whatever its dtype: `np.nan`, and what a loop over a masked array gives, are real.
+    """
+    array = z if np.ma.isMaskedArray(z) else np.asarray(z)
+    nothing = array.dtype.kind == "f" and np.all(np.isnan(np.ma.filled(array, np.nan)))
+    if type(z) is complex or (nothing and array.size):
+        array = np.ma.filled(array, np.nan).astype(complex_dtype(real_dtype).as_numpy_dtype)
+    return array
+
+
+def _is_plain(x: np.ndarray, z: np.ndarray, real_dtype: str) -> bool:
     """Whether nothing is to be converted, explained or refused."""
     return (
         x.dtype.kind in "iuf"
         and np.isfinite(x).all()
         and type(z) is np.ndarray
-        and z.dtype == complex_
+        and z.dtype == complex_dtype(real_dtype).as_numpy_dtype
         and z.size > 0
         and not np.isinf(z).any()
     )
@@ -98,13 +113,14 @@ def check_streams(samples: Samples, x_shape: tuple[int, int], is_single: bool) -
     streams, _, dimensions = samples.x.shape
     if samples.is_single != is_single or streams != x_shape[0]:
         wanted, came = (
-            "of one stream" if single else f"of {count} streams"
+            "no batch axis" if single else f"a batch axis of {count}"
             for single, count in ((is_single, x_shape[0]), (samples.is_single, streams))
         )
         raise ValueError(
-            f"z must be {wanted} as the first data, but is {came}: make another RecursiveGP"
+            f"z must have {wanted}, as its first data had, but has {came}: the number of streams "
+            "of a RecursiveGP stays"
         )
     if dimensions != x_shape[-1]:
         raise ValueError(
-            f"x must have as many dimensions as the first data, {x_shape[-1]}, got {dimensions}"
+            f"x must have as many dimensions as its first data had, {x_shape[-1]}, got {dimensions}"
         )

@@ -22,21 +22,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions.forms import Moments
+from cgp.distributions.forms import Moments, as_matrices, clipped
 from cgp.gp.budget import Budget
-from cgp.gp.buffers import (
-    Sample,
-    State,
-    append_rows,
-    as_matrices,
-    padded,
-    padded_chol,
-    possible,
-    put,
-)
+from cgp.gp.buffers import State, append_rows, padded, padded_chol, put
 from cgp.gp.conditioning import Conditioned
 from cgp.gp.data import Data
-from cgp.gp.likelihood import Whitened, log_density
+from cgp.gp.likelihood import Whitened
+from cgp.gp.prediction import Prediction
 from cgp.gp.process import NoisyProcess
 from cgp.linalg import cholesky, cholesky_update
 from cgp.linalg.arguments import squared_modulus
@@ -83,22 +75,27 @@ class Stream:
 
     # --- what the hyperparameters of now say of a state ------------------------------------------
 
-    def rounding(self, variance: tf.Tensor) -> tf.Tensor:
-        """What is lost of a variance of the signal in factors of this size, real like `variance`.
+    def rounding(self, x: tf.Tensor) -> tf.Tensor:
+        """What is lost of the variance of an observation in factors of this size, real, `[B, N]`.
 
         It counts as noise: points that are equal, or nearly, then leave a factor of full rank
         however small the noise variance.
-        """
-        real = variance.dtype.real_dtype
-        eps = np.finfo(real.as_numpy_dtype).eps
-        rows = self.capacity * self.process.form.multiplicity
-        return tf.math.real(variance) * tf.constant(4.0 * (rows + 2) * eps, real)
 
-    def _rounding_of_points(self, data: Data) -> tf.Tensor:
+        Args:
+            x: Points, `[B, N, D]`.
+        """
+        variance = tf.math.real(self.process.with_noise(self.process.marginal(x)).k)
+        rows = self.capacity * self.process.form.multiplicity
+        # Of a factor of n rows n ε at most; twice that for a sum of as many, and for good measure.
+        eps = np.finfo(variance.dtype.as_numpy_dtype).eps
+        return variance * tf.constant(4.0 * (rows + 2) * eps, variance.dtype)
+
+    def rounding_of_points(self, data: Data) -> tf.Tensor:
         """Diagonal of the working matrices, `[B, n]`; zero where no point is."""
-        nugget = self.rounding(self.process.marginal(data.x).k)
+        m = self.process.form.multiplicity
+        nugget = self.rounding(data.x) / m  # a composite has a part of the variance in each row
         nugget = tf.where(data.present, nugget, tf.zeros_like(nugget))
-        return tf.repeat(nugget, self.process.form.multiplicity, axis=-1)
+        return tf.repeat(nugget, m, axis=-1)
 
     def _forgotten(self, state: State) -> tf.Tensor:
         """What a covariance is multiplied with for what has been forgotten, `[B, n, n]`.
@@ -113,29 +110,56 @@ class Stream:
 
     def covariance(self, state: State) -> tf.Tensor:
         """M at the present hyperparameters, `[B, n, n]`: a gradient reaches them."""
+        return self._total(state, self._gram(state))
+
+    def _gram(self, state: State) -> tf.Tensor:
+        """What hyperparameters say of M alone: K, and the noise unless the budget keeps its own."""
         data = state.data()
         noisy = self.budget is None
         gram = (self.process.covariance if noisy else self.process.signal_covariance)(data)
-        nugget = real_as(self._rounding_of_points(data), gram.dtype)
-        gram = tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + nugget)
+        nugget = real_as(self.rounding_of_points(data), gram.dtype)
+        return tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + nugget)
+
+    def _total(self, state: State, gram: tf.Tensor) -> tf.Tensor:
         weights = None if self.forgetting == 1.0 else self._forgotten(state)
         if self.budget is not None:
-            return self.budget.covariance(state, gram, weights)
-        return gram if weights is None else gram * weights
+            total = self.budget.covariance(state, gram, weights)
+        else:
+            total = gram if weights is None else gram * weights
+        if weights is None:
+            return total
+        # Points that have ceased to age would not fit those that have not: they are by themselves.
+        ages = tf.repeat(~self._gone(state), self.process.form.multiplicity, axis=-1)
+        pair = ages[:, :, None] & ages[:, None, :]
+        alone = tf.where(pair, total, tf.zeros_like(total))
+        return tf.linalg.set_diag(alone, tf.linalg.diag_part(total))
+
+    def _gone(self, state: State) -> tf.Tensor:
+        """Whether a point weighs less than the rounding of rounding, bool, `[B, C]`."""
+        eps = np.finfo(state.x.dtype.as_numpy_dtype).eps
+        rows = tf.reshape(squared_modulus(state.chol), [*state.age.shape, -1])
+        alone = tf.math.real(self.process.with_noise(self.process.marginal(state.x)).k)
+        return tf.reduce_sum(rows, axis=-1) >= alone / eps**2
+
+    def targets(self, state: State) -> tf.Tensor:
+        """y, `[B, n, 1]`: less the mean function, and as far from it as what has been forgotten."""
+        targets = self.process.targets(state.data())
+        if self.forgetting == 1.0:
+            return targets
+        factor = self.forgetting ** (-0.5 * state.age)
+        factor = tf.repeat(factor, self.process.form.multiplicity, axis=-1)
+        return targets * tf.cast(factor, targets.dtype)[..., None]
 
     def factorized(self, state: State) -> State:
         """The state with the factors that belong to the present hyperparameters."""
-        chol = cholesky(self.covariance(state))
-        if self.budget is None:
-            return state._replace(chol=chol)
-        data = state.data()
-        return state._replace(
-            chol=chol, basis=self.budget.basis(data, self._rounding_of_points(data))
-        )
+        gram = self._gram(state)
+        chol = cholesky(self._total(state, gram))
+        basis = () if self.budget is None else self.budget.basis(state.data(), gram)
+        return state._replace(chol=chol, basis=basis)
 
     def conditioned(self, state: State, chol: tf.Tensor) -> Conditioned:
         """The state, ready for predictions; `chol` is its factor, or one that gradients pass."""
-        white = tf.linalg.triangular_solve(chol, self.process.targets(state.data()))
+        white = tf.linalg.triangular_solve(chol, self.targets(state))
         return Conditioned(self.process.form, chol, Whitened(white, None, None, None))
 
     # --- a step ----------------------------------------------------------------------------------
@@ -144,47 +168,43 @@ class Stream:
         """One step back to the prior."""
         if self.forgetting == 1.0:
             return state
-        # What weighs less than the rounding of rounding is gone. It would overflow one day.
-        m, real = self.process.form.multiplicity, state.x.dtype
-        eps = np.finfo(real.as_numpy_dtype).eps
-        power = tf.reduce_sum(squared_modulus(state.chol), axis=-1)
-        power = tf.reduce_max(tf.reshape(power, [-1, self.capacity, m]), axis=-1)
-        alone = tf.math.real(self.process.with_noise(self.process.marginal(state.x)).k)
-        ages = state.in_use & (power < alone / eps**2)
-        factor = tf.where(ages, tf.constant(self.forgetting**-0.5, real), tf.ones_like(power))
-        rows = tf.cast(tf.repeat(factor, m, axis=-1), state.chol.dtype)
-        function = self.process.plus_function(tf.zeros_like(state.z), state.x)
+        ages = state.in_use & ~self._gone(state)  # it would overflow one day
+        factor = tf.where(ages, tf.constant(self.forgetting**-0.5, state.x.dtype), 1.0)
+        rows = tf.repeat(factor, self.process.form.multiplicity, axis=-1)[..., None]
         return state._replace(
-            chol=state.chol * rows[..., None],
-            z=function + as_complex(factor) * (state.z - function),
-            age=state.age + tf.cast(ages, real),
+            chol=state.chol * tf.cast(rows, state.chol.dtype),
+            age=state.age + tf.cast(ages, state.age.dtype),
         )
 
-    def predict(self, state: State, x: tf.Tensor) -> Sample:
+    def predict(self, state: State, x: tf.Tensor) -> Prediction:
         """The sample at x `[B, D]`, given the state."""
         form, x = self.process.form, x[:, None, :]
-        data = state.data()
-        cross = self.process.cross(data, x)
+        cross = self.process.cross(state.data(), x)
         white = tf.linalg.triangular_solve(
-            state.chol, tf.concat([cross, self.process.targets(data)], axis=-1)
+            state.chol, tf.concat([cross, self.targets(state)], axis=-1)
         )
         w, targets = white[..., :-1], white[..., -1:]
         mean = form.join(tf.linalg.matmul(w, targets, adjoint_a=True)[..., 0])
-        prior, explained = self.process.marginal(x), form.marginal(w)
-        k, c = prior.k - explained.k, None
-        if explained.c is not None:
-            c = (prior.c_or_zeros() - explained.c)[:, 0]
-        prior = Moments(prior.k[:, 0], None if prior.c is None else prior.c[:, 0])
-        signal = possible(Moments(k[:, 0], c))
-        return Sample(
+        prior = self.process.marginal(x)
+        signal = clipped(prior.map(tf.subtract, form.marginal(w)).map(_only))
+        prior = prior.map(_only)
+        rounding = self.rounding(x)[:, 0]
+        return Prediction(
             cross=cross,
             white=w,
             mean=self.process.plus_function(mean, x)[:, 0],
             prior=prior,
             signal=signal,
             observed=self.process.with_noise(signal),
-            rounding=self.rounding(prior.k),
+            rounding=rounding,
+            pivot=self._pivot(signal, rounding),
         )
+
+    def _pivot(self, signal: Moments, rounding: tf.Tensor) -> tf.Tensor:
+        """√S, `[B, m, m]`, of a signal in noise; what rounding leaves open counts as noise."""
+        k, c = self.process.with_noise(signal)
+        variance = Moments(k + as_complex(rounding), c)
+        return tf.linalg.cholesky(self.process.form.covariance(as_matrices(variance)))
 
     def advance(self, state: State, x: tf.Tensor, z: tf.Tensor) -> tuple[State, Outcome]:
         """One step: forget, predict, and take the sample in unless it is missing.
@@ -200,7 +220,7 @@ class Stream:
         state = self.forget(state)
         sample = self.predict(state, x)
         seen = ~tf.math.is_nan(tf.math.real(z) + tf.math.imag(z))
-        nan = tf.constant(np.nan, z.dtype)
+        nan = tf.constant(complex(np.nan, np.nan), z.dtype)
         outcome = Outcome(
             _result(sample.mean, sample.observed),
             tf.where(seen, z - sample.mean, nan),
@@ -233,46 +253,9 @@ class Stream:
         )
         return state, tf.nest.map_structure(lambda array: array.stack(), arrays)
 
-    def log_predictive(self, state: State, chol: tf.Tensor, data: Data) -> tf.Tensor:
-        """The log density of a block given the state before it, `[B]`, with gradients.
-
-        By the chain rule the sum of the log densities of one-step predictions, each given the state
-        and the samples of the block before it; no point leaves in between.
-
-        Args:
-            state: Before the block.
-            chol: Its factor, from which gradients reach the hyperparameters.
-            data: T samples of each stream, with inputs of its own, `[B, T, D]`.
-        """
-        process, real = self.process, data.x.dtype
-        given = self.conditioned(state, chol)
-        cross = process.arranged(process.cross(state.data(), data.x), axis=-1)
-        v = tf.linalg.triangular_solve(chol, cross)
-        covariance = process.covariance(data)
-        if self.forgetting < 1.0:
-            steps = tf.range(1, tf.shape(data.z)[-1] + 1)
-            steps = tf.cast(tf.repeat(steps, process.form.multiplicity), real)
-            weight = tf.constant(self.forgetting**0.5, real)
-            v *= tf.cast(weight**steps, v.dtype)
-            lags = tf.abs(steps[:, None] - steps)
-            covariance *= tf.cast(weight**lags, v.dtype)
-        v *= process.keep(data, v.dtype)[:, None, :]
-        mean = tf.linalg.matmul(v, given.white.residual, adjoint_a=True)
-        covariance -= tf.linalg.matmul(v, v, adjoint_a=True)
-        rounding = real_as(self._rounding_of_points(data), v.dtype)
-        covariance = tf.linalg.set_diag(covariance, tf.linalg.diag_part(covariance) + rounding)
-        value = log_density(
-            covariance,
-            process.targets(data) - mean,
-            None,
-            cholesky(tf.stop_gradient(covariance)),
-            process.form.scale,
-        )
-        return value[:, 0] - data.counts * process.form.log_normalizer
-
     # --- taking a sample in ----------------------------------------------------------------------
 
-    def _take_in(self, state: State, sample: Sample, x, z, seen):
+    def _take_in(self, state: State, sample: Prediction, x, z, seen):
         """The state with the sample, where seen, and what it says of the signal there."""
         if self.is_growing:
             return self._append(state, sample, x, z, seen), self._updated(sample, z, seen)
@@ -283,9 +266,15 @@ class Stream:
                 now = self.predict(after, x)
                 return after, _result(now.mean, now.signal)
             after = self._slide(state, sample, x, z, full)
-            if state.x.shape[0] > 1:  # some streams may have room yet
-                rest = self._append(state, sample, x, z, seen & ~full)
-                after = State(*(_where(full, a, b) for a, b in zip(after[:-1], rest, strict=False)))
+            if state.x.shape[0] > 1:
+
+                def some_have_room():  # or nothing to take in
+                    rest = self._append(state, sample, x, z, seen & ~full)
+                    pairs = zip(after[:-1], rest[:-1], strict=True)
+                    return State(*(_where(full, a, b) for a, b in pairs))
+
+                slid = after
+                after = tf.cond(tf.reduce_all(full), lambda: slid, some_have_room)
             return after, self._updated(self._given_others(after, sample, z, full), z, seen)
 
         def append():
@@ -294,54 +283,42 @@ class Stream:
         full = seen & (state.size == self.capacity)
         return tf.cond(tf.reduce_any(full), replace, append)
 
-    def _given_others(self, state: State, sample: Sample, z, full) -> Sample:
+    def _given_others(self, state: State, sample: Prediction, z, full) -> Prediction:
         """The sample, where it has become the last point of a full state, given those before it.
 
         The last row of a factor is [wᴴ √S], and the last of L⁻¹ y its innovation over √S.
         """
         form, m = self.process.form, self.process.form.multiplicity
-        white = tf.linalg.triangular_solve(state.chol, self.process.targets(state.data()))
+        white = tf.linalg.triangular_solve(state.chol, self.targets(state))
         pivot = state.chol[:, -m:, -m:]
         innovation = form.join(tf.linalg.matvec(pivot, white[:, -m:, 0]))[:, 0]
         variance = form.moments(tf.linalg.matmul(pivot, pivot, adjoint_b=True))
-        noise = self.process.with_noise(Moments(as_complex(sample.rounding)))
-        k = variance.k[:, 0, 0] - noise.k
-        c = None if variance.c is None else variance.c[:, 0, 0] - noise.c_or_zeros()
-        signal = possible(Moments(k, c))
-        k = tf.where(full, signal.k, sample.signal.k)
-        c = None if c is None else tf.where(full, signal.c, sample.signal.c)
+        noise = self.process.with_noise(sample.signal.map(tf.zeros_like))
+        noise = Moments(noise.k + as_complex(sample.rounding), noise.c)
+        signal = clipped(variance.map(_only).map(_only).map(tf.subtract, noise))
+        signal = signal.map(functools.partial(tf.where, full), sample.signal)
         return sample._replace(
             mean=tf.where(full, z - innovation, sample.mean),
-            signal=Moments(k, c),
-            observed=self.process.with_noise(Moments(k, c)),
+            signal=signal,
+            pivot=self._pivot(signal, sample.rounding),
         )
 
-    def _updated(self, sample: Sample, z, seen):
+    def _updated(self, sample: Prediction, z, seen):
         """The signal given its own observation too: mean + G innovation, variance G R, G = Σ/S.
 
         A product, where the difference from the prior would lose what a small noise leaves.
         """
         form = self.process.form
-        noise = self.process.with_noise(Moments(tf.zeros_like(sample.signal.k)))
-        signal, noise, observed = (
-            form.covariance(as_matrices(moments))
-            for moments in (sample.signal, noise, sample.observed)
-        )
-        gain = tf.linalg.adjoint(tf.linalg.solve(observed, signal))
+        noise = self.process.with_noise(sample.signal.map(tf.zeros_like))
+        signal, noise = (form.covariance(as_matrices(a)) for a in (sample.signal, noise))
+        gain = tf.linalg.adjoint(tf.linalg.cholesky_solve(sample.pivot, signal))
         innovation = tf.where(seen, z - sample.mean, tf.zeros_like(z))
         mean = form.join(tf.linalg.matvec(gain, form.split(innovation[:, None])))[:, 0]
-        k, c = form.moments(tf.linalg.matmul(gain, noise))
-        after = possible(Moments(k[:, 0, 0], None if c is None else c[:, 0, 0]))
-        k = tf.where(seen, after.k, sample.signal.k)
-        c = None if c is None else tf.where(seen, after.c, sample.signal.c)
-        return _result(sample.mean + mean, Moments(k, c))
+        after = form.moments(tf.linalg.matmul(gain, noise)).map(_only).map(_only)
+        after = clipped(after).map(functools.partial(tf.where, seen), sample.signal)
+        return _result(sample.mean + mean, after)
 
-    def _pivot(self, sample: Sample) -> tf.Tensor:
-        """√S, `[B, m, m]`; what rounding leaves undetermined counts as noise."""
-        variance = Moments(sample.observed.k + as_complex(sample.rounding), sample.observed.c)
-        return tf.linalg.cholesky(self.process.form.covariance(as_matrices(variance)))
-
-    def _append(self, state: State, sample: Sample, x, z, seen) -> State:
+    def _append(self, state: State, sample: Prediction, x, z, seen) -> State:
         """The state with a point more, where seen; its buffers have room."""
         slot = tf.minimum(state.size, state.x.shape[1] - 1)
         basis = state.basis
@@ -352,15 +329,15 @@ class Stream:
             x=put(state.x, slot, x, seen),
             z=put(state.z, slot, z, seen),
             age=put(state.age, slot, tf.zeros_like(state.age[:, 0]), seen),
-            chol=append_rows(state.chol, sample.white, self._pivot(sample), slot, seen),
+            chol=append_rows(state.chol, sample.white, sample.pivot, slot, seen),
             basis=basis,
         )
 
-    def _slide(self, state: State, sample: Sample, x, z, full) -> State:
+    def _slide(self, state: State, sample: Prediction, x, z, full) -> State:
         """The state with the sample in the place of the oldest point where full, else as it is."""
         m = self.process.form.multiplicity
         chol = tf.roll(state.chol, [-m, -m], axis=[1, 2])
-        row = tf.concat([tf.linalg.adjoint(sample.white)[..., m:], self._pivot(sample)], axis=-1)
+        row = tf.concat([tf.linalg.adjoint(sample.white)[..., m:], sample.pivot], axis=-1)
         last = tf.fill([state.x.shape[0]], state.x.shape[1] - 1)
         blocks = tf.reshape(chol, [-1, state.x.shape[1], m, chol.shape[-1]])
         chol = tf.reshape(put(blocks, last, row, tf.ones_like(full)), tf.shape(chol))
@@ -377,7 +354,7 @@ class Stream:
             chol=chol,
         )
 
-    def _prune(self, state: State, sample: Sample, x, z, seen, full) -> State:
+    def _prune(self, state: State, sample: Prediction, x, z, seen, full) -> State:
         """The state with a point more where seen, and one less where it was full."""
         budget, m = self.budget, self.process.form.multiplicity
         assert budget is not None
@@ -391,7 +368,13 @@ class Stream:
         )
         room = [[0, 0], [0, m], [0, 0]]
         sample = sample._replace(cross=tf.pad(sample.cross, room), white=tf.pad(sample.white, room))
-        return budget.prune(self._append(wide, sample, x, z, seen), full)
+        wide = self._append(wide, sample, x, z, seen)
+        return budget.prune(wide, self.targets(wide), full)
+
+
+def _only(a: tf.Tensor) -> tf.Tensor:
+    """Without the last axis, which is of one element."""
+    return a[..., 0]
 
 
 def _where(full: tf.Tensor, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:

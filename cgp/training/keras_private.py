@@ -5,10 +5,12 @@ must stand where they are: `Functional._run_through_graph`, which Keras calls to
 the attribute `_is_default` of `Shareable.get_config`, Keras's mark of a config that it makes up.
 """
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 # Whether a call has its state as an argument, so that nothing may be stored.
 from keras.src.backend.common.stateless_scope import in_stateless_scope
@@ -28,6 +30,7 @@ __all__ = [
     "has_compiled_loss",
     "in_stateless_scope",
     "in_symbolic_scope",
+    "loss_weighed",
     "metrics_and_values",
     "sublayers",
     "written_by_keras",
@@ -57,6 +60,18 @@ def add_losses_in_float64(model: Any) -> None:
     tracker = keras.metrics.Mean(name="loss", dtype="float64")
     # Past Keras's attribute tracking, as in Keras's own `compile`, which would count it twice.
     object.__setattr__(model, "_loss_tracker", tracker)
+
+
+@contextlib.contextmanager
+def loss_weighed(model: Any, rows, weight):
+    """Inside, what Keras counts in the mean loss with `rows`, its first axis, weighs `weight`."""
+    tracker = model._loss_tracker
+    before = tf.identity(tracker.total)
+    yield
+    rows, weight = (tf.cast(count, tracker.total.dtype) for count in (rows, weight))
+    share = tf.math.divide_no_nan(weight, rows)
+    tracker.total.assign(before + share * (tracker.total - before))
+    tracker.count.assign_add(weight - rows)
 
 
 def has_compiled_loss(model: Any) -> bool:

@@ -188,9 +188,10 @@ def test_does_its_gradient_pass_through_the_stored_factor(policy, name, forgetti
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
-def test_is_the_gradient_on_a_budget_that_of_its_loss():
+@pytest.mark.parametrize("name", ["proper", "all improper"])
+def test_is_the_gradient_on_a_budget_that_of_its_loss(name):
     x, z = stream(missing=HOLES)
-    gp = borrowed(NAMES["budget"], "budget")
+    gp = borrowed(name, "budget")
     gp.process(x[:START], z[:START])
     block = x[START:], z[START:]
     expected = central_differences(gp, lambda: gp.evaluate(*block, verbose=0))
@@ -398,7 +399,7 @@ def test_is_a_fit_for_no_epochs_refused(epochs):
 
 @exact_ones
 @pytest.mark.parametrize("epoch", [0, 1])
-def test_does_an_interrupted_fit_leave_state_and_hyperparameters_in_step(policy, epoch):
+def test_does_an_interrupted_fit_leave_the_data_of_before_and_what_was_learned(policy, epoch):
     class Interrupt(keras.callbacks.Callback):
         def on_epoch_begin(self, number, logs=None):
             self.epoch = number
@@ -415,12 +416,9 @@ def test_does_an_interrupted_fit_leave_state_and_hyperparameters_in_step(policy,
     with pytest.raises(KeyboardInterrupt):
         gp.fit(x[10:], z[10:], batch_size=10, epochs=4, verbose=0, callbacks=[Interrupt()])
     assert np.abs(values(gp) - before).max() > 1e-3
-    errors = []
-    for seen in (10, 20, 30, 40):
-        held = np.arange(seen)[-CAPACITY[policy] :]
-        other = exact(gp, x[held], z[held]).predict(X_NEW)
-        errors.append(np.abs(gp.predict(X_NEW)["mean"] - other["mean"]).max())
-    assert min(errors) < 1e-8
+    held = np.arange(10)[-CAPACITY[policy] :]
+    other = exact(gp, x[held], z[held]).predict(X_NEW)
+    np.testing.assert_allclose(gp.predict(X_NEW)["mean"], other["mean"], rtol=0, atol=1e-8)
 
 
 def test_does_a_fit_that_diverges_say_so_and_can_it_be_put_right():
@@ -433,5 +431,7 @@ def test_does_a_fit_that_diverges_say_so_and_can_it_be_put_right():
     for p in gp._parameters().values():
         p.assign(1.0)
     assert gp.size == CAPACITY["sliding"]
-    assert np.isfinite(gp.predict(X_NEW)["mean"]).all()
+    held = np.arange(10)[-CAPACITY["sliding"] :]
+    other = exact(gp, x[held], z[held]).predict(X_NEW)
+    np.testing.assert_allclose(gp.predict(X_NEW)["mean"], other["mean"], rtol=0, atol=1e-8)
     assert np.isfinite(gp.step(0.5, 1j).filtered.mean)
