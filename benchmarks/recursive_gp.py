@@ -175,7 +175,10 @@ def cost(n, seconds):
     learning, lessons = tracker_and_stream(n)
     learning.compile(keras.optimizers.Adam(learning_rate=1e-4))
     anew = refactorisation(n, steps)
-    timings = compare({"step": lambda: stepping.step(*steps.one()), "SciPy": anew}, seconds)
+    # In runs of a tenth of a second, as in a stream step follows step: by itself each would find
+    # the caches full of the other's matrices.
+    ways = {"step": lambda: stepping.step(*steps.one()), "SciPy": anew}
+    timings = compare(ways, seconds, sample=0.1)
     # By themselves: a call is of many samples, and would leave few rounds to the others.
     blocks = {
         "in process": lambda: processing.process(*processed.take(BLOCK), verbose=0),
