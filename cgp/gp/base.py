@@ -92,6 +92,13 @@ class GaussianProcess(Parameterized, Model):
             raise ValueError("jit_compile must not be True: XLA wants to know the sizes of data")
         super().compile(LBFGS() if optimizer is None else optimizer, **kwargs)
 
+    def _check_compiled(self, usual: str) -> None:
+        """Raises if there is no optimizer; `usual` is how one is given."""
+        if not self.compiled:
+            raise ValueError(
+                f"compile the model first: gp.compile({usual}), or any other Keras optimizer"
+            )
+
     @staticmethod
     def _check_epochs(epochs, initial_epoch) -> None:
         if epochs is not None and (epochs != int(epochs) or epochs <= initial_epoch):

@@ -30,7 +30,7 @@ noise variance is 1e-10 of the signal's, or 1e-3 in single precision, half of th
 import tensorflow as tf
 
 from cgp.distributions.forms import Moments, as_matrices, clipped
-from cgp.gp.buffers import Basis, State, append_rows, padded_chol, put, without
+from cgp.gp.buffers import Basis, State, append_rows, of_streams, padded_chol, put, without
 from cgp.gp.data import Data
 from cgp.gp.prediction import Prediction
 from cgp.gp.process import NoisyProcess
@@ -146,7 +146,7 @@ class Budget:
         g = tf.linalg.adjoint(tf.linalg.triangular_solve(basis.chol, white, adjoint=True))
         g = tf.linalg.adjoint(tf.linalg.triangular_solve(pivot, g))
         g = tf.reshape(g, tf.shape(basis.precision))
-        g = tf.where(where[:, None, None, None], g, tf.zeros_like(g))
+        g = of_streams(where, g, tf.zeros_like(g))
         precision = basis.precision + tf.linalg.matmul(g, g, adjoint_b=True)
         root = tf.linalg.triangular_solve(pivot, tf.eye(m, dtype=pivot.dtype) + 0.0 * pivot)
         new = tf.linalg.matmul(root, root, adjoint_a=True)
@@ -206,9 +206,9 @@ class Budget:
         return State(
             size=state.size - tf.cast(full, tf.int32),
             x=x,
-            z=tf.where(full[:, None], z, state.z[:, :-1]),
+            z=of_streams(full, z, state.z[:, :-1]),
             # From now on what had been forgotten of K is a part of R, and z is y.
-            age=tf.where(full[:, None], tf.zeros_like(age), age),
+            age=of_streams(full, tf.zeros_like(age), age),
             chol=chol,
             basis=Basis(basis_chol, precision, basis.noise),
         )

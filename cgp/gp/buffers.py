@@ -55,11 +55,16 @@ class State(NamedTuple):
         return Data(self.x, z, tf.zeros([0], tf.int32) if single else tf.shape(z)[:1])
 
 
+def of_streams(where: tf.Tensor, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """`a`, `[B, ...]`, of the streams where bool `[B]`, and `b` of the others."""
+    return tf.where(tf.reshape(where, [-1] + [1] * (a.shape.rank - 1)), a, b)
+
+
 def put(buffer: tf.Tensor, slot: tf.Tensor, value: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """A buffer `[B, C, ...]` with `value`, `[B, ...]`, at row `slot`, `[B]`, where bool `[B]`."""
     at = tf.stack([tf.range(tf.shape(slot)[0]), slot], axis=-1)
-    where = tf.reshape(where, [-1] + [1] * (value.shape.rank - 1))
-    return tf.tensor_scatter_nd_update(buffer, at, tf.where(where, value, tf.gather_nd(buffer, at)))
+    value = of_streams(where, value, tf.gather_nd(buffer, at))
+    return tf.tensor_scatter_nd_update(buffer, at, value)
 
 
 def append_rows(chol, white, pivot, slot, where) -> tf.Tensor:

@@ -205,11 +205,7 @@ class ExactGP(MaximumLikelihoodGP):
             raise ValueError(
                 f"batch_size={batch_size}: the likelihood of an ExactGP takes all data at once"
             )
-        if not self.compiled:
-            raise ValueError(
-                "compile the model first: gp.compile(optimizer=cgp.optimizers.LBFGS()), or any "
-                "Keras optimizer"
-            )
+        self._check_compiled("optimizer=cgp.optimizers.LBFGS()")
         data = self._validated(x, z, missing)
         self._check_epochs(epochs, initial_epoch)
         if not self.trainable_variables:

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.base import GaussianProcess
+from cgp.gp.data import arranged
 from cgp.gp.samples import Samples, as_block
 from cgp.training import keras_private
 from cgp.training.optimizers import LBFGS
@@ -112,7 +113,7 @@ class PrequentialGP(GaussianProcess):
                 f"{', '.join(others)}: a RecursiveGP learns from one stream, in its order; "
                 "evaluate(x, z) tells the loss of another"
             )
-        self._check_compiled()
+        self._check_compiled("keras.optimizers.Adam(0.01)")
         self._check_epochs(epochs, initial_epoch)
         whole = isinstance(batch_size, int | np.integer)
         if not whole or batch_size < 1:
@@ -132,10 +133,6 @@ class PrequentialGP(GaussianProcess):
                 callbacks=callbacks,
                 initial_epoch=initial_epoch,
             )
-
-    def _check_compiled(self) -> None:
-        if not self.compiled:
-            raise ValueError("compile the model first: gp.compile(keras.optimizers.Adam(0.01))")
 
     def _from_here(self, first: int):
         """For the begin of an epoch: the state as it is now, but for the first epoch."""
@@ -170,7 +167,7 @@ class PrequentialGP(GaussianProcess):
     def train_step(self, data):
         """A gradient step on a block, and then the block is taken in."""
         ((x, z),) = data
-        seen = tf.reduce_sum(tf.cast(~tf.math.is_nan(tf.math.real(z) + tf.math.imag(z)), x.dtype))
+        seen = tf.reduce_sum(arranged(x, z).counts)
         with keras_private.loss_weighed(self, tf.shape(x)[0], seen):
             super().train_step(data)
         self._take_in(x, z)
@@ -198,7 +195,7 @@ class PrequentialGP(GaussianProcess):
             TypeError, ValueError: A model not compiled, or data that `process` refuses.
             NotPositiveDefiniteError: A hyperparameter is not finite.
         """
-        self._check_compiled()
+        self._check_compiled("keras.optimizers.Adam(0.01)")
         samples = self._matched(as_block(x, z, missing, self.variable_dtype, require_targets=True))
         dataset = self._dataset(samples, samples.z.shape[-1])
         with self._translated_errors():

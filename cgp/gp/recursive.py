@@ -330,9 +330,8 @@ class RecursiveGP(PrequentialGP):
         if self._online is None:
             if tf.executing_eagerly():
                 return self._process.prior(x, observed)
-            self._make_state_in_graph(
-                None, x.shape[-1]
-            )  # the graph will see the samples that come later
+            # the graph is to see the samples that come later
+            self._make_state_in_graph(None, x.shape[-1])
         return self._posterior(x, *self._state_and_factor(), observed)
 
     def _posterior(self, x: tf.Tensor, state: State, chol: tf.Tensor, observed: bool) -> Posterior:

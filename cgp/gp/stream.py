@@ -6,9 +6,9 @@ the points and a new one, w = L⁻¹ k, and the innovation variance S = k(x, x) 
 
     mean  wᴴ L⁻¹ y,    variance  S − σ² of the signal,    append  [L 0; wᴴ √S],
 
-so the solve that predicts a sample is the one that takes it in. What is over capacity then leaves
-the factor by a rank-one update (`cgp.linalg.cholesky_remove`). Real composites come point after
-point here, two rows to a point, so that points enter and leave at the end.
+so the solve that predicts a sample is the one that takes it in. What is over capacity leaves the
+factor by a rank-one update, of the rows that are left by the column that goes. Real composites come
+point after point here, two rows to a point, so that a point is one block of rows.
 
 Forgetting, f ← √λ f + √(1−λ) f' with f' a fresh copy of the prior, keeps the past's correlation
 with the present at λ^{age/2}: with D the diagonal of these weights the posterior is that of M' =
@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from cgp.distributions.forms import Moments, as_matrices, clipped
 from cgp.gp.budget import Budget
-from cgp.gp.buffers import State, append_rows, padded, padded_chol, put
+from cgp.gp.buffers import State, append_rows, of_streams, padded, padded_chol, put
 from cgp.gp.conditioning import Conditioned
 from cgp.gp.data import Data
 from cgp.gp.likelihood import Whitened
@@ -84,11 +84,15 @@ class Stream:
         Args:
             x: Points, `[B, N, D]`.
         """
-        variance = tf.math.real(self.process.with_noise(self.process.marginal(x)).k)
+        variance = self._alone(x)
         rows = self.capacity * self.process.form.multiplicity
         # Of a factor of n rows n ε at most; twice that for a sum of as many, and for good measure.
         eps = np.finfo(variance.dtype.as_numpy_dtype).eps
         return variance * tf.constant(4.0 * (rows + 2) * eps, variance.dtype)
+
+    def _alone(self, x: tf.Tensor) -> tf.Tensor:
+        """The variance of an observation before any data, real, `[B, N]`."""
+        return tf.math.real(self.process.with_noise(self.process.marginal(x)).k)
 
     def rounding_of_points(self, data: Data) -> tf.Tensor:
         """Diagonal of the working matrices, `[B, n]`; zero where no point is."""
@@ -138,8 +142,7 @@ class Stream:
         """Whether a point weighs less than the rounding of rounding, bool, `[B, C]`."""
         eps = np.finfo(state.x.dtype.as_numpy_dtype).eps
         rows = tf.reshape(squared_modulus(state.chol), [*state.age.shape, -1])
-        alone = tf.math.real(self.process.with_noise(self.process.marginal(state.x)).k)
-        return tf.reduce_sum(rows, axis=-1) >= alone / eps**2
+        return tf.reduce_sum(rows, axis=-1) >= self._alone(state.x) / eps**2
 
     def targets(self, state: State) -> tf.Tensor:
         """y, `[B, n, 1]`: less the mean function, and as far from it as what has been forgotten."""
@@ -271,7 +274,7 @@ class Stream:
                 def some_have_room():  # or nothing to take in
                     rest = self._append(state, sample, x, z, seen & ~full)
                     pairs = zip(after[:-1], rest[:-1], strict=True)
-                    return State(*(_where(full, a, b) for a, b in pairs))
+                    return State(*(of_streams(full, a, b) for a, b in pairs))
 
                 slid = after
                 after = tf.cond(tf.reduce_all(full), lambda: slid, some_have_room)
@@ -375,10 +378,6 @@ class Stream:
 def _only(a: tf.Tensor) -> tf.Tensor:
     """Without the last axis, which is of one element."""
     return a[..., 0]
-
-
-def _where(full: tf.Tensor, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    return tf.where(tf.reshape(full, [-1] + [1] * (a.shape.rank - 1)), a, b)
 
 
 def _write(t, array: tf.TensorArray, value: tf.Tensor) -> tf.TensorArray:
