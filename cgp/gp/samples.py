@@ -32,7 +32,7 @@ def as_block(x, z, missing, real_dtype: str, *, require_targets: bool = False) -
     """A block of samples; arguments and errors as for `validated`, with at most one batch axis."""
     check_eager()
     z = _targets(z, real_dtype)
-    if np.ndim(x) == 2 and np.shape(x) == np.shape(z):
+    if np.ndim(x) == 2 and np.shape(x) == np.shape(z) and np.size(x) > 1:
         raise ValueError(
             f"x and z are both {np.shape(x)}: inputs of one dimension, of each stream its own, are "
             "x[..., None]"

@@ -126,3 +126,10 @@ def test_do_streams_that_are_refused_leave_the_shapes_open():
         gp.process(x, np.stack([z, z]))
     gp.process(x[:3], z[:3])
     assert gp.size == 3
+
+
+def test_is_one_sample_of_a_batch_of_one_taken_in():
+    gp = cgp.RecursiveGP(RBF(), 0.1)
+    gp.step(0.0, [1j], missing=[False])  # of shapes (1, 1) and (1, 1) inside: nothing to mistake
+    gp.process([[1.0]], np.array([[1j]]))
+    assert gp.size.tolist() == [2]
