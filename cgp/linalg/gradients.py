@@ -48,3 +48,23 @@ def with_gradient(f: Callable, x, *rest, grad: Callable):
         return tf.zeros_like(y), backward
 
     return y + carrier(x)
+
+
+def without_gradient(values, inputs, message: str) -> list[tf.Tensor]:
+    """Values that depend on inputs in a way that is not to be differentiated: an error, not zero.
+
+    Args:
+        values: Tensors.
+        inputs: Tensors that they depend on.
+        message: What `NotImplementedError` says, when a gradient is asked for.
+    """
+    values, inputs = [tf.stop_gradient(value) for value in values], list(inputs)
+
+    @tf.custom_gradient
+    def constant(*inputs):
+        def backward(*_):
+            raise NotImplementedError(message)
+
+        return tuple(map(tf.identity, values)), backward
+
+    return list(constant(*inputs))

@@ -1,0 +1,26 @@
+"""Linear Gaussian state-space models and their recursions, in plain TensorFlow."""
+
+from cgp.statespace.diagnostics import Diagnostics, diagnostics
+from cgp.statespace.filtering import Filtered, filter, log_likelihood
+from cgp.statespace.forecasting import Forecast, forecast
+from cgp.statespace.model import LinearGaussian
+from cgp.statespace.sampling import Sampled, posterior_sample, sample
+from cgp.statespace.smoothing import Smoothed, smooth
+from cgp.statespace.widely_linear import widely_linear
+
+__all__ = [
+    "Diagnostics",
+    "Filtered",
+    "Forecast",
+    "LinearGaussian",
+    "Sampled",
+    "Smoothed",
+    "diagnostics",
+    "filter",
+    "forecast",
+    "log_likelihood",
+    "posterior_sample",
+    "sample",
+    "smooth",
+    "widely_linear",
+]

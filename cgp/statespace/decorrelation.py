@@ -1,0 +1,59 @@
+"""Observations with noise of any covariance, as ones whose components have noise of their own."""
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.linalg.composite import real_as
+
+# A pivot below so many times the rounding of its diagonal element is none.
+_ROUNDING = 8.0
+
+
+def decorrelated(
+    H: tf.Tensor, R: tf.Tensor, z: tf.Tensor, observed: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Rows, variances and values of components whose noise is uncorrelated.
+
+    With `R = U D Uᴴ`, U unit lower triangular and D diagonal, of the components observed, these are
+    `U⁻¹ H`, D and `U⁻¹ z`: by elimination, which asks for no inverse of a singular R. As |U| = 1,
+    the density is the same. Time comes first, and the batch last.
+
+    Args:
+        H: `[T, m, n, B]`.
+        R: `[T, m, m, B]`.
+        z: `[T, m, B]`, zero where missing.
+        observed: Real, 0 or 1, `[T, m, B]`.
+
+    Returns:
+        h, `[T, m, n, B]`; r, real, `[T, m, B]`; z.
+    """
+    m = R.shape[1]
+    diagonal = tf.stack([tf.math.real(R[:, i, i]) for i in range(m)], axis=1)
+    if m == 1 or _is_diagonal(R):
+        return H, diagonal, z
+    seen = real_as(observed, R.dtype)
+    R = R * seen[:, :, None] * seen[:, None]
+    eps = np.finfo(R.dtype.real_dtype.as_numpy_dtype).eps
+    variances = []
+    for j in range(m):
+        pivot = tf.math.real(R[:, j, j])
+        sound = pivot > _ROUNDING * m * eps * diagonal[:, j]
+        pivot = tf.where(sound, pivot, tf.zeros_like(pivot))
+        inverse = tf.where(sound, 1.0 / tf.where(sound, pivot, 1.0), tf.zeros_like(pivot))
+        below = np.arange(m)[:, None] > j
+        factors = R[:, :, j] * real_as(inverse, R.dtype)[:, None]
+        factors = tf.where(below, factors, tf.zeros_like(factors))
+        variances.append(pivot)
+        R = R - factors[:, :, None] * R[:, None, j]
+        z = z - factors * z[:, None, j]
+        H = H - factors[:, :, None] * H[:, None, j]
+    return H, tf.stack(variances, axis=1), z
+
+
+def _is_diagonal(R: tf.Tensor) -> bool:
+    """Whether it is known that nothing is off the diagonal of `[T, m, m, B]`."""
+    value = tf.get_static_value(R)
+    if value is None:
+        return False
+    off = ~np.eye(R.shape[1], dtype=bool)
+    return not np.any(value[:, off])

@@ -1,0 +1,108 @@
+"""Forecasts beyond the end of a series."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from cgp.linalg.triangular import triangularize
+from cgp.statespace.filtering import Filtered, moments, observation_moments
+from cgp.statespace.model import LinearGaussian, as_dtype
+from cgp.statespace.series import Series, known_inputs
+
+
+class Forecast(NamedTuple):
+    """The moments of states and observations after the end of a series.
+
+    Of a widely linear model the factors are those of the real composite, `[..., steps, 2n, 2n]`.
+    """
+
+    state_means: tf.Tensor
+    """`[..., steps, n]`; the first is of the time after the last observation."""
+    state_chols: tf.Tensor
+    """`[..., steps, n, n]`."""
+    observation_means: tf.Tensor
+    """`[..., steps, m]`."""
+    observation_covariances: tf.Tensor
+    """`[..., steps, m, m]`, the noise included."""
+    observation_pseudo_covariances: tf.Tensor | None
+    """Likewise; None of a model that is not widely linear, where they are zero."""
+
+
+def forecast(model: LinearGaussian, result: Filtered, steps: int, inputs=None) -> Forecast:
+    """The states and observations that are expected after the end of a series.
+
+    Args:
+        model: The model; none of its matrices may vary over time.
+        result: What `filter` returned.
+        steps: How many times, at least 1.
+        inputs: Known inputs of a model with B, `[..., steps, k]`: the first leads from the last
+            observation to the first forecast.
+
+    Returns:
+        `Forecast`.
+
+    Raises:
+        TypeError: `result` is not what `filter` returns.
+        ValueError: A model that varies; steps below 1; inputs that do not fit.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp import statespace
+        >>> spin = statespace.LinearGaussian([[1j]], [[0.0]], [[1.0]], [[0.5]], [0], [[1e6]])
+        >>> result = statespace.filter(spin, np.array([1.0, 1j, -1.0]))
+        >>> means = statespace.forecast(spin, result, 3).observation_means.numpy()
+        >>> bool(np.allclose(means, [[-1j], [1.0], [1j]], atol=1e-4))
+        True
+    """
+    if not isinstance(result, Filtered):
+        raise TypeError(f"result must be what filter returns, got {type(result).__name__}")
+    if isinstance(steps, bool) or int(steps) != steps or steps < 1:
+        raise ValueError(f"steps must be a whole number, at least 1, got {steps!r}")
+    if model.steps is not None:
+        raise ValueError(
+            "the matrices of the model vary over time, and say nothing of what comes after: "
+            "filter a series with NaN appended, with matrices for all of it"
+        )
+    steps = int(steps)
+    inputs = known_inputs(model, inputs, steps)
+    first = None if inputs is None else inputs[..., 0, :]
+    mean = model.form.split(result.filtered_means[..., -1, :])
+    mean, chol = ahead(model, mean, result.filtered_chols[..., -1, :, :], first)
+    if inputs is not None:
+        # The last of them would lead beyond the last forecast.
+        inputs = tf.concat([inputs[..., 1:, :], tf.zeros_like(inputs[..., :1, :])], axis=-2)
+        inputs = model.form.join(inputs)
+    after = model.starting_from(mean, chol)
+    nothing = tf.fill([steps, model.observation_size], float("nan"))
+    found = moments(Series(after, as_dtype(nothing, model.series_dtype), inputs=inputs))
+    observed = observation_moments(model, found)
+    return Forecast(
+        model.form.join(found.predicted_means),
+        found.predicted_chols,
+        model.form.join(tf.linalg.matvec(model.H, found.predicted_means)),
+        observed.k,
+        observed.c,
+    )
+
+
+def ahead(model: LinearGaussian, mean: tf.Tensor, chol: tf.Tensor, inputs) -> tuple:
+    """The moments of the state one step on, of a model that does not vary.
+
+    Args:
+        model: The model.
+        mean: Working values, `[..., n]`.
+        chol: `[..., n, n]`.
+        inputs: Of this step, working values, `[..., k]`; None for none.
+
+    Returns:
+        Mean and factor.
+    """
+    F, Q_factor = (a[..., 0, :, :] if a.shape.rank > 2 else a for a in (model.F, model.Q_factor))
+    mean = tf.linalg.matvec(F, mean)
+    if inputs is not None:
+        B = model.B[..., 0, :, :] if model.B.shape.rank > 2 else model.B
+        mean += tf.linalg.matvec(B, inputs)
+    spread = tf.linalg.matmul(F, chol)
+    noise = tf.concat([tf.shape(spread)[:-2], tf.shape(Q_factor)[-2:]], axis=0)
+    noise = tf.broadcast_to(Q_factor, noise)
+    return mean, triangularize(tf.concat([spread, noise], axis=-1))

@@ -1,0 +1,151 @@
+"""Draws of states and observations, from a model alone and given a series."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from cgp.distributions.arguments import as_sample_shape, stateless_seed
+from cgp.linalg.semidefinite import semidefinite_factor
+from cgp.statespace import recursion
+from cgp.statespace.model import LinearGaussian, as_dtype
+from cgp.statespace.series import Series, known_inputs
+from cgp.statespace.smoothing import smooth
+
+
+class Sampled(NamedTuple):
+    """States and observations that were drawn."""
+
+    states: tf.Tensor
+    """`[*sample_shape, ..., steps, n]`."""
+    observations: tf.Tensor
+    """`[*sample_shape, ..., steps, m]`."""
+
+
+def sample(model: LinearGaussian, steps, sample_shape=(), seed=None, inputs=None) -> Sampled:
+    """Draws states and observations from a model.
+
+    Args:
+        model: The model.
+        steps: T, at least 1.
+        sample_shape: How many: whole numbers, the first axes of what is drawn.
+        seed: One integer or two, for the same draws again; None for new ones.
+        inputs: Known inputs of a model with B, `[..., steps, k]`.
+
+    Returns:
+        `Sampled`.
+
+    Raises:
+        ValueError: steps below 1, or other than the matrices have; a shape or a seed that is none;
+            inputs that do not fit.
+
+    Example:
+        >>> from cgp import statespace
+        >>> model = statespace.LinearGaussian([[0.9j]], [[0.19]], [[1.0]], [[0.1]])
+        >>> states, observations = statespace.sample(model, 100, sample_shape=(8,), seed=1)
+        >>> states.shape, observations.shape
+        (TensorShape([8, 100, 1]), TensorShape([8, 100, 1]))
+    """
+    if isinstance(steps, bool) or int(steps) != steps or steps < 1:
+        raise ValueError(f"steps must be a whole number, at least 1, got {steps!r}")
+    steps = int(steps)
+    if model.steps not in (None, steps):
+        raise ValueError(f"steps must be {model.steps}, as the matrices have, got {steps}")
+    inputs = known_inputs(model, inputs, steps)
+    batch = model.batch_shape
+    if inputs is not None:
+        batch = tf.broadcast_static_shape(batch, inputs.shape[:-2])
+    states, observations = _draw(
+        model, steps, _joined(as_sample_shape(sample_shape), batch), seed, inputs
+    )
+    return Sampled(model.form.join(states), model.form.join(observations))
+
+
+def posterior_sample(
+    model: LinearGaussian, z, sample_shape=(), seed=None, missing=None, inputs=None
+) -> tf.Tensor:
+    """Draws states given a series, jointly over all times.
+
+    A draw from the model, of mean zero, corrected by what the smoother makes of the difference of
+    the observations (Durbin & Koopman, Biometrika 89, 2002).
+
+    Args:
+        model: The model.
+        z: Observations, as for `filter`.
+        sample_shape: As for `sample`.
+        seed: As for `sample`.
+        missing: As for `filter`.
+        inputs: As for `filter`.
+
+    Returns:
+        States, `[*sample_shape, ..., T, n]`.
+
+    Raises:
+        TypeError, ValueError: As `filter` and `sample`.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp import statespace
+        >>> walk = statespace.LinearGaussian([[1.0]], [[0.1]], [[1.0]], [[0.0]], [0.0], [[1.0]])
+        >>> between = statespace.posterior_sample(walk, [1.0, np.nan, 2.0], (3,), seed=1)
+        >>> between[:, ::2, 0].numpy().round(3)
+        array([[1., 2.],
+               [1., 2.],
+               [1., 2.]])
+    """
+    series = Series(model, z, missing, inputs)
+    steps = series.z.shape[-2] or tf.shape(series.z)[-2]
+    shape = _joined(as_sample_shape(sample_shape), series.batch_shape)
+    centred = model.starting_from(tf.zeros_like(model.initial_mean), model.initial_chol)
+    states, observations = _draw(centred, steps, shape, seed, None)
+    nan = tf.constant(float("nan"), series.z.dtype)
+    difference = tf.where(series.observed, series.z - observations, nan)
+    if inputs is not None:
+        inputs = model.form.join(series.inputs)
+    found = smooth(model, model.form.join(difference), inputs=inputs)
+    return model.form.join(states) + found.smoothed_means
+
+
+def _joined(sample_shape: tf.Tensor, batch: tf.TensorShape) -> tf.Tensor:
+    return tf.concat([sample_shape, tf.constant(batch.as_list(), tf.int32)], axis=0)
+
+
+def _draw(model: LinearGaussian, steps, shape: tf.Tensor, seed, inputs):
+    """Working states and observations, `[*shape, T, ·]`.
+
+    The noise of the state is a known input of a model without noise, whose predicted means are the
+    path.
+    """
+    n, m, dtype = model.F.shape[-1], model.H.shape[-2], model.dtype
+    seeds = tf.random.experimental.stateless_split(stateless_seed(seed), 3)
+    q = model.Q_factor.shape[-1]
+    first, along, observed = (
+        _white(tf.concat([shape, tail], axis=0), own_seed, dtype)
+        for tail, own_seed in zip(([n], [steps, q], [steps, m]), tf.unstack(seeds), strict=True)
+    )
+    start = model.initial_mean + tf.linalg.matvec(model.initial_chol, first)
+    drive = tf.linalg.matvec(model.Q_factor, along)
+    if inputs is not None:
+        drive += tf.linalg.matvec(model.B, inputs)
+
+    path = _path(model, steps, start, drive)
+    observations = tf.linalg.matvec(model.H, path)
+    observations += tf.linalg.matvec(semidefinite_factor(model.R), observed)
+    return path, observations
+
+
+def _path(model: LinearGaussian, steps, start: tf.Tensor, drive: tf.Tensor) -> tf.Tensor:
+    """x[0] = start, x[t+1] = F x[t] + drive[t]: `[..., T, n]`."""
+    nothing = as_dtype(tf.fill([steps, model.observation_size], float("nan")), model.series_dtype)
+    driven = model.starting_from(start, tf.zeros_like(model.initial_chol)).driven()
+    series = Series(driven, nothing, inputs=model.form.join(drive))
+    system = series.system()
+    return series.first(recursion.moments(system, *series.start(system)).predicted_means)
+
+
+def _white(shape, seed, dtype: tf.DType) -> tf.Tensor:
+    """White noise of unit variance, real or circular."""
+    real = dtype.real_dtype
+    if not dtype.is_complex:
+        return tf.random.stateless_normal(shape, seed, dtype=real)
+    parts = tf.random.stateless_normal(tf.concat([shape, [2]], axis=0), seed, dtype=real)
+    return tf.cast(0.5**0.5, dtype) * tf.complex(parts[..., 0], parts[..., 1])

@@ -1,0 +1,198 @@
+"""A series beside a model, checked and in the form that the recursions take."""
+
+from functools import reduce
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.linalg.arguments import is_finite
+from cgp.linalg.composite import real_as
+from cgp.statespace.block import System
+from cgp.statespace.decorrelation import decorrelated
+from cgp.statespace.model import LinearGaussian, as_dtype, with_time
+
+
+class Series:
+    """Observations of a model, `[..., T, m]`, and how they are arranged.
+
+    Args:
+        model: The model.
+        z: `[..., T, M]`, or `[T]` where M is 1; NaN where missing.
+        missing: Bool, broadcast against z; True where missing.
+        inputs: `[..., T, k]`, or `[T]` where k is 1.
+
+    Raises:
+        TypeError: A real series of a complex model, a complex one of a real model.
+        ValueError: Shapes that do not fit; an empty series; infinite values; NaN in inputs.
+    """
+
+    def __init__(self, model: LinearGaussian, z, missing=None, inputs=None):
+        self.model = model
+        z = _observations(model, z)
+        self.is_vector = z.shape.rank == 1
+        absent = _is_nan(z)
+        if missing is not None:
+            absent |= _missing(missing, z)
+        if self.is_vector:
+            z, absent = z[:, None], absent[:, None]
+        self._check_length(z)
+        self.z = model.form.split(tf.where(absent, tf.zeros_like(z), z))
+        self.observed = tf.concat([~absent] * model.form.multiplicity, axis=-1)
+        self.inputs = known_inputs(model, inputs, self.z.shape[-2])
+
+        parts = [self.z.shape[:-2], model.batch_shape]
+        dynamic = [tf.shape(self.z)[:-2], tf.constant(model.batch_shape.as_list(), tf.int32)]
+        if self.inputs is not None:
+            parts.append(self.inputs.shape[:-2])
+            dynamic.append(tf.shape(self.inputs)[:-2])
+        try:
+            self.batch_shape = reduce(tf.broadcast_static_shape, parts)
+        except ValueError:
+            raise ValueError(
+                "the batch axes of series, model and inputs do not fit together: "
+                f"{', '.join(map(str, parts))}"
+            ) from None
+        self._batch = (
+            tf.constant(self.batch_shape.as_list(), tf.int32)
+            if self.batch_shape.is_fully_defined()
+            else reduce(tf.broadcast_dynamic_shape, dynamic)
+        )
+
+    def _check_length(self, z: tf.Tensor) -> None:
+        steps = z.shape[-2]
+        if steps == 0 or (z.shape.is_fully_defined() and z.shape.num_elements() == 0):
+            raise ValueError(f"the series is empty: got z of shape {z.shape}")
+        varying = self.model.steps
+        if None not in (steps, varying) and steps != varying:
+            raise ValueError(f"z has {steps} steps, but the matrices of the model have {varying}")
+
+    # --- arrangement -----------------------------------------------------------------------------
+
+    def last(self, a: tf.Tensor, own: int) -> tf.Tensor:
+        """`[..., own axes]` -> `[own axes, B]`, B being 1 where nothing varies over the batch."""
+        if a.shape[:-own].num_elements() == 1:
+            return tf.reshape(a, tf.concat([tf.shape(a)[-own:], [1]], axis=0))
+        a = tf.broadcast_to(a, tf.concat([self._batch, tf.shape(a)[-own:]], axis=0))
+        a = tf.reshape(a, tf.concat([[-1], tf.shape(a)[-own:]], axis=0))
+        return tf.experimental.numpy.moveaxis(a, 0, -1)
+
+    def first(self, a: tf.Tensor) -> tf.Tensor:
+        """`[own axes, B]` -> `[..., own axes]`, with the batch axes written out."""
+        own = a.shape[:-1]
+        size = tf.reduce_prod(self._batch)
+        a = tf.experimental.numpy.moveaxis(a, -1, 0)
+        a = tf.broadcast_to(a, tf.concat([[size], tf.shape(a)[1:]], axis=0))
+        a = tf.reshape(a, tf.concat([self._batch, tf.shape(a)[1:]], axis=0))
+        return tf.ensure_shape(a, self.batch_shape.concatenate(own))
+
+    def observation_axis(self, a: tf.Tensor) -> tf.Tensor:
+        """`[..., T, M]` as z was given: `[T]` if it was."""
+        return a[..., 0] if self.is_vector else a
+
+    # --- the system ------------------------------------------------------------------------------
+
+    def system(self) -> System:
+        """The model and the series, time first and batch last."""
+        model = self.model
+        F, Q, H, R = (self.last(with_time(a), 3) for a in (model.F, model.Q, model.H, model.R))
+        G = self.last(with_time(model.Q_factor), 3)
+        z = self.last(self.z, 2)
+        size = 1 if self.batch_shape.num_elements() == 1 else tf.reduce_prod(self._batch)
+        z += tf.zeros([1, 1, size], z.dtype)
+        observed = self._pattern()
+        h, r, z = decorrelated(H, R, z, observed)
+        if self.inputs is None:
+            b = tf.zeros([1, F.shape[1], 1], model.dtype)
+        else:
+            b = self.last(tf.linalg.matvec(with_time(model.B), self.inputs), 2)
+        return System(F, Q, G, h, r, b, z, real_as(observed, r.dtype))
+
+    def _pattern(self) -> tf.Tensor:
+        """What is observed, real, `[T, m, B]`; axes of 1 where it is known not to vary."""
+        real = self.model.dtype.real_dtype
+        if tf.executing_eagerly() and bool(tf.reduce_all(self.observed)):
+            return tf.ones([1, self.observed.shape[-1], 1], real)
+        observed = self.last(tf.cast(self.observed, real), 2)
+        if tf.executing_eagerly() and bool(tf.reduce_all(observed == observed[..., :1])):
+            return observed[..., :1]
+        return observed
+
+    def start(self, system: System) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Mean, covariance and factor of the initial state, with the batch axes of the system."""
+        model = self.model
+        mean = self.last(model.initial_mean, 1) + tf.zeros_like(system.z[0, :1])
+        parts = (system.F, system.G, system.h, system.observed)
+        zero = sum(tf.zeros_like(tf.abs(a[(0,) * (a.shape.rank - 1)])) for a in parts)
+        zero = real_as(zero, model.dtype)
+        covariance = self.last(model.initial_covariance, 2) + zero
+        return mean, covariance, self.last(model.initial_chol, 2) + zero
+
+
+def known_inputs(model: LinearGaussian, inputs, steps: int | None) -> tf.Tensor | None:
+    """Known inputs as the model's matrices take them, `[..., T, k]`, or an error."""
+    if inputs is None:
+        if model.B is not None:
+            raise ValueError("the model has an input matrix B: give inputs, [..., T, k]")
+        return None
+    if model.B is None:
+        raise ValueError("inputs were given, but the model has no input matrix B")
+    if not tf.is_tensor(inputs):
+        inputs = np.asarray(inputs)
+    if tf.as_dtype(inputs.dtype).is_complex and not model.series_dtype.is_complex:
+        raise TypeError(f"inputs are complex ({inputs.dtype}), but the model is real")
+    inputs = as_dtype(inputs, model.series_dtype)
+    size = model.B.shape[-1] // model.form.multiplicity
+    if inputs.shape.rank == 1 and size == 1:
+        inputs = inputs[:, None]
+    wanted = f"[..., {steps or 'T'}, {size}]"
+    if inputs.shape.rank < 2 or inputs.shape[-1] != size:
+        raise ValueError(f"inputs must be {wanted}, got shape {inputs.shape}")
+    if steps is not None and inputs.shape[-2] not in (None, steps):
+        raise ValueError(f"inputs must be {wanted}, got shape {inputs.shape}")
+    if tf.executing_eagerly() and not is_finite(inputs):
+        raise ValueError("inputs must be finite, but there are others")
+    return model.form.split(inputs)
+
+
+def _observations(model: LinearGaussian, z) -> tf.Tensor:
+    """Z in the dtype of the model, `[T]` or `[..., T, m]`."""
+    if np.ma.isMaskedArray(z):
+        z = np.ma.filled(z, np.nan)
+    z = z if tf.is_tensor(z) else np.asarray(z)
+    is_complex, complex_model = tf.as_dtype(z.dtype).is_complex, model.series_dtype.is_complex
+    # What is NaN altogether is missing, and real or complex alike.
+    nothing = complex_model and isinstance(z, np.ndarray) and np.all(np.isnan(z))
+    if is_complex != complex_model and not nothing:
+        wanted, came = ("complex", "real") if complex_model else ("real", "complex")
+        raise TypeError(
+            f"z is {came} ({z.dtype}), but the model is {wanted}: convert z, or make a {came} model"
+        )
+    z = as_dtype(z, model.series_dtype)
+    m = model.observation_size
+    if z.shape.rank == 0 or (z.shape.rank == 1 and m != 1):
+        raise ValueError(f"z must be [..., T, {m}], got shape {z.shape}")
+    if z.shape.rank > 1 and z.shape[-1] != m:
+        hint = "; of series of one component each, z[..., None]" if m == 1 else ""
+        raise ValueError(f"z must be [..., T, {m}], got shape {z.shape}{hint}")
+    if tf.executing_eagerly() and not is_finite(tf.where(_is_nan(z), tf.zeros_like(z), z)):
+        raise ValueError("z must be finite, or NaN where missing, but has infinite elements")
+    return z
+
+
+def _is_nan(z: tf.Tensor) -> tf.Tensor:
+    if not z.dtype.is_complex:
+        return tf.math.is_nan(z)
+    return tf.math.is_nan(tf.math.real(z)) | tf.math.is_nan(tf.math.imag(z))
+
+
+def _missing(missing, z: tf.Tensor) -> tf.Tensor:
+    missing = tf.convert_to_tensor(missing)
+    if missing.dtype != tf.bool:
+        raise TypeError(f"missing must be bool, True where missing, got {missing.dtype.name}")
+    try:
+        tf.broadcast_static_shape(missing.shape, z.shape)
+    except ValueError:
+        raise ValueError(
+            f"missing must be broadcast against z of shape {z.shape}, got {missing.shape}"
+        ) from None
+    return tf.broadcast_to(missing, tf.shape(z))

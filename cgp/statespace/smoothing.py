@@ -1,0 +1,145 @@
+"""The smoother: the state at each time given the whole series."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
+from cgp.linalg.composite import real_as
+from cgp.linalg.gradients import without_gradient
+from cgp.statespace import recursion
+from cgp.statespace.block import Carry, System, advance, inverse_or_zero
+from cgp.statespace.blocks import Compiled
+from cgp.statespace.model import LinearGaussian
+from cgp.statespace.series import Series
+
+
+class Smoothed(NamedTuple):
+    """The moments of the state given all observations.
+
+    Of a widely linear model the factors are those of the real composite, `[..., T, 2n, 2n]`.
+    """
+
+    smoothed_means: tf.Tensor
+    """`E[x[t] | z]`, `[..., T, n]`."""
+    smoothed_chols: tf.Tensor
+    """A factor of its covariance, `[..., T, n, n]`."""
+    lag_one_covariances: tf.Tensor
+    """`E[(x[t+1] − m[t+1]) (x[t] − m[t])ᴴ | z]`, `[..., T-1, n, n]`."""
+    lag_one_pseudo_covariances: tf.Tensor | None
+    """The same with ᵀ for ᴴ; None of a model that is not widely linear, where it is zero."""
+
+
+def smooth(model: LinearGaussian, z, missing=None, inputs=None) -> Smoothed:
+    """The Rauch-Tung-Striebel smoother, in square-root form.
+
+    With `[[F L, L_Q], [L, 0]] = [[L⁺, 0], [X, Y]] Θ`, Θ orthogonal, the gain is `J = X / L⁺`, and
+    `[J L_s⁺, Y]` is a root of the smoothed covariance (Park & Kailath, IEEE Trans. Autom. Control
+    40, 1995): sums of squares, and no difference.
+
+    Args:
+        model: The model.
+        z: Observations, as for `filter`.
+        missing: As for `filter`.
+        inputs: As for `filter`.
+
+    Returns:
+        `Smoothed`. Not differentiable.
+
+    Raises:
+        TypeError, ValueError: As `filter`.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp import statespace
+        >>> walk = statespace.LinearGaussian([[1.0]], [[1.0]], [[1.0]], [[2.0]], [0.0], [[2.0]])
+        >>> statespace.smooth(walk, [1.0, np.nan, 1.0]).smoothed_means.numpy().ravel().round(6)
+        array([0.6, 0.7, 0.8])
+    """
+    series = Series(model, z, missing, inputs)
+    system = series.system()
+    means, chols, lags = map(series.first, _smooth(system, *series.start(system)))
+    form = model.form
+    lags = form.moments(lags[..., :-1, :, :])
+    return Smoothed(form.join(means), chols, lags.k, lags.c)
+
+
+class _Steps(NamedTuple):
+    """What the way back needs of each step."""
+
+    F: tf.Tensor
+    G: tf.Tensor
+    b: tf.Tensor
+    means: tf.Tensor
+    chols: tf.Tensor
+
+
+def _smooth(system: System, mean, covariance, chol):
+    """Means `[T, n, B]`, factors and lag-one covariances, `[T, n, n, B]`, the last of no use."""
+    found = recursion.moments(system, mean, covariance, chol)
+    inputs = (system.F, system.G, system.b, found.filtered_means, found.filtered_chols)
+    steps = _Steps(*map(tf.stop_gradient, inputs))
+    blocks = recursion.blocks_of(system, chol)
+    padded = blocks.pad_varying(steps, always=("means", "chols"))
+
+    def step(k, later):
+        return smooth_block(blocks.cut(padded, k), later, blocks.steps_of(k))
+
+    # After the end what is predicted there, by which the last state is smoothed to what it is.
+    last = _Steps(*(a[-1:] for a in steps))
+    after = predict_step(last)
+    values, _ = blocks.loop(step, after, [mean.dtype] * 3, backwards=True)
+    return without_gradient(
+        [blocks.join(value) for value in values],
+        [*inputs, found.filtered_covariances],
+        "the smoother is not differentiable",
+    )
+
+
+def _smooth_block(steps: _Steps, later: Carry, length):
+    """Smooths the first `length` steps of a block, given the smoothed state after them."""
+    gains, roots, predicted = _gains(steps)
+    size, n = gains.shape[:2]
+    shapes = ([n, later.mean.shape[-1]], *[[n, n, later.chol.shape[-1]]] * 2)
+    arrays = [tf.TensorArray(later.mean.dtype, size, element_shape=shape) for shape in shapes]
+
+    def step(t, later, arrays):
+        mean = steps.means[t] + matvec(gains[t], later.mean - predicted[t])
+        spread = matmul(gains[t], later.chol)
+        chol = triangularize(tf.concat([spread, roots[t]], axis=1))
+        values = (mean, chol, matmul(later.chol, adjoint(spread)))
+        arrays = [array.write(t, value) for array, value in zip(arrays, values, strict=True)]
+        return t - 1, Carry(mean, chol), arrays
+
+    loop = (length - 1, later, arrays)
+    _, later, arrays = tf.while_loop(lambda t, *_: t >= 0, step, loop)
+    return [array.stack() for array in arrays], later
+
+
+def _gains(steps: _Steps) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """J and Y of each step, and the mean predicted for the next; all steps at a time."""
+    F, G, chols = (tf.einsum("tijb->ijtb", a) for a in (steps.F, steps.G, steps.chols))
+    spread = matmul(F, chols)
+    noise = G + tf.zeros_like(spread[:, :1])
+    upper = tf.concat([spread, noise], axis=1)
+    lower = tf.concat([chols + tf.zeros_like(spread), tf.zeros_like(noise)], axis=1)
+    both = triangularize(tf.concat([upper, lower], axis=0))
+    n = chols.shape[0]
+    gains = _divide(both[n:, :n], both[:n, :n])
+    predicted = sum(steps.F[:, :, k] * steps.means[:, None, k] for k in range(n)) + steps.b
+    return *(tf.einsum("ijtb->tijb", a) for a in (gains, both[n:, n:])), predicted
+
+
+def _divide(x: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
+    """J with `J L = X`; a column of it is zero where L says that nothing varies."""
+    n = chol.shape[0]
+    columns: list[tf.Tensor] = [None] * n
+    for j in reversed(range(n)):
+        rest = x[:, j] - sum(columns[k] * chol[k, j] for k in range(j + 1, n))
+        pivot = tf.math.real(chol[j, j])
+        columns[j] = rest * real_as(inverse_or_zero(pivot), x.dtype)
+    return tf.stack(columns, axis=1)
+
+
+smooth_block = Compiled(_smooth_block)
+predict_step = Compiled(lambda last: advance(last, 0, Carry(last.means[0], last.chols[0])))

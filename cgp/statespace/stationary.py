@@ -1,0 +1,85 @@
+"""The stationary covariance of a state, solved for in square-root form."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.linalg.batch_last import adjoint, matmul, triangularize
+
+_MOST_DOUBLINGS = 64
+
+
+def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The covariance P with `P = F P Fᴴ + Q`, and a factor of it.
+
+    By doubling: with P the sum of `Fᵏ Q Fᵏᴴ` over k < K, that over k < 2K is `P + Fᴷ P Fᴷᴴ`, here
+    as `triangularize([L, Fᴷ L])`, which loses nothing to the square of a condition number (the sum
+    is that of Smith, SIAM J. Appl. Math. 16, 1968).
+
+    Args:
+        F: `[..., n, n]`, of eigenvalues inside the unit circle.
+        Q: `[..., n, n]`.
+        G: `[..., n, q]`, with `Q = G Gᴴ`.
+
+    Returns:
+        P and L, each `[..., n, n]`; no number where F is not stable. P is differentiable by F and
+        Q; gradients go through P.
+    """
+    batch = tf.broadcast_dynamic_shape(tf.shape(F)[:-2], tf.shape(G)[:-2])
+    known = tf.broadcast_static_shape(F.shape[:-2], G.shape[:-2])
+    n = F.shape[-1]
+
+    def last(a):
+        a = tf.broadcast_to(a, tf.concat([batch, tf.shape(a)[-2:]], axis=0))
+        a = tf.reshape(a, tf.concat([[-1], tf.shape(a)[-2:]], axis=0))
+        return tf.experimental.numpy.moveaxis(a, 0, -1)
+
+    def first(a):
+        a = tf.reshape(tf.experimental.numpy.moveaxis(a, -1, 0), tf.concat([batch, [n, n]], 0))
+        return tf.ensure_shape(a, known.concatenate([n, n]))
+
+    factor = tf.ensure_shape(last(tf.stop_gradient(G)), [n, G.shape[-1], None])
+
+    @tf.custom_gradient
+    def solve(F, Q):
+        chol = _doubled_factor(F, factor)
+        covariance = matmul(chol, adjoint(chol))
+
+        def backward(by_covariance, by_chol):
+            # P̄ as Hermitian; Q̄ = P̄ + Fᴴ Q̄ F is the same equation the other way round.
+            by_covariance = 0.5 * (by_covariance + adjoint(by_covariance))
+            by_q = _doubled_sum(adjoint(F), by_covariance)
+            return 2.0 * matmul(matmul(by_q, F), covariance), by_q
+
+        return (covariance, chol), backward
+
+    F = tf.ensure_shape(last(F), [n, n, None])
+    covariance, chol = solve(F, tf.ensure_shape(last(Q), [n, n, None]))
+    return first(covariance), tf.stop_gradient(first(chol))
+
+
+def _doubling(step, F, start):
+    """The limit of x ← step(A, x), A ← A² from A = F, as A vanishes."""
+    eps = np.finfo(F.dtype.real_dtype.as_numpy_dtype).eps
+
+    def goes_on(k, A, x):
+        # A that has overflowed is no number, and not below anything.
+        return (k < _MOST_DOUBLINGS) & ~(tf.reduce_max(tf.abs(A)) < 1e-3 * eps)
+
+    _, A, x = tf.while_loop(
+        goes_on, lambda k, A, x: (k + 1, matmul(A, A), step(A, x)), (tf.constant(0), F, start)
+    )
+    nan = tf.constant(np.nan, F.dtype)
+    return tf.where(tf.reduce_max(tf.abs(A), axis=[0, 1]) < 1.0, x, nan)
+
+
+@functools.partial(tf.function, jit_compile=True, autograph=False)
+def _doubled_factor(F, G):
+    start = triangularize(G)
+    return _doubling(lambda A, L: triangularize(tf.concat([L, matmul(A, L)], axis=1)), F, start)
+
+
+@functools.partial(tf.function, jit_compile=True, autograph=False)
+def _doubled_sum(F, Q):
+    return _doubling(lambda A, P: P + matmul(matmul(A, P), adjoint(A)), F, Q)

@@ -1,0 +1,128 @@
+"""Widely linear models: improper noise, and terms in the conjugates of state and input."""
+
+import tensorflow as tf
+
+from cgp.distributions.forms import CompositeForm
+from cgp.linalg.arguments import hermitian_gap
+from cgp.linalg.cholesky import NotPositiveDefiniteError
+from cgp.linalg.composite import to_composite
+from cgp.linalg.semidefinite import semidefinite_factor
+from cgp.statespace.model import LinearGaussian, as_dtype
+
+
+def widely_linear(
+    model: LinearGaussian,
+    pseudo_Q=None,
+    pseudo_R=None,
+    F_conj=None,
+    H_conj=None,
+    initial_pseudo_covariance=None,
+    B_conj=None,
+) -> LinearGaussian:
+    """A model of improper signals, for the same verbs.
+
+        x[t+1] = F x[t] + F_conj x̄[t] + B u[t] + B_conj ū[t] + w[t],   E[w wᵀ] = pseudo_Q
+        z[t]   = H x[t] + H_conj x̄[t] + v[t],                          E[v vᵀ] = pseudo_R
+
+    It is computed in the real composite `[Re; Im]`, at half the cost of the augmented complex form
+    (Schreier & Scharf, *Statistical Signal Processing of Complex-Valued Data*, 2010; Dini & Mandic,
+    IEEE Trans. Neural Netw. Learn. Syst. 23, 2012). The verbs take and give complex series and
+    means; factors are those of the real composite, `[..., 2n, 2n]`, and covariances of observations
+    come as pairs, `E[v vᴴ]` and `E[v vᵀ]`.
+
+    Args:
+        model: A complex model, whose F, Q, H, R, B and initial moments are kept.
+        pseudo_Q: `[n, n]`, symmetric; zero if None, like all of these. Any may vary over time, as
+            those of the model may.
+        pseudo_R: `[m, m]`, symmetric.
+        F_conj: `[n, n]`.
+        H_conj: `[m, n]`.
+        initial_pseudo_covariance: `[n, n]`, symmetric. Where the model's initial covariance is
+            "stationary", the stationary one of both kinds is solved for, and this must be None.
+        B_conj: `[n, k]`.
+
+    Returns:
+        A `LinearGaussian`, whose matrices are those of the real composite.
+
+    Raises:
+        TypeError: A model that is real, or widely linear already.
+        ValueError: Shapes that do not fit, or a pseudo-covariance that is not symmetric.
+        NotPositiveDefiniteError: A pseudo-covariance that no noise of that covariance can have.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp import statespace
+        >>> proper = statespace.LinearGaussian([[0.9 + 0j]], [[0.19]], [[1.0]], [[1.0]])
+        >>> improper = statespace.widely_linear(proper, pseudo_Q=[[0.19]])  # along the real axis
+        >>> result = statespace.filter(improper, np.array([1.0 + 1.0j]))
+        >>> result.filtered_means.numpy().round(6)
+        array([[0.666667+0.j]])
+    """
+    if not model.is_proper:
+        raise TypeError("the model is widely linear already: start from the proper one")
+    if not model.dtype.is_complex:
+        raise TypeError(
+            f"a widely linear model is of complex signals, but the model is {model.dtype.name}"
+        )
+    F, H = (_rows(a, b, name) for a, b, name in ((model.F, F_conj, "F"), (model.H, H_conj, "H")))
+    given = {"F": F, "H": H}
+    given["Q"] = _composite(model.Q, pseudo_Q, "Q")
+    given["R"] = _composite(model.R, pseudo_R, "R")
+    if model.B is not None:
+        given["B"] = _rows(model.B, B_conj, "B")
+    elif B_conj is not None:
+        raise ValueError("B_conj was given, but the model has no B: give it one, of zeros perhaps")
+    form = CompositeForm()
+    given["initial_mean"] = form.split(model.initial_mean)
+    if model.initial is None:
+        given["initial_covariance"] = _composite(
+            model.initial_covariance, initial_pseudo_covariance, "initial_covariance"
+        )
+    elif initial_pseudo_covariance is not None:
+        raise ValueError(
+            f'the initial covariance of the model is "{model.initial}", which leaves no choice of '
+            "initial_pseudo_covariance: give the model a matrix"
+        )
+    return LinearGaussian.of_tensors(given, model.initial, form=form)
+
+
+def _rows(a: tf.Tensor, conjugated, name: str) -> tf.Tensor:
+    """The real composite of `a x + conjugated x̄`."""
+    form = CompositeForm()
+    plain = form.basis(a)
+    if conjugated is None:
+        return plain
+    b = _like(conjugated, a, f"{name}_conj")
+    left, right = tf.split(form.basis(b), 2, axis=-1)
+    # The imaginary part of x̄ is that of x, negated.
+    return plain + tf.concat([left, -right], axis=-1)
+
+
+def _composite(covariance: tf.Tensor, pseudo, name: str) -> tf.Tensor:
+    """The real composite of a pair, or an error that names it."""
+    if pseudo is None:
+        return to_composite(covariance, tf.zeros_like(covariance))
+    pseudo_name = f"pseudo_{name}" if len(name) == 1 else "initial_pseudo_covariance"
+    pseudo = _like(pseudo, covariance, pseudo_name)
+    if tf.executing_eagerly() and (gap := hermitian_gap(pseudo, symmetric=True)):
+        raise ValueError(
+            f"{pseudo_name} must be symmetric: it differs from its transpose by {gap:.3g}"
+        )
+    composite = to_composite(covariance + tf.zeros_like(pseudo), pseudo + tf.zeros_like(covariance))
+    if tf.executing_eagerly():
+        try:
+            semidefinite_factor(composite)
+        except NotPositiveDefiniteError:
+            raise NotPositiveDefiniteError(
+                f"{pseudo_name} is impossible: there is no signal of covariance {name} that has "
+                "it (of a single number, its modulus is at most the variance)"
+            ) from None
+    return composite
+
+
+def _like(a, other: tf.Tensor, name: str) -> tf.Tensor:
+    """`a` in the dtype of `other`, of the same matrix shape."""
+    a = as_dtype(a, other.dtype)
+    if a.shape.rank < 2 or a.shape[-2:] != other.shape[-2:]:
+        raise ValueError(f"{name} must be {list(other.shape[-2:])}, got shape {a.shape}")
+    return a
