@@ -8,9 +8,10 @@ if keras.config.backend() != "tensorflow":
         'environment variable KERAS_BACKEND to "tensorflow" before Keras is imported'
     )
 
-from cgp import datasets, kernels, linalg, metrics, plotting, training
+from cgp import datasets, kernels, layers, linalg, metrics, plotting, statespace, training
 from cgp.distributions import ComplexNormal
 from cgp.gp import ExactGP, RecursiveGP, means
+from cgp.layers import KalmanFilter
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.training import (
     Functional,
@@ -26,12 +27,14 @@ __all__ = [
     "ComplexNormal",
     "ExactGP",
     "Functional",
+    "KalmanFilter",
     "Model",
     "NotPositiveDefiniteError",
     "RecursiveGP",
     "clone_model",
     "datasets",
     "kernels",
+    "layers",
     "linalg",
     "means",
     "metrics",
@@ -40,5 +43,6 @@ __all__ = [
     "refresh",
     "register_post_update",
     "sharing_scope",
+    "statespace",
     "training",
 ]

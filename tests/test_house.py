@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "cgp").rglob("*.py"))
-CORE = [p for p in SOURCES if p.parent.name in ("linalg", "distributions")]
+CORE = [p for p in SOURCES if p.parent.name in ("linalg", "distributions", "statespace")]
 
 
 def run(code, **environment):
@@ -161,6 +161,15 @@ def test_the_package_is_typed_and_has_a_version():
 def test_every_public_name_exists_and_is_documented():
     import cgp
 
-    for module in (cgp, cgp.kernels, cgp.linalg, cgp.training, cgp.means, cgp.optimizers):
+    for module in (
+        cgp,
+        cgp.kernels,
+        cgp.layers,
+        cgp.linalg,
+        cgp.statespace,
+        cgp.training,
+        cgp.means,
+        cgp.optimizers,
+    ):
         for name in getattr(module, "__all__", ()):
             assert getattr(module, name).__doc__, f"{module.__name__}.{name}"

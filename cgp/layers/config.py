@@ -1,0 +1,36 @@
+"""A linear Gaussian model in numbers that serialise."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions.forms import CompositeForm, ProperForm
+from cgp.statespace.model import LinearGaussian
+from cgp.training.parameters import complex_from_config, number_to_config
+
+
+def model_config(model: LinearGaussian) -> dict:
+    """A model in numbers that serialise."""
+    names = ["F", "Q", "H", "R", "B", "initial_mean"]
+    if model.initial is None:
+        names.append("initial_covariance")
+    matrices = {name: getattr(model, name) for name in names}
+    return {
+        "matrices": {k: number_to_config(v.numpy()) for k, v in matrices.items() if v is not None},
+        "initial": model.initial,
+        "is_proper": model.is_proper,
+        "dtype": model.dtype.name,
+    }
+
+
+def model_from_config(config: Mapping) -> LinearGaussian:
+    """The model of a `model_config`."""
+    dtype = tf.as_dtype(config["dtype"])
+    revive = complex_from_config if dtype.is_complex else np.asarray
+    given = {
+        name: tf.constant(np.asarray(revive(value)), dtype)
+        for name, value in config["matrices"].items()
+    }
+    form = ProperForm() if config["is_proper"] else CompositeForm()
+    return LinearGaussian.of_tensors(given, config["initial"], form=form)

@@ -1,0 +1,404 @@
+"""The Kalman filter as a layer, and as a model to fit and to run online."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions.marginals import Step
+from cgp.layers.config import model_config, model_from_config
+from cgp.layers.matrices import Covariance, Matrix
+from cgp.layers.online import Online
+from cgp.layers.samples import samples
+from cgp.statespace.filtering import innovate, moments, observation_moments
+from cgp.statespace.model import LinearGaussian, as_dtype
+from cgp.statespace.series import Series
+from cgp.training import Model
+from cgp.training.data import require_one_replica
+from cgp.training.optimizers import LBFGS
+
+_COVARIANCES = ("Q", "R", "initial_covariance")
+_MATRICES = ("F", "H", "B", "initial_mean")
+
+
+class State(NamedTuple):
+    """What is known of a state, NumPy."""
+
+    mean: np.ndarray
+    """`[..., n]`."""
+    chol: np.ndarray
+    """A factor of its covariance, `[..., n, n]`; of a real composite `[..., 2n, 2n]`."""
+
+
+@keras.saving.register_keras_serializable(package="cgp")
+class KalmanFilter(Model):
+    """The Kalman filter of a complex or real linear Gaussian model, some matrices of it learned.
+
+    Called on series `[B, T, M]` it returns a dictionary of moments of state and observation at each
+    time, and adds the negative log likelihood per observed element to the losses; it sits between
+    other layers, and passes gradients to both sides. `fit(z)` learns by that likelihood alone.
+    `step(z)` filters online; between calls the state is in the weights, and saved with them.
+
+    Args:
+        model: A `cgp.statespace.LinearGaussian`.
+        learn: Names of what is learned, among "F", "H", "Q", "R", "B", "initial_mean" and
+            "initial_covariance"; covariances are learned through their factors. Or a dictionary
+            from such names to layers: `cgp.layers.Matrix` and `cgp.layers.Covariance`, handed to
+            several filters where they share it, or any layer of yours that makes its weights in
+            `__init__` and whose `call()`, without arguments, returns the matrix.
+        loss_weight: What the loss is multiplied by; 0 for no loss.
+        name: Name of the model.
+        dtype: None: it follows from the model.
+
+    Attributes:
+        learned: The layers of what is learned, by name.
+
+    Raises:
+        TypeError: No `LinearGaussian`, or no layer where one is expected.
+        ValueError: Names of nothing, or matrices that are learned and vary over time.
+
+    Example:
+        >>> import numpy as np, cgp
+        >>> F = 0.95 * np.exp(0.3j)
+        >>> model = cgp.statespace.LinearGaussian([[F]], [[0.1]], [[1.0]], [[1.0]])
+        >>> _, z = cgp.statespace.sample(model, 500, seed=1)
+        >>> kf = cgp.KalmanFilter(model, learn=("F", "Q", "R"))
+        >>> kf.compile(cgp.optimizers.LBFGS())
+        >>> history = kf.fit(z, verbose=0)
+        >>> bool(abs(kf.F[0, 0] - F) < 0.05)
+        True
+        >>> step = kf.step(z[0])
+        >>> step.filtered.mean.shape
+        (1,)
+    """
+
+    def __init__(self, model, learn=(), loss_weight=1.0, name=None, dtype=None, **kwargs):
+        if not isinstance(model, LinearGaussian):
+            raise TypeError(f"model must be a LinearGaussian, got {type(model).__name__}")
+        own = model.dtype.real_dtype.name
+        if dtype not in (None, own):
+            raise TypeError(f"the model is {model.dtype.name}: dtype must be {own}, got {dtype!r}")
+        super().__init__(name=name, dtype=own, **kwargs)
+        self._start = model
+        self.loss_weight = float(loss_weight)
+        self.learned = {
+            name: self._layer(name, layer) for name, layer in self._learnable(learn).items()
+        }
+        self._online: Any = None
+        self.built = True
+        self._model()  # what does not fit says so now
+
+    # --- the model -------------------------------------------------------------------------------
+
+    def _learnable(self, learn) -> dict:
+        """Layer, or None, by name."""
+        if isinstance(learn, str):
+            learn = (learn,)
+        found = dict(learn) if isinstance(learn, Mapping) else dict.fromkeys(learn)
+        known = (*_MATRICES, *_COVARIANCES)
+        unknown = sorted(set(found) - set(known))
+        if unknown:
+            raise ValueError(f"learn names {unknown}, but what can be learned is {sorted(known)}")
+        if "B" in found and self._start.B is None:
+            raise ValueError("learn names B, but the model has no input")
+        if "initial_covariance" in found and self._start.initial is not None:
+            raise ValueError(
+                f'the initial covariance is "{self._start.initial}": give the model a matrix if it '
+                "is to be learned"
+            )
+        return found
+
+    def _layer(self, name: str, layer) -> keras.layers.Layer:
+        value = getattr(self._start, name)
+        if name.startswith("initial") and value.shape.rank > (1 if name == "initial_mean" else 2):
+            raise ValueError(f"{name} must have no batch axes to be learned, got {value.shape}")
+        if not name.startswith("initial") and value.shape.rank != 2:
+            raise ValueError(
+                f"{name} must not vary over time to be learned, got shape {value.shape}"
+            )
+        if layer is None:
+            kind = Covariance if name in _COVARIANCES else Matrix
+            return kind(value.numpy(), name=name, dtype=self.variable_dtype)
+        if not isinstance(layer, keras.layers.Layer):
+            raise TypeError(f"learn must give a layer for {name}, got {type(layer).__name__}")
+        return layer
+
+    def _model(self) -> LinearGaussian:
+        """The model of the present matrices, differentiable by the weights."""
+        start = self._start
+        if not self.learned:
+            return start
+        names = ("F", "Q", "H", "R", "B", "initial_mean")
+        given = {name: getattr(start, name) for name in names if getattr(start, name) is not None}
+        factors = {"Q": start.Q_factor, "R": None, "initial_covariance": start.initial_chol}
+        initial = start.initial
+        if initial is None or not {"F", "Q"} & set(self.learned):
+            initial, given["initial_covariance"] = None, start.initial_covariance
+        for name, layer in self.learned.items():
+            given[name] = as_dtype(layer.call(), start.dtype)
+            if name in ("Q", "initial_covariance"):
+                factors.pop(name)
+                if hasattr(layer, "factor"):
+                    factors[name] = as_dtype(layer.factor(), start.dtype)
+        return LinearGaussian.of_tensors(given, initial, factors, start.form)
+
+    @property
+    def model(self) -> LinearGaussian:
+        """A `LinearGaussian` of the present matrices."""
+        return self._model()
+
+    def _matrix(self, name: str) -> np.ndarray:
+        return getattr(self._model(), name).numpy()
+
+    @property
+    def F(self) -> np.ndarray:
+        """The present transition matrix."""
+        return self._matrix("F")
+
+    @property
+    def Q(self) -> np.ndarray:
+        """The present covariance of the state's noise."""
+        return self._matrix("Q")
+
+    @property
+    def H(self) -> np.ndarray:
+        """The present observation matrix."""
+        return self._matrix("H")
+
+    @property
+    def R(self) -> np.ndarray:
+        """The present covariance of the observation's noise."""
+        return self._matrix("R")
+
+    @property
+    def B(self) -> np.ndarray | None:
+        """The present input matrix, or None."""
+        return None if self._start.B is None else self._matrix("B")
+
+    @property
+    def initial_mean(self) -> np.ndarray:
+        """The present mean of the initial state."""
+        return self._matrix("initial_mean")
+
+    @property
+    def initial_covariance(self) -> np.ndarray:
+        """The present covariance of the initial state."""
+        return self._matrix("initial_covariance")
+
+    # --- series ----------------------------------------------------------------------------------
+
+    def call(self, z, missing=None, inputs=None) -> dict[str, tf.Tensor]:
+        """Filters series.
+
+        Args:
+            z: `[B, T, M]`, of the dtype of the model; NaN where missing. Or a pair of these and of
+                inputs.
+            missing: Bool, broadcast against z: True where missing.
+            inputs: Known inputs of a model with B, `[B, T, k]`.
+
+        Returns:
+            "predicted_mean", "filtered_mean" and their "…_variance", of the state before and after
+            each observation, `[B, T, n]`; "innovation", NaN where missing, and
+            "innovation_variance", `[B, T, M]`. Of a widely linear model "…_pseudo_variance" too.
+        """
+        if isinstance(z, tuple | list):
+            z, inputs = z
+        series = Series(self._model(), z, missing, inputs)
+        model, found = series.model, moments(series)
+        if self.loss_weight:
+            seen = tf.reduce_sum(tf.cast(series.observed, found.log_likelihoods.dtype))
+            seen = tf.maximum(seen / model.form.multiplicity, 1.0)
+            loss = -tf.reduce_sum(found.log_likelihoods) / seen
+            self.add_loss(self.loss_weight * loss)
+        join = model.form.join
+        outputs = {
+            "predicted_mean": join(found.predicted_means),
+            "filtered_mean": join(found.filtered_means),
+            "innovation": innovate(series, found),
+        }
+        second = {
+            "predicted": model.form.moments(found.predicted_covariances),
+            "filtered": model.form.moments(found.filtered_covariances),
+            "innovation": observation_moments(model, found),
+        }
+        for name, pair in second.items():
+            outputs[f"{name}_variance"] = tf.math.real(tf.linalg.diag_part(pair.k))
+            if pair.c is not None:
+                outputs[f"{name}_pseudo_variance"] = tf.linalg.diag_part(pair.c)
+        return outputs
+
+    def compute_output_spec(self, z, missing=None, inputs=None):
+        """What `call` returns in a functional model."""
+        shape = (z[0] if isinstance(z, tuple | list) else z).shape[:-1]
+        model = self._start
+        state, seen = (*shape, model.state_size), (*shape, model.observation_size)
+        dtype, real = model.series_dtype.name, model.dtype.real_dtype.name
+        spec = {}
+        for name, own in (("predicted", state), ("filtered", state), ("innovation", seen)):
+            value = name if name == "innovation" else f"{name}_mean"
+            spec[value] = keras.KerasTensor(own, dtype)
+            spec[f"{name}_variance"] = keras.KerasTensor(own, real)
+            if not model.is_proper:
+                spec[f"{name}_pseudo_variance"] = keras.KerasTensor(own, dtype)
+        return spec
+
+    def _batched(self, x, missing):
+        """One series as a batch of one, and what is missing as NaN."""
+        if missing is None and (x is None or isinstance(x, tuple | list | tf.data.Dataset)):
+            return x
+        series = Series(self._start, x, missing)
+        z = self._start.form.join(series.z)
+        absent = ~series.observed[..., : z.shape[-1]]
+        z = tf.where(absent, tf.constant(np.nan, z.dtype), z).numpy()
+        return z[None] if z.ndim == 2 else z
+
+    def compile(self, optimizer=None, *args, **kwargs) -> None:
+        """Keras's `compile`; the optimizer is `cgp.optimizers.LBFGS()` if None."""
+        super().compile(LBFGS() if optimizer is None else optimizer, *args, **kwargs)
+
+    def fit(self, x=None, *args, missing=None, **kwargs):
+        """Learns from series, by their likelihood: Keras's `fit`.
+
+        Args:
+            x: `[B, T, M]`, `[T, M]`, or `[T]` where M is 1; NaN where missing. Or a pair of series
+                `[B, T, M]` and of inputs `[B, T, k]`; or a dataset of batches.
+            *args: Further arguments of Keras's `fit`.
+            missing: Bool, broadcast against x: True where missing.
+            **kwargs: Further arguments of Keras's `fit`.
+
+        Returns:
+            Keras's `History`.
+        """
+        return super().fit(self._batched(x, missing), *args, **kwargs)
+
+    def evaluate(self, x=None, *args, missing=None, **kwargs):
+        """The loss of series, as in `fit`."""
+        return super().evaluate(self._batched(x, missing), *args, **kwargs)
+
+    def predict(  # type: ignore[override]
+        self, x, batch_size=None, verbose=0, *, missing=None, **kwargs
+    ) -> dict[str, np.ndarray]:
+        """The dictionary of `call`, NumPy, of series as for `fit`, `[B, T, ...]`."""
+        return super().predict(self._batched(x, missing), batch_size, verbose, **kwargs)
+
+    # --- online ----------------------------------------------------------------------------------
+
+    def step(self, z, missing=None, inputs=None) -> Step:
+        """Predicts an observation, then takes it in.
+
+        Args:
+            z: `[M]`, or a number where M is 1, or `[B, M]` of B streams; NaN where missing. The
+                first call says which.
+            missing: Bool, broadcast against z: True where missing.
+            inputs: Of a model with B, `[k]` or `[B, k]`: leads to the next observation.
+
+        Returns:
+            `Step(predicted, innovation, filtered)`, NumPy: `predicted` is what was known of z
+            before, `innovation` z less its mean, `filtered` what is known of the state after it.
+            The outer two are `(mean, variance, pseudo_variance)`.
+
+        Raises:
+            TypeError: A real observation of a complex model, or a complex one of a real model.
+            ValueError: A shape that does not fit the stream; infinite values; a model that varies
+                over time; matrices that are not finite. The state is as it was then.
+        """
+        z, inputs = self._samples(z, missing, inputs, along=0)
+        return self._online.step(z, inputs)
+
+    def process(self, z, missing=None, inputs=None) -> Step:
+        """Takes in a block of observations: `step` for each, compiled as a loop.
+
+        Args:
+            z: `[T, M]`, `[T]` where M is 1, or `[B, T, M]`; NaN where missing.
+            missing: Bool, broadcast against z.
+            inputs: `[T, k]` or `[B, T, k]`.
+
+        Returns:
+            As `step`, stacked over time.
+
+        Raises:
+            TypeError, ValueError: As for `step`.
+        """
+        z, inputs = self._samples(z, missing, inputs, along=1)
+        return self._online.run(z, inputs)
+
+    @property
+    def state(self) -> State:
+        """The state predicted for the next observation: `(mean, chol)`, NumPy.
+
+        `[n]` and `[n, n]`, or of B streams `[B, n]` and `[B, n, n]`; of a widely linear model the
+        factor is that of the real composite.
+        """
+        model = self._model()
+        if self._online is None:
+            mean, chol = model.initial_mean, model.initial_chol
+        else:
+            mean, chol = self._online.state()
+        return State(model.form.join(mean).numpy(), chol.numpy())
+
+    def reset(self) -> None:
+        """Back to the initial state, of as many streams."""
+        if self._online is not None:
+            self._online.reset()
+
+    def _samples(self, z, missing, inputs, along: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Checked observations, and inputs; the first ones make the state."""
+        z, inputs, streams = samples(self._start, z, missing, inputs, along)
+        if self._online is None:
+            self._make_state(streams)
+        elif streams != self._online.streams:
+            wanted, came = (
+                "no batch axis" if count is None else f"a batch axis of {count}"
+                for count in (self._online.streams, streams)
+            )
+            raise ValueError(f"z must have {wanted}, as its first data had, but has {came}")
+        return z, inputs
+
+    def _make_state(self, streams: int | None) -> None:
+        require_one_replica(self, "a KalmanFilter that runs online")
+        # XLA cannot factorise a covariance, and there may be one that does not say how.
+        jit = "Q" not in self.learned or hasattr(self.learned["Q"], "factor")
+        self._online = Online(self, self._model, streams, jit)
+
+    # --- serialisation ---------------------------------------------------------------------------
+
+    def get_config(self):
+        """The constructor's arguments, complex numbers as [re, im], and the number of streams."""
+        learn = {
+            name: keras.saving.serialize_keras_object(layer) for name, layer in self.learned.items()
+        }
+        return {
+            "model": model_config(self._start),
+            "learn": learn,
+            "loss_weight": self.loss_weight,
+            "streams": None if self._online is None else [self._online.streams],
+            "name": self.name,
+            "trainable": self.trainable,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """The filter of a config."""
+        config = dict(config)
+        streams = config.pop("streams", None)
+        config["model"] = model_from_config(config["model"])
+        config["learn"] = {
+            name: keras.saving.deserialize_keras_object(layer)
+            for name, layer in config["learn"].items()
+        }
+        layer = cls(**config)
+        if streams is not None:
+            layer._make_state(streams[0])
+        return layer
+
+    def compile_from_config(self, config):
+        """Compiles a loaded model."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None:
+            self.optimizer.build(self.trainable_variables)
+
+    def __repr__(self):
+        learned = f", learns {', '.join(self.learned)}" if self.learned else ""
+        return f"KalmanFilter({self._start!r}{learned})"

@@ -1,0 +1,121 @@
+"""Matrices that are learned, as layers: one handed to several consumers is one matrix."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.linalg import semidefinite_factor
+from cgp.linalg.composite import real_as
+from cgp.training.hyperparameters import HyperparameterLayer
+from cgp.training.parameters import COMPLEX, POSITIVE, REAL, number_to_config
+
+
+def _array(value, name: str) -> np.ndarray:
+    value = np.asarray(value)
+    if value.dtype.kind not in "iufc" or not np.all(np.isfinite(value)):
+        raise ValueError(f"{name} must be finite numbers, got {value!r}")
+    return value
+
+
+@keras.saving.register_keras_serializable(package="cgp.layers")
+class Matrix(HyperparameterLayer):
+    """An array of free elements, complex if it starts complex: a transition matrix, or a mean.
+
+    Args:
+        value: Where it starts, of any shape.
+        fixed: "value" if training is to leave it alone.
+        priors: TFP distribution of "value", by that name.
+        name: A name.
+        dtype: "float64" or "float32".
+
+    Raises:
+        ValueError: Elements that are no finite numbers.
+
+    Example:
+        >>> from cgp.layers import Matrix
+        >>> Matrix([[0.9j]]).call().numpy()
+        array([[0.+0.9j]])
+    """
+
+    def __init__(self, value, *, fixed=(), priors=None, name=None, dtype="float64", **kwargs):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        value = _array(value, "value")
+        constraint = COMPLEX if np.iscomplexobj(value) else REAL
+        self.declare_parameters({"value": (value, constraint)}, fixed, priors)
+
+    def call(self) -> tf.Tensor:
+        """The array."""
+        return tf.convert_to_tensor(self.value)
+
+
+@keras.saving.register_keras_serializable(package="cgp.layers")
+class Covariance(HyperparameterLayer):
+    """A covariance that is learned through its factor, and so is one whatever the training does.
+
+    With `V = G Gᴴ` where it starts, it is `G A Aᴴ Gᴴ`, A lower triangular with a positive diagonal,
+    and the identity at first: every covariance of the same range is one of these. Noise that enters
+    some components of a state alone goes on entering those alone.
+
+    Args:
+        value: V, `[n, n]`, Hermitian, not indefinite. A real one stays real.
+        fixed: Names of parameters that training leaves alone: "scale", the diagonal of A, and
+            "mixing", what is below it.
+        priors: TFP distributions of these, by name.
+        name: A name.
+        dtype: "float64" or "float32".
+
+    Raises:
+        ValueError: No covariance, or zero.
+        NotPositiveDefiniteError: Indefinite.
+
+    Example:
+        >>> from cgp.layers import Covariance
+        >>> Covariance([[2.0, 0.0], [0.0, 0.0]]).call().numpy()
+        array([[2., 0.],
+               [0., 0.]])
+    """
+
+    def __init__(self, value, *, fixed=(), priors=None, name=None, dtype="float64", **kwargs):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        self._start = _array(value, "value")
+        if self._start.ndim != 2 or self._start.shape[0] != self._start.shape[1]:
+            raise ValueError(f"value must be a covariance, [n, n], got shape {self._start.shape}")
+        if self._start.dtype.kind in "iu":
+            self._start = self._start.astype(float)
+        root = semidefinite_factor(self._start).numpy()
+        root = root[:, np.any(root != 0, axis=0)]
+        rank = root.shape[1]
+        if rank == 0:
+            raise ValueError("value must not be zero: there would be nothing to learn")
+        self._root = root.astype(np.result_type(self.variable_dtype, root.dtype.type(0)))
+        values = {"scale": (np.ones(rank), POSITIVE)}
+        below = rank * (rank - 1) // 2
+        if below and np.iscomplexobj(root):
+            values["mixing"] = (np.zeros(below, complex), COMPLEX)
+        elif below:
+            values["mixing"] = (np.zeros(below), REAL)
+        self.declare_parameters(values, fixed, priors)
+
+    def factor(self) -> tf.Tensor:
+        """`G A`, `[n, rank]`; not triangular."""
+        root = tf.constant(self._root)
+        scale = tf.convert_to_tensor(self.scale)
+        a = tf.linalg.diag(real_as(scale, root.dtype))
+        if len(self.own_parameters) > 1:
+            rank = root.shape[1]
+            places = np.stack(np.tril_indices(rank, -1), axis=-1)
+            a += tf.scatter_nd(places, tf.convert_to_tensor(self.mixing), [rank, rank])
+        return tf.linalg.matmul(root, a)
+
+    def call(self) -> tf.Tensor:
+        """The covariance, `[n, n]`."""
+        factor = self.factor()
+        return tf.linalg.matmul(factor, factor, adjoint_b=True)
+
+    def get_config(self):
+        """The constructor's arguments, complex numbers as [re, im]."""
+        config = super().get_config()
+        for parameter in self.own_parameters:
+            config.pop(parameter.name)
+        config["complex"] = ["value"] if np.iscomplexobj(self._start) else []
+        return {**config, "value": number_to_config(self._start)}
