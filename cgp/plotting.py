@@ -17,6 +17,7 @@ _DATA: dict[str, Any] = {
 }
 _MEAN: dict[str, Any] = {"color": "#1f5fa8", "linewidth": 1.5, "zorder": 2}
 _BAND: dict[str, Any] = {"facecolor": "#cfdff1", "linewidth": 0.0, "zorder": 1}
+_OUTSIDE = "#c0392b"
 
 
 def series(
@@ -189,6 +190,103 @@ def plane(z=None, posterior=None, *, probability: float = 0.95, ax=None):
     if moments is not None:
         _legend_above(ax, handles=handles)
     return ax
+
+
+def innovations(diagnostics, *, ax=None):
+    """Draws what a filter's innovations say of its model, one series.
+
+    Side by side: the normalised innovation squared (NIS) of each step with its band; the modulus of
+    the autocorrelation at each lag with its bound (of real innovations, the value, between two);
+    and the normalised innovations, in the complex plane within the circle that holds as many of
+    them (of real ones, their histogram with the normal density). If the model is right, each holds
+    what the title says, and nothing is left to see.
+
+    Args:
+        diagnostics: What `statespace.diagnostics` returned, of one series.
+        ax: Three matplotlib axes to draw on; a new figure if None.
+
+    Returns:
+        The three axes, a NumPy array of objects.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        TypeError: Not a `statespace.Diagnostics`.
+        ValueError: A batch of series, or axes that are not three.
+
+    Example:
+        >>> import cgp.plotting
+        >>> from cgp import statespace
+        >>> model = statespace.LinearGaussian(F=[[0.9j]], Q=[[1.0]], H=[[1.0]], R=[[0.5]])
+        >>> _, z = statespace.sample(model, steps=200, seed=0)
+        >>> result = statespace.filter(model, z)
+        >>> axes = cgp.plotting.innovations(statespace.diagnostics(result))
+        >>> axes[0].get_ylabel()
+        'NIS'
+    """
+    if not hasattr(diagnostics, "normalized_innovations"):
+        raise TypeError(
+            "expected what statespace.diagnostics returned, of the result of a filter, "
+            f"got {type(diagnostics).__name__}"
+        )
+    e = diagnostics.normalized_innovations
+    if e.ndim != 2:
+        raise ValueError(
+            f"one series at a time: these are diagnostics of {e.shape[:-2]} series, "
+            "filter the one to look at by itself"
+        )
+    if ax is None:
+        _, ax = _pyplot().subplots(1, 3, figsize=(11.0, 3.4), layout="constrained")
+    axes = np.asarray(ax, dtype=object).ravel()
+    if len(axes) != 3:
+        raise ValueError(f"ax must be three, got {len(axes)}")
+    percent = f"{100 * diagnostics.level:g} %"
+    is_complex = np.iscomplexobj(e)
+
+    steps, (low, high) = np.arange(len(e)), np.moveaxis(diagnostics.nis_bounds, -1, 0)
+    nis = diagnostics.nis
+    axes[0].fill_between(steps, low, high, **_BAND)
+    for chosen, color in (
+        ((low <= nis) & (nis <= high), _DATA["color"]),
+        ((nis < low) | (nis > high), _OUTSIDE),
+    ):
+        axes[0].plot(steps[chosen], nis[chosen], **_DATA | {"color": color})
+    title = f"{diagnostics.fraction_inside:.1%} in the band of {percent}"
+    axes[0].set(xlabel="step", ylabel="NIS", title=title)
+
+    size = np.abs if is_complex else np.real
+    lags, m = diagnostics.autocorrelations.shape
+    for i in range(m):
+        at = np.arange(1, lags + 1) + 0.6 * ((i + 0.5) / m - 0.5)  # elements side by side
+        bound = diagnostics.autocorrelation_bounds[:, i]
+        rho = size(diagnostics.autocorrelations[:, i])
+        axes[1].fill_between(at, 0.0 if is_complex else -bound, bound, **_BAND)
+        axes[1].vlines(at, 0.0, rho, color=_MEAN["color"], linewidth=1.5, zorder=3)
+    label = "modulus of autocorrelation" if is_complex else "autocorrelation"
+    p_value = diagnostics.portmanteau_p_value
+    axes[1].set(xlabel="lag", ylabel=label, title=f"Ljung and Box: p = {p_value:.2g}")
+    axes[1].locator_params(axis="x", integer=True)
+    if is_complex:
+        axes[1].set_ylim(bottom=0.0)
+
+    seen = e[~np.isnan(e)]
+    if is_complex:
+        radius = np.sqrt(-np.log1p(-diagnostics.level))  # |e|² is exponential
+        circle = radius * np.exp(2j * np.pi * np.linspace(0.0, 1.0, 200))
+        axes[2].fill(circle.real, circle.imag, **_BAND)
+        for far, color in ((False, _DATA["color"]), (True, _OUTSIDE)):
+            chosen = seen[(np.abs(seen) > radius) == far]
+            axes[2].plot(chosen.real, chosen.imag, **_DATA | {"color": color, "markersize": 2.5})
+        held = np.mean(np.abs(seen) <= radius)
+        axes[2].set(xlabel="Re", ylabel="Im", title=f"{held:.1%} in the circle of {percent}")
+        axes[2].set_aspect("equal", adjustable="datalim")
+    else:
+        axes[2].hist(seen, bins="auto", density=True, **_BAND)
+        x = np.linspace(-4.0, 4.0, 200)
+        axes[2].plot(x, np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi), **_MEAN)
+        axes[2].set(xlabel="normalised innovation", ylabel="density", title="beside the normal")
+    for ax in axes:
+        _tidy(ax)
+    return axes
 
 
 def _real_imaginary(mean, variance, pseudo_variance):

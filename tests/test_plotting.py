@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
-from cgp import plotting
+from cgp import plotting, statespace
 from cgp.distributions import ComplexNormal
 
 matplotlib.use("Agg")
@@ -198,6 +198,65 @@ def test_data_alone_are_drawn_alone(parts):
     assert plotting.plane(z).get_legend() is None
 
 
+def innovations(m=1, real=False, batch=()):
+    """Diagnostics of innovations with some missing, of which the variance is 2."""
+    rng = np.random.default_rng(5)
+    v = rng.normal(size=(*batch, 300, m, 2)) @ ([2**0.5, 0.0] if real else [1.0, 1j])
+    v[..., 10:20, :] = np.nan
+    result = statespace.Filtered(*[None] * len(statespace.Filtered._fields))
+    s = np.broadcast_to(2 * np.eye(m, dtype=v.dtype), (*v.shape, m))
+    result = result._replace(innovations=v, innovation_covariances=s)
+    return statespace.diagnostics(result, lags=8, level=0.9)
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_innovations_are_shown_over_time_over_lags_and_by_their_distribution(real):
+    of = innovations(real=real)
+    nis, correlation, plane = plotting.innovations(of)
+
+    inside, outside = nis.lines
+    drawn = np.full(300, np.nan)
+    for points in (inside, outside):
+        drawn[points.get_xdata()] = points.get_ydata()
+    np.testing.assert_array_equal(drawn, of.nis)
+    low, high = of.nis_bounds[0]
+    within, beyond = inside.get_ydata(), outside.get_ydata()
+    assert np.all((low <= within) & (within <= high))
+    assert np.all((beyond < low) | (beyond > high))
+    assert f"{of.fraction_inside:.1%}" in nis.get_title()
+
+    _, stems = correlation.collections
+    rho, bound = of.autocorrelations[:, 0], of.autocorrelation_bounds[:, 0]
+    expected = rho if real else np.abs(rho)
+    tops = [segment[1] for segment in stems.get_segments()]
+    np.testing.assert_allclose(tops, np.stack([np.arange(1, 9), expected], axis=-1))
+    vertices = correlation.collections[0].get_paths()[0].vertices
+    assert vertices[:, 1].max() == bound.max()
+    assert vertices[:, 1].min() == (-bound.max() if real else 0.0)
+
+    if real:
+        assert sum(p.get_height() * p.get_width() for p in plane.patches) == pytest.approx(1.0)
+    else:
+        (circle,) = plane.patches
+        radius = np.abs(circle.get_xy() @ [1, 1j])
+        np.testing.assert_allclose(radius, np.sqrt(-np.log(0.1)))
+        found = np.concatenate([p.get_xdata() + 1j * p.get_ydata() for p in plane.lines])
+        e = of.normalized_innovations[~np.isnan(of.normalized_innovations)]
+        np.testing.assert_array_equal(np.sort_complex(found), np.sort_complex(e))
+        assert "the circle of 90 %" in plane.get_title()
+        assert plane.get_aspect() == 1.0
+
+
+def test_innovations_of_more_elements_stand_side_by_side():
+    of = innovations(m=3)
+    axes = plotting.innovations(of, ax=pyplot.subplots(3)[1])
+    stems = axes[1].collections[1::2]
+    at = np.array([[segment[0, 0] for segment in group.get_segments()] for group in stems])
+    assert np.all(np.diff(at.ravel(order="F")) > 0)
+    np.testing.assert_allclose(at.mean(axis=0), np.arange(1, 9))
+    axes[0].figure.canvas.draw()  # without a warning
+
+
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     real_import = builtins.__import__
 
@@ -207,7 +266,11 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
         return real_import(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without_matplotlib)
-    for draw in (lambda: plotting.series([0.0], [1j]), lambda: plotting.plane([1j])):
+    for draw in (
+        lambda: plotting.series([0.0], [1j]),
+        lambda: plotting.plane([1j]),
+        lambda: plotting.innovations(innovations()),
+    ):
         with pytest.raises(ImportError, match=r'pip install "cgp\[plot\]"'):
             draw()
 
@@ -240,6 +303,13 @@ BATCH = {name: np.stack([moment, moment]) for name, moment in GOOD.items()}
         (lambda: plotting.series(X, Z, GOOD, probability=95), ValueError, "between 0 and 1"),
         (lambda: plotting.plane(Z, GOOD, probability=0), ValueError, "between 0 and 1"),
         (lambda: plotting.series(X, Z, ax=pyplot.subplots()[1]), ValueError, "two, .* got 1"),
+        (lambda: plotting.innovations(Z), TypeError, "what statespace.diagnostics returned"),
+        (lambda: plotting.innovations(innovations(batch=(4,))), ValueError, "one series at a time"),
+        (
+            lambda: plotting.innovations(innovations(), ax=pyplot.subplots(2)[1]),
+            ValueError,
+            "three, got 2",
+        ),
     ],
 )
 def test_bad_input_is_named(draw, error, message):
