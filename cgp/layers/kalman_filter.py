@@ -12,6 +12,7 @@ from cgp.layers.config import model_config, model_from_config
 from cgp.layers.matrices import Covariance, Matrix
 from cgp.layers.online import Online
 from cgp.layers.samples import samples
+from cgp.statespace.diffuse import check_diffuse
 from cgp.statespace.filtering import innovate, moments, observation_moments
 from cgp.statespace.model import LinearGaussian, as_dtype
 from cgp.statespace.series import Series
@@ -150,7 +151,11 @@ class KalmanFilter(Model):
         return self._model()
 
     def _matrix(self, name: str) -> np.ndarray:
-        return getattr(self._model(), name).numpy()
+        if name in self.learned:
+            return as_dtype(self.learned[name].call(), self._start.dtype).numpy()
+        # A stationary start follows from others, and need not exist for these to be read.
+        model = self._model() if name == "initial_covariance" else self._start
+        return getattr(model, name).numpy()
 
     @property
     def F(self) -> np.ndarray:
@@ -331,12 +336,12 @@ class KalmanFilter(Model):
         `[n]` and `[n, n]`, or of B streams `[B, n]` and `[B, n, n]`; of a widely linear model the
         factor is that of the real composite.
         """
-        model = self._model()
         if self._online is None:
+            model = self._model()
             mean, chol = model.initial_mean, model.initial_chol
         else:
             mean, chol = self._online.state()
-        return State(model.form.join(mean).numpy(), chol.numpy())
+        return State(self._start.form.join(mean).numpy(), chol.numpy())
 
     def reset(self) -> None:
         """Back to the initial state, of as many streams."""
@@ -347,6 +352,8 @@ class KalmanFilter(Model):
         """Checked observations, and inputs; the first ones make the state."""
         z, inputs, streams = samples(self._start, z, missing, inputs, along)
         if self._online is None:
+            if self._start.initial == "diffuse":
+                check_diffuse(self._start, np.nan_to_num(z if along else z[..., None, :]))
             self._make_state(streams)
         elif streams != self._online.streams:
             wanted, came = (

@@ -41,6 +41,31 @@ def outer(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return x[:, None] * tf.math.conj(y)[None]
 
 
+def cholesky(a: tf.Tensor) -> tf.Tensor:
+    """A lower triangular L with `L Lᴴ = a`, semidefinite: a pivot that is but rounding is zero.
+
+    Args:
+        a: Hermitian, `[n, n, ...]`.
+
+    Returns:
+        `[n, n, ...]`, its diagonal real and not negative.
+    """
+    n = a.shape[0]
+    eps = np.finfo(a.dtype.real_dtype.as_numpy_dtype).eps
+    rows = np.arange(n).reshape([n] + [1] * (a.shape.rank - 2))
+    negligible = [_ROUNDING * n * eps * tf.math.real(a[j, j]) for j in range(n)]
+    columns = []
+    for j in range(n):
+        pivot = tf.math.real(a[j, j])
+        sound = pivot > negligible[j]
+        inverse = tf.where(sound, 1.0 / tf.sqrt(tf.where(sound, pivot, 1.0)), 0.0)
+        column = a[:, j] * real_as(inverse, a.dtype)
+        column = tf.where(rows >= j, column, tf.zeros_like(column))
+        columns.append(column)
+        a = a - outer(column, column)
+    return tf.stack(columns, axis=1)
+
+
 def triangularize(a: tf.Tensor) -> tf.Tensor:
     """The lower triangular L with `L Lᴴ = a aᴴ`, its diagonal real and not negative.
 
@@ -78,7 +103,8 @@ def condition(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The factor of a covariance P given `h x + n`, by Carlson's formula.
 
-    As `cgp.linalg.cholesky_condition`, which says more.
+    As `cgp.linalg.cholesky_condition`, which says more. Where there is no noise, and `h x` is known
+    but for rounding, nothing is learnt: P hᴴ and S are zero.
 
     Args:
         chol: `[n, n, ...]`.
@@ -90,6 +116,12 @@ def condition(
     """
     n = chol.shape[0]
     phi = sum(tf.math.conj(chol[i] * h[i]) for i in range(1, n)) + tf.math.conj(chol[0] * h[0])
+    # What rounding leaves of a sum that is zero is no variance, unless noise hides it.
+    size = sum(tf.abs(chol[i] * h[i]) for i in range(n))
+    eps = np.finfo(chol.dtype.real_dtype.as_numpy_dtype).eps
+    noise = (_ROUNDING * n * eps) ** 2 * tf.reduce_sum(size**2, axis=0)
+    known = (noise_variance <= 0) & (tf.reduce_sum(squared_modulus(phi), axis=0) <= noise)
+    phi = tf.where(known, tf.zeros_like(phi), phi)
     power, rows = squared_modulus(phi), chol * phi[None]
     # Sums over the columns after j, and with it: σ_j and σ_{j−1} of Carlson.
     after = [noise_variance + tf.zeros_like(power[0])]

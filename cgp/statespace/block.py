@@ -8,6 +8,7 @@ a factor is 1 then, whatever that of the means.
 import math
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import squared_modulus
@@ -77,6 +78,15 @@ def density(dtype: tf.DType) -> tuple[float, float]:
     return (1.0, math.log(math.pi)) if dtype.is_complex else (0.5, math.log(2.0 * math.pi))
 
 
+def _if_known(deviation: tf.Tensor, z: tf.Tensor, parts: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """The loss of an observation that was certain before: none, or, contradicted, infinite."""
+    size = tf.abs(z) + tf.reduce_sum(tf.abs(parts), axis=0)
+    tolerance = np.finfo(dtype.as_numpy_dtype).eps ** 0.5
+    return tf.where(
+        tf.abs(deviation) <= tolerance * size, tf.zeros_like(size), tf.constant(np.inf, dtype)
+    )
+
+
 def observe(system: System, t, carry: Carry):
     """Takes in the components of an observation, one after the other.
 
@@ -93,10 +103,12 @@ def observe(system: System, t, carry: Carry):
         row = h[i] * real_as(seen, h.dtype)
         chol, cross, variance = condition(chol, row, tf.where(seen > 0, r[i], tf.ones_like(seen)))
         deviation = (z[i] - dot(h[i], mean)) * real_as(seen, mean.dtype)
+        mean_before = mean
         inverse = inverse_or_zero(variance)
         mean = mean + cross * (deviation * real_as(inverse, mean.dtype))[None]
         loss = tf.math.log(variance) + squared_modulus(deviation) * inverse + constant * seen
-        log_likelihood -= scale * loss
+        known = _if_known(deviation, z[i], h[i] * mean_before, loss.dtype)
+        log_likelihood -= tf.where(variance > 0, scale * loss, known)
         parts.append((deviation, variance + tf.zeros_like(seen), cross))
     return Carry(mean, chol), log_likelihood, parts
 

@@ -31,13 +31,18 @@ def decorrelated(
     diagonal = tf.stack([tf.math.real(R[:, i, i]) for i in range(m)], axis=1)
     if m == 1 or _is_diagonal(R):
         return H, diagonal, z
+    # In units of the noise: the square of a pivot, in its derivative, may have no number.
+    noisy = diagonal > 0
+    unit = tf.stop_gradient(tf.where(noisy, tf.sqrt(tf.where(noisy, diagonal, 1.0)), 1.0))
+    scale = real_as(1.0 / unit, R.dtype)
     seen = real_as(observed, R.dtype)
-    R = R * seen[:, :, None] * seen[:, None]
+    R = R * (scale * seen)[:, :, None] * (scale * seen)[:, None]
+    H, z = H * scale[:, :, None], z * scale
     eps = np.finfo(R.dtype.real_dtype.as_numpy_dtype).eps
-    variances = []
+    size, variances = tf.abs(H), []
     for j in range(m):
         pivot = tf.math.real(R[:, j, j])
-        sound = pivot > _ROUNDING * m * eps * diagonal[:, j]
+        sound = pivot > _ROUNDING * m * eps
         pivot = tf.where(sound, pivot, tf.zeros_like(pivot))
         inverse = tf.where(sound, 1.0 / tf.where(sound, pivot, 1.0), tf.zeros_like(pivot))
         below = np.arange(m)[:, None] > j
@@ -46,8 +51,13 @@ def decorrelated(
         variances.append(pivot)
         R = R - factors[:, :, None] * R[:, None, j]
         z = z - factors * z[:, None, j]
+        size = size + tf.abs(factors)[:, :, None] * tf.abs(H[:, None, j])
         H = H - factors[:, :, None] * H[:, None, j]
-    return H, tf.stack(variances, axis=1), z
+        # What rounding leaves of rows that cancel would be seen without noise.
+        H = tf.where(tf.abs(H) > _ROUNDING * eps * size, H, tf.zeros_like(H))
+    variance = tf.stack(variances, axis=1) * unit * unit
+    unit = real_as(unit, R.dtype)
+    return H * unit[:, :, None], variance, z * unit
 
 
 def _is_diagonal(R: tf.Tensor) -> bool:

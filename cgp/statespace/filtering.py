@@ -52,8 +52,13 @@ def filter(model: LinearGaussian, z, missing=None, inputs=None) -> Filtered:
     The time update is `triangularize([F L, L_Q])`, by modified Gram-Schmidt (Bierman,
     *Factorization Methods for Discrete Sequential Estimation*, 1977, ch. VI); the measurement
     update Carlson's (AIAA J. 11, 1973), one component at a time, a full R decorrelated first. What
-    is missing is passed over, element by element. The loop is compiled, once for each size of model
-    and batch: the first call takes a second or so, and a series of another length no longer.
+    is missing is passed over, element by element; so is what was certain before, where R is
+    singular, but for a likelihood of zero if it is contradicted. The loop is compiled, once for
+    each size of model and batch: the first call takes a second or so, and a series of another
+    length no longer.
+
+    A factor holds what is known in the directions of its axes: single precision does not tell a
+    standard deviation of 1e-7 of another's in directions oblique to them.
 
     Args:
         model: The model.
@@ -81,7 +86,6 @@ def filter(model: LinearGaussian, z, missing=None, inputs=None) -> Filtered:
     """
     series = Series(model, z, missing, inputs)
     found = moments(series)
-    _check_diffuse(model, found)
     chols = [
         stored_cholesky(chol, covariance)
         for chol, covariance in (
@@ -151,16 +155,3 @@ def observation_moments(model: LinearGaussian, found: Moments) -> forms.Moments:
     P, H = found.predicted_covariances, model.H
     covariances = tf.linalg.matmul(H, tf.linalg.matmul(P, H, adjoint_b=True)) + model.R
     return model.form.moments(covariances)
-
-
-def _check_diffuse(model: LinearGaussian, found: Moments) -> None:
-    """Raises, eagerly, where a diffuse prior is not wide beside what was found of the state."""
-    if model.initial != "diffuse" or not tf.executing_eagerly():
-        return
-    variance = model.initial_covariance[0, 0].numpy().real
-    largest = tf.reduce_max(tf.abs(found.filtered_means)).numpy()
-    if largest**2 > 1e-2 * variance:
-        raise ValueError(
-            f'initial_covariance="diffuse" stands for a variance of {variance:g}, which is not '
-            f"large beside a state of {largest:.3g}: take other units, or give a matrix"
-        )

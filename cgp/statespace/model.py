@@ -11,10 +11,8 @@ from cgp.linalg.arguments import check_finite, hermitian_gap
 from cgp.linalg.cholesky import NotPositiveDefiniteError
 from cgp.linalg.composite import complex_dtype, real_as
 from cgp.linalg.semidefinite import semidefinite_factor
+from cgp.statespace.diffuse import diffuse_variance
 from cgp.statespace.stationary import stationary_chol
-
-DIFFUSE_VARIANCE = {tf.float64: 1e10, tf.float32: 1e6}
-"""What stands for infinite: what a square-root filter takes without losing digits that matter."""
 
 
 class LinearGaussian:
@@ -39,8 +37,9 @@ class LinearGaussian:
         initial_mean: `[..., n]`; zero if None.
         initial_covariance: `[..., n, n]`; or "stationary", for the one that F and Q keep as it is;
             or "diffuse", for a prior of variance 1e10 (1e6 in single precision), meant as infinite:
-            the units of the state must be such that this is large. It adds about the logarithm of
-            that number for each direction of the state to the negative log likelihood.
+            an error in units in which it is not, or is so large that noise is lost beside it. It
+            adds about the logarithm of that number for each direction of the state to the negative
+            log likelihood.
         B: Input matrix of a known input u.
 
     Attributes:
@@ -118,8 +117,7 @@ class LinearGaussian:
         elif initial == "stationary":
             self.initial_covariance, self.initial_chol = self._stationary()
         elif initial == "diffuse":
-            real = self.dtype.real_dtype
-            variance = DIFFUSE_VARIANCE[real] / self.form.multiplicity
+            variance = diffuse_variance(self.dtype) / self.form.multiplicity
             self.initial_covariance = variance * tf.eye(n, dtype=self.dtype)
             self.initial_chol = variance**0.5 * tf.eye(n, dtype=self.dtype)
         else:

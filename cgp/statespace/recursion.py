@@ -61,9 +61,16 @@ def moments(system: System, mean, covariance, chol) -> Moments:
         return tuple(map(blocks.join, values)), starts
 
     def pulls(blocks: Blocks, *by_values):
-        return Pulls(*map(blocks.pad, by_values[:5]))
+        means, covariances = by_values[0:3:2], map(_hermitian, by_values[1:4:2])
+        pulls = Pulls(means[0], next(covariances), means[1], next(covariances), by_values[4])
+        return Pulls(*map(blocks.pad, pulls))
 
     return Moments(*_differentiable(forth, pulls, system, mean, covariance, chol))
+
+
+def _hermitian(a: tf.Tensor) -> tf.Tensor:
+    """The Hermitian part of matrices `[T, n, n, B]`: all that a covariance can follow."""
+    return 0.5 * (a + tf.math.conj(tf.einsum("tijb->tjib", a)))
 
 
 def _differentiable(forth, pulls, system: System, mean, covariance, chol):

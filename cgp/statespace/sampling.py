@@ -77,7 +77,7 @@ def posterior_sample(
         inputs: As for `filter`.
 
     Returns:
-        States, `[*sample_shape, ..., T, n]`.
+        States, `[*sample_shape, ..., T, n]`. Not differentiable.
 
     Raises:
         TypeError, ValueError: As `filter` and `sample`.

@@ -9,6 +9,7 @@ from cgp.linalg.arguments import is_finite
 from cgp.linalg.composite import real_as
 from cgp.statespace.block import System
 from cgp.statespace.decorrelation import decorrelated
+from cgp.statespace.diffuse import check_diffuse
 from cgp.statespace.model import LinearGaussian, as_dtype, with_time
 
 
@@ -36,6 +37,8 @@ class Series:
         if self.is_vector:
             z, absent = z[:, None], absent[:, None]
         self._check_length(z)
+        if model.initial == "diffuse" and tf.executing_eagerly():
+            check_diffuse(model, np.where(absent, 0.0, z))
         self.z = model.form.split(tf.where(absent, tf.zeros_like(z), z))
         self.observed = tf.concat([~absent] * model.form.multiplicity, axis=-1)
         self.inputs = known_inputs(model, inputs, self.z.shape[-2])

@@ -28,6 +28,9 @@ class Smoothed(NamedTuple):
     """`E[(x[t+1] − m[t+1]) (x[t] − m[t])ᴴ | z]`, `[..., T-1, n, n]`."""
     lag_one_pseudo_covariances: tf.Tensor | None
     """The same with ᵀ for ᴴ; None of a model that is not widely linear, where it is zero."""
+    gains: tf.Tensor
+    """J[t], by which what is learnt of x[t+1] moves x[t], `[..., T-1, n, n]` like a factor: the
+    covariance of x[t] with any later state is J[t] times that of x[t+1] with it."""
 
 
 def smooth(model: LinearGaussian, z, missing=None, inputs=None) -> Smoothed:
@@ -58,10 +61,10 @@ def smooth(model: LinearGaussian, z, missing=None, inputs=None) -> Smoothed:
     """
     series = Series(model, z, missing, inputs)
     system = series.system()
-    means, chols, lags = map(series.first, _smooth(system, *series.start(system)))
+    means, chols, lags, gains = map(series.first, _smooth(system, *series.start(system)))
     form = model.form
     lags = form.moments(lags[..., :-1, :, :])
-    return Smoothed(form.join(means), chols, lags.k, lags.c)
+    return Smoothed(form.join(means), chols, lags.k, lags.c, gains[..., :-1, :, :])
 
 
 class _Steps(NamedTuple):
@@ -75,7 +78,10 @@ class _Steps(NamedTuple):
 
 
 def _smooth(system: System, mean, covariance, chol):
-    """Means `[T, n, B]`, factors and lag-one covariances, `[T, n, n, B]`, the last of no use."""
+    """Means `[T, n, B]`; factors, lag-one covariances and gains, `[T, n, n, B]`.
+
+    The last of the latter two are of no use.
+    """
     found = recursion.moments(system, mean, covariance, chol)
     inputs = (system.F, system.G, system.b, found.filtered_means, found.filtered_chols)
     steps = _Steps(*map(tf.stop_gradient, inputs))
@@ -88,7 +94,7 @@ def _smooth(system: System, mean, covariance, chol):
     # After the end what is predicted there, by which the last state is smoothed to what it is.
     last = _Steps(*(a[-1:] for a in steps))
     after = predict_step(last)
-    values, _ = blocks.loop(step, after, [mean.dtype] * 3, backwards=True)
+    values, _ = blocks.loop(step, after, [mean.dtype] * 4, backwards=True)
     return without_gradient(
         [blocks.join(value) for value in values],
         [*inputs, found.filtered_covariances],
@@ -113,7 +119,7 @@ def _smooth_block(steps: _Steps, later: Carry, length):
 
     loop = (length - 1, later, arrays)
     _, later, arrays = tf.while_loop(lambda t, *_: t >= 0, step, loop)
-    return [array.stack() for array in arrays], later
+    return [*(array.stack() for array in arrays), gains], later
 
 
 def _gains(steps: _Steps) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -1,11 +1,13 @@
 """The stationary covariance of a state, solved for in square-root form."""
 
 import functools
+import math
 
 import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.batch_last import adjoint, matmul, triangularize
+from cgp.linalg.gradients import without_gradient
 
 _MOST_DOUBLINGS = 64
 
@@ -50,22 +52,36 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
             # P̄ as Hermitian; Q̄ = P̄ + Fᴴ Q̄ F is the same equation the other way round.
             by_covariance = 0.5 * (by_covariance + adjoint(by_covariance))
             by_q = _doubled_sum(adjoint(F), by_covariance)
-            return 2.0 * matmul(matmul(by_q, F), covariance), by_q
+            return without_gradient(
+                [2.0 * matmul(matmul(by_q, F), covariance), by_q],
+                [F, Q],
+                "the stationary covariance is differentiable once",
+            )
 
         return (covariance, chol), backward
 
     F = tf.ensure_shape(last(F), [n, n, None])
-    covariance, chol = solve(F, tf.ensure_shape(last(Q), [n, n, None]))
-    return first(covariance), tf.stop_gradient(first(chol))
+    covariance, chol = map(first, solve(F, tf.ensure_shape(last(Q), [n, n, None])))
+    if not tf.executing_eagerly():
+        # Training may have moved F; eagerly its eigenvalues have been looked at.
+        sound = tf.reduce_all(tf.math.is_finite(tf.abs(chol)))
+        stable = tf.debugging.Assert(
+            sound, ["F has no stationary covariance any more: an eigenvalue is not below 1"]
+        )
+        with tf.control_dependencies([stable]):
+            covariance = tf.identity(covariance)
+    return covariance, tf.stop_gradient(chol)
 
 
 def _doubling(step, F, start):
     """The limit of x ← step(A, x), A ← A² from A = F, as A vanishes."""
     eps = np.finfo(F.dtype.real_dtype.as_numpy_dtype).eps
+    least = 1 + math.ceil(math.log2(F.shape[0]))  # for a nilpotent part, in whatever units
 
     def goes_on(k, A, x):
         # A that has overflowed is no number, and not below anything.
-        return (k < _MOST_DOUBLINGS) & ~(tf.reduce_max(tf.abs(A)) < 1e-3 * eps)
+        vanishes = tf.reduce_max(tf.abs(A)) < 1e-3 * eps
+        return (k < least) | ((k < _MOST_DOUBLINGS) & ~vanishes)
 
     _, A, x = tf.while_loop(
         goes_on, lambda k, A, x: (k + 1, matmul(A, A), step(A, x)), (tf.constant(0), F, start)

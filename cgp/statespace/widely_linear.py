@@ -64,13 +64,18 @@ def widely_linear(
         raise TypeError(
             f"a widely linear model is of complex signals, but the model is {model.dtype.name}"
         )
-    F, H = (_rows(a, b, name) for a, b, name in ((model.F, F_conj, "F"), (model.H, H_conj, "H")))
-    given = {"F": F, "H": H}
+    conjugated = {"F": F_conj, "H": H_conj, "B": B_conj}
+    given = {
+        name: composite_rows(
+            getattr(model, name),
+            None if other is None else _like(other, getattr(model, name), f"{name}_conj"),
+        )
+        for name, other in conjugated.items()
+        if getattr(model, name) is not None
+    }
     given["Q"] = _composite(model.Q, pseudo_Q, "Q")
     given["R"] = _composite(model.R, pseudo_R, "R")
-    if model.B is not None:
-        given["B"] = _rows(model.B, B_conj, "B")
-    elif B_conj is not None:
+    if model.B is None and B_conj is not None:
         raise ValueError("B_conj was given, but the model has no B: give it one, of zeros perhaps")
     form = CompositeForm()
     given["initial_mean"] = form.split(model.initial_mean)
@@ -86,16 +91,14 @@ def widely_linear(
     return LinearGaussian.of_tensors(given, model.initial, form=form)
 
 
-def _rows(a: tf.Tensor, conjugated, name: str) -> tf.Tensor:
-    """The real composite of `a x + conjugated x̄`."""
+def composite_rows(a: tf.Tensor, conjugated: tf.Tensor | None) -> tf.Tensor:
+    """The real composite of `a x + conjugated x̄`, of matrices of one shape; None for zero."""
     form = CompositeForm()
-    plain = form.basis(a)
     if conjugated is None:
-        return plain
-    b = _like(conjugated, a, f"{name}_conj")
-    left, right = tf.split(form.basis(b), 2, axis=-1)
+        return form.basis(a)
+    left, right = tf.split(form.basis(conjugated), 2, axis=-1)
     # The imaginary part of x̄ is that of x, negated.
-    return plain + tf.concat([left, -right], axis=-1)
+    return form.basis(a) + tf.concat([left, -right], axis=-1)
 
 
 def _composite(covariance: tf.Tensor, pseudo, name: str) -> tf.Tensor:

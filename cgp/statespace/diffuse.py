@@ -1,0 +1,50 @@
+"""A start of which nothing is known, as a prior that is wide."""
+
+import numpy as np
+import tensorflow as tf
+
+# Wide beside data and noise means: by so much in variance.
+_WIDER = 1e4
+
+
+def diffuse_variance(dtype: tf.DType) -> float:
+    """What stands for infinite: what a square-root filter takes and still sees the noise."""
+    return 1e10 if dtype.real_dtype == tf.float64 else 1e6
+
+
+def check_diffuse(model, z: np.ndarray) -> None:
+    """Raises where the prior of a model is not wide beside data, or so wide that noise is lost.
+
+    Args:
+        model: A `LinearGaussian` of a diffuse start, whose values are known.
+        z: Observations `[..., T, m]`, zero where missing. The first ones, as many as could be
+            needed to learn the state, are looked at: later ones may be of any size.
+    """
+    variance, n = diffuse_variance(model.dtype), model.state_size
+    H, R, Q = (np.asarray(a) for a in (model.H, model.R, model.Q))
+    m = model.observation_size
+    reach = np.sum(np.abs(H) ** 2, axis=-1) / model.form.multiplicity
+    noise = np.abs(np.diagonal(R, axis1=-2, axis2=-1))
+    if not model.is_proper:  # real and imaginary parts
+        reach, noise = (a[..., :m] + a[..., m:] for a in (reach, noise))
+    first = z[..., : 2 * n, :]
+    largest = np.max(np.abs(first) ** 2, axis=tuple(range(first.ndim - 1)))
+    seen = reach > 0
+    if np.any(seen & (variance * reach < _WIDER * noise)) or np.any(
+        np.any(seen, axis=tuple(range(seen.ndim - 1)))
+        & (variance * np.max(reach, axis=tuple(range(reach.ndim - 1))) < _WIDER * largest)
+    ):
+        raise ValueError(
+            f'initial_covariance="diffuse" stands for a variance of {variance:g} of the state, '
+            f"which is not wide beside noise of {np.max(noise):.3g} or data of "
+            f"{np.sqrt(np.max(largest)):.3g}: take other units, or give a matrix"
+        )
+    spreads = np.concatenate([np.ravel(np.diagonal(a, axis1=-2, axis2=-1).real) for a in (Q, R)])
+    spreads = np.sqrt(spreads[spreads > 0])
+    eps = np.finfo(model.dtype.real_dtype.as_numpy_dtype).eps
+    if spreads.size and 4.0 * eps * np.sqrt(variance) > np.min(spreads):
+        raise ValueError(
+            f'initial_covariance="diffuse" stands for a variance of {variance:g} of the state, '
+            f"beside which noise of standard deviation {np.min(spreads):.3g} is lost to rounding: "
+            "take other units, or give a matrix"
+        )
