@@ -10,7 +10,7 @@ if keras.config.backend() != "tensorflow":
 
 from cgp import datasets, kernels, layers, linalg, metrics, plotting, statespace, training
 from cgp.distributions import ComplexNormal
-from cgp.gp import ExactGP, RecursiveGP, means
+from cgp.gp import ExactGP, RecursiveGP, StateSpaceGP, means
 from cgp.layers import KalmanFilter
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.training import (
@@ -31,6 +31,7 @@ __all__ = [
     "Model",
     "NotPositiveDefiniteError",
     "RecursiveGP",
+    "StateSpaceGP",
     "clone_model",
     "datasets",
     "kernels",

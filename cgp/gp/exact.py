@@ -6,14 +6,13 @@ import tensorflow as tf
 
 from cgp.gp.base import as_dict
 from cgp.gp.conditioning import Conditioned
-from cgp.gp.data import Data, arranged, check_fit, check_points, flattened, validated
+from cgp.gp.data import Data, arranged, check_fit, check_points, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.memory import Memory
 from cgp.gp.posterior import Posterior
 from cgp.kernels.points import as_points
 from cgp.linalg import cholesky
 from cgp.training import confirm, invalidate, refresh
-from cgp.training.data import require_one_replica
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -116,39 +115,10 @@ class ExactGP(MaximumLikelihoodGP):
 
     # --- taking data in ------------------------------------------------------------------------
 
-    def _validated(self, x, z, missing=None) -> Data:
-        if not tf.executing_eagerly():
-            raise RuntimeError(
-                "data are taken in, and likelihoods computed, outside of a tf.function; inside, "
-                "call gp((x, z)) and read gp.losses"
-            )
-        data = validated(x, z, missing, self.variable_dtype)
+    def _check(self, data: Data) -> None:
         if self.mean is not None:
             self.mean.evaluate(data.x)  # may refuse the inputs
         self._process.check_trend(data)
-        return data
-
-    def _data(self) -> Data:
-        if bool(self._memory.is_empty):
-            raise ValueError("there are no data: condition(x, z) or fit(x, z) first")
-        return self._memory.data
-
-    def condition(self, x, z, missing=None) -> None:
-        """Takes data in without learning: what follows is the posterior given them.
-
-        Args:
-            x: Inputs, `[N]` of one dimension, `[N, D]`, or `[..., N, D]` for series with inputs of
-                their own.
-            z: Complex targets, `[..., N]`; NaN where missing.
-            missing: Bool, broadcast against z: True where missing.
-
-        Raises:
-            TypeError: Real targets, complex inputs, targets of another precision.
-            ValueError: Shapes that do not fit, NaN inputs, infinite targets, no targets.
-            NotPositiveDefiniteError: The covariance of the data is not positive definite, to
-                rounding. The data taken in before stay.
-        """
-        self._condition(self._validated(x, z, missing))
 
     def _condition(self, data: Data) -> None:
         # The factor first: where it fails nothing has been replaced.
@@ -157,108 +127,8 @@ class ExactGP(MaximumLikelihoodGP):
         self._memory.replace(data, chol)
         confirm(self)
 
-    # Data belong together here, and are no samples of a batch: the signatures are not Keras's.
-
-    def fit(  # type: ignore[override]
-        self,
-        x,
-        z,
-        batch_size=None,
-        epochs=None,
-        verbose="auto",
-        callbacks=None,
-        *,
-        missing=None,
-        initial_epoch=0,
-        **others,
-    ):
-        """Learns the hyperparameters from data, and takes the data in.
-
-        The loss is the negative log marginal likelihood per point, less that of the priors. Fitting
-        again goes on from the present hyperparameters, with other data if you like.
-
-        Args:
-            x: Inputs, as for `condition`.
-            z: Complex targets, as for `condition`.
-            batch_size: Not for this model, whose every step is on all data.
-            epochs: Gradient steps, 1 if None; with `cgp.optimizers.LBFGS` the largest number of
-                iterations, None running to convergence.
-            verbose: 0 is silent, 1 or "auto" a progress bar, 2 one line an epoch.
-            callbacks: Keras callbacks.
-            missing: Bool, broadcast against z: True where missing.
-            initial_epoch: The number of the first epoch.
-            **others: What Keras's `fit` takes besides has no meaning here.
-
-        Returns:
-            Keras's `History`.
-
-        Raises:
-            ValueError: A batch size, a model not compiled, or data that `condition` refuses.
-            TypeError: Other arguments of Keras's `fit`; data that `condition` refuses.
-        """
-        if others:
-            raise TypeError(
-                f"{', '.join(others)}: an ExactGP learns from all of x and z at each step; to "
-                "validate it, score gp.predict(x, observed=True) with cgp.metrics"
-            )
-        if batch_size is not None:
-            raise ValueError(
-                f"batch_size={batch_size}: the likelihood of an ExactGP takes all data at once"
-            )
-        self._check_compiled("optimizer=cgp.optimizers.LBFGS()")
-        data = self._validated(x, z, missing)
-        self._check_epochs(epochs, initial_epoch)
-        if not self.trainable_variables:
-            raise ValueError("no trainable hyperparameters: condition(x, z) takes the data in")
-        dataset = self._dataset(data)
-        self._condition(data)
-        return super().fit(
-            dataset,
-            epochs=epochs,
-            verbose=verbose,
-            callbacks=callbacks,
-            initial_epoch=initial_epoch,
-        )
-
-    def evaluate(self, x, z, *, missing=None, verbose="auto", **kwargs):  # type: ignore[override]
-        """The loss of data, the negative log marginal likelihood per point; Keras's `evaluate`."""
-        dataset = self._dataset(self._validated(x, z, missing))
-        return super().evaluate(dataset, verbose=verbose, **kwargs)
-
-    def _dataset(self, data: Data) -> tf.data.Dataset:
-        """The data as the one batch of a dataset, shaped as `call` takes them."""
-        require_one_replica(self, "an ExactGP")
-        x = data.x if data.x.shape[0] > 1 else data.x[0]
-        return tf.data.Dataset.from_tensors(((x, data.z),))
-
-    # --- likelihood ----------------------------------------------------------------------------
-
-    def log_marginal_likelihood(self, x, z, missing=None) -> tf.Tensor:
-        """The log marginal likelihood of data under the present hyperparameters.
-
-        With a marginalised trend it is the restricted likelihood (see `cgp.means.Polynomial`).
-
-        Args:
-            x: Inputs, as for `condition`.
-            z: Complex targets, as for `condition`.
-            missing: Bool, broadcast against z: True where missing.
-
-        Returns:
-            Real, `[...]`, one for each series; differentiable by the hyperparameters.
-
-        Raises:
-            TypeError, ValueError: As for `condition`.
-        """
-        data = self._validated(x, z, missing)
-        value = self._process.log_likelihood(data, *self._covariance_and_factor(data))
-        return data.unpacked(value)
-
-    def _loss(self, data: Data, covariance: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
-        log_density = tf.reduce_sum(self._process.log_likelihood(data, covariance, chol))
-        for parameter in self._parameters().values():
-            if parameter.prior is not None:
-                log_density += parameter.log_prior()
-        return -log_density / tf.reduce_sum(data.counts)
+    def _log_likelihood(self, data: Data) -> tf.Tensor:
+        return self._process.log_likelihood(data, *self._covariance_and_factor(data))
 
     # --- predictions ---------------------------------------------------------------------------
 
@@ -303,7 +173,8 @@ class ExactGP(MaximumLikelihoodGP):
             check_fit(x, z, self.variable_dtype)
             data = arranged(x, z)
             covariance, chol = self._covariance_and_factor(data)
-            self.add_loss(self._loss(data, covariance, chol))
+            log_density = self._process.log_likelihood(data, covariance, chol)
+            self.add_loss(self._loss(data, log_density))
             given = self._process.condition(data, covariance, chol)
             return as_dict(self._process.posterior(data, given, data.x, observed=False))
         x = as_points(inputs, self.variable_dtype)
@@ -344,19 +215,7 @@ class ExactGP(MaximumLikelihoodGP):
 
     # --- saving --------------------------------------------------------------------------------
 
-    def save_own_variables(self, store):
-        """The weights and the data; their factor is recomputed when it is first needed."""
-        super().save_own_variables(store)
-        data = self._memory.data
-        store["x"], store["batch"] = data.x.numpy(), data.batch.numpy()
-        store["z"] = tf.stack([tf.math.real(data.z), tf.math.imag(data.z)], axis=-1).numpy()
-
-    def load_own_variables(self, store):
-        """See `save_own_variables`."""
-        own = {key: store[key] for key in store.keys() if key.isdigit()}  # noqa: SIM118
-        super().load_own_variables(own)
-        x, z, batch = (tf.convert_to_tensor(np.asarray(store[key])) for key in ("x", "z", "batch"))
+    def _recall(self, data: Data) -> None:
         # Kernel weights may be loaded later: the factor has to wait.
-        waiting = tf.zeros_like(self._memory.chol)
-        self._memory.replace(Data(x, tf.complex(z[..., 0], z[..., 1]), batch), waiting)
+        self._memory.replace(data, tf.zeros_like(self._memory.chol))
         invalidate(self)

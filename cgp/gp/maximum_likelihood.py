@@ -1,30 +1,183 @@
 """Gaussian processes that learn from all of their data at once, and how sure they are of it."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.gp import laplace
 from cgp.gp.base import GaussianProcess
-from cgp.gp.data import Data
+from cgp.gp.data import Data, validated
 from cgp.training import refresh
+from cgp.training.data import require_one_replica
 from cgp.training.objective import Objective
 
 
 class MaximumLikelihoodGP(GaussianProcess):
     """A Gaussian process whose loss is the negative log marginal likelihood of its data.
 
-    A subclass says what its data are, and in `call((x, z))` adds their loss, from which the errors
-    of the hyperparameters follow.
+    A subclass keeps the data in its `_memory`, and in `call((x, z))` adds their loss, from which
+    the errors of the hyperparameters follow.
     """
+
+    _memory: Any
+
+    # --- what a subclass says --------------------------------------------------------------------
+
+    def _check(self, data: Data) -> None:
+        """Raises for data that it cannot take."""
+        raise NotImplementedError
+
+    def _condition(self, data: Data) -> None:
+        """Takes checked data in."""
+        raise NotImplementedError
+
+    def _recall(self, data: Data) -> None:
+        """Takes in data that were saved, at hyperparameters that may be yet to come."""
+        raise NotImplementedError
+
+    def _log_likelihood(self, data: Data) -> tf.Tensor:
+        """The log likelihood of each series, `[B]`, differentiable."""
+        raise NotImplementedError
+
+    # --- taking data in --------------------------------------------------------------------------
+
+    def _validated(self, x, z, missing=None) -> Data:
+        if not tf.executing_eagerly():
+            raise RuntimeError(
+                "data are taken in, and likelihoods computed, outside of a tf.function; inside, "
+                "call gp((x, z)) and read gp.losses"
+            )
+        data = validated(x, z, missing, self.variable_dtype)
+        self._check(data)
+        return data
 
     def _data(self) -> Data:
         """The data taken in, or an error that there are none."""
-        raise NotImplementedError
+        if bool(self._memory.is_empty):
+            raise ValueError("there are no data: condition(x, z) or fit(x, z) first")
+        return self._memory.data
+
+    def condition(self, x, z, missing=None) -> None:
+        """Takes data in without learning: what follows is the posterior given them.
+
+        Args:
+            x: Inputs, `[N]` of one dimension, `[N, D]`, or `[..., N, D]` for series with inputs of
+                their own.
+            z: Complex targets, `[..., N]`; NaN where missing.
+            missing: Bool, broadcast against z: True where missing.
+
+        Raises:
+            TypeError: Real targets, complex inputs, targets of another precision.
+            ValueError: Shapes that do not fit, NaN inputs, infinite targets, no targets.
+            NotPositiveDefiniteError: The covariance of the data is not positive definite, to
+                rounding. The data taken in before stay.
+        """
+        self._condition(self._validated(x, z, missing))
+
+    # Data belong together here, and are no samples of a batch: the signatures are not Keras's.
+
+    def fit(  # type: ignore[override]
+        self,
+        x,
+        z,
+        batch_size=None,
+        epochs=None,
+        verbose="auto",
+        callbacks=None,
+        *,
+        missing=None,
+        initial_epoch=0,
+        **others,
+    ):
+        """Learns the hyperparameters from data, and takes the data in.
+
+        The loss is the negative log marginal likelihood per point, less that of the priors. Fitting
+        again goes on from the present hyperparameters, with other data if you like.
+
+        Args:
+            x: Inputs, as for `condition`.
+            z: Complex targets, as for `condition`.
+            batch_size: Not for this model, whose every step is on all data.
+            epochs: Gradient steps, 1 if None; with `cgp.optimizers.LBFGS` the largest number of
+                iterations, None running to convergence.
+            verbose: 0 is silent, 1 or "auto" a progress bar, 2 one line an epoch.
+            callbacks: Keras callbacks.
+            missing: Bool, broadcast against z: True where missing.
+            initial_epoch: The number of the first epoch.
+            **others: What Keras's `fit` takes besides has no meaning here.
+
+        Returns:
+            Keras's `History`.
+
+        Raises:
+            ValueError: A batch size, a model not compiled, or data that `condition` refuses.
+            TypeError: Other arguments of Keras's `fit`; data that `condition` refuses.
+        """
+        if others:
+            raise TypeError(
+                f"{', '.join(others)}: a {type(self).__name__} learns from all of x and z at each "
+                "step; to validate it, score gp.predict(x, observed=True) with cgp.metrics"
+            )
+        if batch_size is not None:
+            raise ValueError(f"batch_size={batch_size}: the likelihood takes all data at once")
+        self._check_compiled("optimizer=cgp.optimizers.LBFGS()")
+        data = self._validated(x, z, missing)
+        self._check_epochs(epochs, initial_epoch)
+        if not self.trainable_variables:
+            raise ValueError("no trainable hyperparameters: condition(x, z) takes the data in")
+        dataset = self._dataset(data)
+        self._condition(data)
+        return super().fit(
+            dataset,
+            epochs=epochs,
+            verbose=verbose,
+            callbacks=callbacks,
+            initial_epoch=initial_epoch,
+        )
+
+    def evaluate(self, x, z, *, missing=None, verbose="auto", **kwargs):  # type: ignore[override]
+        """The loss of data, the negative log marginal likelihood per point; Keras's `evaluate`."""
+        dataset = self._dataset(self._validated(x, z, missing))
+        return super().evaluate(dataset, verbose=verbose, **kwargs)
 
     def _dataset(self, data: Data) -> tf.data.Dataset:
-        """Data as the one batch of a dataset, for `call` to add their loss."""
-        raise NotImplementedError
+        """Data as the one batch of a dataset, shaped as `call` takes them."""
+        require_one_replica(self, f"a {type(self).__name__}")
+        x = data.x if data.x.shape[0] > 1 else data.x[0]
+        return tf.data.Dataset.from_tensors(((x, data.z),))
+
+    # --- likelihood ------------------------------------------------------------------------------
+
+    def log_marginal_likelihood(self, x, z, missing=None) -> tf.Tensor:
+        """The log marginal likelihood of data under the present hyperparameters.
+
+        With a marginalised trend it is the restricted likelihood (see `cgp.means.Polynomial`).
+
+        Args:
+            x: Inputs, as for `condition`.
+            z: Complex targets, as for `condition`.
+            missing: Bool, broadcast against z: True where missing.
+
+        Returns:
+            Real, `[...]`, one for each series; differentiable by the hyperparameters.
+
+        Raises:
+            TypeError, ValueError: As for `condition`.
+        """
+        data = self._validated(x, z, missing)
+        return data.unpacked(self._log_likelihood(data))
+
+    def _loss(self, data: Data, log_likelihood: tf.Tensor) -> tf.Tensor:
+        """Minus the log likelihood, `[B]`, and that of the priors, per point."""
+        log_density = tf.reduce_sum(log_likelihood)
+        for parameter in self._parameters().values():
+            if parameter.prior is not None:
+                log_density += parameter.log_prior()
+        return -log_density / tf.reduce_sum(data.counts)
+
+    # --- how sure it is of what it has learned ---------------------------------------------------
 
     def parameter_covariance(self, verbose="auto") -> np.ndarray:
         """The covariance of the learned hyperparameters, by Laplace's approximation.
@@ -79,3 +232,19 @@ class MaximumLikelihoodGP(GaussianProcess):
                 own = own[0::2] + 1j * own[1::2]
             found[name] = own.reshape(value.shape)[()]
         return found
+
+    # --- saving ----------------------------------------------------------------------------------
+
+    def save_own_variables(self, store):
+        """The weights and the data; what follows from them is recomputed when it is needed."""
+        super().save_own_variables(store)
+        data = self._memory.data
+        store["x"], store["batch"] = data.x.numpy(), data.batch.numpy()
+        store["z"] = tf.stack([tf.math.real(data.z), tf.math.imag(data.z)], axis=-1).numpy()
+
+    def load_own_variables(self, store):
+        """See `save_own_variables`."""
+        own = {key: store[key] for key in store.keys() if key.isdigit()}  # noqa: SIM118
+        super().load_own_variables(own)
+        x, z, batch = (tf.convert_to_tensor(np.asarray(store[key])) for key in ("x", "z", "batch"))
+        self._recall(Data(x, tf.complex(z[..., 0], z[..., 1]), batch))

@@ -167,7 +167,7 @@ class NoisyProcess:
             raise ValueError("a marginalised trend has no prior: condition on data first")
         marginal = self.marginal(x)
         mean = self.plus_function(tf.zeros_like(marginal.k), x)
-        return self._distribution(
+        return self.distribution(
             mean, marginal, lambda: self._prior_covariance(x), _trace(marginal), observed
         )
 
@@ -193,7 +193,7 @@ class NoisyProcess:
         mean = self.form.join(data.vectors(given.mean(cross, basis)))
         prior = self.marginal(x)
         k, c = given.marginal(prior, cross, basis)
-        return self._distribution(
+        return self.distribution(
             data.unpacked(self.plus_function(mean, x)),
             Moments(data.spread(k), None if c is None else data.spread(c)),
             lambda: data.spread(given.joint(self._prior_covariance(x), cross, basis)),
@@ -219,9 +219,18 @@ class NoisyProcess:
         moments = self.kernel.moments_diagonal(x)
         return moments if self.is_proper else Moments(moments.k, moments.c_or_zeros())
 
-    def _distribution(
+    def distribution(
         self, mean, marginal: Moments, joint, scale: tf.Tensor, observed: bool
     ) -> Posterior:
+        """f, or z if observed, of moments of f.
+
+        Args:
+            mean: `[..., M]`.
+            marginal: Of each point.
+            joint: Function that computes the working covariance of all.
+            scale: What its rounding is relative to.
+            observed: Whether to add the noise.
+        """
         joint = self._while_unchanged(joint)
         if not observed:
             return Posterior(mean, marginal, joint, self.form, scale)

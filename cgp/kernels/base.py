@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import Moments
+from cgp.kernels import markov
 from cgp.kernels.moments import Pair, add, check, multiply
 from cgp.kernels.points import as_points, one_number
 from cgp.linalg.composite import as_complex
@@ -86,6 +87,20 @@ class Kernel(HyperparameterLayer):
     def checked_moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """`moments`, or a TypeError if they are not what the flags say."""
         return check(self.moments(x1, x2), self)
+
+    def markov_form(self) -> markov.MarkovForm:
+        """The process over one-dimensional inputs as a linear system, where it has such a form.
+
+        Raises:
+            ValueError: It has none: says which part of the kernel has not.
+        """
+        parts = [part for part in self.walk() if not part.is_markov and not part.parts]
+        culprits = ", ".join(map(repr, parts or [self]))
+        raise ValueError(
+            f"{culprits} is not Markov: no finite state-space form is known of it, or its inputs "
+            "have several dimensions. Periodic and RBF have approximations, "
+            "cgp.kernels.MarkovApproximation; take ExactGP for others"
+        )
 
     def covariance(self, x1, x2=None) -> tf.Tensor:
         """The covariance `E[z(x1) conj(z(x2))]`.
@@ -221,6 +236,10 @@ class Constant(Kernel):
         shape = tf.broadcast_dynamic_shape(tf.shape(x1)[:-1], tf.shape(x2)[:-1])
         return tf.broadcast_to(self.variance.value, shape), None
 
+    def markov_form(self):
+        """See `Kernel.markov_form`."""
+        return markov.constant(self.variance.value)
+
 
 class Combination(Kernel):
     """A kernel made of others, which it shares with whoever else holds them."""
@@ -297,6 +316,12 @@ class Sum(Combination):
         improper = [c for c in cs if c is not None]
         return functools.reduce(add, ks), functools.reduce(add, improper) if improper else None
 
+    def markov_form(self):
+        """See `Kernel.markov_form`."""
+        if not self.is_markov:
+            return super().markov_form()
+        return markov.direct_sum([part.markov_form() for part in self.parts])
+
     def __repr__(self):
         return " + ".join(map(repr, self.parts))
 
@@ -329,6 +354,8 @@ class Product(Combination):
 
     def __init__(self, parts, *, name=None, dtype=None, **kwargs):
         super().__init__(_flattened(type(self), parts), name=name, dtype=dtype, **kwargs)
+        # Two improper processes multiply K with K and C with C, as no product of states does.
+        self.is_markov &= sum(not part.is_proper for part in self.parts) < 2
         turning = [part for part in self.parts if part.is_proper and not part.is_real]
         if turning and not self.is_proper:
             raise ValueError(
@@ -344,6 +371,13 @@ class Product(Combination):
             return k, None
         # A real process is its own conjugate: its C is its K.
         return k, functools.reduce(multiply, [k if c is None else c for k, c in pairs])
+
+    def markov_form(self):
+        """See `Kernel.markov_form`."""
+        improper = [part for part in self.parts if not part.is_proper]
+        if not self.is_markov or len(improper) > 1:
+            return super().markov_form()
+        return functools.reduce(markov.product, [part.markov_form() for part in self.parts])
 
     def __repr__(self):
         return " * ".join(f"({p!r})" if isinstance(p, Sum) else repr(p) for p in self.parts)

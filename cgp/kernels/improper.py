@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from cgp.kernels import markov
 from cgp.kernels.base import Combination, Kernel
 from cgp.kernels.moments import add, multiply
 from cgp.kernels.points import one_number
@@ -45,6 +46,12 @@ class Conjugate(_OfOne):
         """See `Kernel.moments`."""
         k, c = self.kernel.checked_moments(x1, x2)
         return tf.math.conj(k), None if c is None else tf.math.conj(c)
+
+    def markov_form(self):
+        """See `Kernel.markov_form`."""
+        if not self.is_markov:
+            return super().markov_form()
+        return markov.conjugate(self.kernel.markov_form())
 
     def __repr__(self):
         return f"Conjugate({self.kernel!r})"
@@ -99,6 +106,12 @@ class WidelyLinear(_OfOne):
         c = as_complex(c)
         cross = 2.0 * tf.math.real(w * tf.math.conj(c))
         return add(covariance, cross), pseudo + c + w * w * tf.math.conj(c)
+
+    def markov_form(self):
+        """See `Kernel.markov_form`."""
+        if not self.is_markov:
+            return super().markov_form()
+        return markov.widely_linear(self.kernel.markov_form(), self.coefficient.value)
 
     def __repr__(self):
         return f"WidelyLinear({self.kernel!r}, {', '.join(map(repr, self.own_parameters))})"

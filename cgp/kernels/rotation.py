@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.kernels import markov
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import one_number, per_dimension
 from cgp.training.parameters import REAL, in_steps_of
@@ -50,6 +51,10 @@ class Rotation(Kernel):
         turns = tf.reduce_sum(per_dimension(self.frequency, x1) * (x1 - x2), axis=-1)
         angle = 2.0 * np.pi * turns
         return tf.complex(tf.cos(angle), tf.sin(angle)), None
+
+    def markov_form(self):
+        """See `Kernel.markov_form`."""
+        return markov.rotation(self.frequency.value) if self.is_markov else super().markov_form()
 
     @classmethod
     def from_periodogram(cls, x, z, **kwargs):

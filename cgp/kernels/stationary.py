@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from cgp.kernels import markov
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import one_number, per_dimension
 from cgp.training.parameters import POSITIVE, in_steps_of
@@ -64,6 +65,11 @@ class Stationary(ScaledCorrelation):
         self.declare_parameters(_scales(variance, lengthscale), fixed, priors)
         self.is_markov = self.is_markov and np.ndim(lengthscale) == 0
 
+    def _matern(self, order: int) -> markov.MarkovForm:
+        if not self.is_markov:
+            return super().markov_form()
+        return markov.matern(order, self.variance.value, self.lengthscale.value)
+
 
 def _scales(variance, lengthscale) -> dict:
     return {
@@ -109,6 +115,10 @@ class Matern12(Stationary):
         """See `ScaledCorrelation.correlation`."""
         return _psd.MaternOneHalf()
 
+    def markov_form(self):
+        """See `Kernel.markov_form`."""
+        return self._matern(0)
+
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
 class Matern32(Stationary):
@@ -128,6 +138,10 @@ class Matern32(Stationary):
         """See `ScaledCorrelation.correlation`."""
         return _psd.MaternThreeHalves()
 
+    def markov_form(self):
+        """See `Kernel.markov_form`."""
+        return self._matern(1)
+
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
 class Matern52(Stationary):
@@ -146,6 +160,10 @@ class Matern52(Stationary):
     def correlation(self):
         """See `ScaledCorrelation.correlation`."""
         return _psd.MaternFiveHalves()
+
+    def markov_form(self):
+        """See `Kernel.markov_form`."""
+        return self._matern(2)
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")

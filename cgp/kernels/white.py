@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from cgp.kernels import markov
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import one_number
 from cgp.training.parameters import POSITIVE
@@ -44,3 +45,7 @@ class White(Kernel):
         """See `Kernel.moments`."""
         same = tf.reduce_all(x1 == x2, axis=-1)
         return self.variance.value * tf.cast(same, self.variable_dtype), None
+
+    def markov_form(self):
+        """See `Kernel.markov_form`."""
+        return markov.white(self.variance.value)

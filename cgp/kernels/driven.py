@@ -1,0 +1,125 @@
+"""A resonance driven by a process: the physics of a wobble."""
+
+import keras
+import tensorflow as tf
+
+from cgp.kernels import markov
+from cgp.kernels.base import Combination, Constant, Kernel, Product
+from cgp.kernels.improper import Conjugate
+from cgp.kernels.linear_sde import linear_sde
+from cgp.kernels.rotation import Rotation
+from cgp.kernels.stationary import Matern12
+from cgp.linalg.composite import as_complex
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class Driven(Combination):
+    """A damped rotation driven by another process, as a cascade.
+
+        dp/dx = s (p − χ),   s = −1/lengthscale + i2π frequency
+
+    p is the signal, χ the excitation: a process of the given kernel, independent of what p was. The
+    Earth's pole follows its excitation in this way (Munk & MacDonald, *The Rotation of the Earth*,
+    1960). Slow changes of χ pass through as they are; near the frequency they resonate.
+
+    Args:
+        resonance: `Matern12(...) * Rotation(...)`: its length scale and frequency are those of s.
+            Its variance is a gain, and multiplies that of the signal: keep it fixed at 1, as the
+            excitation has one too.
+        excitation: The kernel of χ: Markov, stationary and proper; a sum or product perhaps. Not
+            `White`, whose effect on a differential equation is none.
+        name: A name.
+        dtype: That of the kernels.
+
+    Raises:
+        TypeError: No kernels.
+        ValueError: A resonance or an excitation of another kind.
+
+    Example:
+        >>> from cgp.kernels import Driven, Matern12, Rotation
+        >>> resonance = Matern12(1.0, lengthscale=20.0, fixed="variance") * Rotation(0.84)
+        >>> wobble = Driven(resonance, excitation=Matern12(0.01, lengthscale=0.1))
+        >>> print(f"{wobble.covariance([0.0]).numpy().real.item():.3f}")
+        0.235
+    """
+
+    def __init__(self, resonance, excitation=None, *, name=None, dtype=None, **kwargs):
+        # Keras revives it from the parts, as one argument.
+        both = resonance if excitation is None else (resonance, excitation)
+        if isinstance(both, Kernel) or len(tuple(both)) != 2:
+            raise TypeError("Driven is made of a resonance and an excitation")
+        super().__init__(both, name=name, dtype=dtype, **kwargs)
+        self._pole(self.resonance)
+        if not (self.excitation.is_markov and self.excitation.is_proper):
+            raise ValueError(
+                f"the excitation must be Markov and proper, but {self.excitation!r} is not: put "
+                "WidelyLinear around Driven, not inside"
+            )
+        self._excitation_form()
+        self.is_real = False
+        self.is_proper = self.is_markov = True
+
+    argument = "resonance"
+
+    @property
+    def resonance(self) -> Kernel:
+        """The kernel whose length scale and frequency are those of the resonance."""
+        return self.parts[0]
+
+    @property
+    def excitation(self) -> Kernel:
+        """The kernel of what drives it."""
+        return self.parts[1]
+
+    def _pole(self, kernel: Kernel) -> tuple[tf.Tensor, tf.Tensor]:
+        """s, and the gain in power."""
+        if isinstance(kernel, Product):
+            poles, gains = zip(*map(self._pole, kernel.parts), strict=True)
+            return tf.add_n(poles), tf.reduce_prod(tf.stack(gains))
+        if isinstance(kernel, Conjugate):
+            pole, gain = self._pole(kernel.kernel)
+            return tf.math.conj(pole), gain
+        one = tf.ones([], self.variable_dtype)
+        if isinstance(kernel, Matern12) and kernel.is_markov:
+            return as_complex(-1.0 / kernel.lengthscale.value), kernel.variance.value
+        if isinstance(kernel, Rotation) and kernel.is_markov:
+            rate = 2.0 * 3.141592653589793 * kernel.frequency.value
+            return tf.complex(tf.zeros_like(rate), rate), one
+        if isinstance(kernel, Constant):
+            return as_complex(0.0 * one), kernel.variance.value
+        raise ValueError(
+            f"the resonance must be a product of a Matern12 and a Rotation, got {kernel!r}"
+        )
+
+    def _excitation_form(self) -> tuple[markov.Generator, tf.Tensor]:
+        form = self.excitation.markov_form()
+        if form.generator is None or not form.is_stationary:
+            raise ValueError(
+                f"the excitation must be a stationary process in continuous time, but "
+                f"{self.excitation!r} is not"
+            )
+        return form.generator, form.h
+
+    def markov_form(self):
+        """See `Kernel.markov_form`."""
+        pole, gain = self._pole(self.resonance)
+        (A, W), h = self._excitation_form()
+        drive = -pole * as_complex(tf.sqrt(gain)) * h
+        A = tf.concat(
+            [
+                tf.pad(A, [[0, 0], [0, 1]]),
+                tf.concat([drive, pole[None]], axis=0)[None],
+            ],
+            axis=0,
+        )
+        W = tf.pad(W, [[0, 1], [0, 1]])
+        return linear_sde(markov.Generator(A, W), markov.unit(A.shape[-1], A.dtype))
+
+    def moments(self, x1, x2):
+        """See `Kernel.moments`."""
+        if x1.shape[-1] not in (1, None):
+            raise ValueError(f"Driven needs inputs of one dimension, got {x1.shape[-1]}")
+        return self.markov_form().moments(x1[..., 0], x2[..., 0]), None
+
+    def __repr__(self):
+        return f"Driven({self.resonance!r}, {self.excitation!r})"
