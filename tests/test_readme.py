@@ -18,7 +18,7 @@ def test_do_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     rng = np.random.default_rng(0)
     x = np.sort(rng.uniform(0.0, 60.0, 80))
     truth = cgp.ExactGP(
@@ -50,4 +50,7 @@ def test_do_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     resumed = keras.models.load_model("stream.keras")
     again = resumed.process(x + 75.0, z)
     np.testing.assert_allclose(again.predicted.mean, names["block"].predicted.mean, rtol=1e-12)
+    np.testing.assert_allclose(names["ahead"].observation_means.shape, (30, 1))
+    assert abs(names["kf"].F[0, 0] - 0.98 * np.exp(0.4j)) < 0.03
+    assert names["step"].filtered.variance < names["step"].predicted.variance
     names["Features"](cgp.kernels.RBF(), np.arange(3.0))._update()

@@ -38,7 +38,7 @@ class MarkovApproximation(_OfOne):
         >>> from cgp.kernels import MarkovApproximation, Periodic
         >>> kernel = MarkovApproximation(Periodic(lengthscale=1.0), order=5)
         >>> print(f"{kernel.error():.1e}")
-        9.0e-06
+        1.8e-05
     """
 
     def __init__(self, kernel, order=6, *, name=None, dtype=None, **kwargs):

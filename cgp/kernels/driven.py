@@ -10,6 +10,7 @@ from cgp.kernels.linear_sde import linear_sde
 from cgp.kernels.rotation import Rotation
 from cgp.kernels.stationary import Matern12
 from cgp.linalg.composite import as_complex
+from cgp.training.sharing import sharing_scope
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -40,15 +41,13 @@ class Driven(Combination):
         >>> resonance = Matern12(1.0, lengthscale=20.0, fixed="variance") * Rotation(0.84)
         >>> wobble = Driven(resonance, excitation=Matern12(0.01, lengthscale=0.1))
         >>> print(f"{wobble.covariance([0.0]).numpy().real.item():.3f}")
-        0.235
+        0.435
     """
 
-    def __init__(self, resonance, excitation=None, *, name=None, dtype=None, **kwargs):
-        # Keras revives it from the parts, as one argument.
-        both = resonance if excitation is None else (resonance, excitation)
-        if isinstance(both, Kernel) or len(tuple(both)) != 2:
-            raise TypeError("Driven is made of a resonance and an excitation")
-        super().__init__(both, name=name, dtype=dtype, **kwargs)
+    argument = "resonance"
+
+    def __init__(self, resonance, excitation, *, name=None, dtype=None, **kwargs):
+        super().__init__([resonance, excitation], name=name, dtype=dtype, **kwargs)
         self._pole(self.resonance)
         if not (self.excitation.is_markov and self.excitation.is_proper):
             raise ValueError(
@@ -58,8 +57,6 @@ class Driven(Combination):
         self._excitation_form()
         self.is_real = False
         self.is_proper = self.is_markov = True
-
-    argument = "resonance"
 
     @property
     def resonance(self) -> Kernel:
@@ -120,6 +117,18 @@ class Driven(Combination):
         if x1.shape[-1] not in (1, None):
             raise ValueError(f"Driven needs inputs of one dimension, got {x1.shape[-1]}")
         return self.markov_form().moments(x1[..., 0], x2[..., 0]), None
+
+    def get_config(self):
+        """The constructor's arguments, the kernels serialised."""
+        excitation = keras.saving.serialize_keras_object(self.excitation)
+        return {**super().get_config(), "excitation": excitation}
+
+    @classmethod
+    def from_config(cls, config):
+        """The kernel of a config; parts that are one object in it are one object again."""
+        with sharing_scope():
+            excitation = keras.saving.deserialize_keras_object(config["excitation"])
+            return super().from_config({**config, "excitation": excitation})
 
     def __repr__(self):
         return f"Driven({self.resonance!r}, {self.excitation!r})"

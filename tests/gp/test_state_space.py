@@ -1,0 +1,327 @@
+"""Is a StateSpaceGP the ExactGP of its kernel, in linear time?"""
+
+import keras
+import numpy as np
+import pytest
+
+import cgp
+from cgp.kernels import (
+    RBF,
+    Conjugate,
+    Constant,
+    Driven,
+    IntegratedRandomWalk,
+    MarkovApproximation,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RandomWalk,
+    RationalQuadratic,
+    Rotation,
+    White,
+    WidelyLinear,
+)
+
+MOMENTS = ("mean", "variance", "pseudo_variance", "covariance", "pseudo_covariance")
+
+
+def wobble():
+    resonance = Matern12(1.0, 3.0, fixed="variance") * Rotation(0.4)
+    return Driven(resonance, Matern32(1.0, 0.3))
+
+
+# The kernel, and the pseudo-variance of the noise.
+CASES = {
+    "tone": (lambda: Matern32(1.0, 2.0) * Rotation(0.3) + White(0.3), 0.0),
+    "improper noise": (lambda: Matern12(1.0, 2.0) + Conjugate(Matern52(0.5, 1.0)), 0.1j),
+    "rectilinear noise": (lambda: Matern32(1.0, 2.0) * Rotation(0.3), 0.19 * np.exp(0.7j)),
+    "product": (lambda: Matern32(1.5, 2.0) * Matern12(2.0, 0.5) * Rotation(0.2), 0.0),
+    "walk": (lambda: RandomWalk(0.3, -1.0) + Constant(2.0), 0.0),
+    "trend": (lambda: IntegratedRandomWalk(0.2, 0.1, -1.0) + Matern12(0.5, 0.3), 0.0),
+    "driven": (wobble, 0.0),
+    "ellipse": (lambda: WidelyLinear(Matern52(1.0, 1.0) * Rotation(0.3), 0.4 + 0.2j), 0.1j),
+    "real times improper": (
+        lambda: Matern32(1.0, 2.0) * WidelyLinear(Matern12(1.0, 2.0) * Rotation(0.2), 0.5j),
+        0.0,
+    ),
+    "approximations": (
+        lambda: (
+            MarkovApproximation(Periodic(1.0, 0.8, 0.4), 2)
+            + MarkovApproximation(RBF(0.5, 0.7), 2) * Rotation(0.1)
+        ),
+        0.0,
+    ),
+}
+
+
+def series(seed=0, count=30, shape=()):
+    """Times in no order, two of them equal, and observations, one of them missing."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0.0, 10.0, count)
+    x[5] = x[4]
+    z = rng.normal(size=(*shape, count)) + 1j * rng.normal(size=(*shape, count))
+    z[..., 7] = np.nan
+    return x, z
+
+
+def elsewhere(x):
+    """Between the data, before, beyond, and at them."""
+    return np.concatenate([np.random.default_rng(9).uniform(-0.5, 12.0, 6), x[[3, 4, 7]]])
+
+
+@pytest.fixture(scope="module", params=sorted(CASES))
+def siblings(request):
+    make, pseudo = CASES[request.param]
+    kernel = make()
+    x, z = series()
+    exact, fast = (cgp.ExactGP(kernel, 0.2, pseudo), cgp.StateSpaceGP(kernel, 0.2, pseudo))
+    for gp in (exact, fast):
+        gp.condition(x, z)
+    return exact, fast, x, z
+
+
+def test_is_the_likelihood_that_of_the_exact_process(siblings):
+    exact, fast, x, z = siblings
+    np.testing.assert_allclose(
+        fast.log_marginal_likelihood(x, z), exact.log_marginal_likelihood(x, z), rtol=1e-11
+    )
+
+
+def test_is_the_posterior_that_of_the_exact_process(siblings):
+    exact, fast, x, _ = siblings
+    for observed in (False, True):
+        expected, found = (gp.posterior(elsewhere(x), observed=observed) for gp in (exact, fast))
+        for name in MOMENTS:
+            np.testing.assert_allclose(
+                getattr(found, name)(), getattr(expected, name)(), atol=1e-10, err_msg=name
+            )
+
+
+def test_is_the_gradient_of_the_loss_that_of_the_exact_process(siblings):
+    exact, fast, x, z = siblings
+    gradients = []
+    for gp in (exact, fast):
+        gp.compile(cgp.optimizers.LBFGS())
+        variables = gp.trainable_variables
+        data = gp._dataset(gp._validated(x, z))
+        objective = cgp.training.Objective(gp, (*next(iter(data)), None, None))
+        order = np.argsort([v.path.split("/", 1)[-1] for v in variables], kind="stable")
+        values = np.split(objective(objective.start)[1], np.cumsum(objective._sizes)[:-1])
+        gradients.append(np.concatenate([values[i] for i in order]))
+    np.testing.assert_allclose(gradients[1], gradients[0], rtol=1e-7, atol=1e-9)
+
+
+def test_are_steps_those_of_a_growing_process(siblings):
+    exact, fast, x, z = siblings
+    pseudo = (
+        complex(fast.get_config()["noise_pseudo_variance"][0])
+        + 1j * (fast.get_config()["noise_pseudo_variance"][1])
+    )
+    one, other = (
+        cgp.StateSpaceGP(fast.kernel, 0.2, pseudo),
+        cgp.RecursiveGP(fast.kernel, 0.2, pseudo, capacity=64, policy="growing"),
+    )
+    order = np.argsort(x, kind="stable")[:12]
+    for i in order:
+        found, expected = one.step(x[i], z[i]), other.step(x[i], z[i])
+        for name in ("predicted", "filtered"):
+            for a, b in zip(getattr(found, name), getattr(expected, name), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(found.innovation, expected.innovation, rtol=1e-8, atol=1e-9)
+    # What has been taken in is data like any other.
+    exact = cgp.ExactGP(fast.kernel, 0.2, pseudo)
+    exact.condition(x[order], z[order])
+    new = elsewhere(x)
+    np.testing.assert_allclose(one.predict(new)["mean"], exact.predict(new)["mean"], atol=1e-9)
+
+
+def tone():
+    return Matern32(1.0, 2.0) * Rotation(0.3)
+
+
+def test_does_it_learn_what_the_exact_process_learns():
+    x, z = series(1, 60)
+    losses, parameters, errors = [], [], []
+    for kind in (cgp.ExactGP, cgp.StateSpaceGP):
+        gp = kind(tone(), 0.5)
+        gp.compile(cgp.optimizers.LBFGS())
+        losses.append(gp.fit(x, z, verbose=0).history["loss"][-1])
+        parameters.append(gp.parameters())
+        errors.append(gp.parameter_errors(verbose=0))
+    assert losses[1] == pytest.approx(losses[0], abs=1e-9)
+    for name, value in parameters[0].items():
+        assert parameters[1][name] == pytest.approx(value, rel=1e-3), name
+        assert errors[1][name] == pytest.approx(errors[0][name], rel=1e-2), name
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["shared times", "own times"])
+def test_are_batches_those_of_the_exact_process(own):
+    x, z = series(2, 20, (3,))
+    if own:
+        x = np.random.default_rng(5).uniform(0.0, 10.0, (3, 20, 1))
+    new = np.linspace(-1.0, 11.0, 5)
+    new = np.tile(new[:, None], (3, 1, 1)) if own else new
+    exact, fast = cgp.ExactGP(tone(), 0.2), cgp.StateSpaceGP(tone(), 0.2)
+    for gp in (exact, fast):
+        gp.condition(x, z)
+    np.testing.assert_allclose(
+        fast.log_marginal_likelihood(x, z), exact.log_marginal_likelihood(x, z), rtol=1e-11
+    )
+    found, expected = fast.predict(new), exact.predict(new)
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-11)
+    if not own:
+        joint = fast.posterior(new).covariance().numpy()
+        np.testing.assert_allclose(joint[1], exact.posterior(new).covariance()[1], atol=1e-11)
+
+
+def test_is_a_mean_function_taken_away_and_added():
+    x, z = series(3)
+    mean = cgp.means.Polynomial(1, [1.0 + 2.0j, -0.3j])
+    exact, fast = (kind(tone(), 0.2, mean=mean) for kind in (cgp.ExactGP, cgp.StateSpaceGP))
+    for gp in (exact, fast):
+        gp.condition(x, z)
+    new = elsewhere(x)
+    np.testing.assert_allclose(fast.predict(new)["mean"], exact.predict(new)["mean"], atol=1e-11)
+    a, b = (gp.step(13.0, 1j) for gp in (fast, fast))
+    assert abs(a.predicted.mean - exact.predict([13.0])["mean"][0]) < 1e-9
+    assert b.predicted.variance < a.predicted.variance
+
+
+def test_before_any_data_it_is_the_prior():
+    exact, fast = cgp.ExactGP(tone(), 0.2), cgp.StateSpaceGP(tone(), 0.2)
+    new = np.linspace(0.0, 3.0, 4)
+    np.testing.assert_allclose(
+        fast.posterior(new).covariance(), exact.posterior(new).covariance(), rtol=1e-12
+    )
+    assert fast.sample(new, 2, seed=1).shape == (2, 4)
+
+
+def test_do_draws_have_the_moments_of_the_posterior():
+    x, z = series(4)
+    gp = cgp.StateSpaceGP(WidelyLinear(tone(), 0.4j), 0.2)
+    gp.condition(x, z)
+    new = elsewhere(x)
+    count = 4000
+    draws = gp.sample(new, count, seed=3)
+    posterior = gp.posterior(new)
+    deviations = draws - posterior.mean().numpy()
+    k = np.einsum("sa,sb->ab", deviations, deviations.conj()) / count
+    c = np.einsum("sa,sb->ab", deviations, deviations) / count
+    scale = np.sqrt(np.outer(posterior.variance(), posterior.variance()))
+    assert np.abs(k - posterior.covariance()).max() < 5.0 * np.max(scale) / np.sqrt(count)
+    assert np.abs(c - posterior.pseudo_covariance()).max() < 7.0 * np.max(scale) / np.sqrt(count)
+    np.testing.assert_array_equal(gp.sample(new, 3, seed=3), gp.sample(new, 3, seed=3))
+
+
+def test_a_changed_hyperparameter_is_noticed_by_the_next_step():
+    x, z = series(5)
+    order = np.argsort(x)
+    gp, other = (cgp.StateSpaceGP(tone(), 0.2) for _ in range(2))
+    for i in order[:10]:
+        gp.step(x[i], z[i])
+    for g in (gp, other):
+        g.noise_variance.assign(0.7)
+    other.condition(x[order[:10]], z[order[:10]])
+    last = order[10]
+    found, expected = gp.step(x[last], z[last]), other.step(x[last], z[last])
+    np.testing.assert_allclose(found.predicted.mean, expected.predicted.mean, atol=1e-12)
+    np.testing.assert_allclose(found.filtered.variance, expected.filtered.variance, rtol=1e-11)
+
+
+def test_a_saved_stream_goes_on_where_it_was(tmp_path):
+    x, z = series(6)
+    order = np.argsort(x)
+    gp = cgp.StateSpaceGP(wobble(), 0.2)
+    gp.condition(x[order[:8]], z[order[:8]])
+    for i in order[8:15]:
+        gp.step(x[i], z[i])
+    gp.save(tmp_path / "gp.keras")
+    resumed = keras.models.load_model(tmp_path / "gp.keras")
+    for i in order[15:18]:
+        one, other = gp.step(x[i], z[i]), resumed.step(x[i], z[i])
+        np.testing.assert_allclose(other.predicted.mean, one.predicted.mean, atol=1e-12)
+        np.testing.assert_allclose(other.filtered.variance, one.filtered.variance, rtol=1e-12)
+    new = elsewhere(x)
+    np.testing.assert_allclose(resumed.predict(new)["mean"], gp.predict(new)["mean"], atol=1e-12)
+
+
+def test_streams_side_by_side_are_streams_alone():
+    x, z = series(7, 8, (2,))
+    order = np.argsort(x)
+    both, alone = cgp.StateSpaceGP(tone(), 0.2), cgp.StateSpaceGP(tone(), 0.2)
+    for i in order:
+        found, expected = both.step(x[i], z[:, i]), alone.step(x[i], z[1, i])
+        np.testing.assert_allclose(found.predicted.mean[1], expected.predicted.mean, atol=1e-13)
+        assert found.filtered.variance.shape == (2,)
+
+
+def test_a_step_that_does_not_fit_is_refused_and_changes_nothing():
+    gp = cgp.StateSpaceGP(tone(), 0.2)
+    gp.step(1.0, 1j)
+    before = gp.predict([1.5])["mean"]
+    for x, z, error in (
+        (0.5, 1j, "x must not go back: got 0.5 after 1"),
+        (np.nan, 1j, "must be finite"),
+        (2.0, np.inf + 0j, "infinite"),
+        (2.0, np.array([1j, 2j]), "batch axes of the data"),
+        ([2.0, 3.0], 1j, "one number"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            gp.step(x, z)
+    with pytest.raises(TypeError, match="complex"):
+        gp.step(2.0, 1.0)
+    np.testing.assert_array_equal(gp.predict([1.5])["mean"], before)
+
+
+def test_what_it_cannot_be_made_of_says_why():
+    with pytest.raises(ValueError, match=r"RationalQuadratic\(.*is not Markov"):
+        cgp.StateSpaceGP(tone() + RationalQuadratic(), 0.1)
+    with pytest.raises(ValueError, match="IntegratedRandomWalk"):
+        cgp.StateSpaceGP(tone(), 0.1, mean=cgp.means.Polynomial(1, marginalized=True))
+    gp = cgp.StateSpaceGP(tone(), 0.1)
+    with pytest.raises(ValueError, match="x must have one dimension, got 2"):
+        gp.condition(np.ones((3, 2)), np.ones(3, complex))
+    with pytest.raises(ValueError, match=r"starts at 0\.0, but x goes back to -1"):
+        cgp.StateSpaceGP(RandomWalk(), 0.1).condition([-1.0, 1.0], [1j, 2j])
+    with pytest.raises(ValueError, match="no data"):
+        gp.parameter_covariance()
+
+
+def test_is_it_a_layer_among_layers():
+    x, z = series(8)
+    gp, fresh = cgp.StateSpaceGP(tone(), 0.2), cgp.StateSpaceGP(tone(), 0.2)
+    found = gp((x[:, None], z))
+    (loss,) = gp.losses
+    expected = -fresh.log_marginal_likelihood(x, z) / 29
+    np.testing.assert_allclose(loss, expected, rtol=1e-12)
+    fresh.condition(x, z)
+    np.testing.assert_allclose(found["mean"], fresh.predict(x)["mean"], atol=1e-12)
+    copy = cgp.clone_model(gp)
+    np.testing.assert_array_equal(list(copy.parameters().values()), list(gp.parameters().values()))
+
+
+def test_is_single_precision_single():
+    x, z = series(9)
+    kernel = Matern32(1.0, 2.0, dtype="float32") * Rotation(0.3, dtype="float32")
+    gp, exact = cgp.StateSpaceGP(kernel, 0.2), cgp.ExactGP(tone(), 0.2)
+    gp.condition(x.astype("float32"), z.astype("complex64"))
+    exact.condition(x, z)
+    found = gp.predict(elsewhere(x).astype("float32"))
+    assert found["mean"].dtype == np.complex64
+    np.testing.assert_allclose(found["mean"], exact.predict(elsewhere(x))["mean"], atol=2e-4)
+
+
+@pytest.mark.slow
+def test_do_many_irregular_samples_take_linear_memory_and_stay_right():
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(0.0, 2e4, 100_000))
+    z = np.exp(0.6j * np.pi * x) + 0.3 * (rng.normal(size=x.shape) + 1j * rng.normal(size=x.shape))
+    gp = cgp.StateSpaceGP(Matern32(1.0, 200.0) * Rotation(0.3), 0.18)
+    gp.condition(x, z)
+    found = gp.predict(x[50_000:50_010])["mean"]
+    near = slice(49_000, 51_000)
+    exact = cgp.ExactGP(Matern32(1.0, 200.0) * Rotation(0.3), 0.18)
+    exact.condition(x[near], z[near])
+    np.testing.assert_allclose(found, exact.predict(x[50_000:50_010])["mean"], atol=1e-6)

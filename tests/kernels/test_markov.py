@@ -1,0 +1,247 @@
+"""Are the state-space forms of kernels those of the same processes?"""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.integrate import quad
+
+from cgp.kernels import (
+    RBF,
+    Conjugate,
+    Constant,
+    Driven,
+    IntegratedRandomWalk,
+    MarkovApproximation,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RandomWalk,
+    RationalQuadratic,
+    Rotation,
+    White,
+    WidelyLinear,
+)
+
+
+def resonance(lengthscale=3.0, frequency=0.4):
+    return Matern12(1.0, lengthscale, fixed="variance") * Rotation(frequency)
+
+
+PROPER = {
+    "matern12": lambda: Matern12(2.0, 0.7),
+    "matern32": lambda: Matern32(2.0, 0.7),
+    "matern52": lambda: Matern52(2.0, 0.7),
+    "rotation": lambda: Rotation(-0.3),
+    "constant": lambda: Constant(2.0),
+    "white": lambda: White(0.4),
+    "turning": lambda: Matern32(1.0, 2.0) * Rotation(0.3),
+    "conjugate": lambda: Conjugate(Matern32(1.0, 2.0) * Rotation(0.3)),
+    "two materns": lambda: Matern32(1.5, 2.0) * Matern52(2.0, 0.5),
+    "sum": lambda: Matern12(1.5, 2.0) * Rotation(0.2) + White(0.3) + Matern52(0.5, 1.0),
+    "random walk": lambda: RandomWalk(2.0, start=-1.0),
+    "trend": lambda: IntegratedRandomWalk(2.0, 0.5, start=-1.0),
+    "turning walk": lambda: RandomWalk(2.0, start=-1.0) * Matern12(1.0, 2.0) * Rotation(0.1),
+    "driven": lambda: Driven(resonance(), Matern32(1.0, 0.3)),
+    "driven by a sum": lambda: Driven(
+        resonance(), Matern12(1.0, 0.3) * Rotation(0.1) + Matern32(0.3, 0.2)
+    ),
+    "driven twice": lambda: Driven(resonance(2.0, -0.1), Driven(resonance(), Matern12(1.0, 0.3))),
+    "driven product": lambda: Driven(resonance(), Matern12(1.0, 0.3) * Matern32(2.0, 0.5)),
+    "periodic": lambda: MarkovApproximation(Periodic(1.5, 0.8, 0.4), 7),
+    "rbf": lambda: MarkovApproximation(RBF(1.5, 0.8), 6) * Rotation(0.2),
+}
+
+
+@pytest.fixture(params=sorted(PROPER))
+def kernel(request):
+    return PROPER[request.param]()
+
+
+@pytest.fixture
+def x():
+    x = np.sort(np.random.default_rng(0).uniform(0.0, 5.0, 9))
+    x[4] = x[3]
+    return tf.constant(x)
+
+
+def test_is_the_covariance_of_the_form_that_of_the_kernel(kernel, x):
+    found = kernel.markov_form().moments(x[:, None], x[None, :]).numpy()
+    expected = kernel.covariance(x.numpy()).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12 * np.abs(expected).max())
+
+
+def test_do_steps_lead_from_one_covariance_of_the_state_to_the_next(kernel, x):
+    form = kernel.markov_form()
+    F, Q = (a.numpy() for a in form.discretize(x[:-1], x[1:] - x[:-1]))
+    P = form.covariance(x).numpy()
+    moved = F @ P[:-1] @ F.conj().swapaxes(-1, -2) + Q
+    np.testing.assert_allclose(moved, P[1:], rtol=1e-10, atol=1e-12 * np.abs(P).max())
+    assert np.array_equal(np.triu(F, 1), np.zeros_like(F))
+    # A step of zero, to a point at the same place, leaves all as it is.
+    np.testing.assert_allclose(F[3], np.eye(form.size), atol=1e-15)
+    np.testing.assert_array_equal(Q[3], np.zeros_like(Q[3]))
+
+
+def test_are_two_steps_one_step(kernel):
+    form = kernel.markov_form()
+    start, a, b = (tf.constant(value, tf.float64) for value in (0.3, 0.4, 1.3))
+    (F, Q), (G, R) = form.discretize(start, a), form.discretize(start + a, b)
+    both, noise = form.discretize(start, a + b)
+    np.testing.assert_allclose(both, G @ F, rtol=1e-10, atol=1e-13)
+    scale = np.abs(form.covariance(start + a + b).numpy()).max()
+    np.testing.assert_allclose(
+        noise, G @ Q @ tf.linalg.adjoint(G) + R, rtol=1e-9, atol=1e-13 * scale
+    )
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_is_the_noise_of_a_tiny_step_right_to_the_last_digits(order):
+    kernel = [Matern12, Matern32, Matern52][order](2.0, 0.7)
+    step = 1e-9
+    Q = kernel.markov_form().discretize(*tf.constant([[0.0], [step]], tf.float64))[1][0].numpy()
+    A, W = (a.numpy().real for a in kernel.markov_form().generator)
+    rate, n = -A[0, 0], order + 1
+    i, j = np.meshgrid(range(n), range(n), indexing="ij")
+    fact = np.array([1.0, 1.0, 2.0])  # of 0, 1 and 2
+    leading = W[0, 0] * rate ** (i + j) * step ** (i + j + 1.0) / (fact[i] * fact[j] * (i + j + 1))
+    np.testing.assert_allclose(Q.real, leading, rtol=1e-8)
+
+
+@pytest.mark.parametrize("lag", [0.0, 0.3, -2.0])
+def test_is_the_driven_process_what_its_resonance_makes_of_the_spectrum(lag):
+    kernel = Driven(resonance(3.0, 0.4), Matern32(1.3, 0.3))
+    pole, rate = -1 / 3.0 + 0.8j * np.pi, np.sqrt(3.0) / 0.3
+
+    def spectrum(w):
+        excitation = 1.3 * 4.0 * rate**3 / (rate**2 + w**2) ** 2
+        return abs(pole) ** 2 / abs(1j * w - pole) ** 2 * excitation * np.exp(1j * w * lag)
+
+    points = [-50.0, 0.0, 2.0, 2.5, 3.0, 50.0]
+    edges = [(-4000.0, points[0]), *itertools.pairwise(points), (points[-1], 4000.0)]
+    expected = sum(
+        quad(lambda w, part=part: part(spectrum(w)), low, high, limit=2000, epsabs=1e-12)[0] * unit
+        for low, high in edges
+        for part, unit in ((np.real, 1.0), (np.imag, 1j))
+    ) / (2.0 * np.pi)
+    found = kernel.covariance([lag], [0.0]).numpy()[0, 0]
+    np.testing.assert_allclose(found, expected, rtol=2e-7)
+
+
+def test_what_an_improper_kernel_sees_of_its_state():
+    inner = Matern32(1.0, 2.0) * Rotation(0.3)
+    form = WidelyLinear(inner, 0.4 + 0.2j).markov_form()
+    np.testing.assert_allclose(form.h, [0.0, 1.0])
+    np.testing.assert_allclose(form.h_conj, [0.0, 0.4 + 0.2j])
+    twice = WidelyLinear(WidelyLinear(inner, 0.5), 0.5j).markov_form()
+    np.testing.assert_allclose(twice.h, [0.0, 1.0 + 0.25j])
+    np.testing.assert_allclose(twice.h_conj, [0.0, 0.5 + 0.5j])
+
+
+@pytest.mark.parametrize("order", [2, 4, 6, 8])
+def test_is_the_error_of_the_rbf_as_documented(order):
+    documented = {2: 0.134, 4: 0.0217, 6: 0.0043, 8: 0.00092}
+    found = MarkovApproximation(RBF(3.0, 0.7), order).error()
+    assert 0.9 * documented[order] < found < documented[order]
+    np.testing.assert_allclose(MarkovApproximation(RBF(3.0), order).covariance([0.0]), 3.0)
+
+
+def test_does_the_periodic_kernel_lose_the_harmonics_above_alone():
+    kernel = Periodic(2.0, 0.9, 0.3)
+    errors = [MarkovApproximation(kernel, order).error() for order in (2, 4, 8)]
+    assert errors[0] > 10 * errors[1] > 1000 * errors[2]
+    lags = np.linspace(0.0, 30.0, 50)
+    np.testing.assert_allclose(
+        MarkovApproximation(kernel, 20).covariance(lags, [0.0]),
+        kernel.covariance(lags, [0.0]),
+        atol=1e-13,
+    )
+
+
+def test_an_approximation_shares_the_parameters_of_its_kernel():
+    inner = RBF(2.0, 0.7, name="smooth")
+    kernel = MarkovApproximation(inner, 4)
+    inner.lengthscale.assign(1.4)
+    lags = np.linspace(0.0, 4.0, 9)
+    np.testing.assert_allclose(
+        kernel.covariance(lags, [0.0]),
+        MarkovApproximation(RBF(2.0, 1.4), 4).covariance(lags, [0.0]),
+        rtol=1e-12,
+    )
+    assert sorted(kernel.parameters()) == ["smooth.lengthscale", "smooth.variance"]
+
+
+def test_does_a_kernel_survive_serialisation(kernel, x):
+    config = keras.saving.serialize_keras_object(kernel)
+    again = keras.saving.deserialize_keras_object(config)
+    assert repr(again) == repr(kernel)
+    np.testing.assert_array_equal(again.covariance(x), kernel.covariance(x))
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Matern32(1.0, 2.0) + RationalQuadratic(1.0),
+        WidelyLinear(RationalQuadratic(1.0) * Rotation(0.1), 0.5),
+        RationalQuadratic(1.0),
+    ],
+    ids=["sum", "inside", "alone"],
+)
+def test_a_kernel_that_is_not_markov_says_which_part_is_not(kernel):
+    assert not kernel.is_markov
+    with pytest.raises(ValueError, match=r"^RationalQuadratic\(.*\) is not Markov.*ExactGP"):
+        kernel.markov_form()
+
+
+@pytest.mark.parametrize("kernel", [RBF(), Periodic(), Matern32(1.0, [1.0, 2.0])], ids=repr)
+def test_others_that_are_not_markov_say_so(kernel):
+    with pytest.raises(ValueError, match="is not Markov"):
+        kernel.markov_form()
+
+
+def test_two_improper_kernels_have_no_product_of_states():
+    kernel = WidelyLinear(Matern12(), 0.3) * WidelyLinear(Matern32(), 0.2j)
+    assert not kernel.is_markov
+    with pytest.raises(ValueError, match="is not Markov"):
+        kernel.markov_form()
+
+
+def test_a_walk_has_no_past():
+    kernel = RandomWalk(2.0, start=1.0)
+    np.testing.assert_allclose(kernel.covariance([2.0, 4.0]).numpy().real, [[2, 2], [2, 6]])
+    with pytest.raises(ValueError, match=r"starts at 1.0, but x goes back to 0.5"):
+        kernel.covariance([0.5, 2.0])
+    with pytest.raises(ValueError, match="one dimension"):
+        kernel.covariance(np.ones((3, 2)))
+
+
+@pytest.mark.parametrize(
+    ("parts", "error"),
+    [
+        ((Matern32() * Rotation(0.1), Matern12()), "a product of a Matern12 and a Rotation"),
+        ((resonance(), White()), "stationary process in continuous time"),
+        ((resonance(), RandomWalk()), "stationary process in continuous time"),
+        ((resonance(), RBF()), "must be Markov and proper"),
+        ((resonance(), WidelyLinear(Matern12(), 0.5)), "put WidelyLinear around"),
+    ],
+    ids=["resonance", "white", "walk", "rbf", "improper"],
+)
+def test_a_drive_that_does_not_fit_is_refused(parts, error):
+    with pytest.raises(ValueError, match=error):
+        Driven(*parts)
+
+
+@pytest.mark.parametrize("order", [0, 9, 1.5, True])
+def test_an_order_that_is_none_is_refused(order):
+    with pytest.raises(ValueError, match="order must be a whole number from 1 to 8"):
+        MarkovApproximation(RBF(), order)
+
+
+def test_what_cannot_be_approximated_says_so():
+    with pytest.raises(TypeError, match="an RBF or a Periodic"):
+        MarkovApproximation(RationalQuadratic())
+    with pytest.raises(ValueError, match="several dimensions"):
+        MarkovApproximation(RBF(1.0, [1.0, 2.0]))
