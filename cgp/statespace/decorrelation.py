@@ -29,8 +29,11 @@ def decorrelated(
     """
     m = R.shape[1]
     diagonal = tf.stack([tf.math.real(R[:, i, i]) for i in range(m)], axis=1)
-    if m == 1 or _is_diagonal(R):
+    if m == 1:
         return H, diagonal, z
+    # Gradients are then Hermitian too. A diagonal R goes this way as well: it has derivatives by
+    # what is off the diagonal.
+    R = 0.5 * (R + tf.math.conj(tf.einsum("tijb->tjib", R)))
     # In units of the noise: the square of a pivot, in its derivative, may have no number.
     noisy = diagonal > 0
     unit = tf.stop_gradient(tf.where(noisy, tf.sqrt(tf.where(noisy, diagonal, 1.0)), 1.0))
@@ -43,7 +46,8 @@ def decorrelated(
     for j in range(m):
         pivot = tf.math.real(R[:, j, j])
         sound = pivot > _ROUNDING * m * eps
-        pivot = tf.where(sound, pivot, tf.zeros_like(pivot))
+        # Of a pivot that is zero the value alone is cut off, and not the derivative.
+        pivot += tf.stop_gradient(tf.where(sound, pivot, tf.zeros_like(pivot)) - pivot)
         inverse = tf.where(sound, 1.0 / tf.where(sound, pivot, 1.0), tf.zeros_like(pivot))
         below = np.arange(m)[:, None] > j
         factors = R[:, :, j] * real_as(inverse, R.dtype)[:, None]
@@ -58,12 +62,3 @@ def decorrelated(
     variance = tf.stack(variances, axis=1) * unit * unit
     unit = real_as(unit, R.dtype)
     return H * unit[:, :, None], variance, z * unit
-
-
-def _is_diagonal(R: tf.Tensor) -> bool:
-    """Whether it is known that nothing is off the diagonal of `[T, m, m, B]`."""
-    value = tf.get_static_value(R)
-    if value is None:
-        return False
-    off = ~np.eye(R.shape[1], dtype=bool)
-    return not np.any(value[:, off])

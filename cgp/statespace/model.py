@@ -104,6 +104,8 @@ class LinearGaussian:
                 f"initial_mean must be [..., {n}], for F of shape {self.F.shape}, got shape "
                 f"{self.initial_mean.shape}"
             )
+        if tf.executing_eagerly():
+            check_finite(self.initial_mean, "initial_mean")
         self.Q_factor = factors["Q"] if "Q" in factors else _factor(self.Q, "Q")
         if tf.executing_eagerly() and "R" not in factors:
             _factor(self.R, "R")  # for the check
@@ -132,6 +134,8 @@ class LinearGaussian:
     def _check_shapes(self) -> int:
         if self.F.shape.rank < 2 or self.F.shape[-1] != self.F.shape[-2]:
             raise ValueError(f"F must be [n, n] or [..., T, n, n], got shape {self.F.shape}")
+        if tf.executing_eagerly():
+            check_finite(self.F, "F")
         n = self.F.shape[-1]
         m = self.H.shape[-2] if self.H.shape.rank >= 2 else None
         self._check(self.H, "H", m, n)

@@ -124,7 +124,7 @@ class Series:
         """Mean, covariance and factor of the initial state, with the batch axes of the system."""
         model = self.model
         mean = self.last(model.initial_mean, 1) + tf.zeros_like(system.z[0, :1])
-        parts = (system.F, system.G, system.h, system.observed)
+        parts = (system.F, system.G, system.h, system.r, system.observed)
         zero = sum(tf.zeros_like(tf.abs(a[(0,) * (a.shape.rank - 1)])) for a in parts)
         zero = real_as(zero, model.dtype)
         covariance = self.last(model.initial_covariance, 2) + zero

@@ -45,16 +45,18 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
 
     @tf.custom_gradient
     def solve(F, Q):
+        given, F = (F, Q), tf.stop_gradient(F)  # a tape is not to see into the loops
         chol = _doubled_factor(F, factor)
         covariance = matmul(chol, adjoint(chol))
 
         def backward(by_covariance, by_chol):
             # P̄ as Hermitian; Q̄ = P̄ + Fᴴ Q̄ F is the same equation the other way round.
+            by_covariance = tf.stop_gradient(by_covariance)
             by_covariance = 0.5 * (by_covariance + adjoint(by_covariance))
             by_q = _doubled_sum(adjoint(F), by_covariance)
             return without_gradient(
                 [2.0 * matmul(matmul(by_q, F), covariance), by_q],
-                [F, Q],
+                given,
                 "the stationary covariance is differentiable once",
             )
 

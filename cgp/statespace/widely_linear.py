@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm
-from cgp.linalg.arguments import hermitian_gap
+from cgp.linalg.arguments import check_finite, hermitian_gap
 from cgp.linalg.cholesky import NotPositiveDefiniteError
 from cgp.linalg.composite import to_composite
 from cgp.linalg.semidefinite import semidefinite_factor
@@ -128,4 +128,6 @@ def _like(a, other: tf.Tensor, name: str) -> tf.Tensor:
     a = as_dtype(a, other.dtype)
     if a.shape.rank < 2 or a.shape[-2:] != other.shape[-2:]:
         raise ValueError(f"{name} must be {list(other.shape[-2:])}, got shape {a.shape}")
+    if tf.executing_eagerly():
+        check_finite(a, name)
     return a
