@@ -37,6 +37,9 @@ class State(NamedTuple):
 class KalmanFilter(Model):
     """The Kalman filter of a complex or real linear Gaussian model, some matrices of it learned.
 
+    Missing elements are NaN in z, or `missing`. Where a layer before this one learns, give
+    `missing`, or set the NaN after that layer: its gradient by a NaN would be one.
+
     Called on series `[B, T, M]` it returns a dictionary of moments of state and observation at each
     time, and adds the negative log likelihood per observed element to the losses; it sits between
     other layers, and passes gradients to both sides. `fit(z)` learns by that likelihood alone.
@@ -48,7 +51,8 @@ class KalmanFilter(Model):
             "initial_covariance"; covariances are learned through their factors. Or a dictionary
             from such names to layers: `cgp.layers.Matrix` and `cgp.layers.Covariance`, handed to
             several filters where they share it, or any layer of yours that makes its weights in
-            `__init__` and whose `call()`, without arguments, returns the matrix.
+            `__init__` and whose `call()`, without arguments, returns the matrix; to be shared it
+            derives from `cgp.training.Shareable`.
         loss_weight: What the loss is multiplied by; 0 for no loss.
         name: Name of the model.
         dtype: None: it follows from the model.

@@ -92,7 +92,11 @@ def _differentiable(forth, pulls, system: System, mean, covariance, chol):
     def recursion(*inputs):
         # A tape that saw into the compiled loops would have XLA keep every step of them.
         *own, mean, _ = map(tf.stop_gradient, inputs)
-        given = system._replace(**dict(zip(DIFFERENTIABLE, own, strict=True)))
+        given = system._replace(
+            **dict(zip(DIFFERENTIABLE, own, strict=True)),
+            G=tf.stop_gradient(system.G),
+            observed=tf.stop_gradient(system.observed),
+        )
         start = Carry(mean, tf.stop_gradient(chol))
         once, same = _shared(given)
         if once is None:
