@@ -35,8 +35,10 @@ def _covariance(H, chols, gains, places):
     with_later = np.zeros([n, 0], H.dtype)
     for i in reversed(range(count)):
         if i + 1 < count:
-            for t in reversed(range(places[i], places[i + 1])):
-                with_later = gains[t] @ with_later
+            between = np.eye(n, dtype=H.dtype)
+            for t in range(places[i], places[i + 1]):
+                between = between @ gains[t]
+            with_later = between @ with_later
         with_later = np.concatenate([own[i], with_later], axis=-1)
         row = (H @ with_later).reshape(k, count - i, k)
         blocks[i, :, i:] = row

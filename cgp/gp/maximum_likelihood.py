@@ -72,7 +72,7 @@ class MaximumLikelihoodGP(GaussianProcess):
             TypeError: Real targets, complex inputs, targets of another precision.
             ValueError: Shapes that do not fit, NaN inputs, infinite targets, no targets.
             NotPositiveDefiniteError: The covariance of the data is not positive definite, to
-                rounding. The data taken in before stay.
+                rounding, where it is worked out. The data taken in before stay.
         """
         self._condition(self._validated(x, z, missing))
 
@@ -153,7 +153,8 @@ class MaximumLikelihoodGP(GaussianProcess):
     def log_marginal_likelihood(self, x, z, missing=None) -> tf.Tensor:
         """The log marginal likelihood of data under the present hyperparameters.
 
-        With a marginalised trend it is the restricted likelihood (see `cgp.means.Polynomial`).
+        With a marginalised trend, of a process that takes one, it is the restricted likelihood (see
+        `cgp.means.Polynomial`).
 
         Args:
             x: Inputs, as for `condition`.

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.arguments import stateless_seed
 from cgp.distributions.marginals import Step
 from cgp.gp import chain
 from cgp.gp.base import as_dict
@@ -14,8 +15,10 @@ from cgp.gp.memory import Memory
 from cgp.gp.posterior import Posterior
 from cgp.gp.tracker import Tracker
 from cgp.kernels.points import as_points
+from cgp.linalg import semidefinite_factor
 from cgp.statespace.filtering import log_likelihood
-from cgp.statespace.sampling import posterior_sample
+from cgp.statespace.model import LinearGaussian
+from cgp.statespace.sampling import posterior_sample, white
 from cgp.statespace.smoothing import smooth
 
 
@@ -88,6 +91,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         )
         kernel.markov_form()  # or an error that says why not
         self._memory = Memory(self.variable_dtype, self._process.is_proper)
+        self._is_in_graphs = False
         self._follower = Tracker(self._process, lambda: self.weights, self._series)
         self.built = True
 
@@ -113,11 +117,12 @@ class StateSpaceGP(MaximumLikelihoodGP):
         return super()._data()
 
     def _take_in(self) -> None:
-        """The samples that `step` has seen go to the data."""
+        """The samples that `step` has seen go to the data; of a graph, when it is made."""
         if self._follower.has_samples:
-            data = self._follower.together(self._memory.data)
-            self._memory.replace(data, tf.zeros_like(self._memory.chol))
-            self._follower.taken()
+            with tf.init_scope():
+                data = self._follower.together(self._memory.data)
+                self._memory.replace(data, tf.zeros_like(self._memory.chol))
+                self._follower.taken()
 
     # --- likelihood ----------------------------------------------------------------------------
 
@@ -151,6 +156,12 @@ class StateSpaceGP(MaximumLikelihoodGP):
             model = MarkovProcess(self._process).model(times)
         return model, z[..., None], tf.argsort(order, axis=-1)
 
+    @staticmethod
+    def _new_places(data: Data, x: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+        """The places of new points for each series, `[B, M]`."""
+        series, points = tf.unstack(tf.shape(data.z))
+        return tf.broadcast_to(places[:, points:], [series, tf.shape(x)[1]])
+
     def _log_likelihood(self, data: Data) -> tf.Tensor:
         model, z, _ = self._series(data)
         return log_likelihood(model, z)
@@ -177,22 +188,23 @@ class StateSpaceGP(MaximumLikelihoodGP):
             raise ValueError(f"x must have one dimension, got {x.shape[-1]}")
         self._take_in()
         if tf.executing_eagerly():
+            self.kernel.moments_diagonal(x)  # may refuse them
             if bool(self._memory.is_empty):
                 return self._process.prior(x, observed)
             data = self._memory.data
             check_points(x, data)
         else:
+            self._is_in_graphs = True
             data = self._memory.data_of_graph()
         return self._posterior(data, x if x.shape.rank == 3 else x[None], observed)
 
     def _posterior(self, data: Data, x: tf.Tensor, observed: bool) -> Posterior:
         model, z, places = self._series(data, x)
         found = smooth(model, z)
-        points = tf.shape(data.z)[1]
-        new = tf.broadcast_to(places[:, points:], [tf.shape(data.z)[0], tf.shape(x)[1]])
+        new = self._new_places(data, x, places)
         means = model.form.split(tf.gather(found.smoothed_means, new, batch_dims=1))
         chols = tf.gather(found.smoothed_chols, new, batch_dims=1)
-        H = model.H[0] if model.H.shape.rank > 2 else model.H
+        H = _emission(model)
         mean = self.form.join(tf.linalg.matvec(H, means))[..., 0]
         rows = tf.linalg.matmul(H, chols)
         marginal = self.form.moments(tf.linalg.matmul(rows, rows, adjoint_b=True))
@@ -226,23 +238,28 @@ class StateSpaceGP(MaximumLikelihoodGP):
         Raises:
             TypeError, ValueError: As for `posterior`; a count below 1.
         """
-        if observed or (bool(self._memory.is_empty) and not self._follower.has_samples):
-            return super().sample(x, count, seed=seed, observed=observed)
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count}")
         x = as_points(x, self.variable_dtype)
-        data = self._data()
+        self._take_in()
+        data = self._memory.data
+        if bool(self._memory.is_empty):  # one series, of nothing
+            nothing = tf.zeros([1, 0], data.z.dtype)
+            data = Data(tf.zeros([1, 0, 1], x.dtype), nothing, tf.zeros([0], tf.int32))
         check_points(x, data)
+        self.kernel.moments_diagonal(x)  # may refuse them
         x = x if x.shape.rank == 3 else x[None]
         model, z, places = self._series(data, x)
-        states = model.form.split(posterior_sample(model, z, (count,), seed=seed))
-        H = model.H[0] if model.H.shape.rank > 2 else model.H
-        values = self.form.join(tf.linalg.matvec(H, states))[..., 0]
-        new = tf.broadcast_to(
-            places[:, tf.shape(data.z)[1] :], [tf.shape(data.z)[0], tf.shape(x)[1]]
-        )
+        states, noise = tf.unstack(tf.random.experimental.stateless_split(stateless_seed(seed), 2))
+        states = posterior_sample(model, z, (count,), seed=states)
+        new = self._new_places(data, x, places)
         new = tf.broadcast_to(new, [count, *new.shape])
-        values = self._process.plus_function(tf.gather(values, new, batch_dims=2), x)
+        states = model.form.split(tf.gather(states, new, batch_dims=2))
+        values = tf.linalg.matvec(_emission(model), states)
+        if observed:
+            root = semidefinite_factor(MarkovProcess(self._process).noise())
+            values += tf.linalg.matvec(root, white(tf.shape(values), noise, values.dtype))
+        values = self._process.plus_function(self.form.join(values)[..., 0], x)
         shape = tf.concat([[count], data.batch, tf.shape(values)[2:]], axis=0)
         return tf.reshape(values, shape).numpy()
 
@@ -277,9 +294,17 @@ class StateSpaceGP(MaximumLikelihoodGP):
             ValueError: A step back, shapes other than those of the data, an x that is not finite,
                 an infinite observation. Nothing has changed then.
         """
-        return self._follower.step(self._memory.data, x, z, missing, self.variable_dtype)
+        found = self._follower.step(self._memory.data, x, z, missing, self.variable_dtype)
+        if self._is_in_graphs:  # which look at the data alone
+            self._take_in()
+        return found
 
     def save_own_variables(self, store):
         """The weights and the data."""
         self._take_in()
         super().save_own_variables(store)
+
+
+def _emission(model: LinearGaussian) -> tf.Tensor:
+    """H of a model whose H is the same for all series."""
+    return model.H[0] if model.H.shape.rank > 2 else model.H

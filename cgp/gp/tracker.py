@@ -77,6 +77,8 @@ class Tracker:
         present = self._state(data)
         if present is not None and x < present.x:
             raise ValueError(f"x must not go back: got {x:g} after {present.x:g}")
+        if present is None:
+            self._process.kernel.moments_diagonal(tf.constant([[x]], real_dtype))  # may refuse it
         carry, last = (None, x) if present is None else (present.carry, present.x)
         if self._function is None:
             # A partial is a thing of its own: TensorFlow counts the traces of one code.

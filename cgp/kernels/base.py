@@ -65,7 +65,7 @@ class Kernel(HyperparameterLayer):
     is_real: bool = False
     """Whether the covariance is real: it may then multiply an improper kernel."""
     is_markov: bool = False
-    """Whether it is Markov over one-dimensional inputs: has an exact, finite state-space form."""
+    """Whether it is Markov over one-dimensional inputs: has a finite state-space form."""
     parts: tuple["Kernel", ...] = ()
     """The kernels that this one is made of."""
 

@@ -1,6 +1,9 @@
 """A resonance driven by a process: the physics of a wobble."""
 
+import math
+
 import keras
+import numpy as np
 import tensorflow as tf
 
 from cgp.kernels import markov
@@ -48,13 +51,22 @@ class Driven(Combination):
 
     def __init__(self, resonance, excitation, *, name=None, dtype=None, **kwargs):
         super().__init__([resonance, excitation], name=name, dtype=dtype, **kwargs)
-        self._pole(self.resonance)
+        pole, _ = self._pole(self.resonance)
+        if not pole.numpy().real < 0.0:
+            raise ValueError(
+                f"the resonance must be damped, a Matern12 times a Rotation, got {self.resonance!r}"
+            )
         if not (self.excitation.is_markov and self.excitation.is_proper):
             raise ValueError(
                 f"the excitation must be Markov and proper, but {self.excitation!r} is not: put "
                 "WidelyLinear around Driven, not inside"
             )
-        self._excitation_form()
+        generator, _ = self._excitation_form()
+        if not np.all(np.diagonal(generator.A.numpy()).real < 0.0):
+            raise ValueError(
+                f"the excitation must forget its past, but a part of {self.excitation!r} does not: "
+                "multiply it by a Matern12"
+            )
         self.is_real = False
         self.is_proper = self.is_markov = True
 
@@ -80,7 +92,7 @@ class Driven(Combination):
         if isinstance(kernel, Matern12) and kernel.is_markov:
             return as_complex(-1.0 / kernel.lengthscale.value), kernel.variance.value
         if isinstance(kernel, Rotation) and kernel.is_markov:
-            rate = 2.0 * 3.141592653589793 * kernel.frequency.value
+            rate = 2.0 * math.pi * kernel.frequency.value
             return tf.complex(tf.zeros_like(rate), rate), one
         if isinstance(kernel, Constant):
             return as_complex(0.0 * one), kernel.variance.value

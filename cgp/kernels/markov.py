@@ -135,10 +135,10 @@ def product(a: MarkovForm, b: MarkovForm) -> MarkovForm:
     def emission(first, second):
         return tf.reshape(first[:, None] * second[None, :], [-1])
 
-    improper = next((form for form in (a, b) if form.h_conj is not None), None)
     h_conj = None
-    if improper is not None:
-        h_conj = emission(*(f.h if f.h_conj is None else f.h_conj for f in (a, b)))
+    if a.h_conj is not None or b.h_conj is not None:
+        # A real process is its own conjugate, though its state may not be.
+        h_conj = emission(*(tf.math.conj(f.h) if f.h_conj is None else f.h_conj for f in (a, b)))
     generator = None
     if a.generator is not None and b.generator is not None:
         origin = tf.zeros([], a.h.dtype.real_dtype)
@@ -316,13 +316,18 @@ def _incomplete_gamma(k: int, y: tf.Tensor) -> tf.Tensor:
     return -tf.math.expm1(-y) if k == 1 else function(y)
 
 
+def _since(x: tf.Tensor, start: float) -> tf.Tensor:
+    """`x − start`, and no number before it."""
+    return tf.where(x < start, tf.constant(np.nan, x.dtype), x - start)
+
+
 def random_walk(variance: tf.Tensor, start: float) -> MarkovForm:
     """One state that adds up white noise."""
     one = tf.ones([1, 1], as_complex(variance).dtype)
     return MarkovForm(
         lambda step: over(one, step),
         lambda x, step: (over(one, step), as_complex(variance * step)[..., None, None]),
-        lambda x: as_complex(variance * (x - start))[..., None, None],
+        lambda x: as_complex(variance * _since(x, start))[..., None, None],
         one[0],
         is_stationary=False,
     )
@@ -342,7 +347,7 @@ def integrated_random_walk(
         return as_complex(variance) * stacked(rows)
 
     def covariance(x):
-        since = x - start
+        since = _since(x, start)
         first = stacked([[tf.ones_like(since), since], [since, since**2]])
         return noise(since) + as_complex(slope_variance) * first
 

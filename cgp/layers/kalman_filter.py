@@ -45,6 +45,9 @@ class KalmanFilter(Model):
     other layers, and passes gradients to both sides. `fit(z)` learns by that likelihood alone.
     `step(z)` filters online; between calls the state is in the weights, and saved with them.
 
+    Of a widely linear model the matrices, shown and learned, are those of the real composite,
+    `[2n, 2n]` for `[n, n]`: F with F_conj, Q with its pseudo-covariance.
+
     Args:
         model: A `cgp.statespace.LinearGaussian`.
         learn: Names of what is learned, among "F", "H", "Q", "R", "B", "initial_mean" and
@@ -88,6 +91,8 @@ class KalmanFilter(Model):
         super().__init__(name=name, dtype=own, **kwargs)
         self._start = model
         self.loss_weight = float(loss_weight)
+        if not 0.0 <= self.loss_weight < np.inf:
+            raise ValueError(f"loss_weight must be finite and not negative, got {loss_weight!r}")
         self.learned = {
             name: self._layer(name, layer) for name, layer in self._learnable(learn).items()
         }
@@ -101,6 +106,8 @@ class KalmanFilter(Model):
         """Layer, or None, by name."""
         if isinstance(learn, str):
             learn = (learn,)
+        if not isinstance(learn, Mapping | tuple | list | set | frozenset):
+            raise TypeError(f"learn must be names, or layers by name, got {learn!r}")
         found = dict(learn) if isinstance(learn, Mapping) else dict.fromkeys(learn)
         known = (*_MATRICES, *_COVARIANCES)
         unknown = sorted(set(found) - set(known))
@@ -139,10 +146,11 @@ class KalmanFilter(Model):
         given = {name: getattr(start, name) for name in names if getattr(start, name) is not None}
         factors = {"Q": start.Q_factor, "R": None, "initial_covariance": start.initial_chol}
         initial = start.initial
-        if initial is None or not {"F", "Q"} & set(self.learned):
+        settled = initial == "stationary" and not {"F", "Q"} & set(self.learned)
+        if initial is None or settled:
             initial, given["initial_covariance"] = None, start.initial_covariance
         for name, layer in self.learned.items():
-            given[name] = as_dtype(layer.call(), start.dtype)
+            given[name] = self._present(name)
             if name in ("Q", "initial_covariance"):
                 factors.pop(name)
                 if hasattr(layer, "factor"):
@@ -154,9 +162,17 @@ class KalmanFilter(Model):
         """A `LinearGaussian` of the present matrices."""
         return self._model()
 
+    def _present(self, name: str) -> tf.Tensor:
+        """What the layer of a matrix says it is."""
+        value = as_dtype(self.learned[name].call(), self._start.dtype, name)
+        wanted = getattr(self._start, name).shape
+        if not value.shape.is_compatible_with(wanted):
+            raise ValueError(f"the layer of {name} must return {wanted}, got {value.shape}")
+        return value
+
     def _matrix(self, name: str) -> np.ndarray:
         if name in self.learned:
-            return as_dtype(self.learned[name].call(), self._start.dtype).numpy()
+            return self._present(name).numpy()
         # A stationary start follows from others, and need not exist for these to be read.
         model = self._model() if name == "initial_covariance" else self._start
         return getattr(model, name).numpy()
@@ -255,7 +271,9 @@ class KalmanFilter(Model):
 
     def _batched(self, x, missing):
         """One series as a batch of one, and what is missing as NaN."""
-        if missing is None and (x is None or isinstance(x, tuple | list | tf.data.Dataset)):
+        if x is None or isinstance(x, tuple | tf.data.Dataset):
+            if missing is not None:
+                raise ValueError("missing is for one array of series: set NaN in them instead")
             return x
         series = Series(self._start, x, missing)
         z = self._start.form.join(series.z)

@@ -32,7 +32,13 @@ def samples(
     if not np.ma.isMaskedArray(z):
         z = np.asarray(z)
     if missing is not None:
+        if np.ndim(missing) > z.ndim:
+            raise ValueError(
+                f"missing must be broadcast against z of shape {z.shape}, got {np.shape(missing)}"
+            )
         missing = np.broadcast_to(missing, z.shape)
+    if z.dtype.kind not in "iufc":
+        raise TypeError(f"z must be numbers, got {z.dtype}")
     if z.ndim == along and m == 1:
         z, missing = z[..., None], None if missing is None else missing[..., None]
     if z.ndim not in (along + 1, along + 2) or z.shape[-1] != m or z.size == 0:

@@ -44,6 +44,8 @@ def outer(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 def cholesky(a: tf.Tensor) -> tf.Tensor:
     """A lower triangular L with `L Lᴴ = a`, semidefinite: a pivot that is but rounding is zero.
 
+    No number where it is indefinite.
+
     Args:
         a: Hermitian, `[n, n, ...]`.
 
@@ -59,6 +61,7 @@ def cholesky(a: tf.Tensor) -> tf.Tensor:
         pivot = tf.math.real(a[j, j])
         sound = pivot > negligible[j]
         inverse = tf.where(sound, 1.0 / tf.sqrt(tf.where(sound, pivot, 1.0)), 0.0)
+        inverse = tf.where(pivot >= -negligible[j], inverse, np.nan)  # nor where that is none
         column = a[:, j] * real_as(inverse, a.dtype)
         column = tf.where(rows >= j, column, tf.zeros_like(column))
         columns.append(column)

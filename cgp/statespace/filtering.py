@@ -27,6 +27,7 @@ class Filtered(NamedTuple):
     filtered_means: tf.Tensor
     """`E[x[t] | z[:t+1]]`, `[..., T, n]`."""
     filtered_chols: tf.Tensor
+    """A factor of its covariance, `[..., T, n, n]`."""
     innovations: tf.Tensor
     """The observations less what was predicted of them, shaped like z; NaN where missing."""
     innovation_covariances: tf.Tensor
@@ -64,14 +65,15 @@ def filter(model: LinearGaussian, z, missing=None, inputs=None) -> Filtered:
         model: The model.
         z: Observations, `[..., T, M]`, or `[T]` where M is 1; NaN where missing.
         missing: Bool, broadcast against z: True where missing.
-        inputs: Known inputs, `[..., T, k]`, of a model with B.
+        inputs: Known inputs, `[..., T, k]`, or `[T]` where k is 1, of a model with B.
 
     Returns:
-        `Filtered`. Differentiable by the matrices, the initial moments, z and inputs; factors only
-        where they are not singular.
+        `Filtered`. Differentiable once by the matrices, the initial moments, z and inputs; factors
+        only where they are not singular. A second derivative is a NotImplementedError.
 
     Raises:
-        TypeError: A real series of a complex model, or a complex one of a real model.
+        TypeError: A real series of a complex model, a complex one of a real model, or one of a
+            higher precision than the model's.
         ValueError: Shapes that do not fit, an empty series, infinite observations, NaN in inputs.
 
     Example:

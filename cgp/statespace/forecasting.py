@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from cgp.linalg.triangular import triangularize
 from cgp.statespace.filtering import Filtered, moments, observation_moments
-from cgp.statespace.model import LinearGaussian, as_dtype
+from cgp.statespace.model import LinearGaussian, as_dtype, check_model, whole_steps
 from cgp.statespace.series import Series, known_inputs
 
 
@@ -42,8 +42,9 @@ def forecast(model: LinearGaussian, result: Filtered, steps: int, inputs=None) -
         `Forecast`.
 
     Raises:
-        TypeError: `result` is not what `filter` returns.
-        ValueError: A model that varies; steps below 1; inputs that do not fit.
+        TypeError: `result` is not what `filter` returns; complex inputs of a real model.
+        ValueError: A model that varies, or of other states than the result; steps below 1; inputs
+            that do not fit.
 
     Example:
         >>> import numpy as np
@@ -56,14 +57,18 @@ def forecast(model: LinearGaussian, result: Filtered, steps: int, inputs=None) -
     """
     if not isinstance(result, Filtered):
         raise TypeError(f"result must be what filter returns, got {type(result).__name__}")
-    if isinstance(steps, bool) or int(steps) != steps or steps < 1:
-        raise ValueError(f"steps must be a whole number, at least 1, got {steps!r}")
+    check_model(model)
+    steps = whole_steps(steps)
+    if result.filtered_means.shape[-1] != model.state_size:
+        raise ValueError(
+            f"result is of {result.filtered_means.shape[-1]} states, but the model has "
+            f"{model.state_size}"
+        )
     if model.steps is not None:
         raise ValueError(
             "the matrices of the model vary over time, and say nothing of what comes after: "
             "filter a series with NaN appended, with matrices for all of it"
         )
-    steps = int(steps)
     inputs = known_inputs(model, inputs, steps)
     first = None if inputs is None else inputs[..., 0, :]
     mean = model.form.split(result.filtered_means[..., -1, :])

@@ -14,6 +14,8 @@ from cgp.linalg.semidefinite import semidefinite_factor
 from cgp.statespace.diffuse import diffuse_variance
 from cgp.statespace.stationary import stationary_chol
 
+_INITIAL = 'initial_covariance must be a matrix, "stationary" or "diffuse", got {!r}'
+
 
 class LinearGaussian:
     """A linear Gaussian state-space model, complex or real.
@@ -43,9 +45,12 @@ class LinearGaussian:
         B: Input matrix of a known input u.
 
     Attributes:
-        F, Q, H, R, B, initial_mean, initial_covariance: As given, tensors of one dtype; B may be
-            None.
-        initial_chol: A factor of the initial covariance.
+        F, Q, H, R, B: As given, tensors of one dtype; B may be None. Of a widely linear model
+            those of the real composite, `[2n, 2n]` for `[n, n]`.
+        initial_mean, initial_covariance: As given or found, likewise.
+        initial_chol, Q_factor: Factors of the initial covariance, and of Q.
+        initial: "stationary", "diffuse", or None where a matrix was given.
+        form: The form in which series are seen (`cgp.distributions.forms`).
         dtype: complex128, complex64, float64 or float32: what the dtypes given promote to.
 
     Raises:
@@ -72,6 +77,10 @@ class LinearGaussian:
         named = {"F": F, "Q": Q, "H": H, "R": R, "B": B, "initial_mean": initial_mean}
         if not isinstance(initial_covariance, str):
             named["initial_covariance"] = initial_covariance
+        elif initial_covariance not in ("stationary", "diffuse"):
+            raise ValueError(_INITIAL.format(initial_covariance))
+        if initial_covariance is None:
+            raise ValueError(_INITIAL.format(initial_covariance))
         given = _of_one_dtype(named)
         self._set(given, initial_covariance if isinstance(initial_covariance, str) else None)
 
@@ -126,7 +135,7 @@ class LinearGaussian:
             raise ValueError(
                 f'initial_covariance must be a matrix, "stationary" or "diffuse", got {initial!r}'
             )
-        self.batch_shape  # noqa: B018 - that there is one is the check
+        self._check_batches()
         self._check_steps()
 
     # --- checks ----------------------------------------------------------------------------------
@@ -174,8 +183,8 @@ class LinearGaussian:
         F, Q, G = (with_time(a) for a in (self.F, self.Q, self.Q_factor))
         if F.shape[-3] != 1 or Q.shape[-3] != 1:
             raise ValueError(
-                'initial_covariance="stationary" needs F and Q that do not vary, got shapes '
-                f'{self.F.shape} and {self.Q.shape}: give a matrix, or "diffuse"'
+                'initial_covariance="stationary" needs F and Q that do not vary over time: give a '
+                'matrix, or "diffuse"'
             )
         F, Q, G = F[..., 0, :, :], Q[..., 0, :, :], G[..., 0, :, :]
         if tf.executing_eagerly():
@@ -215,6 +224,9 @@ class LinearGaussian:
     @property
     def batch_shape(self) -> tf.TensorShape:
         """The batch axes of a batch of models."""
+        return self._check_batches()
+
+    def _check_batches(self) -> tf.TensorShape:
         parts = {name: self._matrix(name).shape[:-3] for name in self._names()}
         parts["initial_mean"] = self.initial_mean.shape[:-1]
         parts["initial_covariance"] = self.initial_covariance.shape[:-2]
@@ -267,13 +279,7 @@ def with_time(a: tf.Tensor) -> tf.Tensor:
 
 def _of_one_dtype(named) -> dict[str, tf.Tensor]:
     """What was given, as tensors of the dtype that all of it promotes to; without what is None."""
-    arrays = {
-        name: value
-        if tf.is_tensor(value) or isinstance(value, tf.Variable) or hasattr(value, "value")
-        else np.asarray(value)
-        for name, value in named.items()
-        if value is not None
-    }
+    arrays = {name: _array(value, name) for name, value in named.items() if value is not None}
     kinds = {}
     for name, array in arrays.items():
         kind = tf.as_dtype(array.dtype).as_numpy_dtype if array.dtype != object else object
@@ -289,10 +295,43 @@ def _of_one_dtype(named) -> dict[str, tf.Tensor]:
     return {name: as_dtype(array, common) for name, array in arrays.items()}
 
 
-def as_dtype(x, dtype: tf.DType) -> tf.Tensor:
-    """A real or complex array in a dtype that is complex if it is."""
-    if not (tf.is_tensor(x) or isinstance(x, np.ndarray)):
+def _array(value, name: str):
+    if tf.is_tensor(value) or isinstance(value, tf.Variable) or hasattr(value, "value"):
+        return value
+    try:
+        return np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(f"{name} must be an array of numbers: {error}") from None
+
+
+def check_model(model) -> None:
+    """Raises for what is no model."""
+    if not isinstance(model, LinearGaussian):
+        raise TypeError(f"model must be a LinearGaussian, got {type(model).__name__}")
+
+
+def whole_steps(steps) -> int:
+    """A number of steps, or an error."""
+    whole = isinstance(steps, int | float | np.integer | np.floating) and steps == int(steps)
+    if not whole or isinstance(steps, bool) or steps < 1:
+        raise ValueError(f"steps must be a whole number, at least 1, got {steps!r}")
+    return int(steps)
+
+
+def as_dtype(x, dtype: tf.DType, name: str = "it") -> tf.Tensor:
+    """A real or complex array in a dtype that is complex if it is.
+
+    Raises:
+        TypeError: It is complex, and the dtype is not; or no number.
+    """
+    if not tf.is_tensor(x) and (isinstance(x, tf.Variable) or hasattr(x, "value")):
         x = tf.convert_to_tensor(x)
+    if not tf.is_tensor(x):
+        x = np.asarray(x)
+        if x.dtype.kind not in "iufc":
+            raise TypeError(f"{name} must be numbers, got {x.dtype}")
+    if tf.as_dtype(x.dtype).is_complex and not dtype.is_complex:
+        raise TypeError(f"{name} must be real, {dtype.name}, got {tf.as_dtype(x.dtype).name}")
     if isinstance(x, np.ndarray):
         return tf.constant(x.astype(dtype.as_numpy_dtype))
     if x.dtype == dtype:

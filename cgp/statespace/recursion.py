@@ -193,7 +193,7 @@ def _forth(function, blocks: Blocks, system: System, start: Carry, dtypes):
     Returns:
         What it gives of each, stacked; and the carries before each, stacked.
     """
-    system = blocks.pad_varying(system, always="z")
+    system = blocks.pad_varying(system, always=("z",))
 
     def step(k, carry):
         values, after = function(blocks.cut(system, k), carry, blocks.steps_of(k))
@@ -206,7 +206,7 @@ def _forth(function, blocks: Blocks, system: System, start: Carry, dtypes):
 
 def _back(blocks: Blocks, system: System, starts: Carry, pulls: Pulls) -> list[tf.Tensor]:
     """Gradients by the inputs of a system, and by the mean and the covariance before it."""
-    padded = blocks.pad_varying(system, always="z")
+    padded = blocks.pad_varying(system, always=("z",))
 
     def step(k, back):
         before = Carry(*(tf.ensure_shape(a[k], a.shape[1:]) for a in starts))

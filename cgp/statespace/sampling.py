@@ -7,7 +7,7 @@ import tensorflow as tf
 from cgp.distributions.arguments import as_sample_shape, stateless_seed
 from cgp.linalg.semidefinite import semidefinite_factor
 from cgp.statespace import recursion
-from cgp.statespace.model import LinearGaussian, as_dtype
+from cgp.statespace.model import LinearGaussian, as_dtype, check_model, whole_steps
 from cgp.statespace.series import Series, known_inputs
 from cgp.statespace.smoothing import smooth
 
@@ -45,9 +45,8 @@ def sample(model: LinearGaussian, steps, sample_shape=(), seed=None, inputs=None
         >>> states.shape, observations.shape
         (TensorShape([8, 100, 1]), TensorShape([8, 100, 1]))
     """
-    if isinstance(steps, bool) or int(steps) != steps or steps < 1:
-        raise ValueError(f"steps must be a whole number, at least 1, got {steps!r}")
-    steps = int(steps)
+    check_model(model)
+    steps = whole_steps(steps)
     if model.steps not in (None, steps):
         raise ValueError(f"steps must be {model.steps}, as the matrices have, got {steps}")
     inputs = known_inputs(model, inputs, steps)
@@ -101,7 +100,9 @@ def posterior_sample(
     difference = tf.where(series.observed, series.z - observations, nan)
     if inputs is not None:
         inputs = model.form.join(series.inputs)
-    found = smooth(model, model.form.join(difference), inputs=inputs)
+    # A diffuse start has been checked beside z; the draw is as wide as the start itself.
+    given = model.starting_from(model.initial_mean, model.initial_chol)
+    found = smooth(given, model.form.join(difference), inputs=inputs)
     return model.form.join(states) + found.smoothed_means
 
 
@@ -119,7 +120,7 @@ def _draw(model: LinearGaussian, steps, shape: tf.Tensor, seed, inputs):
     seeds = tf.random.experimental.stateless_split(stateless_seed(seed), 3)
     q = model.Q_factor.shape[-1]
     first, along, observed = (
-        _white(tf.concat([shape, tail], axis=0), own_seed, dtype)
+        white(tf.concat([shape, tail], axis=0), own_seed, dtype)
         for tail, own_seed in zip(([n], [steps, q], [steps, m]), tf.unstack(seeds), strict=True)
     )
     start = model.initial_mean + tf.linalg.matvec(model.initial_chol, first)
@@ -142,7 +143,7 @@ def _path(model: LinearGaussian, steps, start: tf.Tensor, drive: tf.Tensor) -> t
     return series.first(recursion.moments(system, *series.start(system)).predicted_means)
 
 
-def _white(shape, seed, dtype: tf.DType) -> tf.Tensor:
+def white(shape, seed, dtype: tf.DType) -> tf.Tensor:
     """White noise of unit variance, real or circular."""
     real = dtype.real_dtype
     if not dtype.is_complex:

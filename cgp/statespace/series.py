@@ -10,7 +10,7 @@ from cgp.linalg.composite import real_as
 from cgp.statespace.block import System
 from cgp.statespace.decorrelation import decorrelated
 from cgp.statespace.diffuse import check_diffuse
-from cgp.statespace.model import LinearGaussian, as_dtype, with_time
+from cgp.statespace.model import LinearGaussian, as_dtype, check_model, with_time
 
 
 class Series:
@@ -28,6 +28,7 @@ class Series:
     """
 
     def __init__(self, model: LinearGaussian, z, missing=None, inputs=None):
+        check_model(model)
         self.model = model
         z = _observations(model, z)
         self.is_vector = z.shape.rank == 1
@@ -44,10 +45,8 @@ class Series:
         self.inputs = known_inputs(model, inputs, self.z.shape[-2])
 
         parts = [self.z.shape[:-2], model.batch_shape]
-        dynamic = [tf.shape(self.z)[:-2], tf.constant(model.batch_shape.as_list(), tf.int32)]
         if self.inputs is not None:
             parts.append(self.inputs.shape[:-2])
-            dynamic.append(tf.shape(self.inputs)[:-2])
         try:
             self.batch_shape = reduce(tf.broadcast_static_shape, parts)
         except ValueError:
@@ -55,11 +54,22 @@ class Series:
                 "the batch axes of series, model and inputs do not fit together: "
                 f"{', '.join(map(str, parts))}"
             ) from None
-        self._batch = (
-            tf.constant(self.batch_shape.as_list(), tf.int32)
-            if self.batch_shape.is_fully_defined()
-            else reduce(tf.broadcast_dynamic_shape, dynamic)
-        )
+        self._batch = self._dynamic_batch()
+
+    def _dynamic_batch(self) -> tf.Tensor:
+        """The batch axes, known or not."""
+        if self.batch_shape.is_fully_defined():
+            return tf.constant(self.batch_shape.as_list(), tf.int32)
+        model = self.model
+        matrices = (self.z, model.F, model.Q, model.H, model.R, model.B, self.inputs)
+        own = [(a, 3 if a is not self.z and a is not self.inputs else 2) for a in matrices]
+        own += [(model.initial_mean, 1), (model.initial_covariance, 2)]
+        shapes = [
+            tf.shape(a)[: a.shape.rank - axes]
+            for a, axes in own
+            if a is not None and a.shape.rank > axes
+        ]
+        return reduce(tf.broadcast_dynamic_shape, shapes)
 
     def _check_length(self, z: tf.Tensor) -> None:
         steps = z.shape[-2]
@@ -143,7 +153,7 @@ def known_inputs(model: LinearGaussian, inputs, steps: int | None) -> tf.Tensor 
         inputs = np.asarray(inputs)
     if tf.as_dtype(inputs.dtype).is_complex and not model.series_dtype.is_complex:
         raise TypeError(f"inputs are complex ({inputs.dtype}), but the model is real")
-    inputs = as_dtype(inputs, model.series_dtype)
+    inputs = as_dtype(inputs, model.series_dtype, "inputs")
     size = model.B.shape[-1] // model.form.multiplicity
     if inputs.shape.rank == 1 and size == 1:
         inputs = inputs[:, None]
@@ -161,7 +171,10 @@ def _observations(model: LinearGaussian, z) -> tf.Tensor:
     """Z in the dtype of the model, `[T]` or `[..., T, m]`."""
     if np.ma.isMaskedArray(z):
         z = np.ma.filled(z, np.nan)
+    typed = hasattr(z, "dtype")  # a number of Python has no precision of its own
     z = z if tf.is_tensor(z) else np.asarray(z)
+    if isinstance(z, np.ndarray) and z.dtype.kind not in "iufc":
+        raise TypeError(f"z must be numbers, got {z.dtype}")
     is_complex, complex_model = tf.as_dtype(z.dtype).is_complex, model.series_dtype.is_complex
     # What is NaN altogether is missing, and real or complex alike.
     nothing = complex_model and isinstance(z, np.ndarray) and np.all(np.isnan(z))
@@ -170,7 +183,10 @@ def _observations(model: LinearGaussian, z) -> tf.Tensor:
         raise TypeError(
             f"z is {came} ({z.dtype}), but the model is {wanted}: convert z, or make a {came} model"
         )
-    z = as_dtype(z, model.series_dtype)
+    if typed and is_complex and tf.as_dtype(z.dtype).size > model.series_dtype.size:
+        name = model.series_dtype.name
+        raise TypeError(f'z is {z.dtype}, but the model is {name}: round it, z.astype("{name}")')
+    z = as_dtype(z, model.series_dtype, "z")
     m = model.observation_size
     if z.shape.rank == 0 or (z.shape.rank == 1 and m != 1):
         raise ValueError(f"z must be [..., T, {m}], got shape {z.shape}")
@@ -193,9 +209,11 @@ def _missing(missing, z: tf.Tensor) -> tf.Tensor:
     if missing.dtype != tf.bool:
         raise TypeError(f"missing must be bool, True where missing, got {missing.dtype.name}")
     try:
-        tf.broadcast_static_shape(missing.shape, z.shape)
+        fits = tf.broadcast_static_shape(missing.shape, z.shape).is_compatible_with(z.shape)
     except ValueError:
+        fits = False
+    if not fits:
         raise ValueError(
             f"missing must be broadcast against z of shape {z.shape}, got {missing.shape}"
-        ) from None
+        )
     return tf.broadcast_to(missing, tf.shape(z))

@@ -47,7 +47,7 @@ def smooth(model: LinearGaussian, z, missing=None, inputs=None) -> Smoothed:
         inputs: As for `filter`.
 
     Returns:
-        `Smoothed`. Not differentiable.
+        `Smoothed`. Not differentiable: to ask for a gradient is a NotImplementedError.
 
     Raises:
         TypeError, ValueError: As `filter`.

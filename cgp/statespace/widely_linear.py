@@ -7,7 +7,7 @@ from cgp.linalg.arguments import check_finite, hermitian_gap
 from cgp.linalg.cholesky import NotPositiveDefiniteError
 from cgp.linalg.composite import to_composite
 from cgp.linalg.semidefinite import semidefinite_factor
-from cgp.statespace.model import LinearGaussian, as_dtype
+from cgp.statespace.model import LinearGaussian, as_dtype, check_model
 
 
 def widely_linear(
@@ -58,6 +58,7 @@ def widely_linear(
         >>> result.filtered_means.numpy().round(6)
         array([[0.666667+0.j]])
     """
+    check_model(model)
     if not model.is_proper:
         raise TypeError("the model is widely linear already: start from the proper one")
     if not model.dtype.is_complex:
@@ -125,7 +126,7 @@ def _composite(covariance: tf.Tensor, pseudo, name: str) -> tf.Tensor:
 
 def _like(a, other: tf.Tensor, name: str) -> tf.Tensor:
     """`a` in the dtype of `other`, of the same matrix shape."""
-    a = as_dtype(a, other.dtype)
+    a = as_dtype(a, other.dtype, name)
     if a.shape.rank < 2 or a.shape[-2:] != other.shape[-2:]:
         raise ValueError(f"{name} must be {list(other.shape[-2:])}, got shape {a.shape}")
     if tf.executing_eagerly():

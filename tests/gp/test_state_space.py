@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import cgp
 from cgp.kernels import (
@@ -43,6 +44,10 @@ CASES = {
     "ellipse": (lambda: WidelyLinear(Matern52(1.0, 1.0) * Rotation(0.3), 0.4 + 0.2j), 0.1j),
     "real times improper": (
         lambda: Matern32(1.0, 2.0) * WidelyLinear(Matern12(1.0, 2.0) * Rotation(0.2), 0.5j),
+        0.0,
+    ),
+    "complex states of a real kernel": (
+        lambda: MarkovApproximation(RBF(1.0, 1.5), 3) * WidelyLinear(Matern12(1.0, 2.0), 0.5),
         0.0,
     ),
     "approximations": (
@@ -287,6 +292,41 @@ def test_what_it_cannot_be_made_of_says_why():
         cgp.StateSpaceGP(RandomWalk(), 0.1).condition([-1.0, 1.0], [1j, 2j])
     with pytest.raises(ValueError, match="no data"):
         gp.parameter_covariance()
+
+
+def test_what_came_before_a_walk_is_not_known_for_certain():
+    gp = cgp.StateSpaceGP(RandomWalk(1.0, start=0.0), 0.1)
+    gp.condition([1.0, 2.0], [1j, 2j])
+    for words in (gp.predict, gp.sample, gp.posterior):
+        with pytest.raises(ValueError, match=r"starts at 0\.0, but x goes back to -5"):
+            words([-5.0])
+    with pytest.raises(ValueError, match=r"starts at 0\.0"):
+        cgp.StateSpaceGP(RandomWalk(1.0, start=0.0), 0.1).step(-5.0, 1j)
+
+
+def test_does_a_graph_see_the_samples_that_come_after_it():
+    x, z = series(10, 6)
+    order = np.argsort(x)
+    gp = cgp.StateSpaceGP(tone(), 0.2)
+    gp.condition(x[order[:3]], z[order[:3]])
+    mean = tf.function(lambda q: gp.posterior(q).mean(), autograph=False)
+    new = np.array([1.5, 2.5])
+    np.testing.assert_allclose(mean(tf.constant(new)), gp.predict(new)["mean"], atol=1e-13)
+    for i in order[3:]:
+        gp.step(x[i], z[i])
+    np.testing.assert_allclose(mean(tf.constant(new)), gp.predict(new)["mean"], atol=1e-13)
+
+
+def test_are_observed_draws_those_of_signal_and_noise():
+    gp = cgp.StateSpaceGP(tone(), 0.2, 0.1j)
+    new = np.linspace(0.0, 3.0, 3)
+    draws = gp.sample(new, 20_000, seed=1, observed=True)
+    posterior = gp.posterior(new, observed=True)
+    bound = 5.0 * 1.2 / np.sqrt(20_000)
+    k = np.einsum("sa,sb->ab", draws, draws.conj()) / 20_000
+    c = np.einsum("sa,sb->ab", draws, draws) / 20_000
+    assert np.abs(k - posterior.covariance()).max() < bound
+    assert np.abs(c - posterior.pseudo_covariance()).max() < 1.5 * bound
 
 
 def test_is_it_a_layer_among_layers():

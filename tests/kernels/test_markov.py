@@ -222,12 +222,15 @@ def test_a_walk_has_no_past():
     ("parts", "error"),
     [
         ((Matern32() * Rotation(0.1), Matern12()), "a product of a Matern12 and a Rotation"),
+        ((Rotation(0.84), Matern12()), "resonance must be damped"),
+        ((resonance(), Constant()), "must forget its past"),
+        ((resonance(), Rotation(0.1)), "must forget its past"),
         ((resonance(), White()), "stationary process in continuous time"),
         ((resonance(), RandomWalk()), "stationary process in continuous time"),
         ((resonance(), RBF()), "must be Markov and proper"),
         ((resonance(), WidelyLinear(Matern12(), 0.5)), "put WidelyLinear around"),
     ],
-    ids=["resonance", "white", "walk", "rbf", "improper"],
+    ids=["kind", "undamped", "constant", "tone", "white", "walk", "rbf", "improper"],
 )
 def test_a_drive_that_does_not_fit_is_refused(parts, error):
     with pytest.raises(ValueError, match=error):

@@ -295,3 +295,19 @@ def test_is_a_single_name_one_name():
     kf = cgp.KalmanFilter(guess(), learn="R")
     np.testing.assert_allclose(kf.R, 1.0)
     assert len(kf.trainable_variables) >= 1
+
+
+def test_what_is_learned_fits_the_model_or_says_why():
+    real = cgp.statespace.LinearGaussian([[0.5]], [[1.0]], [[1.0]], [[1.0]], [0.0], "diffuse")
+    with pytest.raises(TypeError, match="F must be real, float64, got complex128"):
+        cgp.KalmanFilter(real, learn={"F": cgp.layers.Matrix([[0.3 + 0.8j]])})
+    with pytest.raises(ValueError, match=r"the layer of F must return \(1, 1\), got \(2, 2\)"):
+        cgp.KalmanFilter(real, learn={"F": cgp.layers.Matrix(np.eye(2))})
+    with pytest.raises(TypeError, match="learn must be names"):
+        cgp.KalmanFilter(real, learn=3)
+    with pytest.raises(ValueError, match="loss_weight"):
+        cgp.KalmanFilter(real, loss_weight=-1.0)
+    learning = cgp.KalmanFilter(real, learn="R")
+    assert learning.model.initial == "diffuse"
+    with pytest.raises(ValueError, match="diffuse"):
+        learning.step(1e9)

@@ -1,0 +1,117 @@
+"""A Gaussian process over a line: linear time beside cubic, and beside celerite2.
+
+    python benchmarks/state_space_gp.py [--quick]
+
+Likelihood, and its value with the gradient as L-BFGS asks for it, of N samples at irregular times,
+from a vector of hyperparameters. `exact` is cgp's dense process, where it fits into memory; its
+value is what the error of the value is from. celerite2, if it can be imported, has real processes
+and no gradient without another package: it is given the real and the imaginary part of a signal
+whose kernel it shares, `Matern12`, one after the other, and its value is compared.
+
+Times are in seconds; `slope` is the exponent of N between one row and the next. One core.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+import argparse
+
+import numpy as np
+import tensorflow as tf
+from timing import compare, markdown, save
+
+import cgp
+from cgp.kernels import Matern12, Matern32, Rotation
+from cgp.training.objective import Objective
+
+try:
+    import celerite2
+except ImportError:
+    celerite2 = None
+
+LARGEST_DENSE = 2000
+KERNELS = {
+    "Matern32 * Rotation": lambda: Matern32(1.0, 20.0) * Rotation(0.1),
+    "Matern12": lambda: Matern12(1.0, 20.0),
+}
+
+
+def samples(n, rng):
+    x = np.cumsum(rng.exponential(1.0, n))
+    noise = rng.normal(size=n) + 1j * rng.normal(size=n)
+    return x, np.exp(0.2j * np.pi * x) + 0.3 * noise
+
+
+def functions_of(kind, kernel, x, z):
+    """Value, and value with gradient, as functions of no arguments."""
+    gp = kind(KERNELS[kernel](), noise_variance=0.2)
+    gp.compile(optimizer=cgp.optimizers.LBFGS())
+    data = (tf.constant(x[:, None]), tf.constant(z))
+    loss = Objective(gp, (data, None, None))
+
+    @tf.function(autograph=False)
+    def value(x, z):
+        gp((x, z))
+        return gp.losses[0]
+
+    return lambda: float(value(*data)), lambda: loss(loss.start)[0]
+
+
+def celerite(x, z):
+    """The loss that celerite2 finds, of both parts, as a function of no arguments."""
+    process = celerite2.GaussianProcess(celerite2.terms.RealTerm(a=0.5, c=1.0 / 20.0))
+
+    def value():
+        process.compute(x, diag=np.full(len(x), 0.1), quiet=True)
+        return -(process.log_likelihood(z.real) + process.log_likelihood(z.imag)) / len(x)
+
+    return value
+
+
+def measure(kernel, n, seconds):
+    x, z = samples(n, np.random.default_rng(n))
+    value, both = functions_of(cgp.StateSpaceGP, kernel, x, z)
+    ways = {"value": value, "value and gradient": both}
+    if n <= LARGEST_DENSE:
+        dense = functions_of(cgp.ExactGP, kernel, x, z)
+        ways |= {"exact, value": dense[0], "exact, both": dense[1]}
+    if celerite2 is not None and kernel == "Matern12":
+        ways["celerite2, value"] = celerite(x, z)
+    timings = compare(ways, seconds, (3, 30))
+    row = {"kernel": kernel, "N": n}
+    for name in ("value", "value and gradient", "exact, value", "exact, both", "celerite2, value"):
+        row[name] = timings[name].median if name in timings else "–"
+    row["first call"] = timings["value and gradient"].first
+    for name in ("exact, value", "celerite2, value"):
+        found = abs(ways[name]() / value() - 1.0) if name in ways else "–"
+        row[f"error beside {name.split(',')[0]}"] = found
+    return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small sizes, nothing written")
+    quick = parser.parse_args().quick
+    rows = []
+    for kernel in KERNELS:
+        before = None
+        for n in (300, 1500) if quick else (1000, 20_000, 100_000, 1_000_000):
+            print(f"{kernel}, N = {n} …", flush=True)
+            row = measure(kernel, n, 0.5 if quick else 5.0)
+            slope = "–"
+            if before is not None:
+                growth = row["value and gradient"] / before["value and gradient"]
+                slope = float(np.log(growth) / np.log(n / before["N"]))
+            rows.append(row | {"slope": slope})
+            before = row
+    print(markdown(rows))
+    if not quick:
+        print(f"written to {save('state_space_gp', rows, 'celerite2')}")
+
+
+if __name__ == "__main__":
+    main()
