@@ -57,8 +57,10 @@ def decorrelated(
         z = z - factors * z[:, None, j]
         size = size + tf.abs(factors)[:, :, None] * tf.abs(H[:, None, j])
         H = H - factors[:, :, None] * H[:, None, j]
-        # What rounding leaves of rows that cancel would be seen without noise.
-        H = tf.where(tf.abs(H) > _ROUNDING * eps * size, H, tf.zeros_like(H))
+        # What rounding leaves of rows that cancel would be seen without noise. The value alone is
+        # cut off, and not the derivative.
+        left = tf.where(tf.abs(H) > _ROUNDING * eps * size, H, tf.zeros_like(H))
+        H += tf.stop_gradient(left - H)
     variance = tf.stack(variances, axis=1) * unit * unit
     unit = real_as(unit, R.dtype)
     return H * unit[:, :, None], variance, z * unit
