@@ -139,3 +139,23 @@ def test_a_second_derivative_is_an_error_and_not_zero():
         gradient = inner.gradient(value, F)
     with pytest.raises(NotImplementedError, match="differentiable once"):
         outer.gradient(gradient, F)
+
+
+def test_has_an_element_of_h_that_is_zero_its_derivative():
+    rng = np.random.default_rng(3)
+    R = np.array([[1.0, 0.4j], [-0.4j, 0.5]])
+    z, H = rng.normal(size=(6, 2)) + 1j * rng.normal(size=(6, 2)), np.eye(2) + 0j
+    direction = rng.normal(size=(2, 2)) + 1j * rng.normal(size=(2, 2))
+
+    def value(H):
+        model = statespace.LinearGaussian(0.5j * I2, I2, H, R, None, I2)
+        return statespace.log_likelihood(model, z)
+
+    given = tf.constant(H)
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        found = value(given)
+    gradient = tape.gradient(found, given).numpy()
+    step = 1e-6
+    expected = (value(H + step * direction) - value(H - step * direction)) / (2 * step)
+    np.testing.assert_allclose(np.vdot(gradient, direction).real, expected, rtol=1e-8)
