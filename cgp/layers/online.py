@@ -64,8 +64,10 @@ class Online:
         if model.B is not None:
             size = model.B.shape[-1] // model.form.multiplicity
             signature.append(tf.TensorSpec([count, size], model.series_dtype))
+        # A function with a default for its argument would take three times as long to call.
+        advance = (lambda z: self._advance(z, None)) if model.B is None else self._advance
         self._function = tf.function(
-            self._advance, input_signature=signature, jit_compile=jit, autograph=False
+            advance, input_signature=signature, jit_compile=jit, autograph=False
         )
         self._concrete: Any = None
         self.reset()
@@ -108,7 +110,7 @@ class Online:
 
     # --- one observation -------------------------------------------------------------------------
 
-    def _advance(self, z: tf.Tensor, inputs: tf.Tensor | None = None) -> tf.Tensor:
+    def _advance(self, z: tf.Tensor, inputs: tf.Tensor | None) -> tf.Tensor:
         """One step of all streams; what is known before and after, real numbers, `[k, B]`.
 
         The state is written only if it is finite, which the last row says.
@@ -205,8 +207,8 @@ def _packed(model: LinearGaussian, mean: tf.Tensor, rows: tf.Tensor, noise) -> t
 
 def _unpacked(values: np.ndarray, is_proper: bool, dtype: tf.DType, single: bool) -> Marginals:
     """Moments `[B, m]`, or `[m]`, of numbers that `_packed` has packed."""
-    parts = np.split(values, len(_packing(is_proper, dtype)))
-    parts = [part[:, 0] if single else np.moveaxis(part, 0, -1) for part in parts]
+    parts = values.reshape(len(_packing(is_proper, dtype)), -1, values.shape[-1])
+    parts = parts[..., 0] if single else np.moveaxis(parts, 1, -1)
     if not dtype.is_complex and is_proper:
         mean, variance = parts
         return Marginals(mean, variance, variance)  # E(x − m)², of a real number
