@@ -1,7 +1,7 @@
 """The Kalman filter as a layer, and as a model to fit and to run online."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ import tensorflow as tf
 from cgp.distributions.marginals import Step
 from cgp.layers.config import model_config, model_from_config
 from cgp.layers.matrices import Covariance, Matrix
-from cgp.layers.online import Online
+from cgp.layers.online import Online, State
 from cgp.layers.samples import samples
 from cgp.statespace.diffuse import check_diffuse
 from cgp.statespace.filtering import innovate, moments, observation_moments
@@ -22,15 +22,6 @@ from cgp.training.optimizers import LBFGS
 
 _COVARIANCES = ("Q", "R", "initial_covariance")
 _MATRICES = ("F", "H", "B", "initial_mean")
-
-
-class State(NamedTuple):
-    """What is known of a state, NumPy."""
-
-    mean: np.ndarray
-    """`[..., n]`."""
-    chol: np.ndarray
-    """A factor of its covariance, `[..., n, n]`; of a real composite `[..., 2n, 2n]`."""
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -301,7 +292,7 @@ class KalmanFilter(Model):
         return super().fit(self._batched(x, missing), *args, **kwargs)
 
     def evaluate(self, x=None, *args, missing=None, **kwargs):
-        """The loss of series, as in `fit`."""
+        """The loss, as in `fit`."""
         return super().evaluate(self._batched(x, missing), *args, **kwargs)
 
     def predict(  # type: ignore[override]
@@ -343,10 +334,7 @@ class KalmanFilter(Model):
             inputs: `[T, k]` or `[B, T, k]`.
 
         Returns:
-            As `step`, stacked over time.
-
-        Raises:
-            TypeError, ValueError: As for `step`.
+            As `step`, stacked over time; errors as for `step`.
         """
         z, inputs = self._samples(z, missing, inputs, along=1)
         return self._online.run(z, inputs)
@@ -425,8 +413,7 @@ class KalmanFilter(Model):
     def compile_from_config(self, config):
         """Compiles a loaded model."""
         self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.optimizer is not None:
-            self.optimizer.build(self.trainable_variables)
+        self.optimizer.build(self.trainable_variables)
 
     def __repr__(self):
         learned = f", learns {', '.join(self.learned)}" if self.learned else ""

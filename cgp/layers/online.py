@@ -1,7 +1,7 @@
 """The state of a Kalman filter that runs, in the weights of a layer, and the step that moves it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -15,6 +15,15 @@ from cgp.statespace.filtering import moments, observation_moments
 from cgp.statespace.forecasting import ahead
 from cgp.statespace.model import LinearGaussian, with_time
 from cgp.statespace.series import Series
+
+
+class State(NamedTuple):
+    """What is known of a state, NumPy."""
+
+    mean: np.ndarray
+    """`[..., n]`."""
+    chol: np.ndarray
+    """A factor of its covariance, `[..., n, n]`; of a real composite `[..., 2n, 2n]`."""
 
 
 class Online:
