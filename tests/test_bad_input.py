@@ -285,7 +285,7 @@ EXACT_GP = {
         lambda: gp().fit(X, Z), ValueError, r"compile the model first: gp.compile\("),
     "fit in batches": (
         lambda: compiled().fit(X, Z, batch_size=2), ValueError,
-        "batch_size=2: the likelihood of an ExactGP takes all data at once"),
+        "batch_size=2: the likelihood of ExactGP takes all data at once"),
     "fit for no epochs": (
         lambda: compiled().fit(X, Z, epochs=0), ValueError, "epochs=0 leaves no iteration"),
     "fit of real targets": (

@@ -121,7 +121,10 @@ class MaximumLikelihoodGP(GaussianProcess):
                 "step; to validate it, score gp.predict(x, observed=True) with cgp.metrics"
             )
         if batch_size is not None:
-            raise ValueError(f"batch_size={batch_size}: the likelihood takes all data at once")
+            raise ValueError(
+                f"batch_size={batch_size}: the likelihood of {type(self).__name__} takes all data "
+                "at once"
+            )
         self._check_compiled("optimizer=cgp.optimizers.LBFGS()")
         data = self._validated(x, z, missing)
         self._check_epochs(epochs, initial_epoch)
