@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions import marginals, principal_axes, squared_radius
-from cgp.linalg.arguments import squared_modulus
+from cgp.linalg.arguments import is_nan, squared_modulus
 
 
 def mean_squared_modulus(z, predicted) -> float:
@@ -229,7 +229,7 @@ def _squared_sums(z, predicted, sample_weight=None) -> tuple[tf.Tensor, tf.Tenso
             f"target and prediction must have one shape, got {z.shape} and {predicted.shape}"
         )
     error = predicted - z
-    observed = ~(tf.math.is_nan(tf.math.real(z)) | tf.math.is_nan(tf.math.imag(z)))
+    observed = ~is_nan(z)
     weight = tf.cast(observed, tf.float64)
     if sample_weight is not None:
         given = tf.cast(sample_weight, tf.float64)

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.points import as_points
+from cgp.linalg.arguments import is_nan
 from cgp.linalg.composite import complex_dtype
 
 
@@ -27,7 +28,7 @@ class Data(NamedTuple):
     @property
     def present(self) -> tf.Tensor:
         """True where there is a target, `[B, N]`."""
-        return ~(tf.math.is_nan(tf.math.real(self.z)) | tf.math.is_nan(tf.math.imag(self.z)))
+        return ~is_nan(self.z)
 
     @property
     def groups(self) -> tf.Tensor:

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from cgp.gp.data import Data
+from cgp.linalg.arguments import is_nan
 from cgp.linalg.composite import complex_dtype
 
 
@@ -76,7 +77,7 @@ def _empty(rank: int, dtype) -> tf.Variable:
 
 def _comparable(z: tf.Tensor) -> tf.Tensor:
     """Targets with something that equals itself for the missing ones."""
-    return tf.where(tf.math.is_nan(tf.abs(z)), tf.constant(float("inf"), z.dtype), z)
+    return tf.where(is_nan(z), tf.constant(float("inf"), z.dtype), z)
 
 
 def _equal(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:

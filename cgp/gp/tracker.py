@@ -11,6 +11,7 @@ from cgp.gp.data import Data
 from cgp.gp.markov_process import MarkovProcess
 from cgp.gp.process import NoisyProcess
 from cgp.gp.samples import one_sample
+from cgp.linalg.arguments import is_nan
 from cgp.linalg.batch_last import matmul, matvec, outer, triangularize
 from cgp.linalg.composite import real_as
 from cgp.statespace.block import Carry, System, observe
@@ -156,7 +157,7 @@ class Tracker:
 
         H, R = (a[..., None] for a in (markov.emission(), markov.noise()))
         function = self._process.plus_function(tf.zeros_like(z)[:, None], x[None, None, None])[:, 0]
-        absent = tf.math.is_nan(tf.math.real(z)) | tf.math.is_nan(tf.math.imag(z))
+        absent = is_nan(z)
         value = form.split(tf.where(absent, tf.zeros_like(z), z - function)[:, None])
         value = tf.experimental.numpy.moveaxis(value, 0, -1)[None]
         seen = tf.zeros_like(tf.math.real(value)) + tf.cast(~absent, value.dtype.real_dtype)

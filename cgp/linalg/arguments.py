@@ -151,6 +151,13 @@ def has_positive_diagonal(chol: tf.Tensor) -> tf.Tensor:
     return tf.reduce_all((diagonal > 0) & (diagonal < np.inf), axis=-1)
 
 
+def is_nan(x: tf.Tensor) -> tf.Tensor:
+    """Where x, real or complex, is NaN in either part."""
+    if not x.dtype.is_complex:
+        return tf.math.is_nan(x)
+    return tf.math.is_nan(tf.math.real(x)) | tf.math.is_nan(tf.math.imag(x))
+
+
 def is_finite(x: tf.Tensor) -> bool:
     """Whether, eagerly, every element is: both parts of it, whose modulus may well overflow."""
     return all(

@@ -15,6 +15,20 @@ from cgp.linalg.composite import real_as
 _ROUNDING = 4.0
 
 
+def to_last(a: tf.Tensor, own: int, batch: tf.Tensor) -> tf.Tensor:
+    """`[..., own axes]` -> `[own axes, B]`, broadcast to the batch axes of shape `batch`."""
+    a = tf.broadcast_to(a, tf.concat([batch, tf.shape(a)[-own:]], axis=0))
+    a = tf.reshape(a, tf.concat([[-1], tf.shape(a)[-own:]], axis=0))
+    return tf.experimental.numpy.moveaxis(a, 0, -1)
+
+
+def to_first(a: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
+    """`[own axes, B]` -> `[..., own axes]`, the batch axes of shape `batch`; B may be 1 for all."""
+    a = tf.experimental.numpy.moveaxis(a, -1, 0)
+    a = tf.broadcast_to(a, tf.concat([[tf.reduce_prod(batch)], tf.shape(a)[1:]], axis=0))
+    return tf.reshape(a, tf.concat([batch, tf.shape(a)[1:]], axis=0))
+
+
 def adjoint(a: tf.Tensor) -> tf.Tensor:
     """`aᴴ`: `[n, m, ...]` -> `[m, n, ...]`."""
     return tf.math.conj(tf.einsum("ij...->ji...", a))

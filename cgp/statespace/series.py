@@ -5,7 +5,8 @@ from functools import reduce
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import is_finite
+from cgp.linalg.arguments import is_finite, is_nan
+from cgp.linalg.batch_last import to_first, to_last
 from cgp.linalg.composite import real_as
 from cgp.statespace.block import System
 from cgp.statespace.decorrelation import decorrelated
@@ -32,7 +33,7 @@ class Series:
         self.model = model
         z = _observations(model, z)
         self.is_vector = z.shape.rank == 1
-        absent = _is_nan(z)
+        absent = is_nan(z)
         if missing is not None:
             absent |= _missing(missing, z)
         if self.is_vector:
@@ -85,18 +86,12 @@ class Series:
         """`[..., own axes]` -> `[own axes, B]`, B being 1 where nothing varies over the batch."""
         if a.shape[:-own].num_elements() == 1:
             return tf.reshape(a, tf.concat([tf.shape(a)[-own:], [1]], axis=0))
-        a = tf.broadcast_to(a, tf.concat([self._batch, tf.shape(a)[-own:]], axis=0))
-        a = tf.reshape(a, tf.concat([[-1], tf.shape(a)[-own:]], axis=0))
-        return tf.experimental.numpy.moveaxis(a, 0, -1)
+        return to_last(a, own, self._batch)
 
     def first(self, a: tf.Tensor) -> tf.Tensor:
         """`[own axes, B]` -> `[..., own axes]`, with the batch axes written out."""
         own = a.shape[:-1]
-        size = tf.reduce_prod(self._batch)
-        a = tf.experimental.numpy.moveaxis(a, -1, 0)
-        a = tf.broadcast_to(a, tf.concat([[size], tf.shape(a)[1:]], axis=0))
-        a = tf.reshape(a, tf.concat([self._batch, tf.shape(a)[1:]], axis=0))
-        return tf.ensure_shape(a, self.batch_shape.concatenate(own))
+        return tf.ensure_shape(to_first(a, self._batch), self.batch_shape.concatenate(own))
 
     def observation_axis(self, a: tf.Tensor) -> tf.Tensor:
         """`[..., T, M]` as z was given: `[T]` if it was."""
@@ -193,15 +188,9 @@ def _observations(model: LinearGaussian, z) -> tf.Tensor:
     if z.shape.rank > 1 and z.shape[-1] != m:
         hint = "; of series of one component each, z[..., None]" if m == 1 else ""
         raise ValueError(f"z must be [..., T, {m}], got shape {z.shape}{hint}")
-    if tf.executing_eagerly() and not is_finite(tf.where(_is_nan(z), tf.zeros_like(z), z)):
+    if tf.executing_eagerly() and not is_finite(tf.where(is_nan(z), tf.zeros_like(z), z)):
         raise ValueError("z must be finite, or NaN where missing, but has infinite elements")
     return z
-
-
-def _is_nan(z: tf.Tensor) -> tf.Tensor:
-    if not z.dtype.is_complex:
-        return tf.math.is_nan(z)
-    return tf.math.is_nan(tf.math.real(z)) | tf.math.is_nan(tf.math.imag(z))
 
 
 def _missing(missing, z: tf.Tensor) -> tf.Tensor:

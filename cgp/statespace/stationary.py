@@ -6,7 +6,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.batch_last import adjoint, matmul, triangularize
+from cgp.linalg.batch_last import adjoint, matmul, to_first, to_last, triangularize
 from cgp.linalg.gradients import without_gradient
 
 _MOST_DOUBLINGS = 64
@@ -33,15 +33,9 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
     n = F.shape[-1]
 
     def last(a):
-        a = tf.broadcast_to(a, tf.concat([batch, tf.shape(a)[-2:]], axis=0))
-        a = tf.reshape(a, tf.concat([[-1], tf.shape(a)[-2:]], axis=0))
-        return tf.experimental.numpy.moveaxis(a, 0, -1)
+        return tf.ensure_shape(to_last(a, 2, batch), [*a.shape[-2:], None])
 
-    def first(a):
-        a = tf.reshape(tf.experimental.numpy.moveaxis(a, -1, 0), tf.concat([batch, [n, n]], 0))
-        return tf.ensure_shape(a, known.concatenate([n, n]))
-
-    factor = tf.ensure_shape(last(tf.stop_gradient(G)), [n, G.shape[-1], None])
+    factor = last(tf.stop_gradient(G))
 
     @tf.custom_gradient
     def solve(F, Q):
@@ -62,8 +56,10 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
 
         return (covariance, chol), backward
 
-    F = tf.ensure_shape(last(F), [n, n, None])
-    covariance, chol = map(first, solve(F, tf.ensure_shape(last(Q), [n, n, None])))
+    covariance, chol = (
+        tf.ensure_shape(to_first(a, batch), known.concatenate([n, n]))
+        for a in solve(last(F), last(Q))
+    )
     if not tf.executing_eagerly():
         # Training may have moved F; eagerly its eigenvalues have been looked at.
         sound = tf.reduce_all(tf.math.is_finite(tf.abs(chol)))
