@@ -51,6 +51,7 @@ def sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 def forget_compilation(model: Any) -> None:
     """Drops loss and metrics of an earlier `compile`, which Keras replaces but never removes."""
     model.loss = model._compile_loss = model._compile_metrics = None
+    model._kept_objective = None  # ours, and of the loss that was
 
 
 def add_losses_in_float64(model: Any) -> None:

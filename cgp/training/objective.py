@@ -1,6 +1,10 @@
 """The loss of a model as a function of one vector, for optimisers and derivatives from outside."""
 
+import dataclasses
+import functools
+import operator
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,7 +19,8 @@ class Objective:
 
     A single compiled function assigns the variables, recomputes what depends on them, and evaluates
     the loss and its gradient: one update for each evaluation. The model is left at the last point
-    that was asked for; `assign` puts it where you want it.
+    that was asked for; `assign` puts it where you want it. The function stays with the model for
+    another batch of the same shape, until the model is compiled again, or learns something else.
 
     Args:
         model: A compiled `cgp.Model` or `cgp.Functional`; built on the batch if it is not yet.
@@ -55,12 +60,7 @@ class Objective:
         self.start = np.concatenate([v.numpy().astype("float64").ravel() for v in self.variables])
         coarse = any(v.dtype != "float64" for v in self.variables)
         self.resolution = 10 * float(np.finfo(np.float32).eps) if coarse else 0.0
-        self._sizes = [v.shape.num_elements() for v in self.variables]
-        self._function = self._evaluate
-        if not model.run_eagerly:
-            self._function = tf.function(
-                self._evaluate, jit_compile=model.jit_compile, autograph=False
-            )
+        self._function = _compiled(model, self.variables, batch)
 
     def assign(self, point) -> None:
         """Writes a point into the variables.
@@ -68,8 +68,7 @@ class Objective:
         Args:
             point: Float64, like `start`.
         """
-        for v, part in zip(self.variables, tf.split(point, self._sizes), strict=True):
-            v.assign(tf.cast(tf.reshape(part, v.shape), v.dtype))
+        _assign(self.variables, point)
 
     def __call__(self, point) -> tuple[float, np.ndarray]:
         """The loss at a point, and its gradient; the variables are left there.
@@ -80,26 +79,68 @@ class Objective:
         Raises:
             InvalidArgumentError, NotPositiveDefiniteError: Where the loss has no value.
         """
-        value, gradient = self._function(tf.constant(point, tf.float64))
+        value, gradient = self._function(tf.constant(point, tf.float64), self.batch)
         return float(value), gradient.numpy()
 
-    def _evaluate(self, point):
-        x, y, sample_weight = self.batch
-        self.assign(point)
-        refresh_all(self.model, self.variables)
-        with tf.GradientTape() as tape:
-            y_pred = self.model(x, training=True)
-            loss = self.model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
-        gradients = tape.gradient(loss, self.variables)
-        if all(g is None for g in gradients):
-            raise ValueError("the loss depends on none of the trainable variables")
-        missing = [v.path for v, g in zip(self.variables, gradients, strict=True) if g is None]
-        if missing:
-            warnings.warn(f"the loss does not depend on the variables {missing}", stacklevel=2)
-        flat = [
-            tf.zeros([size], tf.float64)
-            if g is None
-            else tf.reshape(tf.cast(tf.convert_to_tensor(g), tf.float64), [-1])
-            for g, size in zip(gradients, self._sizes, strict=True)
-        ]
-        return tf.cast(loss, tf.float64), tf.concat(flat, axis=0)
+
+def _assign(variables: list[keras.Variable], point) -> None:
+    sizes = [v.shape.num_elements() for v in variables]
+    for v, part in zip(variables, tf.split(point, sizes), strict=True):
+        v.assign(tf.cast(tf.reshape(part, v.shape), v.dtype))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kept:  # a tuple of variables would be tracked as weights
+    """A compiled function, and what it was compiled for."""
+
+    variables: list[keras.Variable]
+    others: tuple
+    function: Any
+
+
+def _compiled(model: Any, variables: list[keras.Variable], batch: tuple):
+    """The function of a point and a batch that returns loss and gradient: compiling takes seconds.
+
+    One is kept, not one for each shape of a batch, as programs take memory.
+    """
+    if model.run_eagerly:
+        return functools.partial(_evaluate, model, variables)
+    shapes = tf.nest.map_structure(
+        lambda a: a if a is None else tf.TensorSpec(np.shape(a), a.dtype), batch
+    )
+    others = (shapes, model.jit_compile)
+    kept: _Kept | None = getattr(model, "_kept_objective", None)
+    if kept is None or kept.others != others or not _same(kept.variables, variables):
+        function = tf.function(
+            functools.partial(_evaluate, model, variables),
+            jit_compile=model.jit_compile,
+            autograph=False,
+        )
+        kept = model._kept_objective = _Kept(variables, others, function)
+    return kept.function
+
+
+def _same(some: list, others: list) -> bool:
+    return len(some) == len(others) and all(map(operator.is_, some, others))
+
+
+def _evaluate(model, variables, point, batch):
+    x, y, sample_weight = batch
+    _assign(variables, point)
+    refresh_all(model, variables)
+    with tf.GradientTape() as tape:
+        y_pred = model(x, training=True)
+        loss = model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
+    gradients = tape.gradient(loss, variables)
+    if all(g is None for g in gradients):
+        raise ValueError("the loss depends on none of the trainable variables")
+    missing = [v.path for v, g in zip(variables, gradients, strict=True) if g is None]
+    if missing:
+        warnings.warn(f"the loss does not depend on the variables {missing}", stacklevel=2)
+    flat = [
+        tf.zeros([v.shape.num_elements()], tf.float64)
+        if g is None
+        else tf.reshape(tf.cast(tf.convert_to_tensor(g), tf.float64), [-1])
+        for v, g in zip(variables, gradients, strict=True)
+    ]
+    return tf.cast(loss, tf.float64), tf.concat(flat, axis=0)

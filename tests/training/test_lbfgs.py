@@ -343,3 +343,27 @@ def test_the_data_of_a_gaussian_process_reach_call():
         assert len(losses) == 5
         assert losses[-1] < losses[0]
         assert toys.staleness(model.features) < 1e-12
+
+
+def test_a_second_fit_of_the_same_shape_compiles_nothing_again(monkeypatch):
+    model = objective("quadratic")
+    calls, call = [], Objective.call
+    monkeypatch.setattr(Objective, "call", lambda *args, **kw: calls.append(1) or call(*args, **kw))
+
+    def fit(x):
+        del calls[:]
+        return model.fit(x, verbose=0).history["loss"][-1], len(calls)
+
+    loss, traces = fit(ONES)
+    assert loss == pytest.approx(-2.0)
+    assert traces > 0
+    assert fit(3 * ONES) == (pytest.approx(-6.0), 0)  # with data of its own
+    assert fit(np.ones(4)) == (pytest.approx(-2.0), traces - 1)  # built before
+    model.compile(optimizers.LBFGS())
+    assert fit(np.ones(4)) == (pytest.approx(-2.0), traces - 1)
+    model.a.assign(2.0)
+    model.a.trainable = False
+    loss, traces = fit(np.ones(4))
+    assert traces > 0
+    np.testing.assert_allclose(model.point, [2.0, -0.95], atol=1e-6)
+    assert len(model.weights) == 3
