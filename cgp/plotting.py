@@ -361,7 +361,7 @@ def _as_series(z, x=None) -> np.ndarray:
     _require_one_series(z, "z")
     if x is not None and z.shape != x.shape:
         raise ValueError(f"z must have the {len(x)} points of x, got {len(z)}")
-    return z
+    return np.where(np.isnan(z), complex(np.nan, np.nan), z)  # NaN itself has the imaginary part 0
 
 
 def _as_moments(posterior, x_new=None):

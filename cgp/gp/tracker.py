@@ -25,7 +25,7 @@ class _Present(NamedTuple):
     x: float
     carry: Carry
     """Of B series, `[n, B]` and `[n, n, B]`."""
-    weights: list[np.ndarray]
+    weights: np.ndarray
 
 
 class Tracker:
@@ -41,11 +41,13 @@ class Tracker:
         self._process, self._weights, self._series = process, weights, series
         self._samples: list[tuple[float, np.ndarray]] = []
         self._present: _Present | None = None
-        self._function: Any = None
+        self._read: Any = None
+        self._count = 0
+        self._following: Any = None
 
     def forget(self) -> None:
         """For other data: the samples are no longer any, and the state is that of the data."""
-        self._samples, self._present = [], None
+        self._samples, self._present, self._following = [], None, None
 
     @property
     def has_samples(self) -> bool:
@@ -75,19 +77,13 @@ class Tracker:
         """See `StateSpaceGP.step`."""
         sample = one_sample(x, z, missing, real_dtype)
         x, z = self._fitting(data, sample)
-        present = self._state(data)
+        values = self._values()
+        present = self._state(data, values)
         if present is not None and x < present.x:
             raise ValueError(f"x must not go back: got {x:g} after {present.x:g}")
         if present is None:
             self._process.kernel.moments_diagonal(tf.constant([[x]], real_dtype))  # may refuse it
-        carry, last = (None, x) if present is None else (present.carry, present.x)
-        if self._function is None:
-            # A partial is a thing of its own: TensorFlow counts the traces of one code.
-            self._function = tf.function(functools.partial(self._advance), autograph=False)
-        real = tf.as_dtype(real_dtype)
-        after, *moments = self._function(
-            carry, tf.constant(last, real), tf.constant(x, real), tf.constant(z)
-        )
+        after, *moments = self._advanced(present, tf.constant(x, real_dtype), tf.constant(z))
         if not all(np.isfinite(a).all() for a in after):
             raise ValueError(
                 "the state would not be finite any more, and is as it was: the hyperparameters "
@@ -99,7 +95,7 @@ class Tracker:
             for found in moments
         )
         self._samples.append((x, z[0] if single else z))
-        self._present = _Present(x, Carry(*after), self._values())
+        self._present = _Present(x, Carry(*after), values)
         return Step(predicted, (z[0] if single else z) - predicted.mean, filtered)
 
     def _fitting(self, data: Data, sample) -> tuple[float, np.ndarray]:
@@ -122,14 +118,23 @@ class Tracker:
             raise ValueError(f"z must have the batch axes of the data, {batch}, got {given}")
         return float(places[0, 0]), sample.z[:, 0]
 
-    def _values(self) -> list[np.ndarray]:
-        return [weight.numpy() for weight in self._weights()]
+    def _values(self) -> np.ndarray:
+        """All weights in one vector, read in one call."""
+        weights = self._weights()
+        if self._read is None or len(weights) != self._count:  # a mean may be built with a sample
 
-    def _state(self, data: Data) -> _Present | None:
+            def read():
+                flat = [tf.reshape(tf.cast(w.value, tf.float64), [-1]) for w in weights]
+                return tf.concat(flat, axis=0)
+
+            self._read = tf.function(read, autograph=False).get_concrete_function()
+            self._count = len(weights)
+        return self._read().numpy()
+
+    def _state(self, data: Data, values: np.ndarray) -> _Present | None:
         """The state after the last sample, at the present hyperparameters; None before any."""
-        values = self._values()
         known = self._present
-        if known is not None and all(map(np.array_equal, known.weights, values)):
+        if known is not None and np.array_equal(known.weights, values):
             return known
         data = self.together(data)
         if tf.size(data.z) == 0:
@@ -142,19 +147,34 @@ class Tracker:
         self._present = _Present(float(tf.reduce_max(data.x)), carry, values)
         return self._present
 
-    def _advance(self, carry: Carry | None, last: tf.Tensor, x: tf.Tensor, z: tf.Tensor):
-        """From the state at the last sample to that after one at x; and what is known of both."""
-        markov, form = MarkovProcess(self._process), self._process.form
-        if carry is None:
-            _, chol = markov.initial(x)
-            chol = chol[..., None] + tf.zeros_like(real_as(tf.math.real(z), chol.dtype))
-            before = Carry(tf.zeros_like(chol[0]), chol)
-        else:
-            F, _, G = (a[0][..., None] for a in markov.discretize(last[None], (x - last)[None]))
-            spread = matmul(F, carry.chol)
-            wide = tf.concat([spread, G + tf.zeros_like(spread[:, :1])], axis=1)
-            before = Carry(matvec(F, carry.mean), triangularize(wide))
+    def _advanced(self, present: _Present | None, x: tf.Tensor, z: tf.Tensor):
+        """The state after an observation at x; and what was known of the signal and is."""
+        if present is None:
+            return self._observed(self._initial(x, z), x, z)
+        arguments = (*present.carry, tf.constant(present.x, x.dtype), x, z)
+        if self._following is None:  # a concrete function is called in half the time
+            # A partial is a thing of its own: TensorFlow counts the traces of one code.
+            function = tf.function(functools.partial(self._followed), autograph=False)
+            self._following = function.get_concrete_function(*arguments)
+        return self._following(*arguments)
 
+    def _initial(self, x: tf.Tensor, z: tf.Tensor) -> Carry:
+        """The state before any observation."""
+        _, chol = MarkovProcess(self._process).initial(x)
+        chol = chol[..., None] + tf.zeros_like(real_as(tf.math.real(z), chol.dtype))
+        return Carry(tf.zeros_like(chol[0]), chol)
+
+    def _followed(self, mean, chol, last, x, z):
+        """From the state at the last sample to that after one at x."""
+        markov = MarkovProcess(self._process)
+        F, _, G = (a[0][..., None] for a in markov.discretize(last[None], (x - last)[None]))
+        spread = matmul(F, chol)
+        wide = tf.concat([spread, G + tf.zeros_like(spread[:, :1])], axis=1)
+        return self._observed(Carry(matvec(F, mean), triangularize(wide)), x, z)
+
+    def _observed(self, before: Carry, x: tf.Tensor, z: tf.Tensor):
+        """From the state before an observation at x to that after it."""
+        markov, form = MarkovProcess(self._process), self._process.form
         H, R = (a[..., None] for a in (markov.emission(), markov.noise()))
         function = self._process.plus_function(tf.zeros_like(z)[:, None], x[None, None, None])[:, 0]
         absent = is_nan(z)
