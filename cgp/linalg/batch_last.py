@@ -42,6 +42,9 @@ def matmul(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 def matvec(a: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """`a x`: `[n, k, ...]`, `[k, ...]` -> `[n, ...]`."""
+    if a.shape.rank == 3 and a.shape[-1] == 1 and x.shape[-1] not in (1, None):
+        # One product, into which XLA cannot draw what x is made of, n times over.
+        return tf.linalg.matmul(a[..., 0], x)
     return sum(a[:, k] * x[k] for k in range(1, a.shape[1])) + a[:, 0] * x[0]
 
 
