@@ -13,8 +13,9 @@ _TERMS = 20
 def linear_sde(generator: Generator, h: tf.Tensor) -> MarkovForm:
     """The stationary process `z = h s`, `ds = A s dx + dβ`.
 
-    Transition and noise come from their power series over a step short enough, and from there by
-    doubling: `F(2x) = F(x)²`, `Q(2x) = F(x) Q(x) F(x)ᴴ + Q(x)`.
+    Transition and noise, `F(x) = exp(A x)` and `Q(x) = ∫₀ˣ F(u) W F(u)ᴴ du`, come from their power
+    series over a step short enough, and from there by doubling (scaling and squaring: Higham,
+    *Functions of Matrices*, 2008, ch. 10): `F(2x) = F(x)²`, `Q(2x) = F(x) Q(x) F(x)ᴴ + Q(x)`.
 
     Args:
         generator: A, whose eigenvalues have negative real parts, and W.

@@ -46,7 +46,7 @@ class RandomWalk(_FromStart):
     It is zero at the start; `+ Constant(...)` for a level that is not known there.
 
     Args:
-        variance: Of the change over a unit of x, positive.
+        variance: Of the change over a unit of x, positive: in units of |z|² over those of x.
         start: Before all x.
         fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name.
@@ -85,8 +85,9 @@ class IntegratedRandomWalk(_FromStart):
     level that is not known there, `+ RandomWalk(...)` for one that drifts by itself.
 
     Args:
-        variance: Of the change of the slope over a unit of x, positive.
-        slope_variance: Of the slope at the start, positive.
+        variance: Of the change of the slope over a unit of x, positive: in units of |z|² over the
+            cube of those of x.
+        slope_variance: Of the slope at the start, positive: |z|² over the square.
         start: Before all x.
         fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name.

@@ -47,13 +47,18 @@ class Carry(NamedTuple):
 
 
 class Track(NamedTuple):
-    """The moments along a block, `[T, ...]`."""
+    """The moments along a block."""
 
     predicted_means: tf.Tensor
+    """Before the observation of each step, `[T, n, B]`."""
     predicted_chols: tf.Tensor
+    """`[T, n, n, B]`."""
     filtered_means: tf.Tensor
+    """After it, `[T, n, B]`."""
     filtered_chols: tf.Tensor
+    """`[T, n, n, B]`."""
     log_likelihoods: tf.Tensor
+    """Real, `[T, B]`."""
     deviations: tf.Tensor
     """Of each component from what was predicted of it, given those before it: `[T, m, B]`."""
     variances: tf.Tensor

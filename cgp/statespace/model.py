@@ -91,8 +91,8 @@ class LinearGaussian:
         Args:
             given: By name, those that the constructor names.
             initial: "stationary", "diffuse", or None where the covariance is among those given.
-            factors: Factors of "Q" and "initial_covariance" that are known, by name; these are
-                taken on trust, and no others are looked for.
+            factors: Factors of "Q" and "initial_covariance" that are known, by name: covariances
+                with a factor are taken on trust. So is R, if its name is there, with whatever.
             form: The form in which its user sees values; proper if None.
         """
         model = cls.__new__(cls)

@@ -23,12 +23,15 @@ class Moments(NamedTuple):
     predicted_covariances: tf.Tensor
     """`[T, n, n, B]`, B being 1 where all series share them."""
     filtered_means: tf.Tensor
+    """`[T, n, B]`."""
     filtered_covariances: tf.Tensor
+    """`[T, n, n, B]`."""
     log_likelihoods: tf.Tensor
     """Real, `[T, B]`."""
     predicted_chols: tf.Tensor
     """`[T, n, n, B]`. No gradient flows to the factors: it flows to the covariances."""
     filtered_chols: tf.Tensor
+    """`[T, n, n, B]`, likewise."""
 
 
 def log_likelihood(system: System, mean, covariance, chol) -> tf.Tensor:

@@ -25,10 +25,15 @@ class Pulls(NamedTuple):
     """Gradients by the moments along a block, by covariances in the place of factors."""
 
     predicted_means: tf.Tensor
+    """`[T, n, B]`, or None for none, as all but the last."""
     predicted_covariances: tf.Tensor
+    """Hermitian, `[T, n, n, B]`."""
     filtered_means: tf.Tensor
+    """`[T, n, B]`."""
     filtered_covariances: tf.Tensor
+    """Hermitian, `[T, n, n, B]`."""
     log_likelihoods: tf.Tensor
+    """Real, `[T, B]`; T is 1 where it is the same at all steps."""
 
 
 class Adjoint(NamedTuple):

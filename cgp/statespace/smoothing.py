@@ -71,10 +71,13 @@ class _Steps(NamedTuple):
     """What the way back needs of each step."""
 
     F: tf.Tensor
+    """These as in `System`."""
     G: tf.Tensor
     b: tf.Tensor
     means: tf.Tensor
+    """Filtered, `[T, n, B]`."""
     chols: tf.Tensor
+    """`[T, n, n, B]`."""
 
 
 def _smooth(system: System, mean, covariance, chol):
