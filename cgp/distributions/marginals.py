@@ -30,6 +30,12 @@ class Step(NamedTuple):
     """Of the signal, after the observation was seen."""
 
 
+def innovation(z: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """`z − mean`; NaN, in both parts, where z is."""
+    nothing = complex(np.nan, np.nan) if np.iscomplexobj(z) else np.nan
+    return np.where(np.isnan(z), np.asarray(nothing, np.asarray(z).dtype), z - mean)
+
+
 def marginals(prediction) -> Marginals:
     """The moments of each point from any of the forms in which predictions come.
 

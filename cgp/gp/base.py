@@ -190,8 +190,7 @@ class GaussianProcess(Parameterized, Model):
         Raises:
             TypeError, ValueError: As for `posterior`; a count below 1.
         """
-        if count < 1:
-            raise ValueError(f"count must be at least 1, got {count}")
+        check_count(count)
         return self.posterior(x, observed=observed).sample(count, seed=seed).numpy()
 
     def __repr__(self):
@@ -248,3 +247,9 @@ def as_dict(posterior: Posterior) -> dict[str, tf.Tensor]:
         "variance": posterior.variance(),
         "pseudo_variance": posterior.pseudo_variance(),
     }
+
+
+def check_count(count) -> None:
+    """Raises unless it is a number of draws."""
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        raise ValueError(f"count must be a whole number, at least 1, got {count!r}")

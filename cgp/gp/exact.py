@@ -12,6 +12,7 @@ from cgp.gp.memory import Memory
 from cgp.gp.posterior import Posterior
 from cgp.kernels.points import as_points
 from cgp.linalg import cholesky
+from cgp.linalg.arguments import nan
 from cgp.training import confirm, invalidate, refresh
 
 
@@ -210,8 +211,11 @@ class ExactGP(MaximumLikelihoodGP):
             "variance": tf.math.real(data.spread(k) + zero),
             "pseudo_variance": zero if c is None else data.spread(c) + zero,
         }
-        present = data.unpacked(data.present).numpy()
-        return {name: np.where(present, value.numpy(), np.nan) for name, value in found.items()}
+        present = data.unpacked(data.present)
+        return {
+            name: tf.where(present, value, nan(value.dtype)).numpy()
+            for name, value in found.items()
+        }
 
     # --- saving --------------------------------------------------------------------------------
 

@@ -199,10 +199,12 @@ class MaximumLikelihoodGP(GaussianProcess):
             columns of fixed ones are zero.
 
         Raises:
-            ValueError: No data.
+            ValueError: No data, or all of them missing.
             NotPositiveDefiniteError: The likelihood has no maximum here; says in what direction.
         """
         data = self._data()
+        if not bool(tf.reduce_any(data.present)):
+            raise ValueError("all samples are missing: there is nothing to learn from")
         loss = Objective(self, (*next(iter(self._dataset(data))), None, None))
         count = float(tf.reduce_sum(data.counts))
         bar = keras.utils.Progbar(

@@ -58,7 +58,7 @@ def one_sample(x, z, missing, real_dtype: str) -> Samples:
     """
     check_eager()
     x, z = np.asarray(x), _targets(z, real_dtype)
-    if z.ndim > 1:
+    if z.ndim > 1 or z.size == 0:
         raise ValueError(f"z must be one number, or [B] of B streams, got shape {z.shape}")
     if x.ndim > 1 + z.ndim or (x.ndim == 2 and x.shape[0] != z.shape[0]):
         wanted = f"a number, [D] or [{z.shape[0]}, D]" if z.ndim else "a number or [D]"

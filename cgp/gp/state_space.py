@@ -7,7 +7,7 @@ import tensorflow as tf
 from cgp.distributions.arguments import stateless_seed
 from cgp.distributions.marginals import Step
 from cgp.gp import chain
-from cgp.gp.base import as_dict
+from cgp.gp.base import as_dict, check_count
 from cgp.gp.data import Data, arranged, check_fit, check_points
 from cgp.gp.markov_process import MarkovProcess
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
@@ -98,7 +98,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
     # --- taking data in ------------------------------------------------------------------------
 
     def _check(self, data: Data) -> None:
-        if data.x.shape[-1] != 1:
+        if data.x.shape[-1] not in (1, None):
             raise ValueError(
                 f"a StateSpaceGP is over a line: x must have one dimension, got {data.x.shape[-1]}"
             )
@@ -138,7 +138,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
             `[X, T]`: data first, then new points.
         """
         times, z = data.x[..., 0], data.z
-        if self.mean is not None and (function := self.mean.evaluate(data.x)) is not None:
+        function = None if self.mean is None else self.mean.evaluate(data.x)
+        if function is not None:
             z = z - function
         if x is not None:
             series = tf.maximum(tf.shape(times)[0], tf.shape(x)[0])
@@ -238,17 +239,21 @@ class StateSpaceGP(MaximumLikelihoodGP):
         Raises:
             TypeError, ValueError: As for `posterior`; a count below 1.
         """
-        if count < 1:
-            raise ValueError(f"count must be at least 1, got {count}")
+        check_count(count)
         x = as_points(x, self.variable_dtype)
         self._take_in()
-        data = self._memory.data
-        if bool(self._memory.is_empty):  # one series, of nothing
-            nothing = tf.zeros([1, 0], data.z.dtype)
-            data = Data(tf.zeros([1, 0, 1], x.dtype), nothing, tf.zeros([0], tf.int32))
-        check_points(x, data)
         self.kernel.moments_diagonal(x)  # may refuse them
-        x = x if x.shape.rank == 3 else x[None]
+        data = self._memory.data
+        if bool(self._memory.is_empty):  # series of nothing
+            batch = x.shape[:-2]
+            x = tf.reshape(x, [-1, *x.shape[-2:]])
+            nothing = tf.zeros([x.shape[0], 0], data.z.dtype)
+            data = Data(
+                tf.zeros([x.shape[0], 0, 1], x.dtype), nothing, tf.constant(batch, tf.int32)
+            )
+        else:
+            check_points(x, data)
+            x = x if x.shape.rank == 3 else x[None]
         model, z, places = self._series(data, x)
         states, noise = tf.unstack(tf.random.experimental.stateless_split(stateless_seed(seed), 2))
         states = posterior_sample(model, z, (count,), seed=states)
@@ -271,6 +276,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         x = as_points(x, self.variable_dtype)
         check_fit(x, z, self.variable_dtype)
         data = arranged(x, z)
+        self._check(data)
         self.add_loss(self._loss(data, self._log_likelihood(data)))
         return as_dict(self._posterior(data, data.x, observed=False))
 

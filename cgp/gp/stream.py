@@ -31,7 +31,7 @@ from cgp.gp.likelihood import Whitened
 from cgp.gp.prediction import Prediction
 from cgp.gp.process import NoisyProcess
 from cgp.linalg import cholesky, cholesky_update
-from cgp.linalg.arguments import is_nan, squared_modulus
+from cgp.linalg.arguments import is_nan, nan, squared_modulus
 from cgp.linalg.composite import as_complex, complex_dtype, real_as
 
 
@@ -223,10 +223,9 @@ class Stream:
         state = self.forget(state)
         sample = self.predict(state, x)
         seen = ~is_nan(z)
-        nan = tf.constant(complex(np.nan, np.nan), z.dtype)
         outcome = Outcome(
             _result(sample.mean, sample.observed),
-            tf.where(seen, z - sample.mean, nan),
+            tf.where(seen, z - sample.mean, nan(z.dtype)),
             _result(sample.mean, sample.signal),
         )
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions.marginals import Marginals, Step
+from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.gp.data import Data
 from cgp.gp.markov_process import MarkovProcess
 from cgp.gp.process import NoisyProcess
@@ -96,7 +96,8 @@ class Tracker:
         )
         self._samples.append((x, z[0] if single else z))
         self._present = _Present(x, Carry(*after), values)
-        return Step(predicted, (z[0] if single else z) - predicted.mean, filtered)
+        seen = z[0] if single else z
+        return Step(predicted, innovation(seen, predicted.mean)[()], filtered)
 
     def _fitting(self, data: Data, sample) -> tuple[float, np.ndarray]:
         """The place and the observations `[B]` of a sample that fits what was there before."""

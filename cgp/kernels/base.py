@@ -95,6 +95,11 @@ class Kernel(HyperparameterLayer):
             ValueError: It has none: says which part of the kernel has not.
         """
         parts = [part for part in self.walk() if not part.is_markov and not part.parts]
+        if not parts and any(isinstance(part, Product) for part in self.walk()):
+            raise ValueError(
+                f"{self!r} is not Markov: a product of two improper kernels has no state-space "
+                "form; take ExactGP"
+            )
         culprits = ", ".join(map(repr, parts or [self]))
         raise ValueError(
             f"{culprits} is not Markov: no finite state-space form is known of it, or its inputs "

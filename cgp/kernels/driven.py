@@ -56,10 +56,10 @@ class Driven(Combination):
             raise ValueError(
                 f"the resonance must be damped, a Matern12 times a Rotation, got {self.resonance!r}"
             )
-        if not (self.excitation.is_markov and self.excitation.is_proper):
+        if not self.excitation.is_proper:
             raise ValueError(
-                f"the excitation must be Markov and proper, but {self.excitation!r} is not: put "
-                "WidelyLinear around Driven, not inside"
+                f"the excitation must be proper, but {self.excitation!r} is not: put WidelyLinear "
+                "around Driven, not inside"
             )
         generator, _ = self._excitation_form()
         if not np.all(np.diagonal(generator.A.numpy()).real < 0.0):

@@ -38,6 +38,9 @@ class _FromStart(Kernel):
         """The constructor's arguments."""
         return {**super().get_config(), "start": self.start}
 
+    def __repr__(self):
+        return f"{super().__repr__()[:-1]}, start={self.start:g})"
+
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
 class RandomWalk(_FromStart):

@@ -266,10 +266,7 @@ class KalmanFilter(Model):
             if missing is not None:
                 raise ValueError("missing is for one array of series: set NaN in them instead")
             return x
-        series = Series(self._start, x, missing)
-        z = self._start.form.join(series.z)
-        absent = ~series.observed[..., : z.shape[-1]]
-        z = tf.where(absent, tf.constant(np.nan, z.dtype), z).numpy()
+        z = Series(self._start, x, missing).observations().numpy()
         return z[None] if z.ndim == 2 else z
 
     def compile(self, optimizer=None, *args, **kwargs) -> None:

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions.marginals import Marginals, Step
+from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.linalg.arguments import squared_modulus
 from cgp.linalg.batch_last import matmul, matvec
 from cgp.statespace.block import Carry, advance, observe
@@ -156,7 +156,7 @@ class Online:
             _unpacked(part, self._is_proper, self._dtype, self.streams is None)
             for part in (values[:rows], values[rows:-1])
         )
-        return Step(predicted, z - predicted.mean, filtered)
+        return Step(predicted, innovation(z, predicted.mean), filtered)
 
     # --- many observations -----------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class Online:
         if not all(np.isfinite(a).all() for a in following):
             raise ValueError(_UNSOUND)
         self.keep(*following)
-        return Step(predicted, z - predicted.mean, filtered)
+        return Step(predicted, innovation(z, predicted.mean), filtered)
 
 
 _UNSOUND = (

@@ -52,9 +52,7 @@ def samples(
         given = (z, missing, inputs)
         z, missing, inputs = (a if a is None else np.ma.asanyarray(a)[..., None, :] for a in given)
     series = Series(model, z, missing, inputs)
-    z = model.form.join(series.z)
-    absent = ~series.observed[..., :m]
-    z = tf.where(absent, tf.constant(np.nan, z.dtype), z).numpy()
+    z = series.observations().numpy()
     if series.inputs is not None:
         inputs = model.form.join(series.inputs).numpy()
         inputs = np.broadcast_to(inputs, (*z.shape[:-1], inputs.shape[-1]))

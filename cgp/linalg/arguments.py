@@ -158,6 +158,11 @@ def is_nan(x: tf.Tensor) -> tf.Tensor:
     return tf.math.is_nan(tf.math.real(x)) | tf.math.is_nan(tf.math.imag(x))
 
 
+def nan(dtype: tf.DType) -> tf.Tensor:
+    """NaN, of a complex dtype in both parts: made from a real one it has the imaginary part 0."""
+    return tf.constant(complex(np.nan, np.nan) if dtype.is_complex else np.nan, dtype)
+
+
 def is_finite(x: tf.Tensor) -> bool:
     """Whether, eagerly, every element is: both parts of it, whose modulus may well overflow."""
     return all(

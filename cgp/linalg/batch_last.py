@@ -61,7 +61,8 @@ def outer(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 def cholesky(a: tf.Tensor) -> tf.Tensor:
     """A lower triangular L with `L Lᴴ = a`, semidefinite: a pivot that is but rounding is zero.
 
-    No number where it is indefinite.
+    So is one that rounding has made negative: beside the diagonal, where elements were computed to
+    the digits of larger ones. No number where more than rounding makes it so.
 
     Args:
         a: Hermitian, `[n, n, ...]`.
@@ -73,12 +74,13 @@ def cholesky(a: tf.Tensor) -> tf.Tensor:
     eps = np.finfo(a.dtype.real_dtype.as_numpy_dtype).eps
     rows = np.arange(n).reshape([n] + [1] * (a.shape.rank - 2))
     negligible = [_ROUNDING * n * eps * tf.math.real(a[j, j]) for j in range(n)]
+    least = -(eps**0.5) * tf.reduce_max(tf.stack([tf.math.real(a[j, j]) for j in range(n)]), axis=0)
     columns = []
     for j in range(n):
         pivot = tf.math.real(a[j, j])
         sound = pivot > negligible[j]
         inverse = tf.where(sound, 1.0 / tf.sqrt(tf.where(sound, pivot, 1.0)), 0.0)
-        inverse = tf.where(pivot >= -negligible[j], inverse, np.nan)  # nor where that is none
+        inverse = tf.where(pivot >= least, inverse, np.nan)  # nor where that is none
         column = a[:, j] * real_as(inverse, a.dtype)
         column = tf.where(rows >= j, column, tf.zeros_like(column))
         columns.append(column)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cgp.distributions import forms
-from cgp.linalg.arguments import real_diagonal
+from cgp.linalg.arguments import nan, real_diagonal
 from cgp.linalg.cholesky import stored_cholesky
 from cgp.statespace import recursion
 from cgp.statespace.model import LinearGaussian
@@ -148,8 +148,7 @@ def innovate(series: Series, found: Moments) -> tf.Tensor:
     """Innovations, `[..., T, m]`, NaN where missing."""
     model = series.model
     innovations = series.z - tf.linalg.matvec(model.H, found.predicted_means)
-    nan = tf.constant(float("nan"), innovations.dtype)
-    return model.form.join(tf.where(series.observed, innovations, nan))
+    return model.form.join(tf.where(series.observed, innovations, nan(innovations.dtype)))
 
 
 def observation_moments(model: LinearGaussian, found: Moments) -> forms.Moments:

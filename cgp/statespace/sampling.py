@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cgp.distributions.arguments import as_sample_shape, stateless_seed
+from cgp.linalg.arguments import nan
 from cgp.linalg.semidefinite import semidefinite_factor
 from cgp.statespace import recursion
 from cgp.statespace.model import LinearGaussian, as_dtype, check_model, whole_steps
@@ -96,8 +97,8 @@ def posterior_sample(
     shape = _joined(as_sample_shape(sample_shape), series.batch_shape)
     centred = model.starting_from(tf.zeros_like(model.initial_mean), model.initial_chol)
     states, observations = _draw(centred, steps, shape, seed, None)
-    nan = tf.constant(float("nan"), series.z.dtype)
-    difference = tf.where(series.observed, series.z - observations, nan)
+    nothing = nan(series.z.dtype)
+    difference = tf.where(series.observed, series.z - observations, nothing)
     if inputs is not None:
         inputs = model.form.join(series.inputs)
     # A diffuse start has been checked beside z; the draw is as wide as the start itself.

@@ -5,7 +5,7 @@ from functools import reduce
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import is_finite, is_nan
+from cgp.linalg.arguments import is_finite, is_nan, nan
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.linalg.composite import real_as
 from cgp.statespace.block import System
@@ -92,6 +92,11 @@ class Series:
         """`[own axes, B]` -> `[..., own axes]`, with the batch axes written out."""
         own = a.shape[:-1]
         return tf.ensure_shape(to_first(a, self._batch), self.batch_shape.concatenate(own))
+
+    def observations(self) -> tf.Tensor:
+        """As they were given, `[..., T, M]`; NaN where missing."""
+        z = self.model.form.join(self.z)
+        return tf.where(self.observed[..., : z.shape[-1]], z, nan(z.dtype))
 
     def observation_axis(self, a: tf.Tensor) -> tf.Tensor:
         """`[..., T, M]` as z was given: `[T]` if it was."""

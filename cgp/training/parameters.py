@@ -63,11 +63,10 @@ class Parameter:
         variable: The Keras weight, real and unconstrained; a trailing axis of 2 when complex.
         step: The non-trainable weight in whose units `variable` counts, or None.
         constraint: Where its values live.
-        prior: A TFP distribution of the constrained value, or None; of `[re, im]` when complex.
     """
 
     # No others: an attribute such as `trainable` would be set, and heeded by nobody.
-    __slots__ = ("_dtype", "_fixed", "constraint", "name", "prior", "step", "variable")
+    __slots__ = ("_dtype", "_fixed", "_prior", "constraint", "name", "step", "variable")
 
     def __init__(self, layer, name: str, value, constraint: Constraint, fixed: bool, prior):
         self.name, self.constraint, self._fixed = name, constraint, bool(fixed)
@@ -79,10 +78,10 @@ class Parameter:
             self.step = _weight(layer, f"{name}_step", step, trainable=False)
             raw = raw / step
         self.variable = _weight(layer, name, raw, trainable=not fixed)
-        self.prior = None
+        self._prior = None
         if prior is not None:
-            self.prior = prior_from_config(prior_config(prior), layer.variable_dtype)
-            self._check_shape_of(self.prior)
+            self._prior = prior_from_config(prior_config(prior), layer.variable_dtype)
+            self._check_shape_of(self._prior)
 
     def _check_shape_of(self, prior) -> None:
         # A larger shape would broadcast, and count the parameter several times.
@@ -121,6 +120,19 @@ class Parameter:
         raise AttributeError(
             f"whether {self.name} is fixed is settled when its layer is made: give "
             f'fixed="{self.name}" to the constructor, or not'
+        )
+
+    @property
+    def prior(self):
+        """A TFP distribution of the constrained value, or None; of `[re, im]` when complex."""
+        return self._prior
+
+    @prior.setter
+    def prior(self, value) -> None:
+        # What has been compiled with another would not know of it.
+        raise AttributeError(
+            f"the prior of {self.name} is settled when its layer is made: give "
+            f'priors={{"{self.name}": ...}} to the constructor'
         )
 
     @property
@@ -190,6 +202,8 @@ class Parameter:
         return f"{self.name}={self}"
 
     def __str__(self):
+        if not tf.executing_eagerly():
+            return "?"
         text = np.array2string(self.numpy(), precision=4, separator=", ")
         return text + (" (fixed)" if self.fixed else "")
 

@@ -29,8 +29,8 @@ MOMENTS = ("mean", "variance", "pseudo_variance", "covariance", "pseudo_covarian
 
 
 def wobble():
-    resonance = Matern12(1.0, 3.0, fixed="variance") * Rotation(0.4)
-    return Driven(resonance, Matern32(1.0, 0.3))
+    resonance = Matern12(1.5, 3.0, fixed="variance") * Rotation(0.4)
+    return Driven(resonance, Matern32(1.0, 0.3) + Matern12(0.5, 0.6) * Rotation(-0.7))
 
 
 # The kernel, and the pseudo-variance of the noise.
@@ -39,7 +39,10 @@ CASES = {
     "improper noise": (lambda: Matern12(1.0, 2.0) + Conjugate(Matern52(0.5, 1.0)), 0.1j),
     "rectilinear noise": (lambda: Matern32(1.0, 2.0) * Rotation(0.3), 0.19 * np.exp(0.7j)),
     "product": (lambda: Matern32(1.5, 2.0) * Matern12(2.0, 0.5) * Rotation(0.2), 0.0),
-    "walk": (lambda: RandomWalk(0.3, -1.0) + Constant(2.0), 0.0),
+    "walk": (
+        lambda: RandomWalk(0.3, -1.0) + Matern12(1.0, 2.0) * RandomWalk(0.2, -1.0) + Constant(2.0),
+        0.0,
+    ),
     "trend": (lambda: IntegratedRandomWalk(0.2, 0.1, -1.0) + Matern12(0.5, 0.3), 0.0),
     "driven": (wobble, 0.0),
     "ellipse": (lambda: WidelyLinear(Matern52(1.0, 1.0) * Rotation(0.3), 0.4 + 0.2j), 0.1j),
@@ -208,6 +211,11 @@ def test_is_a_mean_function_taken_away_and_added():
         gp.condition(x, z)
     new = elsewhere(x)
     np.testing.assert_allclose(fast.predict(new)["mean"], exact.predict(new)["mean"], atol=1e-11)
+    prediction = fast.predict(new)
+    drawn = fast.sample(new, 400, seed=1).mean(axis=0)
+    assert np.all(
+        abs(drawn - prediction["mean"]) < 4.0 * np.sqrt(prediction["variance"] / 400) + 1e-9
+    )
     a, b = (gp.step(13.0, 1j) for gp in (fast, fast))
     assert abs(a.predicted.mean - exact.predict([13.0])["mean"][0]) < 1e-9
     assert b.predicted.variance < a.predicted.variance
@@ -220,6 +228,12 @@ def test_before_any_data_it_is_the_prior():
         fast.posterior(new).covariance(), exact.posterior(new).covariance(), rtol=1e-12
     )
     assert fast.sample(new, 2, seed=1).shape == (2, 4)
+    batched = np.tile(new[:, None], (2, 3, 1, 1))
+    drawn = fast.sample(batched, 500, seed=1)
+    assert drawn.shape == (500, 2, 3, 4)
+    np.testing.assert_allclose(np.mean(np.abs(drawn) ** 2, axis=0), np.ones((2, 3, 4)), atol=0.25)
+    with pytest.raises(ValueError, match="count must be a whole number, at least 1, got 'a'"):
+        fast.sample(new, "a")
 
 
 def test_do_draws_have_the_moments_of_the_posterior():
@@ -290,6 +304,7 @@ def test_a_step_that_does_not_fit_is_refused_and_changes_nothing():
         (np.nan, 1j, "must be finite"),
         (2.0, np.inf + 0j, "infinite"),
         (2.0, np.array([1j, 2j]), "batch axes of the data"),
+        (2.0, np.zeros(0, complex), r"one number, or \[B\] of B streams, got shape \(0,\)"),
         ([2.0, 3.0], 1j, "one number"),
     ):
         with pytest.raises(ValueError, match=error):
@@ -297,6 +312,67 @@ def test_a_step_that_does_not_fit_is_refused_and_changes_nothing():
     with pytest.raises(TypeError, match="complex"):
         gp.step(2.0, 1.0)
     np.testing.assert_array_equal(gp.predict([1.5])["mean"], before)
+    weight = gp.noise_variance.variable
+    value = weight.numpy()
+    weight.assign(np.nan)
+    with pytest.raises(ValueError, match="elements that are NaN"):
+        gp.step(2.0, 1j)
+    weight.assign(value)
+    np.testing.assert_array_equal(gp.predict([1.5])["mean"], before)
+
+
+def test_of_a_missing_sample_there_is_no_innovation():
+    gp = cgp.StateSpaceGP(tone(), 0.2)
+    gp.step(1.0, 1j)
+    for innovation in (
+        gp.step(2.0, np.nan).innovation,
+        gp.step(3.0, 1.0 + 1j, missing=True).innovation,
+    ):
+        assert np.isnan(innovation.real)
+        assert np.isnan(innovation.imag)
+
+
+def test_a_far_point_changes_nothing_near_the_data():
+    x, z = series(11)
+    gp = cgp.StateSpaceGP(wobble(), 0.2)
+    gp.condition(x, z)
+    near, far = gp.predict([3.3]), gp.predict([3.3, 1e12])
+    np.testing.assert_allclose(far["mean"][0], near["mean"][0], rtol=1e-12)
+    np.testing.assert_allclose(far["variance"][0], near["variance"][0], rtol=1e-12)
+    np.testing.assert_allclose(far["mean"][1], 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("step", [1e-15, 1e-7, 1e-3, 1e-1])
+def test_do_long_cascades_survive_small_steps(step):
+    resonance = Matern12(1.0, 20.0, fixed="variance") * Rotation(0.84)
+    kernel = Driven(resonance, MarkovApproximation(RBF(1.0, 2.0), 6) * Matern52(1.0, 5.0))
+    x = step * np.arange(8.0)
+    found, expected = (
+        kind(kernel, 0.1).log_marginal_likelihood(x, np.exp(1j * x))
+        for kind in (cgp.StateSpaceGP, cgp.ExactGP)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_called_it_refuses_what_it_refuses_to_be_fitted_to():
+    x, z = series(12)
+    z[7] = 0.0
+    with pytest.raises(ValueError, match="x must have one dimension, got 2"):
+        cgp.StateSpaceGP(tone(), 0.2)((np.stack([x, 7 * x], axis=-1), z))
+    with pytest.raises(ValueError, match=r"starts at 30\.0, but x goes back to"):
+        cgp.StateSpaceGP(RandomWalk(start=30.0), 0.2)((x[:, None], z))
+
+
+def test_does_it_learn_a_batch_by_gradient_steps():
+    x, z = series(13, 20, (2,))
+    gp = cgp.StateSpaceGP(tone(), 1.0)
+    gp.compile(keras.optimizers.Adam(0.05))
+    losses = gp.fit(x, z, epochs=6, verbose=0).history["loss"]
+    assert losses[-1] < losses[0] - 0.01
+    drawn = gp.sample(elsewhere(x), 3, seed=1)
+    assert drawn.shape == (3, 2, 9)
+    spread = np.abs(drawn - gp.predict(elsewhere(x))["mean"])
+    assert np.all(spread < 5.0 * np.sqrt(gp.predict(elsewhere(x))["variance"]) + 1e-9)
 
 
 def test_what_it_cannot_be_made_of_says_why():
@@ -323,17 +399,18 @@ def test_what_came_before_a_walk_is_not_known_for_certain():
         cgp.StateSpaceGP(RandomWalk(1.0, start=0.0), 0.1).step(-5.0, 1j)
 
 
-def test_does_a_graph_see_the_samples_that_come_after_it():
+def test_does_a_graph_see_the_samples_that_come_after_it(capfd):
     x, z = series(10, 8)
     order = np.argsort(x)
     gp = cgp.StateSpaceGP(tone(), 0.2)
     gp.condition(x[order[:3]], z[order[:3]])
-    mean = tf.function(lambda q: gp.posterior(q).mean(), autograph=False)
+    mean = tf.function(lambda q: gp.posterior(q).mean())
     new = np.array([1.5, 2.5])
     np.testing.assert_allclose(mean(tf.constant(new)), gp.predict(new)["mean"], atol=1e-13)
     for i in order[3:]:
         gp.step(x[i], z[i])
     np.testing.assert_allclose(mean(tf.constant(new)), gp.predict(new)["mean"], atol=1e-13)
+    assert "Logging error" not in capfd.readouterr().err
 
 
 def test_are_observed_draws_those_of_signal_and_noise():
@@ -370,6 +447,11 @@ def test_is_single_precision_single():
     found = gp.predict(elsewhere(x).astype("float32"))
     assert found["mean"].dtype == np.complex64
     np.testing.assert_allclose(found["mean"], exact.predict(elsewhere(x))["mean"], atol=2e-4)
+    step = gp.step(np.float32(11.0), np.complex64(1j))
+    assert step.predicted.mean.dtype == np.complex64
+    expected = exact.predict([11.0], observed=True)
+    np.testing.assert_allclose(step.predicted.mean, expected["mean"][0], atol=2e-4)
+    np.testing.assert_allclose(step.predicted.variance, expected["variance"][0], atol=2e-4)
 
 
 @pytest.mark.slow

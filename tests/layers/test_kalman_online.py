@@ -173,7 +173,13 @@ def test_does_missing_say_what_nan_says():
     marked = stacked([kf.step(z_t, missing=m) for z_t, m in zip(filled, missing, strict=True)])
     assert_steps(marked, whole, rtol=1e-13, atol=1e-13)
     kf.reset()
-    assert_steps(kf.process(filled, missing=missing), whole, **CLOSE)
+    block = kf.process(filled, missing=missing)
+    assert_steps(block, whole, **CLOSE)
+    for found in (marked, whole, block):
+        absent = found.innovation[missing]
+        assert absent.size
+        assert np.isnan(absent.real).all()
+        assert np.isnan(absent.imag).all()
 
 
 def test_do_known_inputs_move_the_state():

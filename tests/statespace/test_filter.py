@@ -190,6 +190,9 @@ def test_is_half_a_nan_missing():
     z[5, 0] = complex(1.0, np.nan)
     found = statespace.filter(p.model(), z)
     assert_filtered(found, kalman.filter(p.reference(), z), z)
+    absent = found.innovations.numpy()[np.isnan(z)]
+    assert np.isnan(absent.real).all()  # no number in either part, that looks like an innovation
+    assert np.isnan(absent.imag).all()
 
 
 def test_may_a_series_of_numbers_go_without_an_axis_of_elements():

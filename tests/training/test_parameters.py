@@ -251,6 +251,8 @@ def test_what_is_fixed_stays_so():
         assert p.fixed is was
         with pytest.raises(AttributeError, match="trainable"):
             p.trainable = was
+        with pytest.raises(AttributeError, match=r'priors=\{"[pq]": ...\} to the constructor'):
+            p.prior = None
     assert [v.name for v in owner.trainable_variables] == ["p"]
     owner.trainable = False  # Keras's way to hold a whole layer
     assert not owner.p.fixed
