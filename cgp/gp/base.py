@@ -190,7 +190,7 @@ class GaussianProcess(Parameterized, Model):
         Raises:
             TypeError, ValueError: As for `posterior`; a count below 1.
         """
-        check_count(count)
+        check_draws(count)
         return self.posterior(x, observed=observed).sample(count, seed=seed).numpy()
 
     def __repr__(self):
@@ -249,7 +249,9 @@ def as_dict(posterior: Posterior) -> dict[str, tf.Tensor]:
     }
 
 
-def check_count(count) -> None:
-    """Raises unless it is a number of draws."""
+def check_draws(count) -> None:
+    """Raises unless so many draws can be made here."""
+    if not tf.executing_eagerly():
+        raise RuntimeError("draws are NumPy arrays: call sample outside of a tf.function")
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
         raise ValueError(f"count must be a whole number, at least 1, got {count!r}")

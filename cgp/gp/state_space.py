@@ -7,7 +7,7 @@ import tensorflow as tf
 from cgp.distributions.arguments import stateless_seed
 from cgp.distributions.marginals import Step
 from cgp.gp import chain
-from cgp.gp.base import as_dict, check_count
+from cgp.gp.base import as_dict, check_draws
 from cgp.gp.data import Data, arranged, check_fit, check_points
 from cgp.gp.markov_process import MarkovProcess
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
@@ -178,7 +178,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
         Returns:
             A `ComplexNormal` of `[..., M]`, as for `ExactGP.posterior`; not differentiable. Means
-            and variances take O(N + M), the covariance O(M²) more, when it is asked for.
+            and variances take O(N + M), the covariance O(M²) more, when it is asked for, which is
+            outside of graphs.
 
         Raises:
             TypeError: Complex inputs.
@@ -239,7 +240,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         Raises:
             TypeError, ValueError: As for `posterior`; a count below 1.
         """
-        check_count(count)
+        check_draws(count)
         x = as_points(x, self.variable_dtype)
         self._take_in()
         self.kernel.moments_diagonal(x)  # may refuse them
