@@ -97,9 +97,9 @@ def draw(mjd, surprise, path):
     print(f"picture: {path}")
 
 
-def main(picture=PICTURE):
+def main(picture=PICTURE, start=None):
     """Prints the figures, saves the picture, and returns the figures."""
-    mjd, z = cgp.datasets.polar_motion(end=END)
+    mjd, z = cgp.datasets.polar_motion(start, END)
     learned = (mjd >= FIRST) & (mjd < LAST)
     gp = process(kernel())
     gp.compile(optimizer=cgp.optimizers.LBFGS(ftol=1e-7))

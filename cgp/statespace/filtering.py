@@ -122,7 +122,8 @@ def log_likelihood(model: LinearGaussian, z, missing=None, inputs=None) -> tf.Te
 
     Returns:
         `log p(z)` of the elements observed, real, `[...]`. Differentiable by the matrices, the
-        initial moments, z and inputs, once, singular covariances included.
+        initial moments, z and inputs, once, singular covariances included; of a singular R off the
+        diagonal only if no component but the last is without noise, given those before it.
 
     Raises:
         TypeError, ValueError: As `filter`.

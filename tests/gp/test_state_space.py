@@ -123,6 +123,11 @@ def test_is_the_log_likelihood_that_of_celerite2_where_the_model_is_the_same():
     np.testing.assert_allclose(gp.log_marginal_likelihood(x, z), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "siblings",
+    ["tone", "improper noise", "walk", "driven", "ellipse", "approximations"],
+    indirect=True,
+)
 def test_is_the_gradient_of_the_loss_that_of_the_exact_process(siblings):
     exact, fast, x, z = siblings
     gradients = []

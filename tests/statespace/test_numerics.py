@@ -88,9 +88,10 @@ def hard(dtype, steps=300):
     if np.dtype(dtype).kind == "f":
         c, s = np.cos(0.3), np.sin(0.3)
         rotation = np.kron(np.eye(2), [[c, -s], [s, c]]) + 0.1 * np.eye(4, k=2)
+    Q = random_covariance(rng, (), n, dtype)  # Hermitian but for single rounding
     matrices = {
         "F": 0.999 * rotation,
-        "Q": 1e-2 * random_covariance(rng, (), n, dtype),
+        "Q": 5e-3 * (Q + Q.conj().T),
         "H": random(rng, (1, n), dtype),
         "R": np.array([[1e-12]]),
         "initial_mean": np.zeros(n),
