@@ -43,11 +43,11 @@ class Tracker:
         self._present: _Present | None = None
         self._read: Any = None
         self._count = 0
-        self._following: Any = None
+        self._following: dict[int, Any] = {}
 
     def forget(self) -> None:
         """For other data: the samples are no longer any, and the state is that of the data."""
-        self._samples, self._present, self._following = [], None, None
+        self._samples, self._present = [], None
 
     @property
     def has_samples(self) -> bool:
@@ -153,11 +153,12 @@ class Tracker:
         if present is None:
             return self._observed(self._initial(x, z), x, z)
         arguments = (*present.carry, tf.constant(present.x, x.dtype), x, z)
-        if self._following is None:  # a concrete function is called in half the time
+        streams = z.shape[0]
+        if streams not in self._following:  # a concrete function is called in half the time
             # A partial is a thing of its own: TensorFlow counts the traces of one code.
             function = tf.function(functools.partial(self._followed), autograph=False)
-            self._following = function.get_concrete_function(*arguments)
-        return self._following(*arguments)
+            self._following[streams] = function.get_concrete_function(*arguments)
+        return self._following[streams](*arguments)
 
     def _initial(self, x: tf.Tensor, z: tf.Tensor) -> Carry:
         """The state before any observation."""
