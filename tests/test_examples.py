@@ -204,7 +204,7 @@ def test_the_fading_channel_is_tracked_nearly_as_well_as_its_statistics_allow(
     example, tmp_path, monkeypatch, capsys
 ):
     fading_channel = example("fading_channel")
-    monkeypatch.setattr(fading_channel, "EPOCHS", 8)
+    monkeypatch.setattr(fading_channel, "EPOCHS", 12)
     monkeypatch.setattr(fading_channel, "WATCHED", 100)
     picture = tmp_path / "fading.png"
 
@@ -217,7 +217,7 @@ def test_the_fading_channel_is_tracked_nearly_as_well_as_its_statistics_allow(
     assert rates["LMMSE, the same pilots"] == pytest.approx(0.0149, abs=0.002)
     assert rates["LMMSE, past pilots"] == pytest.approx(0.0415, abs=0.004)
     assert rates["hold the last pilot"] == pytest.approx(0.162, abs=0.01)
-    assert rates["receiver"] < 1.25 * rates["LMMSE, the same pilots"]  # 1.07 when trained at length
+    assert rates["receiver"] < 1.12 * rates["LMMSE, the same pilots"]
     assert rates["receiver"] < rates["receiver, by likelihood"] < rates["the same, leak left in"]
     for leak in leaks.values():
         assert abs(leak - fading_channel.LEAK) < 0.04
