@@ -8,7 +8,7 @@ import functools
 
 import tensorflow as tf
 
-from cgp.distributions.arguments import (
+from cgp.distributions.checks import (
     apply_to_vectors,
     as_covariance,
     as_sample_shape,
@@ -17,7 +17,7 @@ from cgp.distributions.arguments import (
     stateless_seed,
 )
 from cgp.distributions.ellipses import Ellipses, ellipses
-from cgp.distributions.forms import Form, Moments, form_of
+from cgp.distributions.forms import Form, SecondMoments, form_of
 from cgp.linalg.arguments import (
     as_complex_vector,
     as_matrix,
@@ -137,7 +137,7 @@ class ComplexNormal:
                     f"pseudo_covariance must be shaped like covariance, {pair[0].shape}, "
                     f"got {pair[1].shape}"
                 )
-        return cls(loc, _covariance_factor(Moments(*pair)))
+        return cls(loc, _covariance_factor(SecondMoments(*pair)))
 
     # What a subclass may override.
 
@@ -169,7 +169,7 @@ class ComplexNormal:
     def _factor(self) -> tf.Tensor:
         """The factor, from the covariances: complex if proper, real composite if not."""
         c = None if self.is_proper else self.pseudo_covariance()
-        return _covariance_factor(Moments(self.covariance(), c))
+        return _covariance_factor(SecondMoments(self.covariance(), c))
 
     # What follows from it.
 
@@ -342,10 +342,10 @@ class ComplexNormal:
         """Complex or real composite: that of the factor, and of what is computed with it."""
         return form_of(self.is_proper)
 
-    def _variances_of_factor(self) -> Moments:
+    def _variances_of_factor(self) -> SecondMoments:
         return self._form.marginal(tf.linalg.adjoint(self.chol))
 
-    def _covariances_of_factor(self) -> Moments:
+    def _covariances_of_factor(self) -> SecondMoments:
         return self._form.moments(tf.linalg.matmul(self.chol, self.chol, adjoint_b=True))
 
     def _size(self) -> tf.Tensor:
@@ -379,7 +379,7 @@ _SINGULAR = (
 )
 
 
-def _covariance_factor(moments: Moments) -> tf.Tensor:
+def _covariance_factor(moments: SecondMoments) -> tf.Tensor:
     is_proper = moments.c is None
     try:
         return semidefinite_factor(form_of(is_proper).covariance(moments))

@@ -22,7 +22,7 @@ from cgp.linalg.composite import (
 )
 
 
-class Moments(NamedTuple):
+class SecondMoments(NamedTuple):
     """Complex second moments: covariances of points, or the variances of each."""
 
     k: tf.Tensor
@@ -30,32 +30,32 @@ class Moments(NamedTuple):
     c: tf.Tensor | None = None
     """`E[z z]`, complex and like `k`; None when proper, which is zero."""
 
-    def map(self, function: Callable[..., tf.Tensor], *others: "Moments") -> "Moments":
+    def map(self, function: Callable[..., tf.Tensor], *others: "SecondMoments") -> "SecondMoments":
         """A function of `k` and of `c`, and of those of others; not of `c` when proper."""
         k = function(self.k, *(other.k for other in others))
         if self.c is None:
-            return Moments(k, None)
-        return Moments(k, function(self.c, *(other.c_or_zeros() for other in others)))
+            return SecondMoments(k, None)
+        return SecondMoments(k, function(self.c, *(other.c_or_zeros() for other in others)))
 
     def c_or_zeros(self) -> tf.Tensor:
         """`c`, written out when it is zero."""
         return tf.zeros_like(self.k) if self.c is None else self.c
 
 
-def clipped(moments: Moments) -> Moments:
+def clipped(moments: SecondMoments) -> SecondMoments:
     """The moments, c cut to what a variable of variance k ≥ 0 can have: |c| ≤ k.
 
     Rounding leaves others where data pin a signal down.
     """
     k = tf.maximum(tf.math.real(moments.k), 0.0)
     if moments.c is None:
-        return Moments(tf.cast(k, moments.k.dtype), None)
+        return SecondMoments(tf.cast(k, moments.k.dtype), None)
     modulus = tf.abs(moments.c)
     shrink = tf.where(modulus > k, k / tf.where(modulus > 0, modulus, tf.ones_like(k)), 1.0)
-    return Moments(tf.cast(k, moments.k.dtype), moments.c * tf.cast(shrink, moments.c.dtype))
+    return SecondMoments(tf.cast(k, moments.k.dtype), moments.c * tf.cast(shrink, moments.c.dtype))
 
 
-def as_matrices(moments: Moments) -> Moments:
+def as_matrices(moments: SecondMoments) -> SecondMoments:
     """Moments of single variables, `[...]`, as covariances of one, `[..., 1, 1]`."""
     return moments.map(lambda a: a[..., None, None])
 
@@ -70,13 +70,13 @@ class ProperForm:
     multiplicity = 1
     """Working dimensions of one complex dimension."""
 
-    def covariance(self, moments: Moments) -> tf.Tensor:
+    def covariance(self, moments: SecondMoments) -> tf.Tensor:
         """The working covariance of a pair (K, C)."""
         return moments.k
 
-    def moments(self, covariance: tf.Tensor) -> Moments:
+    def moments(self, covariance: tf.Tensor) -> SecondMoments:
         """The pair (K, C) of a working covariance."""
-        return Moments(covariance, None)
+        return SecondMoments(covariance, None)
 
     def split(self, z: tf.Tensor) -> tf.Tensor:
         """A complex vector `[..., n]` as a working one."""
@@ -90,9 +90,9 @@ class ProperForm:
         """A matrix of complex coefficients, `[..., n, q]`, as one of working coefficients."""
         return basis
 
-    def marginal(self, columns: tf.Tensor) -> Moments:
+    def marginal(self, columns: tf.Tensor) -> SecondMoments:
         """The diagonals of the pair (K, C) of `columnsᴴ columns`, columns `[..., k, n]`."""
-        return Moments(as_complex(tf.reduce_sum(squared_modulus(columns), axis=-2)), None)
+        return SecondMoments(as_complex(tf.reduce_sum(squared_modulus(columns), axis=-2)), None)
 
     def white(self, parts: tf.Tensor) -> tf.Tensor:
         """Working white noise from real white noise of `[..., 2n]`."""
@@ -102,7 +102,9 @@ class ProperForm:
         """S with `S Sᴴ` the working covariance, from a factor in either form."""
         return chol if chol.dtype.is_complex else tf.complex(*tf.split(chol, 2, axis=-2))
 
-    def invert_blocks(self, precision: tf.Tensor, dual: tf.Tensor) -> tuple[tf.Tensor, Moments]:
+    def invert_blocks(
+        self, precision: tf.Tensor, dual: tf.Tensor
+    ) -> tuple[tf.Tensor, SecondMoments]:
         """Each point given all others: `B⁻¹ a` and `B⁻¹`, B the block of P that belongs to it.
 
         Args:
@@ -113,7 +115,7 @@ class ProperForm:
             Complex deviation `[..., n, S]`; its variance and pseudo-variance `[..., n]`.
         """
         diagonal = tf.linalg.diag_part(precision)
-        return dual / diagonal[..., None], Moments(1.0 / diagonal, None)
+        return dual / diagonal[..., None], SecondMoments(1.0 / diagonal, None)
 
 
 class CompositeForm:
@@ -123,13 +125,13 @@ class CompositeForm:
     log_normalizer = math.log(2.0 * math.pi)
     multiplicity = 2
 
-    def covariance(self, moments: Moments) -> tf.Tensor:
+    def covariance(self, moments: SecondMoments) -> tf.Tensor:
         """See `ProperForm.covariance`."""
         return to_composite(moments.k, moments.c_or_zeros())
 
-    def moments(self, covariance: tf.Tensor) -> Moments:
+    def moments(self, covariance: tf.Tensor) -> SecondMoments:
         """See `ProperForm.moments`."""
-        return Moments(*from_composite(covariance))
+        return SecondMoments(*from_composite(covariance))
 
     def split(self, z: tf.Tensor) -> tf.Tensor:
         """See `ProperForm.split`."""
@@ -144,11 +146,11 @@ class CompositeForm:
         # z = H β is [Re z; Im z] = [[Re H, −Im H], [Im H, Re H]] [Re β; Im β].
         return tf.concat([_stack_columns(basis), _stack_columns(1j * basis)], axis=-1)
 
-    def marginal(self, columns: tf.Tensor) -> Moments:
+    def marginal(self, columns: tf.Tensor) -> SecondMoments:
         """See `ProperForm.marginal`."""
         re, im = tf.split(columns, 2, axis=-1)
         rr, ii, ri = (tf.reduce_sum(a * b, axis=-2) for a, b in ((re, re), (im, im), (re, im)))
-        return Moments(as_complex(rr + ii), tf.complex(rr - ii, 2.0 * ri))
+        return SecondMoments(as_complex(rr + ii), tf.complex(rr - ii, 2.0 * ri))
 
     def white(self, parts: tf.Tensor) -> tf.Tensor:
         """See `ProperForm.white`."""
@@ -159,7 +161,9 @@ class CompositeForm:
         # The composite of a proper covariance is that of z = L ξ with E|ξ|² = 1.
         return math.sqrt(0.5) * self.basis(chol) if chol.dtype.is_complex else chol
 
-    def invert_blocks(self, precision: tf.Tensor, dual: tf.Tensor) -> tuple[tf.Tensor, Moments]:
+    def invert_blocks(
+        self, precision: tf.Tensor, dual: tf.Tensor
+    ) -> tuple[tf.Tensor, SecondMoments]:
         """See `ProperForm.invert_blocks`."""
         rr, ii = tf.split(tf.linalg.diag_part(precision), 2, axis=-1)
         ri = tf.linalg.diag_part(tf.split(tf.split(precision, 2, axis=-2)[0], 2, axis=-1)[1])
@@ -170,7 +174,7 @@ class CompositeForm:
         deviation = tf.complex(
             ii[..., None] * re - ri[..., None] * im, rr[..., None] * im - ri[..., None] * re
         )
-        return deviation, Moments(as_complex(rr + ii), tf.complex(ii - rr, -2.0 * ri))
+        return deviation, SecondMoments(as_complex(rr + ii), tf.complex(ii - rr, -2.0 * ri))
 
 
 Form = ProperForm | CompositeForm

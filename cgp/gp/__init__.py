@@ -1,8 +1,8 @@
 """Gaussian processes of complex signals."""
 
 from cgp.gp import means
-from cgp.gp.exact import ExactGP
-from cgp.gp.recursive import RecursiveGP
-from cgp.gp.state_space import StateSpaceGP
+from cgp.gp.exact.exact_gp import ExactGP
+from cgp.gp.recursive.recursive_gp import RecursiveGP
+from cgp.gp.state_space.state_space_gp import StateSpaceGP
 
 __all__ = ["ExactGP", "RecursiveGP", "StateSpaceGP", "means"]

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior
-from cgp.gp.process import NoisyProcess
+from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import one_number
 from cgp.linalg.composite import complex_dtype
@@ -30,7 +30,7 @@ class GaussianProcess(Parameterized, Model):
     """
 
     _data_by_point = False
-    """How the working coordinates of its data are ordered (see `NoisyProcess`)."""
+    """How the working coordinates of its data are ordered (see `SignalPlusNoise`)."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class GaussianProcess(Parameterized, Model):
         self.supports_jit = False
         self.kernel, self.mean = kernel, mean
         self.declare_parameters(_noise(noise_variance, noise_pseudo_variance), fixed, priors)
-        self._process = NoisyProcess(
+        self._process = SignalPlusNoise(
             kernel,
             mean,
             self.noise_variance,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cgp.distributions.forms import Form, Moments
+from cgp.distributions.forms import Form, SecondMoments
 from cgp.gp.likelihood import Whitened, dual, projected_precision
 
 
@@ -47,7 +47,9 @@ class Conditioned(NamedTuple):
         )
         return v, u - tf.linalg.matmul(self.white.q, v, adjoint_a=True)
 
-    def marginal(self, prior: Moments, cross: tf.Tensor, basis: tf.Tensor | None) -> Moments:
+    def marginal(
+        self, prior: SecondMoments, cross: tf.Tensor, basis: tf.Tensor | None
+    ) -> SecondMoments:
         """Posterior variance and pseudo-variance of each new point, from the prior ones."""
         v, u = self._explained(cross, basis)
         explained = self.form.marginal(v)
@@ -56,7 +58,7 @@ class Conditioned(NamedTuple):
         if u is not None:
             trend = self.form.marginal(u)
             k, c = k + trend.k, None if c is None else c + trend.c
-        return Moments(k, c)
+        return SecondMoments(k, c)
 
     def joint(self, prior: tf.Tensor, cross: tf.Tensor, basis: tf.Tensor | None) -> tf.Tensor:
         """The posterior working covariance of the new points, `[..., m, m]`, from the prior one."""
@@ -64,7 +66,7 @@ class Conditioned(NamedTuple):
         covariance = prior - tf.linalg.matmul(v, v, adjoint_a=True)
         return covariance if u is None else covariance + tf.linalg.matmul(u, u, adjoint_a=True)
 
-    def leave_one_out(self) -> tuple[tf.Tensor, Moments]:
+    def leave_one_out(self) -> tuple[tf.Tensor, SecondMoments]:
         """How far each target lies from its prediction by the others, and the variances of that.
 
         The deviation is B⁻¹ a with covariance B⁻¹, B being the block of P that belongs to the point

@@ -10,7 +10,7 @@ from cgp.gp import laplace
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, validated
 from cgp.training import refresh
-from cgp.training.data import require_one_replica
+from cgp.training.batches import require_one_replica
 from cgp.training.objective import Objective
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from cgp.distributions import ComplexNormal
-from cgp.distributions.forms import Form, Moments
+from cgp.distributions.forms import Form, SecondMoments
 from cgp.linalg import semidefinite_factor
 
 
@@ -29,7 +29,7 @@ class Posterior(ComplexNormal):
     def __init__(
         self,
         mean: tf.Tensor,
-        marginal: Moments,
+        marginal: SecondMoments,
         joint: Callable[[], tf.Tensor],
         form: Form,
         scale: tf.Tensor,

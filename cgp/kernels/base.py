@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions.forms import Moments
+from cgp.distributions.forms import SecondMoments
 from cgp.kernels import markov
 from cgp.kernels.moments import Pair, add, check, multiply
 from cgp.kernels.points import as_points, one_number
@@ -128,7 +128,7 @@ class Kernel(HyperparameterLayer):
         """The pseudo-covariance `E[z(x1) z(x2)]`; arguments and result as for `covariance`."""
         return self.moments_matrix(x1, x2).c_or_zeros()
 
-    def moments_matrix(self, x1, x2=None) -> Moments:
+    def moments_matrix(self, x1, x2=None) -> SecondMoments:
         """Covariance and pseudo-covariance (None when proper) between two sets of points."""
         x1 = as_points(x1, self.variable_dtype, "x1")
         x2 = x1 if x2 is None else as_points(x2, self.variable_dtype, "x2")
@@ -145,14 +145,14 @@ class Kernel(HyperparameterLayer):
             ) from None
         return self._complex(x1[..., :, None, :], x2[..., None, :, :])
 
-    def moments_diagonal(self, x) -> Moments:
+    def moments_diagonal(self, x) -> SecondMoments:
         """Variance and pseudo-variance (None when proper) of each point, `[..., N]`."""
         x = as_points(x, self.variable_dtype)
         return self._complex(x, x)
 
-    def _complex(self, x1: tf.Tensor, x2: tf.Tensor) -> Moments:
+    def _complex(self, x1: tf.Tensor, x2: tf.Tensor) -> SecondMoments:
         k, c = self.checked_moments(x1, x2)
-        return Moments(as_complex(k), None if c is None else as_complex(c))
+        return SecondMoments(as_complex(k), None if c is None else as_complex(c))
 
     def walk(self) -> Iterator["Kernel"]:
         """This kernel and all kernels inside it, in whatever it holds, depth first."""

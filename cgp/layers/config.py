@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, ProperForm
-from cgp.statespace.model import LinearGaussian
+from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.training.parameters import complex_from_config, number_to_config
 
 

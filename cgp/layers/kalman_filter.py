@@ -14,10 +14,10 @@ from cgp.layers.online import Online, State
 from cgp.layers.samples import samples
 from cgp.statespace.diffuse import check_diffuse
 from cgp.statespace.filtering import innovate, moments, observation_moments
-from cgp.statespace.model import LinearGaussian, as_dtype
+from cgp.statespace.linear_gaussian import LinearGaussian, as_dtype
 from cgp.statespace.series import Series
 from cgp.training import Model
-from cgp.training.data import require_one_replica
+from cgp.training.batches import require_one_replica
 from cgp.training.optimizers import LBFGS
 
 _COVARIANCES = ("Q", "R", "initial_covariance")

@@ -10,10 +10,11 @@ import tensorflow as tf
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.linalg.arguments import squared_modulus
 from cgp.linalg.batch_last import matmul, matvec
-from cgp.statespace.block import Carry, advance, observe
 from cgp.statespace.filtering import moments, observation_moments
 from cgp.statespace.forecasting import ahead
-from cgp.statespace.model import LinearGaussian, with_time
+from cgp.statespace.forward_pass import State as FilterState
+from cgp.statespace.forward_pass import advance, observe
+from cgp.statespace.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.series import Series
 
 
@@ -83,14 +84,14 @@ class Online:
 
     # --- the state -------------------------------------------------------------------------------
 
-    def _read(self) -> Carry:
+    def _read(self) -> FilterState:
         """The state predicted for the next observation, batch last."""
         values = [tf.convert_to_tensor(weight) for weight in self.weights]
         if self._dtype.is_complex:
             values = [tf.complex(value[..., 0], value[..., 1]) for value in values]
-        return Carry(*values)
+        return FilterState(*values)
 
-    def _write(self, carry: Carry) -> None:
+    def _write(self, carry: FilterState) -> None:
         values = list(carry)
         if self._dtype.is_complex:
             values = [tf.stack([tf.math.real(a), tf.math.imag(a)], axis=-1) for a in values]
@@ -106,7 +107,7 @@ class Online:
         """Takes a state, as `state` returns one."""
         if self.streams is None:
             mean, chol = mean[None], chol[None]
-        self._write(Carry(*(tf.experimental.numpy.moveaxis(a, 0, -1) for a in (mean, chol))))
+        self._write(FilterState(*(tf.experimental.numpy.moveaxis(a, 0, -1) for a in (mean, chol))))
 
     def reset(self) -> None:
         """Back to before the first observation."""
@@ -133,7 +134,9 @@ class Online:
         sound = tf.reduce_all(
             [tf.reduce_all(tf.math.is_finite(tf.abs(value))) for value in following]
         )
-        self._write(Carry(*(tf.where(sound, a, b) for a, b in zip(following, before, strict=True))))
+        self._write(
+            FilterState(*(tf.where(sound, a, b) for a, b in zip(following, before, strict=True)))
+        )
 
         H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
         predicted = _packed(model, matvec(H, before.mean), matmul(H, before.chol), R)

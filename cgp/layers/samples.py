@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from cgp.statespace.model import LinearGaussian
+from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.series import Series
 
 

@@ -3,7 +3,7 @@
 from cgp.statespace.diagnostics import Diagnostics, diagnostics
 from cgp.statespace.filtering import Filtered, filter, log_likelihood
 from cgp.statespace.forecasting import Forecast, forecast
-from cgp.statespace.model import LinearGaussian
+from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.sampling import Sampled, posterior_sample, sample
 from cgp.statespace.smoothing import Smoothed, smooth
 from cgp.statespace.widely_linear import widely_linear

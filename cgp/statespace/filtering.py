@@ -7,9 +7,9 @@ import tensorflow as tf
 from cgp.distributions import forms
 from cgp.linalg.arguments import nan, real_diagonal
 from cgp.linalg.cholesky import stored_cholesky
-from cgp.statespace import recursion
-from cgp.statespace.model import LinearGaussian
-from cgp.statespace.recursion import Moments
+from cgp.statespace import differentiable_filter
+from cgp.statespace.differentiable_filter import StateMoments
+from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.series import Series
 
 
@@ -136,23 +136,25 @@ def log_likelihood(model: LinearGaussian, z, missing=None, inputs=None) -> tf.Te
     """
     series = Series(model, z, missing, inputs)
     system = series.system()
-    return series.first(recursion.log_likelihood(system, *series.start(system)))
+    return series.first(differentiable_filter.log_likelihood(system, *series.start(system)))
 
 
-def moments(series: Series) -> Moments:
+def moments(series: Series) -> StateMoments:
     """The moments along a series, batch axes first; of working values, complex or composite."""
     system = series.system()
-    return Moments(*map(series.first, recursion.moments(system, *series.start(system))))
+    return StateMoments(
+        *map(series.first, differentiable_filter.moments(system, *series.start(system)))
+    )
 
 
-def innovate(series: Series, found: Moments) -> tf.Tensor:
+def innovate(series: Series, found: StateMoments) -> tf.Tensor:
     """Innovations, `[..., T, m]`, NaN where missing."""
     model = series.model
     innovations = series.z - tf.linalg.matvec(model.H, found.predicted_means)
     return model.form.join(tf.where(series.observed, innovations, nan(innovations.dtype)))
 
 
-def observation_moments(model: LinearGaussian, found: Moments) -> forms.Moments:
+def observation_moments(model: LinearGaussian, found: StateMoments) -> forms.SecondMoments:
     """The pair (K, C) of covariances predicted of observations, `[..., T, m, m]`."""
     P, H = found.predicted_covariances, model.H
     covariances = tf.linalg.matmul(H, tf.linalg.matmul(P, H, adjoint_b=True)) + model.R

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from cgp.linalg.triangular import triangularize
 from cgp.statespace.filtering import Filtered, moments, observation_moments
-from cgp.statespace.model import LinearGaussian, as_dtype, check_model, whole_steps
+from cgp.statespace.linear_gaussian import LinearGaussian, as_dtype, check_model, whole_steps
 from cgp.statespace.series import Series, known_inputs
 
 

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cgp.distributions.arguments import as_sample_shape, stateless_seed
+from cgp.distributions.checks import as_sample_shape, stateless_seed
 from cgp.linalg.arguments import nan
 from cgp.linalg.semidefinite import semidefinite_factor
-from cgp.statespace import recursion
-from cgp.statespace.model import LinearGaussian, as_dtype, check_model, whole_steps
+from cgp.statespace import differentiable_filter
+from cgp.statespace.linear_gaussian import LinearGaussian, as_dtype, check_model, whole_steps
 from cgp.statespace.series import Series, known_inputs
 from cgp.statespace.smoothing import smooth
 
@@ -141,7 +141,9 @@ def _path(model: LinearGaussian, steps, start: tf.Tensor, drive: tf.Tensor) -> t
     driven = model.starting_from(start, tf.zeros_like(model.initial_chol)).driven()
     series = Series(driven, nothing, inputs=model.form.join(drive))
     system = series.system()
-    return series.first(recursion.moments(system, *series.start(system)).predicted_means)
+    return series.first(
+        differentiable_filter.moments(system, *series.start(system)).predicted_means
+    )
 
 
 def white(shape, seed, dtype: tf.DType) -> tf.Tensor:

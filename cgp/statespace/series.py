@@ -8,10 +8,10 @@ import tensorflow as tf
 from cgp.linalg.arguments import is_finite, is_nan, nan
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.linalg.composite import real_as
-from cgp.statespace.block import System
 from cgp.statespace.decorrelation import decorrelated
 from cgp.statespace.diffuse import check_diffuse
-from cgp.statespace.model import LinearGaussian, as_dtype, check_model, with_time
+from cgp.statespace.forward_pass import System
+from cgp.statespace.linear_gaussian import LinearGaussian, as_dtype, check_model, with_time
 
 
 class Series:

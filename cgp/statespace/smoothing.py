@@ -7,10 +7,10 @@ import tensorflow as tf
 from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
 from cgp.linalg.composite import real_as
 from cgp.linalg.gradients import without_gradient
-from cgp.statespace import recursion
-from cgp.statespace.block import Carry, System, advance, inverse_or_zero
-from cgp.statespace.blocks import Compiled
-from cgp.statespace.model import LinearGaussian
+from cgp.statespace import differentiable_filter
+from cgp.statespace.chunks import CompiledByShape
+from cgp.statespace.forward_pass import State, System, advance, inverse_or_zero
+from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.series import Series
 
 
@@ -85,10 +85,10 @@ def _smooth(system: System, mean, covariance, chol):
 
     The last of the latter two are of no use.
     """
-    found = recursion.moments(system, mean, covariance, chol)
+    found = differentiable_filter.moments(system, mean, covariance, chol)
     inputs = (system.F, system.G, system.b, found.filtered_means, found.filtered_chols)
     steps = _Steps(*map(tf.stop_gradient, inputs))
-    blocks = recursion.blocks_of(system, chol)
+    blocks = differentiable_filter.blocks_of(system, chol)
     padded = blocks.pad_varying(steps, always=("means", "chols"))
 
     def step(k, later):
@@ -105,7 +105,7 @@ def _smooth(system: System, mean, covariance, chol):
     )
 
 
-def _smooth_block(steps: _Steps, later: Carry, length):
+def _smooth_block(steps: _Steps, later: State, length):
     """Smooths the first `length` steps of a block, given the smoothed state after them."""
     gains, roots, predicted = _gains(steps)
     size, n = gains.shape[:2]
@@ -118,7 +118,7 @@ def _smooth_block(steps: _Steps, later: Carry, length):
         chol = triangularize(tf.concat([spread, roots[t]], axis=1))
         values = (mean, chol, matmul(later.chol, adjoint(spread)))
         arrays = [array.write(t, value) for array, value in zip(arrays, values, strict=True)]
-        return t - 1, Carry(mean, chol), arrays
+        return t - 1, State(mean, chol), arrays
 
     loop = (length - 1, later, arrays)
     _, later, arrays = tf.while_loop(lambda t, *_: t >= 0, step, loop)
@@ -150,5 +150,5 @@ def _divide(x: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
     return tf.stack(columns, axis=1)
 
 
-smooth_block = Compiled(_smooth_block)
-predict_step = Compiled(lambda last: advance(last, 0, Carry(last.means[0], last.chols[0])))
+smooth_block = CompiledByShape(_smooth_block)
+predict_step = CompiledByShape(lambda last: advance(last, 0, State(last.means[0], last.chols[0])))

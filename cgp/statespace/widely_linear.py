@@ -7,7 +7,7 @@ from cgp.linalg.arguments import check_finite, hermitian_gap
 from cgp.linalg.cholesky import NotPositiveDefiniteError
 from cgp.linalg.composite import to_composite
 from cgp.linalg.semidefinite import semidefinite_factor
-from cgp.statespace.model import LinearGaussian, as_dtype, check_model
+from cgp.statespace.linear_gaussian import LinearGaussian, as_dtype, check_model
 
 
 def widely_linear(

@@ -11,8 +11,8 @@ from cgp.training.parameters import (
     Parameter,
     Parameterized,
 )
+from cgp.training.post_updates import confirm, invalidate, refresh, register_post_update
 from cgp.training.sharing import Shareable, clone_model, sharing_scope
-from cgp.training.updates import confirm, invalidate, refresh, register_post_update
 
 __all__ = [
     "COMPLEX",

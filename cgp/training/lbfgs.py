@@ -9,7 +9,7 @@ import tensorflow as tf
 from scipy import optimize
 
 from cgp.linalg import NotPositiveDefiniteError
-from cgp.training.data import are_arrays, pack
+from cgp.training.batches import are_arrays, pack
 from cgp.training.objective import Objective
 
 

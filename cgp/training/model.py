@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.training import keras_private, lbfgs
-from cgp.training.data import are_arrays, batches, split
+from cgp.training.batches import are_arrays, batches, split
 from cgp.training.optimizers import LBFGS
+from cgp.training.post_updates import refresh_all
 from cgp.training.sharing import sharing_scope, wrap_from_config
-from cgp.training.updates import refresh_all
 
 # To mypy, a class whose attributes are all known to exist; in truth the Keras model comes after the
 # mixin, in the two classes below.

@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.training.data import require_one_replica
-from cgp.training.updates import refresh_all
+from cgp.training.batches import require_one_replica
+from cgp.training.post_updates import refresh_all
 
 
 class Objective:

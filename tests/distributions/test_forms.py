@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cgp.distributions.forms import CompositeForm, Moments, ProperForm, form_of
+from cgp.distributions.forms import CompositeForm, ProperForm, SecondMoments, form_of
 from cgp.linalg import cholesky
 from tests.reference import complex_normal as reference
 
@@ -17,7 +17,7 @@ def complex_matrix(rng, *shape):
 
 def pair(rng, form):
     k, c = reference.random_pair(N, rng)
-    return Moments(tf.constant(k), None if isinstance(form, ProperForm) else tf.constant(c))
+    return SecondMoments(tf.constant(k), None if isinstance(form, ProperForm) else tf.constant(c))
 
 
 forms = pytest.mark.parametrize("form", [ProperForm(), CompositeForm()], ids=["proper", "improper"])
@@ -25,8 +25,8 @@ forms = pytest.mark.parametrize("form", [ProperForm(), CompositeForm()], ids=["p
 
 def test_zeros_stand_for_the_pseudo_covariance_of_a_proper_normal():
     k = tf.constant([1 + 1j, 2.0])
-    np.testing.assert_array_equal(Moments(k).c_or_zeros(), [0, 0])
-    assert Moments(k, k).c_or_zeros() is k
+    np.testing.assert_array_equal(SecondMoments(k).c_or_zeros(), [0, 0])
+    assert SecondMoments(k, k).c_or_zeros() is k
 
 
 @forms
@@ -68,7 +68,7 @@ def test_a_root_in_either_form_is_one_of_the_working_covariance(form):
         if isinstance(form, ProperForm):
             expected = form.covariance(moments)  # which knows nothing of C
         else:
-            expected = form.covariance(Moments(moments.k, moments.c_or_zeros()))
+            expected = form.covariance(SecondMoments(moments.k, moments.c_or_zeros()))
         root = form.root(cholesky(other.covariance(moments)))
         np.testing.assert_allclose(root @ tf.linalg.adjoint(root), expected, atol=1e-12)
 

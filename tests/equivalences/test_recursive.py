@@ -8,7 +8,7 @@ import cgp
 from cgp.kernels import Kernel, WidelyLinear
 from cgp.linalg.composite import as_complex
 from tests.gp.problems import NOISE, complex_normals
-from tests.gp.streams import (
+from tests.gp.recursive.streams import (
     CAPACITY,
     FORGETTING,
     assert_predictions,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.gp.problems import problems
-from tests.gp.streams import noise, refitted, stream
+from tests.gp.recursive.streams import noise, refitted, stream
 from tests.reference import gaussian_process, recursive
 
 every_problem = pytest.mark.parametrize("problem", problems(), ids=lambda p: p.name)

@@ -8,7 +8,7 @@ import scipy.signal
 import tensorflow as tf
 
 from cgp import statespace
-from cgp.statespace.blocks import Compiled
+from cgp.statespace.chunks import CompiledByShape
 from tests.linalg.problems import random
 from tests.reference import kalman
 from tests.statespace.problems import (
@@ -171,7 +171,7 @@ def traces():
         id(f): f.traces
         for module in modules
         for f in vars(module).values()
-        if isinstance(f, Compiled)
+        if isinstance(f, CompiledByShape)
     }
     assert sum(counts.values())
     return sum(counts.values())

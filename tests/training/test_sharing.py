@@ -169,7 +169,7 @@ class RealPart(keras.layers.Layer):
 
 @pytest.mark.parametrize("shape", [(), (2,)])
 def test_the_examples_in_the_documentation_train_and_survive_saving(shape, tmp_path):
-    features_class = example(cgp.training.updates)["InducingFeatures"]
+    features_class = example(cgp.training.post_updates)["InducingFeatures"]
     consumer_class = example(cgp.training.sharing)["Consumer"]
 
     @keras.saving.register_keras_serializable(package="example")

@@ -13,7 +13,7 @@ if __name__ == "__main__":
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 import cgp
-from cgp.training.data import require_one_replica
+from cgp.training.batches import require_one_replica
 from tests.training import toys
 
 

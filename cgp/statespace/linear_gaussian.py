@@ -12,7 +12,7 @@ from cgp.linalg.cholesky import NotPositiveDefiniteError
 from cgp.linalg.composite import complex_dtype, real_as
 from cgp.linalg.semidefinite import semidefinite_factor
 from cgp.statespace.diffuse import diffuse_variance
-from cgp.statespace.stationary import stationary_chol
+from cgp.statespace.stationary_covariance import stationary_chol
 
 _INITIAL = 'initial_covariance must be a matrix, "stationary" or "diffuse", got {!r}'
 

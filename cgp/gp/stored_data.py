@@ -7,7 +7,7 @@ from cgp.linalg.arguments import is_nan
 from cgp.linalg.composite import complex_dtype
 
 
-class Memory(tf.Module):
+class StoredData(tf.Module):
     """Data and factor as variables that take any size, empty at first.
 
     Not Keras weights, whose shapes are fixed: a process is fitted again with other data. And always

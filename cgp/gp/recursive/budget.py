@@ -29,11 +29,19 @@ noise variance is 1e-10 of the signal's, or 1e-3 in single precision, half of th
 
 import tensorflow as tf
 
-from cgp.distributions.forms import Moments, as_matrices, clipped
-from cgp.gp.buffers import Basis, State, append_rows, of_streams, padded_chol, put, without
+from cgp.distributions.forms import SecondMoments, as_matrices, clipped
 from cgp.gp.data import Data
-from cgp.gp.prediction import Prediction
-from cgp.gp.process import NoisyProcess
+from cgp.gp.recursive.one_step_prediction import OneStepPrediction
+from cgp.gp.recursive.window import (
+    BudgetBasis,
+    Window,
+    append_rows,
+    of_streams,
+    padded_chol,
+    put,
+    without,
+)
+from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.linalg import cholesky, cholesky_condition, cholesky_remove, inverse, solve
 
 # The part of the noise that counts as signal at the basis, ε / σ². A smaller one keeps more of what
@@ -49,16 +57,16 @@ class Budget:
         process: The process, its data ordered by point.
     """
 
-    def __init__(self, process: NoisyProcess):
+    def __init__(self, process: SignalPlusNoise):
         self.process, self.m = process, process.form.multiplicity
 
-    def empty(self, chol: tf.Tensor) -> Basis:
+    def empty(self, chol: tf.Tensor) -> BudgetBasis:
         """The basis of no points; `chol` is the factor of the empty state."""
         streams, n = chol.shape[:2]
         precision = tf.eye(self.m, batch_shape=[streams, n // self.m], dtype=chol.dtype)
-        return Basis(chol, precision, tf.eye(self.m, dtype=chol.dtype))
+        return BudgetBasis(chol, precision, tf.eye(self.m, dtype=chol.dtype))
 
-    def padded(self, basis: Basis) -> Basis:
+    def padded(self, basis: BudgetBasis) -> BudgetBasis:
         """The basis with room for one point more."""
         unit = tf.eye(self.m, dtype=basis.noise.dtype) + tf.zeros_like(basis.precision[:, :1])
         return basis._replace(
@@ -68,7 +76,7 @@ class Budget:
 
     # --- hyperparameters -------------------------------------------------------------------------
 
-    def basis(self, data: Data, gram: tf.Tensor) -> Basis:
+    def basis(self, data: Data, gram: tf.Tensor) -> BudgetBasis:
         """The basis of points at the present hyperparameters.
 
         Args:
@@ -79,9 +87,9 @@ class Budget:
         unused = self._unused(data, gram.dtype)
         chol = cholesky(tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + unused))
         blocks = tf.reshape(inverse(chol), [-1, *[data.x.shape[1], self.m] * 2])
-        return Basis(chol, tf.einsum("bimin->bimn", blocks), self._noise(data.z.dtype))
+        return BudgetBasis(chol, tf.einsum("bimin->bimn", blocks), self._noise(data.z.dtype))
 
-    def covariance(self, state: State, gram: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
+    def covariance(self, state: Window, gram: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
         """M at the present hyperparameters, `[B, n, n]`, with gradients.
 
         R, in units of the noise of one point, stays as it has become.
@@ -117,7 +125,7 @@ class Budget:
 
     def _noise(self, dtype: tf.DType) -> tf.Tensor:
         """The working covariance of the noise of one point, `[m, m]`; `dtype` is complex."""
-        moments = self.process.with_noise(Moments(tf.zeros([], dtype)))
+        moments = self.process.with_noise(SecondMoments(tf.zeros([], dtype)))
         return self.process.form.covariance(as_matrices(moments))
 
     def _nugget(self, noise: tf.Tensor, data: Data) -> tf.Tensor:
@@ -132,7 +140,9 @@ class Budget:
 
     # --- a point enters, a point leaves ----------------------------------------------------------
 
-    def append(self, basis: Basis, sample: Prediction, slot: tf.Tensor, where: tf.Tensor) -> Basis:
+    def append(
+        self, basis: BudgetBasis, sample: OneStepPrediction, slot: tf.Tensor, where: tf.Tensor
+    ) -> BudgetBasis:
         """The basis with the point of a sample in the place `slot`, `[B]`, where bool `[B]`."""
         form, m = self.process.form, self.m
         white = tf.linalg.triangular_solve(basis.chol, sample.cross)
@@ -155,7 +165,7 @@ class Budget:
             precision=put(precision, slot, new, where),
         )
 
-    def prune(self, state: State, targets: tf.Tensor, full: tf.Tensor) -> State:
+    def prune(self, state: Window, targets: tf.Tensor, full: tf.Tensor) -> Window:
         """The state without the point whose loss costs least where full, else without its last row.
 
         Args:
@@ -203,17 +213,17 @@ class Budget:
         z = self.process.plus_function(self.process.complex_targets(targets), x)
         precision = without(basis.precision, index) - tf.linalg.matmul(w, w, adjoint_b=True)
         age = without(state.age, index)
-        return State(
+        return Window(
             size=state.size - tf.cast(full, tf.int32),
             x=x,
             z=of_streams(full, z, state.z[:, :-1]),
             # From now on what had been forgotten of K is a part of R, and z is y.
             age=of_streams(full, tf.zeros_like(age), age),
             chol=chol,
-            basis=Basis(basis_chol, precision, basis.noise),
+            basis=BudgetBasis(basis_chol, precision, basis.noise),
         )
 
-    def _least(self, state: State, dual: tf.Tensor, full: tf.Tensor) -> tf.Tensor:
+    def _least(self, state: Window, dual: tf.Tensor, full: tf.Tensor) -> tf.Tensor:
         """The point whose loss costs least; where not full, the last row of the buffers, `[B]`."""
         precision = state.basis.precision
         solved = tf.linalg.solve(precision, dual)

@@ -8,7 +8,7 @@ import tensorflow as tf
 import cgp
 from cgp.kernels import RBF, Matern32, Rotation, WidelyLinear
 from tests.gp.problems import NOISE, complex_normals, problems
-from tests.gp.streams import (
+from tests.gp.recursive.streams import (
     CAPACITY,
     FORGETTING,
     assert_predictions,

@@ -7,7 +7,7 @@ import tensorflow_probability as tfp
 
 import cgp
 from cgp.kernels import Matern32, Rotation
-from tests.gp.streams import (
+from tests.gp.recursive.streams import (
     CAPACITY,
     assert_predictions,
     assign,

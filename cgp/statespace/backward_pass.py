@@ -15,13 +15,21 @@ import tensorflow as tf
 from cgp.linalg.arguments import squared_modulus
 from cgp.linalg.batch_last import adjoint, dot, matmul, matvec, outer
 from cgp.linalg.composite import real_as
-from cgp.statespace.block import Carry, System, Track, at, density, inverse_or_zero, track
+from cgp.statespace.forward_pass import (
+    ForwardPass,
+    State,
+    System,
+    at,
+    density,
+    inverse_or_zero,
+    track,
+)
 
 DIFFERENTIABLE = ("F", "Q", "h", "r", "b", "z")
 """The parts of a `System` that gradients flow to."""
 
 
-class Pulls(NamedTuple):
+class Cotangents(NamedTuple):
     """Gradients by the moments along a block, by covariances in the place of factors."""
 
     predicted_means: tf.Tensor
@@ -36,7 +44,7 @@ class Pulls(NamedTuple):
     """Real, `[T, B]`; T is 1 where it is the same at all steps."""
 
 
-class Adjoint(NamedTuple):
+class StateCotangent(NamedTuple):
     """The gradients by the moments of a state."""
 
     mean: tf.Tensor
@@ -46,8 +54,8 @@ class Adjoint(NamedTuple):
 
 
 def pull_back(
-    system: System, carry: Carry, length: tf.Tensor, pulls: Pulls, later: Adjoint
-) -> tuple[list[tf.Tensor], Adjoint]:
+    system: System, carry: State, length: tf.Tensor, pulls: Cotangents, later: StateCotangent
+) -> tuple[list[tf.Tensor], StateCotangent]:
     """Gradients by all that a block depends on.
 
     Args:
@@ -86,7 +94,7 @@ def pull_back(
     return gradients, back
 
 
-def _step(system: System, forth: Track, pulls: Pulls, t, back: Adjoint):
+def _step(system: System, forth: ForwardPass, pulls: Cotangents, t, back: StateCotangent):
     """From after step t to before it; and the gradients by the matrices of that step."""
     F = at(system.F, t)
     mean, chol = forth.filtered_means[t], forth.filtered_chols[t]
@@ -97,9 +105,9 @@ def _step(system: System, forth: Track, pulls: Pulls, t, back: Adjoint):
         "Q": back.covariance,
         "b": back.mean,
     }
-    back = Adjoint(matvec(adjoint(F), back.mean), matmul(adjoint(F), spread))
+    back = StateCotangent(matvec(adjoint(F), back.mean), matmul(adjoint(F), spread))
     if pulls.filtered_means is not None:
-        back = Adjoint(
+        back = StateCotangent(
             back.mean + pulls.filtered_means[t], back.covariance + pulls.filtered_covariances[t]
         )
 
@@ -111,13 +119,15 @@ def _step(system: System, forth: Track, pulls: Pulls, t, back: Adjoint):
     for name, values in zip(("h", "r", "z"), zip(*parts[::-1], strict=True), strict=True):
         gradients[name] = tf.stack(values)
     if pulls.predicted_means is not None:
-        back = Adjoint(
+        back = StateCotangent(
             back.mean + pulls.predicted_means[t], back.covariance + pulls.predicted_covariances[t]
         )
     return gradients, back
 
 
-def _component(system: System, forth: Track, weight: tf.Tensor, t, i: int, back: Adjoint, state):
+def _component(
+    system: System, forth: ForwardPass, weight: tf.Tensor, t, i: int, back: StateCotangent, state
+):
     """From after component i of an observation to before it.
 
     With `k = P hᴴ` and `S = h k + r`, it led to `m + k v/S` and `P − k kᴴ/S`, and to the log
@@ -158,7 +168,7 @@ def _component(system: System, forth: Track, weight: tf.Tensor, t, i: int, back:
         system.h,
     ) * real_as(seen, dtype)
     half = 0.5 * outer(by_k, tf.math.conj(h))
-    back = Adjoint(
+    back = StateCotangent(
         back.mean - tf.math.conj(h) * by_v[None],
         back.covariance + half + adjoint(half),
     )

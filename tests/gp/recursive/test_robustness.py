@@ -5,7 +5,7 @@ import pytest
 
 import cgp
 from tests.gp.problems import complex_normals
-from tests.gp.streams import (
+from tests.gp.recursive.streams import (
     CAPACITY,
     assert_steps,
     assert_valid,

@@ -12,7 +12,7 @@ import tensorflow as tf
 _BLOCK_SIZE, _SHORTEST, _LONGEST = 2**20, 16, 1024
 
 
-class Blocks:
+class Chunks:
     """T steps in K blocks of L, the last one padded.
 
     Args:
@@ -95,7 +95,7 @@ class Blocks:
         return stacked, carry
 
 
-class Compiled:
+class CompiledByShape:
     """A function of tensors of known rank, compiled by XLA once for each set of their shapes.
 
     As `tf.function` would, were it not for the warning that it has been traced too often: there are

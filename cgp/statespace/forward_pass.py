@@ -37,7 +37,7 @@ class System(NamedTuple):
     """Real, `[T, m, B]`: 1, or 0 where missing."""
 
 
-class Carry(NamedTuple):
+class State(NamedTuple):
     """What is known of the state before the next observation."""
 
     mean: tf.Tensor
@@ -46,7 +46,7 @@ class Carry(NamedTuple):
     """`[n, n, B]`."""
 
 
-class Track(NamedTuple):
+class ForwardPass(NamedTuple):
     """The moments along a block."""
 
     predicted_means: tf.Tensor
@@ -92,7 +92,7 @@ def _if_known(deviation: tf.Tensor, z: tf.Tensor, parts: tf.Tensor, dtype: tf.DT
     )
 
 
-def observe(system: System, t, carry: Carry):
+def observe(system: System, t, carry: State):
     """Takes in the components of an observation, one after the other.
 
     Returns:
@@ -115,18 +115,18 @@ def observe(system: System, t, carry: Carry):
         known = _if_known(deviation, z[i], h[i] * mean_before, loss.dtype)
         log_likelihood -= tf.where(variance > 0, scale * loss, known)
         parts.append((deviation, variance + tf.zeros_like(seen), cross))
-    return Carry(mean, chol), log_likelihood, parts
+    return State(mean, chol), log_likelihood, parts
 
 
-def advance(system: System, t, carry: Carry) -> Carry:
+def advance(system: System, t, carry: State) -> State:
     """From one observation to before the next."""
     F, G, b = (at(a, t) for a in (system.F, system.G, system.b))
     spread = matmul(F, carry.chol)
     G = G + tf.zeros_like(spread[:, :1])  # the batch axis of the state
-    return Carry(matvec(F, carry.mean) + b, triangularize(tf.concat([spread, G], axis=1)))
+    return State(matvec(F, carry.mean) + b, triangularize(tf.concat([spread, G], axis=1)))
 
 
-def likelihood(system: System, carry: Carry, length: tf.Tensor) -> tuple[tf.Tensor, Carry]:
+def likelihood(system: System, carry: State, length: tf.Tensor) -> tuple[tf.Tensor, State]:
     """The log likelihood of the first `length` steps, `[B]`, and the carry after them."""
 
     def step(t, carry, total):
@@ -138,7 +138,7 @@ def likelihood(system: System, carry: Carry, length: tf.Tensor) -> tuple[tf.Tens
     return total, carry
 
 
-def track(system: System, carry: Carry, length: tf.Tensor) -> tuple[Track, Carry]:
+def track(system: System, carry: State, length: tf.Tensor) -> tuple[ForwardPass, State]:
     """The moments of the first `length` steps, zero after them, and the carry after them."""
     steps, (m, n) = system.z.shape[0], system.h.shape[1:3]
     columns, matrices = carry.mean.shape[-1], carry.chol.shape[-1]
@@ -165,7 +165,7 @@ def track(system: System, carry: Carry, length: tf.Tensor) -> tuple[Track, Carry
     _, carry, arrays = tf.while_loop(
         lambda t, *_: t < length, step, (tf.constant(0), carry, arrays)
     )
-    return Track(*(array.stack() for array in arrays)), carry
+    return ForwardPass(*(array.stack() for array in arrays)), carry
 
 
 def covariances(chols: tf.Tensor) -> tf.Tensor:

@@ -8,15 +8,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.buffers import Basis, State
-from cgp.gp.stream import Outcome, Stream
+from cgp.gp.recursive.window import BudgetBasis, Window
+from cgp.gp.recursive.window_recursion import StepTensors, WindowRecursion
 from cgp.linalg.arguments import has_positive_diagonal
 
 _CHUNK = 512  # samples to a call of the compiled loop: between two looks at the clock
 _PATIENCE = 3.0  # seconds that a block may still take without a progress bar
 
 
-class Online:
+class StreamWeights:
     """A stream that lives in the weights of a layer.
 
     Args:
@@ -31,7 +31,7 @@ class Online:
     def __init__(
         self,
         layer: keras.layers.Layer,
-        stream: Stream,
+        stream: WindowRecursion,
         streams: int,
         dimensions: int,
         refresh: Callable[[], None],
@@ -50,7 +50,9 @@ class Online:
                 autocast=False,
                 name=f"state_{name}",
             )
-            for name, value in zip([*State._fields[:-1], *Basis._fields], values, strict=False)
+            for name, value in zip(
+                [*Window._fields[:-1], *BudgetBasis._fields], values, strict=False
+            )
         ]
         x, z = self._empty.x, self._empty.z
         self.x_shape = (streams, dimensions)
@@ -79,17 +81,17 @@ class Online:
         """The number of points that are held, `[B]`."""
         return np.asarray(keras.ops.convert_to_numpy(self.weights[0]))
 
-    def read(self) -> State:
+    def read(self) -> Window:
         """The state, from its weights as they are."""
         values = [
             tf.bitcast(tf.convert_to_tensor(weight), dtype) if dtype.is_complex else weight.value
             for weight, dtype in zip(self.weights, self._dtypes, strict=True)
         ]
-        own = len(State._fields) - 1
-        state = State(*values[:own])
-        return state._replace(basis=Basis(*values[own:])) if values[own:] else state
+        own = len(Window._fields) - 1
+        state = Window(*values[:own])
+        return state._replace(basis=BudgetBasis(*values[own:])) if values[own:] else state
 
-    def write(self, state: State) -> None:
+    def write(self, state: Window) -> None:
         """Keeps a state, if it is one: an error otherwise, and nothing has changed."""
         sound = tf.reduce_all(has_positive_diagonal(state.chol))
         check = tf.debugging.Assert(sound, ["the state is not positive definite any more"])
@@ -116,7 +118,7 @@ class Online:
         for weight, value in zip(self.weights, held, strict=True):
             weight.assign(value)
 
-    def advance(self, x: tf.Tensor, z: tf.Tensor) -> Outcome:
+    def advance(self, x: tf.Tensor, z: tf.Tensor) -> StepTensors:
         """One step of all streams, `[B, D]` and `[B]`."""
         self._refresh()
         x, z = tf.convert_to_tensor(x), tf.convert_to_tensor(z)  # where functions run eagerly
@@ -124,7 +126,7 @@ class Online:
         self.write(state)
         return outcome
 
-    def advance_block(self, x: tf.Tensor, z: tf.Tensor) -> Outcome:
+    def advance_block(self, x: tf.Tensor, z: tf.Tensor) -> StepTensors:
         """T steps, `[B, T, D]` and `[B, T]`; what is returned is `[T, B]`."""
         self._refresh()
         x, z = tf.convert_to_tensor(x), tf.convert_to_tensor(z)
@@ -132,7 +134,7 @@ class Online:
         self.write(state)
         return outcomes
 
-    def run(self, x: np.ndarray, z: np.ndarray, verbose) -> Outcome:
+    def run(self, x: np.ndarray, z: np.ndarray, verbose) -> StepTensors:
         """T steps, `[B, T, D]` and `[B, T]`, compiled; NumPy `[B, T]`, with a progress bar.
 
         Args:
@@ -158,7 +160,7 @@ class Online:
         )
 
 
-def _flat(state: State) -> list[tf.Tensor]:
+def _flat(state: Window) -> list[tf.Tensor]:
     return [*state[:-1], *state.basis]
 
 

@@ -8,8 +8,8 @@ from cgp.gp.base import as_dict
 from cgp.gp.conditioning import Conditioned
 from cgp.gp.data import Data, arranged, check_fit, check_points, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
-from cgp.gp.memory import Memory
 from cgp.gp.posterior import Posterior
+from cgp.gp.stored_data import StoredData
 from cgp.kernels.points import as_points
 from cgp.linalg import cholesky
 from cgp.linalg.arguments import nan
@@ -83,7 +83,7 @@ class ExactGP(MaximumLikelihoodGP):
             dtype=dtype,
             **kwargs,
         )
-        self._memory = Memory(self.variable_dtype, self._process.is_proper)
+        self._memory = StoredData(self.variable_dtype, self._process.is_proper)
         self._watch(self._factorize, state_is_weights=False)
         self.built = True
 

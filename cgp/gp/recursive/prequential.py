@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import arranged
-from cgp.gp.samples import Samples, as_block
+from cgp.gp.stream_samples import Samples, as_block
 from cgp.training import keras_private
 from cgp.training.optimizers import LBFGS
 

@@ -8,22 +8,22 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.gp.data import Data
-from cgp.gp.markov_process import MarkovProcess
-from cgp.gp.process import NoisyProcess
-from cgp.gp.samples import one_sample
+from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.state_space.discretization import DiscretizedProcess
+from cgp.gp.stream_samples import one_sample
 from cgp.linalg.arguments import is_nan
 from cgp.linalg.batch_last import matmul, matvec, outer, triangularize
 from cgp.linalg.composite import real_as
-from cgp.statespace.block import Carry, System, observe
 from cgp.statespace.decorrelation import decorrelated
 from cgp.statespace.filtering import filter
+from cgp.statespace.forward_pass import State, System, observe
 
 
 class _Present(NamedTuple):
     """The state after the last sample, and what it was computed from."""
 
     x: float
-    carry: Carry
+    carry: State
     """Of B series, `[n, B]` and `[n, n, B]`."""
     weights: np.ndarray
 
@@ -37,7 +37,7 @@ class Tracker:
         series: Function of data that returns their model and observations in order.
     """
 
-    def __init__(self, process: NoisyProcess, weights, series):
+    def __init__(self, process: SignalPlusNoise, weights, series):
         self._process, self._weights, self._series = process, weights, series
         self._samples: list[tuple[float, np.ndarray]] = []
         self._present: _Present | None = None
@@ -95,7 +95,7 @@ class Tracker:
             for found in moments
         )
         self._samples.append((x, z[0] if single else z))
-        self._present = _Present(x, Carry(*after), values)
+        self._present = _Present(x, State(*after), values)
         seen = z[0] if single else z
         return Step(predicted, innovation(seen, predicted.mean)[()], filtered)
 
@@ -144,7 +144,7 @@ class Tracker:
         found = filter(model, z)
         mean = model.form.split(found.filtered_means[:, -1])
         chol = found.filtered_chols[:, -1]
-        carry = Carry(*(tf.experimental.numpy.moveaxis(a, 0, -1) for a in (mean, chol)))
+        carry = State(*(tf.experimental.numpy.moveaxis(a, 0, -1) for a in (mean, chol)))
         self._present = _Present(float(tf.reduce_max(data.x)), carry, values)
         return self._present
 
@@ -160,23 +160,23 @@ class Tracker:
             self._following[streams] = function.get_concrete_function(*arguments)
         return self._following[streams](*arguments)
 
-    def _initial(self, x: tf.Tensor, z: tf.Tensor) -> Carry:
+    def _initial(self, x: tf.Tensor, z: tf.Tensor) -> State:
         """The state before any observation."""
-        _, chol = MarkovProcess(self._process).initial(x)
+        _, chol = DiscretizedProcess(self._process).initial(x)
         chol = chol[..., None] + tf.zeros_like(real_as(tf.math.real(z), chol.dtype))
-        return Carry(tf.zeros_like(chol[0]), chol)
+        return State(tf.zeros_like(chol[0]), chol)
 
     def _followed(self, mean, chol, last, x, z):
         """From the state at the last sample to that after one at x."""
-        markov = MarkovProcess(self._process)
+        markov = DiscretizedProcess(self._process)
         F, _, G = (a[0][..., None] for a in markov.discretize(last[None], (x - last)[None]))
         spread = matmul(F, chol)
         wide = tf.concat([spread, G + tf.zeros_like(spread[:, :1])], axis=1)
-        return self._observed(Carry(matvec(F, mean), triangularize(wide)), x, z)
+        return self._observed(State(matvec(F, mean), triangularize(wide)), x, z)
 
-    def _observed(self, before: Carry, x: tf.Tensor, z: tf.Tensor):
+    def _observed(self, before: State, x: tf.Tensor, z: tf.Tensor):
         """From the state before an observation at x to that after it."""
-        markov, form = MarkovProcess(self._process), self._process.form
+        markov, form = DiscretizedProcess(self._process), self._process.form
         H, R = (a[..., None] for a in (markov.emission(), markov.noise()))
         function = self._process.plus_function(tf.zeros_like(z)[:, None], x[None, None, None])[:, 0]
         absent = is_nan(z)
@@ -188,7 +188,7 @@ class Tracker:
         system = System(nothing, nothing, nothing, h, r, nothing[0], value, seen)
         after, _, _ = observe(system, 0, before)
 
-        def known(state: Carry, noise):
+        def known(state: State, noise):
             rows = matmul(H, state.chol)
             covariance = sum(outer(rows[:, k], rows[:, k]) for k in range(rows.shape[1])) + noise
             covariance = tf.experimental.numpy.moveaxis(covariance, -1, 0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cgp
-from tests.gp.streams import (
+from tests.gp.recursive.streams import (
     CAPACITY,
     FORGETTING,
     assert_predictions,

@@ -9,18 +9,18 @@ import tensorflow as tf
 
 from cgp.distributions import Marginals, Step
 from cgp.gp.base import as_dict
-from cgp.gp.buffers import State
 from cgp.gp.data import Data, arranged, check_fit, check_points, flattened
-from cgp.gp.online import Online
 from cgp.gp.posterior import Posterior
-from cgp.gp.predictive import log_predictive
-from cgp.gp.prequential import PrequentialGP
-from cgp.gp.samples import Samples, as_block, check_streams, one_sample
-from cgp.gp.stream import Outcome, Stream
+from cgp.gp.recursive.block_likelihood import log_predictive
+from cgp.gp.recursive.prequential import PrequentialGP
+from cgp.gp.recursive.stream_weights import StreamWeights
+from cgp.gp.recursive.window import Window
+from cgp.gp.recursive.window_recursion import StepTensors, WindowRecursion
+from cgp.gp.stream_samples import Samples, as_block, check_streams, one_sample
 from cgp.kernels.points import as_points, one_number
 from cgp.linalg import NotPositiveDefiniteError, stored_cholesky
 from cgp.training import invalidate, refresh
-from cgp.training.data import require_one_replica
+from cgp.training.batches import require_one_replica
 
 _POLICIES = ("sliding", "growing", "budget")
 
@@ -134,8 +134,8 @@ class RecursiveGP(PrequentialGP):
             )
         self.capacity, self.policy = int(capacity), policy
         self.forgetting = float(forgetting)
-        self._stream = Stream(self._process, self.capacity, policy, self.forgetting)
-        self._online: Any = None  # an `Online`, once the first data have shown the shapes
+        self._stream = WindowRecursion(self._process, self.capacity, policy, self.forgetting)
+        self._online: Any = None  # an `StreamWeights`, once the first data have shown the shapes
         self._is_single = True
         self.built = True
 
@@ -144,7 +144,9 @@ class RecursiveGP(PrequentialGP):
     def _make_state(self, streams: int | None, dimensions: int) -> None:
         """Makes the weights of the state; `streams` is None for a single one without batch axis."""
         self._is_single = streams is None
-        self._online = Online(self, self._stream, streams or 1, dimensions, lambda: refresh(self))
+        self._online = StreamWeights(
+            self, self._stream, streams or 1, dimensions, lambda: refresh(self)
+        )
         self._watch(self._online.factorize, state_is_weights=True)
 
     def _make_state_in_graph(self, streams: int | None, dimensions: int | None) -> None:
@@ -249,7 +251,7 @@ class RecursiveGP(PrequentialGP):
             outcome = self._online.run(x, z, verbose)
         return self._to_numpy(outcome)
 
-    def _to_numpy(self, outcome: Outcome) -> Step:
+    def _to_numpy(self, outcome: StepTensors) -> Step:
         """An outcome over streams first, as it was asked for."""
         outcome = tf.nest.map_structure(
             lambda a: np.asarray(a)[0] if self._is_single else np.asarray(a), outcome
@@ -290,7 +292,7 @@ class RecursiveGP(PrequentialGP):
         x = tf.broadcast_to(data.x, [streams, tf.shape(z)[1], tf.shape(data.x)[2]])
         return data._replace(x=tf.ensure_shape(x, [streams, None, dimensions]), z=z)
 
-    def _loss(self, data: Data, state: State, chol: tf.Tensor) -> tf.Tensor:
+    def _loss(self, data: Data, state: Window, chol: tf.Tensor) -> tf.Tensor:
         """The negative log predictive density of a block per sample, less that of the priors.
 
         A prior weighs as one sample among those of the block and those held.
@@ -304,7 +306,7 @@ class RecursiveGP(PrequentialGP):
                 loss -= parameter.log_prior() / (seen + held)
         return loss
 
-    def _state_and_factor(self) -> tuple[State, tf.Tensor]:
+    def _state_and_factor(self) -> tuple[Window, tf.Tensor]:
         """The state at the present hyperparameters, and its factor, from which gradients pass."""
         refresh(self)
         state = self._online.read()
@@ -334,7 +336,7 @@ class RecursiveGP(PrequentialGP):
             self._make_state_in_graph(None, x.shape[-1])
         return self._posterior(x, *self._state_and_factor(), observed)
 
-    def _posterior(self, x: tf.Tensor, state: State, chol: tf.Tensor, observed: bool) -> Posterior:
+    def _posterior(self, x: tf.Tensor, state: Window, chol: tf.Tensor, observed: bool) -> Posterior:
         data = state.data(self._is_single)
         if tf.executing_eagerly():
             check_points(x, data)

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cgp.distributions.forms import Moments
+from cgp.distributions.forms import SecondMoments
 
 
-class Prediction(NamedTuple):
+class OneStepPrediction(NamedTuple):
     """A sample predicted; moments and means are `[B]`."""
 
     cross: tf.Tensor
@@ -16,11 +16,11 @@ class Prediction(NamedTuple):
     """w = L⁻¹ cross."""
     mean: tf.Tensor
     """Complex."""
-    prior: Moments
+    prior: SecondMoments
     """Of the signal, before any data."""
-    signal: Moments
+    signal: SecondMoments
     """Of the signal, given the points."""
-    observed: Moments
+    observed: SecondMoments
     """Of the observation, given the points."""
     rounding: tf.Tensor
     """What variances of the signal are not known better than, real."""

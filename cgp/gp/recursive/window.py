@@ -12,8 +12,8 @@ import tensorflow as tf
 from cgp.gp.data import Data
 
 
-class Basis(NamedTuple):
-    """What the budget policy keeps of its points besides (see `cgp.gp.budget`)."""
+class BudgetBasis(NamedTuple):
+    """What the budget policy keeps of its points besides (see `cgp.gp.recursive.budget`)."""
 
     chol: tf.Tensor
     """The factor of their covariance K_ε without noise, but for the nugget, `[B, n, n]`."""
@@ -23,7 +23,7 @@ class Basis(NamedTuple):
     """The covariance of the noise of one point when the factors were computed, `[m, m]`."""
 
 
-class State(NamedTuple):
+class Window(NamedTuple):
     """The points of B streams, at most C of each, and the factor of their covariance.
 
     Working matrices have n = m C rows, m being 1 or, in a real composite, 2.
@@ -41,7 +41,7 @@ class State(NamedTuple):
     chol: tf.Tensor
     """The factor L of M, `[B, n, n]`."""
     basis: Any = ()
-    """The `Basis` of the budget policy; empty, `()`, under the others."""
+    """The `BudgetBasis` of the budget policy; empty, `()`, under the others."""
 
     @property
     def in_use(self) -> tf.Tensor:

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions.forms import Moments, form_of
+from cgp.distributions.forms import SecondMoments, form_of
 from cgp.gp.conditioning import Conditioned
 from cgp.gp.data import Data
 from cgp.gp.likelihood import log_density, whiten
@@ -16,7 +16,7 @@ from cgp.linalg.composite import as_complex, interleave
 from cgp.training.parameters import Parameter
 
 
-class NoisyProcess:
+class SignalPlusNoise:
     """`z = f(x) + n`, `f ~ GP(mean, kernel)`, in the form that fits: complex, or real composite.
 
     Args:
@@ -47,22 +47,24 @@ class NoisyProcess:
         """An axis in the order of the form as one in the order of data."""
         return interleave(a, axis) if self._by_point else a
 
-    def with_noise(self, moments: Moments) -> Moments:
+    def with_noise(self, moments: SecondMoments) -> SecondMoments:
         """Variances of f, complex `[...]`, as those of z."""
         k, c = moments
         variance = as_complex(self.noise_variance.value)
         if self.noise_circularity is not None:
             c = moments.c_or_zeros() + variance * self.noise_circularity.value
-        return Moments(k + variance, c)
+        return SecondMoments(k + variance, c)
 
-    def _matrix_with_noise(self, moments: Moments) -> Moments:
+    def _matrix_with_noise(self, moments: SecondMoments) -> SecondMoments:
         """Covariances of f between points `[..., n, n]` as those of z."""
         k, c = moments
-        diagonal = Moments(tf.linalg.diag_part(k), None if c is None else tf.linalg.diag_part(c))
+        diagonal = SecondMoments(
+            tf.linalg.diag_part(k), None if c is None else tf.linalg.diag_part(c)
+        )
         noisy = self.with_noise(diagonal)
         if noisy.c is not None:
             c = tf.linalg.set_diag(moments.c_or_zeros(), noisy.c)
-        return Moments(tf.linalg.set_diag(k, noisy.k), c)
+        return SecondMoments(tf.linalg.set_diag(k, noisy.k), c)
 
     def keep(self, data: Data, dtype: tf.DType) -> tf.Tensor:
         """1 for data and 0 for what is missing, in the working form, `[G, n]`."""
@@ -80,7 +82,7 @@ class NoisyProcess:
         """The working covariance of f where there are data, `[G, n, n]`; zero where missing."""
         return self._masked(data, self.kernel.moments_matrix(data.x))
 
-    def _masked(self, data: Data, moments: Moments) -> tf.Tensor:
+    def _masked(self, data: Data, moments: SecondMoments) -> tf.Tensor:
         gram = self.in_data_order(self.in_data_order(self.form.covariance(moments), axis=-1))
         keep = self.keep(data, gram.dtype)
         return gram * keep[..., :, None] * keep[..., None, :]
@@ -195,7 +197,7 @@ class NoisyProcess:
         k, c = given.marginal(prior, cross, basis)
         return self.distribution(
             data.unpacked(self.plus_function(mean, x)),
-            Moments(data.spread(k), None if c is None else data.spread(c)),
+            SecondMoments(data.spread(k), None if c is None else data.spread(c)),
             lambda: data.spread(given.joint(self._prior_covariance(x), cross, basis)),
             # what the covariance is the difference of: prior, data, and what the trend adds
             data.spread(
@@ -214,13 +216,13 @@ class NoisyProcess:
         function = None if self.mean is None else self.mean.evaluate(x)
         return mean if function is None else mean + function
 
-    def marginal(self, x: tf.Tensor) -> Moments:
+    def marginal(self, x: tf.Tensor) -> SecondMoments:
         """The prior variances of f, with a pseudo-variance unless the model is proper."""
         moments = self.kernel.moments_diagonal(x)
-        return moments if self.is_proper else Moments(moments.k, moments.c_or_zeros())
+        return moments if self.is_proper else SecondMoments(moments.k, moments.c_or_zeros())
 
     def distribution(
-        self, mean, marginal: Moments, joint, scale: tf.Tensor, observed: bool
+        self, mean, marginal: SecondMoments, joint, scale: tf.Tensor, observed: bool
     ) -> Posterior:
         """f, or z if observed, of moments of f.
 
@@ -259,5 +261,5 @@ class NoisyProcess:
         return checked
 
 
-def _trace(marginal: Moments) -> tf.Tensor:
+def _trace(marginal: SecondMoments) -> tf.Tensor:
     return tf.reduce_sum(tf.math.real(marginal.k), axis=-1)

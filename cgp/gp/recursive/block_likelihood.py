@@ -2,15 +2,17 @@
 
 import tensorflow as tf
 
-from cgp.gp.buffers import State
 from cgp.gp.data import Data
 from cgp.gp.likelihood import log_density
-from cgp.gp.stream import Stream
+from cgp.gp.recursive.window import Window
+from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.linalg import cholesky
 from cgp.linalg.composite import real_as
 
 
-def log_predictive(stream: Stream, state: State, chol: tf.Tensor, data: Data) -> tf.Tensor:
+def log_predictive(
+    stream: WindowRecursion, state: Window, chol: tf.Tensor, data: Data
+) -> tf.Tensor:
     """The log density of a block given the state before it, `[B]`, with gradients.
 
     By the chain rule the sum of the log densities of one-step predictions, each given the state and

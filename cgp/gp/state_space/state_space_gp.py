@@ -4,20 +4,20 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions.arguments import stateless_seed
+from cgp.distributions.checks import stateless_seed
 from cgp.distributions.marginals import Step
-from cgp.gp import chain
 from cgp.gp.base import as_dict, check_draws
 from cgp.gp.data import Data, arranged, check_fit, check_points
-from cgp.gp.markov_process import MarkovProcess
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
-from cgp.gp.memory import Memory
 from cgp.gp.posterior import Posterior
-from cgp.gp.tracker import Tracker
+from cgp.gp.state_space import joint_covariance
+from cgp.gp.state_space.discretization import DiscretizedProcess
+from cgp.gp.state_space.tracker import Tracker
+from cgp.gp.stored_data import StoredData
 from cgp.kernels.points import as_points
 from cgp.linalg import semidefinite_factor
 from cgp.statespace.filtering import log_likelihood
-from cgp.statespace.model import LinearGaussian
+from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.sampling import posterior_sample, white
 from cgp.statespace.smoothing import smooth
 
@@ -90,7 +90,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             **kwargs,
         )
         kernel.markov_form()  # or an error that says why not
-        self._memory = Memory(self.variable_dtype, self._process.is_proper)
+        self._memory = StoredData(self.variable_dtype, self._process.is_proper)
         self._is_in_graphs = False
         self._follower = Tracker(self._process, lambda: self.weights, self._series)
         self.built = True
@@ -151,10 +151,10 @@ class StateSpaceGP(MaximumLikelihoodGP):
         times = tf.gather(times, order, batch_dims=1)
         if times.shape[0] == 1:
             z = tf.gather(z, order[0], axis=-1)
-            model = MarkovProcess(self._process).model(times[0])
+            model = DiscretizedProcess(self._process).model(times[0])
         else:
             z = tf.gather(z, order, batch_dims=1)
-            model = MarkovProcess(self._process).model(times)
+            model = DiscretizedProcess(self._process).model(times)
         return model, z[..., None], tf.argsort(order, axis=-1)
 
     @staticmethod
@@ -213,7 +213,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         marginal = marginal.map(lambda a: data.unpacked(a[..., 0, 0]))
 
         def joint():
-            blocks = chain.covariance(H, found.smoothed_chols, found.gains, new)
+            blocks = joint_covariance.covariance(H, found.smoothed_chols, found.gains, new)
             return data.unpacked(blocks)
 
         mean = data.unpacked(self._process.plus_function(mean, x))
@@ -263,7 +263,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         states = model.form.split(tf.gather(states, new, batch_dims=2))
         values = tf.linalg.matvec(_emission(model), states)
         if observed:
-            root = semidefinite_factor(MarkovProcess(self._process).noise())
+            root = semidefinite_factor(DiscretizedProcess(self._process).noise())
             values += tf.linalg.matvec(root, white(tf.shape(values), noise, values.dtype))
         values = self._process.plus_function(self.form.join(values)[..., 0], x)
         shape = tf.concat([[count], data.batch, tf.shape(values)[2:]], axis=0)

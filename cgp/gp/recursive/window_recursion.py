@@ -22,20 +22,20 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions.forms import Moments, as_matrices, clipped
-from cgp.gp.budget import Budget
-from cgp.gp.buffers import State, append_rows, of_streams, padded, padded_chol, put
+from cgp.distributions.forms import SecondMoments, as_matrices, clipped
 from cgp.gp.conditioning import Conditioned
 from cgp.gp.data import Data
 from cgp.gp.likelihood import Whitened
-from cgp.gp.prediction import Prediction
-from cgp.gp.process import NoisyProcess
+from cgp.gp.recursive.budget import Budget
+from cgp.gp.recursive.one_step_prediction import OneStepPrediction
+from cgp.gp.recursive.window import Window, append_rows, of_streams, padded, padded_chol, put
+from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.linalg import cholesky, cholesky_update
 from cgp.linalg.arguments import is_nan, nan, squared_modulus
 from cgp.linalg.composite import as_complex, complex_dtype, real_as
 
 
-class Outcome(NamedTuple):
+class StepTensors(NamedTuple):
     """A sample before and after its target was seen: complex and real tensors, `[B]`."""
 
     predicted: tuple[tf.Tensor, tf.Tensor, tf.Tensor]
@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
     filtered: tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
-class Stream:
+class WindowRecursion:
     """The recursion of a Gaussian process over samples.
 
     Args:
@@ -53,18 +53,18 @@ class Stream:
         forgetting: λ.
     """
 
-    def __init__(self, process: NoisyProcess, capacity: int, policy: str, forgetting: float):
+    def __init__(self, process: SignalPlusNoise, capacity: int, policy: str, forgetting: float):
         self.process, self.capacity, self.forgetting = process, capacity, forgetting
         self.is_growing = policy == "growing"
         self.budget = Budget(process) if policy == "budget" else None
 
-    def empty(self, streams: int, dimensions: int, real_dtype: str) -> State:
+    def empty(self, streams: int, dimensions: int, real_dtype: str) -> Window:
         """The state before any sample."""
         real, complex_ = tf.as_dtype(real_dtype), complex_dtype(real_dtype)
         working = complex_ if self.process.is_proper else real
         rows = self.capacity * self.process.form.multiplicity
         chol = tf.eye(rows, batch_shape=[streams], dtype=working)
-        return State(
+        return Window(
             size=tf.zeros([streams], tf.int32),
             x=tf.zeros([streams, self.capacity, dimensions], real),
             z=tf.zeros([streams, self.capacity], complex_),
@@ -101,7 +101,7 @@ class Stream:
         nugget = tf.where(data.present, nugget, tf.zeros_like(nugget))
         return tf.repeat(nugget, m, axis=-1)
 
-    def _forgotten(self, state: State) -> tf.Tensor:
+    def _forgotten(self, state: Window) -> tf.Tensor:
         """What a covariance is multiplied with for what has been forgotten, `[B, n, n]`.
 
         With D and Λ as above, (D⁻¹ Λ D⁻¹)_ij = λ^−min(age_i, age_j): the age of the pair.
@@ -112,11 +112,11 @@ class Stream:
             weights = tf.repeat(weights, self.process.form.multiplicity, axis=axis)
         return tf.cast(weights, state.chol.dtype)
 
-    def covariance(self, state: State) -> tf.Tensor:
+    def covariance(self, state: Window) -> tf.Tensor:
         """M at the present hyperparameters, `[B, n, n]`: a gradient reaches them."""
         return self._total(state, self._gram(state))
 
-    def _gram(self, state: State) -> tf.Tensor:
+    def _gram(self, state: Window) -> tf.Tensor:
         """What hyperparameters say of M alone: K, and the noise unless the budget keeps its own."""
         data = state.data()
         noisy = self.budget is None
@@ -124,7 +124,7 @@ class Stream:
         nugget = real_as(self.rounding_of_points(data), gram.dtype)
         return tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + nugget)
 
-    def _total(self, state: State, gram: tf.Tensor) -> tf.Tensor:
+    def _total(self, state: Window, gram: tf.Tensor) -> tf.Tensor:
         weights = None if self.forgetting == 1.0 else self._forgotten(state)
         if self.budget is not None:
             total = self.budget.covariance(state, gram, weights)
@@ -138,13 +138,13 @@ class Stream:
         alone = tf.where(pair, total, tf.zeros_like(total))
         return tf.linalg.set_diag(alone, tf.linalg.diag_part(total))
 
-    def _gone(self, state: State) -> tf.Tensor:
+    def _gone(self, state: Window) -> tf.Tensor:
         """Whether a point weighs less than the rounding of rounding, bool, `[B, C]`."""
         eps = np.finfo(state.x.dtype.as_numpy_dtype).eps
         rows = tf.reshape(squared_modulus(state.chol), [*state.age.shape, -1])
         return tf.reduce_sum(rows, axis=-1) >= self._alone(state.x) / eps**2
 
-    def targets(self, state: State) -> tf.Tensor:
+    def targets(self, state: Window) -> tf.Tensor:
         """y, `[B, n, 1]`: less the mean function, and as far from it as what has been forgotten."""
         targets = self.process.targets(state.data())
         if self.forgetting == 1.0:
@@ -153,21 +153,21 @@ class Stream:
         factor = tf.repeat(factor, self.process.form.multiplicity, axis=-1)
         return targets * tf.cast(factor, targets.dtype)[..., None]
 
-    def factorized(self, state: State) -> State:
+    def factorized(self, state: Window) -> Window:
         """The state with the factors that belong to the present hyperparameters."""
         gram = self._gram(state)
         chol = cholesky(self._total(state, gram))
         basis = () if self.budget is None else self.budget.basis(state.data(), gram)
         return state._replace(chol=chol, basis=basis)
 
-    def conditioned(self, state: State, chol: tf.Tensor) -> Conditioned:
+    def conditioned(self, state: Window, chol: tf.Tensor) -> Conditioned:
         """The state, ready for predictions; `chol` is its factor, or one that gradients pass."""
         white = tf.linalg.triangular_solve(chol, self.targets(state))
         return Conditioned(self.process.form, chol, Whitened(white, None, None, None))
 
     # --- a step ----------------------------------------------------------------------------------
 
-    def forget(self, state: State) -> State:
+    def forget(self, state: Window) -> Window:
         """One step back to the prior."""
         if self.forgetting == 1.0:
             return state
@@ -179,7 +179,7 @@ class Stream:
             age=state.age + tf.cast(ages, state.age.dtype),
         )
 
-    def predict(self, state: State, x: tf.Tensor) -> Prediction:
+    def predict(self, state: Window, x: tf.Tensor) -> OneStepPrediction:
         """The sample at x `[B, D]`, given the state."""
         form, x = self.process.form, x[:, None, :]
         cross = self.process.cross(state.data(), x)
@@ -192,7 +192,7 @@ class Stream:
         signal = clipped(prior.map(tf.subtract, form.marginal(w)).map(_only))
         prior = prior.map(_only)
         rounding = self.rounding(x)[:, 0]
-        return Prediction(
+        return OneStepPrediction(
             cross=cross,
             white=w,
             mean=self.process.plus_function(mean, x)[:, 0],
@@ -203,13 +203,13 @@ class Stream:
             pivot=self._pivot(signal, rounding),
         )
 
-    def _pivot(self, signal: Moments, rounding: tf.Tensor) -> tf.Tensor:
+    def _pivot(self, signal: SecondMoments, rounding: tf.Tensor) -> tf.Tensor:
         """√S, `[B, m, m]`, of a signal in noise; what rounding leaves open counts as noise."""
         k, c = self.process.with_noise(signal)
-        variance = Moments(k + as_complex(rounding), c)
+        variance = SecondMoments(k + as_complex(rounding), c)
         return tf.linalg.cholesky(self.process.form.covariance(as_matrices(variance)))
 
-    def advance(self, state: State, x: tf.Tensor, z: tf.Tensor) -> tuple[State, Outcome]:
+    def advance(self, state: Window, x: tf.Tensor, z: tf.Tensor) -> tuple[Window, StepTensors]:
         """One step: forget, predict, and take the sample in unless it is missing.
 
         Args:
@@ -223,7 +223,7 @@ class Stream:
         state = self.forget(state)
         sample = self.predict(state, x)
         seen = ~is_nan(z)
-        outcome = Outcome(
+        outcome = StepTensors(
             _result(sample.mean, sample.observed),
             tf.where(seen, z - sample.mean, nan(z.dtype)),
             _result(sample.mean, sample.signal),
@@ -235,14 +235,14 @@ class Stream:
 
         return tf.cond(tf.reduce_any(seen), take_in, lambda: (state, outcome))
 
-    def run(self, state: State, x: tf.Tensor, z: tf.Tensor) -> tuple[State, Outcome]:
+    def run(self, state: Window, x: tf.Tensor, z: tf.Tensor) -> tuple[Window, StepTensors]:
         """T steps; x is `[B, T, D]`, z `[B, T]`, what is returned `[T, B]`."""
         steps = tf.shape(z)[1]
         real, complex_ = x.dtype, z.dtype
         moments = (complex_, real, complex_)
         arrays = tf.nest.map_structure(
             lambda dtype: tf.TensorArray(dtype, steps, element_shape=z.shape[:1]),
-            Outcome(moments, complex_, moments),
+            StepTensors(moments, complex_, moments),
         )
 
         def body(t, state, arrays):
@@ -257,7 +257,7 @@ class Stream:
 
     # --- taking a sample in ----------------------------------------------------------------------
 
-    def _take_in(self, state: State, sample: Prediction, x, z, seen):
+    def _take_in(self, state: Window, sample: OneStepPrediction, x, z, seen):
         """The state with the sample, where seen, and what it says of the signal there."""
         if self.is_growing:
             return self._append(state, sample, x, z, seen), self._updated(sample, z, seen)
@@ -273,7 +273,7 @@ class Stream:
                 def some_have_room():  # or nothing to take in
                     rest = self._append(state, sample, x, z, seen & ~full)
                     pairs = zip(after[:-1], rest[:-1], strict=True)
-                    return State(*(of_streams(full, a, b) for a, b in pairs))
+                    return Window(*(of_streams(full, a, b) for a, b in pairs))
 
                 slid = after
                 after = tf.cond(tf.reduce_all(full), lambda: slid, some_have_room)
@@ -285,7 +285,7 @@ class Stream:
         full = seen & (state.size == self.capacity)
         return tf.cond(tf.reduce_any(full), replace, append)
 
-    def _given_others(self, state: State, sample: Prediction, z, full) -> Prediction:
+    def _given_others(self, state: Window, sample: OneStepPrediction, z, full) -> OneStepPrediction:
         """The sample, where it has become the last point of a full state, given those before it.
 
         The last row of a factor is [wᴴ √S], and the last of L⁻¹ y its innovation over √S.
@@ -296,7 +296,7 @@ class Stream:
         innovation = form.join(tf.linalg.matvec(pivot, white[:, -m:, 0]))[:, 0]
         variance = form.moments(tf.linalg.matmul(pivot, pivot, adjoint_b=True))
         noise = self.process.with_noise(sample.signal.map(tf.zeros_like))
-        noise = Moments(noise.k + as_complex(sample.rounding), noise.c)
+        noise = SecondMoments(noise.k + as_complex(sample.rounding), noise.c)
         signal = clipped(variance.map(_only).map(_only).map(tf.subtract, noise))
         signal = signal.map(functools.partial(tf.where, full), sample.signal)
         return sample._replace(
@@ -305,7 +305,7 @@ class Stream:
             pivot=self._pivot(signal, sample.rounding),
         )
 
-    def _updated(self, sample: Prediction, z, seen):
+    def _updated(self, sample: OneStepPrediction, z, seen):
         """The signal given its own observation too: mean + G innovation, variance G R, G = Σ/S.
 
         A product, where the difference from the prior would lose what a small noise leaves.
@@ -320,13 +320,13 @@ class Stream:
         after = clipped(after).map(functools.partial(tf.where, seen), sample.signal)
         return _result(sample.mean + mean, after)
 
-    def _append(self, state: State, sample: Prediction, x, z, seen) -> State:
+    def _append(self, state: Window, sample: OneStepPrediction, x, z, seen) -> Window:
         """The state with a point more, where seen; its buffers have room."""
         slot = tf.minimum(state.size, state.x.shape[1] - 1)
         basis = state.basis
         if self.budget is not None:
             basis = self.budget.append(basis, sample, slot, seen)
-        return State(
+        return Window(
             size=state.size + tf.cast(seen, tf.int32),
             x=put(state.x, slot, x, seen),
             z=put(state.z, slot, z, seen),
@@ -335,7 +335,7 @@ class Stream:
             basis=basis,
         )
 
-    def _slide(self, state: State, sample: Prediction, x, z, full) -> State:
+    def _slide(self, state: Window, sample: OneStepPrediction, x, z, full) -> Window:
         """The state with the sample in the place of the oldest point where full, else as it is."""
         m = self.process.form.multiplicity
         chol = tf.roll(state.chol, [-m, -m], axis=[1, 2])
@@ -348,7 +348,7 @@ class Stream:
         gone = tf.concat(gone, axis=1)
         for j in range(m):
             chol = cholesky_update(chol, gone[..., j])
-        return State(
+        return Window(
             size=state.size,
             x=tf.concat([state.x[:, 1:], x[:, None]], axis=1),
             z=tf.concat([state.z[:, 1:], z[:, None]], axis=1),
@@ -356,11 +356,11 @@ class Stream:
             chol=chol,
         )
 
-    def _prune(self, state: State, sample: Prediction, x, z, seen, full) -> State:
+    def _prune(self, state: Window, sample: OneStepPrediction, x, z, seen, full) -> Window:
         """The state with a point more where seen, and one less where it was full."""
         budget, m = self.budget, self.process.form.multiplicity
         assert budget is not None
-        wide = State(
+        wide = Window(
             size=state.size,
             x=padded(state.x),
             z=padded(state.z),
@@ -383,6 +383,6 @@ def _write(t, array: tf.TensorArray, value: tf.Tensor) -> tf.TensorArray:
     return array.write(t, value)
 
 
-def _result(mean: tf.Tensor, moments: Moments) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _result(mean: tf.Tensor, moments: SecondMoments) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     c = tf.zeros_like(mean) if moments.c is None else moments.c
     return mean, tf.math.real(moments.k), c

@@ -5,7 +5,7 @@ import pytest
 
 import cgp
 from cgp.kernels import RBF, WidelyLinear
-from tests.gp.streams import exact
+from tests.gp.recursive.streams import exact
 
 X_NEW = np.linspace(-0.5, 3.0, 9)
 

@@ -2,21 +2,21 @@
 
 import tensorflow as tf
 
-from cgp.distributions.forms import CompositeForm, Moments
-from cgp.gp.process import NoisyProcess
+from cgp.distributions.forms import CompositeForm, SecondMoments
+from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.linalg.batch_last import cholesky
-from cgp.statespace.model import LinearGaussian
+from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.widely_linear import composite_rows
 
 
-class MarkovProcess:
+class DiscretizedProcess:
     """`z = f(x) + n` of a Markov kernel; for the present hyperparameters.
 
     Args:
         process: Kernel and noise.
     """
 
-    def __init__(self, process: NoisyProcess):
+    def __init__(self, process: SignalPlusNoise):
         self._process = process
         self.form = process.form
         self._markov = process.kernel.markov_form()
@@ -36,12 +36,12 @@ class MarkovProcess:
         return self.form.basis(a)  # itself where the form is complex
 
     def _covariance(self, a: tf.Tensor) -> tf.Tensor:
-        return self.form.covariance(Moments(a, None))
+        return self.form.covariance(SecondMoments(a, None))
 
     def noise(self) -> tf.Tensor:
         """R, `[1, 1]`, or `[2, 2]` of the composite."""
         zero = tf.zeros([1, 1], self._markov.h.dtype)
-        return self.form.covariance(self._process.with_noise(Moments(zero, None)))
+        return self.form.covariance(self._process.with_noise(SecondMoments(zero, None)))
 
     def initial(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The covariance of the state at points `[...]`, and a factor: `[..., n, n]`."""

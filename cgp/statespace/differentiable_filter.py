@@ -9,13 +9,13 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cgp.linalg.gradients import without_gradient
-from cgp.statespace import block
-from cgp.statespace.block import Carry, System
-from cgp.statespace.blocks import Blocks, Compiled
-from cgp.statespace.score import DIFFERENTIABLE, Adjoint, Pulls, pull_back
+from cgp.statespace import forward_pass
+from cgp.statespace.backward_pass import DIFFERENTIABLE, Cotangents, StateCotangent, pull_back
+from cgp.statespace.chunks import Chunks, CompiledByShape
+from cgp.statespace.forward_pass import State, System
 
 
-class Moments(NamedTuple):
+class StateMoments(NamedTuple):
     """What the filter knows of the state at each time; time first, batch last."""
 
     predicted_means: tf.Tensor
@@ -44,31 +44,31 @@ def log_likelihood(system: System, mean, covariance, chol) -> tf.Tensor:
         chol: A factor of it; gradients go to the covariance.
     """
 
-    def forth(blocks: Blocks, system: System, start: Carry):
+    def forth(blocks: Chunks, system: System, start: State):
         (totals,), starts = _forth(likelihood_block, blocks, system, start, [system.r.dtype])
         return (tf.reduce_sum(totals, axis=0),), starts
 
-    def pulls(blocks: Blocks, by_total):
-        return Pulls(None, None, None, None, by_total[None])
+    def pulls(blocks: Chunks, by_total):
+        return Cotangents(None, None, None, None, by_total[None])
 
     return _differentiable(forth, pulls, system, mean, covariance, chol)
 
 
-def moments(system: System, mean, covariance, chol) -> Moments:
+def moments(system: System, mean, covariance, chol) -> StateMoments:
     """The moments of the state at each time, differentiable; arguments as for `log_likelihood`."""
     dtype, real = mean.dtype, system.r.dtype
 
-    def forth(blocks: Blocks, system: System, start: Carry):
+    def forth(blocks: Chunks, system: System, start: State):
         dtypes = [*[dtype] * 4, real, dtype, dtype]
         values, starts = _forth(moments_block, blocks, system, start, dtypes)
         return tuple(map(blocks.join, values)), starts
 
-    def pulls(blocks: Blocks, *by_values):
+    def pulls(blocks: Chunks, *by_values):
         means, covariances = by_values[0:3:2], map(_hermitian, by_values[1:4:2])
-        pulls = Pulls(means[0], next(covariances), means[1], next(covariances), by_values[4])
-        return Pulls(*map(blocks.pad, pulls))
+        pulls = Cotangents(means[0], next(covariances), means[1], next(covariances), by_values[4])
+        return Cotangents(*map(blocks.pad, pulls))
 
-    return Moments(*_differentiable(forth, pulls, system, mean, covariance, chol))
+    return StateMoments(*_differentiable(forth, pulls, system, mean, covariance, chol))
 
 
 def _hermitian(a: tf.Tensor) -> tf.Tensor:
@@ -82,7 +82,7 @@ def _differentiable(forth, pulls, system: System, mean, covariance, chol):
     Args:
         forth: Function of the blocks, a system and the first carry, that returns values, batch
             last, and the carries before each block.
-        pulls: Function of the blocks and of gradients by the values, that returns `Pulls`.
+        pulls: Function of the blocks and of gradients by the values, that returns `Cotangents`.
         system: See `log_likelihood`.
         mean: Likewise.
         covariance: Likewise.
@@ -100,12 +100,12 @@ def _differentiable(forth, pulls, system: System, mean, covariance, chol):
             G=tf.stop_gradient(system.G),
             observed=tf.stop_gradient(system.observed),
         )
-        start = Carry(mean, tf.stop_gradient(chol))
+        start = State(mean, tf.stop_gradient(chol))
         once, same = _shared(given)
         if once is None:
             values, starts = forth(blocks, given, start)
         else:
-            first = Carry(mean, _first(start.chol))
+            first = State(mean, _first(start.chol))
             values, starts = tf.cond(
                 same,
                 lambda: _widened(forth(blocks, once, first), tf.shape(given.z)[-1]),
@@ -168,12 +168,12 @@ def _widened(values, width: tf.Tensor):
     return tf.nest.map_structure(widen, values)
 
 
-def _back_once(blocks: Blocks, once: System, starts: Carry, pulls: Pulls) -> list[tf.Tensor]:
+def _back_once(blocks: Chunks, once: System, starts: State, pulls: Cotangents) -> list[tf.Tensor]:
     """As `_back`, of series that share their covariances, written out for each."""
     if pulls.predicted_covariances is not None:
         total = [tf.reduce_sum(pulls[i], axis=-1, keepdims=True) for i in (1, 3)]
         pulls = pulls._replace(predicted_covariances=total[0], filtered_covariances=total[1])
-    *gradients, covariance = _back(blocks, once, Carry(starts.mean, _first(starts.chol)), pulls)
+    *gradients, covariance = _back(blocks, once, State(starts.mean, _first(starts.chol)), pulls)
     # To the first of as many equal ones.
     rest = tf.zeros_like(starts.chol[0][..., 1:])
     return [*gradients, tf.concat([covariance, rest], axis=-1)]
@@ -182,15 +182,15 @@ def _back_once(blocks: Blocks, once: System, starts: Carry, pulls: Pulls) -> lis
 # --- over the blocks ------------------------------------------------------------------------------
 
 
-def blocks_of(system: System, chol: tf.Tensor) -> Blocks:
+def blocks_of(system: System, chol: tf.Tensor) -> Chunks:
     """The blocks of a series; of a length that its sizes, and not its length, decide."""
     known = system.z.shape[0]
     n, columns, matrices = system.F.shape[1], system.z.shape[-1], chol.shape[-1]
     width = n * max(n * (matrices or 1), columns or 1)
-    return Blocks(tf.shape(system.z)[0] if known is None else known, width)
+    return Chunks(tf.shape(system.z)[0] if known is None else known, width)
 
 
-def _forth(function, blocks: Blocks, system: System, start: Carry, dtypes):
+def _forth(function, blocks: Chunks, system: System, start: State, dtypes):
     """Runs a compiled function over all blocks.
 
     Returns:
@@ -204,20 +204,20 @@ def _forth(function, blocks: Blocks, system: System, start: Carry, dtypes):
 
     kept = [start.mean.dtype, start.chol.dtype, *dtypes]
     (means, chols, *values), _ = blocks.loop(step, start, kept)
-    return values, Carry(means, chols)
+    return values, State(means, chols)
 
 
-def _back(blocks: Blocks, system: System, starts: Carry, pulls: Pulls) -> list[tf.Tensor]:
+def _back(blocks: Chunks, system: System, starts: State, pulls: Cotangents) -> list[tf.Tensor]:
     """Gradients by the inputs of a system, and by the mean and the covariance before it."""
     padded = blocks.pad_varying(system, always=("z",))
 
     def step(k, back):
-        before = Carry(*(tf.ensure_shape(a[k], a.shape[1:]) for a in starts))
+        before = State(*(tf.ensure_shape(a[k], a.shape[1:]) for a in starts))
         return pull_back_block(
             blocks.cut(padded, k), before, blocks.steps_of(k), blocks.cut(pulls, k), back
         )
 
-    end = Adjoint(tf.zeros_like(starts.mean[0]), tf.zeros_like(starts.chol[0]))
+    end = StateCotangent(tf.zeros_like(starts.mean[0]), tf.zeros_like(starts.chol[0]))
     inputs = {name: getattr(system, name) for name in DIFFERENTIABLE}
     gradients, back = blocks.loop(step, end, [a.dtype for a in inputs.values()], backwards=True)
     constant = {name: value.shape[0] == 1 and name != "z" for name, value in inputs.items()}
@@ -228,18 +228,18 @@ def _back(blocks: Blocks, system: System, starts: Carry, pulls: Pulls) -> list[t
     return [*total, *back]
 
 
-def _likelihood(system: System, carry: Carry, length):
-    total, after = block.likelihood(system, carry, length)
+def _likelihood(system: System, carry: State, length):
+    total, after = forward_pass.likelihood(system, carry, length)
     return (total,), after
 
 
-def _moments(system: System, carry: Carry, length):
-    track, after = block.track(system, carry, length)
-    values = Moments(
+def _moments(system: System, carry: State, length):
+    track, after = forward_pass.track(system, carry, length)
+    values = StateMoments(
         track.predicted_means,
-        block.covariances(track.predicted_chols),
+        forward_pass.covariances(track.predicted_chols),
         track.filtered_means,
-        block.covariances(track.filtered_chols),
+        forward_pass.covariances(track.filtered_chols),
         track.log_likelihoods,
         track.predicted_chols,
         track.filtered_chols,
@@ -247,6 +247,6 @@ def _moments(system: System, carry: Carry, length):
     return values, after
 
 
-likelihood_block = Compiled(_likelihood)
-moments_block = Compiled(_moments)
-pull_back_block = Compiled(pull_back)
+likelihood_block = CompiledByShape(_likelihood)
+moments_block = CompiledByShape(_moments)
+pull_back_block = CompiledByShape(pull_back)
