@@ -3,7 +3,11 @@
 from functools import reduce
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
+
+ArrayLike = npt.ArrayLike | tf.Tensor | tf.Variable
+"""What the functions of cgp take for an array: numbers, sequences, NumPy arrays and tensors."""
 
 _COMPLEX = (tf.complex64, tf.complex128)
 _DTYPES = (tf.float32, tf.float64, *_COMPLEX)
