@@ -19,7 +19,7 @@ class StoredData(tf.Module):
         is_proper: Whether the factor is complex, or that of a real composite.
     """
 
-    def __init__(self, real_dtype: str, is_proper: bool):
+    def __init__(self, real_dtype: str, is_proper: bool = True):
         super().__init__()
         self.x = _empty(3, real_dtype)
         self.z = _empty(2, complex_dtype(real_dtype))
@@ -48,12 +48,13 @@ class StoredData(tf.Module):
         with tf.control_dependencies([some]):
             return data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
 
-    def replace(self, data: Data, chol: tf.Tensor) -> None:
+    def replace(self, data: Data, chol: tf.Tensor | None = None) -> None:
         """Takes in other data and the factor of their covariance."""
         self.x.assign(data.x)
         self.z.assign(data.z)
         self.batch.assign(data.batch)
-        self.chol.assign(chol)
+        if chol is not None:
+            self.chol.assign(chol)
 
     def factor(self, shape: tf.Tensor) -> tf.Tensor:
         """The factor, cut or padded to a shape: its own unless it is that of other data.

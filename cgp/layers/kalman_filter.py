@@ -8,13 +8,17 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Step
-from cgp.layers.config import model_config, model_from_config
+from cgp.layers.kalman_stream import KalmanStream
 from cgp.layers.matrices import Covariance, Matrix
-from cgp.layers.online import Online, State
-from cgp.layers.samples import samples
+from cgp.layers.model_config import model_config, model_from_config
+from cgp.layers.stream_observations import stream_observations
+from cgp.linalg.arguments import ArrayLike
+from cgp.statespace.conversion import as_dtype
 from cgp.statespace.diffuse import check_diffuse
+from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.filtering import innovate, moments, observation_moments
-from cgp.statespace.linear_gaussian import LinearGaussian, as_dtype
+from cgp.statespace.linear_gaussian import LinearGaussian
+from cgp.statespace.online_step import StateArrays, checked_state
 from cgp.statespace.series import Series
 from cgp.training import Model
 from cgp.training.batches import require_one_replica
@@ -87,7 +91,7 @@ class KalmanFilter(Model):
         self.learned = {
             name: self._layer(name, layer) for name, layer in self._learnable(learn).items()
         }
-        self._online: Any = None
+        self._stream: Any = None
         self.built = True
         self._model()  # what does not fit says so now
 
@@ -133,37 +137,38 @@ class KalmanFilter(Model):
         start = self._start
         if not self.learned:
             return start
-        names = ("F", "Q", "H", "R", "B", "initial_mean")
-        given = {name: getattr(start, name) for name in names if getattr(start, name) is not None}
-        factors = {"Q": start.Q_factor, "R": None, "initial_covariance": start.initial_chol}
-        initial = start.initial
-        settled = initial == "stationary" and not {"F", "Q"} & set(self.learned)
-        if initial is None or settled:
-            initial, given["initial_covariance"] = None, start.initial_covariance
-        for name, layer in self.learned.items():
-            given[name] = self._present(name)
-            if name in ("Q", "initial_covariance"):
-                factors.pop(name)
-                if hasattr(layer, "factor"):
-                    factors[name] = as_dtype(layer.factor(), start.dtype)
-        return LinearGaussian.of_tensors(given, initial, factors, start.form)
+        given, initial = start.parts(), start.initial
+        if initial == "stationary" and not {"F", "Q"} & set(self.learned):
+            initial = None  # it is what it was
+        if initial is not None:
+            del given["initial_covariance"]
+        given |= {name: self._present(name) for name in self.learned}
+        return LinearGaussian.from_tensors(given, initial, start.form)
 
     @property
     def model(self) -> LinearGaussian:
         """A `LinearGaussian` of the present matrices."""
         return self._model()
 
-    def _present(self, name: str) -> tf.Tensor:
-        """What the layer of a matrix says it is."""
-        value = as_dtype(self.learned[name].call(), self._start.dtype, name)
+    def _present(self, name: str) -> tf.Tensor | FactoredCovariance:
+        """The present matrix of a learned layer; a covariance with its factor if it has one."""
+        layer, dtype = self.learned[name], self._start.dtype
+        found: Any
+        if name in _COVARIANCES and hasattr(layer, "factor"):
+            found = FactoredCovariance.of_factor(as_dtype(layer.factor(), dtype, name))
+            shape = found.matrix.shape
+        else:
+            found = as_dtype(layer.call(), dtype, name)
+            shape = found.shape
         wanted = getattr(self._start, name).shape
-        if not value.shape.is_compatible_with(wanted):
-            raise ValueError(f"the layer of {name} must return {wanted}, got {value.shape}")
-        return value
+        if not shape.is_compatible_with(wanted):
+            raise ValueError(f"the layer of {name} must return {wanted}, got {shape}")
+        return found
 
     def _matrix(self, name: str) -> np.ndarray:
         if name in self.learned:
-            return self._present(name).numpy()
+            found = self._present(name)
+            return (found.matrix if isinstance(found, FactoredCovariance) else found).numpy()
         # A stationary start follows from others, and need not exist for these to be read.
         model = self._model() if name == "initial_covariance" else self._start
         return getattr(model, name).numpy()
@@ -319,8 +324,8 @@ class KalmanFilter(Model):
             ValueError: A shape that does not fit the stream; infinite values; a model that varies
                 over time; matrices that are not finite. The state is as it was then.
         """
-        z, inputs = self._samples(z, missing, inputs, along=0)
-        return self._online.step(z, inputs)
+        z, inputs = self._observations(z, missing, inputs, along=0)
+        return self._stream.step(z, inputs)
 
     def process(self, z, missing=None, inputs=None) -> Step:
         """Takes in a block of observations: `step` for each, compiled as a loop.
@@ -333,48 +338,74 @@ class KalmanFilter(Model):
         Returns:
             As `step`, stacked over time; errors as for `step`.
         """
-        z, inputs = self._samples(z, missing, inputs, along=1)
-        return self._online.run(z, inputs)
+        z, inputs = self._observations(z, missing, inputs, along=1)
+        return self._stream.process(z, inputs)
 
     @property
-    def state(self) -> State:
+    def state(self) -> StateArrays:
         """The state predicted for the next observation: `(mean, chol)`, NumPy.
 
         `[n]` and `[n, n]`, or of B streams `[B, n]` and `[B, n, n]`; of a widely linear model the
-        factor is that of the real composite.
+        mean is complex and the factor that of the real composite, `[..., 2n, 2n]`.
         """
-        if self._online is None:
+        if self._stream is None:
             model = self._model()
             mean, chol = model.initial_mean, model.initial_chol
         else:
-            mean, chol = self._online.state()
-        return State(self._start.form.join(mean).numpy(), chol.numpy())
+            mean, chol = self._stream.state()
+        return StateArrays(self._start.form.join(mean).numpy(), chol.numpy())
+
+    def set_state(self, mean: ArrayLike, chol: ArrayLike) -> None:
+        """Sets the state predicted for the next observation, in the form that `state` shows.
+
+        Args:
+            mean: `[n]`, or `[B, n]` of B streams; the first state or observation says which.
+            chol: Its Cholesky factor, `[n, n]` or `[B, n, n]`; of a widely linear model that of the
+                real composite, `[..., 2n, 2n]`.
+
+        Raises:
+            TypeError: Not numbers, or a complex state of a real model.
+            ValueError: Shapes that do not fit the model or the streams, values that are not finite,
+                a factor that is not lower triangular with a diagonal that is real and not negative.
+                The state is as it was.
+        """
+        mean, chol = checked_state(self._start, (mean, chol))
+        axes = {mean.shape.rank - 1, chol.shape.rank - 2}
+        if not axes <= {0, 1}:
+            raise ValueError(
+                f"a state has at most one batch axis, got shapes {mean.shape} and {chol.shape}"
+            )
+        batched = [a for a, own in ((mean, 1), (chol, 2)) if a.shape.rank > own]
+        self._make_stream(batched[0].shape[0] if batched else None)
+        self._stream.set_state(mean, chol)
 
     def reset(self) -> None:
         """Back to the initial state, of as many streams."""
-        if self._online is not None:
-            self._online.reset()
+        if self._stream is not None:
+            self._stream.reset()
 
-    def _samples(self, z, missing, inputs, along: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Checked observations, and inputs; the first ones make the state."""
-        z, inputs, streams = samples(self._start, z, missing, inputs, along)
-        if self._online is None:
-            if self._start.initial == "diffuse":
-                check_diffuse(self._start, np.nan_to_num(z if along else z[..., None, :]))
-            self._make_state(streams)
-        elif streams != self._online.streams:
-            wanted, came = (
-                "no batch axis" if count is None else f"a batch axis of {count}"
-                for count in (self._online.streams, streams)
-            )
-            raise ValueError(f"z must have {wanted}, as its first data had, but has {came}")
+    def _observations(self, z, missing, inputs, along: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Checked observations, and inputs; the first ones make the streams."""
+        z, inputs, streams = stream_observations(self._start, z, missing, inputs, along)
+        if self._stream is None and self._start.initial == "diffuse":
+            check_diffuse(self._start, np.nan_to_num(z if along else z[..., None, :]))
+        self._make_stream(streams, "z")
         return z, inputs
 
-    def _make_state(self, streams: int | None) -> None:
+    def _make_stream(self, streams: int | None, name: str = "the state") -> None:
+        """Makes the streams, or raises where there are others already."""
+        if self._stream is not None:
+            if streams == self._stream.streams:
+                return
+            wanted, came = (
+                "no batch axis" if count is None else f"a batch axis of {count}"
+                for count in (self._stream.streams, streams)
+            )
+            raise ValueError(f"{name} must have {wanted}, as its first data had, but has {came}")
         require_one_replica(self, "a KalmanFilter that runs online")
-        # XLA cannot factorise a covariance, and there may be one that does not say how.
+        # XLA cannot factorise a covariance, and a layer may not give the factor of its own.
         jit = "Q" not in self.learned or hasattr(self.learned["Q"], "factor")
-        self._online = Online(self, self._model, streams, jit)
+        self._stream = KalmanStream(self, self._model, streams, jit)
 
     # --- serialisation ---------------------------------------------------------------------------
 
@@ -387,7 +418,7 @@ class KalmanFilter(Model):
             "model": model_config(self._start),
             "learn": learn,
             "loss_weight": self.loss_weight,
-            "streams": None if self._online is None else [self._online.streams],
+            "streams": None if self._stream is None else [self._stream.streams],
             "name": self.name,
             "trainable": self.trainable,
         }
@@ -404,7 +435,7 @@ class KalmanFilter(Model):
         }
         layer = cls(**config)
         if streams is not None:
-            layer._make_state(streams[0])
+            layer._make_stream(streams[0])
         return layer
 
     def compile_from_config(self, config):

@@ -1,9 +1,11 @@
 """Linear Gaussian state-space models and their recursions, in plain TensorFlow."""
 
+from cgp.statespace.compiled import clear_cache
 from cgp.statespace.diagnostics import Diagnostics, diagnostics
 from cgp.statespace.filtering import Filtered, filter, log_likelihood
 from cgp.statespace.forecasting import Forecast, forecast
 from cgp.statespace.linear_gaussian import LinearGaussian
+from cgp.statespace.online_step import step
 from cgp.statespace.sampling import Sampled, posterior_sample, sample
 from cgp.statespace.smoothing import Smoothed, smooth
 from cgp.statespace.widely_linear import widely_linear
@@ -15,6 +17,7 @@ __all__ = [
     "LinearGaussian",
     "Sampled",
     "Smoothed",
+    "clear_cache",
     "diagnostics",
     "filter",
     "forecast",
@@ -22,5 +25,6 @@ __all__ = [
     "posterior_sample",
     "sample",
     "smooth",
+    "step",
     "widely_linear",
 ]

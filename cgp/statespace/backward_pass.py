@@ -1,11 +1,11 @@
-"""The way back through a block of the filter: gradients by a second recursion.
+"""The backward pass of the Kalman filter over a chunk of a series: the adjoint recursion.
 
-Reverse differentiation of the covariance recursion, by hand. Every covariance and gain that it
-meets is known from the way forth, so it is two linear recursions, for the gradients by the mean and
-by the covariance of the state; that of the likelihood is the exact score of Koopman and Shephard
+Reverse differentiation of the covariance recursion, by hand. Every covariance and gain in it is
+known from the forward pass, so it is two linear recursions, for the cotangents of the mean and of
+the covariance of the state; that of the likelihood is the exact score of Koopman and Shephard
 (Biometrika 79, 1992). It goes through covariances and never through factors, which have no
-derivative where a covariance is singular. A gradient is TensorFlow's, ∂L/∂Re + i ∂L/∂Im; that by a
-covariance is Hermitian.
+derivative where a covariance is singular. A cotangent is TensorFlow's gradient,
+∂L/∂Re + i ∂L/∂Im; that of a covariance is Hermitian.
 """
 
 from typing import NamedTuple
@@ -15,30 +15,26 @@ import tensorflow as tf
 from cgp.linalg.arguments import squared_modulus
 from cgp.linalg.batch_last import adjoint, dot, matmul, matvec, outer
 from cgp.linalg.composite import real_as
-from cgp.statespace.forward_pass import (
-    ForwardPass,
-    State,
-    System,
-    at,
-    density,
-    inverse_or_zero,
-    track,
-)
+from cgp.statespace.filter_step import State, density, inverse_or_zero
+from cgp.statespace.forward_pass import ForwardPass, System, at, forward_pass
 
 DIFFERENTIABLE = ("F", "Q", "h", "r", "b", "z")
 """The parts of a `System` that gradients flow to."""
 
 
 class Cotangents(NamedTuple):
-    """Gradients by the moments along a block, by covariances in the place of factors."""
+    """Gradients by the moments along a chunk, by covariances in the place of factors.
 
-    predicted_means: tf.Tensor
-    """`[T, n, B]`, or None for none, as all but the last."""
-    predicted_covariances: tf.Tensor
-    """Hermitian, `[T, n, n, B]`."""
-    filtered_means: tf.Tensor
+    Those by means and covariances may be None, for zero.
+    """
+
+    predicted_means: tf.Tensor | None
     """`[T, n, B]`."""
-    filtered_covariances: tf.Tensor
+    predicted_covariances: tf.Tensor | None
+    """Hermitian, `[T, n, n, B]`."""
+    filtered_means: tf.Tensor | None
+    """`[T, n, B]`."""
+    filtered_covariances: tf.Tensor | None
     """Hermitian, `[T, n, n, B]`."""
     log_likelihoods: tf.Tensor
     """Real, `[T, B]`; T is 1 where it is the same at all steps."""
@@ -53,22 +49,26 @@ class StateCotangent(NamedTuple):
     """`[n, n, B]`."""
 
 
-def pull_back(
-    system: System, carry: State, length: tf.Tensor, pulls: Cotangents, later: StateCotangent
+def backward_pass(
+    system: System,
+    state: State,
+    length: tf.Tensor,
+    cotangents: Cotangents,
+    by_state: StateCotangent,
 ) -> tuple[list[tf.Tensor], StateCotangent]:
-    """Gradients by all that a block depends on.
+    """Gradients by the system of a chunk and by the state before it.
 
     Args:
         system: The system.
-        carry: What was known before the block.
+        state: The moments predicted before the chunk.
         length: Its number of steps.
-        pulls: Gradients by its moments; those by means and covariances may be None, for none.
-        later: Gradients by the moments of the state after the block.
+        cotangents: Gradients by the moments along the chunk.
+        by_state: Gradients by the moments of the state after the chunk.
 
     Returns:
-        Gradients by what is `DIFFERENTIABLE`, and by the moments of the state before the block.
+        Gradients by the parts named in `DIFFERENTIABLE`, and by the moments of the state before.
     """
-    forth, _ = track(system, carry, length)
+    forward, _ = forward_pass(system, state, length)
     steps = system.z.shape[0]
     values = {name: getattr(system, name) for name in DIFFERENTIABLE}
     arrays = {
@@ -76,62 +76,71 @@ def pull_back(
         for name, value in values.items()
     }
 
-    def step(t, back, arrays):
-        gradients, back = _step(system, forth, pulls, t, back)
+    def step(t, by_state, arrays):
+        gradients, by_state = _step(system, forward, cotangents, t, by_state)
         arrays = {
             name: array.write(t, _like(gradients[name], values[name]))
             for name, array in arrays.items()
         }
-        return t - 1, back, arrays
+        return t - 1, by_state, arrays
 
-    _, back, arrays = tf.while_loop(lambda t, *_: t >= 0, step, (length - 1, later, arrays))
+    _, by_state, arrays = tf.while_loop(lambda t, *_: t >= 0, step, (length - 1, by_state, arrays))
     gradients = [
         tf.reduce_sum(arrays[name].stack(), axis=0, keepdims=True)
         if value.shape[0] == 1
         else arrays[name].stack()
         for name, value in values.items()
     ]
-    return gradients, back
+    return gradients, by_state
 
 
-def _step(system: System, forth: ForwardPass, pulls: Cotangents, t, back: StateCotangent):
-    """From after step t to before it; and the gradients by the matrices of that step."""
+def _step(
+    system: System, forward: ForwardPass, cotangents: Cotangents, t, by_state: StateCotangent
+):
+    """Gradients by the matrices of step t, and the cotangent of the state before it."""
     F = at(system.F, t)
-    mean, chol = forth.filtered_means[t], forth.filtered_chols[t]
+    mean, chol = forward.filtered_means[t], forward.filtered_chols[t]
     covariance = matmul(chol, adjoint(chol))
-    spread = matmul(back.covariance, F)
+    spread = matmul(by_state.covariance, F)
     gradients = {
-        "F": _both(outer(back.mean, mean), 2.0 * matmul(spread, covariance), system.F),
-        "Q": back.covariance,
-        "b": back.mean,
+        "F": _both(outer(by_state.mean, mean), 2.0 * matmul(spread, covariance), system.F),
+        "Q": by_state.covariance,
+        "b": by_state.mean,
     }
-    back = StateCotangent(matvec(adjoint(F), back.mean), matmul(adjoint(F), spread))
-    if pulls.filtered_means is not None:
-        back = StateCotangent(
-            back.mean + pulls.filtered_means[t], back.covariance + pulls.filtered_covariances[t]
-        )
+    by_state = StateCotangent(matvec(adjoint(F), by_state.mean), matmul(adjoint(F), spread))
+    by_state = _plus(by_state, cotangents.filtered_means, cotangents.filtered_covariances, t)
 
-    parts, state, weight = [], (mean, covariance), at(pulls.log_likelihoods, t)
+    parts, state, weight = [], (mean, covariance), at(cotangents.log_likelihoods, t)
     for i in reversed(range(system.z.shape[1])):
-        part, back, state = _component(system, forth, weight, t, i, back, state)
+        part, by_state, state = _component(system, forward, weight, t, i, by_state, state)
         mean, covariance = state
         parts.append(part)
     for name, values in zip(("h", "r", "z"), zip(*parts[::-1], strict=True), strict=True):
         gradients[name] = tf.stack(values)
-    if pulls.predicted_means is not None:
-        back = StateCotangent(
-            back.mean + pulls.predicted_means[t], back.covariance + pulls.predicted_covariances[t]
-        )
-    return gradients, back
+    by_state = _plus(by_state, cotangents.predicted_means, cotangents.predicted_covariances, t)
+    return gradients, by_state
+
+
+def _plus(by_state: StateCotangent, by_means, by_covariances, t) -> StateCotangent:
+    """A cotangent plus that of the moments returned at step t; None for zero."""
+    if by_means is None:
+        return by_state
+    return StateCotangent(by_state.mean + by_means[t], by_state.covariance + by_covariances[t])
 
 
 def _component(
-    system: System, forth: ForwardPass, weight: tf.Tensor, t, i: int, back: StateCotangent, state
+    system: System,
+    forward: ForwardPass,
+    weight: tf.Tensor,
+    t,
+    i: int,
+    by_state: StateCotangent,
+    state,
 ):
-    """From after component i of an observation to before it.
+    """Gradients by component i of an observation, and the cotangent of the state before it.
 
-    With `k = P hᴴ` and `S = h k + r`, it led to `m + k v/S` and `P − k kᴴ/S`, and to the log
-    likelihood `−c (log S + |v|²/S)`.
+    With `k = P hᴴ` and `S = h k + r`, the component led to `m + k v/S` and `P − k kᴴ/S`, and to
+    the log likelihood `−c (log S + |v|²/S)`.
 
     Returns:
         Gradients by h, r and z; by the moments of the state before; and these moments.
@@ -141,24 +150,24 @@ def _component(
     scale, _ = density(dtype)
     seen = at(system.observed, t)[i]
     h = at(system.h, t)[i] * real_as(seen, dtype)
-    k, v = forth.crosses[t, i], forth.deviations[t, i]
-    inverse = inverse_or_zero(forth.variances[t, i])
+    k, v = forward.crosses[t, i], forward.deviations[t, i]
+    inverse = inverse_or_zero(forward.variances[t, i])
     gain = k * real_as(inverse, dtype)
     e = v * real_as(inverse, dtype)
-    # Back to before: what is added is positive, and loses nothing.
+    # The moments before the component: what is added is positive, and loses no digits.
     mean = mean - k * e[None]
     covariance = covariance + outer(gain, k)
 
-    by_gain = matvec(back.covariance, gain)
-    by_v = dot(tf.math.conj(gain), back.mean)
+    by_gain = matvec(by_state.covariance, gain)
+    by_v = dot(tf.math.conj(gain), by_state.mean)
     by_s = tf.math.real(dot(tf.math.conj(gain), by_gain)) + _summed(
         -tf.math.real(tf.math.conj(by_v) * e)
         + scale * weight * seen * (squared_modulus(e) - inverse),
-        forth.variances,
+        forward.variances,
     )
     by_v = (by_v - real_as(2.0 * scale * weight, dtype) * e) * real_as(seen, dtype)
     by_k = (
-        _summed(back.mean * tf.math.conj(e)[None], forth.crosses)
+        _summed(by_state.mean * tf.math.conj(e)[None], forward.crosses)
         - 2.0 * by_gain
         + tf.math.conj(h) * real_as(by_s, dtype)[None]
     )
@@ -168,11 +177,11 @@ def _component(
         system.h,
     ) * real_as(seen, dtype)
     half = 0.5 * outer(by_k, tf.math.conj(h))
-    back = StateCotangent(
-        back.mean - tf.math.conj(h) * by_v[None],
-        back.covariance + half + adjoint(half),
+    by_state = StateCotangent(
+        by_state.mean - tf.math.conj(h) * by_v[None],
+        by_state.covariance + half + adjoint(half),
     )
-    return (by_h, by_s * seen, by_v), back, (mean, covariance)
+    return (by_h, by_s * seen, by_v), by_state, (mean, covariance)
 
 
 def _summed(x: tf.Tensor, like: tf.Tensor) -> tf.Tensor:

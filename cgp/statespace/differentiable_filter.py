@@ -1,22 +1,25 @@
-"""The Kalman filter over a series of any length, with its gradient, in compiled blocks.
+"""The Kalman filter over a series of any length, with its gradient, in compiled chunks.
 
-Backwards, each block is gone through again from the state kept before it, so that the memory beside
-the results is that of one block.
+The backward pass goes through each chunk again from the state kept before it, so that the memory
+beside the results is that of one chunk.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace import forward_pass
-from cgp.statespace.backward_pass import DIFFERENTIABLE, Cotangents, StateCotangent, pull_back
-from cgp.statespace.chunks import Chunks, CompiledByShape
-from cgp.statespace.forward_pass import State, System
+from cgp.statespace.backward_pass import DIFFERENTIABLE, Cotangents, StateCotangent, backward_pass
+from cgp.statespace.chunks import Chunks
+from cgp.statespace.compiled import CompiledByShape
+from cgp.statespace.filter_step import State
+from cgp.statespace.forward_pass import System
 
 
 class StateMoments(NamedTuple):
-    """What the filter knows of the state at each time; time first, batch last."""
+    """The moments of the state at each time, before and after its observation."""
 
     predicted_means: tf.Tensor
     """`[T, n, B]`."""
@@ -31,10 +34,12 @@ class StateMoments(NamedTuple):
     predicted_chols: tf.Tensor
     """`[T, n, n, B]`. No gradient flows to the factors: it flows to the covariances."""
     filtered_chols: tf.Tensor
-    """`[T, n, n, B]`, likewise."""
+    """`[T, n, n, B]`, without gradient too."""
 
 
-def log_likelihood(system: System, mean, covariance, chol) -> tf.Tensor:
+def log_likelihood(
+    system: System, mean: tf.Tensor, covariance: tf.Tensor, chol: tf.Tensor
+) -> tf.Tensor:
     """The log likelihood of each series, `[B]`, differentiable once.
 
     Args:
@@ -44,31 +49,33 @@ def log_likelihood(system: System, mean, covariance, chol) -> tf.Tensor:
         chol: A factor of it; gradients go to the covariance.
     """
 
-    def forth(blocks: Chunks, system: System, start: State):
-        (totals,), starts = _forth(likelihood_block, blocks, system, start, [system.r.dtype])
+    def forward(chunks: Chunks, system: System, start: State):
+        (totals,), starts = _forward(_compiled_likelihood, chunks, system, start, [system.r.dtype])
         return (tf.reduce_sum(totals, axis=0),), starts
 
-    def pulls(blocks: Chunks, by_total):
+    def cotangents(chunks: Chunks, by_total):
         return Cotangents(None, None, None, None, by_total[None])
 
-    return _differentiable(forth, pulls, system, mean, covariance, chol)
+    return _differentiable(forward, cotangents, system, mean, covariance, chol)
 
 
-def moments(system: System, mean, covariance, chol) -> StateMoments:
+def moments(
+    system: System, mean: tf.Tensor, covariance: tf.Tensor, chol: tf.Tensor
+) -> StateMoments:
     """The moments of the state at each time, differentiable; arguments as for `log_likelihood`."""
     dtype, real = mean.dtype, system.r.dtype
 
-    def forth(blocks: Chunks, system: System, start: State):
+    def forward(chunks: Chunks, system: System, start: State):
         dtypes = [*[dtype] * 4, real, dtype, dtype]
-        values, starts = _forth(moments_block, blocks, system, start, dtypes)
-        return tuple(map(blocks.join, values)), starts
+        values, starts = _forward(_compiled_moments, chunks, system, start, dtypes)
+        return tuple(map(chunks.join, values)), starts
 
-    def pulls(blocks: Chunks, *by_values):
-        means, covariances = by_values[0:3:2], map(_hermitian, by_values[1:4:2])
-        pulls = Cotangents(means[0], next(covariances), means[1], next(covariances), by_values[4])
-        return Cotangents(*map(blocks.pad, pulls))
+    def cotangents(chunks: Chunks, *by_values):
+        predicted_mean, predicted, filtered_mean, filtered, log_likelihood, *_ = by_values
+        by_moments = (predicted_mean, _hermitian(predicted), filtered_mean, _hermitian(filtered))
+        return Cotangents(*map(chunks.pad, (*by_moments, log_likelihood)))
 
-    return StateMoments(*_differentiable(forth, pulls, system, mean, covariance, chol))
+    return StateMoments(*_differentiable(forward, cotangents, system, mean, covariance, chol))
 
 
 def _hermitian(a: tf.Tensor) -> tf.Tensor:
@@ -76,19 +83,22 @@ def _hermitian(a: tf.Tensor) -> tf.Tensor:
     return 0.5 * (a + tf.math.conj(tf.einsum("tijb->tjib", a)))
 
 
-def _differentiable(forth, pulls, system: System, mean, covariance, chol):
-    """What `forth` computes, with the gradient of the second recursion.
+def _differentiable(
+    forward: Callable, cotangents: Callable, system: System, mean, covariance, chol
+):
+    """The values of `forward`, with the gradient of the backward pass.
 
     Args:
-        forth: Function of the blocks, a system and the first carry, that returns values, batch
-            last, and the carries before each block.
-        pulls: Function of the blocks and of gradients by the values, that returns `Cotangents`.
+        forward: Function of the chunks, a system and the first state, that returns values, batch
+            last, and the states before each chunk.
+        cotangents: Function of the chunks and of gradients by the values, that returns
+            `Cotangents`.
         system: See `log_likelihood`.
-        mean: Likewise.
-        covariance: Likewise.
-        chol: Likewise.
+        mean: See `log_likelihood`.
+        covariance: See `log_likelihood`.
+        chol: See `log_likelihood`.
     """
-    blocks = blocks_of(system, chol)
+    chunks = chunks_of(system, chol)
     inputs = [*(getattr(system, name) for name in DIFFERENTIABLE), mean, covariance]
 
     @tf.custom_gradient
@@ -97,30 +107,30 @@ def _differentiable(forth, pulls, system: System, mean, covariance, chol):
         *own, mean, _ = map(tf.stop_gradient, inputs)
         given = system._replace(
             **dict(zip(DIFFERENTIABLE, own, strict=True)),
-            G=tf.stop_gradient(system.G),
+            Q_factor=tf.stop_gradient(system.Q_factor),
             observed=tf.stop_gradient(system.observed),
         )
         start = State(mean, tf.stop_gradient(chol))
-        once, same = _shared(given)
+        once, same = _with_shared_pattern(given)
         if once is None:
-            values, starts = forth(blocks, given, start)
+            values, starts = forward(chunks, given, start)
         else:
             first = State(mean, _first(start.chol))
             values, starts = tf.cond(
                 same,
-                lambda: _widened(forth(blocks, once, first), tf.shape(given.z)[-1]),
-                lambda: forth(blocks, given, start),
+                lambda: _widened(forward(chunks, once, first), tf.shape(given.z)[-1]),
+                lambda: forward(chunks, given, start),
             )
 
         def backward(*by_values):
-            pulled = pulls(blocks, *map(tf.stop_gradient, by_values))
+            pulled = cotangents(chunks, *map(tf.stop_gradient, by_values))
             if once is None:
-                gradients = _back(blocks, given, starts, pulled)
+                gradients = _backward(chunks, given, starts, pulled)
             else:
                 gradients = tf.cond(
                     same,
-                    lambda: _back_once(blocks, once, starts, pulled),
-                    lambda: _back(blocks, given, starts, pulled),
+                    lambda: _backward_once(chunks, once, starts, pulled),
+                    lambda: _backward(chunks, given, starts, pulled),
                 )
             return without_gradient(
                 gradients,
@@ -137,12 +147,12 @@ def _differentiable(forth, pulls, system: System, mean, covariance, chol):
 # --- one covariance for all series, in a graph, where that is seen only when it runs -------------
 
 
-def _shared(system: System) -> tuple[System | None, tf.Tensor | None]:
-    """The system with one pattern of what is missing, and whether it is that of all series.
+def _with_shared_pattern(system: System) -> tuple[System | None, tf.Tensor | None]:
+    """The system with one pattern of missing values, and whether all series have that pattern.
 
-    None where all is settled: eagerly the caller has seen to it.
+    None where that is settled: eagerly the caller has looked.
     """
-    others = (system.F, system.G, system.h, system.r)
+    others = (system.F, system.Q_factor, system.h, system.r)
     if (
         tf.executing_eagerly()
         or system.observed.shape[-1] == 1
@@ -154,12 +164,12 @@ def _shared(system: System) -> tuple[System | None, tf.Tensor | None]:
 
 
 def _first(a: tf.Tensor) -> tf.Tensor:
-    """The first of a batch, with an axis of 1 that is known to be one."""
+    """The first of a batch, with a batch axis of static size 1."""
     return tf.ensure_shape(a[..., :1], [*a.shape[:-1], 1])
 
 
 def _widened(values, width: tf.Tensor):
-    """Tensors, batch last, with what all series share written out for each."""
+    """Tensors, batch last, broadcast from one series to all."""
 
     def widen(value):
         wide = tf.broadcast_to(value, tf.concat([tf.shape(value)[:-1], [width]], axis=0))
@@ -168,85 +178,90 @@ def _widened(values, width: tf.Tensor):
     return tf.nest.map_structure(widen, values)
 
 
-def _back_once(blocks: Chunks, once: System, starts: State, pulls: Cotangents) -> list[tf.Tensor]:
-    """As `_back`, of series that share their covariances, written out for each."""
-    if pulls.predicted_covariances is not None:
-        total = [tf.reduce_sum(pulls[i], axis=-1, keepdims=True) for i in (1, 3)]
-        pulls = pulls._replace(predicted_covariances=total[0], filtered_covariances=total[1])
-    *gradients, covariance = _back(blocks, once, State(starts.mean, _first(starts.chol)), pulls)
+def _backward_once(
+    chunks: Chunks, once: System, starts: State, pulled: Cotangents
+) -> list[tf.Tensor]:
+    """As `_backward`, of series that share their covariances, which are broadcast to each."""
+    if pulled.predicted_covariances is not None:
+        total = [tf.reduce_sum(pulled[i], axis=-1, keepdims=True) for i in (1, 3)]
+        pulled = pulled._replace(predicted_covariances=total[0], filtered_covariances=total[1])
+    starts_once = State(starts.mean, _first(starts.chol))
+    *gradients, covariance = _backward(chunks, once, starts_once, pulled)
     # To the first of as many equal ones.
     rest = tf.zeros_like(starts.chol[0][..., 1:])
     return [*gradients, tf.concat([covariance, rest], axis=-1)]
 
 
-# --- over the blocks ------------------------------------------------------------------------------
+# --- over the chunks ------------------------------------------------------------------------------
 
 
-def blocks_of(system: System, chol: tf.Tensor) -> Chunks:
-    """The blocks of a series; of a length that its sizes, and not its length, decide."""
+def chunks_of(system: System, chol: tf.Tensor) -> Chunks:
+    """The chunks of a series; of a length that its sizes, and not its length, decide."""
     known = system.z.shape[0]
     n, columns, matrices = system.F.shape[1], system.z.shape[-1], chol.shape[-1]
     width = n * max(n * (matrices or 1), columns or 1)
     return Chunks(tf.shape(system.z)[0] if known is None else known, width)
 
 
-def _forth(function, blocks: Chunks, system: System, start: State, dtypes):
-    """Runs a compiled function over all blocks.
+def _forward(function: Callable, chunks: Chunks, system: System, start: State, dtypes: list):
+    """Runs a compiled function over all chunks.
 
     Returns:
-        What it gives of each, stacked; and the carries before each, stacked.
+        Its values of each, stacked; and the states before each, stacked.
     """
-    system = blocks.pad_varying(system, always=("z",))
+    system = chunks.pad_varying(system, always=("z",))
 
-    def step(k, carry):
-        values, after = function(blocks.cut(system, k), carry, blocks.steps_of(k))
-        return [*carry, *values], after
+    def step(k, state):
+        values, after = function(chunks.cut(system, k), state, chunks.steps_of(k))
+        return [*state, *values], after
 
     kept = [start.mean.dtype, start.chol.dtype, *dtypes]
-    (means, chols, *values), _ = blocks.loop(step, start, kept)
+    (means, chols, *values), _ = chunks.loop(step, start, kept)
     return values, State(means, chols)
 
 
-def _back(blocks: Chunks, system: System, starts: State, pulls: Cotangents) -> list[tf.Tensor]:
+def _backward(
+    chunks: Chunks, system: System, starts: State, cotangents: Cotangents
+) -> list[tf.Tensor]:
     """Gradients by the inputs of a system, and by the mean and the covariance before it."""
-    padded = blocks.pad_varying(system, always=("z",))
+    padded = chunks.pad_varying(system, always=("z",))
 
-    def step(k, back):
+    def step(k, by_state):
         before = State(*(tf.ensure_shape(a[k], a.shape[1:]) for a in starts))
-        return pull_back_block(
-            blocks.cut(padded, k), before, blocks.steps_of(k), blocks.cut(pulls, k), back
+        return _compiled_backward(
+            chunks.cut(padded, k), before, chunks.steps_of(k), chunks.cut(cotangents, k), by_state
         )
 
     end = StateCotangent(tf.zeros_like(starts.mean[0]), tf.zeros_like(starts.chol[0]))
     inputs = {name: getattr(system, name) for name in DIFFERENTIABLE}
-    gradients, back = blocks.loop(step, end, [a.dtype for a in inputs.values()], backwards=True)
+    gradients, first = chunks.loop(step, end, [a.dtype for a in inputs.values()], backwards=True)
     constant = {name: value.shape[0] == 1 and name != "z" for name, value in inputs.items()}
     total = [
-        tf.reduce_sum(gradient, axis=0) if constant[name] else blocks.join(gradient)
+        tf.reduce_sum(gradient, axis=0) if constant[name] else chunks.join(gradient)
         for name, gradient in zip(inputs, gradients, strict=True)
     ]
-    return [*total, *back]
+    return [*total, *first]
 
 
-def _likelihood(system: System, carry: State, length):
-    total, after = forward_pass.likelihood(system, carry, length)
+def _likelihood(system: System, state: State, length):
+    total, after = forward_pass.log_likelihood(system, state, length)
     return (total,), after
 
 
-def _moments(system: System, carry: State, length):
-    track, after = forward_pass.track(system, carry, length)
+def _moments(system: System, state: State, length):
+    found, after = forward_pass.forward_pass(system, state, length)
     values = StateMoments(
-        track.predicted_means,
-        forward_pass.covariances(track.predicted_chols),
-        track.filtered_means,
-        forward_pass.covariances(track.filtered_chols),
-        track.log_likelihoods,
-        track.predicted_chols,
-        track.filtered_chols,
+        found.predicted_means,
+        forward_pass.covariances(found.predicted_chols),
+        found.filtered_means,
+        forward_pass.covariances(found.filtered_chols),
+        found.log_likelihoods,
+        found.predicted_chols,
+        found.filtered_chols,
     )
     return values, after
 
 
-likelihood_block = CompiledByShape(_likelihood)
-moments_block = CompiledByShape(_moments)
-pull_back_block = CompiledByShape(pull_back)
+_compiled_likelihood = CompiledByShape(_likelihood)
+_compiled_moments = CompiledByShape(_moments)
+_compiled_backward = CompiledByShape(backward_pass)

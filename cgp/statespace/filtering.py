@@ -2,10 +2,12 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from cgp.distributions import forms
-from cgp.linalg.arguments import nan, real_diagonal
+from cgp.distributions.marginals import Marginals
+from cgp.linalg.arguments import ArrayLike, nan, real_diagonal
 from cgp.linalg.cholesky import stored_cholesky
 from cgp.statespace import differentiable_filter
 from cgp.statespace.differentiable_filter import StateMoments
@@ -159,3 +161,56 @@ def observation_moments(model: LinearGaussian, found: StateMoments) -> forms.Sec
     P, H = found.predicted_covariances, model.H
     covariances = tf.linalg.matmul(H, tf.linalg.matmul(P, H, adjoint_b=True)) + model.R
     return model.form.moments(covariances)
+
+
+class Block(NamedTuple):
+    """A block of observations taken into a state."""
+
+    predicted: Marginals
+    """The predictions of the observations, `[..., T, m]`, NumPy."""
+    states: Marginals
+    """The states after them, `[..., T, n]`, NumPy."""
+    moments: StateMoments
+    """The moments along the block, working values."""
+    inputs: tf.Tensor | None
+    """The known inputs, working values."""
+
+    @property
+    def last_mean(self) -> tf.Tensor:
+        """The mean of the state after the last observation, working values."""
+        return self.moments.filtered_means[..., -1, :]
+
+    @property
+    def last_chol(self) -> tf.Tensor:
+        """The factor of the state after the last observation."""
+        return self.moments.filtered_chols[..., -1, :, :]
+
+
+def process_block(model: LinearGaussian, z: ArrayLike, inputs: ArrayLike | None = None) -> Block:
+    """Filters a block that begins in the initial state of a model; arguments as for `filter`."""
+    series = Series(model, z, inputs=inputs)
+    found, form = moments(series), model.form
+    means = form.join(tf.linalg.matvec(model.H, found.predicted_means))
+    return Block(
+        covariance_marginals(means, observation_moments(model, found)),
+        covariance_marginals(
+            form.join(found.filtered_means), form.moments(found.filtered_covariances)
+        ),
+        found,
+        series.inputs,
+    )
+
+
+def covariance_marginals(mean: tf.Tensor, covariances: forms.SecondMoments) -> Marginals:
+    """The moments of each component by itself, NumPy.
+
+    Args:
+        mean: `[..., n]`.
+        covariances: The pair (K, C), each `[..., n, n]`.
+    """
+    variance = tf.math.real(tf.linalg.diag_part(covariances.k)).numpy()
+    if covariances.c is not None:
+        pseudo = tf.linalg.diag_part(covariances.c).numpy()
+    else:  # E(x − m)² of a real number is its variance
+        pseudo = np.zeros_like(mean.numpy()) if mean.dtype.is_complex else variance
+    return Marginals(mean.numpy(), variance, pseudo)

@@ -1,12 +1,15 @@
 """Forecasts beyond the end of a series."""
 
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from cgp.linalg.triangular import triangularize
+from cgp.linalg.batch_last import to_first, to_last
+from cgp.statespace.conversion import as_dtype, whole_steps
+from cgp.statespace.filter_step import State, predict
 from cgp.statespace.filtering import Filtered, moments, observation_moments
-from cgp.statespace.linear_gaussian import LinearGaussian, as_dtype, check_model, whole_steps
+from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
 from cgp.statespace.series import Series, known_inputs
 
 
@@ -102,12 +105,13 @@ def ahead(model: LinearGaussian, mean: tf.Tensor, chol: tf.Tensor, inputs) -> tu
     Returns:
         Mean and factor.
     """
-    F, Q_factor = (a[..., 0, :, :] if a.shape.rank > 2 else a for a in (model.F, model.Q_factor))
-    mean = tf.linalg.matvec(F, mean)
-    if inputs is not None:
-        B = model.B[..., 0, :, :] if model.B.shape.rank > 2 else model.B
-        mean += tf.linalg.matvec(B, inputs)
-    spread = tf.linalg.matmul(F, chol)
-    noise = tf.concat([tf.shape(spread)[:-2], tf.shape(Q_factor)[-2:]], axis=0)
-    noise = tf.broadcast_to(Q_factor, noise)
-    return mean, triangularize(tf.concat([spread, noise], axis=-1))
+    F, Q_factor = (with_time(a)[..., 0, :, :] for a in (model.F, model.Q_factor))
+    drift = tf.zeros_like(mean)
+    if inputs is not None and model.B is not None:
+        drift += tf.linalg.matvec(with_time(model.B)[..., 0, :, :], inputs)
+    parts = [(mean, 1), (chol, 2), (F, 2), (Q_factor, 2), (drift, 1)]
+    shapes = [tf.shape(a)[: a.shape.rank - own] for a, own in parts]
+    batch = functools.reduce(tf.broadcast_dynamic_shape, shapes)
+    mean, chol, *system = (to_last(a, own, batch) for a, own in parts)
+    after = predict(State(mean, chol), *system)
+    return to_first(after.mean, batch), to_first(after.chol, batch)

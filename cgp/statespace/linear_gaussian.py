@@ -1,20 +1,19 @@
 """The linear Gaussian state-space model."""
 
-import copy
-from types import MappingProxyType
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
-from cgp.linalg.arguments import check_finite, hermitian_gap
-from cgp.linalg.cholesky import NotPositiveDefiniteError
-from cgp.linalg.composite import complex_dtype, real_as
-from cgp.linalg.semidefinite import semidefinite_factor
+from cgp.linalg.arguments import ArrayLike, check_finite
+from cgp.linalg.composite import complex_dtype
+from cgp.statespace.conversion import of_one_dtype
 from cgp.statespace.diffuse import diffuse_variance
+from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.stationary_covariance import stationary_chol
 
-_INITIAL = 'initial_covariance must be a matrix, "stationary" or "diffuse", got {!r}'
+_MATRICES = ("F", "Q", "H", "R", "B")
 
 
 class LinearGaussian:
@@ -71,43 +70,115 @@ class LinearGaussian:
         TensorShape([3, 1])
     """
 
-    form: Form = ProperForm()
+    F: tf.Tensor
+    H: tf.Tensor
+    B: tf.Tensor | None
+    initial_mean: tf.Tensor
+    initial: str | None
+    form: Form
+    dtype: tf.DType
+    _covariances: dict[str, FactoredCovariance]
 
-    def __init__(self, F, Q, H, R, initial_mean=None, initial_covariance="stationary", B=None):
+    def __init__(
+        self,
+        F: ArrayLike,
+        Q: ArrayLike,
+        H: ArrayLike,
+        R: ArrayLike,
+        initial_mean: ArrayLike | None = None,
+        initial_covariance: ArrayLike | str = "stationary",
+        B: ArrayLike | None = None,
+    ):
         named = {"F": F, "Q": Q, "H": H, "R": R, "B": B, "initial_mean": initial_mean}
-        if not isinstance(initial_covariance, str):
-            named["initial_covariance"] = initial_covariance
-        elif initial_covariance not in ("stationary", "diffuse"):
-            raise ValueError(_INITIAL.format(initial_covariance))
-        if initial_covariance is None:
-            raise ValueError(_INITIAL.format(initial_covariance))
-        given = _of_one_dtype(named)
-        self._set(given, initial_covariance if isinstance(initial_covariance, str) else None)
+        matrix, initial = _matrix_or_word(initial_covariance)
+        self._set(of_one_dtype({**named, "initial_covariance": matrix}), initial, ProperForm())
 
     @classmethod
-    def of_tensors(cls, given, initial=None, factors=None, form=None) -> "LinearGaussian":
+    def from_tensors(
+        cls,
+        given: Mapping[str, tf.Tensor | FactoredCovariance],
+        initial: str | None = None,
+        form: Form | None = None,
+    ) -> "LinearGaussian":
         """A model of tensors of one dtype.
 
         Args:
-            given: By name, those that the constructor names.
+            given: By the names of the constructor's arguments; covariances with a factor where one
+                is known, which are not checked again.
             initial: "stationary", "diffuse", or None where the covariance is among those given.
-            factors: Factors of "Q" and "initial_covariance" that are known, by name: covariances
-                with a factor are taken on trust. So is R, if its name is there, with whatever.
-            form: The form in which its user sees values; proper if None.
+            form: The form in which series are seen; proper if None.
         """
         model = cls.__new__(cls)
-        if form is not None:
-            model.form = form
-        model._set(given, initial, factors or {})
+        model._set(given, initial, form or ProperForm())
         return model
 
-    def _set(self, given, initial, factors=MappingProxyType({})) -> None:
-        self.F, self.Q, self.H, self.R = (given[name] for name in "FQHR")
-        self.B = given.get("B")
-        self.dtype = self.F.dtype
-        n = self._check_shapes()
+    def parts(self) -> dict[str, tf.Tensor | FactoredCovariance]:
+        """What `from_tensors` takes, by name; the initial covariance whatever it was found by."""
+        tensors = {name: getattr(self, name) for name in ("F", "H", "B", "initial_mean")}
+        return {k: v for k, v in tensors.items() if v is not None} | self._covariances
+
+    def replace(self, **changes: ArrayLike | str | None) -> "LinearGaussian":
+        """A new model with some matrices replaced, the others kept with their factors.
+
+        A "stationary" start stays stationary: it is solved for again. So does a "diffuse" one.
+
+        Args:
+            **changes: Arguments of the constructor by name. Of a widely linear model they are the
+                matrices of the real composite, as its attributes are.
+
+        Returns:
+            A `LinearGaussian`; the present one is as it was.
+
+        Raises:
+            TypeError: A name that is no argument of the constructor; a complex matrix for a
+                widely linear model, whose composite is real.
+            ValueError, NotPositiveDefiniteError: As the constructor.
+
+        Example:
+            >>> from cgp import statespace
+            >>> model = statespace.LinearGaussian([[0.5]], [[3.0]], [[1.0]], [[0.1]])
+            >>> noisier = model.replace(Q=[[6.0]])
+            >>> print(f"{noisier.initial_covariance.numpy().item():.6f}")
+            8.000000
+        """
+        known = (*_MATRICES, "initial_mean", "initial_covariance")
+        if unknown := sorted(set(changes) - set(known)):
+            raise TypeError(f"replace knows {', '.join(known)}, but was given {', '.join(unknown)}")
+        named = {name: getattr(self, name) for name in known[:-1]} | changes
+        matrix, initial = None, self.initial
+        if "initial_covariance" in changes:
+            matrix, initial = _matrix_or_word(changes["initial_covariance"])
+        elif initial is None:
+            matrix = self.initial_covariance
+        given = of_one_dtype({**named, "initial_covariance": matrix})
+        dtype = given["F"].dtype
+        if dtype.is_complex and not self.is_proper:
+            raise TypeError(
+                "the matrices of a widely linear model are those of its real composite, [2n, 2n], "
+                f"but {', '.join(changes)} make them {dtype.name}: give real ones, or replace them "
+                "in the proper model and make it widely linear again"
+            )
+        kept = {
+            name: covariance.cast(dtype)
+            for name, covariance in self._covariances.items()
+            if name not in changes and name in given
+        }
+        return type(self).from_tensors({**given, **kept}, initial, self.form)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"a LinearGaussian cannot be changed: model.replace({name}=...) returns a new one"
+        )
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def _set(self, given, initial: str | None, form: Form) -> None:
+        values = self.__dict__  # past __setattr__, once
+        values.update({name: given.get(name) for name in ("F", "H", "B")})
+        values.update(form=form, initial=initial, dtype=self.F.dtype, _covariances={})
+        n = self._check_shapes({name: _matrix_of(given[name]) for name in ("Q", "R")})
         mean = given.get("initial_mean")
-        self.initial_mean = tf.zeros([n], self.dtype) if mean is None else mean
+        values["initial_mean"] = tf.zeros([n], self.dtype) if mean is None else mean
         if self.initial_mean.shape.rank < 1 or self.initial_mean.shape[-1] != n:
             raise ValueError(
                 f"initial_mean must be [..., {n}], for F of shape {self.F.shape}, got shape "
@@ -115,32 +186,55 @@ class LinearGaussian:
             )
         if tf.executing_eagerly():
             check_finite(self.initial_mean, "initial_mean")
-        self.Q_factor = factors["Q"] if "Q" in factors else _factor(self.Q, "Q")
-        if tf.executing_eagerly() and "R" not in factors:
-            _factor(self.R, "R")  # for the check
-        self.initial = initial
-        if initial is None:
-            self._check(given["initial_covariance"], "initial_covariance", n, n, own=2)
-            self.initial_covariance = given["initial_covariance"]
-            self.initial_chol = factors.get("initial_covariance")
-            if self.initial_chol is None:
-                self.initial_chol = _factor(self.initial_covariance, "initial_covariance")
-        elif initial == "stationary":
-            self.initial_covariance, self.initial_chol = self._stationary()
-        elif initial == "diffuse":
-            variance = diffuse_variance(self.dtype) / self.form.multiplicity
-            self.initial_covariance = variance * tf.eye(n, dtype=self.dtype)
-            self.initial_chol = variance**0.5 * tf.eye(n, dtype=self.dtype)
-        else:
-            raise ValueError(
-                f'initial_covariance must be a matrix, "stationary" or "diffuse", got {initial!r}'
-            )
+        self._covariances.update({name: _factored(given[name], name) for name in ("Q", "R")})
+        self._covariances["initial_covariance"] = self._initial_covariance(
+            given.get("initial_covariance"), n
+        )
         self._check_batches()
         self._check_steps()
 
+    def _initial_covariance(self, given, n: int) -> FactoredCovariance:
+        if self.initial is None:
+            self._check(_matrix_of(given), "initial_covariance", n, n, own=2)
+            return _factored(given, "initial_covariance")
+        if self.initial == "stationary":
+            return FactoredCovariance(*self._stationary())
+        variance = diffuse_variance(self.dtype) / self.form.multiplicity
+        return FactoredCovariance.of_factor(variance**0.5 * tf.eye(n, dtype=self.dtype))
+
+    @property
+    def Q(self) -> tf.Tensor:
+        """The covariance of the process noise."""
+        return self._covariances["Q"].matrix
+
+    @property
+    def R(self) -> tf.Tensor:
+        """The covariance of the observation noise."""
+        return self._covariances["R"].matrix
+
+    @property
+    def initial_covariance(self) -> tf.Tensor:
+        """The covariance of the initial state."""
+        return self._covariances["initial_covariance"].matrix
+
+    @property
+    def Q_factor(self) -> tf.Tensor:
+        """A factor of Q, `[..., n, q]`, not necessarily triangular."""
+        return self._covariances["Q"].factor
+
+    @property
+    def R_factor(self) -> tf.Tensor:
+        """A factor of R, `[..., m, q]`, not necessarily triangular."""
+        return self._covariances["R"].factor
+
+    @property
+    def initial_chol(self) -> tf.Tensor:
+        """The Cholesky factor of the initial covariance."""
+        return self._covariances["initial_covariance"].factor
+
     # --- checks ----------------------------------------------------------------------------------
 
-    def _check_shapes(self) -> int:
+    def _check_shapes(self, noise: Mapping[str, tf.Tensor]) -> int:
         if self.F.shape.rank < 2 or self.F.shape[-1] != self.F.shape[-2]:
             raise ValueError(f"F must be [n, n] or [..., T, n, n], got shape {self.F.shape}")
         if tf.executing_eagerly():
@@ -150,8 +244,8 @@ class LinearGaussian:
         self._check(self.H, "H", m, n)
         if m == 0 or n == 0:
             raise ValueError(f"F and H must not be empty, got {self.F.shape} and {self.H.shape}")
-        self._check(self.Q, "Q", n, n)
-        self._check(self.R, "R", m, m)
+        self._check(noise["Q"], "Q", n, n)
+        self._check(noise["R"], "R", m, m)
         if self.B is not None:
             self._check(self.B, "B", n, self.B.shape[-1] if self.B.shape.rank else None)
         return n
@@ -200,7 +294,7 @@ class LinearGaussian:
     # --- sizes -----------------------------------------------------------------------------------
 
     def _names(self) -> list[str]:
-        return [name for name in ("F", "Q", "H", "R", "B") if getattr(self, name) is not None]
+        return [name for name in _MATRICES if getattr(self, name) is not None]
 
     def _matrix(self, name: str) -> tf.Tensor:
         return with_time(getattr(self, name))
@@ -249,17 +343,24 @@ class LinearGaussian:
         return self.dtype if self.is_proper else complex_dtype(self.dtype)
 
     def starting_from(self, mean: tf.Tensor, chol: tf.Tensor) -> "LinearGaussian":
-        """The same model with another initial state, of a mean and a factor that are computed."""
-        other = copy.copy(self)
-        other.initial, other.initial_mean, other.initial_chol = None, mean, chol
-        other.initial_covariance = tf.linalg.matmul(chol, chol, adjoint_b=True)
-        return other
+        """The same model with an initial state of a computed mean and Cholesky factor."""
+        start = FactoredCovariance.of_factor(chol)
+        return self._with(
+            initial=None,
+            initial_mean=mean,
+            _covariances={**self._covariances, "initial_covariance": start},
+        )
 
     def driven(self) -> "LinearGaussian":
-        """The same model with an input for each component of the state in the place of noise."""
-        other = copy.copy(self)
-        other.B = tf.eye(self.F.shape[-1], dtype=self.dtype)
-        other.Q, other.Q_factor = tf.zeros_like(self.Q), tf.zeros_like(self.Q_factor)
+        """The same model with a known input to each component of the state in place of noise."""
+        Q = FactoredCovariance(tf.zeros_like(self.Q), tf.zeros_like(self.Q_factor))
+        B = tf.eye(self.F.shape[-1], dtype=self.dtype)
+        return self._with(B=B, _covariances={**self._covariances, "Q": Q})
+
+    def _with(self, **values) -> "LinearGaussian":
+        """A copy with values that need no check."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update({**self.__dict__, **values})
         return other
 
     def __repr__(self):
@@ -277,81 +378,31 @@ def with_time(a: tf.Tensor) -> tf.Tensor:
     return a[None] if a.shape.rank == 2 else a
 
 
-def _of_one_dtype(named) -> dict[str, tf.Tensor]:
-    """What was given, as tensors of the dtype that all of it promotes to; without what is None."""
-    arrays = {name: _array(value, name) for name, value in named.items() if value is not None}
-    kinds = {}
-    for name, array in arrays.items():
-        kind = tf.as_dtype(array.dtype).as_numpy_dtype if array.dtype != object else object
-        if np.dtype(kind).kind not in "iufc":
-            raise TypeError(f"{name} must be numbers, got {array.dtype}")
-        kinds[name] = kind if np.dtype(kind).kind in "fc" else np.float64
-    common = tf.as_dtype(np.result_type(*kinds.values()))
-    if common not in (tf.complex64, tf.complex128, tf.float32, tf.float64):
-        raise TypeError(
-            "matrices must be complex64, complex128, float32 or float64, got "
-            f"{', '.join(f'{name} {np.dtype(kind).name}' for name, kind in kinds.items())}"
+def _matrix_or_word(initial_covariance) -> tuple[ArrayLike | None, str | None]:
+    """A matrix and None, or None and one of the words that stand for one."""
+    if initial_covariance is None or (
+        isinstance(initial_covariance, str) and initial_covariance not in ("stationary", "diffuse")
+    ):
+        raise ValueError(
+            'initial_covariance must be a matrix, "stationary" or "diffuse", got '
+            f"{initial_covariance!r}"
         )
-    return {name: as_dtype(array, common) for name, array in arrays.items()}
+    if isinstance(initial_covariance, str):
+        return None, initial_covariance
+    return initial_covariance, None
 
 
-def _array(value, name: str):
-    if tf.is_tensor(value) or isinstance(value, tf.Variable) or hasattr(value, "value"):
-        return value
-    try:
-        return np.asarray(value)
-    except ValueError as error:  # rows of different lengths
-        raise ValueError(f"{name} must be an array of numbers: {error}") from None
+def _matrix_of(given: tf.Tensor | FactoredCovariance) -> tf.Tensor:
+    return given.matrix if isinstance(given, FactoredCovariance) else given
 
 
-def check_model(model) -> None:
-    """Raises for what is no model."""
+def _factored(given: tf.Tensor | FactoredCovariance, name: str) -> FactoredCovariance:
+    if isinstance(given, FactoredCovariance):
+        return given
+    return FactoredCovariance.checked(given, name)
+
+
+def check_model(model: object) -> None:
+    """Raises a TypeError for anything but a model."""
     if not isinstance(model, LinearGaussian):
         raise TypeError(f"model must be a LinearGaussian, got {type(model).__name__}")
-
-
-def whole_steps(steps) -> int:
-    """A number of steps, or an error."""
-    whole = isinstance(steps, int | float | np.integer | np.floating) and steps == int(steps)
-    if not whole or isinstance(steps, bool) or steps < 1:
-        raise ValueError(f"steps must be a whole number, at least 1, got {steps!r}")
-    return int(steps)
-
-
-def as_dtype(x, dtype: tf.DType, name: str = "it") -> tf.Tensor:
-    """A real or complex array in a dtype that is complex if it is.
-
-    Raises:
-        TypeError: It is complex, and the dtype is not; or no number.
-    """
-    if not tf.is_tensor(x) and (isinstance(x, tf.Variable) or hasattr(x, "value")):
-        x = tf.convert_to_tensor(x)
-    if not tf.is_tensor(x):
-        x = np.asarray(x)
-        if x.dtype.kind not in "iufc":
-            raise TypeError(f"{name} must be numbers, got {x.dtype}")
-    if tf.as_dtype(x.dtype).is_complex and not dtype.is_complex:
-        raise TypeError(f"{name} must be real, {dtype.name}, got {tf.as_dtype(x.dtype).name}")
-    if isinstance(x, np.ndarray):
-        return tf.constant(x.astype(dtype.as_numpy_dtype))
-    if x.dtype == dtype:
-        return x
-    if x.dtype.is_complex:
-        return tf.cast(x, dtype)
-    return real_as(tf.cast(x, dtype.real_dtype), dtype)
-
-
-def _factor(a: tf.Tensor, name: str) -> tf.Tensor:
-    """A factor of a covariance, which is checked as far as its values are known."""
-    if not tf.executing_eagerly():
-        return semidefinite_factor(tf.stop_gradient(a))
-    if gap := hermitian_gap(a):
-        raise ValueError(
-            f"{name} must be Hermitian, a covariance: it differs from its adjoint by {gap:.3g}"
-        )
-    try:
-        return semidefinite_factor(tf.stop_gradient(a))
-    except NotPositiveDefiniteError as error:
-        raise NotPositiveDefiniteError(
-            f"{name}, of shape {a.shape}, must be a covariance, but it is indefinite: {error}"
-        ) from None

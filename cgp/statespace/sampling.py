@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from cgp.distributions.checks import as_sample_shape, stateless_seed
 from cgp.linalg.arguments import nan
-from cgp.linalg.semidefinite import semidefinite_factor
 from cgp.statespace import differentiable_filter
-from cgp.statespace.linear_gaussian import LinearGaussian, as_dtype, check_model, whole_steps
+from cgp.statespace.conversion import as_dtype, whole_steps
+from cgp.statespace.linear_gaussian import LinearGaussian, check_model
 from cgp.statespace.series import Series, known_inputs
 from cgp.statespace.smoothing import smooth
 
@@ -131,7 +131,7 @@ def _draw(model: LinearGaussian, steps, shape: tf.Tensor, seed, inputs):
 
     path = _path(model, steps, start, drive)
     observations = tf.linalg.matvec(model.H, path)
-    observations += tf.linalg.matvec(semidefinite_factor(model.R), observed)
+    observations += tf.linalg.matvec(model.R_factor, observed)
     return path, observations
 
 

@@ -8,10 +8,11 @@ import tensorflow as tf
 from cgp.linalg.arguments import is_finite, is_nan, nan
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.linalg.composite import real_as
+from cgp.statespace.conversion import as_dtype
 from cgp.statespace.decorrelation import decorrelated
 from cgp.statespace.diffuse import check_diffuse
 from cgp.statespace.forward_pass import System
-from cgp.statespace.linear_gaussian import LinearGaussian, as_dtype, check_model, with_time
+from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
 
 
 class Series:
@@ -56,6 +57,7 @@ class Series:
                 f"{', '.join(map(str, parts))}"
             ) from None
         self._batch = self._dynamic_batch()
+        self.nothing = nan(model.series_dtype)
 
     def _dynamic_batch(self) -> tf.Tensor:
         """The batch axes, known or not."""
@@ -134,7 +136,7 @@ class Series:
         """Mean, covariance and factor of the initial state, with the batch axes of the system."""
         model = self.model
         mean = self.last(model.initial_mean, 1) + tf.zeros_like(system.z[0, :1])
-        parts = (system.F, system.G, system.h, system.r, system.observed)
+        parts = (system.F, system.Q_factor, system.h, system.r, system.observed)
         zero = sum(tf.zeros_like(tf.abs(a[(0,) * (a.shape.rank - 1)])) for a in parts)
         zero = real_as(zero, model.dtype)
         covariance = self.last(model.initial_covariance, 2) + zero

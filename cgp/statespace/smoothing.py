@@ -8,8 +8,9 @@ from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
 from cgp.linalg.composite import real_as
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace import differentiable_filter
-from cgp.statespace.chunks import CompiledByShape
-from cgp.statespace.forward_pass import State, System, advance, inverse_or_zero
+from cgp.statespace.compiled import CompiledByShape
+from cgp.statespace.filter_step import State, inverse_or_zero, predict
+from cgp.statespace.forward_pass import System
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.series import Series
 
@@ -68,11 +69,11 @@ def smooth(model: LinearGaussian, z, missing=None, inputs=None) -> Smoothed:
 
 
 class _Steps(NamedTuple):
-    """What the way back needs of each step."""
+    """The parts of each step that the backward pass of the smoother needs."""
 
     F: tf.Tensor
-    """These as in `System`."""
-    G: tf.Tensor
+    """This and the next two as in `System`."""
+    Q_factor: tf.Tensor
     b: tf.Tensor
     means: tf.Tensor
     """Filtered, `[T, n, B]`."""
@@ -86,27 +87,27 @@ def _smooth(system: System, mean, covariance, chol):
     The last of the latter two are of no use.
     """
     found = differentiable_filter.moments(system, mean, covariance, chol)
-    inputs = (system.F, system.G, system.b, found.filtered_means, found.filtered_chols)
+    inputs = (system.F, system.Q_factor, system.b, found.filtered_means, found.filtered_chols)
     steps = _Steps(*map(tf.stop_gradient, inputs))
-    blocks = differentiable_filter.blocks_of(system, chol)
-    padded = blocks.pad_varying(steps, always=("means", "chols"))
+    chunks = differentiable_filter.chunks_of(system, chol)
+    padded = chunks.pad_varying(steps, always=("means", "chols"))
 
     def step(k, later):
-        return smooth_block(blocks.cut(padded, k), later, blocks.steps_of(k))
+        return _compiled_smooth(chunks.cut(padded, k), later, chunks.steps_of(k))
 
     # After the end what is predicted there, by which the last state is smoothed to what it is.
     last = _Steps(*(a[-1:] for a in steps))
-    after = predict_step(last)
-    values, _ = blocks.loop(step, after, [mean.dtype] * 4, backwards=True)
+    after = _compiled_predict(last)
+    values, _ = chunks.loop(step, after, [mean.dtype] * 4, backwards=True)
     return without_gradient(
-        [blocks.join(value) for value in values],
+        [chunks.join(value) for value in values],
         [*inputs, found.filtered_covariances],
         "the smoother is not differentiable",
     )
 
 
-def _smooth_block(steps: _Steps, later: State, length):
-    """Smooths the first `length` steps of a block, given the smoothed state after them."""
+def _smooth_chunk(steps: _Steps, later: State, length):
+    """Smooths the first `length` steps of a chunk, given the smoothed state after them."""
     gains, roots, predicted = _gains(steps)
     size, n = gains.shape[:2]
     shapes = ([n, later.mean.shape[-1]], *[[n, n, later.chol.shape[-1]]] * 2)
@@ -127,7 +128,7 @@ def _smooth_block(steps: _Steps, later: State, length):
 
 def _gains(steps: _Steps) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """J and Y of each step, and the mean predicted for the next; all steps at a time."""
-    F, G, chols = (tf.einsum("tijb->ijtb", a) for a in (steps.F, steps.G, steps.chols))
+    F, G, chols = (tf.einsum("tijb->ijtb", a) for a in (steps.F, steps.Q_factor, steps.chols))
     spread = matmul(F, chols)
     noise = G + tf.zeros_like(spread[:, :1])
     upper = tf.concat([spread, noise], axis=1)
@@ -150,5 +151,11 @@ def _divide(x: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
     return tf.stack(columns, axis=1)
 
 
-smooth_block = CompiledByShape(_smooth_block)
-predict_step = CompiledByShape(lambda last: advance(last, 0, State(last.means[0], last.chols[0])))
+def _predict_after(last: _Steps) -> State:
+    """The state predicted after the last step."""
+    state = State(last.means[0], last.chols[0])
+    return predict(state, last.F[0], last.Q_factor[0], last.b[0])
+
+
+_compiled_smooth = CompiledByShape(_smooth_chunk)
+_compiled_predict = CompiledByShape(_predict_after)

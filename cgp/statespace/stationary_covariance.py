@@ -1,6 +1,5 @@
 """The stationary covariance of a state, solved for in square-root form."""
 
-import functools
 import math
 
 import numpy as np
@@ -8,6 +7,7 @@ import tensorflow as tf
 
 from cgp.linalg.batch_last import adjoint, matmul, to_first, to_last, triangularize
 from cgp.linalg.gradients import without_gradient
+from cgp.statespace.compiled import CompiledByShape
 
 _MOST_DOUBLINGS = 64
 
@@ -40,14 +40,14 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
     @tf.custom_gradient
     def solve(F, Q):
         given, F = (F, Q), tf.stop_gradient(F)  # a tape is not to see into the loops
-        chol = _doubled_factor(F, factor)
+        chol = _compiled_factor(F, factor)
         covariance = matmul(chol, adjoint(chol))
 
         def backward(by_covariance, by_chol):
             # P̄ as Hermitian; Q̄ = P̄ + Fᴴ Q̄ F is the same equation the other way round.
             by_covariance = tf.stop_gradient(by_covariance)
             by_covariance = 0.5 * (by_covariance + adjoint(by_covariance))
-            by_q = _doubled_sum(adjoint(F), by_covariance)
+            by_q = _compiled_sum(adjoint(F), by_covariance)
             return without_gradient(
                 [2.0 * matmul(matmul(by_q, F), covariance), by_q],
                 given,
@@ -88,12 +88,14 @@ def _doubling(step, F, start):
     return tf.where(tf.reduce_max(tf.abs(A), axis=[0, 1]) < 1.0, x, nan)
 
 
-@functools.partial(tf.function, jit_compile=True, autograph=False)
 def _doubled_factor(F, G):
     start = triangularize(G)
     return _doubling(lambda A, L: triangularize(tf.concat([L, matmul(A, L)], axis=1)), F, start)
 
 
-@functools.partial(tf.function, jit_compile=True, autograph=False)
 def _doubled_sum(F, Q):
     return _doubling(lambda A, P: P + matmul(matmul(A, P), adjoint(A)), F, Q)
+
+
+_compiled_factor = CompiledByShape(_doubled_factor)
+_compiled_sum = CompiledByShape(_doubled_sum)

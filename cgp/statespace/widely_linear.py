@@ -3,11 +3,12 @@
 import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm
-from cgp.linalg.arguments import check_finite, hermitian_gap
+from cgp.linalg.arguments import ArrayLike, check_finite, hermitian_gap
 from cgp.linalg.cholesky import NotPositiveDefiniteError
 from cgp.linalg.composite import to_composite
-from cgp.linalg.semidefinite import semidefinite_factor
-from cgp.statespace.linear_gaussian import LinearGaussian, as_dtype, check_model
+from cgp.statespace.conversion import as_dtype
+from cgp.statespace.factored_covariance import FactoredCovariance
+from cgp.statespace.linear_gaussian import LinearGaussian, check_model
 
 
 def widely_linear(
@@ -89,7 +90,7 @@ def widely_linear(
             f'the initial covariance of the model is "{model.initial}", which leaves no choice of '
             "initial_pseudo_covariance: give the model a matrix"
         )
-    return LinearGaussian.of_tensors(given, model.initial, form=form)
+    return LinearGaussian.from_tensors(given, model.initial, form=form)
 
 
 def composite_rows(a: tf.Tensor, conjugated: tf.Tensor | None) -> tf.Tensor:
@@ -102,10 +103,11 @@ def composite_rows(a: tf.Tensor, conjugated: tf.Tensor | None) -> tf.Tensor:
     return form.basis(a) + tf.concat([left, -right], axis=-1)
 
 
-def _composite(covariance: tf.Tensor, pseudo, name: str) -> tf.Tensor:
-    """The real composite of a pair, or an error that names it."""
+def _composite(covariance: tf.Tensor, pseudo: ArrayLike | None, name: str) -> FactoredCovariance:
+    """The real composite of a pair (K, C), or an error that names it."""
     if pseudo is None:
-        return to_composite(covariance, tf.zeros_like(covariance))
+        composite = to_composite(covariance, tf.zeros_like(covariance))
+        return FactoredCovariance.checked(composite, name)
     pseudo_name = f"pseudo_{name}" if len(name) == 1 else "initial_pseudo_covariance"
     pseudo = _like(pseudo, covariance, pseudo_name)
     if tf.executing_eagerly() and (gap := hermitian_gap(pseudo, symmetric=True)):
@@ -113,15 +115,13 @@ def _composite(covariance: tf.Tensor, pseudo, name: str) -> tf.Tensor:
             f"{pseudo_name} must be symmetric: it differs from its transpose by {gap:.3g}"
         )
     composite = to_composite(covariance + tf.zeros_like(pseudo), pseudo + tf.zeros_like(covariance))
-    if tf.executing_eagerly():
-        try:
-            semidefinite_factor(composite)
-        except NotPositiveDefiniteError:
-            raise NotPositiveDefiniteError(
-                f"{pseudo_name} is impossible: there is no signal of covariance {name} that has "
-                "it (of a single number, its modulus is at most the variance)"
-            ) from None
-    return composite
+    try:
+        return FactoredCovariance.checked(composite, name)
+    except NotPositiveDefiniteError:
+        raise NotPositiveDefiniteError(
+            f"{pseudo_name} is impossible: there is no signal of covariance {name} that has "
+            "it (of a single number, its modulus is at most the variance)"
+        ) from None
 
 
 def _like(a, other: tf.Tensor, name: str) -> tf.Tensor:

@@ -8,7 +8,7 @@ import scipy.signal
 import tensorflow as tf
 
 from cgp import statespace
-from cgp.statespace.chunks import CompiledByShape
+from cgp.statespace.compiled import CompiledByShape
 from tests.linalg.problems import random
 from tests.reference import kalman
 from tests.statespace.problems import (

@@ -4,7 +4,10 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, SecondMoments
 from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.state_space.stored_state import TOO_EARLY, StateAt, StoredState
 from cgp.linalg.batch_last import cholesky
+from cgp.statespace.factored_covariance import FactoredCovariance
+from cgp.statespace.filter_step import State, predict
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.widely_linear import composite_rows
 
@@ -72,14 +75,55 @@ class DiscretizedProcess:
 
     # --- the model -------------------------------------------------------------------------------
 
-    def model(self, x: tf.Tensor) -> LinearGaussian:
-        """The model of a series at points `[..., T]` in order."""
+    def predict(self, start: StateAt, x: tf.Tensor) -> State:
+        """The moments of the state at x, a number, from those at an earlier place; batch last."""
+        F, _, Q_factor = self.discretize(start.x[None], (x - start.x)[None])
+        state = State(*(tf.experimental.numpy.moveaxis(a, 0, -1) for a in start[1:]))
+        F, Q_factor = (a[0][..., None] for a in (F, Q_factor))
+        return predict(state, F, Q_factor, tf.zeros_like(state.mean))
+
+    def model(self, x: tf.Tensor, start: StateAt | StoredState | None = None) -> LinearGaussian:
+        """The model of a series at points in order.
+
+        Args:
+            x: Points `[..., T]`.
+            start: A state at the first point or before it, from which series at shared points go
+                on; None, or one that is empty, for the prior.
+        """
         steps = tf.concat([x[..., 1:] - x[..., :-1], tf.zeros_like(x[..., :1])], axis=-1)
-        F, Q, G = self.discretize(x, steps)
-        covariance, chol = self.initial(x[..., 0])
+        F, Q, Q_factor = self.discretize(x, steps)
         H, R = self.emission(), self.noise()
         if x.shape.rank > 1:
             H, R = H[None], R[None]
-        given = {"F": F, "Q": Q, "H": H, "R": R, "initial_covariance": covariance}
-        factors = {"Q": G, "R": None, "initial_covariance": chol}
-        return LinearGaussian.of_tensors(given, None, factors, self.form)
+        given = {"F": F, "Q": FactoredCovariance(Q, Q_factor), "H": H, "R": FactoredCovariance(R)}
+        if isinstance(start, StoredState):
+            prior = self._prior(x[..., 0])
+            found = tf.cond(start.is_empty, lambda: prior, lambda: self._after(start.read(), x))
+            mean, covariance, chol = (
+                tf.ensure_shape(a, [None, *b.shape[b.shape.rank - own :]])
+                for a, b, own in zip(found, prior, (1, 2, 2), strict=True)
+            )
+        else:
+            found = self._prior(x[..., 0]) if start is None else self._after(start, x)
+            mean, covariance, chol = found
+        given["initial_mean"], given["initial_covariance"] = (
+            mean,
+            FactoredCovariance(covariance, chol),
+        )
+        return LinearGaussian.from_tensors(given, None, self.form)
+
+    def _prior(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Mean, covariance and factor of the state at points `[...]`, before any sample."""
+        covariance, chol = self.initial(x)
+        return tf.zeros_like(chol[..., 0]), covariance, chol
+
+    def _after(self, start: StateAt, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The same at the first of points `[..., T]`, given an earlier state."""
+        first = tf.reshape(x, [-1])[0]
+        if not tf.executing_eagerly():
+            late = tf.debugging.assert_greater_equal(first, start.x, TOO_EARLY)
+            with tf.control_dependencies([late]):
+                first = tf.identity(first)
+        state = self.predict(start, first)
+        mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in state)
+        return mean, tf.linalg.matmul(chol, chol, adjoint_b=True), chol

@@ -4,7 +4,9 @@ import numpy as np
 import tensorflow as tf
 
 
-def covariance(H: tf.Tensor, chols: tf.Tensor, gains: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+def joint_covariance(
+    H: tf.Tensor, chols: tf.Tensor, gains: tf.Tensor, places: tf.Tensor
+) -> tf.Tensor:
     """The working covariance of `H x[t]` at some places t, given all observations.
 
     The covariance of a state with any later one is its gain times that of the next with it

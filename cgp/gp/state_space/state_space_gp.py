@@ -10,14 +10,15 @@ from cgp.gp.base import as_dict, check_draws
 from cgp.gp.data import Data, arranged, check_fit, check_points
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.posterior import Posterior
-from cgp.gp.state_space import joint_covariance
-from cgp.gp.state_space.discretization import DiscretizedProcess
-from cgp.gp.state_space.tracker import Tracker
+from cgp.gp.state_space.history import History
+from cgp.gp.state_space.joint_covariance import joint_covariance
+from cgp.gp.state_space.ordered_series import ordered_series
+from cgp.gp.state_space.stored_state import StateAt, StoredState
 from cgp.gp.stored_data import StoredData
+from cgp.gp.stream_samples import Samples, as_block, one_sample
 from cgp.kernels.points import as_points
-from cgp.linalg import semidefinite_factor
 from cgp.statespace.filtering import log_likelihood
-from cgp.statespace.linear_gaussian import LinearGaussian
+from cgp.statespace.online_step import StateArrays
 from cgp.statespace.sampling import posterior_sample, white
 from cgp.statespace.smoothing import smooth
 
@@ -90,9 +91,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
             **kwargs,
         )
         kernel.markov_form()  # or an error that says why not
-        self._memory = StoredData(self.variable_dtype, self._process.is_proper)
-        self._is_in_graphs = False
-        self._follower = Tracker(self._process, lambda: self.weights, self._series)
+        self._memory = StoredData(self.variable_dtype)
+        self._history = History(self, self._process, self._memory)
         self.built = True
 
     # --- taking data in ------------------------------------------------------------------------
@@ -107,65 +107,29 @@ class StateSpaceGP(MaximumLikelihoodGP):
         self.kernel.moments_diagonal(data.x)  # so may the kernel
 
     def _condition(self, data: Data) -> None:
-        self._memory.replace(data, tf.zeros_like(self._memory.chol))
-        self._follower.forget()
-
-    _recall = _condition
+        self._history.hold(data)
 
     def _data(self) -> Data:
-        self._take_in()
+        data = self._history.data
+        if not self._history.is_whole:
+            raise ValueError(
+                "the process has followed a stream, and holds its latest samples alone: "
+                "condition(x, z) on the data that are meant, or give them as arguments"
+            )
+        self._memory.replace(data)
         return super()._data()
 
-    def _take_in(self) -> None:
-        """The samples that `step` has seen go to the data; of a graph, when it is made."""
-        if self._follower.has_samples:
-            with tf.init_scope():
-                data = self._follower.together(self._memory.data)
-                self._memory.replace(data, tf.zeros_like(self._memory.chol))
-                self._follower.taken()
+    def reset(self) -> None:
+        """Forgets all data and samples: back to the prior."""
+        empty = tf.zeros([0, 0, 1], self.variable_dtype)
+        z = tf.zeros([0, 0], self._memory.z.dtype)
+        self._history.hold(Data(empty, z, tf.zeros([0], tf.int32)))
 
     # --- likelihood ----------------------------------------------------------------------------
 
-    def _series(self, data: Data, x: tf.Tensor | None = None):
-        """The model of data, and of new points after them, in order; and where each is.
-
-        Args:
-            data: The data.
-            x: New points, `[1, M, 1]` or `[B, M, 1]`, or None.
-
-        Returns:
-            The model, observations `[B, T, 1]`, and the place of each in the order of the model,
-            `[X, T]`: data first, then new points.
-        """
-        times, z = data.x[..., 0], data.z
-        function = None if self.mean is None else self.mean.evaluate(data.x)
-        if function is not None:
-            z = z - function
-        if x is not None:
-            series = tf.maximum(tf.shape(times)[0], tf.shape(x)[0])
-            times, new = (tf.broadcast_to(t, [series, tf.shape(t)[1]]) for t in (times, x[..., 0]))
-            times = tf.concat([times, new], axis=-1)
-            nothing = tf.fill([tf.shape(z)[0], tf.shape(new)[1]], tf.constant(np.nan, z.dtype))
-            z = tf.concat([z, nothing], axis=-1)
-        order = tf.argsort(times, axis=-1, stable=True)
-        times = tf.gather(times, order, batch_dims=1)
-        if times.shape[0] == 1:
-            z = tf.gather(z, order[0], axis=-1)
-            model = DiscretizedProcess(self._process).model(times[0])
-        else:
-            z = tf.gather(z, order, batch_dims=1)
-            model = DiscretizedProcess(self._process).model(times)
-        return model, z[..., None], tf.argsort(order, axis=-1)
-
-    @staticmethod
-    def _new_places(data: Data, x: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-        """The places of new points for each series, `[B, M]`."""
-        series, points = tf.unstack(tf.shape(data.z))
-        return tf.broadcast_to(places[:, points:], [series, tf.shape(x)[1]])
-
     def _log_likelihood(self, data: Data) -> tf.Tensor:
-        model, z, _ = self._series(data)
-        return log_likelihood(model, z)
+        series = ordered_series(self._process, data)
+        return log_likelihood(series.model, series.z)
 
     # --- predictions ---------------------------------------------------------------------------
 
@@ -188,33 +152,32 @@ class StateSpaceGP(MaximumLikelihoodGP):
         x = as_points(x, self.variable_dtype)
         if x.shape[-1] != 1:
             raise ValueError(f"x must have one dimension, got {x.shape[-1]}")
-        self._take_in()
-        if tf.executing_eagerly():
-            self.kernel.moments_diagonal(x)  # may refuse them
-            if bool(self._memory.is_empty):
-                return self._process.prior(x, observed)
-            data = self._memory.data
-            check_points(x, data)
-        else:
-            self._is_in_graphs = True
-            data = self._memory.data_of_graph()
-        return self._posterior(data, x if x.shape.rank == 3 else x[None], observed)
+        if not tf.executing_eagerly():
+            data = self._history.data_of_graph()
+            x = x if x.shape.rank == 3 else x[None]
+            return self._posterior(data, x, observed, self._history.start)
+        self.kernel.moments_diagonal(x)  # may refuse them
+        data, start = self._history.held_for(x)
+        if tf.size(data.z) == 0 and start is None:
+            return self._process.prior(x, observed)
+        check_points(x, data)
+        return self._posterior(data, x if x.shape.rank == 3 else x[None], observed, start)
 
-    def _posterior(self, data: Data, x: tf.Tensor, observed: bool) -> Posterior:
-        model, z, places = self._series(data, x)
-        found = smooth(model, z)
-        new = self._new_places(data, x, places)
-        means = model.form.split(tf.gather(found.smoothed_means, new, batch_dims=1))
-        chols = tf.gather(found.smoothed_chols, new, batch_dims=1)
-        H = _emission(model)
+    def _posterior(
+        self, data: Data, x: tf.Tensor, observed: bool, start: StateAt | StoredState | None = None
+    ) -> Posterior:
+        series = ordered_series(self._process, data, x, start)
+        found, H = smooth(series.model, series.z), series.H
+        means = self.form.split(tf.gather(found.smoothed_means, series.new, batch_dims=1))
+        chols = tf.gather(found.smoothed_chols, series.new, batch_dims=1)
         mean = self.form.join(tf.linalg.matvec(H, means))[..., 0]
         rows = tf.linalg.matmul(H, chols)
         marginal = self.form.moments(tf.linalg.matmul(rows, rows, adjoint_b=True))
         marginal = marginal.map(lambda a: data.unpacked(a[..., 0, 0]))
 
         def joint():
-            blocks = joint_covariance.covariance(H, found.smoothed_chols, found.gains, new)
-            return data.unpacked(blocks)
+            covariance = joint_covariance(H, found.smoothed_chols, found.gains, series.new)
+            return data.unpacked(covariance)
 
         mean = data.unpacked(self._process.plus_function(mean, x))
         scale = tf.reduce_sum(tf.math.real(marginal.k), axis=-1)
@@ -242,29 +205,29 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """
         check_draws(count)
         x = as_points(x, self.variable_dtype)
-        self._take_in()
         self.kernel.moments_diagonal(x)  # may refuse them
-        data = self._memory.data
-        if bool(self._memory.is_empty):  # series of nothing
+        data, start = self._history.held_for(x)
+        if tf.size(data.z) == 0 and start is None:  # series without observations
             batch = x.shape[:-2]
             x = tf.reshape(x, [-1, *x.shape[-2:]])
             nothing = tf.zeros([x.shape[0], 0], data.z.dtype)
-            data = Data(
-                tf.zeros([x.shape[0], 0, 1], x.dtype), nothing, tf.constant(batch, tf.int32)
-            )
+            places = tf.zeros([x.shape[0], 0, 1], x.dtype)
+            data = Data(places, nothing, tf.constant(batch.as_list(), tf.int32))
         else:
             check_points(x, data)
             x = x if x.shape.rank == 3 else x[None]
-        model, z, places = self._series(data, x)
-        states, noise = tf.unstack(tf.random.experimental.stateless_split(stateless_seed(seed), 2))
-        states = posterior_sample(model, z, (count,), seed=states)
-        new = self._new_places(data, x, places)
-        new = tf.broadcast_to(new, [count, *new.shape])
-        states = model.form.split(tf.gather(states, new, batch_dims=2))
-        values = tf.linalg.matvec(_emission(model), states)
+        series = ordered_series(self._process, data, x, start)
+        model, H = series.model, series.H
+        of_states, of_noise = tf.unstack(
+            tf.random.experimental.stateless_split(stateless_seed(seed), 2)
+        )
+        states = posterior_sample(model, series.z, (count,), seed=of_states)
+        new = tf.broadcast_to(series.new, [count, *series.new.shape])
+        states = self.form.split(tf.gather(states, new, batch_dims=2))
+        values = tf.linalg.matvec(H, states)
         if observed:
-            root = semidefinite_factor(DiscretizedProcess(self._process).noise())
-            values += tf.linalg.matvec(root, white(tf.shape(values), noise, values.dtype))
+            noise = white(tf.shape(values), of_noise, values.dtype)
+            values += tf.linalg.matvec(model.R_factor, noise)
         values = self._process.plus_function(self.form.join(values)[..., 0], x)
         shape = tf.concat([[count], data.batch, tf.shape(values)[2:]], axis=0)
         return tf.reshape(values, shape).numpy()
@@ -301,17 +264,88 @@ class StateSpaceGP(MaximumLikelihoodGP):
             ValueError: A step back, shapes other than those of the data, an x that is not finite,
                 an infinite observation. Nothing has changed then.
         """
-        found = self._follower.step(self._memory.data, x, z, missing, self.variable_dtype)
-        if self._is_in_graphs:  # which look at the data alone
-            self._take_in()
-        return found
+        x, z, is_single = self._admitted(one_sample(x, z, missing, self.variable_dtype))
+        found = self._history.stream_at(x[0]).step(x[0], z[:, 0])
+        self._history.after_samples()
+        return _single(found) if is_single else found
+
+    def process(self, x, z, missing=None) -> Step:
+        """Takes in a block of samples: `step` for each, compiled as a loop.
+
+        Args:
+            x: Their places `[T]`, in order, the first not before that of the sample before.
+            z: Observations, complex, `[T]`, or `[B, T]` of B series; NaN where missing.
+            missing: Bool, broadcast against z: True where missing.
+
+        Returns:
+            As `step`, stacked over time: arrays `[T]` or `[B, T]`.
+
+        Raises:
+            TypeError, ValueError: As for `step`. Nothing of the block has been taken in then.
+        """
+        x, z, is_single = self._admitted(as_block(x, z, missing, self.variable_dtype))
+        found = self._history.stream_at(x[0]).process(x, z)
+        self._history.after_samples()
+        return _single(found) if is_single else found
+
+    @property
+    def state(self) -> StateArrays:
+        """The state of the process at the last sample, given all of them: `(mean, chol)`, NumPy.
+
+        `[n]` and `[n, n]`, or of B series `[B, n]` and `[B, n, n]`, in the coordinates of
+        `kernel.markov_form()`; of an improper process the mean is complex and the factor that of
+        the real composite, `[..., 2n, 2n]`.
+
+        Raises:
+            ValueError: No data yet.
+        """
+        state = self._history.last_state()
+        if state is None:
+            raise ValueError("there is no state yet: take data or a sample in first")
+        found = StateArrays(self.form.join(state.mean).numpy(), state.chol.numpy())
+        return _single(found) if tf.size(self._memory.batch) == 0 else found
+
+    def _admitted(self, samples: Samples) -> tuple[np.ndarray, np.ndarray, bool]:
+        """The places `[T]` and observations `[B, T]` of samples that fit those before, in order."""
+        x, z, is_single = samples
+        if x.shape[-1] != 1:
+            raise ValueError(f"x must be one number, got {x.shape[-1]} dimensions")
+        if np.ptp(x[..., 0], axis=0).any():
+            raise ValueError("x must be one number: all series of a StateSpaceGP go on together")
+        places = x[0, :, 0]
+        if np.any(np.diff(places) < 0.0):
+            raise ValueError("x must not go back: the places of a block must be in order")
+        self.kernel.moments_diagonal(tf.constant(places[:1, None]))  # may refuse the first place
+        self._history.check_batch([] if is_single else [len(z)])
+        return places, z, is_single
+
+    # --- saving ----------------------------------------------------------------------------------
 
     def save_own_variables(self, store):
-        """The weights and the data."""
-        self._take_in()
+        """The weights, the data and samples held, and the state before them."""
+        self._memory.replace(self._history.data)
         super().save_own_variables(store)
+        if not self._history.is_whole:
+            for name, value in zip(_START, self._history.start.read(), strict=True):
+                value = value.numpy()
+                parts = [value.real, value.imag] if np.iscomplexobj(value) else [value]
+                store[name] = np.stack(parts, axis=-1)
+
+    def load_own_variables(self, store):
+        """See `save_own_variables`."""
+        super().load_own_variables(store)
+        if _START[0] in store.keys():  # noqa: SIM118
+            x, mean, chol = (np.asarray(store[name]) for name in _START)
+            mean, chol = (
+                a[..., 0] + 1j * a[..., 1] if a.shape[-1] == 2 else a[..., 0] for a in (mean, chol)
+            )
+            start = StateAt(*map(tf.constant, (x[0], mean, chol)))
+            self._history.hold(self._memory.data, start)
 
 
-def _emission(model: LinearGaussian) -> tf.Tensor:
-    """H of a model whose H is the same for all series."""
-    return model.H[0] if model.H.shape.rank > 2 else model.H
+_START = ("start_x", "start_mean", "start_chol")
+
+
+def _single(found):
+    """Arrays of one series without the batch axis."""
+    return tf.nest.map_structure(lambda a: a[0], found)

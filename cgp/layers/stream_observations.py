@@ -7,7 +7,7 @@ from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.series import Series
 
 
-def samples(
+def stream_observations(
     model: LinearGaussian, z, missing, inputs, along: int
 ) -> tuple[np.ndarray, np.ndarray | None, int | None]:
     """Observations of one or several streams.

@@ -33,4 +33,4 @@ def model_from_config(config: Mapping) -> LinearGaussian:
         for name, value in config["matrices"].items()
     }
     form = ProperForm() if config["is_proper"] else CompositeForm()
-    return LinearGaussian.of_tensors(given, config["initial"], form=form)
+    return LinearGaussian.from_tensors(given, config["initial"], form=form)

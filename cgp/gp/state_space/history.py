@@ -1,0 +1,177 @@
+"""The data and samples that a state-space process has seen, as far as they are held.
+
+Data of `condition` and `fit` are held whole. Samples of a stream join them until there are many;
+then what is older is dropped, data included, and the state before the samples that stay is kept in
+its place. So memory does not grow with a stream, forecasts go on from its last state, and what is
+said of places among the samples held is what all samples say.
+
+A state belongs to the hyperparameters it was computed with. When they change, it is computed again
+from the data and samples held; what was dropped before is then forgotten.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.gp.data import Data
+from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.state_space.ordered_series import ordered_series
+from cgp.gp.state_space.process_stream import ProcessStream
+from cgp.gp.state_space.stored_state import TOO_EARLY, StateAt, StoredState
+from cgp.gp.stored_data import StoredData
+from cgp.statespace.filtering import process_block
+from cgp.statespace.online_step import NOT_FINITE
+from cgp.training import confirm, refresh, register_post_update
+
+# When so many samples have come after a noted state, what came before it is dropped.
+_KEPT = 512
+
+
+class History(tf.Module):
+    """Data, samples of a stream, and the state after the last of them.
+
+    Args:
+        layer: The layer that they belong to, whose weights are the hyperparameters.
+        process: Kernel, mean and noise.
+        stored: Where data are stored.
+    """
+
+    def __init__(self, layer: keras.layers.Layer, process: SignalPlusNoise, stored: StoredData):
+        super().__init__()
+        self._layer, self._process, self._stored = layer, process, stored
+        self.start = StoredState(stored.z.dtype if process.is_proper else stored.x.dtype)
+        """The state before the data held, where older samples have been dropped."""
+        self._stream: ProcessStream | None = None
+        self._of_values = np.zeros(0)
+        self._in_graphs = False
+        register_post_update(layer, layer.weights, self.start.clear, state_is_weights=False)
+
+    # --- what is held ----------------------------------------------------------------------------
+
+    @property
+    def data(self) -> Data:
+        """The data and samples held."""
+        self._join()
+        return self._stored.data
+
+    def data_of_graph(self) -> Data:
+        """The data and samples held, at the time that a graph runs."""
+        self._in_graphs = True
+        with tf.init_scope():
+            self._join()
+        refresh(self._layer)
+        return self._stored.data_of_graph()
+
+    def _join(self) -> None:
+        """Puts the recent samples of the stream behind the data, in the variables."""
+        if self._stream is not None and self._stream.recent:
+            self._stored.replace(self._stream.joined(self._stored.data))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no sample has been dropped."""
+        return bool(self.start.is_empty)
+
+    def hold(self, data: Data, start: StateAt | None = None) -> None:
+        """Holds other data in the place of all that was seen before."""
+        self._stored.replace(data)
+        self.start.clear()
+        self._stream = None
+        if start is not None:
+            self.start.write(start)
+            confirm(self._layer)
+
+    def held_for(self, x: tf.Tensor) -> tuple[Data, StateAt | None]:
+        """The data that predictions at x need, and the state before them; None for the prior.
+
+        Raises:
+            ValueError: Places before the samples that are still held.
+        """
+        stream = self.stream()
+        if stream is not None and bool(tf.reduce_all(x >= stream.x)):  # a forecast
+            data = self._stored.data
+            return data._replace(x=data.x[:1, :0], z=data.z[:, :0]), stream.present()
+        data = self.data
+        refresh(self._layer)
+        if self.is_whole:
+            return data, None
+        start = self.start.read()
+        if bool(tf.reduce_any(x < start.x)):
+            raise ValueError(
+                f"{TOO_EARLY} (got x = {float(tf.reduce_min(x)):g}, held after {float(start.x):g})"
+            )
+        return data, start
+
+    # --- the stream ------------------------------------------------------------------------------
+
+    def check_batch(self, batch: list[int]) -> None:
+        """Raises where samples have other batch axes than the data."""
+        data = self._stored.data
+        if data.x.shape[0] > 1:
+            raise ValueError("the series of the data have places of their own: make a GP each")
+        if tf.size(data.z) == 0 and self._stream is None:  # the first samples say
+            series = int(np.prod(batch, dtype=int))
+            places = tf.zeros([1, 0, 1], data.x.dtype)
+            nothing = tf.zeros([series, 0], data.z.dtype)
+            self._stored.replace(Data(places, nothing, tf.constant(batch, tf.int32)))
+        elif (before := data.batch.numpy().tolist()) != batch:
+            raise ValueError(f"z must have the batch axes of the data, {before}, got {batch}")
+
+    def stream(self) -> ProcessStream | None:
+        """The stream, its state at the present hyperparameters; None before any sample."""
+        if self._stream is None or np.array_equal(self._of_values, self._values()):
+            return self._stream
+        return self._resumed()
+
+    def stream_at(self, x: float) -> ProcessStream:
+        """The stream, for samples from x on; made for them if they are the first."""
+        stream = self.stream() or self._resumed(x)
+        if x < stream.x:
+            raise ValueError(f"x must not go back: got {x:g} after {stream.x:g}")
+        return stream
+
+    def last_state(self) -> StateAt | None:
+        """The state after the last sample; None before any."""
+        stream = self.stream()
+        if stream is None and tf.size(self._stored.z) > 0:
+            self.check_batch(self._stored.batch.numpy().tolist())
+            stream = self._resumed()
+        return None if stream is None else stream.present()
+
+    def _values(self) -> np.ndarray:
+        """The values of all weights, on which a state depends."""
+        return np.concatenate([np.zeros(1), *(np.ravel(w.numpy()) for w in self._layer.weights)])
+
+    def _resumed(self, x: float | None = None) -> ProcessStream:
+        """A stream that goes on from the data held, or else from the prior at x."""
+        data = self.data
+        refresh(self._layer)
+        values, stream = self._values(), self._stream
+        if stream is None:
+            stream = ProcessStream(self._process, data.z.shape[0], data.x.dtype)
+        if tf.size(data.z) > 0:
+            start = None if self.is_whole else self.start.read()
+            series = ordered_series(self._process, data, start=start)
+            found = process_block(series.model, series.z)
+            state = StateAt(tf.reduce_max(data.x), found.last_mean, found.last_chol)
+            if not all(np.isfinite(a).all() for a in state):
+                raise ValueError(NOT_FINITE)
+            stream.begin(state)
+        elif x is not None:
+            stream.begin_before(float(x))
+        self._stream, self._of_values = stream, values
+        return stream
+
+    def after_samples(self) -> None:
+        """Drops what is old, and shows graphs that have been traced the new samples."""
+        stream = self._stream
+        assert stream is not None
+        if stream.since >= _KEPT:
+            data, since = self.data, stream.since
+            if stream.noted is not None:
+                self._stored.replace(data._replace(x=data.x[:, -since:], z=data.z[:, -since:]))
+                self.start.write(stream.noted)
+                confirm(self._layer)
+            stream.note()
+        elif self._in_graphs:
+            self._join()

@@ -1,0 +1,143 @@
+"""The stream of a state-space process: its state after the last sample, and its steps."""
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions.marginals import Marginals, Step, innovation
+from cgp.gp.data import Data
+from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.state_space.discretization import DiscretizedProcess
+from cgp.gp.state_space.ordered_series import ordered_series
+from cgp.gp.state_space.stored_state import StateAt
+from cgp.linalg.arguments import is_nan
+from cgp.linalg.batch_last import matmul, matvec
+from cgp.statespace.decorrelation import decorrelated
+from cgp.statespace.filter_step import State, update
+from cgp.statespace.filtering import covariance_marginals, process_block
+from cgp.statespace.online_filter import OnlineFilter
+from cgp.statespace.online_step import NOT_FINITE, BatchLastMarginals, marginals_of
+
+
+class ProcessStream:
+    """B series that go on together, one sample of each at a time.
+
+    Args:
+        process: Kernel, mean and noise.
+        streams: B.
+        real: Real dtype of the places.
+    """
+
+    def __init__(self, process: SignalPlusNoise, streams: int, real: tf.DType):
+        self._process, self.streams, self._real = process, streams, real.as_numpy_dtype
+        complex_ = tf.complex128 if real == tf.float64 else tf.complex64
+        emission, place = DiscretizedProcess(process).emission(), tf.TensorSpec([], real)
+        self._filter = OnlineFilter(
+            lambda name, shape: tf.Variable(tf.zeros(shape, real), trainable=False, name=name),
+            self._advance,
+            emission.shape[-1],
+            streams,
+            emission.dtype,
+            [place, place, tf.TensorSpec([streams], complex_)],
+            jit=False,  # kernels have operations that XLA does not compile
+        )
+        self.x = 0.0
+        """The place of the last sample."""
+        self.recent: list[tuple[float, np.ndarray]] = []
+        """Samples `(x, z [B])` that have not joined the data yet."""
+        self.noted: StateAt | None = None
+        """An earlier state, from which later samples go on; None for the prior."""
+        self.since = 0
+        """The number of samples after the noted state."""
+
+    def present(self) -> StateAt:
+        """The state after the last sample."""
+        return StateAt(tf.constant(self.x, self._real), *self._filter.state())
+
+    def begin(self, state: StateAt) -> None:
+        """Goes on from a state, which is noted."""
+        self._filter.set_state(state.mean, state.chol)
+        self.x, self.noted, self.since = float(state.x), state, 0
+
+    def begin_before(self, x: float) -> None:
+        """Goes on from the prior at a first place."""
+        _, chol = DiscretizedProcess(self._process).initial(tf.constant(x, self._real))
+        self._filter.set_state(tf.zeros_like(chol[0]), chol)
+        self.x, self.noted, self.since = x, None, 0
+
+    def note(self) -> None:
+        """Notes the present state."""
+        self.noted, self.since = self.present(), 0
+
+    # --- samples ---------------------------------------------------------------------------------
+
+    def step(self, x: float, z: np.ndarray) -> Step:
+        """Takes one sample of each series, `[B]`, NaN where missing, not before the last place."""
+        arguments = (np.asarray(a, self._real) for a in (self.x, x))
+        predicted, filtered = self._filter.step(*arguments, z)
+        predicted, filtered = (Marginals(*(a[:, 0] for a in m)) for m in (predicted, filtered))
+        self.x = float(x)
+        self.recent.append((self.x, z))
+        self.since += 1
+        return Step(predicted, innovation(z, predicted.mean), filtered)
+
+    def process(self, x: np.ndarray, z: np.ndarray) -> Step:
+        """Takes T samples of each series, `[T]` and `[B, T]`; returns arrays `[B, T]`.
+
+        Raises:
+            ValueError: The state would not be finite any more; it is as it was.
+        """
+        form, places = self._process.form, tf.constant(x)
+        block = Data(places[None, :, None], tf.constant(z), tf.zeros([0], tf.int32))
+        series = ordered_series(self._process, block, start=self.present())
+        found = process_block(series.model, series.z)
+        state = StateAt(places[-1], found.last_mean, found.last_chol)
+        if not all(np.isfinite(a).all() for a in state):
+            raise ValueError(NOT_FINITE)
+        rows = tf.linalg.matmul(series.H, found.moments.filtered_chols)
+        signal = covariance_marginals(
+            form.join(tf.linalg.matvec(series.H, found.moments.filtered_means)),
+            form.moments(tf.linalg.matmul(rows, rows, adjoint_b=True)),
+        )
+        function = self._process.plus_function(tf.zeros_like(block.z[:1]), block.x).numpy()
+        predicted, filtered = (
+            Marginals(m.mean[..., 0] + function, m.variance[..., 0], m.pseudo_variance[..., 0])
+            for m in (found.predicted, signal)
+        )
+        self._filter.set_state(state.mean, state.chol)
+        self.recent.extend((float(place), z[:, t]) for t, place in enumerate(x))
+        self.x, self.since = float(x[-1]), self.since + len(x)
+        return Step(predicted, innovation(z, predicted.mean), filtered)
+
+    def joined(self, data: Data) -> Data:
+        """The data with the recent samples behind them, which are recent no longer."""
+        x, z = zip(*self.recent, strict=True)
+        self.recent = []
+        places = tf.constant(np.asarray(x)[None, :, None], data.x.dtype)
+        return data._replace(
+            x=tf.concat([data.x, places], axis=1),
+            z=tf.concat([data.z, tf.constant(np.stack(z, axis=-1))], axis=1),
+        )
+
+    # --- one step --------------------------------------------------------------------------------
+
+    def _advance(
+        self, state: State, last: tf.Tensor, x: tf.Tensor, z: tf.Tensor
+    ) -> tuple[State, BatchLastMarginals, BatchLastMarginals]:
+        """Predicts from the last place to x, and updates with observations there, `[B]`."""
+        markov, form = DiscretizedProcess(self._process), self._process.form
+        start = StateAt(last, *(tf.experimental.numpy.moveaxis(a, -1, 0) for a in state))
+        before = markov.predict(start, x)
+        H, R = (a[..., None] for a in (markov.emission(), markov.noise()))
+        function = self._process.plus_function(tf.zeros_like(z)[:, None], x[None, None, None])[:, 0]
+        absent = is_nan(z)
+        value = form.split(tf.where(absent, tf.zeros_like(z), z - function)[:, None])
+        value = tf.experimental.numpy.moveaxis(value, 0, -1)[None]
+        seen = tf.zeros_like(tf.math.real(value)) + tf.cast(~absent, value.dtype.real_dtype)
+        h, r, value = decorrelated(H[None], R[None], value, seen)
+        after, _, _ = update(before, h[0], r[0], value[0], seen[0])
+
+        def signal(state: State, noise: tf.Tensor | None) -> BatchLastMarginals:
+            found = marginals_of(form, matvec(H, state.mean), matmul(H, state.chol), noise)
+            return found._replace(mean=found.mean + function)
+
+        return after, signal(before, R), signal(after, None)

@@ -1,0 +1,120 @@
+"""The streams of a Kalman filter: their state in weights of a layer, and the steps they take."""
+
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions.marginals import Marginals, Step, innovation
+from cgp.statespace.filter_step import State
+from cgp.statespace.filtering import process_block
+from cgp.statespace.forecasting import ahead
+from cgp.statespace.linear_gaussian import LinearGaussian, with_time
+from cgp.statespace.online_filter import OnlineFilter
+from cgp.statespace.online_step import NOT_FINITE, BatchLastMarginals, advance
+from cgp.statespace.series import Series
+
+
+class KalmanStream:
+    """B streams that a Kalman filter follows, or one without a batch axis.
+
+    Args:
+        layer: The layer whose weights keep the state; they are made here.
+        present: Returns the model of the present matrices.
+        streams: B, or None for one stream without a batch axis.
+        jit: Whether the step may be compiled by XLA.
+
+    Raises:
+        ValueError: A model that varies over time, or a batch of models of another size.
+    """
+
+    def __init__(
+        self,
+        layer: keras.layers.Layer,
+        present: Callable[[], LinearGaussian],
+        streams: int | None,
+        jit: bool,
+    ):
+        self.streams, self._present = streams, present
+        model, count = present(), streams or 1
+        if model.steps is not None:
+            raise ValueError(
+                "the matrices of the model vary over time, and a stream has no end: filter a whole "
+                "series, or make a model for each part of it"
+            )
+        if model.batch_shape.rank and model.batch_shape.num_elements() not in (1, count):
+            raise ValueError(
+                f"the model is a batch of {model.batch_shape.num_elements()}, but there are "
+                f"{count} streams"
+            )
+        signature = [tf.TensorSpec([count, model.observation_size], model.series_dtype)]
+        if model.B is not None:
+            size = model.B.shape[-1] // model.form.multiplicity
+            signature.append(tf.TensorSpec([count, size], model.series_dtype))
+
+        def add_variable(name: str, shape: tuple[int, ...]) -> keras.Variable:
+            return layer.add_weight(
+                shape=shape,
+                initializer="zeros",
+                dtype=model.dtype.real_dtype.name,
+                trainable=False,
+                autocast=False,
+                name=name,
+            )
+
+        self._filter = OnlineFilter(
+            add_variable, self._advance, model.F.shape[-1], count, model.dtype, signature, jit
+        )
+        self.reset()
+
+    def _advance(
+        self, state: State, z: tf.Tensor, *inputs: tf.Tensor
+    ) -> tuple[State, BatchLastMarginals, BatchLastMarginals]:
+        model = self._present()
+        # A series of one step.
+        series = Series(model, z[:, None], inputs=inputs[0][:, None] if inputs else None)
+        H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
+        return advance(model.form, series.system(), H, R, state, None)
+
+    # --- the state -------------------------------------------------------------------------------
+
+    def state(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and factor predicted for the next observation, working values."""
+        mean, chol = self._filter.state()
+        return (mean[0], chol[0]) if self.streams is None else (mean, chol)
+
+    def set_state(self, mean: tf.Tensor, chol: tf.Tensor) -> None:
+        """Keeps a state, as `state` returns one, or without the batch axis for all streams."""
+        self._filter.set_state(mean, chol)
+
+    def reset(self) -> None:
+        """Back to before the first observation."""
+        model = self._present()
+        mean, chol = model.initial_mean, model.initial_chol
+        self.set_state(
+            tf.reshape(mean, [-1, *mean.shape[-1:]]), tf.reshape(chol, [-1, *chol.shape[-2:]])
+        )
+
+    # --- observations ----------------------------------------------------------------------------
+
+    def step(self, z: np.ndarray, inputs: np.ndarray | None) -> Step:
+        """Takes one observation of each stream, `[M]` or `[B, M]`; NaN where missing."""
+        arguments = [z] if inputs is None else [z, inputs]
+        if self.streams is None:
+            arguments = [a[None] for a in arguments]
+        predicted, filtered = self._filter.step(*arguments)
+        if self.streams is None:
+            predicted, filtered = (Marginals(*(a[0] for a in m)) for m in (predicted, filtered))
+        return Step(predicted, innovation(z, predicted.mean), filtered)
+
+    def process(self, z: np.ndarray, inputs: np.ndarray | None) -> Step:
+        """Takes a block, `[T, M]` or `[B, T, M]`; NaN where missing."""
+        model = self._present().starting_from(*self.state())
+        block = process_block(model, z, inputs)
+        last = None if block.inputs is None else block.inputs[..., -1, :]
+        following = ahead(model, block.last_mean, block.last_chol, last)
+        if not all(np.isfinite(a).all() for a in following):
+            raise ValueError(NOT_FINITE)
+        self.set_state(*following)
+        return Step(block.predicted, innovation(z, block.predicted.mean), block.states)

@@ -1,0 +1,81 @@
+"""Arrays of numbers as tensors of the dtype that a model has."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.composite import real_as
+
+_DTYPES = (tf.complex64, tf.complex128, tf.float32, tf.float64)
+
+
+def of_one_dtype(named: Mapping[str, ArrayLike | None]) -> dict[str, tf.Tensor]:
+    """Converts arrays to tensors of the dtype that all of them promote to; None is left out.
+
+    Args:
+        named: Arrays by the name that errors give them.
+
+    Raises:
+        TypeError: Not numbers, or a dtype that is none of complex128, complex64, float64, float32.
+        ValueError: Rows of different lengths.
+    """
+    arrays = {name: _array(value, name) for name, value in named.items() if value is not None}
+    kinds = {}
+    for name, array in arrays.items():
+        kind = _numpy_dtype(array)
+        if kind.kind not in "iufc":
+            raise TypeError(f"{name} must be numbers, got {array.dtype}")
+        kinds[name] = kind if kind.kind in "fc" else np.dtype(np.float64)
+    common = np.result_type(*kinds.values())
+    if common not in [dtype.as_numpy_dtype for dtype in _DTYPES]:
+        raise TypeError(
+            "matrices must be complex64, complex128, float32 or float64, got "
+            f"{', '.join(f'{name} {kind.name}' for name, kind in kinds.items())}"
+        )
+    return {name: as_dtype(array, tf.as_dtype(common), name) for name, array in arrays.items()}
+
+
+def _array(value, name: str):
+    if tf.is_tensor(value):
+        return value
+    if isinstance(value, tf.Variable) or hasattr(value, "value"):  # a weight of Keras too
+        return tf.convert_to_tensor(value)
+    try:
+        return np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(f"{name} must be an array of numbers: {error}") from None
+
+
+def _numpy_dtype(x) -> np.dtype:
+    return np.dtype(x.dtype.as_numpy_dtype) if tf.is_tensor(x) else x.dtype
+
+
+def as_dtype(x: ArrayLike, dtype: tf.DType, name: str = "it") -> tf.Tensor:
+    """Converts a real or complex array to a dtype, which must be complex if the array is.
+
+    Raises:
+        TypeError: A complex array and a real dtype, or not numbers.
+    """
+    x = _array(x, name)
+    came = _numpy_dtype(x)
+    if came.kind not in "iufc":
+        raise TypeError(f"{name} must be numbers, got {came}")
+    if came.kind == "c" and not dtype.is_complex:
+        raise TypeError(f"{name} must be real, {dtype.name}, got {came}")
+    if isinstance(x, np.ndarray):
+        return tf.constant(x.astype(dtype.as_numpy_dtype))
+    if x.dtype == dtype:
+        return x
+    if x.dtype.is_complex:
+        return tf.cast(x, dtype)
+    return real_as(tf.cast(x, dtype.real_dtype), dtype)
+
+
+def whole_steps(steps: int) -> int:
+    """A number of steps, at least 1, or an error."""
+    whole = isinstance(steps, int | float | np.integer | np.floating) and steps == int(steps)
+    if not whole or isinstance(steps, bool) or steps < 1:
+        raise ValueError(f"steps must be a whole number, at least 1, got {steps!r}")
+    return int(steps)

@@ -1,0 +1,117 @@
+"""One step of the square-root Kalman filter: predict and update, as functions of arrays.
+
+Everything in cgp that filters takes its steps here: whole series, the smoother, forecasts, filters
+that run online, and state-space Gaussian processes. Arrays have the batch axis last, and an axis of
+1 there where all series share a value. A covariance is computed once for all series that share it:
+the batch axis of its factor is then 1, whatever that of the means.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.linalg.arguments import squared_modulus
+from cgp.linalg.batch_last import condition, dot, matmul, matvec, triangularize
+from cgp.linalg.composite import real_as
+
+
+class State(NamedTuple):
+    """The moments of a state."""
+
+    mean: tf.Tensor
+    """`[n, B]`."""
+    chol: tf.Tensor
+    """The Cholesky factor of its covariance, `[n, n, B]`."""
+
+
+class Innovation(NamedTuple):
+    """One component of an observation, given those before it."""
+
+    deviation: tf.Tensor
+    """Its value less the predicted mean, `[B]`; zero where missing."""
+    variance: tf.Tensor
+    """The variance S of the deviation, real, `[B]`; 1 where missing."""
+    cross: tf.Tensor
+    """The covariance of the state with it, `P hᴴ`, `[n, B]`."""
+
+
+def predict(state: State, F: tf.Tensor, Q_factor: tf.Tensor, drift: tf.Tensor) -> State:
+    """The time update: the moments of `F x + drift + w`.
+
+    `L⁺` with `L⁺ L⁺ᴴ = F P Fᴴ + Q` is `triangularize([F L, G])`, a sum of squares (Bierman,
+    *Factorization Methods for Discrete Sequential Estimation*, 1977, ch. VI).
+
+    Args:
+        state: The moments of x.
+        F: Transition, `[n, n, B]`.
+        Q_factor: G, with `G Gᴴ` the covariance of the process noise w, `[n, q, B]`.
+        drift: What is added to the mean, `[n, B]`.
+    """
+    spread = matmul(F, state.chol)
+    noise = Q_factor + tf.zeros_like(spread[:, :1])  # the batch axis of the state
+    chol = triangularize(tf.concat([spread, noise], axis=1))
+    return State(matvec(F, state.mean) + drift, chol)
+
+
+def update(
+    state: State, h: tf.Tensor, r: tf.Tensor, z: tf.Tensor, observed: tf.Tensor
+) -> tuple[State, tf.Tensor, list[Innovation]]:
+    """The measurement update, one component of the observation after the other.
+
+    Each by Carlson's formula (AIAA J. 11, 1973); the noise of the components is uncorrelated (see
+    `cgp.statespace.decorrelation`). A component that is missing changes nothing.
+
+    Args:
+        state: The moments before the observation.
+        h: Rows of the observation matrix, `[m, n, B]`.
+        r: Variances of the observation noise, real, `[m, B]`.
+        z: Values, `[m, B]`; any finite number where missing.
+        observed: Real, `[m, B]`: 1, or 0 where missing.
+
+    Returns:
+        The moments after it; the log likelihood, real, `[B]`; and the innovations.
+    """
+    mean, chol = state
+    scale, constant = density(mean.dtype)
+    log_likelihood, innovations = 0.0, []
+    for i in range(z.shape[0]):
+        seen = observed[i]
+        row = h[i] * real_as(seen, h.dtype)
+        chol, cross, variance = condition(chol, row, tf.where(seen > 0, r[i], tf.ones_like(seen)))
+        deviation = (z[i] - dot(h[i], mean)) * real_as(seen, mean.dtype)
+        mean_before = mean
+        inverse = inverse_or_zero(variance)
+        mean = mean + cross * (deviation * real_as(inverse, mean.dtype))[None]
+        loss = tf.math.log(variance) + squared_modulus(deviation) * inverse + constant * seen
+        certain = _loss_of_the_certain(deviation, z[i], h[i] * mean_before, loss.dtype)
+        log_likelihood -= tf.where(variance > 0, scale * loss, certain)
+        innovations.append(Innovation(deviation, variance + tf.zeros_like(seen), cross))
+    return State(mean, chol), log_likelihood, innovations
+
+
+def inverse_or_zero(s: tf.Tensor) -> tf.Tensor:
+    """1/s, and 0 where s is zero: where nothing is uncertain nothing is learnt."""
+    uncertain = s > 0
+    return tf.where(uncertain, 1.0 / tf.where(uncertain, s, 1.0), tf.zeros_like(s))
+
+
+def density(dtype: tf.DType) -> tuple[float, float]:
+    """(c, log π or log 2π): the negative log density is `c (log S + |v|²/S + constant)`."""
+    return (1.0, math.log(math.pi)) if dtype.is_complex else (0.5, math.log(2.0 * math.pi))
+
+
+def _loss_of_the_certain(
+    deviation: tf.Tensor, z: tf.Tensor, terms: tf.Tensor, dtype: tf.DType
+) -> tf.Tensor:
+    """The loss of an observation that was certain before: zero, or infinite if contradicted.
+
+    `terms` are those that the predicted mean is the sum of, `[n, B]`: their size is what rounding
+    is relative to.
+    """
+    size = tf.abs(z) + tf.reduce_sum(tf.abs(terms), axis=0)
+    tolerance = np.finfo(dtype.as_numpy_dtype).eps ** 0.5
+    return tf.where(
+        tf.abs(deviation) <= tolerance * size, tf.zeros_like(size), tf.constant(np.inf, dtype)
+    )

@@ -1,0 +1,258 @@
+"""One step of a filter that runs online, over streams of observations."""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions.forms import CompositeForm, Form, ProperForm
+from cgp.distributions.marginals import Marginals, Step, innovation
+from cgp.linalg.arguments import ArrayLike, squared_modulus
+from cgp.linalg.batch_last import matmul, matvec
+from cgp.statespace.compiled import CompiledByShape
+from cgp.statespace.conversion import as_dtype
+from cgp.statespace.filter_step import State
+from cgp.statespace.forward_pass import System, predict_at, update_at
+from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
+from cgp.statespace.series import Series
+
+NOT_FINITE = (
+    "the state would not be finite any more, and is as it was: the matrices of the model are not "
+    "finite, or far off"
+)
+
+
+class StateArrays(NamedTuple):
+    """The moments of a state of one or several streams."""
+
+    mean: np.ndarray
+    """`[..., n]`."""
+    chol: np.ndarray
+    """The Cholesky factor of its covariance, `[..., n, n]`; of a widely linear model that of the
+    real composite, `[..., 2n, 2n]`."""
+
+
+class BatchLastMarginals(NamedTuple):
+    """The moments of components, batch last."""
+
+    mean: tf.Tensor
+    """`[m, B]`."""
+    variance: tf.Tensor
+    """Real, `[m, B]`."""
+    pseudo_variance: tf.Tensor | None
+    """Complex, `[m, B]`; None where it is zero, or of a real model."""
+
+
+def step(
+    model: LinearGaussian,
+    state: tuple[ArrayLike, ArrayLike] | None,
+    z: ArrayLike,
+    missing: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+    arrived: ArrayLike | None = None,
+) -> tuple[StateArrays, Step]:
+    """Takes one observation into a state: the filter of `filter`, one step at a time.
+
+    A pure function: it keeps nothing, and many streams go through it side by side. Where streams
+    have arrivals of their own, `arrived` says which of them have one now; the others stay as they
+    are. That is not the same as a missing value (NaN), with which time moves on.
+
+    Args:
+        model: A model that does not vary over time.
+        state: Mean and Cholesky factor of the state predicted for this observation, `[..., n]` and
+            `[..., n, n]`, as `KalmanFilter.state` shows them; of a widely linear model the mean is
+            complex and the factor that of the real composite, `[..., 2n, 2n]`. None for the initial
+            state of the model.
+        z: Observations, `[..., M]`, or a number where M is 1; NaN where missing.
+        missing: Bool, broadcast against z: True where missing.
+        inputs: Known inputs of a model with B, `[..., k]`: lead to the next observation.
+        arrived: Bool, broadcast against the batch axes: False for a stream without an arrival.
+
+    Returns:
+        `(state, Step)`: the state predicted for the next observation, and
+        `Step(predicted, innovation, filtered)` as from `KalmanFilter.step`: the prediction of z,
+        z less its mean, and the state after it. NumPy arrays; tensors inside a `tf.function`.
+
+    Raises:
+        TypeError: Not a model; a real observation of a complex model, or a complex one of a real
+            model; `arrived` that is not bool.
+        ValueError: Shapes that do not fit; infinite values; a model that varies over time; a state
+            that would not be finite any more.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp import statespace
+        >>> walk = statespace.LinearGaussian([[1.0]], [[1.0]], [[1.0]], [[2.0]], [0.0], [[2.0]])
+        >>> state = None
+        >>> for z in [1.0, 2.0]:
+        ...     state, step = statespace.step(walk, state, z)
+        >>> step.predicted.mean, step.filtered.mean, state.chol
+        (array([0.5]), array([1.25]), array([[1.41421356]]))
+    """
+    check_model(model)
+    if model.steps is not None:
+        raise ValueError(
+            "the matrices of the model vary over time: filter a whole series, or make a model for "
+            "each step"
+        )
+    z, missing = (a if a is None or tf.is_tensor(a) else np.ma.asanyarray(a) for a in (z, missing))
+    if len(z.shape) == 0 and model.observation_size == 1:
+        z, missing = z[None], None if missing is None else missing[..., None]
+    if len(z.shape) == 0:
+        raise ValueError(f"z must be [..., {model.observation_size}], got a single number")
+    if state is not None:
+        model = model.starting_from(*checked_state(model, state))
+    if missing is not None and len(missing.shape):
+        missing = missing[..., None, :]
+    # A series of one step.
+    series = Series(model, z[..., None, :], missing, _with_time_axis(inputs))
+    system = series.system()
+    mean, _, chol = series.start(system)
+    H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
+    present = None if arrived is None else _arrivals(arrived, series)
+    advance = _compiled[model.form.multiplicity] if tf.executing_eagerly() else _advance(model.form)
+    following, predicted, filtered = advance(system, H, R, State(mean, chol), present)
+
+    def first(a):
+        return None if a is None else series.first(a)
+
+    mean, chol = (first(a) for a in following)
+    predicted, filtered = (_marginals(*map(first, a)) for a in (predicted, filtered))
+    after = StateArrays(model.form.join(mean), chol)
+    seen = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
+    if present is not None:
+        there = tf.reshape(present, tf.concat([tf.shape(seen)[:-1], [1]], axis=0))
+        seen = tf.where(there, seen, series.nothing)
+    if not tf.executing_eagerly():
+        absent = tf.math.is_nan(tf.abs(seen))
+        deviation = tf.where(absent, series.nothing, seen - predicted.mean)
+        return after, Step(predicted, deviation, filtered)
+    after = StateArrays(*map(np.asarray, after))
+    if not all(np.isfinite(a).all() for a in after):
+        raise ValueError(NOT_FINITE)
+    predicted, filtered = (Marginals(*(np.asarray(a) for a in m)) for m in (predicted, filtered))
+    return after, Step(predicted, innovation(np.asarray(seen), predicted.mean), filtered)
+
+
+def _with_time_axis(inputs: ArrayLike | None) -> ArrayLike | None:
+    if inputs is None:
+        return None
+    inputs = inputs if tf.is_tensor(inputs) else np.asarray(inputs)
+    return inputs[None] if len(inputs.shape) == 0 else inputs[..., None, :]
+
+
+def checked_state(
+    model: LinearGaussian, state: tuple[ArrayLike, ArrayLike]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """A state `(mean, chol)` that a user gives, as working values, or an error."""
+    if not isinstance(state, tuple | list) or len(state) != 2:
+        raise TypeError(f"state must be a pair (mean, chol), got {type(state).__name__}")
+    n, rows = model.state_size, model.F.shape[-1]
+    mean = as_dtype(state[0], model.series_dtype, "the mean of the state")
+    chol = as_dtype(state[1], model.dtype, "the factor of the state")
+    if mean.shape.rank < 1 or mean.shape[-1] != n:
+        raise ValueError(f"the mean of the state must be [..., {n}], got shape {mean.shape}")
+    if chol.shape.rank < 2 or list(chol.shape[-2:]) != [rows, rows]:
+        raise ValueError(
+            f"the factor of the state must be [..., {rows}, {rows}], got shape {chol.shape}"
+        )
+    if tf.executing_eagerly():
+        for a, name in ((mean, "mean"), (chol, "factor")):
+            if not np.isfinite(a).all():
+                raise ValueError(f"the {name} of the state must be finite, got {a.numpy()}")
+        diagonal = np.diagonal(chol, axis1=-2, axis2=-1)
+        if np.any(np.triu(chol, 1)) or np.any(diagonal.imag) or np.any(diagonal.real < 0.0):
+            raise ValueError(
+                "the factor of the state must be lower triangular, its diagonal real and not "
+                f"negative, got {chol.numpy()}"
+            )
+    return model.form.split(mean), chol
+
+
+def _arrivals(arrived: ArrayLike, series: Series) -> tf.Tensor:
+    """`arrived` of each series, bool, `[B]`."""
+    arrived = tf.convert_to_tensor(arrived)
+    if arrived.dtype != tf.bool:
+        raise TypeError(f"arrived must be bool, False without an arrival, got {arrived.dtype.name}")
+    try:
+        fits = tf.broadcast_static_shape(arrived.shape, series.batch_shape)
+    except ValueError:
+        fits = None
+    if fits is None or not fits.is_compatible_with(series.batch_shape):
+        raise ValueError(
+            f"arrived must be broadcast against the batch axes {series.batch_shape}, got shape "
+            f"{arrived.shape}"
+        )
+    return series.last(arrived[..., None], 1)[0]
+
+
+def _advance(form: Form) -> Callable[..., tuple[State, BatchLastMarginals, BatchLastMarginals]]:
+    """`advance` of a form, as a function of tensors."""
+    return functools.partial(advance, form)
+
+
+def advance(
+    form: Form, system: System, H: tf.Tensor, R: tf.Tensor, state: State, arrived: tf.Tensor | None
+) -> tuple[State, BatchLastMarginals, BatchLastMarginals]:
+    """Updates a state with an observation, then predicts; neither without an arrival.
+
+    Args:
+        form: The form in which series are seen.
+        system: One step.
+        H: The observation matrix, `[m, n, B]`, as it was before the noise was decorrelated.
+        R: The covariance of the observation noise, `[m, m, B]`.
+        state: Predicted for this observation.
+        arrived: Bool, `[B]`; None for all.
+
+    Returns:
+        The state predicted next; the moments of the observation before it was seen, and of the
+        state after it.
+    """
+    if arrived is not None:
+        there = tf.cast(arrived, system.observed.dtype)
+        system = system._replace(observed=system.observed * there)
+    after, _, _ = update_at(system, 0, state)
+    following = predict_at(system, 0, after)
+    if arrived is not None:
+        following = State(*(tf.where(arrived, a, b) for a, b in zip(following, state, strict=True)))
+    predicted = marginals_of(form, matvec(H, state.mean), matmul(H, state.chol), R)
+    return following, predicted, marginals_of(form, after.mean, after.chol, None)
+
+
+def marginals_of(
+    form: Form, mean: tf.Tensor, rows: tf.Tensor, noise: tf.Tensor | None
+) -> BatchLastMarginals:
+    """The moments of components with covariance `rows rowsᴴ + noise`.
+
+    Args:
+        form: The form of the working values.
+        mean: Working values, `[k, B]`.
+        rows: `[k, n, B]`.
+        noise: `[k, k, B]`, or None for zero.
+    """
+    power = tf.reduce_sum(squared_modulus(rows), axis=1)
+    if noise is not None:
+        power += tf.math.real(tf.stack([noise[i, i] for i in range(noise.shape[0])]))
+    if form.multiplicity == 1:
+        return BatchLastMarginals(mean, power, None)
+    m = mean.shape[0] // 2
+    cross = tf.reduce_sum(rows[:m] * rows[m:], axis=1)
+    if noise is not None:
+        cross += tf.stack([noise[i, i + m] for i in range(m)])
+    re, im = power[:m], power[m:]
+    return BatchLastMarginals(
+        tf.complex(mean[:m], mean[m:]), re + im, tf.complex(re - im, 2.0 * cross)
+    )
+
+
+def _marginals(mean: tf.Tensor, variance: tf.Tensor, pseudo: tf.Tensor | None) -> Marginals:
+    if pseudo is None:  # E(x − m)² of a real number is its variance
+        pseudo = tf.zeros_like(mean) if mean.dtype.is_complex else variance
+    return Marginals(mean, variance, pseudo)
+
+
+_compiled = {
+    form.multiplicity: CompiledByShape(_advance(form)) for form in (ProperForm(), CompositeForm())
+}
