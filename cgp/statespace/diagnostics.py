@@ -72,7 +72,7 @@ class Diagnostics(NamedTuple):
         return _table(self)
 
 
-def diagnostics(result, *, lags: int = 20, level: float = 0.95) -> Diagnostics:
+def diagnostics(result, *, lags: int | None = None, level: float = 0.95) -> Diagnostics:
     """Tests a model by the innovations that a filter with it leaves of a series.
 
     Innovations v are normalised as L⁻¹ v with `S = L Lᴴ` the covariance of those observed at that
@@ -87,7 +87,8 @@ def diagnostics(result, *, lags: int = 20, level: float = 0.95) -> Diagnostics:
 
     Args:
         result: What `statespace.filter` returned, of one series or a batch of them.
-        lags: How many lags of the autocorrelation to look at, fewer than there are steps.
+        lags: Number of lags of the autocorrelation, fewer than there are steps. If None, 20, or as
+            many as a shorter series has.
         level: The probability of the bounds, between 0 and 1.
 
     Returns:
@@ -95,7 +96,7 @@ def diagnostics(result, *, lags: int = 20, level: float = 0.95) -> Diagnostics:
 
     Raises:
         TypeError: Not the result of a filter, or `lags` is not an integer.
-        ValueError: `lags` or `level` out of range.
+        ValueError: `lags` or `level` out of range, or a series of one step.
         NotPositiveDefiniteError: An innovation whose variance is zero, as of a model without noise.
 
     Example:
@@ -113,6 +114,10 @@ def diagnostics(result, *, lags: int = 20, level: float = 0.95) -> Diagnostics:
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
     steps = innovations.shape[-2]
+    if steps < 2:
+        raise ValueError(f"diagnostics need a series of at least two steps, got {steps}")
+    if lags is None:
+        lags = min(20, steps - 1)
     if not isinstance(lags, int | np.integer):
         raise TypeError(f"lags must be an integer, got {lags!r}")
     if not 1 <= lags < steps:
