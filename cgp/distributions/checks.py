@@ -3,12 +3,13 @@
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import as_matrix, check_finite, hermitian_gap, real_diagonal
+from cgp.linalg.arguments import as_matrix, check_finite, hermitian_gap
+from cgp.linalg.cholesky import as_factor
 
 
 def as_covariance(a, loc: tf.Tensor, name: str) -> tf.Tensor:
     """`a` as a matrix that fits `loc`: Hermitian as a covariance, symmetric as a pseudo one."""
-    a = as_matrix(a, name, square=True)
+    a = as_matrix(a, name, square=True, like=loc)
     n = loc.shape[-1]
     if a.dtype != loc.dtype:
         raise TypeError(f"{name} must be {loc.dtype.name} like loc, got {a.dtype.name}")
@@ -33,9 +34,7 @@ def check_factor(chol: tf.Tensor) -> None:
             "chol must be lower triangular, but there is something above its diagonal "
             "(from a covariance, use ComplexNormal.from_covariance)"
         )
-    diagonal = real_diagonal(chol)
-    if bool(tf.reduce_any((tf.math.imag(tf.linalg.diag_part(chol)) != 0) | (diagonal < 0))):
-        raise ValueError("chol must have a real diagonal that is not negative")
+    as_factor(chol, singular=True)
 
 
 def as_sample_shape(sample_shape) -> tf.Tensor:

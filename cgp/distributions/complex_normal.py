@@ -77,7 +77,8 @@ class ComplexNormal:
     _chol: tf.Tensor | None = None
 
     def __init__(self, loc, chol):
-        loc, chol = as_complex_vector(loc, "loc"), as_matrix(chol, "chol", square=True)
+        loc = as_complex_vector(loc, "loc")
+        chol = as_matrix(chol, "chol", square=True, like=loc)
         n = loc.shape[-1]
         if chol.dtype not in (loc.dtype, loc.dtype.real_dtype):
             raise TypeError(
@@ -222,7 +223,7 @@ class ComplexNormal:
                 graph, `InvalidArgumentError`; under XLA, NaN. What is singular to rounding, yet
                 passed for definite, gives a number that is mostly rounding: add noise.
         """
-        value = as_complex_vector(value, "value")
+        value = as_complex_vector(value, "value", like=self.mean())
         if value.dtype != self.dtype:
             raise TypeError(f"value must be {self.dtype.name}, got {value.dtype.name}")
         if not value.shape[-1:].is_compatible_with(self.event_shape):

@@ -17,6 +17,7 @@ from cgp.linalg.composite import (
     as_complex,
     from_composite,
     join_parts,
+    real_as,
     stack_parts,
     to_composite,
 )
@@ -49,10 +50,10 @@ def clipped(moments: SecondMoments) -> SecondMoments:
     """
     k = tf.maximum(tf.math.real(moments.k), 0.0)
     if moments.c is None:
-        return SecondMoments(tf.cast(k, moments.k.dtype), None)
+        return SecondMoments(real_as(k, moments.k.dtype), None)
     modulus = tf.abs(moments.c)
     shrink = tf.where(modulus > k, k / tf.where(modulus > 0, modulus, tf.ones_like(k)), 1.0)
-    return SecondMoments(tf.cast(k, moments.k.dtype), moments.c * tf.cast(shrink, moments.c.dtype))
+    return SecondMoments(real_as(k, moments.k.dtype), moments.c * real_as(shrink, moments.c.dtype))
 
 
 def as_matrices(moments: SecondMoments) -> SecondMoments:

@@ -1,29 +1,81 @@
 """Checks of what the functions of the core are given, and the batch axes their arguments share."""
 
 from functools import reduce
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-ArrayLike = npt.ArrayLike | tf.Tensor | tf.Variable
+ArrayLike: TypeAlias = npt.ArrayLike | tf.Tensor | tf.Variable
 """What the functions of cgp take for an array: numbers, sequences, NumPy arrays and tensors."""
 
+_REAL = (tf.float32, tf.float64)
 _COMPLEX = (tf.complex64, tf.complex128)
-_DTYPES = (tf.float32, tf.float64, *_COMPLEX)
+_DTYPES = (*_REAL, *_COMPLEX)
 
 
-def _as_tensor(x, name: str, dtypes: tuple[tf.DType, ...]) -> tf.Tensor:
-    x = tf.convert_to_tensor(x)
+def _is_tensor(x) -> bool:
+    return tf.is_tensor(x) or hasattr(x, "__tf_tensor__")  # the latter are Keras variables
+
+
+def as_numbers(x: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
+    """`x` as a tensor if it is one, or a sequence that holds tensors, else as a NumPy array.
+
+    Args:
+        x: Numbers of any shape and dtype.
+        name: Name of the argument in error messages.
+
+    Raises:
+        TypeError: No numbers, or longdouble ones, for which TensorFlow has no dtype.
+        ValueError: Rows of different lengths, or masked elements.
+    """
+    if _is_tensor(x):
+        return tf.convert_to_tensor(x)
+    leaves = tf.nest.flatten(x)
+    if any(map(np.ma.is_masked, leaves)):
+        raise ValueError(f"{name} has masked elements: every element must be known here")
+    try:
+        x = tf.convert_to_tensor(x) if any(map(_is_tensor, leaves)) else np.asarray(x)
+    except (ValueError, tf.errors.InvalidArgumentError):
+        raise ValueError(f"{name} must be an array, but has rows of different lengths") from None
+    if isinstance(x, np.ndarray):
+        if x.dtype.char in "gG":
+            kind, double = ("c", "complex128") if x.dtype.kind == "c" else ("", "float64")
+            raise TypeError(
+                f"{name} is {kind}longdouble, which TensorFlow does not have: round it to {double}"
+            )
+        if x.dtype.kind not in "iufc":
+            raise TypeError(f"{name} must be numbers, got an array of dtype {x.dtype.name}")
+    return x
+
+
+def _as_tensor(
+    x: ArrayLike, name: str, dtypes: tuple[tf.DType, ...], like: tf.Tensor | None = None
+) -> tf.Tensor:
+    numbers = as_numbers(x, name)
+    if isinstance(numbers, np.ndarray) and all(
+        type(leaf) in (int, float, complex) for leaf in tf.nest.flatten(x)
+    ):
+        # Python's numbers have no precision of their own: double, or that of another argument.
+        real = tf.float64 if like is None else like.dtype.real_dtype
+        kind = np.complex64 if numbers.dtype.kind == "c" else np.float32
+        numbers = numbers.astype(np.result_type(real.as_numpy_dtype, kind))
+    x = tf.convert_to_tensor(numbers)
     if x.dtype not in dtypes:
         *most, last = (dtype.name for dtype in dtypes)
         raise TypeError(f"{name} must be {', '.join(most)} or {last}, got {x.dtype.name}")
     return x
 
 
-def as_matrix(a, name: str, square: bool = False) -> tf.Tensor:
-    """`a` as a tensor of rank 2 or more in one of the four dtypes of the core, or an error."""
-    a = _as_tensor(a, name, _DTYPES)
+def as_matrix(
+    a: ArrayLike, name: str, square: bool = False, like: tf.Tensor | None = None
+) -> tf.Tensor:
+    """`a` as a tensor of rank 2 or more in one of the four dtypes of the core, or an error.
+
+    Numbers of Python take the precision of `like`, or double precision.
+    """
+    a = _as_tensor(a, name, _DTYPES, like)
     rank, axes = a.shape.rank, "[..., n, n]" if square else "[..., n, k]"
     if rank is not None and rank < 2:
         raise ValueError(f"{name} must be a matrix, {axes}, got shape {a.shape}")
@@ -32,9 +84,20 @@ def as_matrix(a, name: str, square: bool = False) -> tf.Tensor:
     return a
 
 
-def as_complex_vector(x, name: str) -> tf.Tensor:
-    """`x` as a complex tensor `[..., n]`, or an error."""
-    x = _as_tensor(x, name, _COMPLEX)
+def as_complex_vector(x: ArrayLike, name: str, like: tf.Tensor | None = None) -> tf.Tensor:
+    """`x` as a complex tensor `[..., n]`, or an error.
+
+    Numbers of Python take the precision of `like`, or double precision.
+    """
+    return _vector(_as_tensor(x, name, _COMPLEX, like), name)
+
+
+def as_real_vector(x: ArrayLike, name: str) -> tf.Tensor:
+    """`x` as a real tensor `[..., n]`, or an error."""
+    return _vector(_as_tensor(x, name, _REAL), name)
+
+
+def _vector(x: tf.Tensor, name: str) -> tf.Tensor:
     if x.shape.rank == 0:
         raise ValueError(f"{name} must be a vector, [..., n], got a scalar")
     return x
@@ -42,7 +105,7 @@ def as_complex_vector(x, name: str) -> tf.Tensor:
 
 def as_vector_for(x, name: str, chol: tf.Tensor) -> tf.Tensor:
     """`x` as a tensor `[..., n]` of the dtype of `chol`, `[..., n, n]`, or an error."""
-    x = tf.convert_to_tensor(x)
+    x = _as_tensor(x, name, _DTYPES, like=chol)
     if x.dtype != chol.dtype:
         raise TypeError(
             f"{name} must have the dtype of chol, {chol.dtype.name}, got {x.dtype.name}"
@@ -56,18 +119,17 @@ def as_vector_for(x, name: str, chol: tf.Tensor) -> tf.Tensor:
     return x
 
 
-def as_real(x, name: str, chol: tf.Tensor) -> tf.Tensor:
-    """`x` as a real tensor of the precision of `chol`, or an error."""
-    dtype = chol.dtype.real_dtype
-    if not tf.is_tensor(x) and not isinstance(x, tf.Variable):
-        x = np.asarray(x)
-        if x.dtype.kind not in "iuf":
+def as_real(x: ArrayLike, name: str, like: tf.Tensor, like_name: str = "chol") -> tf.Tensor:
+    """`x` as a real tensor of the precision of another argument, or an error."""
+    dtype = like.dtype.real_dtype
+    x = as_numbers(x, name)
+    if isinstance(x, np.ndarray):
+        if x.dtype.kind == "c":
             raise TypeError(f"{name} must be real, got {x.dtype.name}")
         return tf.convert_to_tensor(x.astype(dtype.as_numpy_dtype))
-    x = tf.convert_to_tensor(x)
     if x.dtype != dtype:
         raise TypeError(
-            f"{name} must be {dtype.name}, as chol is {chol.dtype.name}, got {x.dtype.name}"
+            f"{name} must be {dtype.name}, as {like_name} is {like.dtype.name}, got {x.dtype.name}"
         )
     return x
 
@@ -79,8 +141,7 @@ def as_index(
 
     In a graph whose values are not known yet, an assertion; XLA drops it, hence the second value.
     """
-    if not tf.is_tensor(x) and not isinstance(x, tf.Variable):
-        x = np.asarray(x)
+    x = as_numbers(x, name)
     if not tf.as_dtype(x.dtype).is_integer:
         raise TypeError(f"{name} must be an integer, got {tf.as_dtype(x.dtype).name}")
     x = tf.cast(tf.convert_to_tensor(x), tf.int32)

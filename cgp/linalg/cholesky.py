@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import (
+    ArrayLike,
     as_matrix,
     check_batches,
     check_finite,
@@ -15,6 +16,7 @@ from cgp.linalg.arguments import (
     hermitian_gap,
     real_diagonal,
 )
+from cgp.linalg.composite import real_as
 from cgp.linalg.gradients import with_gradient
 
 
@@ -42,8 +44,39 @@ def assert_positive_definite(ok: tf.Tensor, value: tf.Tensor, message: str) -> t
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(ok), [message])]):
         # Adding zero or NaN takes a tenth of the time of choosing between n² elements.
         zero = tf.zeros_like(ok, value.dtype.real_dtype)
-        poison = tf.cast(tf.where(ok, zero, zero + np.nan), value.dtype)
+        poison = real_as(tf.where(ok, zero, zero + np.nan), value.dtype)
         return value + poison[..., None, None]
+
+
+def as_factor(chol: ArrayLike, name: str = "chol", singular: bool = False) -> tf.Tensor:
+    """`chol` as a tensor `[..., n, n]`, or an error; eagerly, its diagonal is checked.
+
+    Args:
+        chol: Lower triangular. The part above the diagonal is not looked at.
+        name: Name of the argument in error messages.
+        singular: Whether zeros on the diagonal are allowed.
+
+    Raises:
+        TypeError: Not one of the four dtypes of the core.
+        ValueError: Not square; eagerly, NaN or an infinite element on the diagonal.
+        NotPositiveDefiniteError: Eagerly, a diagonal that is not real and positive.
+    """
+    chol = as_matrix(chol, name, square=True)
+    if tf.executing_eagerly():
+        diagonal = tf.linalg.diag_part(chol).numpy()
+        if not np.all(np.isfinite(diagonal)):
+            raise ValueError(
+                f"{name}, of shape {chol.shape}, has elements that are NaN or infinite"
+            )
+        allowed = diagonal.real >= 0 if singular else diagonal.real > 0
+        bad = diagonal[(diagonal.imag != 0) | ~allowed]
+        if bad.size:
+            wanted = "not negative" if singular else "positive"
+            raise NotPositiveDefiniteError(
+                f"{name} must be a Cholesky factor, lower triangular with a real diagonal that is "
+                f"{wanted}, but its diagonal has the element {bad[0]}"
+            )
+    return chol
 
 
 def cholesky(a) -> tf.Tensor:
@@ -123,7 +156,8 @@ def stored_cholesky(chol, a) -> tf.Tensor:
         >>> bool(np.allclose(tape.gradient(log_det, a), np.linalg.inv(a)))
         True
     """
-    chol, a = as_matrix(chol, "chol", square=True), as_matrix(a, "a", square=True)
+    chol = as_factor(chol)
+    a = as_matrix(a, "a", square=True, like=chol)
     if chol.dtype != a.dtype:
         raise TypeError(f"chol is {chol.dtype.name} but a is {a.dtype.name}: give both one dtype")
     if not chol.shape.is_compatible_with(a.shape):
@@ -144,7 +178,7 @@ def _cholesky_pullback(chol: tf.Tensor, chol_bar: tf.Tensor) -> tf.Tensor:
     Hermitian part of L⁻ᴴ Φ(Lᴴ L̄) L⁻¹. The diagonal of L is real, hence the real part in Φ.
     """
     p = tf.linalg.band_part(tf.linalg.matmul(chol, chol_bar, adjoint_a=True), -1, 0)
-    phi = tf.linalg.set_diag(p, tf.cast(0.5 * real_diagonal(p), p.dtype))
+    phi = tf.linalg.set_diag(p, real_as(0.5 * real_diagonal(p), p.dtype))
     half = tf.linalg.triangular_solve(chol, phi + tf.linalg.adjoint(phi), adjoint=True)
     return 0.5 * tf.linalg.adjoint(
         tf.linalg.triangular_solve(chol, tf.linalg.adjoint(half), adjoint=True)
@@ -173,7 +207,8 @@ def solve(chol, b) -> tf.Tensor:
         >>> bool(np.allclose(x, [[1.0], [0.0]]))
         True
     """
-    chol, b = as_matrix(chol, "chol", square=True), as_matrix(b, "b")
+    chol = as_factor(chol)
+    b = as_matrix(b, "b", like=chol)
     if chol.dtype != b.dtype:
         raise TypeError(f"chol is {chol.dtype.name} but b is {b.dtype.name}: give both one dtype")
     if not chol.shape[-1:].is_compatible_with(b.shape[-2:-1]):
@@ -197,5 +232,5 @@ def log_det(chol) -> tf.Tensor:
         >>> float(cgp.linalg.log_det(np.diag([1.0, np.e]) + 0j))
         2.0
     """
-    chol = as_matrix(chol, "chol", square=True)
+    chol = as_factor(chol)
     return 2.0 * tf.reduce_sum(tf.math.log(real_diagonal(chol)), axis=-1)

@@ -9,7 +9,7 @@ For a zero-mean complex vector z with covariance `K = E[z zᴴ]` and pseudo-cova
 
 import tensorflow as tf
 
-from cgp.linalg.arguments import as_matrix
+from cgp.linalg.arguments import as_complex_vector, as_matrix, as_real_vector
 
 
 def to_composite(covariance, pseudo_covariance) -> tf.Tensor:
@@ -36,7 +36,8 @@ def to_composite(covariance, pseudo_covariance) -> tf.Tensor:
         array([[2., 1.],
                [1., 1.]])
     """
-    k, c = as_matrix(covariance, "covariance"), as_matrix(pseudo_covariance, "pseudo_covariance")
+    k = as_matrix(covariance, "covariance")
+    c = as_matrix(pseudo_covariance, "pseudo_covariance", like=k)
     for x, name in ((k, "covariance"), (c, "pseudo_covariance")):
         if not x.dtype.is_complex:
             raise TypeError(f"{name} must be complex, got {x.dtype.name}")
@@ -94,6 +95,7 @@ def stack_parts(z) -> tf.Tensor:
         >>> stack_parts(np.array([1 + 3j, 2 + 4j])).numpy()
         array([1., 2., 3., 4.])
     """
+    z = as_complex_vector(z, "z")
     return tf.concat([tf.math.real(z), tf.math.imag(z)], axis=-1)
 
 
@@ -106,6 +108,9 @@ def join_parts(parts) -> tf.Tensor:
         >>> join_parts(np.array([1.0, 2.0, 3.0, 4.0])).numpy()
         array([1.+3.j, 2.+4.j])
     """
+    parts = as_real_vector(parts, "parts")
+    if parts.shape[-1] is not None and parts.shape[-1] % 2:
+        raise ValueError(f"parts must be [..., 2n], got shape {parts.shape}")
     return tf.complex(*tf.split(parts, 2, axis=-1))
 
 

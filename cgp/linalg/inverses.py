@@ -6,7 +6,7 @@ where the zeros of a triangle are does not multiply with them.
 
 import tensorflow as tf
 
-from cgp.linalg.arguments import as_matrix
+from cgp.linalg.cholesky import as_factor
 
 # Below this size there is more to lose by launching many operations.
 _BLOCK = 128
@@ -34,7 +34,7 @@ def inverse(chol) -> tf.Tensor:
         >>> bool(np.allclose(cgp.linalg.inverse(cgp.linalg.cholesky(a)) @ a, np.eye(2)))
         True
     """
-    return _gram(triangular_inverse(as_matrix(chol, "chol", square=True)))
+    return _gram(triangular_inverse(as_factor(chol)))
 
 
 def triangular_inverse(chol: tf.Tensor) -> tf.Tensor:

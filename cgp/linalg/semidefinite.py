@@ -7,13 +7,14 @@ its largest one; some come out negative, and no Cholesky factor exists, though t
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import as_matrix, has_positive_diagonal, real_diagonal
+from cgp.linalg.arguments import as_matrix, as_real, has_positive_diagonal, real_diagonal
 from cgp.linalg.cholesky import (
     NotPositiveDefiniteError,
     assert_positive_definite,
     cholesky,
     stored_cholesky,
 )
+from cgp.linalg.composite import as_complex, real_as
 from cgp.linalg.gradients import with_gradient
 from cgp.linalg.triangular import lq
 
@@ -65,6 +66,7 @@ def semidefinite_factor(a, scale=None) -> tf.Tensor:
             return cholesky(a)
         except NotPositiveDefiniteError:
             pass  # perhaps to rounding only
+    scale = None if scale is None else as_real(scale, "scale", a, "a")
     constant = tf.stop_gradient(a)
     chol, definite = _attempted_cholesky(constant)
     factor = tf.cond(
@@ -83,8 +85,7 @@ def _attempted_cholesky(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     Real matrices go through complex arithmetic, at four times the cost: the real kernel of some
     versions of TensorFlow stops a graph at a matrix it cannot factor, the complex one goes on.
     """
-    widened = a if a.dtype.is_complex else tf.complex(a, tf.zeros_like(a))
-    chol = tf.linalg.cholesky(widened)
+    chol = tf.linalg.cholesky(as_complex(a))
     definite = has_positive_diagonal(chol)
     chol = chol if a.dtype.is_complex else tf.math.real(chol)
     return tf.linalg.band_part(chol, -1, 0), definite
@@ -99,13 +100,13 @@ def _eigenvalue_factor(a: tf.Tensor, excused: tf.Tensor, scale) -> tf.Tensor:
     values = tf.math.real(values)
     if scale is None:
         scale = tf.reduce_max(tf.abs(values), axis=-1)
-    rounding = eps * n * tf.convert_to_tensor(scale, real)
+    rounding = eps * n * scale
     floor = _ROUNDING * rounding
     smallest = tf.reduce_min(values, axis=-1)
 
     # Rounding is as often above zero as below; kept, it would pass for variance in log_det.
     kept = tf.where(values > rounding[..., None], values, tf.zeros_like(values))
-    chol = lower_triangular(vectors * tf.cast(tf.sqrt(kept), a.dtype)[..., None, :])
+    chol = lower_triangular(vectors * real_as(tf.sqrt(kept), a.dtype)[..., None, :])
 
     # Eigenvalues that lie (XLA) are found out by what they fail to reproduce.
     gap = tf.abs(tf.linalg.matmul(chol, chol, adjoint_b=True) - a)
@@ -129,7 +130,7 @@ def lower_triangular(root: tf.Tensor) -> tf.Tensor:
     row = tf.norm(tf.abs(chol), axis=-1)
     floor = _ROUNDING * eps * tf.cast(tf.shape(chol)[-1], real) * row
     size = tf.where(size > floor, size, tf.zeros_like(size))
-    return tf.linalg.set_diag(chol, tf.cast(size, root.dtype))
+    return tf.linalg.set_diag(chol, real_as(size, root.dtype))
 
 
 def _with_cholesky_gradient(factor: tf.Tensor, definite: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
@@ -137,7 +138,7 @@ def _with_cholesky_gradient(factor: tf.Tensor, definite: tf.Tensor, a: tf.Tensor
     definite = definite[..., None, None]
     identity = tf.eye(tf.shape(a)[-1], dtype=a.dtype)
     regular = stored_cholesky(tf.where(definite, factor, identity), a)
-    nan = tf.cast(tf.constant(np.nan, a.dtype.real_dtype), a.dtype)
+    nan = real_as(tf.constant(np.nan, a.dtype.real_dtype), a.dtype)
     singular = with_gradient(
         lambda a, factor, definite: factor,
         a,

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from cgp.linalg.arguments import as_matrix, is_finite, real_diagonal
+from cgp.linalg.composite import real_as
 
 
 def triangularize(a) -> tf.Tensor:
@@ -52,10 +53,10 @@ def lq(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     diagonal = tf.linalg.diag_part(r)
     modulus = tf.abs(diagonal)
     phase = tf.where(
-        modulus > 0, diagonal / tf.cast(tf.where(modulus > 0, modulus, 1.0), a.dtype), 1.0
+        modulus > 0, diagonal / real_as(tf.where(modulus > 0, modulus, 1.0), a.dtype), 1.0
     )
     chol = tf.linalg.adjoint(r) * phase[..., None, :]
-    chol = tf.linalg.set_diag(tf.linalg.band_part(chol, -1, 0), tf.cast(modulus, a.dtype))
+    chol = tf.linalg.set_diag(tf.linalg.band_part(chol, -1, 0), real_as(modulus, a.dtype))
     return chol, q * phase[..., None, :]
 
 
@@ -70,7 +71,7 @@ def _triangularize(a):
         ā = L⁻ᴴ (P + Pᴴ) Qᴴ.
         """
         p = tf.linalg.band_part(tf.linalg.matmul(chol, bar, adjoint_a=True), -1, 0)
-        p = tf.linalg.set_diag(p, 0.5 * tf.cast(real_diagonal(p), p.dtype))
+        p = tf.linalg.set_diag(p, real_as(0.5 * real_diagonal(p), p.dtype))
         right = tf.linalg.matmul(p + tf.linalg.adjoint(p), q, adjoint_b=True)
         return tf.linalg.triangular_solve(chol, right, adjoint=True)
 

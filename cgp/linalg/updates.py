@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from cgp.linalg.arguments import (
     as_index,
-    as_matrix,
     as_real,
     as_vector_for,
     broadcast,
@@ -21,7 +20,8 @@ from cgp.linalg.arguments import (
     real_diagonal,
     squared_modulus,
 )
-from cgp.linalg.cholesky import NotPositiveDefiniteError, assert_positive_definite
+from cgp.linalg.cholesky import NotPositiveDefiniteError, as_factor, assert_positive_definite
+from cgp.linalg.composite import real_as
 from cgp.linalg.rank_one import scale_columns, scale_columns_of_update
 
 
@@ -68,7 +68,7 @@ def cholesky_update(chol, update_vector, multiplier=1.0) -> tf.Tensor:
         >>> bool(np.allclose(cgp.linalg.cholesky_update(new, v, multiplier=-1.0), chol))
         True
     """
-    chol = as_matrix(chol, "chol", square=True)
+    chol = as_factor(chol)
     v = as_vector_for(update_vector, "update_vector", chol)
     alpha = as_real(multiplier, "multiplier", chol)
     sign = known_sign(alpha)
@@ -147,7 +147,7 @@ def cholesky_condition(chol, h, noise_variance) -> ScalarUpdate:
         >>> bool(np.allclose(new.gain, [-0.4j])), bool(np.allclose(new.chol, 5**-0.5))
         (True, True)
     """
-    chol = as_matrix(chol, "chol", square=True)
+    chol = as_factor(chol, singular=True)
     h = as_vector_for(h, "h", chol)
     r = as_real(noise_variance, "noise_variance", chol)
     chol, h, r = broadcast(chol=(chol, 2), h=(h, 1), noise_variance=(r, 0))
@@ -161,14 +161,18 @@ def cholesky_condition(chol, h, noise_variance) -> ScalarUpdate:
     learns = variance != 0
     inverse = 1.0 / tf.where(learns, variance, tf.ones_like(variance))
     inverse = tf.where(learns, inverse, tf.zeros_like(inverse))
-    gain = tf.linalg.matvec(chol, phi) * tf.cast(inverse, chol.dtype)[..., None]
+    gain = tf.linalg.matvec(chol, phi) * real_as(inverse, chol.dtype)[..., None]
 
-    ok = (r >= 0) & tf.reduce_all(tf.math.is_finite(real_diagonal(new)), axis=-1)
-    ok &= tf.math.is_finite(variance)
+    diagonal = real_diagonal(new)
+    ok = tf.reduce_all((diagonal >= 0) & (diagonal < np.inf), axis=-1)
+    ok &= (r >= 0) & tf.math.is_finite(variance)
+    message = _NO_MEASUREMENT
+    if tf.executing_eagerly():
+        message = _NEGATIVE_NOISE if bool(tf.reduce_any(r < 0)) else _OVERFLOW
     new = _checked(
         ok,
         new,
-        "noise_variance must be finite and not negative",
+        message,
         error=ValueError,
         chol=chol,
         h=h,
@@ -177,7 +181,7 @@ def cholesky_condition(chol, h, noise_variance) -> ScalarUpdate:
     nan = tf.constant(np.nan, r.dtype)
     return ScalarUpdate(
         new,
-        tf.where(ok[..., None], gain, tf.cast(nan, gain.dtype)),
+        tf.where(ok[..., None], gain, real_as(nan, gain.dtype)),
         tf.where(ok, variance, nan),
     )
 
@@ -217,7 +221,7 @@ def cholesky_append(chol, cross, variance, size=None) -> tf.Tensor:
                [1., 2., 0.],
                [0., 0., 1.]])
     """
-    chol = as_matrix(chol, "chol", square=True)
+    chol = as_factor(chol)
     cross = as_vector_for(cross, "cross", chol)
     variance = as_real(variance, "variance", chol)
     capacity = _size_of(chol)
@@ -235,7 +239,7 @@ def cholesky_append(chol, cross, variance, size=None) -> tf.Tensor:
     column = _solve_vector(chol, cross)
     rest = variance - tf.reduce_sum(squared_modulus(column), axis=-1)
     ok = fits & (rest > 0) & (rest < np.inf)
-    pivot = tf.cast(tf.sqrt(tf.where(rest > 0, rest, tf.ones_like(rest))), chol.dtype)
+    pivot = real_as(tf.sqrt(tf.where(rest > 0, rest, tf.ones_like(rest))), chol.dtype)
     row = tf.math.conj(column)
     if size is None:
         above = tf.concat([chol, tf.zeros_like(row)[..., None]], axis=-1)
@@ -287,7 +291,7 @@ def cholesky_remove(chol, index, size=None) -> tf.Tensor:
         array([[5., 0.],
                [0., 1.]])
     """
-    chol = as_matrix(chol, "chol", square=True)
+    chol = as_factor(chol, singular=True)
     capacity = _size_of(chol)
     used, fits = capacity, tf.constant(True)
     if size is not None:
@@ -330,6 +334,15 @@ _NO_DOWNDATE = (
     "A + multiplier·v·vᴴ is not positive definite: the downdate takes away more than there is, or "
     "the diagonal of chol is not positive"
 )
+_NEGATIVE_NOISE = "noise_variance must not be negative"
+_OVERFLOW = (
+    "the innovation variance h P hᴴ + noise_variance overflows, P = chol cholᴴ: give h and chol in "
+    "units in which they are smaller"
+)
+_NO_MEASUREMENT = (
+    "noise_variance must be finite and not negative, the diagonal of chol must not be negative, "
+    "and the innovation variance must not overflow"
+)
 
 
 def _size_of(chol: tf.Tensor):
@@ -355,7 +368,7 @@ def _scales(s_before, s, alpha, w) -> tuple[tf.Tensor, tf.Tensor]:
     root, root_before = tf.sqrt(tf.where(last, one, s)), tf.sqrt(tf.where(reached, s_before, one))
     d = tf.where(reached, tf.where(last, zero, root / root_before), one)
     u = tf.where(last, zero, alpha / root / root_before)
-    return tf.cast(d, w.dtype), tf.cast(u, w.dtype) * tf.math.conj(w)
+    return real_as(d, w.dtype), real_as(u, w.dtype) * tf.math.conj(w)
 
 
 def _checked(ok, new, message: str, error=NotPositiveDefiniteError, **inputs) -> tf.Tensor:
