@@ -351,7 +351,7 @@ _NO_DOWNDATE = (
     "A + multiplier·v·vᴴ is not positive definite: the downdate takes away more than there is, or "
     "the diagonal of chol is not positive"
 )
-_NEGATIVE_NOISE = "noise_variance must not be negative"
+_NEGATIVE_NOISE = "noise_variance must be finite and not negative"
 _OVERFLOW = (
     "the innovation variance h P hᴴ + noise_variance overflows, P = chol cholᴴ: give h and chol in "
     "units in which they are smaller"

@@ -341,7 +341,7 @@ def test_is_a_measurement_that_overflows_not_blamed_on_its_noise(dtype):
         with pytest.raises(ValueError, match=r"innovation variance .* overflows") as caught:
             cholesky_condition(chol, h, 1.0)
         assert "negative" not in str(caught.value)
-    with pytest.raises(ValueError, match="noise_variance must not be negative"):
+    with pytest.raises(ValueError, match="noise_variance must be finite and not negative"):
         cholesky_condition(eye, ones, -1.0)
 
 
@@ -752,7 +752,7 @@ EYE, ONES = np.eye(2) + 0j, np.ones(2) + 0j
         (
             lambda: cholesky_condition(EYE, ONES, -0.1),
             ValueError,
-            "noise_variance must not be negative",
+            "noise_variance must be finite and not negative",
         ),
         (lambda: cholesky_condition(EYE, ONES, 1j), TypeError, "noise_variance must be real"),
         (lambda: cholesky_condition(EYE, ONES, np.nan), ValueError, "noise_variance.* NaN"),
