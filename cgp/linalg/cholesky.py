@@ -74,7 +74,9 @@ def as_factor(chol: ArrayLike, name: str = "chol", singular: bool = False) -> tf
                 f"{name}, of shape {chol.shape}, has elements that are NaN or infinite"
             )
         allowed = diagonal.real >= 0 if singular else diagonal.real > 0
-        bad = diagonal[(diagonal.imag != 0) | ~allowed]
+        # A product of factors may leave rounding in the imaginary part.
+        rounding = 1e3 * np.finfo(diagonal.dtype).eps * np.abs(diagonal)
+        bad = diagonal[(np.abs(diagonal.imag) > rounding) | ~allowed]
         if bad.size:
             wanted = "not negative" if singular else "positive"
             raise NotPositiveDefiniteError(

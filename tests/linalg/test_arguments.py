@@ -194,3 +194,12 @@ def test_is_a_factor_refused_whose_diagonal_is_not_that_of_one(call, may_be_sing
             "chol must be a Cholesky factor, lower triangular with a real diagonal that is "
             f"{wanted}, but its diagonal has the element {np.complex128(element)}"
         )
+
+
+def test_may_the_diagonal_of_a_factor_have_rounding_in_its_imaginary_part():
+    for dtype in ("complex128", "complex64"):
+        eps = np.finfo(dtype).eps
+        chol = np.diag([1.0, 2.0 + 10j * eps]).astype(dtype)
+        assert np.isclose(log_det(chol), np.log(4.0))
+        with pytest.raises(cgp.NotPositiveDefiniteError, match="a real diagonal"):
+            log_det(np.diag([1.0, 2.0 + 1e4j * eps]).astype(dtype))
