@@ -1,7 +1,7 @@
-"""Complex signals that examples and benchmarks share, measured and simulated.
+"""Measured and simulated complex signals for examples and benchmarks.
 
 Nothing is downloaded: the measurements are files inside packages of the `examples` extra. The
-simulations follow published recipes, and are functions of their seed.
+simulations follow published recipes, and are reproducible from their seed.
 """
 
 from pathlib import Path
@@ -9,12 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cgp.linalg.arguments import ArrayLike
+
 _INSTALL = 'pip install "cgp[examples]"'
-_TAPS = 5  # samples that an equaliser, or a channel, looks at
+_TAPS = 5  # samples in the window of an equaliser, or taps of a channel
+
+Seed = int | np.random.Generator
+"""A seed of a simulation, or a generator, which is advanced."""
 
 
 class PolarMotion(NamedTuple):
-    """The Earth's pole, one sample a day.
+    """Daily positions of the Earth's rotation pole.
 
     Attributes:
         mjd: float64 `[N]`, days: modified Julian date, UTC, of each sample (0 h).
@@ -38,12 +43,12 @@ class SParameters(NamedTuple):
 
 
 class SoftChannel(NamedTuple):
-    """What an equaliser is given, and what it is to find.
+    """Inputs and targets of a channel equaliser.
 
     Attributes:
         x: float64 `[N, 10]`: the received samples r from two before a symbol to two after it, the
             five real parts first, then the five imaginary parts.
-        z: complex128 `[N]`: the symbols sent.
+        z: complex128 `[N]`: the transmitted symbols.
     """
 
     x: np.ndarray
@@ -51,7 +56,7 @@ class SoftChannel(NamedTuple):
 
 
 class ChannelSwitch(NamedTuple):
-    """A stream from a channel that switches to another, and test points of both.
+    """A stream from a channel that switches to another one, and test points of both.
 
     Attributes:
         x: float64 `[N, 10]`: the present input of the channel and the four before it, the latest
@@ -75,7 +80,7 @@ def polar_motion(start: float | None = None, end: float | None = None) -> PolarM
     """Reads the motion of the Earth's rotation pole, daily since 1962-01-01.
 
     The series is EOP 20 C04 of the International Earth Rotation and Reference Systems Service,
-    as the package `astropy-iers-data` holds it. The pole's coordinates are taken as one complex
+    as in the package `astropy-iers-data`. The pole's coordinates are taken as one complex
     number, `p = x − i·y`, x towards the meridian of Greenwich and y towards 90° west. So the
     Chandler wobble, counterclockwise seen from above the north pole, turns with a *positive*
     frequency, about +0.843 cycles a year.
@@ -85,8 +90,8 @@ def polar_motion(start: float | None = None, end: float | None = None) -> PolarM
     the package, so name an `end` where a figure must repeat.
 
     Args:
-        start: First modified Julian date to keep, included. From the beginning if None.
-        end: Modified Julian date to stop before, excluded. To the end if None.
+        start: First modified Julian date, inclusive; the beginning of the series if None.
+        end: Last modified Julian date, exclusive; the end of the series if None.
 
     Returns:
         `PolarMotion`, dates in days and positions in milliarcseconds.
@@ -123,7 +128,7 @@ def polar_motion(start: float | None = None, end: float | None = None) -> PolarM
 
 
 def s_parameters(name: str = "ring slot measured.s1p") -> SParameters:
-    """Reads the reflection coefficient of a one-port that scikit-rf carries.
+    """Reads the reflection coefficient of a one-port from the data of scikit-rf.
 
     The default is a ring slot antenna measured with a vector network analyser, 101 points from 75
     to 110 GHz. Most of the other one-ports are computed, not measured (their modulus is 1).
@@ -136,7 +141,7 @@ def s_parameters(name: str = "ring slot measured.s1p") -> SParameters:
 
     Raises:
         ImportError: `scikit-rf` is not installed.
-        ValueError: `name` is none of the one-ports there; the message lists them.
+        ValueError: There is no one-port of that name; the message lists them.
 
     Example:
         >>> from cgp.datasets import s_parameters
@@ -162,15 +167,20 @@ def s_parameters(name: str = "ring slot measured.s1p") -> SParameters:
     )
 
 
-def soft_channel(n: int, seed, rho: float | None = None, constellation=None) -> SoftChannel:
-    """Symbols through the soft nonlinear channel, as an equaliser sees them.
+def soft_channel(
+    n: int,
+    seed: Seed,
+    rho: float | None = None,
+    constellation: ArrayLike | None = None,
+) -> SoftChannel:
+    """Simulates symbols sent through the soft nonlinear channel, for equalisation.
 
-    A symbol s_k meets the one before it, then a weak nonlinearity, then circular noise:
+    The channel is a filter of two taps, a weak nonlinearity, and circular noise:
 
         t_k = (−0.9 + 0.8i) s_k + (0.6 − 0.7i) s_{k−1}
         r_k = t_k + (0.1 + 0.15i) t_k² + (0.06 + 0.05i) t_k³ + noise,
 
-    the noise 16 dB below the rest of r. The equaliser sees five samples, two of them after the
+    the noise 16 dB below the signal in r. The equaliser has five samples, two of them after the
     symbol. The symbols are Gaussian, `0.7 (√(1 − ρ²) X + iρ Y)` with X and Y real, independent and
     of variance 1, unless a constellation is given. Channel and input are those of Bouboulis &
     Theodoridis, IEEE Trans. Signal Process. 59(3), 2011, and Boloix-Tortosa et al.,
@@ -179,13 +189,14 @@ def soft_channel(n: int, seed, rho: float | None = None, constellation=None) -> 
 
     Args:
         n: Number of symbols.
-        seed: A seed, or a `numpy.random.Generator`, which goes on.
+        seed: An integer seed, or a `numpy.random.Generator`, which is advanced.
         rho: ρ, from 0 to 1: √½ for circular symbols (also if None), 0 for real ones.
-        constellation: Complex `[M]`, values that symbols take in place of Gaussian ones, each as
-            likely. Their power says how strong the nonlinearity is; that of the Gaussian is 0.49.
+        constellation: Complex `[M]`, equally probable values of the symbols, in place of Gaussian
+            ones. Their power sets the strength of the nonlinearity; of Gaussian symbols it is
+            0.49.
 
     Returns:
-        `SoftChannel`.
+        `SoftChannel`: inputs and targets of an equaliser.
 
     Raises:
         ValueError: No symbols, a ρ out of range, or both a ρ and a constellation.
@@ -202,7 +213,7 @@ def soft_channel(n: int, seed, rho: float | None = None, constellation=None) -> 
     if n < 1:
         raise ValueError(f"n={n}: at least one symbol was expected")
     rng = np.random.default_rng(seed)
-    length = n + _TAPS  # one more than the samples, as each needs the symbol before
+    length = n + _TAPS  # one more than the samples, as each needs the preceding symbol
     if constellation is None:
         rho = 0.5**0.5 if rho is None else rho
         if not 0 <= rho <= 1:
@@ -220,24 +231,24 @@ def soft_channel(n: int, seed, rho: float | None = None, constellation=None) -> 
     return SoftChannel(_windows(r), s[middle : middle + n])
 
 
-def channel_switch(seed) -> ChannelSwitch:
-    """The input and output of a saturating channel that switches abruptly, for tracking.
+def channel_switch(seed: Seed) -> ChannelSwitch:
+    """Simulates input and output of a saturating channel that switches abruptly, for tracking.
 
     1500 samples go through a filter, then a saturating nonlinearity, then noise 20 dB below the
-    output; from the 501st on the filter is another. The recipe is that of Van Vaerenbergh,
+    output; from the 501st on another filter applies. The recipe is that of Van Vaerenbergh,
     Lázaro-Gredilla & Santamaría, IEEE Trans. Neural Netw. Learn. Syst. 23(8), 2012, fig. 3, with
     its filters and 500 test points.
 
-    The original is real, with tanh. Here the input is circular, and the saturation that of an
-    amplifier, which acts on the modulus and keeps the phase, `tanh(|u|) u/|u|`: real input would
-    give the original. The mean square of the input is 1/3, that of the uniform numbers from 0 to 1
-    in the code its first author published.
+    The original is real, with tanh. Here the input is circular, and the saturation is that of an
+    amplifier, which acts on the modulus and keeps the phase, `tanh(|u|) u/|u|`; for real input this
+    is the original. The mean square of the input is 1/3, that of the uniform numbers from 0 to 1 in
+    the code published by its first author.
 
     Args:
-        seed: A seed, or a `numpy.random.Generator`, which goes on.
+        seed: An integer seed, or a `numpy.random.Generator`, which is advanced.
 
     Returns:
-        `ChannelSwitch`.
+        `ChannelSwitch`: the stream, and test points of both channels.
 
     Example:
         >>> from cgp.datasets import channel_switch
@@ -263,21 +274,22 @@ def channel_switch(seed) -> ChannelSwitch:
     return ChannelSwitch(x[:n], z, x[n:], first[n:], second[n:], noise_variance)
 
 
-def _noise(rng, n, variance):
-    """Circular, white, of `E|n|²` = `variance`."""
+def _noise(rng: np.random.Generator, n: int, variance: float) -> np.ndarray:
+    """Circular white noise with `E|n|²` = `variance`."""
     real, imaginary = np.sqrt(variance / 2) * rng.normal(size=(2, n))
     return real + 1j * imaginary
 
 
-def _windows(signal, latest_first=False):
-    """Each five neighbours of a complex signal, as ten real coordinates."""
+def _windows(signal: np.ndarray, latest_first: bool = False) -> np.ndarray:
+    """All windows of five neighbouring complex samples, as ten real coordinates."""
     windows = np.lib.stride_tricks.sliding_window_view(signal, _TAPS)
     if latest_first:
         windows = windows[:, ::-1]
     return np.concatenate([windows.real, windows.imag], axis=1)
 
 
-def _saturated(u):
+def _saturated(u: np.ndarray) -> np.ndarray:
+    """`tanh(|u|) u/|u|`."""
     # tanh(|u|)/|u| tends to 1 at 0.
     modulus = np.maximum(np.abs(u), np.finfo(float).tiny)
     return np.tanh(modulus) / modulus * u

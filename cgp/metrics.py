@@ -1,4 +1,4 @@
-"""How good predictions of complex signals are: of the values, and of their error bars.
+"""Metrics of complex predictions and of their uncertainty.
 
 Keras's own metrics cast to float and drop the imaginary part. Targets that are NaN are missing, and
 are left out.
@@ -11,22 +11,23 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions import marginals, principal_axes, squared_radius
-from cgp.linalg.arguments import is_nan, squared_modulus
+from cgp.distributions.marginals import Prediction
+from cgp.linalg.arguments import ArrayLike, as_numbers, is_nan, squared_modulus
 
 
-def mean_squared_modulus(z, predicted) -> float:
-    """The mean of `|z − predicted|²`.
+def mean_squared_modulus(z: ArrayLike, predicted: ArrayLike) -> float:
+    """The mean squared error of complex predictions, the mean of `|z − predicted|²`.
 
     Args:
         z: Complex targets, any shape; NaN where missing.
         predicted: Complex, of the same shape.
 
     Returns:
-        In squared units of z.
+        The error, in squared units of z.
 
     Raises:
-        TypeError: Something real.
-        ValueError: Shapes that differ, or no target that is not missing.
+        TypeError: Targets or predictions are not complex.
+        ValueError: Shapes differ, or every target is missing.
 
     Example:
         >>> import numpy as np
@@ -39,19 +40,19 @@ def mean_squared_modulus(z, predicted) -> float:
     return float(error / count)
 
 
-def normalized_error_db(z, predicted) -> float:
-    """The squared error beside the power of the signal, `10 log10(Σ|z − predicted|² / Σ|z|²)`.
+def normalized_error_db(z: ArrayLike, predicted: ArrayLike) -> float:
+    """The squared error relative to the signal power, `10 log10(Σ|z − predicted|² / Σ|z|²)`.
 
     Args:
         z: Complex targets, any shape; NaN where missing.
         predicted: Complex, of the same shape.
 
     Returns:
-        In decibels; −inf for a perfect prediction.
+        The error in decibels; −inf for a perfect prediction.
 
     Raises:
-        TypeError: Something real.
-        ValueError: Shapes that differ, or targets that are all missing or zero.
+        TypeError: Targets or predictions are not complex.
+        ValueError: Shapes differ, or targets are all missing or all zero.
 
     Example:
         >>> import numpy as np
@@ -63,29 +64,29 @@ def normalized_error_db(z, predicted) -> float:
     error, power, count = _squared_sums(z, predicted)
     _require_some(count)
     if not power > 0:
-        raise ValueError("the targets are all zero, and have no power to compare an error with")
+        raise ValueError("the targets are all zero: they have no power to divide the error by")
     return float(_decibels(error, power))
 
 
-def negative_log_predictive_density(z, prediction) -> float:
-    """The mean over points of `−log p(z_i)`, each under its own predicted complex normal.
+def negative_log_predictive_density(z: ArrayLike, prediction: Prediction) -> float:
+    """The mean negative log predictive density, `−log p(z_i)` under each point's own prediction.
 
-    With variance v and pseudo-variance w, and a the part of `z − mean` along `½ arg w`, b that
-    across: `log p = −log 2π − ½ log(λ₁ λ₂) − ½ (a²/λ₁ + b²/λ₂)`, `λ = (v ± |w|)/2`. It is
-    `−log π − log v − |z − mean|²/v` for w = 0.
+    With variance v, pseudo-variance w, and a and b the parts of `z − mean` along and across
+    `½ arg w`: `log p = −log 2π − ½ log(λ₁ λ₂) − ½ (a²/λ₁ + b²/λ₂)`, `λ = (v ± |w|)/2`. For w = 0
+    this is `−log π − log v − |z − mean|²/v`.
 
     Args:
         z: Complex targets, any shape; NaN where missing.
-        prediction: What predicts `z`, noise included (`observed=True`): a `ComplexNormal`, or a
-            dict with keys mean, variance and pseudo_variance, each shaped like `z`.
+        prediction: The prediction of `z`, noise included (`observed=True`): a `ComplexNormal`, or
+            a dict with keys mean, variance and pseudo_variance, each shaped like `z`.
 
     Returns:
-        In nats a point.
+        The mean over points, in nats.
 
     Raises:
-        TypeError: Real targets, or no prediction.
-        ValueError: Shapes that differ, keys that are missing, no targets, or variances that leave
-            no density.
+        TypeError: Real targets, or not a prediction.
+        ValueError: Shapes differ, keys are missing, every target is missing, or a variance is so
+            small that no density exists.
 
     Example:
         >>> import numpy as np
@@ -105,22 +106,24 @@ def negative_log_predictive_density(z, prediction) -> float:
     return float(np.mean(np.log(2 * np.pi) + 0.5 * (np.log(larger * smaller) + distance)))
 
 
-def coverage(z, prediction, probability: float = 0.95) -> float:
-    """The fraction of targets inside their credible ellipse; near `probability` if all is well.
+def coverage(z: ArrayLike, prediction: Prediction, probability: float = 0.95) -> float:
+    """The fraction of targets inside their credible ellipse.
+
+    It is close to `probability` where the predicted uncertainty is right.
 
     Args:
         z: Complex targets, any shape; NaN where missing.
-        prediction: What predicts `z`, noise included (`observed=True`): a `ComplexNormal`, or a
-            dict with keys mean, variance and pseudo_variance, each shaped like `z`.
+        prediction: The prediction of `z`, noise included (`observed=True`): a `ComplexNormal`, or
+            a dict with keys mean, variance and pseudo_variance, each shaped like `z`.
         probability: Of the ellipse: see `ComplexNormal.ellipses`.
 
     Returns:
-        Between 0 and 1.
+        The fraction, between 0 and 1.
 
     Raises:
-        TypeError: Real targets, or no prediction.
-        ValueError: Shapes that differ, keys that are missing, no targets, or a probability out of
-            range.
+        TypeError: Real targets, or not a prediction.
+        ValueError: Shapes differ, keys are missing, every target is missing, or a probability is
+            out of range.
 
     Example:
         >>> import numpy as np
@@ -132,7 +135,7 @@ def coverage(z, prediction, probability: float = 0.95) -> float:
     """
     limit = squared_radius(probability)
     along, across, larger, smaller = _principal(z, prediction)
-    # Multiplied out, as an ellipse may be a segment or a point.
+    # Multiplied out instead of divided, as an ellipse may be a line segment or a point.
     distance = along**2 * smaller + across**2 * larger
     inside = (
         (distance <= limit * larger * smaller)
@@ -143,17 +146,19 @@ def coverage(z, prediction, probability: float = 0.95) -> float:
 
 
 class _SquaredError(keras.metrics.Metric):
-    """Sums over an epoch, of which a metric makes its result."""
+    """Base of metrics that are functions of sums over an epoch."""
 
-    def __init__(self, name, dtype="float64"):
+    def __init__(self, name: str, dtype: str = "float64") -> None:
         super().__init__(name=name, dtype=dtype)
         self.error, self.power, self.count = (
             self.add_weight(name=sum_, initializer="zeros", dtype=self.dtype)
             for sum_ in ("error", "power", "count")
         )
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        """Adds a batch."""
+    def update_state(
+        self, y_true: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> None:
+        """Adds the sums of a batch."""
         sums = _squared_sums(y_true, y_pred, sample_weight)
         for so_far, more in zip((self.error, self.power, self.count), sums, strict=True):
             so_far.assign_add(tf.cast(more, self.dtype))
@@ -164,8 +169,8 @@ class MeanSquaredModulus(_SquaredError):
     """`mean_squared_modulus` over the batches of an epoch, for `compile(metrics=[...])`.
 
     Args:
-        name: In the history.
-        dtype: Of the sums, "float64" whatever Keras's global floatx.
+        name: Name of the metric in the training history.
+        dtype: Dtype of the sums; "float64" whatever Keras's global floatx.
 
     Call arguments:
         y_true: Complex targets; NaN where missing.
@@ -181,11 +186,11 @@ class MeanSquaredModulus(_SquaredError):
         2.5
     """
 
-    def __init__(self, name="mean_squared_modulus", dtype="float64"):
+    def __init__(self, name: str = "mean_squared_modulus", dtype: str = "float64") -> None:
         super().__init__(name, dtype)
 
-    def result(self):
-        """The mean so far, 0 before there is anything."""
+    def result(self) -> tf.Tensor:
+        """The mean so far, a real scalar; 0 before the first batch."""
         return tf.math.divide_no_nan(self.error.value, self.count.value)
 
 
@@ -193,11 +198,11 @@ class MeanSquaredModulus(_SquaredError):
 class NormalizedErrorDB(_SquaredError):
     """`normalized_error_db` over the batches of an epoch, for `compile(metrics=[...])`.
 
-    It is a ratio of sums over the epoch, and no mean of the batches' decibels.
+    This is the ratio of sums over the epoch, not the mean of the decibels of its batches.
 
     Args:
-        name: In the history.
-        dtype: Of the sums, "float64" whatever Keras's global floatx.
+        name: Name of the metric in the training history.
+        dtype: Dtype of the sums; "float64" whatever Keras's global floatx.
 
     Call arguments:
         y_true: Complex targets; NaN where missing.
@@ -213,16 +218,18 @@ class NormalizedErrorDB(_SquaredError):
         -20.0
     """
 
-    def __init__(self, name="normalized_error_db", dtype="float64"):
+    def __init__(self, name: str = "normalized_error_db", dtype: str = "float64") -> None:
         super().__init__(name, dtype)
 
-    def result(self):
-        """The ratio so far, NaN before there is anything."""
+    def result(self) -> tf.Tensor:
+        """The ratio so far in decibels, a real scalar; NaN before the first batch."""
         return _decibels(self.error.value, self.power.value)
 
 
-def _squared_sums(z, predicted, sample_weight=None) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """`Σ|z − predicted|²`, `Σ|z|²` and the number of targets, over those not missing; float64."""
+def _squared_sums(
+    z: ArrayLike, predicted: ArrayLike, sample_weight: ArrayLike | None = None
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """`Σ|z − predicted|²`, `Σ|z|²` and the number of targets that are not missing; float64."""
     z, predicted = _as_complex(z, "the target"), _as_complex(predicted, "the prediction")
     if not z.shape.is_compatible_with(predicted.shape):
         raise ValueError(
@@ -236,37 +243,47 @@ def _squared_sums(z, predicted, sample_weight=None) -> tuple[tf.Tensor, tf.Tenso
         trailing = z.shape.rank - given.shape.rank
         weight *= tf.reshape(given, tf.concat([tf.shape(given), [1] * trailing], axis=0))
 
-    def total(values):
+    def total(values: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(tf.where(observed, weight * squared_modulus(values), 0.0))
 
     return total(error), total(z), tf.reduce_sum(weight)
 
 
-def _as_complex(values, name: str) -> tf.Tensor:
+def _as_complex(values: ArrayLike, name: str) -> tf.Tensor:
+    """Converts targets or predicted values to complex128; those of a real dtype are an error."""
     if isinstance(values, Mapping):
         raise TypeError(
             f"{name} must be complex, got a {type(values).__name__}: "
             'of a prediction, give prediction["mean"]'
         )
-    values = tf.convert_to_tensor(values)
-    if not values.dtype.is_complex:
-        raise TypeError(f"{name} must be complex, got {values.dtype.name}")
-    return tf.cast(values, tf.complex128)
+    numbers = tf.convert_to_tensor(as_numbers(values, name))
+    if not numbers.dtype.is_complex:
+        raise TypeError(f"{name} must be complex, got {numbers.dtype.name}")
+    return tf.cast(numbers, tf.complex128)
 
 
 def _decibels(error: tf.Tensor, power: tf.Tensor) -> tf.Tensor:
+    """`10 log10(error / power)`."""
     return 10.0 / np.log(10.0) * tf.math.log(error / power)
 
 
-def _require_some(count) -> None:
+def _require_some(count: float | tf.Tensor) -> None:
+    """Raises a ValueError if no target is left."""
     if not count > 0:
         raise ValueError("there is nothing to compare: every target is missing (NaN)")
 
 
-def _principal(z, prediction) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Errors along and across each point's major axis, and its two variances, missing left out."""
+def _principal(
+    z: ArrayLike, prediction: Prediction
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Errors along each point's principal axes, and its variances along them.
+
+    Returns:
+        `(along, across, larger, smaller)`: errors along the major and minor axis, and variances,
+        each real, `[points]`; missing targets are left out.
+    """
     mean, variance, pseudo_variance = marginals(prediction)
-    z = np.asarray(z)
+    z = np.asarray(as_numbers(z, "the target"))
     if not np.iscomplexobj(z):
         raise TypeError(f"the target must be complex, got {z.dtype}")
     if z.shape != mean.shape:
@@ -278,7 +295,7 @@ def _principal(z, prediction) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nd
     z, mean, v, w = (values[observed] for values in (z, mean, variance, pseudo_variance))
     if not np.all(np.isfinite(mean) & np.isfinite(v) & np.isfinite(w)):
         raise ValueError("the prediction has elements that are NaN or infinite")
-    # Generous, for a posterior variance has the rounding of the prior's.
+    # The tolerance is wide because a posterior variance has the rounding of the prior variance.
     impossible = np.abs(w) - v > 1e-6 * np.max(np.abs(v))
     if np.any(impossible):
         raise ValueError(

@@ -1,12 +1,20 @@
-"""Pictures of complex series and their predictions; matplotlib is an extra, `cgp[plot]`."""
+"""Plots of complex series, their predictions and filter innovations; needs `cgp[plot]`."""
 
-from typing import Any
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
 
-from cgp.distributions import ellipses, marginals, squared_radius
+from cgp.distributions import Marginals, ellipses, marginals, squared_radius
 from cgp.distributions.ellipses import check_probability
+from cgp.distributions.marginals import Prediction
+from cgp.linalg.arguments import ArrayLike
+from cgp.statespace import Diagnostics
+
+if TYPE_CHECKING:  # an optional dependency
+    from matplotlib.axes import Axes
 
 _DATA: dict[str, Any] = {
     "color": "0.25",
@@ -21,42 +29,42 @@ _OUTSIDE = "#c0392b"
 
 
 def series(
-    x,
-    z=None,
-    posterior=None,
-    x_new=None,
+    x: ArrayLike,
+    z: ArrayLike | None = None,
+    posterior: Prediction | None = None,
+    x_new: ArrayLike | None = None,
     *,
     parts: str = "real-imaginary",
     probability: float = 0.95,
-    ax=None,
-):
-    """Draws a complex series and a prediction of it, each part over x with its credible band.
+    ax: "Sequence[Axes] | np.ndarray | None" = None,
+) -> np.ndarray:
+    """Plots two parts of a complex series over x, with the prediction and its credible band.
 
-    The bands hold each part by itself with the given probability, at each point. With variance v
-    and pseudo-variance w the real part has variance `(v + Re w)/2`, the imaginary `(v − Re w)/2`.
-    Modulus and phase have theirs to first order about the mean `|m| e^{iφ}`: along the mean
-    `(v + Re(w e^{−2iφ}))/2`; across it `(v − Re(w e^{−2iφ}))/2`, over `|m|²`. This is good while
-    the band is narrow beside the modulus; the band of a phase ends at ±π, which is to say that the
-    phase is unknown.
+    The bands are marginal: they hold one part at one point with the given probability. With
+    variance v and pseudo-variance w the real part has variance `(v + Re w)/2`, the imaginary
+    `(v − Re w)/2`. The variances of modulus and phase are to first order about the mean
+    `|m| e^{iφ}`: that of the modulus is `(v + Re(w e^{−2iφ}))/2`, that of the phase
+    `(v − Re(w e^{−2iφ}))/(2|m|²)`. This is accurate while the band is narrow relative to the
+    modulus. The band of a phase ends at ±π, where the phase is unknown.
 
     Args:
-        x: Where the data are, `[N]` or `[N, 1]`, in any order.
+        x: The inputs of the data, `[N]` or `[N, 1]`, in any order.
         z: Complex data, `[N]`; NaN where missing. None for no data.
         posterior: A `ComplexNormal`, or a dict with keys mean, variance and pseudo_variance, as
             `predict` returns; of M points. None for no prediction.
-        x_new: Where the posterior is, `[M]` or `[M, 1]`, in any order; `x` if None.
-        parts: "real-imaginary", or "modulus-phase"; phase in radians, without jumps along the
-            mean, the data on the branch next to it.
+        x_new: The inputs of the posterior, `[M]` or `[M, 1]`, in any order; `x` if None.
+        parts: "real-imaginary" or "modulus-phase". The phase is in radians, unwrapped along the
+            mean; that of the data is on the branch closest to the mean.
         probability: Of the band, between 0 and 1.
-        ax: Two matplotlib axes to draw on, one for each part; a new figure if None.
+        ax: Two matplotlib axes to plot on, one for each part; a new figure if None.
 
     Returns:
         The two axes, a NumPy array of objects.
 
     Raises:
         ImportError: matplotlib is not installed.
-        TypeError: Real data, or no prediction.
-        ValueError: Shapes that do not fit, more than one series, or nothing to draw.
+        TypeError: Real data, or not a prediction.
+        ValueError: Shapes that do not fit, more than one series, or nothing to plot.
 
     Example:
         >>> import numpy as np
@@ -83,44 +91,52 @@ def series(
     center, scale = None, None
     if moments is not None:
         order = np.argsort(x_new, kind="stable")
-        x_new, moments = x_new[order], [moment[order] for moment in moments]
+        x_new, moments = x_new[order], Marginals(*(moment[order] for moment in moments))
         split = _real_imaginary if parts == "real-imaginary" else _modulus_phase
         center, scale = split(*moments)
-        for ax, middle, deviation, part in zip(axes, center, scale, parts.split("-"), strict=True):
+        for axis, middle, deviation, part in zip(
+            axes, center, scale, parts.split("-"), strict=True
+        ):
             low, high = middle - width * deviation, middle + width * deviation
             if part == "modulus":
                 low = np.maximum(low, 0.0)
             elif part == "phase":
                 low, high = np.maximum(low, middle - np.pi), np.minimum(high, middle + np.pi)
-            ax.fill_between(x_new, low, high, label=f"{100 * probability:g} % interval", **_BAND)
-            ax.plot(x_new, middle, label="mean", **_MEAN)
+            axis.fill_between(x_new, low, high, label=f"{100 * probability:g} % interval", **_BAND)
+            axis.plot(x_new, middle, label="mean", **_MEAN)
     if z is not None:
         if parts == "real-imaginary":
             drawn = (z.real, z.imag)
         else:
             phase = np.angle(z)
-            if center is not None:  # the branch next to the mean
+            if center is not None:  # the branch closest to the mean
                 turns = np.round((np.interp(x, x_new, center[1]) - phase) / (2 * np.pi))
                 phase = phase + 2 * np.pi * turns
             drawn = (np.abs(z), phase)
-        for ax, values in zip(axes, drawn, strict=True):
-            ax.plot(x, values, label="data", **_DATA)
+        for axis, values in zip(axes, drawn, strict=True):
+            axis.plot(x, values, label="data", **_DATA)
 
     labels = ("Re z", "Im z") if parts == "real-imaginary" else ("|z|", "arg z (rad)")
-    for ax, label in zip(axes, labels, strict=True):
-        ax.set_ylabel(label)
-        ax.margins(x=0.01)
-        _tidy(ax)
+    for axis, label in zip(axes, labels, strict=True):
+        axis.set_ylabel(label)
+        axis.margins(x=0.01)
+        _tidy(axis)
     axes[1].set_xlabel("x")
     if moments is not None:
         _legend_above(axes[0])
     return axes
 
 
-def plane(z=None, posterior=None, *, probability: float = 0.95, ax=None):
-    """Draws a complex series and a prediction of it in the complex plane.
+def plane(
+    z: ArrayLike | None = None,
+    posterior: Prediction | None = None,
+    *,
+    probability: float = 0.95,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Plots a complex series and its prediction in the complex plane.
 
-    The mean is a path through the points in their order; each point has its credible ellipse
+    The mean is a path through the points in their order. Each point has its credible ellipse
     (`ComplexNormal.ellipses`).
 
     Args:
@@ -128,15 +144,15 @@ def plane(z=None, posterior=None, *, probability: float = 0.95, ax=None):
         posterior: A `ComplexNormal`, or a dict with keys mean, variance and pseudo_variance, as
             `predict` returns; of any number of points. None for no prediction.
         probability: Of each ellipse, between 0 and 1.
-        ax: The matplotlib axes to draw on; a new figure if None.
+        ax: The matplotlib axes to plot on; a new figure if None.
 
     Returns:
         The axes.
 
     Raises:
         ImportError: matplotlib is not installed.
-        TypeError: Real data, or no prediction.
-        ValueError: More than one series, or nothing to draw.
+        TypeError: Real data, or not a prediction.
+        ValueError: More than one series, or nothing to plot.
 
     Example:
         >>> import numpy as np
@@ -153,13 +169,13 @@ def plane(z=None, posterior=None, *, probability: float = 0.95, ax=None):
     if ax is None:
         _, ax = pyplot.subplots(layout="constrained")
 
-    handles = []
+    handles: list[Any] = []
     if moments is not None:
         from matplotlib import collections, patches
 
         mean, v, w = moments
         _, semi_major, semi_minor, angle = map(np.asarray, ellipses(mean, v, w, probability))
-        # Opaque, so that neighbours merge into one band; edges tell a few of them apart.
+        # Opaque, so that neighbours merge into one band; a few ellipses get visible edges.
         style = _BAND | ({"linewidth": 0.6, "edgecolor": "#9dbce0"} if len(mean) <= 60 else {})
         drawn = collections.EllipseCollection(
             2 * semi_major,
@@ -172,7 +188,7 @@ def plane(z=None, posterior=None, *, probability: float = 0.95, ax=None):
         )
         ax.add_collection(drawn)
         handles.append(patches.Patch(label=f"{100 * probability:g} % ellipses", **style))
-        # The limits of the axes know of the centres only: tell them of the extents.
+        # Matplotlib sets the limits of the axes by the centres alone: add the extents.
         reach = squared_radius(probability) ** 0.5 * np.stack(
             _real_imaginary(mean, v, w)[1], axis=-1
         )
@@ -192,18 +208,20 @@ def plane(z=None, posterior=None, *, probability: float = 0.95, ax=None):
     return ax
 
 
-def innovations(diagnostics, *, ax=None):
-    """Draws what a filter's innovations say of its model, one series.
+def innovations(
+    diagnostics: Diagnostics, *, ax: "Sequence[Axes] | np.ndarray | None" = None
+) -> np.ndarray:
+    """Plots the innovation diagnostics of one series.
 
-    Side by side: the normalised innovation squared (NIS) of each step with its band; the modulus of
-    the autocorrelation at each lag with its bound (of real innovations, the value, between two);
-    and the normalised innovations, in the complex plane within the circle that holds as many of
-    them (of real ones, their histogram with the normal density). If the model is right, each holds
-    what the title says, and nothing is left to see.
+    Three panels: the normalised innovation squared (NIS) of each step with its band; the modulus of
+    the autocorrelation at each lag with its bound (of real innovations, the autocorrelation with
+    two bounds); and the normalised innovations in the complex plane with the circle that holds them
+    with the level of the diagnostics (of real innovations, their histogram with the normal
+    density). If the model is right, the fractions in the titles are close to the level.
 
     Args:
-        diagnostics: What `statespace.diagnostics` returned, of one series.
-        ax: Three matplotlib axes to draw on; a new figure if None.
+        diagnostics: The result of `statespace.diagnostics`, of one series.
+        ax: Three matplotlib axes to plot on; a new figure if None.
 
     Returns:
         The three axes, a NumPy array of objects.
@@ -225,7 +243,7 @@ def innovations(diagnostics, *, ax=None):
     """
     if not hasattr(diagnostics, "normalized_innovations"):
         raise TypeError(
-            "expected what statespace.diagnostics returned, of the result of a filter, "
+            "diagnostics must be a result of statespace.diagnostics, "
             f"got {type(diagnostics).__name__}"
         )
     e = diagnostics.normalized_innovations
@@ -256,7 +274,7 @@ def innovations(diagnostics, *, ax=None):
     size = np.abs if is_complex else np.real
     lags, m = diagnostics.autocorrelations.shape
     for i in range(m):
-        at = np.arange(1, lags + 1) + 0.6 * ((i + 0.5) / m - 0.5)  # elements side by side
+        at = np.arange(1, lags + 1) + 0.6 * ((i + 0.5) / m - 0.5)  # bars of elements side by side
         bound = diagnostics.autocorrelation_bounds[:, i]
         rho = size(diagnostics.autocorrelations[:, i])
         axes[1].fill_between(at, 0.0 if is_complex else -bound, bound, **_BAND)
@@ -284,18 +302,25 @@ def innovations(diagnostics, *, ax=None):
         x = np.linspace(-4.0, 4.0, 200)
         axes[2].plot(x, np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi), **_MEAN)
         axes[2].set(xlabel="normalised innovation", ylabel="density", title="beside the normal")
-    for ax in axes:
-        _tidy(ax)
+    for axis in axes:
+        _tidy(axis)
     return axes
 
 
-def _real_imaginary(mean, variance, pseudo_variance):
-    """Two parts and their standard deviations."""
+_Pair = tuple[np.ndarray, np.ndarray]
+
+
+def _real_imaginary(
+    mean: np.ndarray, variance: np.ndarray, pseudo_variance: np.ndarray
+) -> tuple[_Pair, _Pair]:
+    """Real and imaginary part, and their standard deviations."""
     return (mean.real, mean.imag), _deviations(variance, pseudo_variance.real)
 
 
-def _modulus_phase(mean, variance, pseudo_variance):
-    """Two parts and their standard deviations, to first order about the mean."""
+def _modulus_phase(
+    mean: np.ndarray, variance: np.ndarray, pseudo_variance: np.ndarray
+) -> tuple[_Pair, _Pair]:
+    """Modulus and phase, and their standard deviations to first order about the mean."""
     modulus = np.abs(mean)
     turn = np.exp(-2j * np.angle(mean))
     along, across = _deviations(variance, (pseudo_variance * turn).real)
@@ -303,16 +328,19 @@ def _modulus_phase(mean, variance, pseudo_variance):
     return (modulus, np.unwrap(np.angle(mean))), (along, across)
 
 
-def _deviations(variance, difference):
-    return tuple(np.sqrt(np.maximum([variance + difference, variance - difference], 0.0) / 2))
+def _deviations(variance: np.ndarray, difference: np.ndarray) -> _Pair:
+    """Standard deviations of two parts, from the sum and the difference of their variances."""
+    first, second = np.sqrt(np.maximum([variance + difference, variance - difference], 0.0) / 2)
+    return first, second
 
 
 def _normal_quantile(probability: float) -> float:
+    """Half of the width of the credible interval of a standard normal."""
     check_probability(probability)
     return float(special.ndtri(0.5 * (1.0 + probability)))
 
 
-def _pyplot():
+def _pyplot() -> ModuleType:
     try:
         from matplotlib import pyplot
     except ImportError as error:
@@ -320,8 +348,8 @@ def _pyplot():
     return pyplot
 
 
-def _legend_above(ax, **handles) -> None:
-    # Outside: a series that oscillates leaves no free corner.
+def _legend_above(ax: "Axes", **handles: Any) -> None:
+    # Above the axes, because an oscillating series leaves no corner free.
     ax.legend(
         **handles,
         loc="lower center",
@@ -332,16 +360,17 @@ def _legend_above(ax, **handles) -> None:
     )
 
 
-def _tidy(ax) -> None:
+def _tidy(ax: "Axes") -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _require_something(z, posterior) -> None:
+def _require_something(z: ArrayLike | None, posterior: Prediction | None) -> None:
     if z is None and posterior is None:
         raise ValueError("there is nothing to draw: give data z, a posterior, or both")
 
 
-def _as_inputs(x, name: str) -> np.ndarray:
+def _as_inputs(x: ArrayLike, name: str) -> np.ndarray:
+    """Converts real inputs, `[N]` or `[N, 1]`, to float64 `[N]`."""
     x = np.asarray(x)
     if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)):
         raise TypeError(f"{name} must be real numbers, got {x.dtype}")
@@ -354,23 +383,25 @@ def _as_inputs(x, name: str) -> np.ndarray:
     return x.astype(float)
 
 
-def _as_series(z, x=None) -> np.ndarray:
+def _as_series(z: ArrayLike, x: np.ndarray | None = None) -> np.ndarray:
+    """Converts complex data to an array `[N]`, NaN in both parts where missing."""
     z = np.asarray(z)
     if not np.iscomplexobj(z):
         raise TypeError(f"z must be complex, got {z.dtype}")
     _require_one_series(z, "z")
     if x is not None and z.shape != x.shape:
         raise ValueError(f"z must have the {len(x)} points of x, got {len(z)}")
-    return np.where(np.isnan(z), complex(np.nan, np.nan), z)  # NaN itself has the imaginary part 0
+    return np.where(np.isnan(z), complex(np.nan, np.nan), z)  # a real NaN has the imaginary part 0
 
 
-def _as_moments(posterior, x_new=None):
+def _as_moments(posterior: Prediction, x_new: np.ndarray | None = None) -> Marginals:
+    """The marginals of one series, at the inputs `x_new` if given."""
     moments = marginals(posterior)
     _require_one_series(moments.mean, "the posterior")
     if x_new is not None and moments.mean.shape != x_new.shape:
         raise ValueError(
             f"the posterior has {len(moments.mean)} points but there are {len(x_new)} inputs: "
-            "give x_new, the points where it is"
+            "give x_new, the inputs of the posterior"
         )
     return moments
 

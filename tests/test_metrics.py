@@ -223,6 +223,16 @@ nlpd = metrics.negative_log_predictive_density
         (lambda: metrics.mean_squared_modulus(Z, Z[:2]), ValueError, r"one shape, got \(3,\) and"),
         (lambda: metrics.mean_squared_modulus(Z * np.nan, Z), ValueError, "every target is"),
         (lambda: metrics.normalized_error_db(0 * Z, Z), ValueError, "no power"),
+        (
+            lambda: metrics.mean_squared_modulus(Z.astype(np.clongdouble), Z),
+            TypeError,
+            "the target is clongdouble, .* round it to complex128",
+        ),
+        (
+            lambda: metrics.coverage(np.ma.array(Z, mask=True), GOOD),
+            ValueError,
+            "the target has masked elements",
+        ),
         (lambda: MeanSquaredModulus().update_state(Z.real, Z), TypeError, "target must be complex"),
         (lambda: metrics.mean_squared_modulus(Z, GOOD), TypeError, r'give prediction\["mean"\]'),
         (lambda: nlpd(Z.real, GOOD), TypeError, "target must be complex"),

@@ -305,7 +305,11 @@ BATCH = {name: np.stack([moment, moment]) for name, moment in GOOD.items()}
         (lambda: plotting.series(X, Z, GOOD, probability=95), ValueError, "between 0 and 1"),
         (lambda: plotting.plane(Z, GOOD, probability=0), ValueError, "between 0 and 1"),
         (lambda: plotting.series(X, Z, ax=pyplot.subplots()[1]), ValueError, "two, .* got 1"),
-        (lambda: plotting.innovations(Z), TypeError, "what statespace.diagnostics returned"),
+        (
+            lambda: plotting.innovations(Z),
+            TypeError,
+            "must be a result of statespace.diagnostics, got ndarray",
+        ),
         (lambda: plotting.innovations(innovations(batch=(4,))), ValueError, "one series at a time"),
         (
             lambda: plotting.innovations(innovations(), ax=pyplot.subplots(2)[1]),

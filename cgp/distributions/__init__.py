@@ -1,4 +1,4 @@
-"""The complex normal distribution, and the moments of predictions."""
+"""Complex normal distributions, their marginals, and credible ellipses."""
 
 from cgp.distributions.complex_normal import ComplexNormal
 from cgp.distributions.ellipses import Ellipses, ellipses, principal_axes, squared_radius

@@ -1,14 +1,27 @@
-"""Checks of what a distribution is given, and the batch axes of its parts."""
+"""Checks of the arguments of distributions, and broadcasting of their batch axes."""
+
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import as_matrix, check_finite, hermitian_gap, real_diagonal
+from cgp.linalg.arguments import ArrayLike, as_matrix, check_finite, hermitian_gap
+from cgp.linalg.cholesky import as_factor
 
 
-def as_covariance(a, loc: tf.Tensor, name: str) -> tf.Tensor:
-    """`a` as a matrix that fits `loc`: Hermitian as a covariance, symmetric as a pseudo one."""
-    a = as_matrix(a, name, square=True)
+def as_covariance(a: ArrayLike, loc: tf.Tensor, name: str) -> tf.Tensor:
+    """Converts a covariance or pseudo-covariance to a tensor, and checks it against the mean.
+
+    Args:
+        a: `[..., n, n]`. Hermitian; symmetric if its name is "pseudo_covariance".
+        loc: The mean, complex, `[..., n]`.
+        name: Name of the argument in error messages.
+
+    Raises:
+        TypeError: Another dtype than that of `loc`.
+        ValueError: A shape that does not fit; eagerly, NaN, or not Hermitian or symmetric.
+    """
+    a = as_matrix(a, name, square=True, like=loc)
     n = loc.shape[-1]
     if a.dtype != loc.dtype:
         raise TypeError(f"{name} must be {loc.dtype.name} like loc, got {a.dtype.name}")
@@ -26,20 +39,22 @@ def as_covariance(a, loc: tf.Tensor, name: str) -> tf.Tensor:
 
 
 def check_factor(chol: tf.Tensor) -> None:
-    """Raises, eagerly, for what is no lower triangular factor with a real diagonal."""
+    """Raises, eagerly, unless `chol` is lower triangular, its diagonal real and not negative."""
     check_finite(chol, "chol")
     if bool(tf.reduce_any(tf.linalg.band_part(chol, -1, 0) != chol)):
         raise ValueError(
-            "chol must be lower triangular, but there is something above its diagonal "
+            "chol must be lower triangular, but it has nonzero elements above its diagonal "
             "(from a covariance, use ComplexNormal.from_covariance)"
         )
-    diagonal = real_diagonal(chol)
-    if bool(tf.reduce_any((tf.math.imag(tf.linalg.diag_part(chol)) != 0) | (diagonal < 0))):
-        raise ValueError("chol must have a real diagonal that is not negative")
+    as_factor(chol, singular=True)
 
 
-def as_sample_shape(sample_shape) -> tf.Tensor:
-    """`sample_shape` as a vector of int32, or an error."""
+def as_sample_shape(sample_shape: ArrayLike) -> tf.Tensor:
+    """Converts a sample shape, an integer or integers, to a vector of int32.
+
+    Raises:
+        ValueError: Not integers, or negative.
+    """
     shape = tf.convert_to_tensor(sample_shape, dtype_hint=tf.int32)
     value = tf.get_static_value(shape)
     if not shape.dtype.is_integer or (value is not None and np.any(value < 0)):
@@ -49,20 +64,37 @@ def as_sample_shape(sample_shape) -> tf.Tensor:
     return tf.reshape(tf.cast(shape, tf.int32), [-1])
 
 
-def stateless_seed(seed) -> tf.Tensor:
-    """The two integers of a stateless seed: from one, from two, or for None from a global one."""
+def stateless_seed(seed: ArrayLike | None) -> tf.Tensor:
+    """The two integers of a stateless seed.
+
+    Args:
+        seed: One integer, two integers, or None to draw both from TensorFlow's global generator.
+
+    Raises:
+        ValueError: Anything else.
+    """
     if seed is None:
         return tf.random.uniform([2], maxval=np.iinfo(np.int32).max, dtype=tf.int32)
-    seed = tf.convert_to_tensor(seed)
-    if not seed.dtype.is_integer or seed.shape not in ([], [2]):
-        raise ValueError(f"seed must be one integer or two, got {seed.dtype.name} {seed.shape}")
-    return seed if seed.shape.rank else tf.stack([tf.zeros_like(seed), seed])
+    given = tf.convert_to_tensor(seed)
+    if not given.dtype.is_integer or given.shape not in ([], [2]):
+        raise ValueError(f"seed must be one integer or two, got {given.dtype.name} {given.shape}")
+    return given if given.shape.rank else tf.stack([tf.zeros_like(given), given])
 
 
-def apply_to_vectors(operation, matrix: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
-    """`operation(matrix, columns)` over vectors `[..., d]` of any sample axes before batch axes.
+def apply_to_vectors(
+    operation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], matrix: tf.Tensor, vectors: tf.Tensor
+) -> tf.Tensor:
+    """Applies `operation(matrix, columns)` to vectors with sample axes before the batch axes.
 
-    Axes that the matrix lacks become columns, so that a matrix is used once for all of them.
+    Vectors along the sample axes become columns, so that each matrix is used once.
+
+    Args:
+        operation: A product or a solve, as `tf.linalg.matmul` and `tf.linalg.triangular_solve`.
+        matrix: `[..., d, d]`.
+        vectors: `[..., d]`, with as many batch axes as `matrix`, or more.
+
+    Returns:
+        Shaped like `vectors`.
     """
     extra = (vectors.shape.rank - 1) - (matrix.shape.rank - 2)
     if extra <= 0:
@@ -70,7 +102,7 @@ def apply_to_vectors(operation, matrix: tf.Tensor, vectors: tf.Tensor) -> tf.Ten
     shape = tf.shape(vectors)
     samples, rest = shape[:extra], shape[extra:]
     count = tf.reduce_prod(samples)
-    # Axes change places here, and nothing is conjugated.
+    # This only swaps axes; no conjugation is meant.
     columns = tf.linalg.matrix_transpose(tf.reshape(vectors, [count, tf.reduce_prod(rest)]))
     result = operation(matrix, tf.reshape(columns, tf.concat([rest, [count]], axis=0)))
     rest = tf.shape(result)[:-1]
@@ -81,7 +113,7 @@ def apply_to_vectors(operation, matrix: tf.Tensor, vectors: tf.Tensor) -> tf.Ten
 def broadcast_batch(
     value: tf.Tensor, batch: tf.TensorShape, dynamic_batch: tf.Tensor, event_rank: int
 ) -> tf.Tensor:
-    """`value` with its batch axes broadcast with others, if they are not so already."""
+    """Broadcasts the batch axes of `value` against a batch shape, given static and dynamic."""
     rank = value.shape.rank - event_rank
     own, event = value.shape[:rank], tf.shape(value)[rank:]
     try:

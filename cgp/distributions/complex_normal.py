@@ -1,7 +1,7 @@
 """The complex normal distribution, proper and improper.
 
-It uses the words of TensorFlow Probability's distributions without inheriting from them, for their
-base classes refuse complex values.
+Its methods are named as in TensorFlow Probability, whose base classes refuse complex values, so it
+does not inherit from them.
 """
 
 import functools
@@ -19,6 +19,7 @@ from cgp.distributions.checks import (
 from cgp.distributions.ellipses import Ellipses, ellipses
 from cgp.distributions.forms import Form, SecondMoments, form_of
 from cgp.linalg.arguments import (
+    ArrayLike,
     as_complex_vector,
     as_matrix,
     check_batches,
@@ -41,24 +42,24 @@ class ComplexNormal:
 
     (Schreier & Scharf, *Statistical Signal Processing of Complex-Valued Data*, 2010, §2.3.)
 
-    The covariance may be singular, a factor having zeros on its diagonal: moments and samples are
-    then as ever, but no density exists, and `log_prob`, `entropy` and `kl_divergence` raise.
+    The covariance may be singular, with zeros on the diagonal of its factor. Moments and samples
+    exist then, but no density does, and `log_prob`, `entropy` and `kl_divergence` raise an error.
 
-    A subclass that would rather not compute everything at once overrides `mean`, `is_proper`,
-    `covariance` and `pseudo_covariance`, and `variance` and `pseudo_variance` if it has them for
-    less. The factor then follows from the covariances when something first asks for it, through
-    `_factor`, which may be overridden too. All else goes through these.
+    A subclass may compute its moments lazily. It overrides `mean`, `is_proper`, `covariance` and
+    `pseudo_covariance`, and also `variance` and `pseudo_variance` where they cost less. The factor
+    is then computed from the covariances at first use, by `_factor`, which may be overridden too.
+    All other methods use these.
 
     Args:
         loc: The mean m, complex64 or complex128, `[..., n]`.
-        chol: A lower triangular factor with a real diagonal, not negative. Its dtype says which of
-            two: complex like `loc`, `[..., n, n]`, a factor of K (proper); or real of the same
-            precision, `[..., 2n, 2n]`, a factor of the covariance of [Re z; Im z] (improper).
-            Batch axes broadcast with those of `loc`.
+        chol: A lower triangular factor, its diagonal real and not negative. With the complex dtype
+            of `loc` it is a factor of K, `[..., n, n]` (proper); with the real dtype of the same
+            precision it is a factor of the covariance of [Re z; Im z], `[..., 2n, 2n]`
+            (improper). Batch axes broadcast with those of `loc`.
 
     Raises:
         TypeError: Another dtype.
-        ValueError: Shapes that do not fit or, eagerly, a `chol` that is no such factor.
+        ValueError: Shapes that do not fit or, eagerly, a `chol` that is not such a factor.
 
     Example:
         >>> import numpy as np
@@ -76,8 +77,9 @@ class ComplexNormal:
 
     _chol: tf.Tensor | None = None
 
-    def __init__(self, loc, chol):
-        loc, chol = as_complex_vector(loc, "loc"), as_matrix(chol, "chol", square=True)
+    def __init__(self, loc: ArrayLike, chol: ArrayLike) -> None:
+        loc = as_complex_vector(loc, "loc")
+        chol = as_matrix(chol, "chol", square=True, like=loc)
         n = loc.shape[-1]
         if chol.dtype not in (loc.dtype, loc.dtype.real_dtype):
             raise TypeError(
@@ -98,8 +100,10 @@ class ComplexNormal:
         self._chol = chol
 
     @classmethod
-    def from_covariance(cls, loc, covariance, pseudo_covariance=None) -> "ComplexNormal":
-        """The normal of a mean, a covariance and, if improper, a pseudo-covariance.
+    def from_covariance(
+        cls, loc: ArrayLike, covariance: ArrayLike, pseudo_covariance: ArrayLike | None = None
+    ) -> "ComplexNormal":
+        """The distribution of a given mean, covariance and, if improper, pseudo-covariance.
 
         Args:
             loc: Complex64 or complex128, `[..., n]`.
@@ -107,15 +111,15 @@ class ComplexNormal:
             pseudo_covariance: `[..., n, n]`, symmetric, like `loc` in dtype. Proper if None.
 
         Returns:
-            A `ComplexNormal`. The covariances need be positive semidefinite to rounding only: see
+            A `ComplexNormal`. The covariance may be positive semidefinite up to rounding: see
             `cgp.linalg.semidefinite_factor`.
 
         Raises:
             TypeError: Dtypes that differ or are not complex.
             ValueError: Shapes that do not fit; eagerly, a covariance that is not Hermitian or a
                 pseudo-covariance that is not symmetric.
-            NotPositiveDefiniteError: No process has these covariances: the covariance is indefinite
-                or the pseudo-covariance too large for it. In a graph, `InvalidArgumentError`.
+            NotPositiveDefiniteError: The covariance is indefinite, or the pseudo-covariance too
+                large for it. In a graph this is TensorFlow's `InvalidArgumentError`.
 
         Example:
             >>> import numpy as np
@@ -139,7 +143,7 @@ class ComplexNormal:
                 )
         return cls(loc, _covariance_factor(SecondMoments(*pair)))
 
-    # What a subclass may override.
+    # Methods that a subclass may override.
 
     @property
     def is_proper(self) -> bool:
@@ -147,35 +151,35 @@ class ComplexNormal:
         return self.chol.dtype.is_complex
 
     def mean(self) -> tf.Tensor:
-        """The mean, complex, `[..., n]`, with all the batch axes."""
+        """The mean, complex, `[..., n]`, with all batch axes."""
         return self._loc
 
     def covariance(self) -> tf.Tensor:
-        """`K = E[(z−m)(z−m)ᴴ]`, complex, `[..., n, n]`, Hermitian."""
+        """The covariance `K = E[(z−m)(z−m)ᴴ]`, complex, `[..., n, n]`, Hermitian."""
         return self._to_batch(self._covariances_of_factor().k, event_rank=2)
 
     def pseudo_covariance(self) -> tf.Tensor:
-        """`C = E[(z−m)(z−m)ᵀ]`, complex, `[..., n, n]`, symmetric; zeros when proper."""
+        """The pseudo-covariance `C = E[(z−m)(z−m)ᵀ]`, complex, symmetric; zeros if proper."""
         return self._to_batch(self._covariances_of_factor().c_or_zeros(), event_rank=2)
 
     def variance(self) -> tf.Tensor:
-        """`E|z−m|²` of each component, real, `[..., n]`; the real and imaginary parts' added."""
+        """The variance of each component, `E|z−m|²`, real, `[..., n]`: of both parts together."""
         return self._to_batch(tf.math.real(self._variances_of_factor().k), event_rank=1)
 
     def pseudo_variance(self) -> tf.Tensor:
-        """`E[(z−m)²]` of each component, complex, `[..., n]`; zeros when proper."""
+        """The pseudo-variance of each component, `E[(z−m)²]`, complex, `[..., n]`; 0 if proper."""
         return self._to_batch(self._variances_of_factor().c_or_zeros(), event_rank=1)
 
     def _factor(self) -> tf.Tensor:
-        """The factor, from the covariances: complex if proper, real composite if not."""
+        """The factor computed from the covariances: complex if proper, else real composite."""
         c = None if self.is_proper else self.pseudo_covariance()
         return _covariance_factor(SecondMoments(self.covariance(), c))
 
-    # What follows from it.
+    # Methods computed from those above.
 
     @property
     def chol(self) -> tf.Tensor:
-        """The factor: of K, complex `[..., n, n]`, or of the composite, real `[..., 2n, 2n]`."""
+        """The Cholesky factor of K, complex `[..., n, n]`, or of the composite, `[..., 2n, 2n]`."""
         if self._chol is not None:
             return self._chol
         chol = self._factor()
@@ -185,32 +189,33 @@ class ComplexNormal:
 
     @property
     def dtype(self) -> tf.DType:
-        """complex64 or complex128."""
+        """The dtype of the mean and of samples, complex64 or complex128."""
         return self.mean().dtype
 
     @property
     def batch_shape(self) -> tf.TensorShape:
-        """The shape of a batch of distributions."""
+        """The static batch shape."""
         return self.mean().shape[:-1]
 
     @property
     def event_shape(self) -> tf.TensorShape:
-        """The shape of one draw, `[n]`."""
+        """The static shape of a sample, `[n]`."""
         return self.mean().shape[-1:]
 
     def batch_shape_tensor(self) -> tf.Tensor:
-        """The shape of a batch of distributions, int32, known when a graph runs."""
+        """The batch shape as a tensor, int32."""
         return tf.shape(self.mean())[:-1]
 
     def event_shape_tensor(self) -> tf.Tensor:
-        """The shape of one draw, int32, known when a graph runs."""
+        """The shape of a sample as a tensor, int32, `[n]`."""
         return tf.shape(self.mean())[-1:]
 
-    def log_prob(self, value) -> tf.Tensor:
+    def log_prob(self, value: ArrayLike) -> tf.Tensor:
         """The log density.
 
         Args:
-            value: z, like the mean in dtype, `[..., n]`: sample axes, if any, before batch axes.
+            value: z, of the dtype of the mean, `[..., n]`, with sample axes, if any, before the
+                batch axes.
 
         Returns:
             Real, `[...]`.
@@ -219,10 +224,11 @@ class ComplexNormal:
             TypeError: Another dtype.
             ValueError: A shape that does not fit or, eagerly, NaN.
             NotPositiveDefiniteError: The covariance is singular, so that no density exists. In a
-                graph, `InvalidArgumentError`; under XLA, NaN. What is singular to rounding, yet
-                passed for definite, gives a number that is mostly rounding: add noise.
+                graph this is TensorFlow's `InvalidArgumentError`; under XLA the result is NaN. A
+                covariance that is singular up to rounding, but has a Cholesky factor, gives a
+                number that is mostly rounding: add noise.
         """
-        value = as_complex_vector(value, "value")
+        value = as_complex_vector(value, "value", like=self.mean())
         if value.dtype != self.dtype:
             raise TypeError(f"value must be {self.dtype.name}, got {value.dtype.name}")
         if not value.shape[-1:].is_compatible_with(self.event_shape):
@@ -234,20 +240,20 @@ class ComplexNormal:
         distance = self._squared_distance(chol, value - self.mean())
         return -self._negative_log_density(chol, distance)
 
-    def prob(self, value) -> tf.Tensor:
+    def prob(self, value: ArrayLike) -> tf.Tensor:
         """The density, real, `[...]`; see `log_prob`."""
         return tf.exp(self.log_prob(value))
 
     def mode(self) -> tf.Tensor:
-        """Where the density is largest: the mean."""
+        """The mode of the density, which is the mean."""
         return self.mean()
 
     def stddev(self) -> tf.Tensor:
-        """The square root of the variance of each component, real, `[..., n]`."""
+        """The standard deviation of each component, real, `[..., n]`."""
         return tf.sqrt(self.variance())
 
-    def sample(self, sample_shape=(), seed=None) -> tf.Tensor:
-        """Draws, reproducible from a seed.
+    def sample(self, sample_shape: ArrayLike = (), seed: ArrayLike | None = None) -> tf.Tensor:
+        """Random samples, reproducible from a seed.
 
         Args:
             sample_shape: Integer or integers, not negative.
@@ -258,11 +264,11 @@ class ComplexNormal:
             Complex, `sample_shape + batch_shape + [n]`.
 
         Raises:
-            ValueError: A sample shape or a seed that is none.
+            ValueError: An invalid sample shape or seed.
         """
         loc = self.mean()
         shape = [as_sample_shape(sample_shape), tf.shape(loc)[:-1], [2 * tf.shape(loc)[-1]]]
-        # The algorithm is named so that a seed draws the same in a graph, under XLA and on a GPU.
+        # With a fixed algorithm a seed gives the same samples eagerly, under XLA and on a GPU.
         parts = tf.random.stateless_normal(
             tf.concat(shape, axis=0),
             stateless_seed(seed),
@@ -279,7 +285,7 @@ class ComplexNormal:
             NotPositiveDefiniteError: The covariance is singular.
         """
         chol = self._density_chol()
-        spread = self._size() / self._form.scale  # the squared distance of z on average
+        spread = self._size() / self._form.scale  # the expected squared distance of z
         return self._to_batch(self._negative_log_density(chol, spread), event_rank=0)
 
     def kl_divergence(self, other: "ComplexNormal") -> tf.Tensor:
@@ -289,9 +295,9 @@ class ComplexNormal:
             other: A normal of the same n and dtype, proper or not.
 
         Raises:
-            TypeError: Another dtype, or no `ComplexNormal`.
+            TypeError: `other` has another dtype, or is not a `ComplexNormal`.
             ValueError: Another number of components, or batch shapes that do not fit.
-            NotPositiveDefiniteError: A covariance of the two is singular.
+            NotPositiveDefiniteError: One of the covariances is singular.
         """
         if not isinstance(other, ComplexNormal):
             raise TypeError(f"other must be a ComplexNormal, got {type(other).__name__}")
@@ -302,8 +308,8 @@ class ComplexNormal:
                 f"other must have event shape {self.event_shape}, got {other.event_shape}"
             )
         check_batches(mean=(self.mean(), 1), other_mean=(other.mean(), 1))
-        # −E log p_other: the spread of self, through a square root of it (need not be triangular)
-        # in the coordinates of other, adds to the squared distance of the means.
+        # −E log p_other: the covariance of self, whitened by the factor of other, adds its trace to
+        # the squared distance of the means. Any square root of it will do.
         chol = other._density_chol()
         root = tf.linalg.triangular_solve(chol, other._form.root(self.chol))
         spread = tf.reduce_sum(squared_modulus(root), axis=[-2, -1])
@@ -311,9 +317,9 @@ class ComplexNormal:
         return other._negative_log_density(chol, distance + spread) - self.entropy()
 
     def ellipses(self, probability: float = 0.95) -> Ellipses:
-        """The ellipse of each component that holds it with a probability.
+        """The credible ellipse of each component in the complex plane.
 
-        A component is a normal vector of the plane. Its 2×2 covariance has the eigenvalues
+        The 2×2 covariance of its real and imaginary part has the eigenvalues
         `(variance ± |pseudo_variance|)/2`, the larger one along `½ arg(pseudo_variance)`; the
         ellipse of probability p has semi-axes `sqrt(−2 ln(1−p) eigenvalue)` (Schreier & Scharf,
         2010, §1.3).
@@ -323,7 +329,7 @@ class ComplexNormal:
 
         Returns:
             `Ellipses(center, semi_major, semi_minor, angle)`, each `[..., n]`; circles, with
-            angle 0, when proper.
+            angle 0, if proper.
 
         Raises:
             ValueError: A probability out of range.
@@ -339,7 +345,7 @@ class ComplexNormal:
 
     @functools.cached_property
     def _form(self) -> Form:
-        """Complex or real composite: that of the factor, and of what is computed with it."""
+        """The working form of the factor: complex if proper, else real composite."""
         return form_of(self.is_proper)
 
     def _variances_of_factor(self) -> SecondMoments:
@@ -349,22 +355,22 @@ class ComplexNormal:
         return self._form.moments(tf.linalg.matmul(self.chol, self.chol, adjoint_b=True))
 
     def _size(self) -> tf.Tensor:
-        """n, which is also what the quadratic term of −log p is on average in either form."""
+        """The number of components n, real; it is also the mean of the quadratic term of −log p."""
         return tf.cast(tf.shape(self.mean())[-1], self.dtype.real_dtype)
 
-    def _negative_log_density(self, chol: tf.Tensor, distance) -> tf.Tensor:
-        """−log p at a squared distance from the mean, `|L⁻¹ (z − m)|²`."""
+    def _negative_log_density(self, chol: tf.Tensor, distance: tf.Tensor) -> tf.Tensor:
+        """−log p at a squared distance `|L⁻¹ (z − m)|²` from the mean."""
         form = self._form
         return form.scale * (log_det(chol) + distance) + self._size() * form.log_normalizer
 
     def _squared_distance(self, chol: tf.Tensor, deviation: tf.Tensor) -> tf.Tensor:
-        """`|L⁻¹ (z − m)|²` of a complex deviation from the mean."""
+        """The squared distance `|L⁻¹ (z − m)|²` of a complex deviation `z − m`."""
         deviation = self._form.split(deviation)
         white = apply_to_vectors(tf.linalg.triangular_solve, chol, deviation)
         return tf.reduce_sum(squared_modulus(white), axis=-1)
 
     def _density_chol(self) -> tf.Tensor:
-        """The factor, when it is one of a density."""
+        """The factor, or an error if the covariance is singular."""
         chol = self.chol
         return assert_positive_definite(has_positive_diagonal(chol), chol, _SINGULAR)
 
@@ -374,8 +380,8 @@ class ComplexNormal:
 
 
 _SINGULAR = (
-    "the covariance is singular, so that no density exists: give the distribution some noise, or "
-    "ask for what needs no density (moments, samples, ellipses)"
+    "the covariance is singular, so that no density exists: add noise to its diagonal, or use what "
+    "needs no density (moments, samples, ellipses)"
 )
 
 
@@ -388,5 +394,5 @@ def _covariance_factor(moments: SecondMoments) -> tf.Tensor:
             raise
         raise NotPositiveDefiniteError(
             "no process has this covariance and pseudo-covariance: the covariance of "
-            f"[Re z; Im z] that they make must be positive semidefinite, but {error}"
+            f"[Re z; Im z] that follows from them must be positive semidefinite, but {error}"
         ) from None

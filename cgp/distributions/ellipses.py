@@ -1,44 +1,49 @@
-"""The ellipses in the complex plane that hold a complex normal component with a probability."""
+"""Principal axes and credible ellipses of complex normal components."""
 
 import math
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from cgp.linalg.arguments import ArrayLike
+
 
 class Ellipses(NamedTuple):
-    """Credible ellipses in the complex plane, one for each component; see `ComplexNormal`."""
+    """Credible ellipses in the complex plane, one for each component."""
 
     center: tf.Tensor
-    """Complex, `[..., n]`."""
+    """The mean, complex, `[..., n]`."""
     semi_major: tf.Tensor
-    """Real, `[..., n]`, in the units of z."""
+    """The semi-major axis, real, `[..., n]`, in the units of z."""
     semi_minor: tf.Tensor
-    """Real, `[..., n]`, in the units of z."""
+    """The semi-minor axis, real, `[..., n]`, in the units of z."""
     angle: tf.Tensor
-    """Real, `[..., n]`: of the major axis from the real axis, radians, in (−π/2, π/2]."""
+    """Angle of the major axis from the real axis, real, `[..., n]`, radians, in (−π/2, π/2]."""
 
 
 class PrincipalAxes(NamedTuple):
-    """The 2×2 covariances of components as vectors of the plane, each diagonalised."""
+    """The principal axes of the covariances of [Re z; Im z], one for each component."""
 
     larger: tf.Tensor
     """Variance along the major axis, real, `[...]`."""
     smaller: tf.Tensor
     """Variance along the minor axis, real, `[...]`, not negative."""
     angle: tf.Tensor
-    """Of the major axis from the real axis, radians, in (−π/2, π/2]; 0 when proper."""
+    """Angle of the major axis from the real axis, radians, in (−π/2, π/2]; 0 if proper."""
 
 
-def principal_axes(variance, pseudo_variance) -> PrincipalAxes:
-    """The principal axes of components of given variances.
+def principal_axes(variance: ArrayLike, pseudo_variance: ArrayLike) -> PrincipalAxes:
+    """The principal axes of components of given variance and pseudo-variance.
 
     The eigenvalues of the covariance of [Re z; Im z] are `(variance ± |pseudo_variance|)/2`, the
     larger one along `½ arg(pseudo_variance)` (Schreier & Scharf, 2010, §1.3).
 
     Args:
         variance: `E|z−m|²`, real, `[...]`.
-        pseudo_variance: `E[(z−m)²]`, complex, `[...]`, of the precision of the result.
+        pseudo_variance: `E[(z−m)²]`, complex, `[...]`. The result has its precision.
+
+    Returns:
+        `PrincipalAxes(larger, smaller, angle)`, each real, `[...]`.
 
     Example:
         >>> import numpy as np
@@ -51,22 +56,30 @@ def principal_axes(variance, pseudo_variance) -> PrincipalAxes:
     variance = tf.cast(variance, modulus.dtype)
     return PrincipalAxes(
         larger=0.5 * (variance + modulus),
-        # Of a line segment rounding may leave −1e-17, or −0.0.
+        # Rounding may leave −1e-17, or −0.0, where the ellipse is a line segment.
         smaller=0.5 * tf.maximum(variance - modulus, 0.0),
         angle=0.5 * tf.math.angle(pseudo_variance),
     )
 
 
-def ellipses(center, variance, pseudo_variance, probability: float) -> Ellipses:
-    """The ellipse about each centre that holds its component with a probability.
+def ellipses(
+    center: ArrayLike, variance: ArrayLike, pseudo_variance: ArrayLike, probability: float
+) -> Ellipses:
+    """The credible ellipses of components of given mean, variance and pseudo-variance.
 
-    Its semi-axes are the standard deviations along the principal axes times `squared_radius`^½.
+    The semi-axes are the standard deviations along the principal axes times `squared_radius`^½.
 
     Args:
         center: Means, complex, `[...]`.
         variance: `E|z−m|²`, real, `[...]`.
         pseudo_variance: `E[(z−m)²]`, complex, `[...]`.
-        probability: Between 0 and 1, exclusive.
+        probability: Of the ellipse, between 0 and 1, exclusive.
+
+    Returns:
+        `Ellipses(center, semi_major, semi_minor, angle)`, each `[...]`.
+
+    Raises:
+        ValueError: A probability out of range.
 
     Example:
         >>> import numpy as np
@@ -81,12 +94,15 @@ def ellipses(center, variance, pseudo_variance, probability: float) -> Ellipses:
 
 
 def squared_radius(probability: float) -> float:
-    """The squared radius that holds a two-dimensional unit normal with a probability.
+    """The squared radius of the circle that holds a standard normal of two dimensions.
 
-    It is the quantile `−2 ln(1−p)` of the chi-squared distribution with two degrees of freedom.
+    This is the quantile `−2 ln(1−p)` of the chi-squared distribution with two degrees of freedom.
+
+    Args:
+        probability: p, between 0 and 1, exclusive.
 
     Raises:
-        ValueError: A probability that is not between 0 and 1.
+        ValueError: A probability out of range.
 
     Example:
         >>> from cgp.distributions import squared_radius
@@ -98,6 +114,6 @@ def squared_radius(probability: float) -> float:
 
 
 def check_probability(probability: float) -> None:
-    """Raises for what is no probability, or one of 0 or 1."""
+    """Raises a ValueError unless a probability lies between 0 and 1, exclusive."""
     if not 0.0 < probability < 1.0:
         raise ValueError(f"probability must lie between 0 and 1, got {probability}")

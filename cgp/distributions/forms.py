@@ -1,9 +1,8 @@
-"""The two forms in which a complex normal is computed: complex when proper, real when improper.
+"""Working forms of complex normals: complex matrices if proper, the real composite if improper.
 
-A proper normal is worked out with complex matrices of its own size. An improper one has no density
-in them alone; it is worked out in the real composite [Re; Im] of twice the size, with the ½ of the
-real normal. Everything between `covariance` and `join` is the same algebra in both: what says
-"working" here is complex of n in the one form, real of 2n in the other.
+A proper normal is computed with complex matrices of n rows. An improper one is computed in the real
+composite [Re; Im] of 2n rows, with the factor ½ of the real normal density. The algebra is the same
+in both forms; "working" matrices and vectors are those of the form, complex of n or real of 2n.
 """
 
 import math
@@ -17,95 +16,96 @@ from cgp.linalg.composite import (
     as_complex,
     from_composite,
     join_parts,
+    real_as,
     stack_parts,
     to_composite,
 )
 
 
 class SecondMoments(NamedTuple):
-    """Complex second moments: covariances of points, or the variances of each."""
+    """Complex second moments: a pair of covariance and pseudo-covariance, or of variances."""
 
     k: tf.Tensor
-    """`E[z z̄]`, complex whether or not it is real."""
+    """The covariance or variance `E[z z̄]`, in a complex dtype."""
     c: tf.Tensor | None = None
-    """`E[z z]`, complex and like `k`; None when proper, which is zero."""
+    """The pseudo-covariance or pseudo-variance `E[z z]`, like `k`; None if proper (zero)."""
 
     def map(self, function: Callable[..., tf.Tensor], *others: "SecondMoments") -> "SecondMoments":
-        """A function of `k` and of `c`, and of those of others; not of `c` when proper."""
+        """Applies a function to `k`, and to `c` unless proper, with those of other moments."""
         k = function(self.k, *(other.k for other in others))
         if self.c is None:
             return SecondMoments(k, None)
         return SecondMoments(k, function(self.c, *(other.c_or_zeros() for other in others)))
 
     def c_or_zeros(self) -> tf.Tensor:
-        """`c`, written out when it is zero."""
+        """The pseudo-covariance, as a tensor of zeros if proper."""
         return tf.zeros_like(self.k) if self.c is None else self.c
 
 
 def clipped(moments: SecondMoments) -> SecondMoments:
-    """The moments, c cut to what a variable of variance k ≥ 0 can have: |c| ≤ k.
+    """Variances clipped to the valid range, k ≥ 0 and |c| ≤ k.
 
-    Rounding leaves others where data pin a signal down.
+    Rounding can violate it where the posterior variance is far below the prior variance.
     """
     k = tf.maximum(tf.math.real(moments.k), 0.0)
     if moments.c is None:
-        return SecondMoments(tf.cast(k, moments.k.dtype), None)
+        return SecondMoments(real_as(k, moments.k.dtype), None)
     modulus = tf.abs(moments.c)
     shrink = tf.where(modulus > k, k / tf.where(modulus > 0, modulus, tf.ones_like(k)), 1.0)
-    return SecondMoments(tf.cast(k, moments.k.dtype), moments.c * tf.cast(shrink, moments.c.dtype))
+    return SecondMoments(real_as(k, moments.k.dtype), moments.c * real_as(shrink, moments.c.dtype))
 
 
 def as_matrices(moments: SecondMoments) -> SecondMoments:
-    """Moments of single variables, `[...]`, as covariances of one, `[..., 1, 1]`."""
+    """Reshapes variances, `[...]`, to covariance matrices of one row, `[..., 1, 1]`."""
     return moments.map(lambda a: a[..., None, None])
 
 
 class ProperForm:
-    """Complex matrices `[..., n, n]`; log p = −quad − log|K| − n log π."""
+    """The form of proper normals: complex `[..., n, n]`; log p = −quad − log|K| − n log π."""
 
     scale = 1.0
-    """What the quadratic form and the log determinant are multiplied by."""
+    """Factor of the quadratic form and of the log determinant."""
     log_normalizer = math.log(math.pi)
-    """Of one complex dimension."""
+    """The normalising term for each complex dimension."""
     multiplicity = 1
-    """Working dimensions of one complex dimension."""
+    """Number of working dimensions for each complex dimension."""
 
     def covariance(self, moments: SecondMoments) -> tf.Tensor:
-        """The working covariance of a pair (K, C)."""
+        """The working covariance of covariance and pseudo-covariance (K, C)."""
         return moments.k
 
     def moments(self, covariance: tf.Tensor) -> SecondMoments:
-        """The pair (K, C) of a working covariance."""
+        """The covariance and pseudo-covariance (K, C) of a working covariance."""
         return SecondMoments(covariance, None)
 
     def split(self, z: tf.Tensor) -> tf.Tensor:
-        """A complex vector `[..., n]` as a working one."""
+        """Converts a complex vector `[..., n]` to a working vector."""
         return z
 
     def join(self, vector: tf.Tensor) -> tf.Tensor:
-        """A working vector as the complex one, `[..., n]`."""
+        """Converts a working vector to a complex vector `[..., n]`."""
         return vector
 
     def basis(self, basis: tf.Tensor) -> tf.Tensor:
-        """A matrix of complex coefficients, `[..., n, q]`, as one of working coefficients."""
+        """Converts a complex design matrix `[..., n, q]` to a working one."""
         return basis
 
     def marginal(self, columns: tf.Tensor) -> SecondMoments:
-        """The diagonals of the pair (K, C) of `columnsᴴ columns`, columns `[..., k, n]`."""
+        """The diagonals of (K, C) of `columnsᴴ columns`, where columns is `[..., k, n]`."""
         return SecondMoments(as_complex(tf.reduce_sum(squared_modulus(columns), axis=-2)), None)
 
     def white(self, parts: tf.Tensor) -> tf.Tensor:
-        """Working white noise from real white noise of `[..., 2n]`."""
-        return math.sqrt(0.5) * join_parts(parts)  # half of a unit variance to either part
+        """Converts real white noise `[..., 2n]` to working white noise of unit variance."""
+        return math.sqrt(0.5) * join_parts(parts)  # each part has half of the variance
 
     def root(self, chol: tf.Tensor) -> tf.Tensor:
-        """S with `S Sᴴ` the working covariance, from a factor in either form."""
+        """A square root S of the working covariance `S Sᴴ`, from a factor in either form."""
         return chol if chol.dtype.is_complex else tf.complex(*tf.split(chol, 2, axis=-2))
 
     def invert_blocks(
         self, precision: tf.Tensor, dual: tf.Tensor
     ) -> tuple[tf.Tensor, SecondMoments]:
-        """Each point given all others: `B⁻¹ a` and `B⁻¹`, B the block of P that belongs to it.
+        """Leave-one-out: `B⁻¹ a` and `B⁻¹`, where B is the diagonal block of P of each point.
 
         Args:
             precision: P, working, `[..., n, n]`.
@@ -119,7 +119,7 @@ class ProperForm:
 
 
 class CompositeForm:
-    """Real matrices `[..., 2n, 2n]`; log p = −½(quad + log|R|) − n log 2π."""
+    """The form of improper normals: real `[..., 2n, 2n]`; log p = −½(quad + log|R|) − n log 2π."""
 
     scale = 0.5
     log_normalizer = math.log(2.0 * math.pi)
@@ -181,10 +181,10 @@ Form = ProperForm | CompositeForm
 
 
 def form_of(is_proper: bool) -> Form:
-    """The form in which a normal is computed."""
+    """The working form of a proper or improper normal."""
     return ProperForm() if is_proper else CompositeForm()
 
 
 def _stack_columns(basis: tf.Tensor) -> tf.Tensor:
-    """`[Re; Im]` of each column of a matrix: complex `[..., n, q]` -> real `[..., 2n, q]`."""
+    """Stacks real and imaginary parts of columns: complex `[..., n, q]` -> real `[..., 2n, q]`."""
     return tf.concat([tf.math.real(basis), tf.math.imag(basis)], axis=-2)

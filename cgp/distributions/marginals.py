@@ -1,7 +1,7 @@
-"""What predictions say of each point by itself, in whatever form they come."""
+"""Marginal moments of predictions, from any of the forms in which cgp returns predictions."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -9,42 +9,49 @@ from cgp.distributions.complex_normal import ComplexNormal
 
 
 class Marginals(NamedTuple):
-    """The moments of each component by itself, NumPy arrays `[..., n]`."""
+    """The marginal moments of each component, NumPy arrays `[..., n]`."""
 
     mean: np.ndarray
-    """Complex."""
+    """The mean, complex."""
     variance: np.ndarray
-    """Real."""
+    """The variance `E|z−m|²`, real."""
     pseudo_variance: np.ndarray
-    """Complex."""
+    """The pseudo-variance `E[(z−m)²]`, complex."""
 
 
 class Step(NamedTuple):
-    """What an online filter says of one sample, or, stacked over time, of a block of them."""
+    """The result of an online filter for a sample, or, stacked over time, for a block."""
 
     predicted: Marginals
-    """Of the observation, before it was seen."""
+    """The one-step prediction of the observation, noise included."""
     innovation: np.ndarray
-    """The observation less the mean predicted of it, complex; NaN where missing."""
+    """The observation minus its predicted mean, complex; NaN where missing."""
     filtered: Marginals
-    """Of the signal, after the observation was seen."""
+    """The posterior of the latent signal given the observations so far, this one included."""
 
 
 def innovation(z: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """`z − mean`; NaN, in both parts, where z is."""
+    """The innovation `z − mean`; NaN in both parts where z is NaN."""
     nothing = complex(np.nan, np.nan) if np.iscomplexobj(z) else np.nan
     return np.where(np.isnan(z), np.asarray(nothing, np.asarray(z).dtype), z - mean)
 
 
-def marginals(prediction) -> Marginals:
-    """The moments of each point from any of the forms in which predictions come.
+Prediction: TypeAlias = ComplexNormal | Mapping[str, Any] | tuple[Any, ...]
+"""A `ComplexNormal`, a dict of moments as from `predict`, or a named tuple of moments."""
+
+
+def marginals(prediction: Prediction) -> Marginals:
+    """The marginal moments of a prediction in any of its forms.
 
     Args:
         prediction: A `ComplexNormal`; a dict with keys mean, variance, pseudo_variance, as
             `predict` returns; or a named tuple with such fields, as in the result of `step`.
 
+    Returns:
+        `Marginals(mean, variance, pseudo_variance)`.
+
     Raises:
-        TypeError: None of these, or moments whose dtype is not that of a complex signal.
+        TypeError: None of these, a real mean, or a complex variance.
         ValueError: Keys that are missing, or shapes that differ.
 
     Example:
@@ -58,7 +65,7 @@ def marginals(prediction) -> Marginals:
     if isinstance(prediction, ComplexNormal):
         return Marginals(*(np.asarray(getattr(prediction, name)()) for name in Marginals._fields))
     if hasattr(prediction, "_asdict"):
-        prediction = prediction._asdict()
+        prediction = cast("NamedTuple", prediction)._asdict()
     if not isinstance(prediction, Mapping):
         raise TypeError(
             "a prediction must be a ComplexNormal, or a dict with keys mean, variance and "

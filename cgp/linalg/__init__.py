@@ -1,4 +1,4 @@
-"""Complex triangular factors, in plain TensorFlow."""
+"""Linear algebra of complex Cholesky factors, in plain TensorFlow."""
 
 from cgp.linalg.cholesky import (
     NotPositiveDefiniteError,

@@ -1,29 +1,85 @@
-"""Checks of what the functions of the core are given, and the batch axes their arguments share."""
+"""Checks of array arguments, and broadcasting of their batch axes."""
 
 from functools import reduce
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-ArrayLike = npt.ArrayLike | tf.Tensor | tf.Variable
-"""What the functions of cgp take for an array: numbers, sequences, NumPy arrays and tensors."""
+ArrayLike: TypeAlias = npt.ArrayLike | tf.Tensor | tf.Variable
+"""Array arguments of cgp: numbers, sequences of numbers, NumPy arrays, tensors and variables."""
 
+_REAL = (tf.float32, tf.float64)
 _COMPLEX = (tf.complex64, tf.complex128)
-_DTYPES = (tf.float32, tf.float64, *_COMPLEX)
+_DTYPES = (*_REAL, *_COMPLEX)
 
 
-def _as_tensor(x, name: str, dtypes: tuple[tf.DType, ...]) -> tf.Tensor:
-    x = tf.convert_to_tensor(x)
+def _is_tensor(x: object) -> bool:
+    return tf.is_tensor(x) or hasattr(x, "__tf_tensor__")  # as Keras variables have
+
+
+def as_numbers(x: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
+    """Converts numbers to a NumPy array, and tensors or sequences of tensors to a tensor.
+
+    Args:
+        x: Numbers of any shape and dtype.
+        name: Name of the argument in error messages.
+
+    Raises:
+        TypeError: `x` is not numeric, or is longdouble, for which TensorFlow has no dtype.
+        ValueError: Rows have different lengths, or elements are masked.
+    """
+    if _is_tensor(x):
+        return tf.convert_to_tensor(x)
+    leaves = tf.nest.flatten(x)
+    if any(map(np.ma.is_masked, leaves)):
+        raise ValueError(f"{name} has masked elements: every element must be known here")
+    try:
+        x = tf.convert_to_tensor(x) if any(map(_is_tensor, leaves)) else np.asarray(x)
+    except (ValueError, tf.errors.InvalidArgumentError):
+        raise ValueError(f"{name} must be an array, but has rows of different lengths") from None
+    if isinstance(x, np.ndarray):
+        if x.dtype.char in "gG":
+            kind, double = ("c", "complex128") if x.dtype.kind == "c" else ("", "float64")
+            raise TypeError(
+                f"{name} is {kind}longdouble, which TensorFlow does not have: round it to {double}"
+            )
+        if x.dtype.kind not in "iufc":
+            raise TypeError(f"{name} must be numbers, got an array of dtype {x.dtype.name}")
+    return x
+
+
+def _as_tensor(
+    x: ArrayLike, name: str, dtypes: tuple[tf.DType, ...], like: tf.Tensor | None = None
+) -> tf.Tensor:
+    numbers = as_numbers(x, name)
+    if isinstance(numbers, np.ndarray) and all(
+        type(leaf) in (int, float, complex) for leaf in tf.nest.flatten(x)
+    ):
+        # Python's numbers have no precision of their own: double, or that of another argument.
+        real = tf.float64 if like is None else like.dtype.real_dtype
+        kind = np.complex64 if numbers.dtype.kind == "c" else np.float32
+        numbers = numbers.astype(np.result_type(real.as_numpy_dtype, kind))
+    x = tf.convert_to_tensor(numbers)
     if x.dtype not in dtypes:
         *most, last = (dtype.name for dtype in dtypes)
         raise TypeError(f"{name} must be {', '.join(most)} or {last}, got {x.dtype.name}")
     return x
 
 
-def as_matrix(a, name: str, square: bool = False) -> tf.Tensor:
-    """`a` as a tensor of rank 2 or more in one of the four dtypes of the core, or an error."""
-    a = _as_tensor(a, name, _DTYPES)
+def as_matrix(
+    a: ArrayLike, name: str, square: bool = False, like: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Converts a matrix to a tensor of float32, float64, complex64 or complex128.
+
+    Python numbers take the precision of `like`, or double precision if that is None.
+
+    Raises:
+        TypeError: Another dtype.
+        ValueError: The rank is below 2; or `square` is set and the matrix is not.
+    """
+    a = _as_tensor(a, name, _DTYPES, like)
     rank, axes = a.shape.rank, "[..., n, n]" if square else "[..., n, k]"
     if rank is not None and rank < 2:
         raise ValueError(f"{name} must be a matrix, {axes}, got shape {a.shape}")
@@ -32,17 +88,37 @@ def as_matrix(a, name: str, square: bool = False) -> tf.Tensor:
     return a
 
 
-def as_complex_vector(x, name: str) -> tf.Tensor:
-    """`x` as a complex tensor `[..., n]`, or an error."""
-    x = _as_tensor(x, name, _COMPLEX)
+def as_complex_vector(x: ArrayLike, name: str, like: tf.Tensor | None = None) -> tf.Tensor:
+    """Converts a complex vector to a tensor `[..., n]`.
+
+    Python numbers take the precision of `like`, or double precision if that is None.
+
+    Raises:
+        TypeError: A dtype other than complex64 and complex128.
+        ValueError: A scalar.
+    """
+    return _vector(_as_tensor(x, name, _COMPLEX, like), name)
+
+
+def as_real_vector(x: ArrayLike, name: str) -> tf.Tensor:
+    """Converts a real vector to a tensor `[..., n]`; errors as those of `as_complex_vector`."""
+    return _vector(_as_tensor(x, name, _REAL), name)
+
+
+def _vector(x: tf.Tensor, name: str) -> tf.Tensor:
     if x.shape.rank == 0:
         raise ValueError(f"{name} must be a vector, [..., n], got a scalar")
     return x
 
 
-def as_vector_for(x, name: str, chol: tf.Tensor) -> tf.Tensor:
-    """`x` as a tensor `[..., n]` of the dtype of `chol`, `[..., n, n]`, or an error."""
-    x = tf.convert_to_tensor(x)
+def as_vector_for(x: ArrayLike, name: str, chol: tf.Tensor) -> tf.Tensor:
+    """Converts a vector to a tensor `[..., n]`, and checks its size and dtype against a factor.
+
+    Raises:
+        TypeError: Its dtype is not that of `chol`.
+        ValueError: It has not as many elements as `chol` has rows.
+    """
+    x = _as_tensor(x, name, _DTYPES, like=chol)
     if x.dtype != chol.dtype:
         raise TypeError(
             f"{name} must have the dtype of chol, {chol.dtype.name}, got {x.dtype.name}"
@@ -56,31 +132,53 @@ def as_vector_for(x, name: str, chol: tf.Tensor) -> tf.Tensor:
     return x
 
 
-def as_real(x, name: str, chol: tf.Tensor) -> tf.Tensor:
-    """`x` as a real tensor of the precision of `chol`, or an error."""
-    dtype = chol.dtype.real_dtype
-    if not tf.is_tensor(x) and not isinstance(x, tf.Variable):
-        x = np.asarray(x)
-        if x.dtype.kind not in "iuf":
+def as_real(x: ArrayLike, name: str, like: tf.Tensor, like_name: str = "chol") -> tf.Tensor:
+    """Converts real numbers to a tensor in the precision of another argument.
+
+    Raises:
+        TypeError: The numbers are complex, or a tensor of another precision.
+    """
+    dtype = like.dtype.real_dtype
+    x = as_numbers(x, name)
+    if isinstance(x, np.ndarray):
+        if x.dtype.kind == "c":
             raise TypeError(f"{name} must be real, got {x.dtype.name}")
         return tf.convert_to_tensor(x.astype(dtype.as_numpy_dtype))
-    x = tf.convert_to_tensor(x)
     if x.dtype != dtype:
         raise TypeError(
-            f"{name} must be {dtype.name}, as chol is {chol.dtype.name}, got {x.dtype.name}"
+            f"{name} must be {dtype.name}, as {like_name} is {like.dtype.name}, got {x.dtype.name}"
         )
     return x
 
 
 def as_index(
-    x, name: str, meaning: str, stop, start: int = 0, too_large: str = ""
+    x: ArrayLike,
+    name: str,
+    meaning: str,
+    stop: int | tf.Tensor,
+    start: int = 0,
+    too_large: str = "",
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """`x` as int32 from `start` to below `stop`, and whether it is: an error where that is known.
+    """Converts an index to int32, and checks that it lies in the range from `start` to `stop`.
 
-    In a graph whose values are not known yet, an assertion; XLA drops it, hence the second value.
+    Args:
+        x: Integers of any shape.
+        name: Name of the argument in error messages.
+        meaning: Continues the name in error messages: what the index counts.
+        stop: The first index beyond the range.
+        start: The first index of the range.
+        too_large: Continues the message where the index is too large.
+
+    Returns:
+        `(index, inside)`: int32, and a bool of the same shape that says whether it is in range. In
+        a graph an index whose value is not known at tracing gets an assertion; XLA drops
+        assertions, and the caller needs `inside`.
+
+    Raises:
+        TypeError: Not integers.
+        ValueError: A known index is out of range.
     """
-    if not tf.is_tensor(x) and not isinstance(x, tf.Variable):
-        x = np.asarray(x)
+    x = as_numbers(x, name)
     if not tf.as_dtype(x.dtype).is_integer:
         raise TypeError(f"{name} must be an integer, got {tf.as_dtype(x.dtype).name}")
     x = tf.cast(tf.convert_to_tensor(x), tf.int32)
@@ -101,7 +199,7 @@ def as_index(
 
 
 def known_sign(x: tf.Tensor) -> str | None:
-    """`"+"` or `"-"` where every element of `x` is known to be of that sign, zero counting as +."""
+    """The sign that all elements of `x` have, `"+"` (also of zero) or `"-"`; None if not known."""
     value = tf.get_static_value(x)
     if value is not None and np.all(value >= 0):
         return "+"
@@ -111,7 +209,14 @@ def known_sign(x: tf.Tensor) -> str | None:
 
 
 def check_batches(**tensors: tuple[tf.Tensor, int]) -> tf.TensorShape:
-    """The batch axes of tensors together, each named and with its number of own trailing axes."""
+    """The static batch shape of tensors broadcast together.
+
+    Args:
+        **tensors: Each tensor with the number of its trailing axes that are not batch axes.
+
+    Raises:
+        ValueError: The batch axes do not broadcast.
+    """
     shapes = [x.shape[:-own] if own else x.shape for x, own in tensors.values()]
     try:
         return reduce(tf.broadcast_static_shape, shapes)
@@ -121,7 +226,7 @@ def check_batches(**tensors: tuple[tf.Tensor, int]) -> tf.TensorShape:
 
 
 def broadcast(**tensors: tuple[tf.Tensor, int]) -> list[tf.Tensor]:
-    """Gives tensors, each named and with its number of own trailing axes, the same batch axes."""
+    """Broadcasts the batch axes of tensors together; arguments as those of `check_batches`."""
     shapes = [x.shape[: x.shape.rank - own] for x, own in tensors.values()]
     if all(shape.is_fully_defined() and shape == shapes[0] for shape in shapes):
         return [x for x, _ in tensors.values()]
@@ -136,10 +241,10 @@ def broadcast(**tensors: tuple[tf.Tensor, int]) -> list[tf.Tensor]:
 
 
 def squared_modulus(z: tf.Tensor) -> tf.Tensor:
-    """`|z|²`, real, right at zero in every derivative: that of `abs(z)²` has none after the first.
+    """`|z|²`, real, with correct derivatives of every order at zero.
 
-    The modulus is not differentiable at 0, and TensorFlow's choice for its gradient there makes the
-    second derivative of its square come out as 0, which is 2.
+    The modulus is not differentiable at 0. TensorFlow sets its gradient to 0 there, so that the
+    second derivative of `tf.abs(z) ** 2` comes out as 0, where 2 is correct.
     """
     return tf.math.real(z * tf.math.conj(z))
 
@@ -150,25 +255,25 @@ def real_diagonal(a: tf.Tensor) -> tf.Tensor:
 
 
 def has_positive_diagonal(chol: tf.Tensor) -> tf.Tensor:
-    """Whether a factor is one of a positive definite matrix, bool `[...]`; not if it holds NaN."""
+    """Whether the diagonal of a factor is positive and finite, bool `[...]`; False for NaN."""
     diagonal = real_diagonal(chol)
     return tf.reduce_all((diagonal > 0) & (diagonal < np.inf), axis=-1)
 
 
 def is_nan(x: tf.Tensor) -> tf.Tensor:
-    """Where x, real or complex, is NaN in either part."""
+    """Whether elements of `x` are NaN in the real or the imaginary part, bool, shaped like `x`."""
     if not x.dtype.is_complex:
         return tf.math.is_nan(x)
     return tf.math.is_nan(tf.math.real(x)) | tf.math.is_nan(tf.math.imag(x))
 
 
 def nan(dtype: tf.DType) -> tf.Tensor:
-    """NaN, of a complex dtype in both parts: made from a real one it has the imaginary part 0."""
+    """A scalar NaN; of a complex dtype both parts are NaN, where a cast would leave 0 in one."""
     return tf.constant(complex(np.nan, np.nan) if dtype.is_complex else np.nan, dtype)
 
 
 def is_finite(x: tf.Tensor) -> bool:
-    """Whether, eagerly, every element is: both parts of it, whose modulus may well overflow."""
+    """Whether every element is finite, eagerly. The modulus of a finite element may overflow."""
     return all(
         bool(tf.reduce_all(tf.math.is_finite(part)))
         for part in ((tf.math.real(x), tf.math.imag(x)) if x.dtype.is_complex else (x,))
@@ -176,18 +281,23 @@ def is_finite(x: tf.Tensor) -> bool:
 
 
 def check_finite(x: tf.Tensor, name: str) -> None:
-    """Raises, eagerly, for NaN and infinite elements."""
+    """Raises a ValueError for NaN and infinite elements, eagerly."""
     if not is_finite(x):
         raise ValueError(f"{name} of shape {x.shape} has elements that are NaN or infinite")
 
 
 def hermitian_gap(a: tf.Tensor, symmetric: bool = False) -> float:
-    """How far, eagerly, a matrix is from its adjoint, or its transpose; 0 if it is but rounding."""
+    """The largest difference of a matrix from its adjoint, eagerly; 0 if it is only rounding.
+
+    Args:
+        a: `[..., n, n]`.
+        symmetric: Whether to compare with the transpose instead.
+    """
     if tf.size(a) == 0:
         return 0.0
     # A pseudo-covariance is symmetric: no conjugation is meant then.
     turned = tf.linalg.matrix_transpose(a) if symmetric else tf.linalg.adjoint(a)
-    # Each beside its own elements: a large one of the batch says nothing about the others.
+    # Relative to each matrix: a large one of the batch must not excuse the others.
     gap, largest = (tf.reduce_max(tf.abs(x), axis=[-2, -1]).numpy() for x in (a - turned, a))
     eps = np.finfo(a.dtype.real_dtype.as_numpy_dtype).eps
     return float(np.max(np.where(gap > 1e3 * eps * largest, gap, 0.0)))

@@ -1,8 +1,8 @@
-"""Small matrices, many at a time, for loops that XLA compiles.
+"""Algebra of small matrices with the batch axis last, for loops that XLA compiles.
 
-Batch axes come last, so that one operation runs along them, and the sums over rows and columns are
-written out: for matrices of a few rows that is several times faster than products that XLA calls a
-library for. A batch axis of 1 broadcasts. What is Hermitian or triangular elsewhere is so here.
+Each operation runs along the batch axis, and sums over rows and columns are unrolled: for matrices
+of a few rows this is several times faster than matrix products, for which XLA calls a library. A
+batch axis of 1 broadcasts.
 """
 
 import numpy as np
@@ -11,19 +11,29 @@ import tensorflow as tf
 from cgp.linalg.arguments import squared_modulus
 from cgp.linalg.composite import real_as
 
-# A row whose remainder is below so many times the rounding of its length depends on those above.
+# A row counts as linearly dependent on the rows above it where its remainder is below this many
+# times the rounding of its length.
 _ROUNDING = 4.0
 
 
 def to_last(a: tf.Tensor, own: int, batch: tf.Tensor) -> tf.Tensor:
-    """`[..., own axes]` -> `[own axes, B]`, broadcast to the batch axes of shape `batch`."""
+    """Moves batch axes to the end: `[..., own axes]` -> `[own axes, B]`.
+
+    Args:
+        a: Tensor whose batch axes broadcast against `batch`.
+        own: Number of trailing axes that are not batch axes.
+        batch: The batch shape, int32, of B elements.
+    """
     a = tf.broadcast_to(a, tf.concat([batch, tf.shape(a)[-own:]], axis=0))
     a = tf.reshape(a, tf.concat([[-1], tf.shape(a)[-own:]], axis=0))
     return tf.experimental.numpy.moveaxis(a, 0, -1)
 
 
 def to_first(a: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
-    """`[own axes, B]` -> `[..., own axes]`, the batch axes of shape `batch`; B may be 1 for all."""
+    """Moves batch axes to the front: `[own axes, B]` -> `[..., own axes]`; inverts `to_last`.
+
+    A batch axis B of 1 is broadcast to `batch`.
+    """
     a = tf.experimental.numpy.moveaxis(a, -1, 0)
     a = tf.broadcast_to(a, tf.concat([[tf.reduce_prod(batch)], tf.shape(a)[1:]], axis=0))
     return tf.reshape(a, tf.concat([batch, tf.shape(a)[1:]], axis=0))
@@ -43,13 +53,13 @@ def matmul(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 def matvec(a: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """`a x`: `[n, k, ...]`, `[k, ...]` -> `[n, ...]`."""
     if a.shape.rank == 3 and a.shape[-1] == 1 and x.shape[-1] not in (1, None):
-        # One product, into which XLA cannot draw what x is made of, n times over.
+        # A matmul keeps XLA from fusing the computation of x into every row, n times over.
         return tf.linalg.matmul(a[..., 0], x)
     return sum(a[:, k] * x[k] for k in range(1, a.shape[1])) + a[:, 0] * x[0]
 
 
 def dot(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """`Σ x y`, nothing conjugated: `[n, ...]`, `[n, ...]` -> `[...]`."""
+    """`Σ x y` without conjugation: `[n, ...]`, `[n, ...]` -> `[...]`."""
     return sum(x[k] * y[k] for k in range(1, x.shape[0])) + x[0] * y[0]
 
 
@@ -59,16 +69,17 @@ def outer(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 def cholesky(a: tf.Tensor) -> tf.Tensor:
-    """A lower triangular L with `L Lᴴ = a`, semidefinite: a pivot that is but rounding is zero.
+    """The Cholesky factor of a positive semidefinite matrix, which may be singular.
 
-    So is one that rounding has made negative: beside the diagonal, where elements were computed to
-    the digits of larger ones. No number where more than rounding makes it so.
+    A pivot within rounding of zero is set to zero, with its column. A pivot may be negative by as
+    much as the square root of the machine epsilon times the largest diagonal element, for it may
+    carry the rounding of larger elements; below that, the column is NaN.
 
     Args:
         a: Hermitian, `[n, n, ...]`.
 
     Returns:
-        `[n, n, ...]`, its diagonal real and not negative.
+        L, lower triangular, with `L Lᴴ = a`: `[n, n, ...]`, its diagonal real and not negative.
     """
     n = a.shape[0]
     eps = np.finfo(a.dtype.real_dtype.as_numpy_dtype).eps
@@ -80,7 +91,7 @@ def cholesky(a: tf.Tensor) -> tf.Tensor:
         pivot = tf.math.real(a[j, j])
         sound = pivot > negligible[j]
         inverse = tf.where(sound, 1.0 / tf.sqrt(tf.where(sound, pivot, 1.0)), 0.0)
-        inverse = tf.where(pivot >= least, inverse, np.nan)  # nor where that is none
+        inverse = tf.where(pivot >= least, inverse, np.nan)  # indefinite
         column = a[:, j] * real_as(inverse, a.dtype)
         column = tf.where(rows >= j, column, tf.zeros_like(column))
         columns.append(column)
@@ -91,10 +102,10 @@ def cholesky(a: tf.Tensor) -> tf.Tensor:
 def triangularize(a: tf.Tensor) -> tf.Tensor:
     """The lower triangular L with `L Lᴴ = a aᴴ`, its diagonal real and not negative.
 
-    Modified Gram-Schmidt on the rows, the time update of square-root filters (Thornton, 1976). Its
-    triangular factor is as good as Householder's: it is the one that Householder's method finds for
-    `a` under a block of zeros (Björck, BIT 7, 1967). A row that depends on those above it gets a
-    zero on the diagonal.
+    By modified Gram-Schmidt on the rows, the time update of square-root filters (Thornton, 1976).
+    The triangular factor is as accurate as that of Householder's method: it is the factor that
+    Householder's method finds for `a` under a block of zeros (Björck, BIT 7, 1967). A row that
+    depends linearly on those above it gets a zero on the diagonal.
 
     Args:
         a: `[n, m, ...]`, m ≥ 1.
@@ -123,13 +134,13 @@ def triangularize(a: tf.Tensor) -> tf.Tensor:
 def condition(
     chol: tf.Tensor, h: tf.Tensor, noise_variance: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The factor of a covariance P given `h x + n`, by Carlson's formula.
+    """The measurement update of a factor by a scalar `h x + n`, by Carlson's formula.
 
-    As `cgp.linalg.cholesky_condition`, which says more. Where there is no noise, and `h x` is known
-    but for rounding, nothing is learnt: P hᴴ and S are zero.
+    See `cgp.linalg.cholesky_condition`. Where the noise variance is zero and the variance of `h x`
+    is only rounding, the factor stays as it is, and P hᴴ and S are zero.
 
     Args:
-        chol: `[n, n, ...]`.
+        chol: The factor of the covariance P, `[n, n, ...]`.
         h: `[n, ...]`.
         noise_variance: Real, `[...]`.
 
@@ -138,14 +149,14 @@ def condition(
     """
     n = chol.shape[0]
     phi = sum(tf.math.conj(chol[i] * h[i]) for i in range(1, n)) + tf.math.conj(chol[0] * h[0])
-    # What rounding leaves of a sum that is zero is no variance, unless noise hides it.
+    # Without noise, a variance that is only the rounding of a sum equal to zero is set to zero.
     size = sum(tf.abs(chol[i] * h[i]) for i in range(n))
     eps = np.finfo(chol.dtype.real_dtype.as_numpy_dtype).eps
     noise = (_ROUNDING * n * eps) ** 2 * tf.reduce_sum(size**2, axis=0)
     known = (noise_variance <= 0) & (tf.reduce_sum(squared_modulus(phi), axis=0) <= noise)
     phi = tf.where(known, tf.zeros_like(phi), phi)
     power, rows = squared_modulus(phi), chol * phi[None]
-    # Sums over the columns after j, and with it: σ_j and σ_{j−1} of Carlson.
+    # Carlson's σ_j and σ_{j−1}: sums over the columns after j, without and with column j.
     after = [noise_variance + tf.zeros_like(power[0])]
     sums = [tf.zeros_like(rows[:, 0])]
     for k in reversed(range(n)):
@@ -157,7 +168,7 @@ def condition(
     learns, certain = s_before > 0, s > 0
     ratio = tf.where(learns, s / tf.where(learns, s_before, 1.0), tf.ones_like(s))
     both = learns & certain
-    # Two roots and a product, where the root of the product would underflow.
+    # s and s_before are roots already: the root of their squares' product would underflow.
     weight = tf.where(both, 1.0 / tf.where(both, s * s_before, 1.0), tf.zeros_like(s))
     weight = tf.math.conj(phi) * real_as(weight, chol.dtype)
     new = chol * real_as(ratio, chol.dtype)[None] - tf.stack(sums[::-1], axis=1) * weight[None]

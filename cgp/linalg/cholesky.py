@@ -1,13 +1,14 @@
-"""Checked Cholesky factors of Hermitian matrices, and what is read off them.
+"""Checked Cholesky factorisation of Hermitian matrices; solves and log determinants by factors.
 
-A factor `L` is lower triangular with an exactly zero upper part and a real positive diagonal, and
-`A = L Lᴴ`. Real matrices are the special case in which the adjoint is the transpose.
+A factor `L` of `A = L Lᴴ` is lower triangular; its upper part is exactly zero, its diagonal real
+and positive. Of real matrices the adjoint is the transpose.
 """
 
 import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import (
+    ArrayLike,
     as_matrix,
     check_batches,
     check_finite,
@@ -15,42 +16,81 @@ from cgp.linalg.arguments import (
     hermitian_gap,
     real_diagonal,
 )
+from cgp.linalg.composite import real_as
 from cgp.linalg.gradients import with_gradient
 
 
 class NotPositiveDefiniteError(ValueError):
     """A matrix that should be a covariance is not positive definite."""
 
-    __module__ = "cgp"  # where its users find it
+    __module__ = "cgp"  # its public name is cgp.NotPositiveDefiniteError
 
 
 def assert_positive_definite(ok: tf.Tensor, value: tf.Tensor, message: str) -> tf.Tensor:
-    """Returns `value` where `ok`, and otherwise fails as loudly as the mode of execution allows.
-
-    Eagerly, `NotPositiveDefiniteError`; in a graph, `InvalidArgumentError`; under XLA, which drops
-    assertions, NaN in place of every element of the matrices that are not `ok`.
+    """Returns `value`, and fails if a matrix is not `ok`.
 
     Args:
         ok: Bool tensor, `[...]`: one for each matrix.
-        value: Tensor `[..., n, k]`, returned if all is well.
-        message: What went wrong, for the user.
+        value: Tensor `[..., n, k]`.
+        message: Text of the error.
+
+    Returns:
+        `value`. Under XLA, which drops assertions, matrices that are not `ok` are NaN in every
+        element.
+
+    Raises:
+        NotPositiveDefiniteError: Eagerly, where not all are `ok`. In a graph this is TensorFlow's
+            `InvalidArgumentError`.
     """
     if tf.executing_eagerly():
         if not bool(tf.reduce_all(ok)):
             raise NotPositiveDefiniteError(message)
         return value
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(ok), [message])]):
-        # Adding zero or NaN takes a tenth of the time of choosing between n² elements.
+        # Adding zero or NaN takes a tenth of the time of tf.where over n² elements.
         zero = tf.zeros_like(ok, value.dtype.real_dtype)
-        poison = tf.cast(tf.where(ok, zero, zero + np.nan), value.dtype)
+        poison = real_as(tf.where(ok, zero, zero + np.nan), value.dtype)
         return value + poison[..., None, None]
 
 
-def cholesky(a) -> tf.Tensor:
+def as_factor(chol: ArrayLike, name: str = "chol", singular: bool = False) -> tf.Tensor:
+    """Converts a Cholesky factor to a tensor `[..., n, n]`; eagerly, its diagonal is checked.
+
+    Args:
+        chol: Lower triangular. The part above the diagonal is not checked.
+        name: Name of the argument in error messages.
+        singular: Whether zeros on the diagonal are allowed.
+
+    Raises:
+        TypeError: A dtype other than float32, float64, complex64 and complex128.
+        ValueError: Not square; eagerly, NaN or an infinite element on the diagonal.
+        NotPositiveDefiniteError: Eagerly, a diagonal that is not real and positive.
+    """
+    chol = as_matrix(chol, name, square=True)
+    if tf.executing_eagerly():
+        diagonal = tf.linalg.diag_part(chol).numpy()
+        if not np.all(np.isfinite(diagonal)):
+            raise ValueError(
+                f"{name}, of shape {chol.shape}, has elements that are NaN or infinite"
+            )
+        allowed = diagonal.real >= 0 if singular else diagonal.real > 0
+        # A product of factors may leave rounding in the imaginary part.
+        rounding = 1e3 * np.finfo(diagonal.dtype).eps * np.abs(diagonal)
+        bad = diagonal[(np.abs(diagonal.imag) > rounding) | ~allowed]
+        if bad.size:
+            wanted = "not negative" if singular else "positive"
+            raise NotPositiveDefiniteError(
+                f"{name} must be a Cholesky factor, lower triangular with a real diagonal that is "
+                f"{wanted}, but its diagonal has the element {bad[0]}"
+            )
+    return chol
+
+
+def cholesky(a: ArrayLike) -> tf.Tensor:
     """The Cholesky factor of a Hermitian positive definite matrix, checked.
 
-    TensorFlow's own factorisation returns zeros over uninitialised memory, without an error, for an
-    indefinite complex matrix on a CPU, and reads the lower triangle alone; this one looks.
+    For an indefinite complex matrix on a CPU, `tf.linalg.cholesky` returns zeros or uninitialised
+    memory without an error. It also reads the lower triangle only. This function checks both.
 
     Args:
         a: `[..., n, n]`, complex128, complex64, float64 or float32.
@@ -62,7 +102,7 @@ def cholesky(a) -> tf.Tensor:
     Raises:
         TypeError: Another dtype.
         ValueError: Not square, or (eagerly) not Hermitian or not finite.
-        NotPositiveDefiniteError: Not positive definite. In a graph it is TensorFlow's
+        NotPositiveDefiniteError: Not positive definite. In a graph this is TensorFlow's
             `InvalidArgumentError`; under XLA, which drops assertions, the result is NaN.
 
     Example:
@@ -82,9 +122,9 @@ def cholesky(a) -> tf.Tensor:
             )
     try:
         chol = tf.linalg.cholesky(a)
-    except tf.errors.InvalidArgumentError:  # what the CPU raises for real matrices
+    except tf.errors.InvalidArgumentError:  # raised on a CPU for real matrices
         raise NotPositiveDefiniteError(_NOT_POSITIVE.format(a.shape)) from None
-    # A NaN compares false, so a failed factorisation is caught whatever it left behind.
+    # NaN compares false, so this catches a failed factorisation that left NaN or zeros.
     ok = has_positive_diagonal(chol)
     chol = tf.linalg.band_part(chol, -1, 0)
     return assert_positive_definite(ok, chol, _NOT_POSITIVE.format(a.shape))
@@ -96,20 +136,21 @@ _NOT_POSITIVE = (
 )
 
 
-def stored_cholesky(chol, a) -> tf.Tensor:
-    """A stored factor in the place of `cholesky(a)`: its value is free, its gradient is right.
+def stored_cholesky(chol: ArrayLike, a: ArrayLike) -> tf.Tensor:
+    """A stored factor in place of `cholesky(a)`: the same value and gradient, no factorisation.
 
     Args:
-        chol: `[..., n, n]`, the factor of the present value of `a`, taken on trust. No gradient
-            reaches it.
-        a: `[..., n, n]`, Hermitian positive definite: what the gradient flows to.
+        chol: `[..., n, n]`, the Cholesky factor of the present value of `a`; that it is so is not
+            checked. It receives no gradient.
+        a: `[..., n, n]`, Hermitian positive definite. It receives the gradient.
 
     Returns:
-        The value of `chol`, with the gradient by `a` of `cholesky(a)`, of any order.
+        The value of `chol`, with the gradient of `cholesky(a)` by `a`, of any order.
 
     Raises:
         TypeError: `chol` and `a` differ in dtype.
         ValueError: Shapes that do not fit.
+        NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real and positive.
 
     Example:
         >>> import numpy as np
@@ -123,39 +164,40 @@ def stored_cholesky(chol, a) -> tf.Tensor:
         >>> bool(np.allclose(tape.gradient(log_det, a), np.linalg.inv(a)))
         True
     """
-    chol, a = as_matrix(chol, "chol", square=True), as_matrix(a, "a", square=True)
+    chol = as_factor(chol)
+    a = as_matrix(a, "a", square=True, like=chol)
     if chol.dtype != a.dtype:
         raise TypeError(f"chol is {chol.dtype.name} but a is {a.dtype.name}: give both one dtype")
     if not chol.shape.is_compatible_with(a.shape):
         raise ValueError(f"chol must be shaped like a, {a.shape}, got shape {chol.shape}")
     chol = tf.stop_gradient(chol)
 
-    def grad(a, chol, dy):
-        # Once more the stored factor, so that a second derivative sees it move with `a`.
+    def grad(a: tf.Tensor, chol: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+        # Through stored_cholesky again, so that second derivatives see the factor depend on `a`.
         return _cholesky_pullback(stored_cholesky(chol, a), dy)
 
     return with_gradient(lambda a, chol: chol, a, chol, grad=grad)
 
 
 def _cholesky_pullback(chol: tf.Tensor, chol_bar: tf.Tensor) -> tf.Tensor:
-    """Ā from L̄ (Murray, arXiv 1602.07527, with adjoints for transposes).
+    """The cotangent Ā of A from that of its factor, L̄ (Murray, arXiv 1602.07527, with adjoints).
 
-    From dL = L Φ(L⁻¹ dA L⁻ᴴ), Φ taking the lower triangle and half of the diagonal: Ā is the
+    From dL = L Φ(L⁻¹ dA L⁻ᴴ), where Φ takes the lower triangle and half of the diagonal, Ā is the
     Hermitian part of L⁻ᴴ Φ(Lᴴ L̄) L⁻¹. The diagonal of L is real, hence the real part in Φ.
     """
     p = tf.linalg.band_part(tf.linalg.matmul(chol, chol_bar, adjoint_a=True), -1, 0)
-    phi = tf.linalg.set_diag(p, tf.cast(0.5 * real_diagonal(p), p.dtype))
+    phi = tf.linalg.set_diag(p, real_as(0.5 * real_diagonal(p), p.dtype))
     half = tf.linalg.triangular_solve(chol, phi + tf.linalg.adjoint(phi), adjoint=True)
     return 0.5 * tf.linalg.adjoint(
         tf.linalg.triangular_solve(chol, tf.linalg.adjoint(half), adjoint=True)
     )
 
 
-def solve(chol, b) -> tf.Tensor:
-    """Solves `A x = b` with `A = L Lᴴ` given by its factor.
+def solve(chol: ArrayLike, b: ArrayLike) -> tf.Tensor:
+    """Solves `A x = b`, given the Cholesky factor of `A = L Lᴴ`.
 
     Args:
-        chol: `[..., n, n]`, lower triangular.
+        chol: `L`, `[..., n, n]`, lower triangular; complex128, complex64, float64 or float32.
         b: `[..., n, k]`, of the same dtype; batch axes broadcast.
 
     Returns:
@@ -164,6 +206,7 @@ def solve(chol, b) -> tf.Tensor:
     Raises:
         TypeError: `chol` and `b` differ in dtype.
         ValueError: Shapes that do not fit.
+        NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real and positive.
 
     Example:
         >>> import numpy as np
@@ -173,7 +216,8 @@ def solve(chol, b) -> tf.Tensor:
         >>> bool(np.allclose(x, [[1.0], [0.0]]))
         True
     """
-    chol, b = as_matrix(chol, "chol", square=True), as_matrix(b, "b")
+    chol = as_factor(chol)
+    b = as_matrix(b, "b", like=chol)
     if chol.dtype != b.dtype:
         raise TypeError(f"chol is {chol.dtype.name} but b is {b.dtype.name}: give both one dtype")
     if not chol.shape[-1:].is_compatible_with(b.shape[-2:-1]):
@@ -182,14 +226,19 @@ def solve(chol, b) -> tf.Tensor:
     return tf.linalg.triangular_solve(chol, tf.linalg.triangular_solve(chol, b), adjoint=True)
 
 
-def log_det(chol) -> tf.Tensor:
-    """The log determinant of `A = L Lᴴ`.
+def log_det(chol: ArrayLike) -> tf.Tensor:
+    """The log determinant of `A = L Lᴴ`, given its Cholesky factor.
 
     Args:
-        chol: `[..., n, n]`, lower triangular with a positive diagonal.
+        chol: `L`, `[..., n, n]`, lower triangular with a real and positive diagonal.
 
     Returns:
         `log|A|`, real, `[...]`.
+
+    Raises:
+        TypeError: Another dtype.
+        ValueError: Not square.
+        NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real and positive.
 
     Example:
         >>> import numpy as np
@@ -197,5 +246,5 @@ def log_det(chol) -> tf.Tensor:
         >>> float(cgp.linalg.log_det(np.diag([1.0, np.e]) + 0j))
         2.0
     """
-    chol = as_matrix(chol, "chol", square=True)
+    chol = as_factor(chol)
     return 2.0 * tf.reduce_sum(tf.math.log(real_diagonal(chol)), axis=-1)

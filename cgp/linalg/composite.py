@@ -1,4 +1,4 @@
-"""Complex second moments (K, C) as the covariance of the real composite [Re; Im], and back.
+"""Conversion of complex second moments (K, C) to the covariance of the real composite [Re; Im].
 
 For a zero-mean complex vector z with covariance `K = E[z zᴴ]` and pseudo-covariance `C = E[z zᵀ]`
 (Schreier & Scharf, *Statistical Signal Processing of Complex-Valued Data*, 2010, §2.1),
@@ -9,13 +9,13 @@ For a zero-mean complex vector z with covariance `K = E[z zᴴ]` and pseudo-cova
 
 import tensorflow as tf
 
-from cgp.linalg.arguments import as_matrix
+from cgp.linalg.arguments import ArrayLike, as_complex_vector, as_matrix, as_real_vector
 
 
-def to_composite(covariance, pseudo_covariance) -> tf.Tensor:
-    """The real composite covariance of a pair (K, C).
+def to_composite(covariance: ArrayLike, pseudo_covariance: ArrayLike) -> tf.Tensor:
+    """The real composite covariance of a covariance K and a pseudo-covariance C.
 
-    It works on any block of a covariance, square or not: `K = E[a bᴴ]`, `C = E[a bᵀ]` give
+    Blocks of a covariance need not be square: `K = E[a bᴴ]`, `C = E[a bᵀ]` give
     `E[[Re a; Im a] [Re b; Im b]ᵀ]`.
 
     Args:
@@ -36,7 +36,8 @@ def to_composite(covariance, pseudo_covariance) -> tf.Tensor:
         array([[2., 1.],
                [1., 1.]])
     """
-    k, c = as_matrix(covariance, "covariance"), as_matrix(pseudo_covariance, "pseudo_covariance")
+    k = as_matrix(covariance, "covariance")
+    c = as_matrix(pseudo_covariance, "pseudo_covariance", like=k)
     for x, name in ((k, "covariance"), (c, "pseudo_covariance")):
         if not x.dtype.is_complex:
             raise TypeError(f"{name} must be complex, got {x.dtype.name}")
@@ -55,8 +56,8 @@ def to_composite(covariance, pseudo_covariance) -> tf.Tensor:
     return 0.5 * tf.concat([upper, lower], axis=-2)
 
 
-def from_composite(composite) -> tuple[tf.Tensor, tf.Tensor]:
-    """The pair (K, C) of a real composite covariance: the inverse of `to_composite`.
+def from_composite(composite: ArrayLike) -> tuple[tf.Tensor, tf.Tensor]:
+    """The covariance K and pseudo-covariance C of a real composite: inverts `to_composite`.
 
     Args:
         composite: `[..., 2m, 2n]`, real.
@@ -85,8 +86,18 @@ def from_composite(composite) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.complex(rr + ii, ir - ri), tf.complex(rr - ii, ir + ri)
 
 
-def stack_parts(z) -> tf.Tensor:
-    """`[Re z; Im z]` along the last axis: complex `[..., n]` -> real `[..., 2n]`.
+def stack_parts(z: ArrayLike) -> tf.Tensor:
+    """Stacks real and imaginary parts along the last axis, `[Re z; Im z]`.
+
+    Args:
+        z: Complex, `[..., n]`.
+
+    Returns:
+        Real, `[..., 2n]`.
+
+    Raises:
+        TypeError: Not complex.
+        ValueError: A scalar.
 
     Example:
         >>> import numpy as np
@@ -94,11 +105,22 @@ def stack_parts(z) -> tf.Tensor:
         >>> stack_parts(np.array([1 + 3j, 2 + 4j])).numpy()
         array([1., 2., 3., 4.])
     """
+    z = as_complex_vector(z, "z")
     return tf.concat([tf.math.real(z), tf.math.imag(z)], axis=-1)
 
 
-def join_parts(parts) -> tf.Tensor:
-    """The inverse of `stack_parts`: real `[..., 2n]` -> complex `[..., n]`.
+def join_parts(parts: ArrayLike) -> tf.Tensor:
+    """The complex vector of stacked real and imaginary parts: the inverse of `stack_parts`.
+
+    Args:
+        parts: Real, `[..., 2n]`.
+
+    Returns:
+        Complex, `[..., n]`.
+
+    Raises:
+        TypeError: Not real.
+        ValueError: A scalar, or an odd number of elements.
 
     Example:
         >>> import numpy as np
@@ -106,17 +128,24 @@ def join_parts(parts) -> tf.Tensor:
         >>> join_parts(np.array([1.0, 2.0, 3.0, 4.0])).numpy()
         array([1.+3.j, 2.+4.j])
     """
+    parts = as_real_vector(parts, "parts")
+    if parts.shape[-1] is not None and parts.shape[-1] % 2:
+        raise ValueError(f"parts must be [..., 2n], got shape {parts.shape}")
     return tf.complex(*tf.split(parts, 2, axis=-1))
 
 
 def interleave(composite: tf.Tensor, axis: int) -> tf.Tensor:
-    """`[Re; Im]` along an axis as the parts of one component after those of another.
+    """Reorders a composite axis `[Re; Im]` so that both parts of a component are neighbours.
 
-    A factor in this order gains and loses components at its end; `join_parts` is not for it.
+    In this order components can be appended to, and removed from, the end of a factor.
+    `join_parts` does not invert it.
 
     Args:
         composite: `[..., 2n, ...]`.
-        axis: Which axis, counted from the end.
+        axis: The composite axis, counted from the end.
+
+    Returns:
+        Shaped like `composite`.
 
     Example:
         >>> import numpy as np
@@ -129,19 +158,19 @@ def interleave(composite: tf.Tensor, axis: int) -> tf.Tensor:
     return tf.ensure_shape(tf.reshape(pairs, tf.shape(composite)), composite.shape)
 
 
-def complex_dtype(real) -> tf.DType:
-    """The complex dtype of a real one's precision: complex128 of float64, complex64 of float32."""
+def complex_dtype(real: tf.DType | str) -> tf.DType:
+    """The complex dtype of the same precision: complex128 for float64, complex64 for float32."""
     return {tf.float64: tf.complex128, tf.float32: tf.complex64}[tf.as_dtype(real)]
 
 
 def as_complex(x: tf.Tensor) -> tf.Tensor:
-    """A real or complex tensor as a complex one of the same precision."""
+    """Converts a real or complex tensor to complex, in the same precision."""
     return x if x.dtype.is_complex else tf.complex(x, tf.zeros_like(x))
 
 
 def real_as(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """A real tensor in a dtype of its precision, complex or not.
+    """Converts a real tensor to a real or complex dtype of the same precision.
 
-    The gradient of TensorFlow's cast warns that it drops an imaginary part.
+    In place of `tf.cast`, whose eager gradient logs a warning that it drops an imaginary part.
     """
     return as_complex(x) if dtype.is_complex else x

@@ -1,25 +1,30 @@
-"""Replacing the gradient of a function for one of its inputs."""
+"""Functions with a gradient replaced, or forbidden, for some of their inputs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 import tensorflow as tf
 
 
-def with_gradient(f: Callable, x, *rest, grad: Callable):
-    """Evaluates `f(x, *rest)`, with a gradient of your own for `x` alone.
+def with_gradient(
+    f: Callable[..., tf.Tensor],
+    x: tf.Tensor | tf.Variable,
+    *rest: tf.Tensor | tf.Variable,
+    grad: Callable[..., tf.Tensor],
+) -> tf.Tensor:
+    """Evaluates `f(x, *rest)`, with the gradient by `x` replaced by `grad`.
 
-    The value is that of `f`. Backwards, `x` receives `grad(x, *rest, dy)`, while the inputs in
-    `rest`, and any variable that `f` captures, receive what TensorFlow would give them. It is how
-    a stored factor stands in for a fresh factorisation (`stored_cholesky`): the forward pass reads
-    the factor, the backward pass reaches the covariance.
+    In the backward pass `x` receives `grad(x, *rest, dy)`; the inputs in `rest`, and any variable
+    that `f` captures, receive TensorFlow's gradient. `stored_cholesky` is made of this: its forward
+    pass reads a stored factor, its backward pass leads to the covariance.
 
     Args:
-        f: Function of `(x, *rest)` that returns one tensor.
+        f: Function of `(x, *rest)` that returns a tensor.
         x: Tensor or variable whose gradient is replaced.
         *rest: The other inputs of `f`, tensors or variables.
-        grad: Function of `(x, *rest, dy)`, `dy` shaped like the value; returns a tensor shaped like
-            `x`. It follows TensorFlow's convention for a real loss of a complex input: the
-            gradient is ∂L/∂Re x + i ∂L/∂Im x. It may be differentiated again.
+        grad: Function of `(x, *rest, dy)` that returns a tensor shaped like `x`; `dy` is the
+            cotangent of the value, and shaped like it. By TensorFlow's convention the gradient of
+            a real loss by a complex input is ∂L/∂Re x + i ∂L/∂Im x. It may be differentiated again.
 
     Returns:
         The tensor `f(x, *rest)`.
@@ -38,11 +43,11 @@ def with_gradient(f: Callable, x, *rest, grad: Callable):
     rest = tuple(tf.convert_to_tensor(r) for r in rest)
     y = f(tf.stop_gradient(x), *rest)
 
-    # A carrier that adds nothing to the value but brings dy back to x. A tape inside the forward
-    # pass would do the same, and break under persistent tapes and second derivatives.
+    # Adds zero to the value, and passes dy to `grad`. A tape inside the forward pass would give the
+    # same gradient, but fails under persistent tapes and second derivatives.
     @tf.custom_gradient
-    def carrier(x):
-        def backward(dy):
+    def carrier(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        def backward(dy: tf.Tensor) -> tf.Tensor:
             return grad(x, *rest, dy)
 
         return tf.zeros_like(y), backward
@@ -50,19 +55,21 @@ def with_gradient(f: Callable, x, *rest, grad: Callable):
     return y + carrier(x)
 
 
-def without_gradient(values, inputs, message: str) -> list[tf.Tensor]:
-    """Values that depend on inputs in a way that is not to be differentiated: an error, not zero.
+def without_gradient(
+    values: Iterable[tf.Tensor], inputs: Iterable[tf.Tensor], message: str
+) -> list[tf.Tensor]:
+    """Returns `values`, whose gradient by `inputs` is an error instead of silently zero.
 
     Args:
         values: Tensors.
         inputs: Tensors that they depend on.
-        message: What `NotImplementedError` says, when a gradient is asked for.
+        message: Text of the `NotImplementedError` that is raised when a gradient is computed.
     """
     values, inputs = [tf.stop_gradient(value) for value in values], list(inputs)
 
     @tf.custom_gradient
-    def constant(*inputs):
-        def backward(*_):
+    def constant(*inputs: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable[..., NoReturn]]:
+        def backward(*_: tf.Tensor) -> NoReturn:
             raise NotImplementedError(message)
 
         return tuple(map(tf.identity, values)), backward

@@ -1,19 +1,20 @@
-"""Inverses from a factor, by halves: nearly all the work is in matrix products.
+"""Inverses from a Cholesky factor, by recursion on half-size blocks.
 
-Matrix products run on all cores, which TensorFlow's triangular solve does not; and one that knows
-where the zeros of a triangle are does not multiply with them.
+Nearly all of the work is then in matrix products. They run on all cores, which TensorFlow's
+triangular solve does not, and leave out the zero blocks of triangles.
 """
 
 import tensorflow as tf
 
-from cgp.linalg.arguments import as_matrix
+from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.cholesky import as_factor
 
-# Below this size there is more to lose by launching many operations.
+# Below this size the overhead of launching operations outweighs the gain.
 _BLOCK = 128
 
 
-def inverse(chol) -> tf.Tensor:
-    """The inverse of `A = L Lᴴ`, given its factor: `L⁻ᴴ L⁻¹`.
+def inverse(chol: ArrayLike) -> tf.Tensor:
+    """The inverse of `A = L Lᴴ`, given its Cholesky factor: `L⁻ᴴ L⁻¹`.
 
     For `A⁻¹ b` alone, `solve` is cheaper and more accurate.
 
@@ -26,6 +27,7 @@ def inverse(chol) -> tf.Tensor:
     Raises:
         TypeError: Another dtype.
         ValueError: Not square.
+        NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real and positive.
 
     Example:
         >>> import numpy as np
@@ -34,11 +36,11 @@ def inverse(chol) -> tf.Tensor:
         >>> bool(np.allclose(cgp.linalg.inverse(cgp.linalg.cholesky(a)) @ a, np.eye(2)))
         True
     """
-    return _gram(triangular_inverse(as_matrix(chol, "chol", square=True)))
+    return _gram(triangular_inverse(as_factor(chol)))
 
 
 def triangular_inverse(chol: tf.Tensor) -> tf.Tensor:
-    """The inverse of a lower triangular matrix, `[..., n, n]`, lower triangular too."""
+    """The inverse of a lower triangular matrix, `[..., n, n]`."""
     n = chol.shape[-1]
     if n is None or n <= _BLOCK:
         identity = tf.eye(tf.shape(chol)[-1], dtype=chol.dtype)
@@ -62,6 +64,8 @@ def _gram(x: tf.Tensor) -> tf.Tensor:
     return _blocks(first, tf.linalg.adjoint(cross), cross, _gram(bottom))
 
 
-def _blocks(top_left, top_right, bottom_left, bottom_right) -> tf.Tensor:
+def _blocks(
+    top_left: tf.Tensor, top_right: tf.Tensor, bottom_left: tf.Tensor, bottom_right: tf.Tensor
+) -> tf.Tensor:
     top = tf.concat([top_left, top_right], axis=-1)
     return tf.concat([top, tf.concat([bottom_left, bottom_right], axis=-1)], axis=-2)

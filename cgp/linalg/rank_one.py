@@ -1,14 +1,16 @@
-"""The column form that rank-one updates, downdates and measurements of a factor share.
+"""Column scaling of a factor: the step that rank-one updates, downdates and measurements share.
 
 Each of them multiplies `L` from the right by a triangular factor of `I + α w wᴴ`, which is a
 diagonal plus a rank-one triangle (Gill, Golub, Murray & Saunders, Math. Comp. 28, 1974):
 
     L'_ij = d_j L_ij + u_j Σ_{k>j} L_ik w_k .
 
-So the new factor is two column scalings and one running sum along the rows. The running sum is
-done by panels of columns: within a panel by a product with a small triangle, between panels by a
-carried vector. A cumulative sum over n² elements is slower, and XLA on a CPU has no complex one.
+The new factor needs two column scalings and one running sum along the rows. The running sum is
+computed by panels of columns: within a panel by a product with a small triangle, between panels by
+a carried vector. A cumulative sum over n² elements is slower, and XLA on a CPU has no complex one.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -16,10 +18,13 @@ import tensorflow as tf
 # Wide enough that few operations are launched, narrow enough that the products stay O(n²).
 _PANEL = 16
 
+# What a function under tf.custom_gradient returns; its callers get the tensor.
+_WithPullback = tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]
+
 
 @tf.custom_gradient
-def scale_columns(chol, w, d, u):
-    """`d_j L_ij + u_j Σ_{k>j} L_ik w_k`: the suffix form, stable where the sums `s` decrease.
+def scale_columns(chol: tf.Tensor, w: tf.Tensor, d: tf.Tensor, u: tf.Tensor) -> _WithPullback:
+    """`d_j L_ij + u_j Σ_{k>j} L_ik w_k` by suffix sums: stable for downdates and measurements.
 
     Args:
         chol: `L`, `[..., n, n]`, lower triangular.
@@ -28,31 +33,35 @@ def scale_columns(chol, w, d, u):
         u: `[..., n]`, the scale of each running sum.
 
     Returns:
-        `L'`, `[..., n, n]`, lower triangular. Its gradient costs O(n²), and only lower triangles
-        take part in it.
+        `L'`, `[..., n, n]`, lower triangular. Its gradient costs O(n²) and uses lower triangles
+        only.
     """
     value = _running_sums(chol, w, d, u, after=True)
     return tf.linalg.band_part(value, -1, 0), lambda bar: _pullback(bar, chol, w, d, u)
 
 
 @tf.custom_gradient
-def scale_columns_of_update(chol, w, d, u, v):
-    """The same function as `scale_columns` where `v = L w`, by prefix sums: stable for an update.
+def scale_columns_of_update(
+    chol: tf.Tensor, w: tf.Tensor, d: tf.Tensor, u: tf.Tensor, v: tf.Tensor
+) -> _WithPullback:
+    """The same function as `scale_columns` where `v = L w`, by prefix sums: stable for updates.
 
     From `Σ_{k>j} L_ik w_k = v_i − L_ij w_j − Σ_{k<j} L_ik w_k`, and `d_j − u_j w_j = 1/d_j` for an
-    update. The form differs, the function does not, so the gradient is that of `scale_columns`;
-    `v` counts as a constant, for its own part in it runs through `w`.
+    update. The value is that of `scale_columns`, and so is the gradient. `v` receives none: its
+    part runs through `w`.
     """
     value = _running_sums(chol, -w, 1.0 / d, u, after=False, start=v)
-    # The same element by a formula that subtracts nothing: real and positive.
+    # The diagonal by a formula without subtraction keeps it real and positive.
     value = tf.linalg.band_part(tf.linalg.set_diag(value, d * tf.linalg.diag_part(chol)), -1, 0)
     return value, lambda bar: (*_pullback(bar, chol, w, d, u), tf.zeros_like(v))
 
 
-def _pullback(bar, chol, w, d, u):
-    """Adjoints of `(chol, w, d, u)` from that of `L'`.
+def _pullback(
+    bar: tf.Tensor, chol: tf.Tensor, w: tf.Tensor, d: tf.Tensor, u: tf.Tensor
+) -> tuple[tf.Tensor, ...]:
+    """Cotangents of `(chol, w, d, u)` from the cotangent `bar` of `L'`.
 
-    With `S_ij = Σ_{k>j} L_ik w_k` and its mirror image `Q_ik = Σ_{j<k} L̄'_ij ū_j`.
+    With `S_ij = Σ_{k>j} L_ik w_k`, and `Q_ik = Σ_{j<k} L̄'_ij ū_j` of the same form.
     """
     bar = tf.linalg.band_part(bar, -1, 0)
     zero, one = tf.zeros_like(d), tf.ones_like(d)
@@ -68,15 +77,22 @@ def _pullback(bar, chol, w, d, u):
     )
 
 
-def _running_sums(a, x, d, y, after: bool, start=None):
+def _running_sums(
+    a: tf.Tensor,
+    x: tf.Tensor,
+    d: tf.Tensor,
+    y: tf.Tensor,
+    after: bool,
+    start: tf.Tensor | None = None,
+) -> tf.Tensor:
     """`d_j a_ij + y_j (start_i + Σ_k a_ik x_k)`, over k > j if `after`, else over k < j.
 
-    `a` is `[..., n, n]` and lower triangular; what comes out above the diagonal is not meaningful
-    for k < j. A panel of columns, with the running
-    sum beside it, times one small matrix is the new panel with the new running sum beside it.
+    `a` is `[..., n, n]` and lower triangular. For k < j, elements of the result above the diagonal
+    are not meaningful. One product per panel computes its columns and the carried sum: the panel
+    with the carried sum as a further column, times a small matrix.
     """
     n = a.shape[-1]
-    if n is None or n <= _PANEL:  # one panel, of a size that may be known only at run time
+    if n is None or n <= _PANEL:  # one panel; its size may be unknown at tracing
         small = tf.linalg.set_diag(_triangle(tf.shape(x)[-1], a.dtype, after) * _outer(x, y), d)
         sums = tf.linalg.matmul(a, small)
         return sums if start is None else sums + _outer(start, y)
@@ -95,7 +111,7 @@ def _running_sums(a, x, d, y, after: bool, start=None):
         first = panel * _PANEL
         width = min(_PANEL, n - first)
         factor = small[..., panel, :, :]
-        if width < _PANEL:  # the last panel, filled up with zeros
+        if width < _PANEL:  # the last panel, padded with zeros
             factor = tf.concat([factor[..., :width, :], factor[..., -1:, :]], axis=-2)
         if after:  # rows that the panels after this one do not reach
             carry = _pad_top(carry, width)
@@ -108,18 +124,18 @@ def _running_sums(a, x, d, y, after: bool, start=None):
 
 
 def _outer(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """`a_i b_j`, without a conjugation."""
+    """`a_i b_j`, without conjugation."""
     return a[..., :, None] * b[..., None, :]
 
 
 def _panels(v: tf.Tensor, count: int) -> tf.Tensor:
-    """A vector `[..., n]` as `[..., count, p]`, filled up with zeros."""
+    """Splits a vector `[..., n]` into panels, `[..., count, p]`, padded with zeros."""
     fill = [[0, 0]] * (v.shape.rank - 1) + [[0, count * _PANEL - v.shape[-1]]]
     return tf.reshape(tf.pad(v, fill), tf.concat([tf.shape(v)[:-1], [count, _PANEL]], axis=0))
 
 
-def _triangle(width, dtype: tf.DType, after: bool) -> tf.Tensor:
-    """Ones where a column of the panel takes part: k > j below the diagonal, k < j above it."""
+def _triangle(width: int | tf.Tensor, dtype: tf.DType, after: bool) -> tf.Tensor:
+    """Ones strictly below the diagonal if `after` (k > j), else strictly above it (k < j)."""
     if isinstance(width, int):
         ones = np.tri(width, k=-1)
         return tf.constant(ones if after else ones[::-1, ::-1], dtype)
@@ -127,7 +143,8 @@ def _triangle(width, dtype: tf.DType, after: bool) -> tf.Tensor:
     return ones - tf.eye(width, dtype=dtype)
 
 
-def _pad_top(a, rows: int):
+def _pad_top(a: tf.Tensor, rows: int) -> tf.Tensor:
+    """Prepends rows of zeros."""
     if rows == 0:
         return a
     return tf.pad(a, np.array([[0, 0]] * (a.shape.rank - 2) + [[rows, 0], [0, 0]]))

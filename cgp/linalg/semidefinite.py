@@ -1,51 +1,53 @@
-"""Factors of covariances that are singular to rounding.
+"""Factors of covariances that are positive semidefinite up to rounding.
 
-The posterior of a smooth process at many nearby points has eigenvalues far below the rounding of
-its largest one; some come out negative, and no Cholesky factor exists, though the normal does.
+The posterior covariance of a smooth process at many nearby points has eigenvalues far below the
+rounding of its largest one. Some come out negative, so that no Cholesky factor exists, although the
+normal distribution does.
 """
 
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import as_matrix, has_positive_diagonal, real_diagonal
+from cgp.linalg.arguments import ArrayLike, as_matrix, as_real, has_positive_diagonal, real_diagonal
 from cgp.linalg.cholesky import (
     NotPositiveDefiniteError,
     assert_positive_definite,
     cholesky,
     stored_cholesky,
 )
+from cgp.linalg.composite import as_complex, real_as
 from cgp.linalg.gradients import with_gradient
 from cgp.linalg.triangular import lq
 
-# How many times n·eps an eigenvalue may fall below zero and still be called rounding.
+# An eigenvalue counts as rounding down to minus this many times n·eps·scale.
 _ROUNDING = 10.0
 
 
-def semidefinite_factor(a, scale=None) -> tf.Tensor:
+def semidefinite_factor(a: ArrayLike, scale: ArrayLike | None = None) -> tf.Tensor:
     """A lower triangular factor of a matrix that is positive semidefinite up to rounding.
 
-    The Cholesky factor where it exists. Where it does not, but no eigenvalue is below
-    `-10 n eps scale`, the factor of the nearest semidefinite matrix: with `A = V Λ Vᴴ`, the
+    This is the Cholesky factor where it exists. Where it does not, but no eigenvalue is below
+    `-10 n eps scale`, it is the factor of the nearest semidefinite matrix: with `A = V Λ Vᴴ`, the
     eigenvalues within rounding of zero are set to zero and `V Λ^½` is made triangular by a QR
     factorisation.
 
     Args:
         a: `[..., n, n]`, Hermitian; complex128, complex64, float64 or float32.
         scale: Real, `[...]` or a number: the magnitude that the rounding in `a` is relative to.
-            The largest eigenvalue when not given. A covariance computed as a difference, prior
-            less what the data explain, carries the rounding of the prior: give the prior's
-            largest variance times n, or its largest eigenvalue.
+            If None, the largest eigenvalue. A covariance computed as a difference, as that of a
+            posterior is, carries the rounding of the prior: give the prior's largest variance
+            times n, or its largest eigenvalue.
 
     Returns:
         `L`, like `a`, with `A = L Lᴴ` to rounding: lower triangular, its upper part zero, its
-        diagonal real and not negative. A zero on the diagonal says that `A` is singular.
+        diagonal real and not negative. A zero on the diagonal means that `A` is singular.
         Differentiable where `A` has a Cholesky factor; elsewhere no derivative exists, and the
         gradient is NaN.
 
     Raises:
         TypeError: Another dtype.
         ValueError: Not square, or (eagerly) not Hermitian.
-        NotPositiveDefiniteError: Indefinite beyond rounding. In a graph it is TensorFlow's
+        NotPositiveDefiniteError: Indefinite beyond rounding. In a graph this is TensorFlow's
             `InvalidArgumentError`.
 
     Not for XLA, whose complex `eigh` returns garbage on a CPU: there a matrix without a Cholesky
@@ -64,7 +66,8 @@ def semidefinite_factor(a, scale=None) -> tf.Tensor:
         try:
             return cholesky(a)
         except NotPositiveDefiniteError:
-            pass  # perhaps to rounding only
+            pass  # it may be semidefinite
+    scale = None if scale is None else as_real(scale, "scale", a, "a")
     constant = tf.stop_gradient(a)
     chol, definite = _attempted_cholesky(constant)
     factor = tf.cond(
@@ -78,20 +81,20 @@ def semidefinite_factor(a, scale=None) -> tf.Tensor:
 
 
 def _attempted_cholesky(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """`(chol, definite)`, where what `chol` holds of a matrix that is not `definite` is no use.
+    """`(chol, definite)`; where a matrix is not `definite`, its `chol` is meaningless.
 
-    Real matrices go through complex arithmetic, at four times the cost: the real kernel of some
-    versions of TensorFlow stops a graph at a matrix it cannot factor, the complex one goes on.
+    Real matrices are factored in complex arithmetic, at four times the cost: the real kernel of
+    some versions of TensorFlow stops a graph at a matrix that it cannot factor, the complex one
+    does not.
     """
-    widened = a if a.dtype.is_complex else tf.complex(a, tf.zeros_like(a))
-    chol = tf.linalg.cholesky(widened)
+    chol = tf.linalg.cholesky(as_complex(a))
     definite = has_positive_diagonal(chol)
     chol = chol if a.dtype.is_complex else tf.math.real(chol)
     return tf.linalg.band_part(chol, -1, 0), definite
 
 
-def _eigenvalue_factor(a: tf.Tensor, excused: tf.Tensor, scale) -> tf.Tensor:
-    """The factor from eigenvalues; matrices that are `excused` are not checked."""
+def _eigenvalue_factor(a: tf.Tensor, excused: tf.Tensor, scale: tf.Tensor | None) -> tf.Tensor:
+    """The factor from an eigendecomposition; matrices that are `excused` are not checked."""
     real = a.dtype.real_dtype
     eps = np.finfo(real.as_numpy_dtype).eps
     n = tf.cast(tf.shape(a)[-1], real)
@@ -99,15 +102,15 @@ def _eigenvalue_factor(a: tf.Tensor, excused: tf.Tensor, scale) -> tf.Tensor:
     values = tf.math.real(values)
     if scale is None:
         scale = tf.reduce_max(tf.abs(values), axis=-1)
-    rounding = eps * n * tf.convert_to_tensor(scale, real)
+    rounding = eps * n * scale
     floor = _ROUNDING * rounding
     smallest = tf.reduce_min(values, axis=-1)
 
-    # Rounding is as often above zero as below; kept, it would pass for variance in log_det.
+    # Eigenvalues within rounding above zero are dropped too: log_det would take them for variance.
     kept = tf.where(values > rounding[..., None], values, tf.zeros_like(values))
-    chol = lower_triangular(vectors * tf.cast(tf.sqrt(kept), a.dtype)[..., None, :])
+    chol = lower_triangular(vectors * real_as(tf.sqrt(kept), a.dtype)[..., None, :])
 
-    # Eigenvalues that lie (XLA) are found out by what they fail to reproduce.
+    # Under XLA complex eigenvalues may be wrong; then the factor does not reproduce the matrix.
     gap = tf.abs(tf.linalg.matmul(chol, chol, adjoint_b=True) - a)
     reproduced = tf.reduce_max(gap, axis=[-2, -1]) <= 10.0 * floor
     ok = excused | ((smallest >= -floor) & reproduced)
@@ -120,7 +123,7 @@ def _eigenvalue_factor(a: tf.Tensor, excused: tf.Tensor, scale) -> tf.Tensor:
 def lower_triangular(root: tf.Tensor) -> tf.Tensor:
     """The lower triangular `L` with `L Lᴴ = root rootᴴ`, from a square root of any rank.
 
-    A diagonal element that is rounding beside its row is set to zero.
+    A diagonal element that is only rounding relative to its row is set to zero.
     """
     real = root.dtype.real_dtype
     eps = np.finfo(real.as_numpy_dtype).eps
@@ -129,7 +132,7 @@ def lower_triangular(root: tf.Tensor) -> tf.Tensor:
     row = tf.norm(tf.abs(chol), axis=-1)
     floor = _ROUNDING * eps * tf.cast(tf.shape(chol)[-1], real) * row
     size = tf.where(size > floor, size, tf.zeros_like(size))
-    return tf.linalg.set_diag(chol, tf.cast(size, root.dtype))
+    return tf.linalg.set_diag(chol, real_as(size, root.dtype))
 
 
 def _with_cholesky_gradient(factor: tf.Tensor, definite: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
@@ -137,7 +140,7 @@ def _with_cholesky_gradient(factor: tf.Tensor, definite: tf.Tensor, a: tf.Tensor
     definite = definite[..., None, None]
     identity = tf.eye(tf.shape(a)[-1], dtype=a.dtype)
     regular = stored_cholesky(tf.where(definite, factor, identity), a)
-    nan = tf.cast(tf.constant(np.nan, a.dtype.real_dtype), a.dtype)
+    nan = real_as(tf.constant(np.nan, a.dtype.real_dtype), a.dtype)
     singular = with_gradient(
         lambda a, factor, definite: factor,
         a,

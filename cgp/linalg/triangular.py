@@ -1,15 +1,18 @@
 """Lower triangular factors of wide matrices: the time update of a square-root filter."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
-from cgp.linalg.arguments import as_matrix, is_finite, real_diagonal
+from cgp.linalg.arguments import ArrayLike, as_matrix, is_finite, real_diagonal
+from cgp.linalg.composite import real_as
 
 
-def triangularize(a) -> tf.Tensor:
-    """The lower triangular `L` with `L Lᴴ = a aᴴ`, by an orthogonal reduction of `a`.
+def triangularize(a: ArrayLike) -> tf.Tensor:
+    """The lower triangular `L` with `L Lᴴ = a aᴴ`, by a QR factorisation of `aᴴ`.
 
-    `a aᴴ` is never formed, so nothing is lost to the square of its condition number. In a Kalman
-    filter, `triangularize([F L, L_Q])` is a factor of `F P Fᴴ + Q`.
+    `a aᴴ` is never formed, which would square the condition number. In a Kalman filter,
+    `triangularize([F L, L_Q])` is a factor of `F P Fᴴ + Q`.
 
     Args:
         a: `[..., n, m]`, m ≥ n; complex128, complex64, float64 or float32.
@@ -39,38 +42,38 @@ def triangularize(a) -> tf.Tensor:
 
 
 def lq(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """`(L, Q)` with `a = L Qᴴ`: L lower triangular, its diagonal real and not negative.
+    """The LQ factorisation `a = L Qᴴ`, the diagonal of L real and not negative.
 
     Args:
         a: `[..., n, m]`, m ≥ n.
 
     Returns:
-        `L`, `[..., n, n]`, and `Q`, `[..., m, n]`, of orthonormal columns.
+        `(L, Q)`: L `[..., n, n]`, lower triangular; Q `[..., m, n]`, with orthonormal columns.
     """
     # aᴴ = Q R, so a = Rᴴ Qᴴ; a unit phase for each column makes the diagonal real.
     q, r = tf.linalg.qr(tf.linalg.adjoint(a))
     diagonal = tf.linalg.diag_part(r)
     modulus = tf.abs(diagonal)
     phase = tf.where(
-        modulus > 0, diagonal / tf.cast(tf.where(modulus > 0, modulus, 1.0), a.dtype), 1.0
+        modulus > 0, diagonal / real_as(tf.where(modulus > 0, modulus, 1.0), a.dtype), 1.0
     )
     chol = tf.linalg.adjoint(r) * phase[..., None, :]
-    chol = tf.linalg.set_diag(tf.linalg.band_part(chol, -1, 0), tf.cast(modulus, a.dtype))
+    chol = tf.linalg.set_diag(tf.linalg.band_part(chol, -1, 0), real_as(modulus, a.dtype))
     return chol, q * phase[..., None, :]
 
 
 @tf.custom_gradient
-def _triangularize(a):
+def _triangularize(a: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
     chol, q = lq(a)
 
-    def backward(bar):
-        """From `dL = L (tril S − ½ diag S)`, `S = K + Kᴴ`, `K = L⁻¹ da Q`.
+    def backward(bar: tf.Tensor) -> tf.Tensor:
+        """The cotangent ā of `a`, from `dL = L (tril S − ½ diag S)`, `S = K + Kᴴ`, `K = L⁻¹ da Q`.
 
         With P = tril(Lᴴ L̄), its diagonal halved and real, Re⟨L̄, dL⟩ = Re⟨P + Pᴴ, K⟩, so that
         ā = L⁻ᴴ (P + Pᴴ) Qᴴ.
         """
         p = tf.linalg.band_part(tf.linalg.matmul(chol, bar, adjoint_a=True), -1, 0)
-        p = tf.linalg.set_diag(p, 0.5 * tf.cast(real_diagonal(p), p.dtype))
+        p = tf.linalg.set_diag(p, real_as(0.5 * real_diagonal(p), p.dtype))
         right = tf.linalg.matmul(p + tf.linalg.adjoint(p), q, adjoint_b=True)
         return tf.linalg.triangular_solve(chol, right, adjoint=True)
 

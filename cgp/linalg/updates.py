@@ -1,7 +1,7 @@
-"""Rank-one operations on Cholesky factors: a new term, a measurement, a row more, a row less.
+"""Rank-one operations on Cholesky factors: update, downdate, measurement, append and remove.
 
-The one door for all that is recursive. Everything costs O(n²), takes real and complex factors of
-either precision, any batch axes, and runs eagerly, in a graph and under XLA, with gradients.
+Every operation costs O(n²), takes real and complex factors of either precision with any batch axes,
+runs eagerly, in a graph and under XLA, and is differentiable.
 """
 
 from typing import NamedTuple
@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import (
+    ArrayLike,
     as_index,
-    as_matrix,
     as_real,
     as_vector_for,
     broadcast,
@@ -21,42 +21,48 @@ from cgp.linalg.arguments import (
     real_diagonal,
     squared_modulus,
 )
-from cgp.linalg.cholesky import NotPositiveDefiniteError, assert_positive_definite
+from cgp.linalg.cholesky import NotPositiveDefiniteError, as_factor, assert_positive_definite
+from cgp.linalg.composite import real_as
 from cgp.linalg.rank_one import scale_columns, scale_columns_of_update
 
 
 class ScalarUpdate(NamedTuple):
-    """What `cholesky_condition` returns: the posterior factor, and how it came about."""
+    """The result of `cholesky_condition`: posterior factor, Kalman gain, innovation variance."""
 
     chol: tf.Tensor
+    """The posterior factor, `[..., n, n]`."""
     gain: tf.Tensor
+    """The Kalman gain `P hᴴ / S`, `[..., n]`."""
     innovation_variance: tf.Tensor
+    """`S = h P hᴴ + r`, real, `[...]`."""
 
 
-def cholesky_update(chol, update_vector, multiplier=1.0) -> tf.Tensor:
+def cholesky_update(
+    chol: ArrayLike, update_vector: ArrayLike, multiplier: ArrayLike = 1.0
+) -> tf.Tensor:
     """The factor of `A + α v vᴴ` from that of `A`: an update for α > 0, a downdate for α < 0.
 
-    Backward stable for both signs, downdates to the brink of singularity included. The two need
-    different sums (prefix and suffix) of the squares of `w = L⁻¹ v`; see Gill, Golub, Murray &
-    Saunders, Math. Comp. 28 (1974), methods C1 and C2, here with adjoints for transposes.
+    Backward stable for both signs, also for downdates that leave a nearly singular matrix. Updates
+    take prefix sums and downdates suffix sums of the squares of `w = L⁻¹ v` (Gill, Golub, Murray &
+    Saunders, Math. Comp. 28, 1974, methods C1 and C2, here with adjoints for transposes).
 
     Args:
         chol: `L`, `[..., n, n]`, lower triangular, `A = L Lᴴ`; complex128, complex64, float64 or
-            float32. What stands above the diagonal is not read.
+            float32. Elements above the diagonal are not read.
         update_vector: `v`, `[..., n]`, of the dtype of `chol`. Batch axes broadcast.
         multiplier: `α`, real, of either sign: a number, or `[...]`, one for each matrix. A sign
-            known when the function is traced saves half the work.
+            known at tracing saves half of the work.
 
     Returns:
         `L'`, `[..., n, n]`, lower triangular with a real positive diagonal. Its gradient by all
-        three arguments costs O(n²); that by `chol` has a lower triangle only.
+        three arguments costs O(n²); the gradient by `chol` is lower triangular.
 
     Raises:
         TypeError: Dtypes that differ, or a complex multiplier.
         ValueError: Shapes that do not fit, or (eagerly) NaN.
-        NotPositiveDefiniteError: A downdate that leaves nothing positive definite, or a `chol`
-            whose diagonal is not positive. In a graph it is TensorFlow's `InvalidArgumentError`;
-            under XLA, which drops assertions, NaN.
+        NotPositiveDefiniteError: A downdate whose result is not positive definite, or a `chol`
+            whose diagonal is not real and positive. In a graph this is TensorFlow's
+            `InvalidArgumentError`; under XLA, which drops assertions, the result is NaN.
 
     Example:
         >>> import numpy as np
@@ -68,7 +74,7 @@ def cholesky_update(chol, update_vector, multiplier=1.0) -> tf.Tensor:
         >>> bool(np.allclose(cgp.linalg.cholesky_update(new, v, multiplier=-1.0), chol))
         True
     """
-    chol = as_matrix(chol, "chol", square=True)
+    chol = as_factor(chol)
     v = as_vector_for(update_vector, "update_vector", chol)
     alpha = as_real(multiplier, "multiplier", chol)
     sign = known_sign(alpha)
@@ -79,17 +85,17 @@ def cholesky_update(chol, update_vector, multiplier=1.0) -> tf.Tensor:
     w = _solve_vector(chol, v)
     power = squared_modulus(w)
 
-    def update(alpha):
+    def update(alpha: tf.Tensor) -> tf.Tensor:
         squares = alpha[..., None] * power
         s = 1.0 + tf.cumsum(squares, axis=-1)
         s_before = 1.0 + tf.cumsum(squares, axis=-1, exclusive=True)
         scales = _scales(s_before, s, alpha[..., None], w)
         return scale_columns_of_update(chol, w, *scales, tf.stop_gradient(v))
 
-    def downdate(alpha):
+    def downdate(alpha: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         squares = -alpha[..., None] * power
         last = 1.0 - tf.reduce_sum(squares, axis=-1, keepdims=True)
-        # From the end, where s is smallest: every term that is added is positive.
+        # Summed from the end, where s is smallest, every added term is positive.
         s = last + tf.cumsum(squares, axis=-1, exclusive=True, reverse=True)
         s_before = last + tf.cumsum(squares, axis=-1, reverse=True)
         return scale_columns(chol, w, *_scales(s_before, s, alpha[..., None], w)), last[..., 0] > 0
@@ -99,7 +105,8 @@ def cholesky_update(chol, update_vector, multiplier=1.0) -> tf.Tensor:
     elif sign == "-":
         new, ok = downdate(alpha)
     else:
-        # Each branch sees zero where the other is chosen, or its NaN would reach the gradient.
+        # A branch gets a multiplier of zero where the other is chosen: its NaN would reach the
+        # gradient.
         new, ok = downdate(tf.minimum(alpha, 0.0))
         new = tf.where((alpha >= 0)[..., None, None], update(tf.maximum(alpha, 0.0)), new)
     ok &= has_positive_diagonal(new)
@@ -113,7 +120,7 @@ def cholesky_update(chol, update_vector, multiplier=1.0) -> tf.Tensor:
     )
 
 
-def cholesky_condition(chol, h, noise_variance) -> ScalarUpdate:
+def cholesky_condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> ScalarUpdate:
     """The factor of a covariance after a scalar measurement `y = h x + n`, `n ~ CN(0, r)`.
 
     The measurement update of a Kalman filter in square-root form, without a solve or a
@@ -121,22 +128,27 @@ def cholesky_condition(chol, h, noise_variance) -> ScalarUpdate:
     `P = L Lᴴ` before, it is `P − P hᴴ h P / S` after, `S = h P hᴴ + r`.
 
     Args:
-        chol: `L`, `[..., n, n]`, lower triangular; complex128, complex64, float64 or float32. It
-            may be singular.
-        h: `[..., n]`, the row that `x` is multiplied with, as it stands (not conjugated).
+        chol: `L`, `[..., n, n]`, lower triangular, its diagonal real and not negative; complex128,
+            complex64, float64 or float32.
+        h: The measurement row, `[..., n]`, of the dtype of `chol`, not conjugated.
         noise_variance: `r = E|n|²`, real and not negative: a number, or `[...]`. With r = 0 the
-            posterior is singular, and its factor ends in a zero on the diagonal, which has no
-            derivative by r: that term of the gradient is left out there.
+            posterior is singular: its factor has a zero on the diagonal, whose derivative by r
+            does not exist and is left out of the gradient.
 
     Returns:
         `(chol, gain, innovation_variance)`: the new factor `[..., n, n]`, its diagonal real and
-        not negative; the Kalman gain `P hᴴ / S`, `[..., n]`; and `S`, real, `[...]`. Where
-        `S = 0`, nothing is learnt: the gain is 0. Differentiable by all arguments, in O(n²).
+        not negative; the Kalman gain `P hᴴ / S`, `[..., n]`; and the innovation variance `S`,
+        real, `[...]`. Where `S = 0`, the gain is 0 and the factor stays as it is. Differentiable
+        by all arguments, in O(n²).
 
     Raises:
         TypeError: Dtypes that differ, or a complex noise variance.
-        ValueError: Shapes that do not fit; eagerly, NaN or a negative noise variance. In a graph
-            the last two are TensorFlow's `InvalidArgumentError`; under XLA the result is NaN.
+        ValueError: Shapes that do not fit; eagerly, NaN, a negative noise variance, or an
+            innovation variance that overflows.
+        NotPositiveDefiniteError: Eagerly, a diagonal of `chol` that is negative or not real.
+
+        In a graph the errors that are raised eagerly are TensorFlow's `InvalidArgumentError`;
+        under XLA the result is NaN.
 
     Example:
         >>> import numpy as np
@@ -147,7 +159,7 @@ def cholesky_condition(chol, h, noise_variance) -> ScalarUpdate:
         >>> bool(np.allclose(new.gain, [-0.4j])), bool(np.allclose(new.chol, 5**-0.5))
         (True, True)
     """
-    chol = as_matrix(chol, "chol", square=True)
+    chol = as_factor(chol, singular=True)
     h = as_vector_for(h, "h", chol)
     r = as_real(noise_variance, "noise_variance", chol)
     chol, h, r = broadcast(chol=(chol, 2), h=(h, 1), noise_variance=(r, 0))
@@ -161,14 +173,18 @@ def cholesky_condition(chol, h, noise_variance) -> ScalarUpdate:
     learns = variance != 0
     inverse = 1.0 / tf.where(learns, variance, tf.ones_like(variance))
     inverse = tf.where(learns, inverse, tf.zeros_like(inverse))
-    gain = tf.linalg.matvec(chol, phi) * tf.cast(inverse, chol.dtype)[..., None]
+    gain = tf.linalg.matvec(chol, phi) * real_as(inverse, chol.dtype)[..., None]
 
-    ok = (r >= 0) & tf.reduce_all(tf.math.is_finite(real_diagonal(new)), axis=-1)
-    ok &= tf.math.is_finite(variance)
+    diagonal = real_diagonal(new)
+    ok = tf.reduce_all((diagonal >= 0) & (diagonal < np.inf), axis=-1)
+    ok &= (r >= 0) & tf.math.is_finite(variance)
+    message = _NO_MEASUREMENT
+    if tf.executing_eagerly():
+        message = _NEGATIVE_NOISE if bool(tf.reduce_any(r < 0)) else _OVERFLOW
     new = _checked(
         ok,
         new,
-        "noise_variance must be finite and not negative",
+        message,
         error=ValueError,
         chol=chol,
         h=h,
@@ -177,23 +193,24 @@ def cholesky_condition(chol, h, noise_variance) -> ScalarUpdate:
     nan = tf.constant(np.nan, r.dtype)
     return ScalarUpdate(
         new,
-        tf.where(ok[..., None], gain, tf.cast(nan, gain.dtype)),
+        tf.where(ok[..., None], gain, real_as(nan, gain.dtype)),
         tf.where(ok, variance, nan),
     )
 
 
-def cholesky_append(chol, cross, variance, size=None) -> tf.Tensor:
-    """The factor of a covariance with one row and column more.
+def cholesky_append(
+    chol: ArrayLike, cross: ArrayLike, variance: ArrayLike, size: ArrayLike | None = None
+) -> tf.Tensor:
+    """The factor of a covariance with a row and a column appended.
 
     Args:
         chol: `L`, `[..., n, n]`, lower triangular. With `size`, a buffer of fixed capacity n whose
-            first `size` rows are in use and whose other rows are those of the identity; nothing
-            changes shape then, so nothing is traced again.
-        cross: `E[old · conj(new)]`, `[..., n]`, of the dtype of `chol`: what comes above the new
-            diagonal element. In a buffer, elements from `size` on are not read.
-        variance: `E|new|²`, real: a number, or `[...]`. It includes whatever noise belongs on the
-            diagonal.
-        size: Rows in use, an integer or `[...]`; None for a plain factor.
+            first `size` rows are in use and whose other rows are those of the identity. Its shape
+            stays the same, so that a `tf.function` is not traced again.
+        cross: `E[old · conj(new)]`, `[..., n]`, of the dtype of `chol`: the new column above the
+            diagonal. In a buffer, elements from `size` on are not read.
+        variance: The new diagonal element `E|new|²`, noise included, real: a number, or `[...]`.
+        size: Number of rows in use, an integer or `[...]`; None for a factor without a buffer.
 
     Returns:
         `[..., n+1, n+1]`, or, with `size`, the buffer `[..., n, n]` with `size + 1` rows in use.
@@ -202,8 +219,9 @@ def cholesky_append(chol, cross, variance, size=None) -> tf.Tensor:
     Raises:
         TypeError: Dtypes that differ, or a complex variance.
         ValueError: Shapes that do not fit; a full buffer; NaN.
-        NotPositiveDefiniteError: The new row depends on the old ones. In a graph this, and a full
-            buffer, are TensorFlow's `InvalidArgumentError`; under XLA the result is NaN.
+        NotPositiveDefiniteError: The new row depends linearly on the old ones; eagerly, the
+            diagonal of `chol` is not real and positive. In a graph this, and a full buffer, are
+            TensorFlow's `InvalidArgumentError`; under XLA the result is NaN.
 
     Example:
         >>> import numpy as np
@@ -217,7 +235,7 @@ def cholesky_append(chol, cross, variance, size=None) -> tf.Tensor:
                [1., 2., 0.],
                [0., 0., 1.]])
     """
-    chol = as_matrix(chol, "chol", square=True)
+    chol = as_factor(chol)
     cross = as_vector_for(cross, "cross", chol)
     variance = as_real(variance, "variance", chol)
     capacity = _size_of(chol)
@@ -225,24 +243,24 @@ def cholesky_append(chol, cross, variance, size=None) -> tf.Tensor:
         chol, cross, variance = broadcast(chol=(chol, 2), cross=(cross, 1), variance=(variance, 0))
         fits = tf.constant(True)
     else:
-        size, fits = as_index(size, "size", _USED, capacity, too_large=": the buffer is full")
-        chol, cross, variance, size, fits = broadcast(
-            chol=(chol, 2), cross=(cross, 1), variance=(variance, 0), size=(size, 0), fits=(fits, 0)
+        used, fits = as_index(size, "size", _USED, capacity, too_large=": the buffer is full")
+        chol, cross, variance, used, fits = broadcast(
+            chol=(chol, 2), cross=(cross, 1), variance=(variance, 0), size=(used, 0), fits=(fits, 0)
         )
         rows = tf.range(capacity)
-        cross = tf.where(rows < size[..., None], cross, tf.zeros_like(cross))
-    # The new row of the factor is the adjoint of this.
+        cross = tf.where(rows < used[..., None], cross, tf.zeros_like(cross))
+    # The adjoint of this is the new row of the factor.
     column = _solve_vector(chol, cross)
     rest = variance - tf.reduce_sum(squared_modulus(column), axis=-1)
     ok = fits & (rest > 0) & (rest < np.inf)
-    pivot = tf.cast(tf.sqrt(tf.where(rest > 0, rest, tf.ones_like(rest))), chol.dtype)
+    pivot = real_as(tf.sqrt(tf.where(rest > 0, rest, tf.ones_like(rest))), chol.dtype)
     row = tf.math.conj(column)
     if size is None:
         above = tf.concat([chol, tf.zeros_like(row)[..., None]], axis=-1)
         below = tf.concat([row, pivot[..., None]], axis=-1)
         new = tf.concat([above, below[..., None, :]], axis=-2)
     else:
-        here = rows == size[..., None]
+        here = rows == used[..., None]
         row = tf.where(here, pivot[..., None], row)
         new = tf.where(here[..., None], row[..., None, :], chol)
     return _checked(
@@ -256,17 +274,17 @@ def cholesky_append(chol, cross, variance, size=None) -> tf.Tensor:
     )
 
 
-def cholesky_remove(chol, index, size=None) -> tf.Tensor:
-    """The factor of a covariance without one of its rows and columns.
+def cholesky_remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> tf.Tensor:
+    """The factor of a covariance with a row and its column removed.
 
-    The rows below the removed one gain an update by the removed column, so this is stable without
-    a condition.
+    The trailing block is updated by the removed column; an update is unconditionally stable.
 
     Args:
-        chol: `L`, `[..., n, n]`, lower triangular. With `size`, a buffer as `cholesky_append` fills
-            it.
+        chol: `L`, `[..., n, n]`, lower triangular. With `size`, a buffer as that of
+            `cholesky_append`.
         index: The row and column to remove, from 0: an integer, or `[...]`.
-        size: Rows in use of a buffer, an integer or `[...]`; None for a plain factor.
+        size: Number of rows in use of a buffer, an integer or `[...]`; None for a factor without a
+            buffer.
 
     Returns:
         `[..., n-1, n-1]`, or, with `size`, the buffer `[..., n, n]` with the rows after `index`
@@ -274,8 +292,11 @@ def cholesky_remove(chol, index, size=None) -> tf.Tensor:
 
     Raises:
         TypeError: `index` or `size` not an integer.
-        ValueError: A buffer without rows, an index outside those in use, or NaN. In a graph it is
-            TensorFlow's `InvalidArgumentError`, for values known only when it runs; under XLA, NaN.
+        ValueError: A buffer without rows, an index outside those in use, or NaN. In a graph, for
+            values not known at tracing, this is TensorFlow's `InvalidArgumentError`; under XLA the
+            result is NaN.
+        NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is negative or not real, or zero
+            below the removed row.
 
     Example:
         >>> import numpy as np
@@ -287,7 +308,7 @@ def cholesky_remove(chol, index, size=None) -> tf.Tensor:
         array([[5., 0.],
                [0., 1.]])
     """
-    chol = as_matrix(chol, "chol", square=True)
+    chol = as_factor(chol, singular=True)
     capacity = _size_of(chol)
     used, fits = capacity, tf.constant(True)
     if size is not None:
@@ -311,7 +332,7 @@ def cholesky_remove(chol, index, size=None) -> tf.Tensor:
 
 
 def _without(chol: tf.Tensor, i: int) -> tf.Tensor:
-    """The factor without row i, where i is known: what stands before it stays as it is."""
+    """The factor without row i, known at tracing: the rows before it stay as they are."""
     below = cholesky_update(chol[..., i + 1 :, i + 1 :], chol[..., i + 1 :, i])
     if i == 0:
         return below
@@ -330,9 +351,19 @@ _NO_DOWNDATE = (
     "A + multiplier·v·vᴴ is not positive definite: the downdate takes away more than there is, or "
     "the diagonal of chol is not positive"
 )
+_NEGATIVE_NOISE = "noise_variance must be finite and not negative"
+_OVERFLOW = (
+    "the innovation variance h P hᴴ + noise_variance overflows, P = chol cholᴴ: give h and chol in "
+    "units in which they are smaller"
+)
+_NO_MEASUREMENT = (
+    "noise_variance must be finite and not negative, the diagonal of chol must not be negative, "
+    "and the innovation variance must not overflow"
+)
 
 
-def _size_of(chol: tf.Tensor):
+def _size_of(chol: tf.Tensor) -> int | tf.Tensor:
+    """The number of rows, a tensor where it is not known at tracing."""
     return chol.shape[-1] if chol.shape[-1] is not None else tf.shape(chol)[-1]
 
 
@@ -343,25 +374,33 @@ def _solve_vector(chol: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
     return tf.squeeze(tf.linalg.triangular_solve(chol, tf.expand_dims(v, -1)), axis=-1)
 
 
-def _scales(s_before, s, alpha, w) -> tuple[tf.Tensor, tf.Tensor]:
+def _scales(
+    s_before: tf.Tensor, s: tf.Tensor, alpha: tf.Tensor, w: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """`d_j = √(s_j / s_{j−1})` and `u_j = α w̄_j / √(s_j s_{j−1})`, in the dtype of `w`.
 
-    Sums are zero only in a noiseless measurement: it leaves no variance in the first column it
-    reaches (d = 0), and does not reach those after it (d = 1). The ones put in their place keep the
-    gradient finite. NaN is not zero, and passes.
+    Sums are zero only for a measurement without noise: no variance is left in the first column
+    that it reaches (d = 0), and the columns after it stay as they are (d = 1). Ones in place of the
+    zeros keep the gradient finite. NaN is not zero, and propagates.
     """
     zero, one = tf.zeros([], s.dtype), tf.ones([], s.dtype)
     reached, last = s_before != 0, s == 0
     root, root_before = tf.sqrt(tf.where(last, one, s)), tf.sqrt(tf.where(reached, s_before, one))
     d = tf.where(reached, tf.where(last, zero, root / root_before), one)
     u = tf.where(last, zero, alpha / root / root_before)
-    return tf.cast(d, w.dtype), tf.cast(u, w.dtype) * tf.math.conj(w)
+    return real_as(d, w.dtype), real_as(u, w.dtype) * tf.math.conj(w)
 
 
-def _checked(ok, new, message: str, error=NotPositiveDefiniteError, **inputs) -> tf.Tensor:
-    """`new` where `ok`; what else happens depends on the mode (`assert_positive_definite`).
+def _checked(
+    ok: tf.Tensor,
+    new: tf.Tensor,
+    message: str,
+    error: type[ValueError] = NotPositiveDefiniteError,
+    **inputs: tf.Tensor,
+) -> tf.Tensor:
+    """Returns `new`, or fails as `assert_positive_definite` does; eagerly, NaN inputs are named.
 
-    Inputs are searched for NaN only once something has failed: it always makes something fail.
+    NaN in an input always makes the result fail, so inputs are searched only then.
     """
     if tf.executing_eagerly() and not bool(tf.reduce_all(ok)):
         for name, x in inputs.items():

@@ -1,70 +1,75 @@
-"""Is the model right? What a filter's innovations say, beside what it expected of them.
+"""Innovation diagnostics: consistency tests of a state-space model against a series.
 
-If it is, the innovations of different steps are independent and normal, with the covariances that
-the filter predicted. Divided by the Cholesky factor of these, they are white noise of variance 1,
-which is what is tested here; after Y. Bar-Shalom, X. R. Li & T. Kirubarajan, *Estimation with
-Applications to Tracking and Navigation*, 2001, §5.4, and G. M. Ljung & G. E. P. Box, Biometrika
-65(2), 1978, for complex signals.
+If the model is right, the innovations of different steps are independent and normal, with the
+covariances that the filter predicted. Normalised by the Cholesky factors of these covariances, they
+are white noise of variance 1, which is tested here. The tests are those of Y. Bar-Shalom, X. R. Li
+& T. Kirubarajan, *Estimation with Applications to Tracking and Navigation*, 2001, §5.4, and of
+G. M. Ljung & G. E. P. Box, Biometrika 65(2), 1978, extended to complex signals.
 
-What is complex differs from what is real in one number, the real degrees of freedom d of an
-element, 2 or 1. For white e of variance 1, N elements of them, and over independent pairs,
+The tests of complex and real signals differ in the real degrees of freedom d of an element, 2 or 1.
+For N elements e of white noise of variance 1, and ρ a mean of n independent products,
 
-    d Σ|e|² ~ χ²_{dN},    d n |ρ|² → χ²_d,  ρ a mean of n products,
+    d Σ|e|² ~ χ²_{dN},    d n |ρ|² → χ²_d .
 
-so that the modulus of a complex autocorrelation is Rayleigh distributed and its bound of 95 % is
-√(−ln 0.05) = 1.73 of 1/√n, not 1.96. As ρ is divided by the power found, and not by 1, the exact
+The modulus of a complex autocorrelation is thus Rayleigh distributed, and its 95 % bound is
+√(−ln 0.05) = 1.73 times 1/√n, not 1.96. Since ρ is divided by the sample power, not by 1, its exact
 variance is that of products of coordinates of a point on a sphere: E|ρ|² = N/(N + 3 − d) / n. For
-real innovations that is the (N + 2) of Ljung and Box, for complex ones it is N + 1.
+real innovations this is the (N + 2) of Ljung and Box, for complex ones N + 1.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from cgp.linalg import NotPositiveDefiniteError
+from cgp.statespace.filtering import Filtered
+
+_Bounds = tuple[Any, Any]
+_Verdicts = tuple[str, str, str]
 
 
 class Diagnostics(NamedTuple):
-    """What the innovations of a filter say, NumPy; `print` shows it as a table with verdicts.
+    """Test statistics of a filter's innovations, NumPy arrays; `print` shows a table with verdicts.
 
-    For series of M elements and T steps; batch axes `[...]` are those of the series. Bounds hold
-    each value by itself with probability `level` if the model is right; pairs of bounds, lower and
-    upper, are the last axis.
+    For series of M elements and T steps; batch axes `[...]` are those of the series. If the model
+    is right, each value lies within its bounds with probability `level`. Lower and upper bounds are
+    the last axis.
     """
 
     normalized_innovations: np.ndarray
-    """`[..., T, M]`, complex or real: L⁻¹ v, of variance 1; NaN where missing."""
+    """The innovations L⁻¹ v, of variance 1: `[..., T, M]`, complex or real; NaN where missing."""
     nis: np.ndarray
-    """`[..., T]`: the normalised innovation squared of each step, `vᴴ S⁻¹ v`, or of an improper
-    model `½ v_aᴴ S_a⁻¹ v_a` with v_a = [v; v̄]; NaN where all of it is missing. Its expectation is
-    the number of elements observed."""
+    """The normalised innovation squared of each step, `[..., T]`: `vᴴ S⁻¹ v`, or of an improper
+    model `½ v_aᴴ S_a⁻¹ v_a` with v_a = [v; v̄]; NaN where every element is missing. Its expectation
+    is the number of observed elements."""
     nis_bounds: np.ndarray
-    """`[..., T, 2]`, of `nis`."""
+    """Bounds of `nis`, `[..., T, 2]`."""
     fraction_inside: np.ndarray
-    """`[...]`: of the steps, those whose NIS lies within its bounds."""
+    """The fraction of steps whose NIS lies within its bounds, `[...]`."""
     fraction_inside_bounds: np.ndarray
-    """`[..., 2]`, of `fraction_inside`."""
+    """Bounds of `fraction_inside`, `[..., 2]`."""
     average_nis: np.ndarray
-    """`[...]`: the mean of `nis` over the steps."""
+    """The mean of `nis` over the steps, `[...]`."""
     average_nis_bounds: np.ndarray
-    """`[..., 2]`, of `average_nis`."""
+    """Bounds of `average_nis`, `[..., 2]`."""
     autocorrelations: np.ndarray
-    """`[..., lags, M]`, complex or real: of each normalised element with itself, lags from 1 on,
-    the mean over the pairs observed, over the mean power."""
+    """The autocorrelations of each normalised element at lags from 1 on, `[..., lags, M]`, complex
+    or real: the mean over observed pairs, divided by the mean power."""
     autocorrelation_bounds: np.ndarray
-    """`[..., lags, M]`: of their moduli."""
+    """Bounds of the moduli of `autocorrelations`, `[..., lags, M]`."""
     portmanteau: np.ndarray
-    """`[...]`: the statistic of Ljung and Box, of all lags and all pairs of elements."""
+    """The statistic of Ljung and Box over all lags and all pairs of elements, `[...]`."""
     portmanteau_degrees: np.ndarray
-    """`[...]`: the degrees of freedom of its χ² distribution: d · lags · M²."""
+    """The degrees of freedom of its χ² distribution, d · lags · M², `[...]`."""
     portmanteau_p_value: np.ndarray
-    """`[...]`: how probable a larger one is if the innovations are white."""
+    """The probability of a larger statistic if the innovations are white, `[...]`."""
     pseudo_variances: np.ndarray | None
-    """`[..., M]`, complex: `Σ e² / Σ|e|²` of each normalised element, 0 of circular noise and of
-    modulus 1 on a line; None of a real model."""
+    """The relative pseudo-variance `Σ e² / Σ|e|²` of each normalised element, `[..., M]`, complex:
+    0 for circular noise, of modulus 1 for noise on a line; None for a real model."""
     pseudo_variance_bounds: np.ndarray | None
-    """`[..., M]`: of their moduli; None of a real model."""
+    """Bounds of the moduli of `pseudo_variances`, `[..., M]`; None for a real model."""
     level: float
     """The probability of the bounds."""
 
@@ -72,31 +77,32 @@ class Diagnostics(NamedTuple):
         return _table(self)
 
 
-def diagnostics(result, *, lags: int = 20, level: float = 0.95) -> Diagnostics:
-    """Tests a model by the innovations that a filter with it leaves of a series.
+def diagnostics(result: Filtered, *, lags: int | None = None, level: float = 0.95) -> Diagnostics:
+    """Tests a state-space model by the innovations of its filter.
 
-    Innovations v are normalised as L⁻¹ v with `S = L Lᴴ` the covariance of those observed at that
-    step. Those of an improper model are normalised in the real composite `[Re v; Im v]` and put
-    together again: proper, of variance 1. The model is taken as known: if some of it was learned
-    from the same series, bounds are a little wide for what it fits.
+    Innovations v are normalised as L⁻¹ v, where `S = L Lᴴ` is the covariance of the elements
+    observed at that step. Innovations of an improper model are normalised in the real composite
+    `[Re v; Im v]`, which gives proper ones of variance 1. The model is assumed to be known: if
+    parameters were learned from the same series, the bounds are slightly too wide.
 
-    Which test fails says what is wrong. NIS too large: the model expects too little of the noise,
-    Q or R. Not white: what the filter left could have been predicted, F or H is wrong or the ratio
-    of Q to R is. Not circular: the signal is improper in a way that the model is not
+    The test that fails shows what is wrong. NIS too large: process noise Q or observation noise R
+    is too small. Not white: the innovations could have been predicted; F, H, or the ratio of Q to R
+    is wrong. Not circular: the signal is improper in a way that the model is not
     (`widely_linear`).
 
     Args:
-        result: What `statespace.filter` returned, of one series or a batch of them.
-        lags: How many lags of the autocorrelation to look at, fewer than there are steps.
+        result: The result of `statespace.filter`, of one series or a batch of them.
+        lags: Number of lags of the autocorrelation, fewer than there are steps. If None, 20, or as
+            many as a shorter series has.
         level: The probability of the bounds, between 0 and 1.
 
     Returns:
         `Diagnostics`; statistics of a series without any observation are NaN.
 
     Raises:
-        TypeError: Not the result of a filter, or `lags` is not an integer.
-        ValueError: `lags` or `level` out of range.
-        NotPositiveDefiniteError: An innovation whose variance is zero, as of a model without noise.
+        TypeError: `result` is not that of a filter, or `lags` is not an integer.
+        ValueError: `lags` or `level` out of range, or a series of one step.
+        NotPositiveDefiniteError: An innovation variance is zero, as in a model without noise.
 
     Example:
         >>> import numpy as np
@@ -113,6 +119,10 @@ def diagnostics(result, *, lags: int = 20, level: float = 0.95) -> Diagnostics:
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
     steps = innovations.shape[-2]
+    if steps < 2:
+        raise ValueError(f"diagnostics need a series of at least two steps, got {steps}")
+    if lags is None:
+        lags = min(20, steps - 1)
     if not isinstance(lags, int | np.integer):
         raise TypeError(f"lags must be an integer, got {lags!r}")
     if not 1 <= lags < steps:
@@ -125,7 +135,7 @@ def diagnostics(result, *, lags: int = 20, level: float = 0.95) -> Diagnostics:
     e = _normalized(innovations, covariances, pseudo)
     seen = ~np.isnan(e)
     squares = np.where(seen, np.abs(e) ** 2, 0.0)
-    # Where nothing was observed there are no statistics: 0/0 gives the NaN that says so.
+    # Statistics of a series without observations are 0/0, hence NaN.
     with np.errstate(divide="ignore", invalid="ignore"):
         observed = seen.sum(axis=-1)
         elements = np.arange(innovations.shape[-1] + 1)
@@ -169,12 +179,12 @@ def diagnostics(result, *, lags: int = 20, level: float = 0.95) -> Diagnostics:
         )
 
 
-def _of_filter(result):
-    """Innovations `[..., T, M]`, their covariances and pseudo-covariances (or None), in double."""
+def _of_filter(result: Filtered) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Innovations `[..., T, M]`, their covariances, and pseudo-covariances (or None), in double."""
     names = ("innovations", "innovation_covariances", "innovation_pseudo_covariances")
     if not all(hasattr(result, name) for name in names):
         raise TypeError(
-            "diagnostics are of what statespace.filter returned: expected a Filtered, "
+            "result must be that of statespace.filter: expected a Filtered, "
             f"got {type(result).__name__}"
         )
     innovations, covariances = (np.asarray(getattr(result, name)) for name in names[:2])
@@ -189,12 +199,15 @@ def _of_filter(result):
     )
 
 
-def _normalized(innovations, covariances, pseudo):
-    """L⁻¹ v of the elements observed, NaN elsewhere."""
+def _normalized(
+    innovations: np.ndarray, covariances: np.ndarray, pseudo: np.ndarray | None
+) -> np.ndarray:
+    """Normalised innovations L⁻¹ v, `[..., T, M]`; NaN where missing."""
     seen = ~np.isnan(innovations)
     v = np.where(seen, innovations, 0.0)
     if pseudo is not None:
-        # cgp.linalg.to_composite, in NumPy; times 2, so that both parts have ½ when whitened.
+        # Twice the composite covariance (cgp.linalg.to_composite), so that both parts of the
+        # normalised innovations have variance ½.
         upper = np.concatenate([(covariances + pseudo).real, (pseudo - covariances).imag], axis=-1)
         lower = np.concatenate([(covariances + pseudo).imag, (covariances - pseudo).real], axis=-1)
         covariances = np.concatenate([upper, lower], axis=-2)
@@ -202,7 +215,7 @@ def _normalized(innovations, covariances, pseudo):
         both = np.concatenate([seen, seen], axis=-1)
     else:
         both = seen
-    # In the place of what is missing a unit variance, uncorrelated: it leaves the others alone.
+    # Missing elements get unit variance and no correlation, which does not affect the others.
     pairs = both[..., :, None] & both[..., None, :]
     covariances = np.where(pairs, covariances, np.eye(both.shape[-1]))
     try:
@@ -219,10 +232,24 @@ def _normalized(innovations, covariances, pseudo):
     return np.where(seen, e, np.nan)
 
 
-def _correlations(e, seen, squares, lags, d):
-    """Autocorrelations `[..., lags, M]` and all correlations `[..., lags, M, M]`, with variances.
+def _correlations(
+    e: np.ndarray, seen: np.ndarray, squares: np.ndarray, lags: int, d: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Autocorrelations, all correlations between elements, and the variances of both.
 
-    Element i at a step with element j `lag` steps before, the mean over the pairs observed.
+    Correlations are those of element i with element j of `lag` steps before, means over the
+    observed pairs.
+
+    Args:
+        e: Normalised innovations, `[..., T, M]`.
+        seen: Whether an element is observed, `[..., T, M]`.
+        squares: |e|², 0 where missing, `[..., T, M]`.
+        lags: Number of lags, from 1 on.
+        d: Real degrees of freedom of an element.
+
+    Returns:
+        `(autocorrelations, variances, correlations, variances)`: twice `[..., lags, M]`, then twice
+        `[..., lags, M, M]`.
     """
     count = seen.sum(axis=-2)
     scale = np.sqrt(squares.sum(axis=-2, keepdims=True) / count[..., None, :])
@@ -237,7 +264,7 @@ def _correlations(e, seen, squares, lags, d):
         )
         for x in (e, weight)
     )
-    # The exact variance (module docstring); two different elements are not on one sphere.
+    # The exact variance of the module docstring; it holds for products of an element with itself.
     same = np.eye(e.shape[-1], dtype=bool)
     sphere = np.where(same, (count / (count + 3 - d))[..., None, None, :], 1.0)
     variances = np.where(pairs, sphere / pairs, np.nan)
@@ -249,41 +276,41 @@ def _correlations(e, seen, squares, lags, d):
 
 
 def _table(of: Diagnostics) -> str:
-    """Rows of a value, what is expected of it, and a verdict; of a batch, medians and a count."""
+    """A table of statistics, their expected range and verdicts; medians and counts for a batch."""
     *batch, steps, m = of.normalized_innovations.shape
     missing = np.mean(np.isnan(of.normalized_innovations))
     title = f"Innovations: {steps} steps of {m} element{'s' * (m > 1)}, {missing:.1%} missing"
-    series = np.sum(~np.isnan(of.average_nis))  # others have nothing to show
+    series = np.sum(~np.isnan(of.average_nis))  # those with observations
     if not series:
         return f"{title}\nnothing was observed"
     title += f"; {series} series, medians of these" if batch else ""
     lines = [title, f"{'':34}{'found':>9}   {f'expected ({of.level:.0%})':18}"]
     for name, form, value, (low, high), verdicts in _rows(of):
         below, above = value < low, value > high
-        value, low, high = (float(np.nanmedian(x)) for x in (value, low, high))
-        expected = f"{low:{form}} to {high:{form}}"
-        if low == -np.inf or high == np.inf:
-            expected = f"at most {high:{form}}" if low == -np.inf else f"at least {low:{form}}"
+        found, least, most = (float(np.nanmedian(x)) for x in (value, low, high))
+        expected = f"{least:{form}} to {most:{form}}"
+        if least == -np.inf or most == np.inf:
+            expected = f"at most {most:{form}}" if least == -np.inf else f"at least {least:{form}}"
         too_low, good, too_high = verdicts
         verdict = too_low if np.any(below) else too_high if np.any(above) else good
         if batch:
             verdict = f"{good}: {series - np.sum(below | above)} of {series}"
-        lines.append(f"{name:34}{value:>9{form}}   {expected:18}   {verdict}")
+        lines.append(f"{name:34}{found:>9{form}}   {expected:18}   {verdict}")
     return "\n".join(lines)
 
 
-def _rows(of: Diagnostics):
-    """Of each row name, format, value, (lower, upper) and what to say if below, within, above."""
+def _rows(of: Diagnostics) -> Iterator[tuple[str, str, np.ndarray, _Bounds, _Verdicts]]:
+    """Rows of the table: name, format, value, (lower, upper), verdicts (below, within, above)."""
     *_, lags, m = of.autocorrelations.shape
 
-    def pair(bounds):
+    def pair(bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return bounds[..., 0], bounds[..., 1]
 
     verdicts = ("too small: Q or R is too large", "as expected", "too large: Q or R is too small")
     yield "mean NIS", ".3f", of.average_nis, pair(of.average_nis_bounds), verdicts
     verdicts = ("too few: other noise than Q and R say", "as expected", "more than expected")
-    inside = pair(of.fraction_inside_bounds)
-    yield "steps with NIS inside its bounds", ".1%", of.fraction_inside, inside, verdicts
+    bounds = pair(of.fraction_inside_bounds)
+    yield "steps with NIS inside its bounds", ".1%", of.fraction_inside, bounds, verdicts
 
     verdicts = ("not white: F or H, or Q beside R, is wrong", "white", "")
     outside = np.sum(np.abs(of.autocorrelations) > of.autocorrelation_bounds, axis=(-2, -1))
@@ -294,10 +321,10 @@ def _rows(of: Diagnostics):
     probable = (1 - of.level, np.inf)
     yield "Ljung and Box, p value", ".3f", of.portmanteau_p_value, probable, verdicts
     if of.pseudo_variances is not None and of.pseudo_variance_bounds is not None:
-        value, bounds = np.abs(of.pseudo_variances), of.pseudo_variance_bounds
-        # The bound of the largest of m, the square of each of which is exponential.
+        value, limits = np.abs(of.pseudo_variances), of.pseudo_variance_bounds
+        # The bound of the largest of m moduli, each of whose squares is exponential.
         bound = np.sqrt(np.log1p(-(of.level ** (1 / m))) / np.log1p(-of.level))
-        value, bound = np.fmax.reduce(value, -1), bound * np.fmax.reduce(bounds, -1)
+        value, bound = np.fmax.reduce(value, -1), bound * np.fmax.reduce(limits, -1)
         name = "pseudo-variance" + ", largest modulus" * (m > 1)
         verdicts = ("", "circular", "not circular: a pseudo-covariance is missing or wrong")
         yield name, ".3f", value, (-np.inf, bound), verdicts

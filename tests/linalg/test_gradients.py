@@ -1,9 +1,15 @@
+import io
+import logging
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import cgp
+from cgp import linalg
+from cgp.distributions.forms import SecondMoments, clipped
 from cgp.linalg import with_gradient
-from tests.linalg.problems import DTYPES, MODES, in_mode, random
+from tests.linalg.problems import DTYPES, MODES, in_mode, random, random_chol
 
 # f = w·x² rounded away from its gradient: by x we ask for 5·w·dy instead of 2·w·x·dy.
 
@@ -153,3 +159,44 @@ def test_is_the_value_that_of_f_to_the_last_bit_even_where_it_is_not_finite():
     x = tf.constant([1e308, np.inf, np.nan, 0.1], tf.float64)
     y = with_gradient(lambda x: 10 * x, x, grad=lambda x, dy: dy)
     assert np.array_equal(y, [np.inf, np.inf, np.nan, 0.1 * 10], equal_nan=True)
+
+
+def test_do_eager_gradients_log_nothing():
+    # TensorFlow logs where the gradient of a cast from real to complex drops an imaginary part.
+    rng = np.random.default_rng(2)
+    a, v = random_chol(rng, 3, "complex128"), random(rng, 3, "complex128")
+    functions = [
+        lambda a, v: linalg.cholesky(tf.linalg.matmul(a, a, adjoint_b=True)),
+        lambda a, v: linalg.stored_cholesky(a, tf.linalg.matmul(a, a, adjoint_b=True)),
+        lambda a, v: linalg.semidefinite_factor(tf.linalg.matmul(a, a, adjoint_b=True)),
+        lambda a, v: linalg.triangularize(tf.concat([a, a], axis=-1)),
+        lambda a, v: linalg.log_det(a),
+        lambda a, v: linalg.inverse(a),
+        lambda a, v: linalg.solve(a, v[:, None]),
+        lambda a, v: linalg.cholesky_update(a, v),
+        lambda a, v: linalg.cholesky_update(a, a[:, 0], -0.5),
+        lambda a, v: linalg.cholesky_condition(a, v, 0.3).chol,
+        lambda a, v: linalg.cholesky_condition(a, v, 0.3).gain,
+        lambda a, v: linalg.cholesky_append(a, v, 100.0),
+        lambda a, v: linalg.cholesky_append(a, v, 100.0, size=1),
+        lambda a, v: linalg.cholesky_remove(a, 0),
+        lambda a, v: linalg.cholesky_remove(a, tf.constant([1]), size=3),
+        lambda a, v: clipped(SecondMoments(tf.linalg.diag_part(a), v)).c,
+        lambda a, v: cgp.ComplexNormal(v, a).log_prob(2.0 * v),
+        lambda a, v: cgp.ComplexNormal(v, a).sample(2, seed=1),
+    ]
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    tf.get_logger().addHandler(handler)
+    try:
+        for f in functions:
+            x = tf.Variable(a), tf.Variable(v)
+            with tf.GradientTape() as outer:
+                with tf.GradientTape() as inner:
+                    loss = tf.reduce_sum(tf.abs(f(*x)) ** 2)
+                first = inner.gradient(loss, x, unconnected_gradients="zero")
+                total = tf.reduce_sum(tf.abs(first[0]) ** 2) + tf.reduce_sum(tf.abs(first[1]) ** 2)
+            outer.gradient(total, x)
+    finally:
+        tf.get_logger().removeHandler(handler)
+    assert not stream.getvalue()

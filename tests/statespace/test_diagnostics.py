@@ -302,6 +302,16 @@ def test_the_table_of_a_batch_counts_the_series_that_are_as_expected():
     assert str(found).splitlines()[2].endswith(f"as expected: {right} of 40")
 
 
+@pytest.mark.parametrize("kind", ["real", "proper", "improper"])
+@pytest.mark.parametrize(("steps", "lags"), [(2, 1), (4, 3), (20, 19), (21, 20), (30, 20)])
+def test_a_short_series_has_as_many_lags_as_it_has(kind, steps, lags):
+    found = diagnostics(draw(kind, steps=steps))
+    assert found.autocorrelations.shape == (lags, 1)
+    assert np.all(np.isfinite(found.autocorrelations))
+    assert np.isfinite(found.portmanteau_p_value)
+    assert f"autocorrelations inside, of {lags}" in str(found)
+
+
 def test_what_has_no_noise_cannot_be_normalised():
     result = draw("proper", steps=30)
     result.innovation_covariances[7] = 0.0
@@ -315,6 +325,8 @@ def test_what_has_no_noise_cannot_be_normalised():
         (lambda r: diagnostics(r.innovations), TypeError, "expected a Filtered, got ndarray"),
         (lambda r: diagnostics(r, lags=30), ValueError, "fewer than the 30 steps .* got 30"),
         (lambda r: diagnostics(r, lags=0), ValueError, "at least 1"),
+        (lambda r: diagnostics(draw("proper", steps=4), lags=20), ValueError, "4 steps .* got 20"),
+        (lambda r: diagnostics(draw("real", steps=1)), ValueError, "at least two steps, got 1"),
         (lambda r: diagnostics(r, lags=2.5), TypeError, "lags must be an integer, got 2.5"),
         (lambda r: diagnostics(r, level=95), ValueError, "between 0 and 1, got 95"),
         (lambda r: diagnostics(r, level=float("nan")), ValueError, "between 0 and 1, got nan"),
