@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, as_numbers
 from cgp.linalg.composite import real_as
 
 _DTYPES = (tf.complex64, tf.complex128, tf.float32, tf.float64)
@@ -24,9 +24,7 @@ def of_one_dtype(named: Mapping[str, ArrayLike | None]) -> dict[str, tf.Tensor]:
     arrays = {name: _array(value, name) for name, value in named.items() if value is not None}
     kinds = {}
     for name, array in arrays.items():
-        kind = _numpy_dtype(array)
-        if kind.kind not in "iufc":
-            raise TypeError(f"{name} must be numbers, got {array.dtype}")
+        kind = _numpy_dtype(array, name)
         kinds[name] = kind if kind.kind in "fc" else np.dtype(np.float64)
     common = np.result_type(*kinds.values())
     if common not in [dtype.as_numpy_dtype for dtype in _DTYPES]:
@@ -37,19 +35,18 @@ def of_one_dtype(named: Mapping[str, ArrayLike | None]) -> dict[str, tf.Tensor]:
     return {name: as_dtype(array, tf.as_dtype(common), name) for name, array in arrays.items()}
 
 
-def _array(value, name: str):
-    if tf.is_tensor(value):
-        return value
-    if isinstance(value, tf.Variable) or hasattr(value, "value"):  # a weight of Keras too
+def _array(value: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
+    if hasattr(value, "value"):  # a hyperparameter: gradients pass
         return tf.convert_to_tensor(value)
-    try:
-        return np.asarray(value)
-    except ValueError as error:  # rows of different lengths
-        raise ValueError(f"{name} must be an array of numbers: {error}") from None
+    return as_numbers(value, name)
 
 
-def _numpy_dtype(x) -> np.dtype:
-    return np.dtype(x.dtype.as_numpy_dtype) if tf.is_tensor(x) else x.dtype
+def _numpy_dtype(x: np.ndarray | tf.Tensor, name: str) -> np.dtype:
+    """The dtype of numbers, or a TypeError."""
+    dtype = x.dtype if isinstance(x, np.ndarray) else np.dtype(x.dtype.as_numpy_dtype)
+    if dtype.kind not in "iufc":
+        raise TypeError(f"{name} must be numbers, got {dtype}")
+    return dtype
 
 
 def as_dtype(x: ArrayLike, dtype: tf.DType, name: str = "it") -> tf.Tensor:
@@ -59,9 +56,7 @@ def as_dtype(x: ArrayLike, dtype: tf.DType, name: str = "it") -> tf.Tensor:
         TypeError: A complex array and a real dtype, or not numbers.
     """
     x = _array(x, name)
-    came = _numpy_dtype(x)
-    if came.kind not in "iufc":
-        raise TypeError(f"{name} must be numbers, got {came}")
+    came = _numpy_dtype(x, name)
     if came.kind == "c" and not dtype.is_complex:
         raise TypeError(f"{name} must be real, {dtype.name}, got {came}")
     if isinstance(x, np.ndarray):

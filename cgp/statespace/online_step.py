@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -97,17 +97,14 @@ def step(
             "the matrices of the model vary over time: filter a whole series, or make a model for "
             "each step"
         )
-    z, missing = (a if a is None or tf.is_tensor(a) else np.ma.asanyarray(a) for a in (z, missing))
-    if len(z.shape) == 0 and model.observation_size == 1:
-        z, missing = z[None], None if missing is None else missing[..., None]
-    if len(z.shape) == 0:
+    if np.ndim(z) == 0 and model.observation_size == 1:
+        z = tf.reshape(z, [1]) if tf.is_tensor(z) else np.ma.asanyarray(z).reshape(1)
+    if np.ndim(z) == 0:
         raise ValueError(f"z must be [..., {model.observation_size}], got a single number")
     if state is not None:
         model = model.starting_from(*checked_state(model, state))
-    if missing is not None and len(missing.shape):
-        missing = missing[..., None, :]
     # A series of one step.
-    series = Series(model, z[..., None, :], missing, _with_time_axis(inputs))
+    series = Series(model, *map(_with_time_axis, (z, missing, inputs)))
     system = series.system()
     mean, _, chol = series.start(system)
     H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
@@ -136,11 +133,12 @@ def step(
     return after, Step(predicted, innovation(np.asarray(seen), predicted.mean), filtered)
 
 
-def _with_time_axis(inputs: ArrayLike | None) -> ArrayLike | None:
-    if inputs is None:
+def _with_time_axis(a: Any) -> Any:
+    """`[..., M]` as `[..., 1, M]`; a single number stays one."""
+    if a is None:
         return None
-    inputs = inputs if tf.is_tensor(inputs) else np.asarray(inputs)
-    return inputs[None] if len(inputs.shape) == 0 else inputs[..., None, :]
+    a = a if tf.is_tensor(a) else np.ma.asanyarray(a)
+    return a if len(a.shape) == 0 else a[..., None, :]
 
 
 def checked_state(
