@@ -43,6 +43,8 @@ class History(tf.Module):
         """The state before the data held, where older samples have been dropped."""
         self._stream: ProcessStream | None = None
         self._of_values = np.zeros(0)
+        self._batch: list[int] = []
+        self._streamed = 0  # of the data held, how many are samples of the stream
         self._in_graphs = False
         register_post_update(layer, layer.weights, self.start.clear, state_is_weights=False)
 
@@ -65,7 +67,13 @@ class History(tf.Module):
     def _join(self) -> None:
         """Puts the recent samples of the stream behind the data, in the variables."""
         if self._stream is not None and self._stream.recent:
+            self._streamed += len(self._stream.recent)
             self._stored.replace(self._stream.joined(self._stored.data))
+
+    def _keep(self, count: int) -> None:
+        """Drops all but the last samples, and the data with them."""
+        data, self._streamed = self.data, count
+        self._stored.replace(data._replace(x=data.x[:, -count:], z=data.z[:, -count:]))
 
     @property
     def is_whole(self) -> bool:
@@ -76,7 +84,7 @@ class History(tf.Module):
         """Holds other data in the place of all that was seen before."""
         self._stored.replace(data)
         self.start.clear()
-        self._stream = None
+        self._stream, self._streamed = None, 0
         if start is not None:
             self.start.write(start)
             confirm(self._layer)
@@ -104,18 +112,25 @@ class History(tf.Module):
 
     # --- the stream ------------------------------------------------------------------------------
 
-    def check_batch(self, batch: list[int]) -> None:
-        """Raises where samples have other batch axes than the data."""
-        data = self._stored.data
-        if data.x.shape[0] > 1:
+    def check_samples(self, x: np.ndarray, batch: list[int]) -> None:
+        """Raises for samples at places `[T]` that do not fit the data or the kernel."""
+        if self._stream is None:
+            data = self._stored.data
+            self._check_shared_places()
+            if tf.size(data.z) == 0:
+                self._process.kernel.moments_diagonal(tf.constant(x[:1, None]))  # may refuse it
+                self._batch = batch
+                places = tf.zeros([1, 0, 1], data.x.dtype)
+                nothing = tf.zeros([int(np.prod(batch, dtype=int)), 0], data.z.dtype)
+                self._stored.replace(Data(places, nothing, tf.constant(batch, tf.int32)))
+            else:
+                self._batch = data.batch.numpy().tolist()
+        if batch != self._batch:
+            raise ValueError(f"z must have the batch axes of the data, {self._batch}, got {batch}")
+
+    def _check_shared_places(self) -> None:
+        if self._stored.data.x.shape[0] > 1:
             raise ValueError("the series of the data have places of their own: make a GP each")
-        if tf.size(data.z) == 0 and self._stream is None:  # the first samples say
-            series = int(np.prod(batch, dtype=int))
-            places = tf.zeros([1, 0, 1], data.x.dtype)
-            nothing = tf.zeros([series, 0], data.z.dtype)
-            self._stored.replace(Data(places, nothing, tf.constant(batch, tf.int32)))
-        elif (before := data.batch.numpy().tolist()) != batch:
-            raise ValueError(f"z must have the batch axes of the data, {before}, got {batch}")
 
     def stream(self) -> ProcessStream | None:
         """The stream, its state at the present hyperparameters; None before any sample."""
@@ -134,7 +149,7 @@ class History(tf.Module):
         """The state after the last sample; None before any."""
         stream = self.stream()
         if stream is None and tf.size(self._stored.z) > 0:
-            self.check_batch(self._stored.batch.numpy().tolist())
+            self._check_shared_places()
             stream = self._resumed()
         return None if stream is None else stream.present()
 
@@ -144,9 +159,12 @@ class History(tf.Module):
 
     def _resumed(self, x: float | None = None) -> ProcessStream:
         """A stream that goes on from the data held, or else from the prior at x."""
-        data = self.data
         refresh(self._layer)
         values, stream = self._values(), self._stream
+        self._join()
+        if self._streamed > 2 * _KEPT:  # the hyperparameters change too often to note a state
+            self._keep(_KEPT)
+        data = self.data
         if stream is None:
             stream = ProcessStream(self._process, data.z.shape[0], data.x.dtype)
         if tf.size(data.z) > 0:
@@ -167,9 +185,9 @@ class History(tf.Module):
         stream = self._stream
         assert stream is not None
         if stream.since >= _KEPT:
-            data, since = self.data, stream.since
+            self._join()
             if stream.noted is not None:
-                self._stored.replace(data._replace(x=data.x[:, -since:], z=data.z[:, -since:]))
+                self._keep(stream.since)
                 self.start.write(stream.noted)
                 confirm(self._layer)
             stream.note()

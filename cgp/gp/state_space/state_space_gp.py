@@ -315,8 +315,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         places = x[0, :, 0]
         if np.any(np.diff(places) < 0.0):
             raise ValueError("x must not go back: the places of a block must be in order")
-        self.kernel.moments_diagonal(tf.constant(places[:1, None]))  # may refuse the first place
-        self._history.check_batch([] if is_single else [len(z)])
+        self._history.check_samples(places, [] if is_single else [len(z)])
         return places, z, is_single
 
     # --- saving ----------------------------------------------------------------------------------
