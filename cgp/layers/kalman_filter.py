@@ -1,6 +1,6 @@
 """The Kalman filter as a layer, and as a model to fit and to run online."""
 
-from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -9,23 +9,18 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Step
 from cgp.layers.kalman_stream import KalmanStream
-from cgp.layers.matrices import Covariance, Matrix
+from cgp.layers.learned_model import LearnedModel
 from cgp.layers.model_config import model_config, model_from_config
 from cgp.layers.stream_observations import stream_observations
-from cgp.linalg.arguments import ArrayLike
-from cgp.statespace.conversion import as_dtype
+from cgp.linalg.arguments import ArrayLike, is_nan
 from cgp.statespace.diffuse import check_diffuse
-from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.filtering import innovate, moments, observation_moments
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.online_step import StateArrays, checked_state
 from cgp.statespace.series import Series
-from cgp.training import Model
+from cgp.training import Model, keras_private
 from cgp.training.batches import require_one_replica
 from cgp.training.optimizers import LBFGS
-
-_COVARIANCES = ("Q", "R", "initial_covariance")
-_MATRICES = ("F", "H", "B", "initial_mean")
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -88,125 +83,53 @@ class KalmanFilter(Model):
         self.loss_weight = float(loss_weight)
         if not 0.0 <= self.loss_weight < np.inf:
             raise ValueError(f"loss_weight must be finite and not negative, got {loss_weight!r}")
-        self.learned = {
-            name: self._layer(name, layer) for name, layer in self._learnable(learn).items()
-        }
+        self._present = LearnedModel(model, learn)
+        self.learned = self._present.layers
         self._stream: Any = None
         self.built = True
-        self._model()  # what does not fit says so now
+        self._present.model()  # an error that says what does not fit
 
     # --- the model -------------------------------------------------------------------------------
-
-    def _learnable(self, learn) -> dict:
-        """Layer, or None, by name."""
-        if isinstance(learn, str):
-            learn = (learn,)
-        if not isinstance(learn, Mapping | tuple | list | set | frozenset):
-            raise TypeError(f"learn must be names, or layers by name, got {learn!r}")
-        found = dict(learn) if isinstance(learn, Mapping) else dict.fromkeys(learn)
-        known = (*_MATRICES, *_COVARIANCES)
-        unknown = sorted(set(found) - set(known))
-        if unknown:
-            raise ValueError(f"learn names {unknown}, but what can be learned is {sorted(known)}")
-        if "B" in found and self._start.B is None:
-            raise ValueError("learn names B, but the model has no input")
-        if "initial_covariance" in found and self._start.initial is not None:
-            raise ValueError(
-                f'the initial covariance is "{self._start.initial}": give the model a matrix if it '
-                "is to be learned"
-            )
-        return found
-
-    def _layer(self, name: str, layer) -> keras.layers.Layer:
-        value = getattr(self._start, name)
-        if name.startswith("initial") and value.shape.rank > (1 if name == "initial_mean" else 2):
-            raise ValueError(f"{name} must have no batch axes to be learned, got {value.shape}")
-        if not name.startswith("initial") and value.shape.rank != 2:
-            raise ValueError(
-                f"{name} must not vary over time to be learned, got shape {value.shape}"
-            )
-        if layer is None:
-            kind = Covariance if name in _COVARIANCES else Matrix
-            return kind(value.numpy(), name=name, dtype=self.variable_dtype)
-        if not isinstance(layer, keras.layers.Layer):
-            raise TypeError(f"learn must give a layer for {name}, got {type(layer).__name__}")
-        return layer
-
-    def _model(self) -> LinearGaussian:
-        """The model of the present matrices, differentiable by the weights."""
-        start = self._start
-        if not self.learned:
-            return start
-        given, initial = start.parts(), start.initial
-        if initial == "stationary" and not {"F", "Q"} & set(self.learned):
-            initial = None  # it is what it was
-        if initial is not None:
-            del given["initial_covariance"]
-        given |= {name: self._present(name) for name in self.learned}
-        return LinearGaussian.from_tensors(given, initial, start.form)
 
     @property
     def model(self) -> LinearGaussian:
         """A `LinearGaussian` of the present matrices."""
-        return self._model()
-
-    def _present(self, name: str) -> tf.Tensor | FactoredCovariance:
-        """The present matrix of a learned layer; a covariance with its factor if it has one."""
-        layer, dtype = self.learned[name], self._start.dtype
-        found: Any
-        if name in _COVARIANCES and hasattr(layer, "factor"):
-            found = FactoredCovariance.of_factor(as_dtype(layer.factor(), dtype, name))
-            shape = found.matrix.shape
-        else:
-            found = as_dtype(layer.call(), dtype, name)
-            shape = found.shape
-        wanted = getattr(self._start, name).shape
-        if not shape.is_compatible_with(wanted):
-            raise ValueError(f"the layer of {name} must return {wanted}, got {shape}")
-        return found
-
-    def _matrix(self, name: str) -> np.ndarray:
-        if name in self.learned:
-            found = self._present(name)
-            return (found.matrix if isinstance(found, FactoredCovariance) else found).numpy()
-        # A stationary start follows from others, and need not exist for these to be read.
-        model = self._model() if name == "initial_covariance" else self._start
-        return getattr(model, name).numpy()
+        return self._present.model()
 
     @property
     def F(self) -> np.ndarray:
         """The present transition matrix."""
-        return self._matrix("F")
+        return self._present.matrix("F")
 
     @property
     def Q(self) -> np.ndarray:
         """The present covariance of the state's noise."""
-        return self._matrix("Q")
+        return self._present.matrix("Q")
 
     @property
     def H(self) -> np.ndarray:
         """The present observation matrix."""
-        return self._matrix("H")
+        return self._present.matrix("H")
 
     @property
     def R(self) -> np.ndarray:
         """The present covariance of the observation's noise."""
-        return self._matrix("R")
+        return self._present.matrix("R")
 
     @property
     def B(self) -> np.ndarray | None:
         """The present input matrix, or None."""
-        return None if self._start.B is None else self._matrix("B")
+        return None if self._start.B is None else self._present.matrix("B")
 
     @property
     def initial_mean(self) -> np.ndarray:
         """The present mean of the initial state."""
-        return self._matrix("initial_mean")
+        return self._present.matrix("initial_mean")
 
     @property
     def initial_covariance(self) -> np.ndarray:
         """The present covariance of the initial state."""
-        return self._matrix("initial_covariance")
+        return self._present.matrix("initial_covariance")
 
     # --- series ----------------------------------------------------------------------------------
 
@@ -226,13 +149,12 @@ class KalmanFilter(Model):
         """
         if isinstance(z, tuple | list):
             z, inputs = z
-        series = Series(self._model(), z, missing, inputs)
+        series = Series(self._present.model(), z, missing, inputs)
         model, found = series.model, moments(series)
         if self.loss_weight:
             seen = tf.reduce_sum(tf.cast(series.observed, found.log_likelihoods.dtype))
-            seen = tf.maximum(seen / model.form.multiplicity, 1.0)
-            loss = -tf.reduce_sum(found.log_likelihoods) / seen
-            self.add_loss(self.loss_weight * loss)
+            seen = tf.maximum(_over_replicas(seen / model.form.multiplicity), 1.0)
+            self.add_loss(-self.loss_weight * tf.reduce_sum(found.log_likelihoods) / seen)
         join = model.form.join
         outputs = {
             "predicted_mean": join(found.predicted_means),
@@ -297,6 +219,23 @@ class KalmanFilter(Model):
         """The loss, as in `fit`."""
         return super().evaluate(self._batched(x, missing), *args, **kwargs)
 
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Keras's `train_step`; in the mean loss a batch weighs by its observed elements."""
+        with self._weighed(data):
+            return super().train_step(data)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """Keras's `test_step`; in the mean loss a batch weighs by its observed elements."""
+        with self._weighed(data):
+            return super().test_step(data)
+
+    def _weighed(self, data: Any) -> AbstractContextManager[None]:
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        z = x[0] if isinstance(x, tuple | list) else x
+        observed = tf.math.logical_not(is_nan(z))
+        count = tf.reduce_sum(tf.cast(observed, self.variable_dtype))
+        return keras_private.loss_weighed(self, tf.shape(z)[0], _over_replicas(count))
+
     def predict(  # type: ignore[override]
         self, x, batch_size=None, verbose=0, *, missing=None, **kwargs
     ) -> dict[str, np.ndarray]:
@@ -349,7 +288,7 @@ class KalmanFilter(Model):
         mean is complex and the factor that of the real composite, `[..., 2n, 2n]`.
         """
         if self._stream is None:
-            model = self._model()
+            model = self._present.model()
             mean, chol = model.initial_mean, model.initial_chol
         else:
             mean, chol = self._stream.state()
@@ -405,7 +344,7 @@ class KalmanFilter(Model):
         require_one_replica(self, "a KalmanFilter that runs online")
         # XLA cannot factorise a covariance, and a layer may not give the factor of its own.
         jit = "Q" not in self.learned or hasattr(self.learned["Q"], "factor")
-        self._stream = KalmanStream(self, self._model, streams, jit)
+        self._stream = KalmanStream(self, self._present.model, streams, jit)
 
     # --- serialisation ---------------------------------------------------------------------------
 
@@ -446,3 +385,11 @@ class KalmanFilter(Model):
     def __repr__(self):
         learned = f", learns {', '.join(self.learned)}" if self.learned else ""
         return f"KalmanFilter({self._start!r}{learned})"
+
+
+def _over_replicas(count: tf.Tensor) -> tf.Tensor:
+    """The mean over replicas of a count of each, so that their losses add up to that of all."""
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return count
+    return context.all_reduce(tf.distribute.ReduceOp.MEAN, count)

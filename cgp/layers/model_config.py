@@ -25,7 +25,18 @@ def model_config(model: LinearGaussian) -> dict:
 
 
 def model_from_config(config: Mapping) -> LinearGaussian:
-    """The model of a `model_config`."""
+    """The model of a `model_config`.
+
+    Raises:
+        ValueError: A config that has been damaged; or what `LinearGaussian` refuses.
+    """
+    if missing := sorted({"matrices", "initial", "is_proper", "dtype"} - set(config)):
+        raise ValueError(f"the config of the model has no {', '.join(missing)}")
+    if config["initial"] not in (None, "stationary", "diffuse"):
+        raise ValueError(
+            'initial must be None, "stationary" or "diffuse" in the config of a model, got '
+            f"{config['initial']!r}"
+        )
     dtype = tf.as_dtype(config["dtype"])
     revive = complex_from_config if dtype.is_complex else np.asarray
     given = {

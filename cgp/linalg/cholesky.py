@@ -150,7 +150,7 @@ def stored_cholesky(chol: ArrayLike, a: ArrayLike) -> tf.Tensor:
     Raises:
         TypeError: `chol` and `a` differ in dtype.
         ValueError: Shapes that do not fit.
-        NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real and positive.
+        NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real, or negative.
 
     Example:
         >>> import numpy as np
@@ -164,7 +164,7 @@ def stored_cholesky(chol: ArrayLike, a: ArrayLike) -> tf.Tensor:
         >>> bool(np.allclose(tape.gradient(log_det, a), np.linalg.inv(a)))
         True
     """
-    chol = as_factor(chol)
+    chol = as_factor(chol, singular=True)  # of a singular matrix there is no gradient, but a value
     a = as_matrix(a, "a", square=True, like=chol)
     if chol.dtype != a.dtype:
         raise TypeError(f"chol is {chol.dtype.name} but a is {a.dtype.name}: give both one dtype")

@@ -90,6 +90,7 @@ def filter(model: LinearGaussian, z, missing=None, inputs=None) -> Filtered:
     """
     series = Series(model, z, missing, inputs)
     found = moments(series)
+    _check_overflow(model, found)
     chols = [
         stored_cholesky(chol, covariance)
         for chol, covariance in (
@@ -138,7 +139,25 @@ def log_likelihood(model: LinearGaussian, z, missing=None, inputs=None) -> tf.Te
     """
     series = Series(model, z, missing, inputs)
     system = series.system()
-    return series.first(differentiable_filter.log_likelihood(system, *series.start(system)))
+    value = series.first(differentiable_filter.log_likelihood(system, *series.start(system)))
+    if tf.executing_eagerly() and not np.isfinite(value).all():
+        _check_overflow(model, moments(series))
+    return value
+
+
+def _check_overflow(model: LinearGaussian, found: StateMoments) -> None:
+    """Raises, eagerly, where the covariance of the state has grown beyond all numbers."""
+    if not tf.executing_eagerly():
+        return
+    finite = np.isfinite(found.predicted_chols).all(axis=(-2, -1))
+    if finite.all():
+        return
+    radius = np.max(np.abs(np.linalg.eigvals(np.asarray(model.F))))
+    raise ValueError(
+        f"the covariance of the state overflows at step {int(np.argmin(finite, axis=-1).max())}: F "
+        f"has an eigenvalue of modulus {radius:.6g}, of a mode that the observations do not "
+        "determine (H does not see it, or they are missing). Observe it, or model it as stable"
+    )
 
 
 def moments(series: Series) -> StateMoments:

@@ -1,0 +1,106 @@
+"""A linear Gaussian model some of whose matrices are layers that learn."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.layers.matrices import Covariance, Matrix
+from cgp.statespace.conversion import as_dtype
+from cgp.statespace.factored_covariance import FactoredCovariance
+from cgp.statespace.linear_gaussian import LinearGaussian
+
+_COVARIANCES = ("Q", "R", "initial_covariance")
+_MATRICES = ("F", "H", "B", "initial_mean")
+
+
+class LearnedModel:
+    """A model and the layers whose outputs take the place of some of its matrices.
+
+    Args:
+        start: The model of the initial matrices.
+        learn: Names, or layers by name, as for `KalmanFilter`.
+
+    Attributes:
+        layers: The layers by name.
+    """
+
+    def __init__(self, start: LinearGaussian, learn: Iterable[str] | Mapping[str, Any]):
+        self._start = start
+        self.layers = {
+            name: self._layer(name, layer) for name, layer in self._learnable(learn).items()
+        }
+
+    def _learnable(self, learn: Any) -> dict[str, Any]:
+        """Layer, or None, by name."""
+        if isinstance(learn, str):
+            learn = (learn,)
+        if not isinstance(learn, Mapping | tuple | list | set | frozenset):
+            raise TypeError(f"learn must be names, or layers by name, got {learn!r}")
+        found = dict(learn) if isinstance(learn, Mapping) else dict.fromkeys(learn)
+        known = (*_MATRICES, *_COVARIANCES)
+        unknown = sorted(set(found) - set(known))
+        if unknown:
+            raise ValueError(f"learn names {unknown}, but what can be learned is {sorted(known)}")
+        if "B" in found and self._start.B is None:
+            raise ValueError("learn names B, but the model has no input")
+        if "initial_covariance" in found and self._start.initial is not None:
+            raise ValueError(
+                f'the initial covariance is "{self._start.initial}": give the model a matrix if it '
+                "is to be learned"
+            )
+        return found
+
+    def _layer(self, name: str, layer: Any) -> keras.layers.Layer:
+        value = getattr(self._start, name)
+        if name.startswith("initial") and value.shape.rank > (1 if name == "initial_mean" else 2):
+            raise ValueError(f"{name} must have no batch axes to be learned, got {value.shape}")
+        if not name.startswith("initial") and value.shape.rank != 2:
+            raise ValueError(
+                f"{name} must not vary over time to be learned, got shape {value.shape}"
+            )
+        if layer is None:
+            kind = Covariance if name in _COVARIANCES else Matrix
+            return kind(value.numpy(), name=name, dtype=self._start.dtype.real_dtype.name)
+        if not isinstance(layer, keras.layers.Layer):
+            raise TypeError(f"learn must give a layer for {name}, got {type(layer).__name__}")
+        return layer
+
+    def model(self) -> LinearGaussian:
+        """The model of the present matrices, differentiable by the weights."""
+        start = self._start
+        if not self.layers:
+            return start
+        given, initial = start.parts(), start.initial
+        if initial == "stationary" and not {"F", "Q"} & set(self.layers):
+            initial = None  # it does not change
+        if initial is not None:
+            del given["initial_covariance"]
+        given |= {name: self._present(name) for name in self.layers}
+        return LinearGaussian.from_tensors(given, initial, start.form)
+
+    def matrix(self, name: str) -> np.ndarray:
+        """A present matrix."""
+        if name in self.layers:
+            found = self._present(name)
+            return (found.matrix if isinstance(found, FactoredCovariance) else found).numpy()
+        # A stationary start follows from others, and need not exist for these to be read.
+        model = self.model() if name == "initial_covariance" else self._start
+        return getattr(model, name).numpy()
+
+    def _present(self, name: str) -> tf.Tensor | FactoredCovariance:
+        """The present matrix of a learned layer; a covariance with its factor if it has one."""
+        layer, dtype = self.layers[name], self._start.dtype
+        found: Any
+        if name in _COVARIANCES and hasattr(layer, "factor"):
+            found = FactoredCovariance.of_factor(as_dtype(layer.factor(), dtype, name))
+            shape = found.matrix.shape
+        else:
+            found = as_dtype(layer.call(), dtype, name)
+            shape = found.shape
+        wanted = getattr(self._start, name).shape
+        if not shape.is_compatible_with(wanted):
+            raise ValueError(f"the layer of {name} must return {wanted}, got {shape}")
+        return found
