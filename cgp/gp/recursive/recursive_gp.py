@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cgp.distributions import Marginals, Step
 from cgp.gp.base import as_dict
-from cgp.gp.data import Data, arranged, check_fit, check_points, flattened
+from cgp.gp.data import Data, arranged, as_inputs_and_targets, check_points, flattened
 from cgp.gp.posterior import Posterior
 from cgp.gp.recursive.block_likelihood import log_predictive
 from cgp.gp.recursive.prequential import PrequentialGP
@@ -356,8 +356,7 @@ class RecursiveGP(PrequentialGP):
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
         x, z = inputs
-        x = as_points(x, self.variable_dtype)
-        check_fit(x, z, self.variable_dtype)
+        x, z = as_inputs_and_targets(x, z, None, self.variable_dtype)
         if self._online is None:
             self._make_state_in_graph(None if z.shape.rank == 1 else z.shape[0] or 0, x.shape[-1])
         present = self._state_and_factor()
