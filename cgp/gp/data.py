@@ -1,7 +1,10 @@
-"""The data of a Gaussian process: validated, and arranged for linear algebra."""
+"""The data of a Gaussian process: checked, arranged for linear algebra, and kept in variables."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from cgp.kernels.points import as_points
@@ -148,6 +151,35 @@ def _check_shapes(x: tf.TensorShape, z: tf.TensorShape) -> None:
         raise ValueError("x and z are empty: at least one point was expected")
 
 
+def saved_data(store: Mapping[str, npt.ArrayLike], real_dtype: str) -> Data:
+    """The data of a file, "x" `[X, N, D]`, "z" `[B, N, 2]` and "batch" `[r]`, checked.
+
+    Raises:
+        ValueError: They are not there, or are no data of any model.
+    """
+    try:
+        x, z, batch = (np.asarray(store[name]) for name in ("x", "z", "batch"))
+    except KeyError as error:
+        raise ValueError(f"the file has no data of a Gaussian process: {error}") from None
+    try:
+        if (x.ndim, z.ndim, batch.ndim) != (3, 3, 1) or z.shape[2] != 2:
+            raise ValueError("x must be [X, N, D], z [B, N, 2] and batch [r]")
+        if len(z) and np.prod(batch) != len(z):
+            raise ValueError(f"z has {len(z)} series, but the batch axes are {batch.tolist()}")
+        if len(x) not in (1, len(z)):
+            raise ValueError(f"x must have the inputs of 1 or of {len(z)} series")
+        axes, z = tf.constant(batch, tf.int32), tf.complex(z[..., 0], z[..., 1])
+        if x.size == 0 and len(z) == 0:
+            return Data(tf.constant(x), z, axes)
+        data = as_data(x if len(x) > 1 else x[0], z, None, real_dtype, require_targets=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"the data in the file, x of shape {x.shape} and z of shape {z.shape}, are damaged: "
+            f"{error}"
+        ) from None
+    return data._replace(batch=axes)
+
+
 def check_points(x: tf.Tensor, data: Data) -> None:
     """Raises, eagerly, for new inputs that do not fit the data."""
     if x.shape[-1] != data.x.shape[-1]:
@@ -159,3 +191,73 @@ def check_points(x: tf.Tensor, data: Data) -> None:
     if x.shape.rank > 2 and (shared or x.shape[:-2].as_list() != batch):
         own = "" if shared else f", or {[*batch, 'M', 'D']}"
         raise ValueError(f"x must be [M] or [M, D]{own} for these data, got shape {x.shape}")
+
+
+class StoredData(tf.Module):
+    """The data that a Gaussian process has taken in, as variables of any size; empty at first.
+
+    They are no Keras weights, whose shapes are fixed: a process is fitted again with other data.
+    They stay the same variables, so that a compiled function sees what they hold when it runs.
+
+    Args:
+        real_dtype: The dtype of the inputs, "float64" or "float32".
+    """
+
+    def __init__(self, real_dtype: str):
+        super().__init__()
+        self.x = empty_variable(3, real_dtype)
+        self.z = empty_variable(2, complex_dtype(real_dtype))
+        self.batch = empty_variable(1, tf.int32)
+
+    @property
+    def is_empty(self) -> tf.Tensor:
+        """Whether no data have been taken in, scalar bool."""
+        return tf.size(self.z) == 0
+
+    @property
+    def data(self) -> Data:
+        """The data; of no series if empty."""
+        x, z, batch = (tf.convert_to_tensor(v) for v in (self.x, self.z, self.batch))
+        return Data(x, z, batch)
+
+    def data_of_graph(self) -> Data:
+        """The data as a graph reads them, which keeps the number of batch axes of its tracing.
+
+        The graph fails where it runs without data.
+        """
+        with tf.init_scope():
+            axes = int(tf.size(self.batch))
+        data = self.data
+        some = tf.debugging.assert_equal(
+            self.is_empty, False, "there are no data: condition(x, z) first"
+        )
+        with tf.control_dependencies([some]):
+            return data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
+
+    def replace(self, data: Data) -> None:
+        """Takes in other data."""
+        self.x.assign(data.x)
+        self.z.assign(data.z)
+        self.batch.assign(data.batch)
+
+    def holds(self, data: Data) -> tf.Tensor:
+        """Whether these are the data, scalar bool."""
+        stored = self.data
+        return _equal(stored.x, data.x) & _equal(_comparable(stored.z), _comparable(data.z))
+
+
+def empty_variable(rank: int, dtype: tf.DType | str) -> tf.Variable:
+    """A variable without elements, which takes values of any shape of this rank."""
+    return tf.Variable(tf.zeros([0] * rank, dtype), trainable=False, shape=[None] * rank)
+
+
+def _comparable(z: tf.Tensor) -> tf.Tensor:
+    """Targets with infinity, which equals itself, for NaN."""
+    return tf.where(is_nan(z), tf.constant(float("inf"), z.dtype), z)
+
+
+def _equal(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    # For any two shapes and without a branch: XLA compiles both branches, and wants shapes to fit.
+    same_shape = tf.reduce_all(tf.shape(a) == tf.shape(b))
+    size = tf.minimum(tf.size(a), tf.size(b))
+    return same_shape & tf.reduce_all(tf.reshape(a, [-1])[:size] == tf.reshape(b, [-1])[:size])

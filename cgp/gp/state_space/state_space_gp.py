@@ -9,11 +9,10 @@ from cgp.distributions.marginals import Step
 from cgp.gp.base import as_dict, check_draws
 from cgp.gp.data import Data, as_data, check_points
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
-from cgp.gp.posterior import Posterior
+from cgp.gp.posterior import Posterior, of_signal, prior
 from cgp.gp.state_space import joint_covariance
 from cgp.gp.state_space.discretization import DiscretizedProcess
 from cgp.gp.state_space.tracker import Tracker
-from cgp.gp.stored_data import StoredData
 from cgp.kernels.points import as_points
 from cgp.linalg import semidefinite_factor
 from cgp.statespace.filtering import log_likelihood
@@ -90,7 +89,6 @@ class StateSpaceGP(MaximumLikelihoodGP):
             **kwargs,
         )
         kernel.markov_form()  # or an error that says why not
-        self._memory = StoredData(self.variable_dtype, self._process.is_proper)
         self._is_in_graphs = False
         self._follower = Tracker(self._process, lambda: self.weights, self._series)
         self.built = True
@@ -107,7 +105,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         self.kernel.moments_diagonal(data.x)  # so may the kernel
 
     def _condition(self, data: Data) -> None:
-        self._memory.replace(data, tf.zeros_like(self._memory.chol))
+        self._stored.replace(data)
         self._follower.forget()
 
     _recall = _condition
@@ -120,8 +118,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """The samples that `step` has seen go to the data; of a graph, when it is made."""
         if self._follower.has_samples:
             with tf.init_scope():
-                data = self._follower.together(self._memory.data)
-                self._memory.replace(data, tf.zeros_like(self._memory.chol))
+                data = self._follower.together(self._stored.data)
+                self._stored.replace(data)
                 self._follower.taken()
 
     # --- likelihood ----------------------------------------------------------------------------
@@ -191,13 +189,13 @@ class StateSpaceGP(MaximumLikelihoodGP):
         self._take_in()
         if tf.executing_eagerly():
             self.kernel.moments_diagonal(x)  # may refuse them
-            if bool(self._memory.is_empty):
-                return self._process.prior(x, observed)
-            data = self._memory.data
+            if bool(self._stored.is_empty):
+                return prior(self._process, x, observed)
+            data = self._stored.data
             check_points(x, data)
         else:
             self._is_in_graphs = True
-            data = self._memory.data_of_graph()
+            data = self._stored.data_of_graph()
         return self._posterior(data, x if x.shape.rank == 3 else x[None], observed)
 
     def _posterior(self, data: Data, x: tf.Tensor, observed: bool) -> Posterior:
@@ -217,8 +215,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
             return data.unpacked(blocks)
 
         mean = data.unpacked(self._process.plus_function(mean, x))
-        scale = tf.reduce_sum(tf.math.real(marginal.k), axis=-1)
-        return self._process.distribution(mean, marginal, joint, scale, observed)
+
+        def scale():
+            return tf.reduce_sum(tf.math.real(marginal.k), axis=-1)
+
+        return of_signal(self._process, mean, marginal, joint, scale, observed)
 
     @property
     def form(self):
@@ -244,8 +245,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
         x = as_points(x, self.variable_dtype)
         self._take_in()
         self.kernel.moments_diagonal(x)  # may refuse them
-        data = self._memory.data
-        if bool(self._memory.is_empty):  # series of nothing
+        data = self._stored.data
+        if bool(self._stored.is_empty):  # series of nothing
             batch = x.shape[:-2]
             x = tf.reshape(x, [-1, *x.shape[-2:]])
             nothing = tf.zeros([x.shape[0], 0], data.z.dtype)
@@ -271,6 +272,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     def call(self, inputs) -> dict[str, tf.Tensor]:
         """The dictionary of `predict`, at x, or at x given z for inputs `(x, z)`; adds the loss."""
+        if isinstance(inputs, Data):
+            return self._add_loss(inputs, self._log_likelihood(inputs))
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
         x, z = inputs
@@ -299,7 +302,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             ValueError: A step back, shapes other than those of the data, an x that is not finite,
                 an infinite observation. Nothing has changed then.
         """
-        found = self._follower.step(self._memory.data, x, z, missing, self.variable_dtype)
+        found = self._follower.step(self._stored.data, x, z, missing, self.variable_dtype)
         if self._is_in_graphs:  # which look at the data alone
             self._take_in()
         return found
