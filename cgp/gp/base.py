@@ -1,5 +1,8 @@
 """What the Gaussian processes of cgp have in common: hyperparameters, and words for predictions."""
 
+from collections.abc import Callable
+from types import MappingProxyType
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -29,6 +32,13 @@ class GaussianProcess(Parameterized, Model):
     the loss of data. The arguments are those of `ExactGP`, which documents them.
     """
 
+    settled = MappingProxyType(
+        {
+            name: f"make another model with this {name}, and give it the data; a hyperparameter is "
+            "changed with its assign, as in gp.noise_variance.assign(0.1)"
+            for name in ("kernel", "mean")
+        }
+    )
     _data_by_point = False
     """How the working coordinates of its data are ordered (see `SignalPlusNoise`)."""
 
@@ -59,6 +69,7 @@ class GaussianProcess(Parameterized, Model):
         self.supports_jit = False
         self.kernel, self.mean = kernel, mean
         self.declare_parameters(_noise(noise_variance, noise_pseudo_variance), fixed, priors)
+        self._with_priors = tuple(p for p in self._parameters().values() if p.prior is not None)
         self._process = SignalPlusNoise(
             kernel,
             mean,
@@ -92,21 +103,6 @@ class GaussianProcess(Parameterized, Model):
             raise ValueError("jit_compile must not be True: XLA wants to know the sizes of data")
         super().compile(LBFGS() if optimizer is None else optimizer, **kwargs)
 
-    def _check_compiled(self, usual: str) -> None:
-        """Raises if there is no optimizer; `usual` is how one is given."""
-        if not self.compiled:
-            raise ValueError(
-                f"compile the model first: gp.compile({usual}), or any other Keras optimizer"
-            )
-
-    @staticmethod
-    def _check_epochs(epochs, initial_epoch) -> None:
-        if epochs is not None and (epochs != int(epochs) or epochs <= initial_epoch):
-            raise ValueError(
-                f"epochs={epochs} leaves no iteration after {initial_epoch}: a larger whole number "
-                "was expected"
-            )
-
     def compile_from_config(self, config):
         """Compiles a loaded model."""
         self.compile(**keras.saving.deserialize_keras_object(config))
@@ -119,25 +115,11 @@ class GaussianProcess(Parameterized, Model):
         means = [] if mean is None else [(mean.prefix, mean)]
         return named_parameters([own, *self.kernel.named_layers(), *means])
 
-    def _covariance_variables(self) -> list[keras.Variable]:
-        """The weights that covariances of observations depend on: all but those of the mean."""
-        own = [v for parameter in self.own_parameters for v in parameter.variables]
-        return [*own, *self.kernel.weights]
-
-    def _watch(self, update, state_is_weights: bool) -> None:
+    def _watch(self, update: Callable[[], None], state_is_weights: bool) -> None:
         """Registers how a state that follows from covariances is recomputed."""
-        variables = self._covariance_variables()
+        variables = self._process.weights
         self._watched = {id(v) for v in variables}
         register_post_update(self, variables, update, state_is_weights=state_is_weights)
-
-    def _check_watched(self) -> None:
-        """Raises if the kernel has weights that nobody watches. Call it after a first use."""
-        late = [v.path for v in self._covariance_variables() if id(v) not in self._watched]
-        if late:
-            raise ValueError(
-                f"the kernel has made the weights {late} when it was first used, too late to be "
-                "watched: build the layers inside it in its constructor"
-            )
 
     def parameters(self) -> dict[str, np.ndarray]:
         """The hyperparameters by name: constrained values, each shared one once."""

@@ -1,13 +1,16 @@
-"""The data of a Gaussian process: validated, and arranged for linear algebra."""
+"""The data of a Gaussian process: checked, arranged for linear algebra, and kept in variables."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from cgp.kernels.points import as_points
-from cgp.linalg.arguments import is_nan
+from cgp.linalg.arguments import ArrayLike, is_nan
 from cgp.linalg.composite import complex_dtype
+from cgp.observations import as_observations
 
 
 class Data(NamedTuple):
@@ -95,75 +98,86 @@ def flattened(values: tf.Tensor, own: int) -> tf.Tensor:
     return tf.reshape(values, tf.concat([[-1], event], axis=0))
 
 
-def validated(x, z, missing, real_dtype: str, *, require_targets: bool = True) -> Data:
-    """Data from arrays, or an error that says what was expected and what came.
+def as_data(
+    x: ArrayLike,
+    z: ArrayLike,
+    missing: ArrayLike | None,
+    real_dtype: str,
+    *,
+    require_targets: bool = True,
+) -> Data:
+    """Data from arrays or tensors, or an error that says what was expected and what came.
 
     Args:
         x: Inputs, `[N]`, `[N, D]` or `[..., N, D]`.
-        z: Complex targets, `[..., N]`; NaN where missing.
-        missing: Bool, broadcast against z: True where missing. None for none but NaN, and what
-            the mask of a masked array says.
+        z: Complex targets, `[..., N]`; NaN, or hidden by a mask, where missing.
+        missing: Bool, broadcast against z: True where missing too. None for none.
         real_dtype: "float64" or "float32".
-        require_targets: Whether each series must have a target.
+        require_targets: Whether each series must have a target, where values are known.
 
     Raises:
         TypeError: Real targets, complex inputs, or a precision that is not the model's.
         ValueError: Shapes that do not fit, infinite targets, NaN inputs, no targets at all.
     """
-    x = as_points(x, real_dtype)
-    if np.ma.isMaskedArray(z):
-        missing = np.ma.getmaskarray(z) | (False if missing is None else np.asarray(missing))
-    z = np.array(z)
-    check_fit(x, z, real_dtype)
-    if z.shape[-1] == 0:
-        raise ValueError("x and z are empty: at least one point was expected")
-    if missing is not None:
-        missing = np.asarray(missing)
-        if missing.dtype != bool:
-            raise TypeError(f"missing must be bool, True where missing, got {missing.dtype}")
-        try:
-            z[np.broadcast_to(missing, z.shape)] = np.nan
-        except ValueError:
-            raise ValueError(
-                f"missing must broadcast against z, {z.shape}, got shape {missing.shape}"
-            ) from None
-    if np.isinf(z).any():
-        raise ValueError(
-            "z has infinite elements: finite values, or NaN for missing, were expected"
-        )
-    if require_targets and np.isnan(z).all(axis=-1).any():
+    x, z = as_inputs_and_targets(x, z, missing, real_dtype)
+    is_known = require_targets and tf.executing_eagerly()
+    if is_known and bool(tf.reduce_any(tf.reduce_all(is_nan(z), axis=-1))):
         raise ValueError("every target of a series is missing: there is nothing to learn from")
-    return arranged(x, tf.convert_to_tensor(z))
+    return arranged(x, z)
 
 
-def check_fit(x: tf.Tensor, z, real_dtype: str) -> None:
-    """Raises where dtypes or shapes of targets do not fit the model or the inputs."""
-    expected = complex_dtype(real_dtype)
-    dtype = tf.as_dtype(z.dtype) if z.dtype != object else None
-    if dtype is None or not dtype.is_complex:
-        raise TypeError(
-            f"z must be complex, got {z.dtype}: a real signal has a real model; if these are "
-            "complex values without imaginary part, give z.astype(complex)"
-        )
-    if dtype != expected:
-        advice = (
-            f'promote it, z.astype("{expected.name}")'
-            if real_dtype == "float64"
-            else 'round it, z.astype("complex64"), or make the model with dtype="float64"'
-        )
-        raise TypeError(f"z is {dtype.name}, but the model is {expected.name}: {advice}")
-    given, shape = x.shape, tf.TensorShape(z.shape)
+def as_inputs_and_targets(
+    x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, real_dtype: str
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Inputs `[..., N, D]` and targets `[..., N]` as tensors; arguments and errors of `as_data`."""
+    x = as_points(x, real_dtype)
+    z = tf.convert_to_tensor(as_observations(z, missing, complex_dtype(real_dtype)))
+    _check_shapes(x.shape, z.shape)
+    return x, z
+
+
+def _check_shapes(x: tf.TensorShape, z: tf.TensorShape) -> None:
+    """Raises where the shapes of inputs and targets do not fit together."""
     hint = ""
-    if given == shape:
-        hint = f"; inputs of a batch have an axis of dimensions, x[..., None] of {(*shape, 1)}"
-    if shape.rank == 0 or not given[-2:-1].is_compatible_with(shape[-1:]):
+    if x == z:
+        hint = f"; inputs of a batch have an axis of dimensions, x[..., None] of {(*z, 1)}"
+    if z.rank == 0 or not x[-2:-1].is_compatible_with(z[-1:]):
         raise ValueError(
-            f"z must be [..., N] with as many points as x, got shapes {shape} and x {given}{hint}"
+            f"z must be [..., N] with as many points as x, got shapes {z} and x {x}{hint}"
         )
-    if given.rank > 2 and not given[:-2].is_compatible_with(shape[:-1]):
+    if x.rank > 2 and not x[:-2].is_compatible_with(z[:-1]):
+        raise ValueError(f"the batch axes of x, {x[:-2]}, must be those of z, {z[:-1]}{hint}")
+    if z.rank and z[-1] == 0:
+        raise ValueError("x and z are empty: at least one point was expected")
+
+
+def saved_data(store: Mapping[str, npt.ArrayLike], real_dtype: str) -> Data:
+    """The data of a file, "x" `[X, N, D]`, "z" `[B, N, 2]` and "batch" `[r]`, checked.
+
+    Raises:
+        ValueError: They are not there, or are no data of any model.
+    """
+    try:
+        x, z, batch = (np.asarray(store[name]) for name in ("x", "z", "batch"))
+    except KeyError as error:
+        raise ValueError(f"the file has no data of a Gaussian process: {error}") from None
+    try:
+        if (x.ndim, z.ndim, batch.ndim) != (3, 3, 1) or z.shape[2] != 2:
+            raise ValueError("x must be [X, N, D], z [B, N, 2] and batch [r]")
+        if len(z) and np.prod(batch) != len(z):
+            raise ValueError(f"z has {len(z)} series, but the batch axes are {batch.tolist()}")
+        if len(x) not in (1, len(z)):
+            raise ValueError(f"x must have the inputs of 1 or of {len(z)} series")
+        axes, z = tf.constant(batch, tf.int32), tf.complex(z[..., 0], z[..., 1])
+        if x.size == 0 and len(z) == 0:
+            return Data(tf.constant(x), z, axes)
+        data = as_data(x if len(x) > 1 else x[0], z, None, real_dtype, require_targets=False)
+    except (TypeError, ValueError) as error:
         raise ValueError(
-            f"the batch axes of x, {given[:-2]}, must be those of z, {shape[:-1]}{hint}"
-        )
+            f"the data in the file, x of shape {x.shape} and z of shape {z.shape}, are damaged: "
+            f"{error}"
+        ) from None
+    return data._replace(batch=axes)
 
 
 def check_points(x: tf.Tensor, data: Data) -> None:
@@ -177,3 +191,73 @@ def check_points(x: tf.Tensor, data: Data) -> None:
     if x.shape.rank > 2 and (shared or x.shape[:-2].as_list() != batch):
         own = "" if shared else f", or {[*batch, 'M', 'D']}"
         raise ValueError(f"x must be [M] or [M, D]{own} for these data, got shape {x.shape}")
+
+
+class StoredData(tf.Module):
+    """The data that a Gaussian process has taken in, as variables of any size; empty at first.
+
+    They are no Keras weights, whose shapes are fixed: a process is fitted again with other data.
+    They stay the same variables, so that a compiled function sees what they hold when it runs.
+
+    Args:
+        real_dtype: The dtype of the inputs, "float64" or "float32".
+    """
+
+    def __init__(self, real_dtype: str):
+        super().__init__()
+        self.x = empty_variable(3, real_dtype)
+        self.z = empty_variable(2, complex_dtype(real_dtype))
+        self.batch = empty_variable(1, tf.int32)
+
+    @property
+    def is_empty(self) -> tf.Tensor:
+        """Whether no data have been taken in, scalar bool."""
+        return tf.size(self.z) == 0
+
+    @property
+    def data(self) -> Data:
+        """The data; of no series if empty."""
+        x, z, batch = (tf.convert_to_tensor(v) for v in (self.x, self.z, self.batch))
+        return Data(x, z, batch)
+
+    def data_of_graph(self) -> Data:
+        """The data as a graph reads them, which keeps the number of batch axes of its tracing.
+
+        The graph fails where it runs without data.
+        """
+        with tf.init_scope():
+            axes = int(tf.size(self.batch))
+        data = self.data
+        some = tf.debugging.assert_equal(
+            self.is_empty, False, "there are no data: condition(x, z) first"
+        )
+        with tf.control_dependencies([some]):
+            return data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
+
+    def replace(self, data: Data) -> None:
+        """Takes in other data."""
+        self.x.assign(data.x)
+        self.z.assign(data.z)
+        self.batch.assign(data.batch)
+
+    def holds(self, data: Data) -> tf.Tensor:
+        """Whether these are the data, scalar bool."""
+        stored = self.data
+        return _equal(stored.x, data.x) & _equal(_comparable(stored.z), _comparable(data.z))
+
+
+def empty_variable(rank: int, dtype: tf.DType | str) -> tf.Variable:
+    """A variable without elements, which takes values of any shape of this rank."""
+    return tf.Variable(tf.zeros([0] * rank, dtype), trainable=False, shape=[None] * rank)
+
+
+def _comparable(z: tf.Tensor) -> tf.Tensor:
+    """Targets with infinity, which equals itself, for NaN."""
+    return tf.where(is_nan(z), tf.constant(float("inf"), z.dtype), z)
+
+
+def _equal(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    # For any two shapes and without a branch: XLA compiles both branches, and wants shapes to fit.
+    same_shape = tf.reduce_all(tf.shape(a) == tf.shape(b))
+    size = tf.minimum(tf.size(a), tf.size(b))
+    return same_shape & tf.reduce_all(tf.reshape(a, [-1])[:size] == tf.reshape(b, [-1])[:size])

@@ -8,20 +8,23 @@ import tensorflow as tf
 
 from cgp.gp import laplace
 from cgp.gp.base import GaussianProcess
-from cgp.gp.data import Data, validated
+from cgp.gp.data import Data, StoredData, as_data, saved_data
+from cgp.linalg.arguments import ArrayLike
 from cgp.training import refresh
-from cgp.training.batches import require_one_replica
+from cgp.training.batches import check_compiled, check_epochs, require_one_replica
 from cgp.training.objective import Objective
 
 
 class MaximumLikelihoodGP(GaussianProcess):
     """A Gaussian process whose loss is the negative log marginal likelihood of its data.
 
-    A subclass keeps the data in its `_memory`, and in `call((x, z))` adds their loss, from which
-    the errors of the hyperparameters follow.
+    It keeps the data that it has taken in. A subclass computes their log likelihood, and in
+    `call((x, z))` adds their loss, from which the errors of the hyperparameters follow.
     """
 
-    _memory: Any
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._stored = StoredData(self.variable_dtype)
 
     # --- what a subclass says --------------------------------------------------------------------
 
@@ -43,23 +46,37 @@ class MaximumLikelihoodGP(GaussianProcess):
 
     # --- taking data in --------------------------------------------------------------------------
 
-    def _validated(self, x, z, missing=None) -> Data:
-        if not tf.executing_eagerly():
-            raise RuntimeError(
-                "data are taken in, and likelihoods computed, outside of a tf.function; inside, "
-                "call gp((x, z)) and read gp.losses"
-            )
-        data = validated(x, z, missing, self.variable_dtype)
+    def _checked(self, x, z, missing) -> Data:
+        data = as_data(x, z, missing, self.variable_dtype)
         self._check(data)
         return data
 
+    def _validated(self, x, z, missing=None) -> Data:
+        """Data to take in, or an error."""
+        if not tf.executing_eagerly():
+            raise RuntimeError(
+                "data are taken in outside of a tf.function; inside, call "
+                "log_marginal_likelihood(x, z), or gp((x, z)) and read gp.losses"
+            )
+        return self._checked(x, z, missing)
+
     def _data(self) -> Data:
         """The data taken in, or an error that there are none."""
-        if bool(self._memory.is_empty):
+        if not tf.executing_eagerly():
+            data = self._stored.data_of_graph()
+            with tf.init_scope():  # a likelihood is compiled for a number of series
+                (inputs, _, dimensions), (series, _) = (
+                    tf.convert_to_tensor(v).shape for v in (self._stored.x, self._stored.z)
+                )
+            return data._replace(
+                x=tf.ensure_shape(data.x, [inputs, None, dimensions]),
+                z=tf.ensure_shape(data.z, [series, None]),
+            )
+        if bool(self._stored.is_empty):
             raise ValueError("there are no data: condition(x, z) or fit(x, z) first")
-        return self._memory.data
+        return self._stored.data
 
-    def condition(self, x, z, missing=None) -> None:
+    def condition(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> None:
         """Takes data in without learning: what follows is the posterior given them.
 
         Args:
@@ -80,17 +97,17 @@ class MaximumLikelihoodGP(GaussianProcess):
 
     def fit(  # type: ignore[override]
         self,
-        x,
-        z,
-        batch_size=None,
-        epochs=None,
-        verbose="auto",
-        callbacks=None,
+        x: ArrayLike,
+        z: ArrayLike,
+        batch_size: None = None,
+        epochs: int | None = None,
+        verbose: int | str = "auto",
+        callbacks: Any = None,
         *,
-        missing=None,
-        initial_epoch=0,
-        **others,
-    ):
+        missing: ArrayLike | None = None,
+        initial_epoch: int = 0,
+        **others: Any,
+    ) -> keras.callbacks.History:
         """Learns the hyperparameters from data, and takes the data in.
 
         The loss is the negative log marginal likelihood per point, less that of the priors. Fitting
@@ -117,7 +134,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         """
         if others:
             raise TypeError(
-                f"{', '.join(others)}: a {type(self).__name__} learns from all of x and z at each "
+                f"{', '.join(others)}: {type(self).__name__} learns from all of x and z at each "
                 "step; to validate it, score gp.predict(x, observed=True) with cgp.metrics"
             )
         if batch_size is not None:
@@ -125,9 +142,9 @@ class MaximumLikelihoodGP(GaussianProcess):
                 f"batch_size={batch_size}: the likelihood of {type(self).__name__} takes all data "
                 "at once"
             )
-        self._check_compiled("optimizer=cgp.optimizers.LBFGS()")
+        check_compiled(self, "optimizer=cgp.optimizers.LBFGS()")
         data = self._validated(x, z, missing)
-        self._check_epochs(epochs, initial_epoch)
+        check_epochs(epochs, initial_epoch)
         if not self.trainable_variables:
             raise ValueError("no trainable hyperparameters: condition(x, z) takes the data in")
         dataset = self._dataset(data)
@@ -140,50 +157,79 @@ class MaximumLikelihoodGP(GaussianProcess):
             initial_epoch=initial_epoch,
         )
 
-    def evaluate(self, x, z, *, missing=None, verbose="auto", **kwargs):  # type: ignore[override]
+    def evaluate(  # type: ignore[override]
+        self,
+        x: ArrayLike,
+        z: ArrayLike,
+        *,
+        missing: ArrayLike | None = None,
+        verbose: int | str = "auto",
+        **kwargs: Any,
+    ) -> float:
         """The loss of data, the negative log marginal likelihood per point; Keras's `evaluate`."""
         dataset = self._dataset(self._validated(x, z, missing))
         return super().evaluate(dataset, verbose=verbose, **kwargs)
 
     def _dataset(self, data: Data) -> tf.data.Dataset:
-        """Data as the one batch of a dataset, shaped as `call` takes them."""
-        require_one_replica(self, f"a {type(self).__name__}")
-        x = data.x if data.x.shape[0] > 1 else data.x[0]
-        return tf.data.Dataset.from_tensors(((x, data.z),))
+        """Data as the one batch of a dataset."""
+        require_one_replica(self, f"the likelihood of {type(self).__name__}")
+        return tf.data.Dataset.from_tensors((data,))
 
     # --- likelihood ------------------------------------------------------------------------------
 
-    def log_marginal_likelihood(self, x, z, missing=None) -> tf.Tensor:
+    def log_marginal_likelihood(
+        self,
+        x: ArrayLike | None = None,
+        z: ArrayLike | None = None,
+        missing: ArrayLike | None = None,
+    ) -> tf.Tensor:
         """The log marginal likelihood of data under the present hyperparameters.
 
         With a marginalised trend, of a process that takes one, it is the restricted likelihood (see
-        `cgp.means.Polynomial`).
+        `cgp.means.Polynomial`). It may be called in a `tf.function`.
 
         Args:
-            x: Inputs, as for `condition`.
+            x: Inputs, as for `condition`; None, with z, for the data taken in.
             z: Complex targets, as for `condition`.
             missing: Bool, broadcast against z: True where missing.
 
         Returns:
-            Real, `[...]`, one for each series; differentiable by the hyperparameters.
+            Real, `[...]`, one for each series; differentiable by the hyperparameters, and by z, of
+            an `ExactGP` by x too, where these are tensors.
 
         Raises:
-            TypeError, ValueError: As for `condition`.
+            TypeError, ValueError: As for `condition`; one of x and z without the other; no data.
+
+        Example:
+            >>> import cgp
+            >>> gp = cgp.ExactGP(cgp.kernels.RBF(), noise_variance=0.1)
+            >>> gp.condition([0.0, 1.0], [1.0 + 1j, 0.5j])
+            >>> print(f"{gp.log_marginal_likelihood():.4f}")
+            -3.7930
         """
-        data = self._validated(x, z, missing)
+        if x is None and z is None and missing is None:
+            data = self._data()
+        elif x is None or z is None:
+            raise ValueError("x and z belong together: give both, or none for the data taken in")
+        else:
+            data = self._checked(x, z, missing)
         return data.unpacked(self._log_likelihood(data))
 
+    def _add_loss(self, data: Data, log_likelihood: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Adds the loss of data; returns all that training wants of them, `{"log_likelihood"}`."""
+        self.add_loss(self._loss(data, log_likelihood))
+        return {"log_likelihood": data.unpacked(log_likelihood)}
+
     def _loss(self, data: Data, log_likelihood: tf.Tensor) -> tf.Tensor:
-        """Minus the log likelihood, `[B]`, and that of the priors, per point."""
+        """The negative log likelihood, `[B]`, and that of the priors, per point."""
         log_density = tf.reduce_sum(log_likelihood)
-        for parameter in self._parameters().values():
-            if parameter.prior is not None:
-                log_density += parameter.log_prior()
+        for parameter in self._with_priors:
+            log_density += parameter.log_prior()
         return -log_density / tf.reduce_sum(data.counts)
 
     # --- how sure it is of what it has learned ---------------------------------------------------
 
-    def parameter_covariance(self, verbose="auto") -> np.ndarray:
+    def parameter_covariance(self, verbose: int | str = "auto") -> np.ndarray:
         """The covariance of the learned hyperparameters, by Laplace's approximation.
 
         From the Hessian of the negative log marginal likelihood, priors included, at the present
@@ -219,7 +265,7 @@ class MaximumLikelihoodGP(GaussianProcess):
             refresh(self)
         return laplace.covariance(self._parameters(), loss.variables, curvature)
 
-    def parameter_errors(self, verbose="auto") -> dict[str, np.ndarray]:
+    def parameter_errors(self, verbose: int | str = "auto") -> dict[str, np.ndarray]:
         """The standard errors of `parameters()`, from `parameter_covariance`; zero where fixed.
 
         Args:
@@ -244,13 +290,16 @@ class MaximumLikelihoodGP(GaussianProcess):
     def save_own_variables(self, store):
         """The weights and the data; what follows from them is recomputed when it is needed."""
         super().save_own_variables(store)
-        data = self._memory.data
+        data = self._stored.data
         store["x"], store["batch"] = data.x.numpy(), data.batch.numpy()
         store["z"] = tf.stack([tf.math.real(data.z), tf.math.imag(data.z)], axis=-1).numpy()
 
     def load_own_variables(self, store):
-        """See `save_own_variables`."""
+        """Reads what `save_own_variables` wrote.
+
+        Raises:
+            ValueError: Data that are not there, or that this model could not have saved.
+        """
         own = {key: store[key] for key in store.keys() if key.isdigit()}  # noqa: SIM118
         super().load_own_variables(own)
-        x, z, batch = (tf.convert_to_tensor(np.asarray(store[key])) for key in ("x", "z", "batch"))
-        self._recall(Data(x, tf.complex(z[..., 0], z[..., 1]), batch))
+        self._recall(saved_data(store, self.variable_dtype))

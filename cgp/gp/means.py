@@ -26,6 +26,40 @@ class Mean(HyperparameterLayer):
         """The functions whose coefficients are marginalised: complex, `[..., N, q]`, or None."""
         return None
 
+    def check_determined(
+        self, x: tf.Tensor, present: np.ndarray, *, leave_out: bool = False
+    ) -> None:
+        """Raises, eagerly, where data do not determine the marginalised coefficients.
+
+        Args:
+            x: Inputs, `[X, N, D]`, X being 1 or G.
+            present: Bool, `[G, N]`: where there are targets, for each covariance.
+            leave_out: Whether all but any one of the points must determine them too.
+
+        Raises:
+            ValueError: Fewer different x than coefficients.
+        """
+        basis = self.basis(x)
+        if basis is None:
+            return
+        bases = np.broadcast_to(basis.numpy(), (len(present), *basis.shape[1:]))
+        for columns, keep in zip(bases, present, strict=True):
+            columns = columns[keep] / np.maximum(np.abs(columns).max(axis=0), 1e-300)
+            points, needed = columns.shape
+            rank = np.linalg.matrix_rank(columns)
+            if rank < needed:
+                raise ValueError(
+                    f"a trend of {needed} coefficients needs as many different x, got {rank} among "
+                    f"{points} points"
+                )
+            # A point of leverage 1 is alone in determining some part of the trend.
+            leverage = np.sum(np.abs(np.linalg.qr(columns)[0]) ** 2, axis=1)
+            if leave_out and leverage.max() > 1.0 - 1e-9:
+                raise ValueError(
+                    f"a trend of {needed} coefficients is not determined without the point at "
+                    f"position {int(leverage.argmax())} of those present: it cannot be left out"
+                )
+
     @property
     def prefix(self) -> str:
         """The name under which `gp.parameters()` lists this mean."""

@@ -1,13 +1,94 @@
-"""The posterior of a Gaussian process at new points, computed as far as it is asked for."""
+"""The posterior of a Gaussian process at new points, given the factor of its data's covariance.
+
+Everything is computed in whitened coordinates (see `cgp.gp.signal_plus_noise`) and in the working
+form, complex or real composite (see `cgp.distributions.forms`). With k the covariances between data
+and new points, V = L⁻¹ k, and h the basis of the trend at the new points,
+
+    mean        kᴴ a + h β,
+    covariance  k** − Vᴴ V + Uᴴ U,    U = R⁻ᴴ hᴴ − Qᴴ V,
+
+where the last term is the uncertainty of the trend (Rasmussen & Williams, 2006, eq. 2.41-2.42).
+"""
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from cgp.distributions import ComplexNormal
 from cgp.distributions.forms import Form, SecondMoments
+from cgp.gp.data import Data
+from cgp.gp.signal_plus_noise import (
+    SignalPlusNoise,
+    Whitened,
+    dual,
+    projected_precision,
+    whiten,
+)
 from cgp.linalg import semidefinite_factor
+from cgp.linalg.arguments import squared_modulus
+
+
+class Conditioned(NamedTuple):
+    """A Gaussian process given data: the factor of their covariance, and what it whitens."""
+
+    form: Form
+    chol: tf.Tensor
+    """The factor of the covariance of the data, `[..., n, n]`."""
+    white: Whitened
+
+    def mean(self, cross: tf.Tensor, basis: tf.Tensor | None) -> tf.Tensor:
+        """The posterior mean but for the mean function, `[..., m, S]`.
+
+        Args:
+            cross: Working covariance between data and new points, `[..., n, m]`.
+            basis: Working basis at the new points, `[..., m, q]`, or None.
+        """
+        mean = tf.linalg.matmul(cross, dual(self.chol, self.white), adjoint_a=True)
+        return mean if basis is None else mean + tf.linalg.matmul(basis, self.white.coefficients)
+
+    def _explained(self, cross, basis) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """V and U, `[..., n, m]` and `[..., q, m]`."""
+        v = tf.linalg.triangular_solve(self.chol, cross)
+        if basis is None:
+            return v, None
+        # R is that of L⁻¹ H = Q R, so R⁻ᴴ (hᴴ − Hᴴ K⁻¹ k) = R⁻ᴴ hᴴ − Qᴴ V.
+        u = tf.linalg.triangular_solve(
+            self.white.r, tf.linalg.adjoint(basis), lower=False, adjoint=True
+        )
+        return v, u - tf.linalg.matmul(self.white.q, v, adjoint_a=True)
+
+    def marginal(
+        self, prior: SecondMoments, cross: tf.Tensor, basis: tf.Tensor | None
+    ) -> SecondMoments:
+        """Posterior variance and pseudo-variance of each new point, from the prior ones."""
+        v, u = self._explained(cross, basis)
+        explained = self.form.marginal(v)
+        k = prior.k - explained.k
+        c = None if explained.c is None else prior.c_or_zeros() - explained.c
+        if u is not None:
+            trend = self.form.marginal(u)
+            k, c = k + trend.k, None if c is None else c + trend.c
+        return SecondMoments(k, c)
+
+    def joint(self, prior: tf.Tensor, cross: tf.Tensor, basis: tf.Tensor | None) -> tf.Tensor:
+        """The posterior working covariance of the new points, `[..., m, m]`, from the prior one."""
+        v, u = self._explained(cross, basis)
+        covariance = prior - tf.linalg.matmul(v, v, adjoint_a=True)
+        return covariance if u is None else covariance + tf.linalg.matmul(u, u, adjoint_a=True)
+
+    def leave_one_out(self) -> tuple[tf.Tensor, SecondMoments]:
+        """How far each target lies from its prediction by the others, and the variances of that.
+
+        The deviation is B⁻¹ a with covariance B⁻¹, B being the block of P that belongs to the point
+        (Rasmussen & Williams, 2006, eq. 5.12, with P for K⁻¹).
+
+        Returns:
+            Complex deviation `[..., n, S]`, variance and pseudo-variance `[..., n]`.
+        """
+        precision = projected_precision(self.chol, self.white)
+        return self.form.invert_blocks(precision, dual(self.chol, self.white))
 
 
 class Posterior(ComplexNormal):
@@ -22,8 +103,8 @@ class Posterior(ComplexNormal):
             each `[..., M]`.
         joint: Function without arguments that returns the working covariance of the form.
         form: Complex or real composite.
-        scale: The magnitude that the rounding of the covariance is relative to, `[...]`: what a
-            posterior covariance is the difference of is much larger than itself.
+        scale: Function that returns the magnitude that the rounding of the covariance is relative
+            to, `[...]`: a posterior covariance is the difference of much larger ones.
     """
 
     def __init__(
@@ -32,7 +113,7 @@ class Posterior(ComplexNormal):
         marginal: SecondMoments,
         joint: Callable[[], tf.Tensor],
         form: Form,
-        scale: tf.Tensor,
+        scale: Callable[[], tf.Tensor],
     ):
         self._loc, self._marginal, self._form, self._scale = mean, marginal, form, scale
         # a tensor of a graph must not outlive it
@@ -67,4 +148,108 @@ class Posterior(ComplexNormal):
         return moment if moment.shape.rank is None else super()._to_batch(moment, event_rank)
 
     def _factor(self) -> tf.Tensor:
-        return semidefinite_factor(self._joint(), self._scale)
+        return semidefinite_factor(self._joint(), self._scale())
+
+
+def condition(process: SignalPlusNoise, data: Data, chol: tf.Tensor) -> Conditioned:
+    """The process given N points.
+
+    Args:
+        process: The process.
+        data: N points.
+        chol: The Cholesky factor of `process.covariance(data)`; gradients pass through it.
+    """
+    white = whiten(chol, process.targets(data), process.data_basis(data))
+    return Conditioned(process.form, chol, white)
+
+
+def prior(process: SignalPlusNoise, x: tf.Tensor, observed: bool) -> Posterior:
+    """f, or z if observed, at points `[..., M, D]` before any data."""
+    if process.basis(x) is not None:
+        raise ValueError("a marginalised trend has no prior: condition on data first")
+    marginal = process.marginal(x)
+    mean = process.plus_function(tf.zeros_like(marginal.k), x)
+    return of_signal(
+        process,
+        mean,
+        marginal,
+        lambda: _prior_covariance(process, x),
+        lambda: _trace(marginal),
+        observed,
+    )
+
+
+def posterior(
+    process: SignalPlusNoise, data: Data, given: Conditioned, x: tf.Tensor, observed: bool
+) -> Posterior:
+    """f, or z if observed, given data, under the batch axes of the data.
+
+    Args:
+        process: The process.
+        data: N points.
+        given: The process given them, from `condition`.
+        x: M points, `[1, M, D]`, or `[B, M, D]` where series have inputs of their own.
+        observed: Whether to add the noise.
+    """
+    if data.x.shape[-1] is None:  # known when a graph runs; it would broadcast silently
+        same = tf.debugging.assert_equal(
+            tf.shape(data.x)[-1], tf.shape(x)[-1], "x has another number of dimensions than data"
+        )
+        with tf.control_dependencies([same]):
+            x = tf.identity(x)
+    basis = process.basis(x)
+    cross = process.cross(data, x)
+    mean = process.form.join(data.vectors(given.mean(cross, basis)))
+    before = process.marginal(x)
+    k, c = given.marginal(before, cross, basis)
+
+    def scale() -> tf.Tensor:
+        """What the covariance is the difference of: prior, data, and what the trend adds."""
+        of_data = tf.reduce_sum(squared_modulus(given.chol), axis=[-2, -1])
+        return data.spread(_trace(before) + of_data + tf.reduce_sum(tf.math.real(k), axis=-1))
+
+    return of_signal(
+        process,
+        data.unpacked(process.plus_function(mean, x)),
+        SecondMoments(data.spread(k), None if c is None else data.spread(c)),
+        lambda: data.spread(given.joint(_prior_covariance(process, x), cross, basis)),
+        scale,
+        observed,
+    )
+
+
+def of_signal(
+    process: SignalPlusNoise,
+    mean: tf.Tensor,
+    marginal: SecondMoments,
+    joint: Callable[[], tf.Tensor],
+    scale: Callable[[], tf.Tensor],
+    observed: bool,
+) -> Posterior:
+    """The distribution of f, or of z if observed, from the moments of f.
+
+    Args:
+        process: The process.
+        mean: `[..., M]`.
+        marginal: Second moments of each point.
+        joint: Function that computes the working covariance of all points.
+        scale: Function that returns the magnitude that its rounding is relative to.
+        observed: Whether to add the noise.
+    """
+    joint = process.while_unchanged(joint)
+    if not observed:
+        return Posterior(mean, marginal, joint, process.form, scale)
+
+    def observed_joint() -> tf.Tensor:
+        moments = process.form.moments(joint())
+        return process.form.covariance(process.matrix_with_noise(moments))
+
+    return Posterior(mean, process.with_noise(marginal), observed_joint, process.form, scale)
+
+
+def _prior_covariance(process: SignalPlusNoise, x: tf.Tensor) -> tf.Tensor:
+    return process.form.covariance(process.kernel.moments_matrix(x))
+
+
+def _trace(marginal: SecondMoments) -> tf.Tensor:
+    return tf.reduce_sum(tf.math.real(marginal.k), axis=-1)

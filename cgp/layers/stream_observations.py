@@ -3,8 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
+from cgp.observations import as_observations
 from cgp.statespace.linear_gaussian import LinearGaussian
-from cgp.statespace.series import Series
+from cgp.statespace.series import known_inputs
 
 
 def stream_observations(
@@ -28,40 +29,20 @@ def stream_observations(
     """
     if not tf.executing_eagerly():
         raise RuntimeError("samples are taken in outside of a tf.function: call process(z)")
+    z = np.asarray(as_observations(z, missing, model.series_dtype, promote=True))
     m = model.observation_size
-    if not np.ma.isMaskedArray(z):
-        z = np.asarray(z)
-    if missing is not None:
-        if np.ndim(missing) > z.ndim:
-            raise ValueError(
-                f"missing must be broadcast against z of shape {z.shape}, got {np.shape(missing)}"
-            )
-        missing = np.broadcast_to(missing, z.shape)
-    if z.dtype.kind not in "iufc":
-        raise TypeError(f"z must be numbers, got {z.dtype}")
     if z.ndim == along and m == 1:
-        z, missing = z[..., None], None if missing is None else missing[..., None]
+        z = z[..., None]
     if z.ndim not in (along + 1, along + 2) or z.shape[-1] != m or z.size == 0:
         time, short = "T, " * along, ("a number, ", "[T], ")[along] if m == 1 else ""
         raise ValueError(f"z must be {short}[{time}{m}] or [B, {time}{m}], got shape {z.shape}")
     streams = None if z.ndim == along + 1 else z.shape[0]
-    if missing is None and inputs is None and model.B is None and _is_plain(z, model):
+    if inputs is None and model.B is None:
         return z, None, streams
-
-    if not along:  # a series of one step
-        given = (z, missing, inputs)
-        z, missing, inputs = (a if a is None else np.ma.asanyarray(a)[..., None, :] for a in given)
-    series = Series(model, z, missing, inputs)
-    z = series.observations().numpy()
-    if series.inputs is not None:
-        inputs = model.form.join(series.inputs).numpy()
-        inputs = np.broadcast_to(inputs, (*z.shape[:-1], inputs.shape[-1]))
+    if inputs is not None and not along:  # a series of one step
+        inputs = np.asarray(inputs)[..., None, :] if np.ndim(inputs) else np.reshape(inputs, [1, 1])
+    known = known_inputs(model, inputs, z.shape[-2] if along else 1)
+    inputs = model.form.join(known).numpy()
     if not along:
-        z, inputs = (a if a is None else a[..., 0, :] for a in (z, inputs))
-    return z, inputs, streams
-
-
-def _is_plain(z, model: LinearGaussian) -> bool:
-    """Whether nothing is to be converted, explained or refused."""
-    dtype = model.series_dtype.as_numpy_dtype
-    return type(z) is np.ndarray and z.dtype == dtype and not np.isinf(z).any()
+        inputs = inputs[..., 0, :]
+    return z, np.broadcast_to(inputs, (*z.shape[:-1], inputs.shape[-1])), streams

@@ -1,13 +1,15 @@
 """A series beside a model, checked and in the form that the recursions take."""
 
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import is_finite, is_nan, nan
+from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_nan, nan
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.linalg.composite import real_as
+from cgp.observations import as_observations
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.decorrelation import decorrelated
 from cgp.statespace.diffuse import check_diffuse
@@ -29,16 +31,20 @@ class Series:
         ValueError: Shapes that do not fit; an empty series; infinite values; NaN in inputs.
     """
 
-    def __init__(self, model: LinearGaussian, z, missing=None, inputs=None):
+    def __init__(
+        self,
+        model: LinearGaussian,
+        z: ArrayLike,
+        missing: ArrayLike | None = None,
+        inputs: ArrayLike | None = None,
+    ):
         check_model(model)
         self.model = model
-        z = _observations(model, z)
+        z = _observations(model, z, missing)
         self.is_vector = z.shape.rank == 1
-        absent = is_nan(z)
-        if missing is not None:
-            absent |= _missing(missing, z)
         if self.is_vector:
-            z, absent = z[:, None], absent[:, None]
+            z = z[:, None]
+        absent = is_nan(z)
         self._check_length(z)
         if model.initial == "diffuse" and tf.executing_eagerly():
             check_diffuse(model, np.where(absent, 0.0, z))
@@ -143,7 +149,7 @@ class Series:
         return mean, covariance, self.last(model.initial_chol, 2) + zero
 
 
-def known_inputs(model: LinearGaussian, inputs, steps: int | None) -> tf.Tensor | None:
+def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Tensor | None:
     """Known inputs as the model's matrices take them, `[..., T, k]`, or an error."""
     if inputs is None:
         if model.B is not None:
@@ -151,8 +157,7 @@ def known_inputs(model: LinearGaussian, inputs, steps: int | None) -> tf.Tensor 
         return None
     if model.B is None:
         raise ValueError("inputs were given, but the model has no input matrix B")
-    if not tf.is_tensor(inputs):
-        inputs = np.asarray(inputs)
+    inputs = as_numbers(inputs, "inputs")
     if tf.as_dtype(inputs.dtype).is_complex and not model.series_dtype.is_complex:
         raise TypeError(f"inputs are complex ({inputs.dtype}), but the model is real")
     inputs = as_dtype(inputs, model.series_dtype, "inputs")
@@ -169,47 +174,13 @@ def known_inputs(model: LinearGaussian, inputs, steps: int | None) -> tf.Tensor 
     return model.form.split(inputs)
 
 
-def _observations(model: LinearGaussian, z) -> tf.Tensor:
-    """Z in the dtype of the model, `[T]` or `[..., T, m]`."""
-    if np.ma.isMaskedArray(z):
-        z = np.ma.filled(z, np.nan)
-    typed = hasattr(z, "dtype")  # a number of Python has no precision of its own
-    z = z if tf.is_tensor(z) else np.asarray(z)
-    if isinstance(z, np.ndarray) and z.dtype.kind not in "iufc":
-        raise TypeError(f"z must be numbers, got {z.dtype}")
-    is_complex, complex_model = tf.as_dtype(z.dtype).is_complex, model.series_dtype.is_complex
-    # What is NaN altogether is missing, and real or complex alike.
-    nothing = complex_model and isinstance(z, np.ndarray) and np.all(np.isnan(z))
-    if is_complex != complex_model and not nothing:
-        wanted, came = ("complex", "real") if complex_model else ("real", "complex")
-        raise TypeError(
-            f"z is {came} ({z.dtype}), but the model is {wanted}: convert z, or make a {came} model"
-        )
-    if typed and is_complex and tf.as_dtype(z.dtype).size > model.series_dtype.size:
-        name = model.series_dtype.name
-        raise TypeError(f'z is {z.dtype}, but the model is {name}: round it, z.astype("{name}")')
-    z = as_dtype(z, model.series_dtype, "z")
+def _observations(model: LinearGaussian, z: ArrayLike, missing: ArrayLike | None) -> tf.Tensor:
+    """Z in the dtype of the model, `[T]` or `[..., T, m]`, NaN where missing."""
+    z = tf.convert_to_tensor(as_observations(z, missing, model.series_dtype, promote=True))
     m = model.observation_size
     if z.shape.rank == 0 or (z.shape.rank == 1 and m != 1):
         raise ValueError(f"z must be [..., T, {m}], got shape {z.shape}")
     if z.shape.rank > 1 and z.shape[-1] != m:
         hint = "; of series of one component each, z[..., None]" if m == 1 else ""
         raise ValueError(f"z must be [..., T, {m}], got shape {z.shape}{hint}")
-    if tf.executing_eagerly() and not is_finite(tf.where(is_nan(z), tf.zeros_like(z), z)):
-        raise ValueError("z must be finite, or NaN where missing, but has infinite elements")
     return z
-
-
-def _missing(missing, z: tf.Tensor) -> tf.Tensor:
-    missing = tf.convert_to_tensor(missing)
-    if missing.dtype != tf.bool:
-        raise TypeError(f"missing must be bool, True where missing, got {missing.dtype.name}")
-    try:
-        fits = tf.broadcast_static_shape(missing.shape, z.shape).is_compatible_with(z.shape)
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ValueError(
-            f"missing must be broadcast against z of shape {z.shape}, got {missing.shape}"
-        )
-    return tf.broadcast_to(missing, tf.shape(z))

@@ -24,6 +24,23 @@ def _is_array(leaf) -> bool:
     return tf.is_tensor(leaf) or isinstance(leaf, np.ndarray) or hasattr(leaf, "__array__")
 
 
+def check_compiled(model: keras.Model, usual: str) -> None:
+    """Raises if a model has no optimizer; `usual` is the one that the message proposes."""
+    if not model.compiled:
+        raise ValueError(
+            f"compile the model first: gp.compile({usual}), or any other Keras optimizer"
+        )
+
+
+def check_epochs(epochs: int | None, initial_epoch: int) -> None:
+    """Raises for a last epoch that leaves nothing to do; None is any number."""
+    if epochs is not None and (epochs != int(epochs) or epochs <= initial_epoch):
+        raise ValueError(
+            f"epochs={epochs} leaves no iteration after {initial_epoch}: a larger whole number was "
+            "expected"
+        )
+
+
 def require_one_replica(model: keras.Model, what: str) -> None:
     """Refuses to split data that belong together among the replicas of a strategy.
 

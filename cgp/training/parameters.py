@@ -218,8 +218,14 @@ class Parameterized:
 
     own_parameters: tuple["Parameter", ...] = ()
     _initial: Mapping[str, np.ndarray] = MappingProxyType({})
+    settled: Mapping[str, str] = MappingProxyType({})
+    """Attributes that stay as the constructor made them, and what to do instead of assigning."""
 
     def __setattr__(self, name, value):
+        if name in self.settled and name in self.__dict__:
+            raise AttributeError(
+                f"{name} of {type(self).__name__} cannot be changed: {self.settled[name]}"
+            )
         for parameter in self.own_parameters:
             if name == parameter.name and value is not parameter:
                 raise AttributeError(

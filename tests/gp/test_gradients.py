@@ -73,7 +73,7 @@ def test_are_predictions_and_gradients_of_a_graph_those_of_eager_mode(mean):
             y = tf.math.real(tf.reduce_sum(found["mean"])) + tf.reduce_sum(found["variance"])
         return y, tape.gradient(y, gp.trainable_variables)
 
-    graph = tf.function(both)
+    graph = tf.function(both, autograph=False)
     for n in (10, 17):
         gp.condition(*series(n=n))
         expected, gradients = both(tf.constant(X_NEW))

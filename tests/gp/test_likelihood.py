@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import cgp
-from cgp.gp.likelihood import log_density
+from cgp.gp.signal_plus_noise import log_density
 from cgp.kernels import RBF, Rotation, WidelyLinear
 from tests.gp.problems import complex_normals, problems, series
 

@@ -4,15 +4,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict
-from cgp.gp.conditioning import Conditioned
-from cgp.gp.data import Data, arranged, check_fit, check_points, flattened
+from cgp.gp.data import Data, as_data, check_points, empty_variable, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.posterior import Posterior
-from cgp.gp.stored_data import StoredData
 from cgp.kernels.points import as_points
-from cgp.linalg import cholesky
-from cgp.linalg.arguments import nan
+from cgp.linalg import cholesky, stored_cholesky
+from cgp.linalg.arguments import ArrayLike, nan
+from cgp.linalg.composite import complex_dtype
 from cgp.training import confirm, invalidate, refresh
 
 
@@ -83,7 +83,8 @@ class ExactGP(MaximumLikelihoodGP):
             dtype=dtype,
             **kwargs,
         )
-        self._memory = StoredData(self.variable_dtype, self._process.is_proper)
+        real = self.variable_dtype
+        self._chol = empty_variable(3, complex_dtype(real) if self._process.is_proper else real)
         self._watch(self._factorize, state_is_weights=False)
         self.built = True
 
@@ -91,41 +92,83 @@ class ExactGP(MaximumLikelihoodGP):
 
     def _factorize(self) -> None:
         """The post-gradient update: the factor of the data at the present hyperparameters."""
-        memory = self._memory
 
-        def factorize():
-            memory.chol.assign(cholesky(self._process.covariance(memory.data)))
+        def factorize() -> bool:
+            self._chol.assign(cholesky(self._process.covariance(self._stored.data)))
             return True
 
         # When it runs, not when it is traced: data may come later.
-        tf.cond(memory.is_empty, lambda: False, factorize)
+        tf.cond(self._stored.is_empty, lambda: False, factorize)
 
     def _covariance_and_factor(self, data: Data) -> tuple[tf.Tensor, tf.Tensor]:
-        """The covariance of data and its factor, the stored one if they are what it is of.
+        """The covariance of data, and its factor: the stored one if these data are stored.
 
         No gradient passes through the factor.
         """
         refresh(self)
         covariance = self._process.covariance(data)
         chol = tf.cond(
-            self._memory.holds(data),
-            lambda: self._memory.factor(tf.shape(covariance)),
+            self._stored.holds(data),
+            lambda: self._factor_of_shape(tf.shape(covariance)),
             lambda: cholesky(tf.stop_gradient(covariance)),
         )
         return covariance, tf.ensure_shape(chol, covariance.shape)
 
+    def _factor_of_shape(self, shape: tf.Tensor) -> tf.Tensor:
+        """The stored factor, cut or padded to a shape, which is its own where the data are stored.
+
+        XLA compiles the branch that is not taken too, and wants its shapes to fit.
+        """
+        missing = tf.maximum(shape - tf.shape(self._chol), 0)
+        padded = tf.pad(self._chol, tf.stack([tf.zeros_like(missing), missing], axis=-1))
+        return padded[: shape[0], : shape[1], : shape[2]]
+
+    def _differentiable_factor(self, data: Data) -> tf.Tensor:
+        """The stored factor of the stored data, through which gradients reach the hyperparameters.
+
+        Only they need the covariance: it is computed when a gradient is asked for.
+        """
+        refresh(self)
+        weights = [weight.value for weight in self._process.weights]
+        stored = tf.convert_to_tensor(self._chol)
+        covariance = self._process.while_unchanged(lambda: self._process.covariance(data))
+
+        @tf.custom_gradient
+        def factor(*values: tf.Tensor):
+            def backward(chol_bar: tf.Tensor) -> list[tf.Tensor]:
+                with tf.GradientTape() as tape:
+                    tape.watch(weights)
+                    chol = stored_cholesky(stored, covariance())
+                return tape.gradient(chol, weights, chol_bar, tf.UnconnectedGradients.ZERO)
+
+            return tf.identity(stored), backward
+
+        return factor(*map(tf.convert_to_tensor, weights))
+
+    def _check_watched(self) -> None:
+        """Raises if the kernel has made weights at its first use, which no update watches."""
+        late = [v.path for v in self._process.weights if id(v) not in self._watched]
+        if late:
+            raise ValueError(
+                f"the kernel has made the weights {late} when it was first used, too late to be "
+                "watched: build the layers inside it in its constructor"
+            )
+
     # --- taking data in ------------------------------------------------------------------------
 
     def _check(self, data: Data) -> None:
-        if self.mean is not None:
-            self.mean.evaluate(data.x)  # may refuse the inputs
-        self._process.check_trend(data)
+        if self.mean is None:
+            return
+        self.mean.evaluate(data.x)  # may refuse the inputs
+        if tf.executing_eagerly():
+            self.mean.check_determined(data.x, data.keep.numpy())
 
     def _condition(self, data: Data) -> None:
         # The factor first: where it fails nothing has been replaced.
         chol = cholesky(self._process.covariance(data))
         self._check_watched()
-        self._memory.replace(data, chol)
+        self._stored.replace(data)
+        self._chol.assign(chol)
         confirm(self)
 
     def _log_likelihood(self, data: Data) -> tf.Tensor:
@@ -133,7 +176,7 @@ class ExactGP(MaximumLikelihoodGP):
 
     # --- predictions ---------------------------------------------------------------------------
 
-    def posterior(self, x, *, observed: bool = False) -> Posterior:
+    def posterior(self, x: ArrayLike, *, observed: bool = False) -> Posterior:
         """The signal at new points given the data, or its prior before any.
 
         Args:
@@ -152,42 +195,39 @@ class ExactGP(MaximumLikelihoodGP):
         """
         x = as_points(x, self.variable_dtype)
         if tf.executing_eagerly():
-            if bool(self._memory.is_empty):
-                return self._process.prior(x, observed)
-            data = self._memory.data
+            if bool(self._stored.is_empty):
+                return predictions.prior(self._process, x, observed)
+            data = self._stored.data
             check_points(x, data)
         else:
-            data = self._memory.data_of_graph()
-        return self._process.posterior(data, self._conditioned(data), flattened(x, 2), observed)
-
-    def _conditioned(self, data: Data) -> Conditioned:
-        """The data taken in, with their factor, ready for predictions."""
-        refresh(self)
-        chol = tf.convert_to_tensor(self._memory.chol)
-        return self._process.condition(data, self._process.covariance(data), chol)
+            data = self._stored.data_of_graph()
+        given = predictions.condition(self._process, data, self._differentiable_factor(data))
+        return predictions.posterior(self._process, data, given, flattened(x, 2), observed)
 
     def call(self, inputs) -> dict[str, tf.Tensor]:
         """The dictionary of `predict`, at x, or at x given z for inputs `(x, z)`; adds the loss."""
+        process = self._process
+        if isinstance(inputs, Data):
+            return self._add_loss(inputs, self._log_likelihood(inputs))
         if isinstance(inputs, tuple | list):
             x, z = inputs
-            x = as_points(x, self.variable_dtype)
-            check_fit(x, z, self.variable_dtype)
-            data = arranged(x, z)
+            data = as_data(x, z, None, self.variable_dtype, require_targets=False)
             covariance, chol = self._covariance_and_factor(data)
-            log_density = self._process.log_likelihood(data, covariance, chol)
-            self.add_loss(self._loss(data, log_density))
-            given = self._process.condition(data, covariance, chol)
-            return as_dict(self._process.posterior(data, given, data.x, observed=False))
+            self._add_loss(data, process.log_likelihood(data, covariance, chol))
+            given = predictions.condition(process, data, stored_cholesky(chol, covariance))
+            return as_dict(predictions.posterior(process, data, given, data.x, observed=False))
         x = as_points(inputs, self.variable_dtype)
-        if tf.executing_eagerly() or self._process.marginalized(x):
+        if tf.executing_eagerly() or process.marginalized(x):
             return as_dict(self.posterior(x))
         # Outside of the branches: the gradient of a branch wants to know the shapes of variables.
-        data = self._memory.data
-        given = self._conditioned(data)
+        data = self._stored.data
+        given = predictions.condition(process, data, self._differentiable_factor(data))
         return tf.cond(
-            self._memory.is_empty,
-            lambda: as_dict(self._process.prior(x, False)),
-            lambda: as_dict(self._process.posterior(data, given, flattened(x, 2), False)),
+            self._stored.is_empty,
+            lambda: as_dict(predictions.prior(process, x, False)),
+            lambda: as_dict(
+                predictions.posterior(process, data, given, flattened(x, 2), observed=False)
+            ),
         )
 
     def loo(self) -> dict[str, np.ndarray]:
@@ -201,8 +241,11 @@ class ExactGP(MaximumLikelihoodGP):
             ValueError: No data.
         """
         data = self._data()
-        self._process.check_trend(data, leave_out=True)
-        deviation, moments = self._conditioned(data).leave_one_out()
+        if self.mean is not None:
+            self.mean.check_determined(data.x, data.keep.numpy(), leave_out=True)
+        refresh(self)
+        given = predictions.condition(self._process, data, tf.convert_to_tensor(self._chol))
+        deviation, moments = given.leave_one_out()
         k, c = moments
         mean = data.unpacked(data.z - data.vectors(deviation))
         zero = tf.zeros_like(mean)  # to give variances that series share to each of them
@@ -221,5 +264,5 @@ class ExactGP(MaximumLikelihoodGP):
 
     def _recall(self, data: Data) -> None:
         # Kernel weights may be loaded later: the factor has to wait.
-        self._memory.replace(data, tf.zeros_like(self._memory.chol))
+        self._stored.replace(data)
         invalidate(self)

@@ -3,9 +3,9 @@
 import tensorflow as tf
 
 from cgp.gp.data import Data
-from cgp.gp.likelihood import log_density
 from cgp.gp.recursive.window import Window
 from cgp.gp.recursive.window_recursion import WindowRecursion
+from cgp.gp.signal_plus_noise import log_density
 from cgp.linalg import cholesky
 from cgp.linalg.composite import real_as
 

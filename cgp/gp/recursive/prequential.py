@@ -10,6 +10,7 @@ from cgp.gp.base import GaussianProcess
 from cgp.gp.data import arranged
 from cgp.gp.stream_samples import Samples, as_block
 from cgp.training import keras_private
+from cgp.training.batches import check_compiled, check_epochs
 from cgp.training.optimizers import LBFGS
 
 
@@ -113,8 +114,8 @@ class PrequentialGP(GaussianProcess):
                 f"{', '.join(others)}: a RecursiveGP learns from one stream, in its order; "
                 "evaluate(x, z) tells the loss of another"
             )
-        self._check_compiled("keras.optimizers.Adam(0.01)")
-        self._check_epochs(epochs, initial_epoch)
+        check_compiled(self, "keras.optimizers.Adam(0.01)")
+        check_epochs(epochs, initial_epoch)
         whole = isinstance(batch_size, int | np.integer)
         if not whole or batch_size < 1:
             raise ValueError(f"batch_size must be a whole number, at least 1, got {batch_size!r}")
@@ -195,7 +196,7 @@ class PrequentialGP(GaussianProcess):
             TypeError, ValueError: A model not compiled, or data that `process` refuses.
             NotPositiveDefiniteError: A hyperparameter is not finite.
         """
-        self._check_compiled("keras.optimizers.Adam(0.01)")
+        check_compiled(self, "keras.optimizers.Adam(0.01)")
         samples = self._matched(as_block(x, z, missing, self.variable_dtype, require_targets=True))
         dataset = self._dataset(samples, samples.z.shape[-1])
         with self._translated_errors():

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from cgp.distributions import Marginals, Step
 from cgp.gp.base import as_dict
-from cgp.gp.data import Data, arranged, check_fit, check_points, flattened
-from cgp.gp.posterior import Posterior
+from cgp.gp.data import Data, arranged, as_inputs_and_targets, check_points, flattened
+from cgp.gp.posterior import Posterior, posterior, prior
 from cgp.gp.recursive.block_likelihood import log_predictive
 from cgp.gp.recursive.prequential import PrequentialGP
 from cgp.gp.recursive.stream_weights import StreamWeights
@@ -331,7 +331,7 @@ class RecursiveGP(PrequentialGP):
         x = as_points(x, self.variable_dtype)
         if self._online is None:
             if tf.executing_eagerly():
-                return self._process.prior(x, observed)
+                return prior(self._process, x, observed)
             # the graph is to see the samples that come later
             self._make_state_in_graph(None, x.shape[-1])
         return self._posterior(x, *self._state_and_factor(), observed)
@@ -341,7 +341,7 @@ class RecursiveGP(PrequentialGP):
         if tf.executing_eagerly():
             check_points(x, data)
         given = self._stream.conditioned(state, chol)
-        return self._process.posterior(data, given, flattened(x, 2), observed)
+        return posterior(self._process, data, given, flattened(x, 2), observed)
 
     def _posterior_of_values(self, x, observed: bool) -> Posterior:
         if self._online is None:
@@ -356,8 +356,7 @@ class RecursiveGP(PrequentialGP):
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
         x, z = inputs
-        x = as_points(x, self.variable_dtype)
-        check_fit(x, z, self.variable_dtype)
+        x, z = as_inputs_and_targets(x, z, None, self.variable_dtype)
         if self._online is None:
             self._make_state_in_graph(None if z.shape.rank == 1 else z.shape[0] or 0, x.shape[-1])
         present = self._state_and_factor()

@@ -23,13 +23,12 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import SecondMoments, as_matrices, clipped
-from cgp.gp.conditioning import Conditioned
 from cgp.gp.data import Data
-from cgp.gp.likelihood import Whitened
+from cgp.gp.posterior import Conditioned
 from cgp.gp.recursive.budget import Budget
 from cgp.gp.recursive.one_step_prediction import OneStepPrediction
 from cgp.gp.recursive.window import Window, append_rows, of_streams, padded, padded_chol, put
-from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened
 from cgp.linalg import cholesky, cholesky_update
 from cgp.linalg.arguments import is_nan, nan, squared_modulus
 from cgp.linalg.composite import as_complex, complex_dtype, real_as

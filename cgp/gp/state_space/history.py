@@ -13,12 +13,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data
+from cgp.gp.data import Data, StoredData
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.process_stream import ProcessStream
 from cgp.gp.state_space.stored_state import TOO_EARLY, StateAt, StoredState
-from cgp.gp.stored_data import StoredData
 from cgp.statespace.filtering import process_block
 from cgp.statespace.online_step import NOT_FINITE
 from cgp.training import confirm, refresh, register_post_update
@@ -53,18 +52,18 @@ class History(tf.Module):
     @property
     def data(self) -> Data:
         """The data and samples held."""
-        self._join()
+        self.join()
         return self._stored.data
 
     def data_of_graph(self) -> Data:
         """The data and samples held, at the time that a graph runs."""
         self._in_graphs = True
         with tf.init_scope():
-            self._join()
+            self.join()
         refresh(self._layer)
         return self._stored.data_of_graph()
 
-    def _join(self) -> None:
+    def join(self) -> None:
         """Puts the recent samples of the stream behind the data, in the variables."""
         if self._stream is not None and self._stream.recent:
             self._streamed += len(self._stream.recent)
@@ -161,7 +160,7 @@ class History(tf.Module):
         """A stream that goes on from the data held, or else from the prior at x."""
         refresh(self._layer)
         values, stream = self._values(), self._stream
-        self._join()
+        self.join()
         if self._streamed > 2 * _KEPT:  # the hyperparameters change too often to note a state
             self._keep(_KEPT)
         data = self.data
@@ -185,11 +184,11 @@ class History(tf.Module):
         stream = self._stream
         assert stream is not None
         if stream.since >= _KEPT:
-            self._join()
+            self.join()
             if stream.noted is not None:
                 self._keep(stream.since)
                 self.start.write(stream.noted)
                 confirm(self._layer)
             stream.note()
         elif self._in_graphs:
-            self._join()
+            self.join()

@@ -7,14 +7,13 @@ import tensorflow as tf
 from cgp.distributions.checks import stateless_seed
 from cgp.distributions.marginals import Step
 from cgp.gp.base import as_dict, check_draws
-from cgp.gp.data import Data, arranged, check_fit, check_points
+from cgp.gp.data import Data, as_data, check_points
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
-from cgp.gp.posterior import Posterior
+from cgp.gp.posterior import Posterior, of_signal, prior
 from cgp.gp.state_space.history import History
 from cgp.gp.state_space.joint_covariance import joint_covariance
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.stored_state import StateAt, StoredState
-from cgp.gp.stored_data import StoredData
 from cgp.gp.stream_samples import Samples, as_block, one_sample
 from cgp.kernels.points import as_points
 from cgp.statespace.filtering import log_likelihood
@@ -91,8 +90,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             **kwargs,
         )
         kernel.markov_form()  # or an error that says why not
-        self._memory = StoredData(self.variable_dtype)
-        self._history = History(self, self._process, self._memory)
+        self._history = History(self, self._process, self._stored)
         self.built = True
 
     # --- taking data in ------------------------------------------------------------------------
@@ -110,19 +108,19 @@ class StateSpaceGP(MaximumLikelihoodGP):
         self._history.hold(data)
 
     def _data(self) -> Data:
-        data = self._history.data
-        if not self._history.is_whole:
-            raise ValueError(
-                "the process has followed a stream, and holds its latest samples alone: "
-                "condition(x, z) on the data that are meant, or give them as arguments"
-            )
-        self._memory.replace(data)
+        if tf.executing_eagerly():
+            self._history.join()
+            if not self._history.is_whole:
+                raise ValueError(
+                    "the process has followed a stream, and holds its latest samples alone: "
+                    "condition(x, z) on the data that are meant, or give them as arguments"
+                )
         return super()._data()
 
     def reset(self) -> None:
         """Forgets all data and samples: back to the prior."""
         empty = tf.zeros([0, 0, 1], self.variable_dtype)
-        z = tf.zeros([0, 0], self._memory.z.dtype)
+        z = tf.zeros([0, 0], self._stored.z.dtype)
         self._history.hold(Data(empty, z, tf.zeros([0], tf.int32)))
 
     # --- likelihood ----------------------------------------------------------------------------
@@ -159,7 +157,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         self.kernel.moments_diagonal(x)  # may refuse them
         data, start = self._history.held_for(x)
         if tf.size(data.z) == 0 and start is None:
-            return self._process.prior(x, observed)
+            return prior(self._process, x, observed)
         check_points(x, data)
         return self._posterior(data, x if x.shape.rank == 3 else x[None], observed, start)
 
@@ -180,8 +178,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
             return data.unpacked(covariance)
 
         mean = data.unpacked(self._process.plus_function(mean, x))
-        scale = tf.reduce_sum(tf.math.real(marginal.k), axis=-1)
-        return self._process.distribution(mean, marginal, joint, scale, observed)
+
+        def scale():
+            return tf.reduce_sum(tf.math.real(marginal.k), axis=-1)
+
+        return of_signal(self._process, mean, marginal, joint, scale, observed)
 
     @property
     def form(self):
@@ -234,12 +235,12 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     def call(self, inputs) -> dict[str, tf.Tensor]:
         """The dictionary of `predict`, at x, or at x given z for inputs `(x, z)`; adds the loss."""
+        if isinstance(inputs, Data):
+            return self._add_loss(inputs, self._log_likelihood(inputs))
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
         x, z = inputs
-        x = as_points(x, self.variable_dtype)
-        check_fit(x, z, self.variable_dtype)
-        data = arranged(x, z)
+        data = as_data(x, z, None, self.variable_dtype, require_targets=False)
         self._check(data)
         self.add_loss(self._loss(data, self._log_likelihood(data)))
         return as_dict(self._posterior(data, data.x, observed=False))
@@ -303,7 +304,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         if state is None:
             raise ValueError("there is no state yet: take data or a sample in first")
         found = StateArrays(self.form.join(state.mean).numpy(), state.chol.numpy())
-        return _single(found) if tf.size(self._memory.batch) == 0 else found
+        return _single(found) if tf.size(self._stored.batch) == 0 else found
 
     def _admitted(self, samples: Samples) -> tuple[np.ndarray, np.ndarray, bool]:
         """The places `[T]` and observations `[B, T]` of samples that fit those before, in order."""
@@ -322,7 +323,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     def save_own_variables(self, store):
         """The weights, the data and samples held, and the state before them."""
-        self._memory.replace(self._history.data)
+        self._history.join()
         super().save_own_variables(store)
         if not self._history.is_whole:
             for name, value in zip(_START, self._history.start.read(), strict=True):
@@ -339,7 +340,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
                 a[..., 0] + 1j * a[..., 1] if a.shape[-1] == 2 else a[..., 0] for a in (mean, chol)
             )
             start = StateAt(*map(tf.constant, (x[0], mean, chol)))
-            self._history.hold(self._memory.data, start)
+            self._history.hold(self._stored.data, start)
 
 
 _START = ("start_x", "start_mean", "start_chol")

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from cgp.gp.data import empty_variable
+
 TOO_EARLY = (
     "x lies before the samples that are still held: step and process keep the latest samples, and "
     "the state before them. To look further back, condition another StateSpaceGP on the samples"
@@ -34,8 +36,7 @@ class StoredState(tf.Module):
         super().__init__()
         real = dtype.real_dtype
         self.x, self.mean, self.chol = (
-            tf.Variable(tf.zeros([0] * rank, kind), trainable=False, shape=[None] * rank)
-            for rank, kind in ((1, real), (2, dtype), (3, dtype))
+            empty_variable(rank, kind) for rank, kind in ((1, real), (2, dtype), (3, dtype))
         )
 
     @property

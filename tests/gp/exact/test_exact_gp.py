@@ -263,6 +263,6 @@ def test_is_a_graph_equal_to_eager_and_to_xla():
     gp = problems()[1].gp()
     eager = gp((tf.constant(x), tf.constant(z)))
     for jit in (False, True):
-        compiled = tf.function(lambda x, z: gp((x, z)), jit_compile=jit)
+        compiled = tf.function(lambda x, z: gp((x, z)), jit_compile=jit, autograph=False)
         for name, value in compiled(tf.constant(x), tf.constant(z)).items():
             np.testing.assert_allclose(value, eager[name], **TIGHT)
