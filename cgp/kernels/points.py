@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import Parameter
 
 
@@ -36,6 +37,28 @@ def as_points(x, dtype, name: str = "x") -> tf.Tensor:
         if x.dtype == tf.float32 and tf.as_dtype(given.dtype).size > x.dtype.size:
             _check_rounding(np.asarray(given, np.float64), name)
     return x[:, None] if x.shape.rank == 1 else x
+
+
+def as_pairs(x1: ArrayLike, x2: ArrayLike | None, dtype: str) -> tuple[tf.Tensor, tf.Tensor]:
+    """Two sets of inputs that fit together, `[..., N1, D]` and `[..., N2, D]`; x2 None for x1.
+
+    Raises:
+        TypeError, ValueError: As for `as_points`; shapes that do not fit.
+    """
+    x1 = as_points(x1, dtype, "x1")
+    x2 = x1 if x2 is None else as_points(x2, dtype, "x2")
+    if not x1.shape[-1:].is_compatible_with(x2.shape[-1:]):
+        raise ValueError(
+            f"x1 and x2 must have the same number of dimensions D, got shapes {x1.shape} and "
+            f"{x2.shape}"
+        )
+    try:
+        tf.broadcast_static_shape(x1.shape[:-2], x2.shape[:-2])
+    except ValueError:
+        raise ValueError(
+            f"the batch axes of x1, {x1.shape}, and x2, {x2.shape}, do not broadcast"
+        ) from None
+    return x1, x2
 
 
 def _check_rounding(x: np.ndarray, name: str) -> None:

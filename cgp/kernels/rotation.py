@@ -1,13 +1,20 @@
 """Rotation in the complex plane: a tone over time, a delay over frequency."""
 
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
 import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.kernels import markov
 from cgp.kernels.base import Kernel
+from cgp.kernels.markov import Generator, MarkovForm, over
+from cgp.kernels.moments import Pair
 from cgp.kernels.points import one_number, per_dimension
-from cgp.training.parameters import REAL, in_steps_of
+from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.composite import as_complex
+from cgp.training.parameters import REAL, Parameter, in_steps_of
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -32,10 +39,17 @@ class Rotation(Kernel):
         array([[0.+1.j]])
     """
 
-    is_markov = True
+    frequency: Parameter
 
     def __init__(
-        self, frequency=1.0, *, fixed=(), priors=None, name=None, dtype="float64", **kwargs
+        self,
+        frequency: ArrayLike = 1.0,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         frequency = one_number(frequency, "frequency", or_vector=True)
@@ -45,19 +59,39 @@ class Rotation(Kernel):
         values = {"frequency": (frequency, in_steps_of(step, REAL))}
         self.declare_parameters(values, fixed, priors)
 
-    def moments(self, x1, x2):
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""
         # The difference first: a date times a frequency would lose the digits that matter.
         turns = tf.reduce_sum(per_dimension(self.frequency, x1) * (x1 - x2), axis=-1)
         angle = 2.0 * np.pi * turns
         return tf.complex(tf.cos(angle), tf.sin(angle)), None
 
-    def markov_form(self):
-        """See `Kernel.markov_form`."""
-        return markov.rotation(self.frequency.value) if self.is_markov else super().markov_form()
+    def markov_form(self) -> MarkovForm:
+        """See `Kernel.markov_form`.
+
+        One state, which turns.
+        """
+        if not self.is_markov:
+            return super().markov_form()
+        rate = 2.0 * math.pi * self.frequency.value
+
+        def transition(step: tf.Tensor) -> tf.Tensor:
+            angle = rate * step
+            return tf.complex(tf.cos(angle), tf.sin(angle))[..., None, None]
+
+        one = tf.ones([1, 1], as_complex(rate).dtype)
+        zero = tf.zeros_like(one)
+        return MarkovForm(
+            transition,
+            lambda x, step: (transition(step), over(zero, step)),
+            lambda x: over(one, x),
+            one[0],
+            None,
+            Generator(1j * as_complex(rate) * one, zero),
+        )
 
     @classmethod
-    def from_periodogram(cls, x, z, **kwargs):
+    def from_periodogram(cls, x: ArrayLike, z: ArrayLike, **kwargs: Any) -> Self:
         """A rotation that starts at the highest peak of the periodogram of `(x, z)`.
 
         The likelihood of a frequency has a maximum for each side lobe of each peak, so that an
