@@ -16,6 +16,9 @@ from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.composite import as_complex
 from cgp.training.parameters import REAL, Parameter, in_steps_of
 
+# Of a grid of a periodogram: what a regular series of a million points needs.
+_MOST_FREQUENCIES = 4_000_000
+
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
 class Rotation(Kernel):
@@ -61,10 +64,25 @@ class Rotation(Kernel):
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""
+        self._check_resolved(x1, x2)
         # The difference first: a date times a frequency would lose the digits that matter.
         turns = tf.reduce_sum(per_dimension(self.frequency, x1) * (x1 - x2), axis=-1)
         angle = 2.0 * np.pi * turns
         return tf.complex(tf.cos(angle), tf.sin(angle)), None
+
+    def _check_resolved(self, *points: tf.Tensor) -> None:
+        """Raises, eagerly, for points whose neighbours in their dtype are a turn away."""
+        if not tf.executing_eagerly():
+            return
+        frequency = per_dimension(self.frequency, points[0])
+        for x in points:
+            turns = float(tf.reduce_max(tf.abs(frequency * x))) if tf.size(x) > 0 else 0.0
+            if turns * np.finfo(self.variable_dtype).eps >= 1.0:
+                raise ValueError(
+                    f"x is too large for {self!r}: at {float(tf.reduce_max(tf.abs(x))):.3g}, "
+                    f"{self.variable_dtype} does not tell one turn from the next. Subtract an "
+                    "origin from x, or choose another unit"
+                )
 
     def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`.
@@ -109,7 +127,9 @@ class Rotation(Kernel):
 
         Raises:
             TypeError: Complex x or real z.
-            ValueError: Fewer than three points, shapes that are not `[N]`, NaN in x, or infinities.
+            ValueError: Fewer than three points, shapes that are not `[N]`, NaN in x, or infinities;
+                a constant z, whose periodogram has no peak; steps so much shorter than the span
+                that the grid would have more than four million frequencies.
 
         Example:
             >>> import numpy as np
@@ -129,12 +149,22 @@ class Rotation(Kernel):
             raise ValueError("x must be finite, and z finite or NaN, but there are others")
         present = ~np.isnan(z)
         x, z = x[present], z[present]
-        if len(x) < 3 or np.ptp(x) == 0:
+        if len(x) < 3 or x.min() == x.max():
             raise ValueError(f"a periodogram needs three points at different x, got {len(x)}")
+        z = _deviations(z)
         steps = np.diff(np.sort(x))
-        highest, spacing = 0.5 / np.median(steps[steps > 0]), 0.25 / np.ptp(x)
-        grid = np.arange(-np.ceil(highest / spacing), np.ceil(highest / spacing) + 1) * spacing
-        power = _periodogram(grid, x - x.mean(), z - z.mean())
+        with np.errstate(over="ignore"):  # of a span that is infinite, and refused
+            step, span = np.median(steps[steps > 0]), np.ptp(x)
+        if not span < 0.25 * _MOST_FREQUENCIES * step:
+            raise ValueError(
+                f"the median step of x, {step:.3g}, is so short beside its span, {span:.3g}, that "
+                f"a periodogram would need more than {_MOST_FREQUENCIES:,} frequencies: take one "
+                "burst of the data, or average over each, or give the frequency to the constructor"
+            )
+        spacing = 0.25 / span
+        half = np.ceil(0.5 / step / spacing)
+        grid = np.arange(-half, half + 1) * spacing
+        power = _periodogram(grid, x - x.mean(), z)
         peak = int(np.argmax(power))
         # The vertex of the parabola through the log powers of the peak and its neighbours.
         offset = 0.0
@@ -143,6 +173,18 @@ class Rotation(Kernel):
             curvature = left - 2.0 * top + right
             offset = 0.5 * (left - right) / curvature if curvature < 0 else 0.0
         return cls(frequency=float(grid[peak] + offset * spacing), **kwargs)
+
+
+def _deviations(z: np.ndarray) -> np.ndarray:
+    """Deviations from the mean, of a size whose squares neither overflow nor underflow."""
+    largest = max(np.abs(z.real).max(), np.abs(z.imag).max())
+    z = z / largest if largest > 0 else z
+    deviations = z - z.mean()
+    if np.max(np.abs(deviations)) < 1e-13:  # the rounding of the mean
+        raise ValueError(
+            "z is constant, and its periodogram has no peak: give the frequency to the constructor"
+        )
+    return deviations / np.max(np.abs(deviations))
 
 
 def _periodogram(frequencies: np.ndarray, x: np.ndarray, z: np.ndarray) -> np.ndarray:
