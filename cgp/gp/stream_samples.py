@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import Data, validated
+from cgp.kernels.points import LARGEST, RecentInputs, as_array
 from cgp.linalg.composite import complex_dtype
 
 
@@ -44,7 +45,7 @@ def as_block(x, z, missing, real_dtype: str, *, require_targets: bool = False) -
     return Samples(np.broadcast_to(x, (len(z), *x.shape[1:])), z, batch.size == 0)
 
 
-def one_sample(x, z, missing, real_dtype: str) -> Samples:
+def one_sample(x, z, missing, real_dtype: str, recent: RecentInputs) -> Samples:
     """One sample of each stream.
 
     Args:
@@ -52,12 +53,13 @@ def one_sample(x, z, missing, real_dtype: str) -> Samples:
         z: A complex number, or `[B]`; NaN, a real one too, where missing.
         missing: Bool, or `[B]`; None for none but NaN.
         real_dtype: "float64" or "float32".
+        recent: The inputs before, which the new one joins.
 
     Raises:
         TypeError, ValueError: As for `validated`.
     """
     check_eager()
-    x, z = np.asarray(x), _targets(z, real_dtype)
+    x, z = np.asarray(as_array(x, "x")), _targets(z, real_dtype)
     if z.ndim > 1 or z.size == 0:
         raise ValueError(f"z must be one number, or [B] of B streams, got shape {z.shape}")
     if x.ndim > 1 + z.ndim or (x.ndim == 2 and x.shape[0] != z.shape[0]):
@@ -70,11 +72,13 @@ def one_sample(x, z, missing, real_dtype: str) -> Samples:
         )
     x = np.atleast_1d(x)[..., None, :]
     if missing is None and _is_plain(x, z, real_dtype):  # the checks of `validated`, in no time
-        x, z = x.astype(real_dtype), z[..., None]
-        x = np.broadcast_to(x, (z.size, *x.shape[-2:]))
-        return Samples(x, z.reshape(-1, 1), z.ndim == 1)
-    missing = None if missing is None else np.asarray(missing)[..., None]
-    return as_block(x, z[..., None], missing, real_dtype)
+        of_each = np.broadcast_to(x.astype(real_dtype), (z.size, *x.shape[-2:]))
+        samples = Samples(of_each, z.reshape(-1, 1), z.ndim == 0)
+    else:
+        missing = None if missing is None else np.asarray(missing)[..., None]
+        samples = as_block(x, z[..., None], missing, real_dtype)
+    recent.check(x, real_dtype)
+    return samples
 
 
 def _targets(z, real_dtype: str) -> np.ndarray:
@@ -93,8 +97,7 @@ def _targets(z, real_dtype: str) -> np.ndarray:
 def _is_plain(x: np.ndarray, z: np.ndarray, real_dtype: str) -> bool:
     """Whether nothing is to be converted, explained or refused."""
     return (
-        x.dtype.kind in "iuf"
-        and np.isfinite(x).all()
+        bool(np.all(np.abs(x) <= LARGEST[real_dtype]))
         and type(z) is np.ndarray
         and z.dtype == complex_dtype(real_dtype).as_numpy_dtype
         and z.size > 0

@@ -22,8 +22,8 @@ from cgp.training.parameters import POSITIVE, Parameter, in_steps_of
 
 def psd_kernels() -> Any:
     """TensorFlow Probability's module of kernels, imported here as its import takes two seconds."""
-    with tf.init_scope():  # the first use may be inside a graph, to which nothing of it belongs
-        import tensorflow_probability as tfp
+    import tensorflow_probability as tfp
+
     return tfp.math.psd_kernels
 
 

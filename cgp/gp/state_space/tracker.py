@@ -11,6 +11,7 @@ from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.discretization import DiscretizedProcess
 from cgp.gp.stream_samples import one_sample
+from cgp.kernels.points import RecentInputs
 from cgp.linalg.arguments import is_nan
 from cgp.linalg.batch_last import matmul, matvec, outer, triangularize
 from cgp.linalg.composite import real_as
@@ -41,6 +42,7 @@ class Tracker:
         self._process, self._weights, self._series = process, weights, series
         self._samples: list[tuple[float, np.ndarray]] = []
         self._present: _Present | None = None
+        self._recent = RecentInputs()
         self._read: Any = None
         self._count = 0
         self._following: dict[int, Any] = {}
@@ -75,7 +77,7 @@ class Tracker:
 
     def step(self, data: Data, x, z, missing, real_dtype: str) -> Step:
         """See `StateSpaceGP.step`."""
-        sample = one_sample(x, z, missing, real_dtype)
+        sample = one_sample(x, z, missing, real_dtype, self._recent)
         x, z = self._fitting(data, sample)
         values = self._values()
         present = self._state(data, values)
