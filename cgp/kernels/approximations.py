@@ -6,7 +6,6 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from scipy.linalg import solve_continuous_lyapunov
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.improper import UnaryCombination
@@ -18,15 +17,17 @@ from cgp.linalg.composite import as_complex
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
 class MarkovApproximation(UnaryCombination):
-    """A Markov kernel near one that is not: for `StateSpaceGP`. Its covariance is its own.
+    """A Markov approximation of a kernel that is not Markov, for `StateSpaceGP`.
 
-    - `Periodic`: as many harmonics of both senses, weighted by Bessel functions,
-      `I_j(ℓ⁻²) e^{−ℓ⁻²}` (Solin & Särkkä, AISTATS 2014); 2 order + 1 states. Nothing is left out
-      but the harmonics above, so that the error is their share of the variance.
-    - `RBF`: the reciprocal of its spectral density, cut after so many terms of its power series
-      (Hartikainen & Särkkä, MLSP 2010), at the same variance; `order` states. The error is at most
-      0.42, 0.14, 0.053, 0.022, 0.0095, 0.0043, 0.0020 and 0.00092 of the variance, for orders 1 to
-      8.
+    Its covariance is that of the approximation, in `ExactGP` too.
+
+    - `Periodic`: `order` harmonics of either sign, weighted by Bessel functions,
+      `I_j(ℓ⁻²) e^{−ℓ⁻²}` (Solin & Särkkä, AISTATS 2014); 2 order + 1 states. The error is the share
+      of the higher harmonics in the variance.
+    - `RBF`: the reciprocal of its spectral density, truncated after `order` terms of its power
+      series (Hartikainen & Särkkä, MLSP 2010), at the same variance; `order` states. The error is
+      at most 0.42, 0.14, 0.053, 0.022, 0.0095, 0.0043, 0.0020 and 0.00092 of the variance, for
+      orders 1 to 8.
 
     Args:
         kernel: A `Periodic` or an `RBF` over one-dimensional inputs. Its parameters are shared.
@@ -59,7 +60,9 @@ class MarkovApproximation(UnaryCombination):
             raise TypeError(f"an RBF or a Periodic can be approximated, got {kernel!r}")
         scale = kernel.lengthscale if isinstance(kernel, RBF) else kernel.frequency
         if scale.numpy().ndim:
-            raise ValueError(f"{kernel!r} is over several dimensions: a state follows one")
+            raise ValueError(
+                f"{kernel!r} is over several dimensions: a state-space form is over one"
+            )
         most = 8 if isinstance(kernel, RBF) else 1000
         whole = isinstance(order, int | np.integer) and not isinstance(order, bool)
         if not whole or not 1 <= order <= most:
@@ -77,9 +80,9 @@ class MarkovApproximation(UnaryCombination):
         )
 
     def error(self) -> float:
-        """How far its covariance is from that of the kernel, at most, as a share of the variance.
+        """The largest error of its covariance, as a share of the variance.
 
-        Of an `RBF` looked for at lags up to ten length scales.
+        For an `RBF`, among lags up to ten length scales.
         """
         kernel, variance = self.kernel, float(self.kernel.variance)
         if isinstance(kernel, RBF):
@@ -100,10 +103,10 @@ class MarkovApproximation(UnaryCombination):
 def _periodic(
     order: int, variance: tf.Tensor, lengthscale: tf.Tensor, frequency: tf.Tensor
 ) -> MarkovForm:
-    """Rotations of all harmonics, both ways: states that turn, one beside another."""
+    """The form of a sum of rotations, one state for each harmonic of either sign."""
     numbers = np.arange(-order, order + 1)
     rate = 2.0 * math.pi * frequency * tf.constant(numbers, frequency.dtype)
-    import tensorflow_probability as tfp  # here, as it takes two seconds
+    import tensorflow_probability as tfp  # here: importing it takes seconds
 
     share = tfp.math.bessel_ive(
         tf.constant(np.abs(numbers), lengthscale.dtype), 1.0 / lengthscale**2
@@ -126,16 +129,18 @@ def _periodic(
 
 
 def _rbf(order: int, variance: tf.Tensor, lengthscale: tf.Tensor) -> MarkovForm:
-    """A cascade of one state for each pole of the spectral density.
+    """The form of a cascade of first-order systems, one state for each stable pole.
 
-    In units of the length scale, `S(ω) ∝ 1 / Σ_k (ω²/2)ᵏ/k!`, whose poles are those in the left
-    half plane of iω.
+    In units of the length scale the spectral density is `S(ω) ∝ 1 / Σ_k (ω²/2)ᵏ/k!`; the poles are
+    its own in the left half plane of s = iω.
     """
+    from scipy.linalg import solve_continuous_lyapunov  # here: importing it takes long
+
     series = np.zeros(2 * order + 1)
     series[::2] = [(-0.5) ** k / math.factorial(k) for k in range(order + 1)]  # of s = iω
     roots = np.roots(series[::-1])
     poles = roots[roots.real < 0]
-    poles = poles[np.lexsort([poles.imag, -np.abs(poles.imag)])]  # each beside its conjugate
+    poles = poles[np.lexsort([poles.imag, -np.abs(poles.imag)])]  # each next to its conjugate
     A = np.diag(poles) + np.diag(np.abs(poles[1:]), k=-1)
     W = np.zeros([order, order])
     W[0, 0] = 1.0

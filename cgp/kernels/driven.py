@@ -1,4 +1,4 @@
-"""A resonance driven by a process: the physics of a wobble."""
+"""A damped resonance driven by another process."""
 
 import math
 from typing import Any
@@ -22,7 +22,7 @@ class Driven(Combination):
 
         dp/dx = s (p − χ),   s = −1/lengthscale + i2π frequency
 
-    p is the signal, χ the excitation: a process of the given kernel, independent of what p was. The
+    p is the signal, χ the excitation: a process of the given kernel, independent of earlier p. The
     Earth's pole follows its excitation in this way (Munk & MacDonald, *The Rotation of the Earth*,
     1960). Slow changes of χ pass through as they are; near the frequency they resonate.
 
@@ -30,8 +30,8 @@ class Driven(Combination):
         resonance: `Matern12(...) * Rotation(...)`: its length scale and frequency are those of s.
             Its variance is a gain, and multiplies that of the signal: keep it fixed at 1, as the
             excitation has one too.
-        excitation: The kernel of χ: Markov, stationary and proper; a sum or product perhaps. Not
-            `White`, whose effect on a differential equation is none.
+        excitation: The kernel of χ: Markov, stationary and proper; sums and products are fine. Not
+            `White`, which has no effect in a differential equation.
         name: A name.
         dtype: That of the kernels.
 

@@ -16,7 +16,7 @@ from cgp.training.parameters import UNIT_DISK, Parameter
 
 
 class UnaryCombination(Combination):
-    """A kernel made of one other."""
+    """A kernel made of one other kernel."""
 
     argument = "kernel"
 

@@ -1,4 +1,4 @@
-"""Arguments of kernels: the points they are evaluated at, and the numbers they are made from."""
+"""Checks of the arguments of kernels: points to evaluate at, and initial hyperparameters."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""Rotation in the complex plane: a tone over time, a delay over frequency."""
+"""The rotation kernel: a tone over time, a delay over frequency."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -57,7 +57,7 @@ class Rotation(Kernel):
         super().__init__(name=name, dtype=dtype, **kwargs)
         frequency = one_number(frequency, "frequency", or_vector=True)
         self.is_markov = np.ndim(frequency) == 0
-        # In steps of a hundredth of where it starts: a turn more or less in a hundred.
+        # Optimizers move it in steps of a hundredth of its initial value.
         step = 0.01 * np.abs(np.where(np.equal(frequency, 0), 1.0, frequency))
         values = {"frequency": (frequency, in_steps_of(step, REAL))}
         self.declare_parameters(values, fixed, priors)
@@ -188,6 +188,7 @@ def _deviations(z: np.ndarray) -> np.ndarray:
 
 
 def _periodogram(frequencies: np.ndarray, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """The periodogram `|Σ z e^{−i2πfx}|²` in blocks of frequencies that fit into memory."""
     blocks = np.array_split(frequencies, 1 + frequencies.size * x.size // 2_000_000)
     sums = [np.exp(-2j * np.pi * np.outer(block, x)) @ z for block in blocks]
     return np.abs(np.concatenate(sums)) ** 2

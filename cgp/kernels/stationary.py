@@ -21,8 +21,8 @@ from cgp.training.parameters import POSITIVE, Parameter, in_steps_of
 
 
 def psd_kernels() -> Any:
-    """TensorFlow Probability's module of kernels, imported here as its import takes two seconds."""
-    import tensorflow_probability as tfp
+    """TensorFlow Probability's module of covariance functions."""
+    import tensorflow_probability as tfp  # here: importing it takes seconds
 
     return tfp.math.psd_kernels
 

@@ -1,4 +1,4 @@
-"""Random walks: a level, or a slope, that adds up white noise."""
+"""Random walks: integrals of white noise, once for a level and twice for a trend."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -31,7 +31,7 @@ class _FromStart(Kernel):
         self.start = float(start)
 
     def since(self, x: tf.Tensor) -> tf.Tensor:
-        """`x − start` of points `[..., 1]`, `[...]`; NaN before the start."""
+        """The distance `x − start` of points `[..., 1]`, `[...]`; NaN before the start."""
         if x.shape[-1] not in (1, None):
             raise ValueError(f"a random walk needs inputs of one dimension, got {x.shape[-1]}")
         since = x[..., 0] - self.start
@@ -61,8 +61,9 @@ class RandomWalk(_FromStart):
     It is zero at the start; `+ Constant(...)` for a level that is not known there.
 
     Args:
-        variance: Of the change over a unit of x, positive: in units of |z|² over those of x.
-        start: Before all x.
+        variance: The variance of the change over a unit of x, positive; in squared units of z per
+            unit of x.
+        start: Where the walk is zero; all x are at or beyond it.
         fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name.
         name: A name for its parameters.
@@ -119,10 +120,11 @@ class IntegratedRandomWalk(_FromStart):
     level that is not known there, `+ RandomWalk(...)` for one that drifts by itself.
 
     Args:
-        variance: Of the change of the slope over a unit of x, positive: in units of |z|² over the
-            cube of those of x.
-        slope_variance: Of the slope at the start, positive: |z|² over the square.
-        start: Before all x.
+        variance: The variance of the change of the slope over a unit of x, positive; in squared
+            units of z per cubed unit of x.
+        slope_variance: The variance of the slope at the start, positive; in squared units of z per
+            squared unit of x.
+        start: Where the level is zero; all x are at or beyond it.
         fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name.
         name: A name for its parameters.

@@ -1,4 +1,4 @@
-"""White noise as a part of the signal."""
+"""White noise that is part of the signal."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
