@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import as_data
+from cgp.kernels.points import LARGEST, RecentInputs, as_array
 from cgp.linalg.composite import complex_dtype
 from cgp.observations import as_observations
 
@@ -45,7 +46,7 @@ def as_block(x, z, missing, real_dtype: str, *, require_targets: bool = False) -
     return Samples(np.broadcast_to(x, (len(z), *x.shape[1:])), z, batch.size == 0)
 
 
-def one_sample(x, z, missing, real_dtype: str) -> Samples:
+def one_sample(x, z, missing, real_dtype: str, recent: RecentInputs) -> Samples:
     """One sample of each stream.
 
     Args:
@@ -53,12 +54,14 @@ def one_sample(x, z, missing, real_dtype: str) -> Samples:
         z: A complex number, or `[B]`; NaN, a real one too, where missing.
         missing: Bool, or `[B]`; None for none but NaN.
         real_dtype: "float64" or "float32".
+        recent: The inputs before, which the new one joins.
 
     Raises:
         TypeError, ValueError: As for `as_data`.
     """
     check_eager()
-    x, z = np.asarray(x), np.asarray(as_observations(z, missing, complex_dtype(real_dtype)))
+    x = np.asarray(as_array(x, "x"))
+    z = np.asarray(as_observations(z, missing, complex_dtype(real_dtype)))
     if z.ndim > 1 or z.size == 0:
         raise ValueError(f"z must be one number, or [B] of B streams, got shape {z.shape}")
     if x.ndim > 1 + z.ndim or (x.ndim == 2 and x.shape[0] != z.shape[0]):
@@ -70,10 +73,13 @@ def one_sample(x, z, missing, real_dtype: str) -> Samples:
             f"all of them one of {x.size} dimensions as np.tile(x, ({x.size}, 1))"
         )
     x = np.atleast_1d(x)[..., None, :]
-    if x.dtype.kind in "iuf" and np.isfinite(x).all():  # the checks of `as_data`, in no time
-        x = np.broadcast_to(x.astype(real_dtype), (z.size, *x.shape[-2:]))
-        return Samples(x, z.reshape(-1, 1), z.ndim == 0)
-    return as_block(x, z[..., None], None, real_dtype)
+    if np.all(np.abs(x) <= LARGEST[real_dtype]):  # the checks of `as_data`, in no time
+        of_each = np.broadcast_to(x.astype(real_dtype), (z.size, *x.shape[-2:]))
+        samples = Samples(of_each, z.reshape(-1, 1), z.ndim == 0)
+    else:
+        samples = as_block(x, z[..., None], None, real_dtype)
+    recent.check(x, real_dtype)
+    return samples
 
 
 def check_streams(samples: Samples, x_shape: tuple[int, int], is_single: bool) -> None:

@@ -4,8 +4,11 @@ from cgp.kernels.approximations import MarkovApproximation
 from cgp.kernels.base import Constant, Kernel, Product, Sum
 from cgp.kernels.driven import Driven
 from cgp.kernels.improper import Conjugate, WidelyLinear
+from cgp.kernels.linear_sde import linear_sde
+from cgp.kernels.markov import Generator, MarkovForm
+from cgp.kernels.matern import Matern12, Matern32, Matern52
 from cgp.kernels.rotation import Rotation
-from cgp.kernels.stationary import RBF, Matern12, Matern32, Matern52, Periodic, RationalQuadratic
+from cgp.kernels.stationary import RBF, Periodic, RationalQuadratic
 from cgp.kernels.walks import IntegratedRandomWalk, RandomWalk
 from cgp.kernels.white import White
 
@@ -14,9 +17,11 @@ __all__ = [
     "Conjugate",
     "Constant",
     "Driven",
+    "Generator",
     "IntegratedRandomWalk",
     "Kernel",
     "MarkovApproximation",
+    "MarkovForm",
     "Matern12",
     "Matern32",
     "Matern52",
@@ -28,4 +33,5 @@ __all__ = [
     "Sum",
     "White",
     "WidelyLinear",
+    "linear_sde",
 ]

@@ -1,17 +1,17 @@
-"""A resonance driven by a process: the physics of a wobble."""
+"""A damped resonance driven by another process."""
 
 import math
+from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from cgp.kernels import markov
 from cgp.kernels.base import Combination, Constant, Kernel, Product
 from cgp.kernels.improper import Conjugate
-from cgp.kernels.linear_sde import linear_sde
+from cgp.kernels.linear_sde import decays, linear_sde
+from cgp.kernels.markov import Generator, MarkovForm, unit
+from cgp.kernels.matern import Matern12
 from cgp.kernels.rotation import Rotation
-from cgp.kernels.stationary import Matern12
 from cgp.linalg.composite import as_complex
 from cgp.training.sharing import sharing_scope
 
@@ -22,7 +22,7 @@ class Driven(Combination):
 
         dp/dx = s (p − χ),   s = −1/lengthscale + i2π frequency
 
-    p is the signal, χ the excitation: a process of the given kernel, independent of what p was. The
+    p is the signal, χ the excitation: a process of the given kernel, independent of earlier p. The
     Earth's pole follows its excitation in this way (Munk & MacDonald, *The Rotation of the Earth*,
     1960). Slow changes of χ pass through as they are; near the frequency they resonate.
 
@@ -30,8 +30,8 @@ class Driven(Combination):
         resonance: `Matern12(...) * Rotation(...)`: its length scale and frequency are those of s.
             Its variance is a gain, and multiplies that of the signal: keep it fixed at 1, as the
             excitation has one too.
-        excitation: The kernel of χ: Markov, stationary and proper; a sum or product perhaps. Not
-            `White`, whose effect on a differential equation is none.
+        excitation: The kernel of χ: Markov, stationary and proper; sums and products are fine. Not
+            `White`, which has no effect in a differential equation.
         name: A name.
         dtype: That of the kernels.
 
@@ -49,7 +49,15 @@ class Driven(Combination):
 
     argument = "resonance"
 
-    def __init__(self, resonance, excitation, *, name=None, dtype=None, **kwargs):
+    def __init__(
+        self,
+        resonance: Kernel,
+        excitation: Kernel,
+        *,
+        name: str | None = None,
+        dtype: str | None = None,
+        **kwargs: Any,
+    ):
         super().__init__([resonance, excitation], name=name, dtype=dtype, **kwargs)
         pole, _ = self._pole(self.resonance)
         if not pole.numpy().real < 0.0:
@@ -62,7 +70,7 @@ class Driven(Combination):
                 "around Driven, not inside"
             )
         generator, _ = self._excitation_form()
-        if not np.all(np.diagonal(generator.A.numpy()).real < 0.0):
+        if not decays(generator.A):
             raise ValueError(
                 f"the excitation must forget its past, but a part of {self.excitation!r} does not: "
                 "multiply it by a Matern12"
@@ -77,11 +85,11 @@ class Driven(Combination):
 
     @property
     def excitation(self) -> Kernel:
-        """The kernel of what drives it."""
+        """The kernel of the process that drives it."""
         return self.parts[1]
 
     def _pole(self, kernel: Kernel) -> tuple[tf.Tensor, tf.Tensor]:
-        """s, and the gain in power."""
+        """The pole s of a resonance, and its gain in power."""
         if isinstance(kernel, Product):
             poles, gains = zip(*map(self._pole, kernel.parts), strict=True)
             return tf.add_n(poles), tf.reduce_prod(tf.stack(gains))
@@ -100,7 +108,8 @@ class Driven(Combination):
             f"the resonance must be a product of a Matern12 and a Rotation, got {kernel!r}"
         )
 
-    def _excitation_form(self) -> tuple[markov.Generator, tf.Tensor]:
+    def _excitation_form(self) -> tuple[Generator, tf.Tensor]:
+        """The differential equation of the excitation, and its emission."""
         form = self.excitation.markov_form()
         if form.generator is None or not form.is_stationary:
             raise ValueError(
@@ -109,7 +118,7 @@ class Driven(Combination):
             )
         return form.generator, form.h
 
-    def markov_form(self):
+    def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`."""
         pole, gain = self._pole(self.resonance)
         (A, W), h = self._excitation_form()
@@ -122,25 +131,19 @@ class Driven(Combination):
             axis=0,
         )
         W = tf.pad(W, [[0, 1], [0, 1]])
-        return linear_sde(markov.Generator(A, W), markov.unit(A.shape[-1], A.dtype))
+        return linear_sde(Generator(A, W), unit(A.shape[-1], A.dtype))
 
-    def moments(self, x1, x2):
-        """See `Kernel.moments`."""
-        if x1.shape[-1] not in (1, None):
-            raise ValueError(f"Driven needs inputs of one dimension, got {x1.shape[-1]}")
-        return self.markov_form().moments(x1[..., 0], x2[..., 0]), None
-
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, the kernels serialised."""
         excitation = keras.saving.serialize_keras_object(self.excitation)
         return {**super().get_config(), "excitation": excitation}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "Driven":
         """The kernel of a config; parts that are one object in it are one object again."""
         with sharing_scope():
             excitation = keras.saving.deserialize_keras_object(config["excitation"])
             return super().from_config({**config, "excitation": excitation})
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Driven({self.resonance!r}, {self.excitation!r})"

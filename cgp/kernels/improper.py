@@ -1,22 +1,28 @@
 """Kernels of the conjugate of a process, and of improper processes."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import keras
 import tensorflow as tf
 
-from cgp.kernels import markov
 from cgp.kernels.base import Combination, Kernel
-from cgp.kernels.moments import add, multiply
+from cgp.kernels.markov import MarkovForm, conjugate, widely_linear
+from cgp.kernels.moments import Pair, add, multiply
 from cgp.kernels.points import one_number
+from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.composite import as_complex
-from cgp.training.parameters import UNIT_DISK
+from cgp.training.parameters import UNIT_DISK, Parameter
 
 
-class _OfOne(Combination):
-    """A kernel made of one other."""
+class UnaryCombination(Combination):
+    """A kernel made of one other kernel."""
 
     argument = "kernel"
 
-    def __init__(self, kernel, *, name=None, dtype=None, **kwargs):
+    def __init__(
+        self, kernel: Kernel, *, name: str | None = None, dtype: str | None = None, **kwargs: Any
+    ):
         super().__init__([kernel], name=name, dtype=dtype, **kwargs)
 
     @property
@@ -26,7 +32,7 @@ class _OfOne(Combination):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
-class Conjugate(_OfOne):
+class Conjugate(UnaryCombination):
     """The kernel of the conjugate process, `conj(z)`: its covariances are the conjugates.
 
     A rotation then turns the other way.
@@ -42,23 +48,21 @@ class Conjugate(_OfOne):
         array([[0.-1.j]])
     """
 
-    def moments(self, x1, x2):
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""
         k, c = self.kernel.checked_moments(x1, x2)
         return tf.math.conj(k), None if c is None else tf.math.conj(c)
 
-    def markov_form(self):
+    def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`."""
-        if not self.is_markov:
-            return super().markov_form()
-        return markov.conjugate(self.kernel.markov_form())
+        return conjugate(self.kernel.markov_form())
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Conjugate({self.kernel!r})"
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
-class WidelyLinear(_OfOne):
+class WidelyLinear(UnaryCombination):
     """The improper kernel of `z = u + c conj(u)`, u being a process of the given kernel.
 
     With K and C the moments of u (C = 0 when it is proper), those of z are
@@ -86,15 +90,25 @@ class WidelyLinear(_OfOne):
         (array([[1.25+0.j]]), array([[0.+1.j]]))
     """
 
+    coefficient: Parameter
+
     def __init__(
-        self, kernel, coefficient=0.0, *, fixed=(), priors=None, name=None, dtype=None, **kwargs
+        self,
+        kernel: Kernel,
+        coefficient: ArrayLike = 0.0,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+        **kwargs: Any,
     ):
         super().__init__(kernel, name=name, dtype=dtype, **kwargs)
         self.is_proper = self.is_real = False
         values = {"coefficient": (one_number(coefficient, "coefficient"), UNIT_DISK)}
         self.declare_parameters(values, fixed, priors)
 
-    def moments(self, x1, x2):
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""
         k, c = self.kernel.checked_moments(x1, x2)
         w = self.coefficient.value
@@ -107,11 +121,9 @@ class WidelyLinear(_OfOne):
         cross = 2.0 * tf.math.real(w * tf.math.conj(c))
         return add(covariance, cross), pseudo + c + w * w * tf.math.conj(c)
 
-    def markov_form(self):
+    def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`."""
-        if not self.is_markov:
-            return super().markov_form()
-        return markov.widely_linear(self.kernel.markov_form(), self.coefficient.value)
+        return widely_linear(self.kernel.markov_form(), self.coefficient.value)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"WidelyLinear({self.kernel!r}, {', '.join(map(repr, self.own_parameters))})"

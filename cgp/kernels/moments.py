@@ -1,5 +1,8 @@
-"""What kernels do with pairs (K, C) as `Kernel.moments` gives them: K may be real, C absent."""
+"""Pairs (K, C) of covariance and pseudo-covariance, as `Kernel.moments` returns them."""
 
+from typing import Any
+
+import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.composite import as_complex
@@ -8,8 +11,8 @@ Pair = tuple[tf.Tensor, tf.Tensor | None]
 """Covariance, real or complex, and pseudo-covariance, or None when proper."""
 
 
-def check(moments, kernel) -> Pair:
-    """The moments, if they are what the flags of the kernel say.
+def check(moments: Any, kernel: Any) -> Pair:
+    """Returns moments that are what the flags of their kernel say.
 
     Raises:
         TypeError: They are not.
@@ -37,8 +40,45 @@ def check(moments, kernel) -> Pair:
     return k, c
 
 
+def check_agreement(kernel: Any, x: tf.Tensor) -> None:
+    """Raises, eagerly, where `moments` and `markov_form` of a kernel describe two processes.
+
+    Args:
+        kernel: A Markov kernel.
+        x: Points `[..., 1]`, at least one; up to six of them are compared.
+
+    Raises:
+        ValueError: The covariances or pseudo-covariances differ by more than rounding.
+    """
+    form = kernel.markov_form()
+    at = np.unique(x.numpy())
+    if len(at) == 1:  # a lag as well, that of the fastest state
+        rate = 1.0 if form.generator is None else np.max(np.abs(form.generator.A))
+        at = np.append(at, at + (1.0 / rate if rate > 0 else 1.0))
+    # The smallest and the largest, and some between.
+    at = tf.constant(at[np.unique([1, *np.linspace(0, len(at) - 1, 5).astype(int)])])
+    pairs = (
+        check(kernel.moments(at[:, None, None], at[None, :, None]), kernel),
+        form.moments(at[:, None], at[None, :]),
+    )
+    (k, c), (other_k, other_c) = ([np.asarray(0 if a is None else a) for a in p] for p in pairs)
+    # Both compute phases and decays in their own way, whose rounding adds up over long lags.
+    tolerance = np.finfo(other_k.dtype).eps ** (1 / 3) * np.max(np.abs(other_k))
+    for name, a, b in (("covariance", k, other_k), ("pseudo-covariance", c, other_c)):
+        a, b = np.broadcast_arrays(a, b)
+        far = ~(np.abs(a - b) <= tolerance) & ~(np.isnan(a) & np.isnan(b))
+        if far.any():
+            i, j = np.argwhere(far)[0]
+            raise ValueError(
+                f"moments and markov_form of {kernel!r} are of two processes: the {name} between "
+                f"x = {at[i]:g} and x = {at[j]:g} is {a[i, j]:g} by moments, {b[i, j]:g} by "
+                "markov_form. Correct one of them, or leave out moments, which then follows from "
+                "markov_form"
+            )
+
+
 def multiply(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """The product of two tensors, either of them real or complex."""
+    """The product of two tensors, each real or complex."""
     if a.dtype == b.dtype:
         return a * b
     real, other = (a, b) if b.dtype.is_complex else (b, a)
@@ -46,5 +86,5 @@ def multiply(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 
 def add(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """The sum of two tensors, either of them real or complex."""
+    """The sum of two tensors, each real or complex."""
     return a + b if a.dtype == b.dtype else as_complex(a) + as_complex(b)

@@ -1,60 +1,200 @@
-"""Arguments of kernels: the points they are evaluated at, and the numbers they are made from."""
+"""Checks of the arguments of kernels: points to evaluate at, and initial hyperparameters."""
+
+from collections import deque
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import Parameter
 
+LARGEST = {dtype: 0.25 * float(np.sqrt(np.finfo(dtype).max)) for dtype in ("float64", "float32")}
+"""The largest input of each dtype: squares of differences beyond it overflow."""
 
-def as_points(x, dtype, name: str = "x") -> tf.Tensor:
-    """Inputs as a tensor `[..., N, D]` of the given real dtype; `[N]` becomes `[N, 1]`.
+# How many samples of a stream show how far apart its samples are.
+_RECENT = 8
+
+
+def as_points(x: ArrayLike, dtype: str, name: str = "x") -> tf.Tensor:
+    """Converts inputs to a tensor `[..., N, D]` of a real dtype; `[N]` becomes `[N, 1]`.
+
+    Args:
+        x: Real numbers, `[N]` or `[..., N, D]`.
+        dtype: "float64" or "float32".
+        name: The argument's name, for errors.
 
     Raises:
-        TypeError: Complex inputs, or anything else but real numbers.
-        ValueError: A scalar; or (eagerly) NaN, or points that the dtype does not tell apart.
+        TypeError: Complex inputs, or anything else but real numbers of at most double precision.
+        ValueError: A scalar or a ragged sequence; or (eagerly) NaN, numbers whose squares overflow,
+            or points that the dtype does not tell apart.
+    """
+    given = as_array(x, name)
+    if tf.is_tensor(given):
+        points = tf.cast(given, dtype)
+    else:
+        with np.errstate(over="ignore"):  # 1e300 in float32 is refused below
+            points = tf.convert_to_tensor(given.astype(dtype))
+    if points.shape.rank == 0:
+        raise ValueError(f"{name} must be [N] or [..., N, D], got a scalar")
+    if tf.executing_eagerly():
+        if not bool(tf.reduce_all(tf.abs(points) <= LARGEST[dtype])):
+            _refuse_magnitude(np.asarray(given), dtype, name)
+        given_dtype = tf.as_dtype(given.dtype).as_numpy_dtype
+        if not _is_contained(np.dtype(given_dtype), dtype):
+            values = np.asarray(given)
+            columns = values.reshape(-1, values.shape[-1] if values.ndim > 1 else 1)
+            for coordinate in np.moveaxis(columns, -1, 0):
+                _check_rounding(coordinate, dtype, name)
+    return points[:, None] if points.shape.rank == 1 else points
+
+
+def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
+    """Real numbers as a tensor, if they are one, or as a NumPy array, in their own dtype.
+
+    Raises:
+        TypeError: Not real numbers of at most double precision.
+        ValueError: Masked elements, or a ragged sequence.
     """
     if np.ma.is_masked(x):
         raise ValueError(f"{name} must be known everywhere, but has masked elements")
-    x = x if tf.is_tensor(x) else np.asarray(x)
-    if isinstance(x, np.ndarray) and x.dtype.kind not in "iufc":
-        raise TypeError(
-            f"{name} must be real numbers, got {x.dtype}: make dates, say, a number of days"
-        )
-    if tf.as_dtype(x.dtype).is_complex:
-        raise TypeError(
-            f"{name} must be real, got {tf.as_dtype(x.dtype).name}: embed a complex input as two "
-            "real coordinates, np.stack([x.real, x.imag], axis=-1)"
-        )
-    given = x
-    with np.errstate(over="ignore"):  # 1e300 in float32 is refused below
-        x = tf.cast(x, dtype) if tf.is_tensor(x) else tf.convert_to_tensor(x.astype(str(dtype)))
-    if x.shape.rank == 0:
-        raise ValueError(f"{name} must be [N] or [..., N, D], got a scalar")
-    if tf.executing_eagerly():
-        if not bool(tf.reduce_all(tf.math.is_finite(x))):
-            raise ValueError(f"{name} must be finite, but has NaN or infinite elements")
-        if x.dtype == tf.float32 and tf.as_dtype(given.dtype).size > x.dtype.size:
-            _check_rounding(np.asarray(given, np.float64), name)
-    return x[:, None] if x.shape.rank == 1 else x
-
-
-def _check_rounding(x: np.ndarray, name: str) -> None:
-    """Refuses points that single precision moves by more than a tenth of the step between them."""
-    for coordinate in x.reshape(-1, x.shape[-1] if x.ndim > 1 else 1).T:
-        values = np.unique(coordinate)
-        steps = np.diff(values)
-        # Equal points, computed in two ways, may differ by the rounding of double precision.
-        steps = steps[steps > 1e-14 * np.max(np.abs(values), initial=0.0)]
-        moved = np.max(np.abs(values.astype(np.float32) - values), initial=0.0)
-        if steps.size and moved > 0.1 * np.median(steps):
+    if isinstance(x, tf.RaggedTensor | tf.SparseTensor):
+        raise TypeError(f"{name} must be a dense array, got a {type(x).__name__}")
+    if tf.is_tensor(x):
+        kind = "c" if x.dtype.is_complex else "f" if x.dtype.is_floating else x.dtype.name[0]
+        type_name = x.dtype.name
+    else:
+        try:
+            x = np.asarray(x)
+        except ValueError as error:
             raise ValueError(
-                f"{name} loses its steps of {np.median(steps):.2g} in float32, which rounds it by "
-                f'up to {moved:.2g}: subtract an origin from it first, or use dtype="float64"'
+                f"{name} must be an array, [N] or [..., N, D], got a sequence that is none: {error}"
+            ) from None
+        kind, type_name = x.dtype.kind, x.dtype.name
+        if x.dtype.itemsize > 8 and kind == "f":
+            raise TypeError(
+                f"{name} must be of double precision at most, got {type_name}: give {name} less an "
+                'offset, (x - x[0]).astype("float64")'
             )
+    if kind == "c":
+        raise TypeError(
+            f"{name} must be real, got {type_name}: embed a complex input as two real coordinates, "
+            "np.stack([x.real, x.imag], axis=-1)"
+        )
+    if kind == "O":
+        raise TypeError(
+            f"{name} must be real numbers, got an array of objects, the first of them "
+            f"{x.ravel()[:1].tolist()}: make numbers of them, and dates a number of days"
+        )
+    if kind not in "iuf":
+        raise TypeError(
+            f"{name} must be real numbers, got {type_name}: make dates, say, a number of days"
+        )
+    return x
 
 
-def one_number(value, name: str, or_vector: bool = False):
-    """`value`, if it is one number; or, with `or_vector`, one for each dimension of x.
+def _refuse_magnitude(x: np.ndarray, dtype: str, name: str) -> None:
+    if not np.isfinite(x).all():
+        raise ValueError(f"{name} must be finite, but has NaN or infinite elements")
+    raise ValueError(
+        f"{name} is too large, {np.max(np.abs(x)):.3g}: at most {LARGEST[dtype]:.2g} in modulus "
+        f"was expected, as squares of differences overflow in {dtype}. Give {name} another unit"
+    )
+
+
+def as_pairs(x1: ArrayLike, x2: ArrayLike | None, dtype: str) -> tuple[tf.Tensor, tf.Tensor]:
+    """Two sets of inputs that fit together, `[..., N1, D]` and `[..., N2, D]`; x2 None for x1.
+
+    Raises:
+        TypeError, ValueError: As for `as_points`; shapes that do not fit.
+    """
+    first = as_points(x1, dtype, "x1")
+    second = first if x2 is None else as_points(x2, dtype, "x2")
+    if not first.shape[-1:].is_compatible_with(second.shape[-1:]):
+        raise ValueError(
+            f"x1 and x2 must have the same number of dimensions D, got shapes {first.shape} and "
+            f"{second.shape}"
+        )
+    try:
+        tf.broadcast_static_shape(first.shape[:-2], second.shape[:-2])
+    except ValueError:
+        raise ValueError(
+            f"the batch axes of x1, {first.shape}, and x2, {second.shape}, do not broadcast"
+        ) from None
+    return first, second
+
+
+def _is_contained(given: np.dtype, dtype: str) -> bool:
+    """Whether a real dtype holds all numbers of the given one."""
+    if given.kind == "f":
+        return given.itemsize <= np.dtype(dtype).itemsize
+    return 8 * given.itemsize <= np.finfo(dtype).nmant + 1
+
+
+def _widened(x: np.ndarray) -> np.ndarray:
+    """Integers as those of 64 bits, other numbers as they are."""
+    return x.astype({"i": np.int64, "u": np.uint64}.get(x.dtype.kind, x.dtype))
+
+
+def _moved(x: np.ndarray, dtype: str) -> np.ndarray:
+    """How far rounding to a dtype moves floats or integers of 64 bits, exactly; float64."""
+    rounded = x.astype(dtype).astype(np.float64)
+    if x.dtype.kind == "f":
+        return np.abs(rounded - x)
+    low = x % 2**32  # both parts of an integer are exact in float64
+    return np.abs(rounded - (x - low).astype(np.float64) - low)
+
+
+def _check_rounding(x: np.ndarray, dtype: str, name: str) -> None:
+    """Refuses numbers `[N]` that a dtype moves by more than a tenth of the step between them."""
+    values = np.unique(_widened(x))
+    # Of integers as of unsigned ones, whose differences wrap around to the right ones.
+    steps = np.diff(values.astype(np.uint64) if values.dtype.kind == "i" else values)
+    # Equal points, computed in two ways, may differ by the rounding of double precision.
+    rounding = 1e-14 * np.max(np.abs(values.astype(np.float64)), initial=0.0)
+    steps = steps[steps > (rounding if values.dtype.kind == "f" else 0)]
+    moved = np.max(_moved(values, dtype), initial=0.0)
+    if steps.size and moved > 0.1 * np.median(steps):
+        remedy = f"subtract an origin from it first, {name} - {name}[0]"
+        remedy += ', or use dtype="float64"' if dtype == "float32" else ""
+        raise ValueError(
+            f"{name} loses its steps of {np.median(steps):.2g} in {dtype}, which rounds it by up "
+            f"to {moved:.2g}: {remedy}"
+        )
+
+
+class RecentInputs:
+    """The last inputs of a stream, by which the rounding of the next is judged.
+
+    One number has no step. It is compared with those before it by the rule of `as_points`: rounding
+    may move it by a tenth of the median step between the last few.
+    """
+
+    def __init__(self) -> None:
+        self._held: deque[np.ndarray] = deque(maxlen=_RECENT)
+
+    def check(self, x: np.ndarray, dtype: str, name: str = "x") -> None:
+        """Takes the next input of all streams in, `[...]` of any shape, or refuses it.
+
+        Raises:
+            ValueError: The dtype does not tell it from those before; it is not taken in then.
+        """
+        if _is_contained(x.dtype, dtype):
+            return
+        x, held = _widened(x), self._held
+        if held and held[-1].shape != x.shape:  # of other streams
+            held.clear()
+        if held:
+            moved = _moved(x, dtype)
+            # Mostly the last step shows that all is well, in no time.
+            if np.any(moved > 0.1 * (np.maximum(x, held[-1]) - np.minimum(x, held[-1]))):
+                for series in np.stack([*held, x], axis=-1).reshape(-1, len(held) + 1):
+                    _check_rounding(series, dtype, name)
+        held.append(x)
+
+
+def one_number(value: ArrayLike, name: str, or_vector: bool = False) -> ArrayLike:
+    """Returns `value`, if it is one number; or, with `or_vector`, one for each dimension of x.
 
     Raises:
         TypeError: It is no number.

@@ -1,13 +1,23 @@
-"""Rotation in the complex plane: a tone over time, a delay over frequency."""
+"""The rotation kernel: a tone over time, a delay over frequency."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.kernels import markov
 from cgp.kernels.base import Kernel
+from cgp.kernels.markov import Generator, MarkovForm, over
+from cgp.kernels.moments import Pair
 from cgp.kernels.points import one_number, per_dimension
-from cgp.training.parameters import REAL, in_steps_of
+from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.composite import as_complex
+from cgp.training.parameters import REAL, Parameter, in_steps_of
+
+# Of a grid of a periodogram: what a regular series of a million points needs.
+_MOST_FREQUENCIES = 4_000_000
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -32,32 +42,74 @@ class Rotation(Kernel):
         array([[0.+1.j]])
     """
 
-    is_markov = True
+    frequency: Parameter
 
     def __init__(
-        self, frequency=1.0, *, fixed=(), priors=None, name=None, dtype="float64", **kwargs
+        self,
+        frequency: ArrayLike = 1.0,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         frequency = one_number(frequency, "frequency", or_vector=True)
         self.is_markov = np.ndim(frequency) == 0
-        # In steps of a hundredth of where it starts: a turn more or less in a hundred.
+        # Optimizers move it in steps of a hundredth of its initial value.
         step = 0.01 * np.abs(np.where(np.equal(frequency, 0), 1.0, frequency))
         values = {"frequency": (frequency, in_steps_of(step, REAL))}
         self.declare_parameters(values, fixed, priors)
 
-    def moments(self, x1, x2):
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""
+        self._check_resolved(x1, x2)
         # The difference first: a date times a frequency would lose the digits that matter.
         turns = tf.reduce_sum(per_dimension(self.frequency, x1) * (x1 - x2), axis=-1)
         angle = 2.0 * np.pi * turns
         return tf.complex(tf.cos(angle), tf.sin(angle)), None
 
-    def markov_form(self):
-        """See `Kernel.markov_form`."""
-        return markov.rotation(self.frequency.value) if self.is_markov else super().markov_form()
+    def _check_resolved(self, *points: tf.Tensor) -> None:
+        """Raises, eagerly, for points whose neighbours in their dtype are a turn away."""
+        if not tf.executing_eagerly():
+            return
+        frequency = per_dimension(self.frequency, points[0])
+        for x in points:
+            turns = float(tf.reduce_max(tf.abs(frequency * x))) if tf.size(x) > 0 else 0.0
+            if turns * np.finfo(self.variable_dtype).eps >= 1.0:
+                raise ValueError(
+                    f"x is too large for {self!r}: at {float(tf.reduce_max(tf.abs(x))):.3g}, "
+                    f"{self.variable_dtype} does not tell one turn from the next. Subtract an "
+                    "origin from x, or choose another unit"
+                )
+
+    def markov_form(self) -> MarkovForm:
+        """See `Kernel.markov_form`.
+
+        One state, which turns.
+        """
+        if not self.is_markov:
+            return super().markov_form()
+        rate = 2.0 * math.pi * self.frequency.value
+
+        def transition(step: tf.Tensor) -> tf.Tensor:
+            angle = rate * step
+            return tf.complex(tf.cos(angle), tf.sin(angle))[..., None, None]
+
+        one = tf.ones([1, 1], as_complex(rate).dtype)
+        zero = tf.zeros_like(one)
+        return MarkovForm(
+            transition,
+            lambda x, step: (transition(step), over(zero, step)),
+            lambda x: over(one, x),
+            one[0],
+            None,
+            Generator(1j * as_complex(rate) * one, zero),
+        )
 
     @classmethod
-    def from_periodogram(cls, x, z, **kwargs):
+    def from_periodogram(cls, x: ArrayLike, z: ArrayLike, **kwargs: Any) -> Self:
         """A rotation that starts at the highest peak of the periodogram of `(x, z)`.
 
         The likelihood of a frequency has a maximum for each side lobe of each peak, so that an
@@ -75,7 +127,9 @@ class Rotation(Kernel):
 
         Raises:
             TypeError: Complex x or real z.
-            ValueError: Fewer than three points, shapes that are not `[N]`, NaN in x, or infinities.
+            ValueError: Fewer than three points, shapes that are not `[N]`, NaN in x, or infinities;
+                a constant z, whose periodogram has no peak; steps so much shorter than the span
+                that the grid would have more than four million frequencies.
 
         Example:
             >>> import numpy as np
@@ -95,12 +149,22 @@ class Rotation(Kernel):
             raise ValueError("x must be finite, and z finite or NaN, but there are others")
         present = ~np.isnan(z)
         x, z = x[present], z[present]
-        if len(x) < 3 or np.ptp(x) == 0:
+        if len(x) < 3 or x.min() == x.max():
             raise ValueError(f"a periodogram needs three points at different x, got {len(x)}")
+        z = _deviations(z)
         steps = np.diff(np.sort(x))
-        highest, spacing = 0.5 / np.median(steps[steps > 0]), 0.25 / np.ptp(x)
-        grid = np.arange(-np.ceil(highest / spacing), np.ceil(highest / spacing) + 1) * spacing
-        power = _periodogram(grid, x - x.mean(), z - z.mean())
+        with np.errstate(over="ignore"):  # of a span that is infinite, and refused
+            step, span = np.median(steps[steps > 0]), np.ptp(x)
+        if not span < 0.25 * _MOST_FREQUENCIES * step:
+            raise ValueError(
+                f"the median step of x, {step:.3g}, is so short beside its span, {span:.3g}, that "
+                f"a periodogram would need more than {_MOST_FREQUENCIES:,} frequencies: take one "
+                "burst of the data, or average over each, or give the frequency to the constructor"
+            )
+        spacing = 0.25 / span
+        half = np.ceil(0.5 / step / spacing)
+        grid = np.arange(-half, half + 1) * spacing
+        power = _periodogram(grid, x - x.mean(), z)
         peak = int(np.argmax(power))
         # The vertex of the parabola through the log powers of the peak and its neighbours.
         offset = 0.0
@@ -111,7 +175,20 @@ class Rotation(Kernel):
         return cls(frequency=float(grid[peak] + offset * spacing), **kwargs)
 
 
+def _deviations(z: np.ndarray) -> np.ndarray:
+    """Deviations from the mean, of a size whose squares neither overflow nor underflow."""
+    largest = max(np.abs(z.real).max(), np.abs(z.imag).max())
+    z = z / largest if largest > 0 else z
+    deviations = z - z.mean()
+    if np.max(np.abs(deviations)) < 1e-13:  # the rounding of the mean
+        raise ValueError(
+            "z is constant, and its periodogram has no peak: give the frequency to the constructor"
+        )
+    return deviations / np.max(np.abs(deviations))
+
+
 def _periodogram(frequencies: np.ndarray, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """The periodogram `|Σ z e^{−i2πfx}|²` in blocks of frequencies that fit into memory."""
     blocks = np.array_split(frequencies, 1 + frequencies.size * x.size // 2_000_000)
     sums = [np.exp(-2j * np.pi * np.outer(block, x)) @ z for block in blocks]
     return np.abs(np.concatenate(sums)) ** 2

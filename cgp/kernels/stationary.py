@@ -1,4 +1,4 @@
-"""Real covariance functions of the difference of two points, as processes of complex values.
+"""Real covariance functions of the difference of two points, for complex processes.
 
 The functions are TensorFlow Probability's; a `Kernel` adds hyperparameters that are Keras weights.
 A real covariance makes a proper complex process: its real and imaginary parts are independent, and
@@ -6,17 +6,25 @@ each has half of the variance. Formulas after Rasmussen & Williams, *Gaussian Pr
 Learning* (2006), §4.2, with r = |(x1 − x2)/lengthscale|.
 """
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 
-from cgp.kernels import markov
 from cgp.kernels.base import Kernel
+from cgp.kernels.moments import Pair
 from cgp.kernels.points import one_number, per_dimension
-from cgp.training.parameters import POSITIVE, in_steps_of
+from cgp.linalg.arguments import ArrayLike
+from cgp.training.parameters import POSITIVE, Parameter, in_steps_of
 
-_psd = tfp.math.psd_kernels
+
+def psd_kernels() -> Any:
+    """TensorFlow Probability's module of covariance functions."""
+    import tensorflow_probability as tfp  # here: importing it takes seconds
+
+    return tfp.math.psd_kernels
 
 
 class ScaledCorrelation(Kernel):
@@ -26,12 +34,14 @@ class ScaledCorrelation(Kernel):
     """
 
     is_real = True
+    variance: Parameter
+    lengthscale: Parameter
 
-    def correlation(self):
+    def correlation(self) -> Any:
         """The kernel at unit variance and length scale, one of TensorFlow Probability's."""
         raise NotImplementedError
 
-    def moments(self, x1, x2):
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""
         # The difference first: a date over a length scale would lose the digits that matter.
         r = (x1 - x2) / per_dimension(self.lengthscale, x1)
@@ -52,26 +62,21 @@ class Stationary(ScaledCorrelation):
 
     def __init__(
         self,
-        variance=1.0,
-        lengthscale=1.0,
+        variance: ArrayLike = 1.0,
+        lengthscale: ArrayLike = 1.0,
         *,
-        fixed=(),
-        priors=None,
-        name=None,
-        dtype="float64",
-        **kwargs,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         self.declare_parameters(_scales(variance, lengthscale), fixed, priors)
         self.is_markov = self.is_markov and np.ndim(lengthscale) == 0
 
-    def _matern(self, order: int) -> markov.MarkovForm:
-        if not self.is_markov:
-            return super().markov_form()
-        return markov.matern(order, self.variance.value, self.lengthscale.value)
 
-
-def _scales(variance, lengthscale) -> dict:
+def _scales(variance: ArrayLike, lengthscale: ArrayLike) -> dict[str, Any]:
     return {
         "variance": (one_number(variance, "variance"), POSITIVE),
         "lengthscale": (one_number(lengthscale, "lengthscale", or_vector=True), POSITIVE),
@@ -92,78 +97,9 @@ class RBF(Stationary):
                [1.2131, 2.    ]])
     """
 
-    def correlation(self):
+    def correlation(self) -> Any:
         """See `ScaledCorrelation.correlation`."""
-        return _psd.ExponentiatedQuadratic()
-
-
-@keras.saving.register_keras_serializable(package="cgp.kernels")
-class Matern12(Stationary):
-    """The Matérn-1/2 (Ornstein-Uhlenbeck) kernel `variance · e^{−r}`: continuous, rough signals.
-
-    The arguments are those of `Stationary`.
-
-    Example:
-        >>> from cgp.kernels import Matern12
-        >>> Matern12(variance=2.0, lengthscale=3.0).covariance([0.0], [3.0]).numpy().round(4)
-        array([[0.7358+0.j]])
-    """
-
-    is_markov = True
-
-    def correlation(self):
-        """See `ScaledCorrelation.correlation`."""
-        return _psd.MaternOneHalf()
-
-    def markov_form(self):
-        """See `Kernel.markov_form`."""
-        return self._matern(0)
-
-
-@keras.saving.register_keras_serializable(package="cgp.kernels")
-class Matern32(Stationary):
-    """The Matérn-3/2 kernel `variance · (1 + √3 r) e^{−√3 r}`: once differentiable signals.
-
-    The arguments are those of `Stationary`.
-
-    Example:
-        >>> from cgp.kernels import Matern32
-        >>> Matern32(variance=2.0, lengthscale=3.0).covariance([0.0], [3.0]).numpy().round(4)
-        array([[0.9667+0.j]])
-    """
-
-    is_markov = True
-
-    def correlation(self):
-        """See `ScaledCorrelation.correlation`."""
-        return _psd.MaternThreeHalves()
-
-    def markov_form(self):
-        """See `Kernel.markov_form`."""
-        return self._matern(1)
-
-
-@keras.saving.register_keras_serializable(package="cgp.kernels")
-class Matern52(Stationary):
-    """The Matérn-5/2 kernel `variance · (1 + √5 r + 5r²/3) e^{−√5 r}`: twice differentiable.
-
-    The arguments are those of `Stationary`.
-
-    Example:
-        >>> from cgp.kernels import Matern52
-        >>> Matern52(variance=2.0, lengthscale=3.0).covariance([0.0], [3.0]).numpy().round(4)
-        array([[1.048+0.j]])
-    """
-
-    is_markov = True
-
-    def correlation(self):
-        """See `ScaledCorrelation.correlation`."""
-        return _psd.MaternFiveHalves()
-
-    def markov_form(self):
-        """See `Kernel.markov_form`."""
-        return self._matern(2)
+        return psd_kernels().ExponentiatedQuadratic()
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -186,17 +122,19 @@ class RationalQuadratic(ScaledCorrelation):
         array([[1.4142+0.j]])
     """
 
+    alpha: Parameter
+
     def __init__(
         self,
-        variance=1.0,
-        lengthscale=1.0,
-        alpha=1.0,
+        variance: ArrayLike = 1.0,
+        lengthscale: ArrayLike = 1.0,
+        alpha: ArrayLike = 1.0,
         *,
-        fixed=(),
-        priors=None,
-        name=None,
-        dtype="float64",
-        **kwargs,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         values = {
@@ -205,9 +143,9 @@ class RationalQuadratic(ScaledCorrelation):
         }
         self.declare_parameters(values, fixed, priors)
 
-    def correlation(self):
+    def correlation(self) -> Any:
         """See `ScaledCorrelation.correlation`."""
-        return _psd.RationalQuadratic(scale_mixture_rate=self.alpha.value)
+        return psd_kernels().RationalQuadratic(scale_mixture_rate=self.alpha.value)
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -234,18 +172,21 @@ class Periodic(Kernel):
     """
 
     is_real = True
+    variance: Parameter
+    lengthscale: Parameter
+    frequency: Parameter
 
     def __init__(
         self,
-        variance=1.0,
-        lengthscale=1.0,
-        frequency=1.0,
+        variance: ArrayLike = 1.0,
+        lengthscale: ArrayLike = 1.0,
+        frequency: ArrayLike = 1.0,
         *,
-        fixed=(),
-        priors=None,
-        name=None,
-        dtype="float64",
-        **kwargs,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         frequency = one_number(frequency, "frequency", or_vector=True)
@@ -256,8 +197,8 @@ class Periodic(Kernel):
         }
         self.declare_parameters(values, fixed, priors)
 
-    def moments(self, x1, x2):
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""
         turns = per_dimension(self.frequency, x1) * (x1 - x2)
-        kernel = _psd.ExpSinSquared(length_scale=self.lengthscale.value)
+        kernel = psd_kernels().ExpSinSquared(length_scale=self.lengthscale.value)
         return self.variance.value * kernel.apply(turns, tf.zeros_like(turns)), None

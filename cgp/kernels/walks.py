@@ -1,29 +1,37 @@
-"""Random walks: a level, or a slope, that adds up white noise."""
+"""Random walks: integrals of white noise, once for a level and twice for a trend."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.kernels import markov
 from cgp.kernels.base import Kernel
+from cgp.kernels.markov import MarkovForm, over, stacked, unit
+from cgp.kernels.moments import Pair
 from cgp.kernels.points import one_number
-from cgp.training.parameters import POSITIVE
+from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.composite import as_complex
+from cgp.training.parameters import POSITIVE, Parameter
 
 
 class _FromStart(Kernel):
-    """A process that is zero at a start, and of which nothing is said before it."""
+    """A process that is zero at a start, and not defined before it."""
 
     is_real = True
-    is_markov = True
+    variance: Parameter
 
-    def __init__(self, start, *, name=None, dtype="float64", **kwargs):
+    def __init__(
+        self, start: float, *, name: str | None = None, dtype: str = "float64", **kwargs: Any
+    ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         if np.iscomplexobj(one_number(start, "start")) or not np.isfinite(start):
             raise ValueError(f"start must be a finite real number, got {start!r}")
         self.start = float(start)
 
     def since(self, x: tf.Tensor) -> tf.Tensor:
-        """`x − start` of points `[..., 1]`, `[...]`; NaN before the start."""
+        """The distance `x − start` of points `[..., 1]`, `[...]`; NaN before the start."""
         if x.shape[-1] not in (1, None):
             raise ValueError(f"a random walk needs inputs of one dimension, got {x.shape[-1]}")
         since = x[..., 0] - self.start
@@ -32,14 +40,18 @@ class _FromStart(Kernel):
                 f"{self!r} starts at {self.start}, but x goes back to "
                 f"{float(tf.reduce_min(x)):g}: give it an earlier start"
             )
-        return tf.where(since < 0, tf.constant(np.nan, since.dtype), since)
+        return _nan_if_negative(since)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "start": self.start}
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, start={self.start:g})"
+
+
+def _nan_if_negative(since: tf.Tensor) -> tf.Tensor:
+    return tf.where(since < 0, tf.constant(np.nan, since.dtype), since)
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -49,8 +61,9 @@ class RandomWalk(_FromStart):
     It is zero at the start; `+ Constant(...)` for a level that is not known there.
 
     Args:
-        variance: Of the change over a unit of x, positive: in units of |z|² over those of x.
-        start: Before all x.
+        variance: The variance of the change over a unit of x, positive; in squared units of z per
+            unit of x.
+        start: Where the walk is zero; all x are at or beyond it.
         fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name.
         name: A name for its parameters.
@@ -64,19 +77,38 @@ class RandomWalk(_FromStart):
     """
 
     def __init__(
-        self, variance=1.0, start=0.0, *, fixed=(), priors=None, name=None, dtype="float64", **kw
+        self,
+        variance: ArrayLike = 1.0,
+        start: float = 0.0,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
     ):
-        super().__init__(start, name=name, dtype=dtype, **kw)
+        super().__init__(start, name=name, dtype=dtype, **kwargs)
         values = {"variance": (one_number(variance, "variance"), POSITIVE)}
         self.declare_parameters(values, fixed, priors)
 
-    def moments(self, x1, x2):
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""
         return self.variance.value * tf.minimum(self.since(x1), self.since(x2)), None
 
-    def markov_form(self):
-        """See `Kernel.markov_form`."""
-        return markov.random_walk(self.variance.value, self.start)
+    def markov_form(self) -> MarkovForm:
+        """See `Kernel.markov_form`.
+
+        One state, which adds up white noise.
+        """
+        variance = self.variance.value
+        one = tf.ones([1, 1], as_complex(variance).dtype)
+        return MarkovForm(
+            lambda step: over(one, step),
+            lambda x, step: (over(one, step), stacked([[variance * step]])),
+            lambda x: stacked([[variance * _nan_if_negative(x - self.start)]]),
+            one[0],
+            is_stationary=False,
+        )
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -88,10 +120,11 @@ class IntegratedRandomWalk(_FromStart):
     level that is not known there, `+ RandomWalk(...)` for one that drifts by itself.
 
     Args:
-        variance: Of the change of the slope over a unit of x, positive: in units of |z|² over the
-            cube of those of x.
-        slope_variance: Of the slope at the start, positive: |z|² over the square.
-        start: Before all x.
+        variance: The variance of the change of the slope over a unit of x, positive; in squared
+            units of z per cubed unit of x.
+        slope_variance: The variance of the slope at the start, positive; in squared units of z per
+            squared unit of x.
+        start: Where the level is zero; all x are at or beyond it.
         fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name.
         name: A name for its parameters.
@@ -105,17 +138,19 @@ class IntegratedRandomWalk(_FromStart):
                [ 4.5, 12. ]])
     """
 
+    slope_variance: Parameter
+
     def __init__(
         self,
-        variance=1.0,
-        slope_variance=1.0,
-        start=0.0,
+        variance: ArrayLike = 1.0,
+        slope_variance: ArrayLike = 1.0,
+        start: float = 0.0,
         *,
-        fixed=(),
-        priors=None,
-        name=None,
-        dtype="float64",
-        **kwargs,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
     ):
         super().__init__(start, name=name, dtype=dtype, **kwargs)
         values = {
@@ -124,14 +159,37 @@ class IntegratedRandomWalk(_FromStart):
         }
         self.declare_parameters(values, fixed, priors)
 
-    def moments(self, x1, x2):
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""
         first, second = self.since(x1), self.since(x2)
         a, b = tf.minimum(first, second), tf.maximum(first, second)
         bend = self.variance.value * a**2 * (3.0 * b - a) / 6.0
         return bend + self.slope_variance.value * a * b, None
 
-    def markov_form(self):
-        """See `Kernel.markov_form`."""
-        variances = self.variance.value, self.slope_variance.value
-        return markov.integrated_random_walk(*variances, self.start)
+    def markov_form(self) -> MarkovForm:
+        """See `Kernel.markov_form`.
+
+        Two states: the slope, a random walk, and the level, its integral.
+        """
+        variance, slope_variance = self.variance.value, self.slope_variance.value
+
+        def transition(step: tf.Tensor) -> tf.Tensor:
+            one, zero = tf.ones_like(step), tf.zeros_like(step)
+            return stacked([[one, zero], [step, one]])
+
+        def noise(step: tf.Tensor) -> tf.Tensor:
+            rows = [[step, step**2 / 2.0], [step**2 / 2.0, step**3 / 3.0]]
+            return as_complex(variance) * stacked(rows)
+
+        def covariance(x: tf.Tensor) -> tf.Tensor:
+            since = _nan_if_negative(x - self.start)
+            first = stacked([[tf.ones_like(since), since], [since, since**2]])
+            return noise(since) + as_complex(slope_variance) * first
+
+        return MarkovForm(
+            transition,
+            lambda x, step: (transition(step), noise(step)),
+            covariance,
+            unit(2, as_complex(variance).dtype),
+            is_stationary=False,
+        )

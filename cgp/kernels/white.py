@@ -1,12 +1,18 @@
-"""White noise as a part of the signal."""
+"""White noise that is part of the signal."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from cgp.kernels import markov
 from cgp.kernels.base import Kernel
+from cgp.kernels.markov import MarkovForm, over
+from cgp.kernels.moments import Pair
 from cgp.kernels.points import one_number
-from cgp.training.parameters import POSITIVE
+from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.composite import as_complex
+from cgp.training.parameters import POSITIVE, Parameter
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -32,20 +38,44 @@ class White(Kernel):
     """
 
     is_real = True
-    is_markov = True
+    variance: Parameter
 
     def __init__(
-        self, variance=1.0, *, fixed=(), priors=None, name=None, dtype="float64", **kwargs
+        self,
+        variance: ArrayLike = 1.0,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         values = {"variance": (one_number(variance, "variance"), POSITIVE)}
         self.declare_parameters(values, fixed, priors)
 
-    def moments(self, x1, x2):
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""
         same = tf.reduce_all(x1 == x2, axis=-1)
         return self.variance.value * tf.cast(same, self.variable_dtype), None
 
-    def markov_form(self):
-        """See `Kernel.markov_form`."""
-        return markov.white(self.variance.value)
+    def markov_form(self) -> MarkovForm:
+        """See `Kernel.markov_form`.
+
+        One state, drawn anew at each x, and the same for all points there.
+        """
+        variance = as_complex(self.variance.value)
+
+        def transition(step: tf.Tensor) -> tf.Tensor:
+            return tf.cast(step == 0, variance.dtype)[..., None, None]
+
+        def discretize(x: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            F = transition(step)
+            return F, variance * (1.0 - F)
+
+        return MarkovForm(
+            transition,
+            discretize,
+            lambda x: over(variance[None, None], x),
+            tf.ones([1], variance.dtype),
+        )

@@ -62,6 +62,41 @@ def test_it_passes_on_the_arguments_of_the_constructor():
     assert next(iter(product.parameters())) == "carrier.frequency"
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e160, 1e307, 1e307 * (1 + 1j)], ids=str)
+def test_it_does_not_depend_on_the_scale_of_the_signal(scale):
+    x = np.arange(50.0)
+    found = Rotation.from_periodogram(x, scale * np.exp(0.9j * x))
+    assert float(found.frequency) == pytest.approx(0.9 / (2 * np.pi), abs=0.005)
+
+
+def test_it_does_not_depend_on_the_level_of_the_signal():
+    x = np.arange(50.0)
+    found = Rotation.from_periodogram(x, 1e6 + np.exp(-0.9j * x))
+    assert float(found.frequency) == pytest.approx(-0.9 / (2 * np.pi), abs=0.005)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1 + 0.7j, 1e-300, 1e300, 1 / 3 + 1e5j], ids=str)
+def test_a_constant_signal_has_no_peak(value):
+    for count in (3, 1000):
+        z = np.full(count, value, complex)
+        with pytest.raises(ValueError, match="z is constant, and its periodogram has no peak"):
+            Rotation.from_periodogram(np.linspace(0.0, 1.0, count), z)
+
+
+def test_bursts_far_apart_are_refused_instead_of_filling_the_memory():
+    x = np.concatenate([day * 86_400.0 + 1e-6 * np.arange(20) for day in range(5)])
+    z = np.exp(2j * np.pi * 0.1e6 * x)
+    with pytest.raises(
+        ValueError, match=r"median step of x, 1e-06, .* span, 3.46e\+05, .* than 4,000,000 frequ"
+    ):
+        Rotation.from_periodogram(x, z)
+    burst = Rotation.from_periodogram(x[:20], z[:20])
+    assert float(burst.frequency) == pytest.approx(0.1e6, rel=0.03)
+    for x in ([0.0, 5e-324, 1e-323, 1.0], [0.0, 1e-300, 2e-300, 1e300], [-1e308, 0.0, 1e308]):
+        with pytest.raises(ValueError, match=r"median step of x"):
+            Rotation.from_periodogram(x, np.arange(len(x)) + 0j)
+
+
 X, Z = np.arange(5.0), np.exp(0.9j * np.arange(5))
 
 

@@ -17,7 +17,7 @@ from cgp.gp.recursive.stream_weights import StreamWeights
 from cgp.gp.recursive.window import Window
 from cgp.gp.recursive.window_recursion import StepTensors, WindowRecursion
 from cgp.gp.stream_samples import Samples, as_block, check_streams, one_sample
-from cgp.kernels.points import as_points, one_number
+from cgp.kernels.points import RecentInputs, as_points, one_number
 from cgp.linalg import NotPositiveDefiniteError, stored_cholesky
 from cgp.training import invalidate, refresh
 from cgp.training.batches import require_one_replica
@@ -135,6 +135,7 @@ class RecursiveGP(PrequentialGP):
         self.capacity, self.policy = int(capacity), policy
         self.forgetting = float(forgetting)
         self._stream = WindowRecursion(self._process, self.capacity, policy, self.forgetting)
+        self._recent = RecentInputs()
         self._online: Any = None  # an `StreamWeights`, once the first data have shown the shapes
         self._is_single = True
         self.built = True
@@ -221,7 +222,7 @@ class RecursiveGP(PrequentialGP):
                 observation; a growing process that is full. Nothing has changed then.
             NotPositiveDefiniteError: A hyperparameter is not finite. Nothing has changed then.
         """
-        x, z, _ = self._admitted(one_sample(x, z, missing, self.variable_dtype))
+        x, z, _ = self._admitted(one_sample(x, z, missing, self.variable_dtype, self._recent))
         with self._translated_errors():
             outcome = self._online.step(x[:, 0], z[:, 0])
         return self._to_numpy(outcome)

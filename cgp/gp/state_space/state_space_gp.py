@@ -15,7 +15,7 @@ from cgp.gp.state_space.joint_covariance import joint_covariance
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.stored_state import StateAt, StoredState
 from cgp.gp.stream_samples import Samples, as_block, one_sample
-from cgp.kernels.points import as_points
+from cgp.kernels.points import RecentInputs, as_points
 from cgp.statespace.filtering import log_likelihood
 from cgp.statespace.online_step import StateArrays
 from cgp.statespace.sampling import posterior_sample, white
@@ -90,6 +90,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             **kwargs,
         )
         kernel.markov_form()  # or an error that says why not
+        self._recent = RecentInputs()
         self._history = History(self, self._process, self._stored)
         self.built = True
 
@@ -265,7 +266,9 @@ class StateSpaceGP(MaximumLikelihoodGP):
             ValueError: A step back, shapes other than those of the data, an x that is not finite,
                 an infinite observation. Nothing has changed then.
         """
-        x, z, is_single = self._admitted(one_sample(x, z, missing, self.variable_dtype))
+        x, z, is_single = self._admitted(
+            one_sample(x, z, missing, self.variable_dtype, self._recent)
+        )
         found = self._history.stream_at(x[0]).step(x[0], z[:, 0])
         self._history.after_samples()
         return _single(found) if is_single else found

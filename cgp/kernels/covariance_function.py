@@ -1,0 +1,150 @@
+"""What kernels evaluate: second moments of a process, and its state-space form."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions.forms import SecondMoments
+from cgp.kernels.markov import MarkovForm
+from cgp.kernels.moments import Pair, check, check_agreement
+from cgp.kernels.points import as_pairs, as_points
+from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.composite import as_complex
+from cgp.training.hyperparameters import HyperparameterLayer
+from cgp.training.keras_private import flatten_layers, sublayers
+from cgp.training.parameters import Parameterized, named_parameters
+
+
+class CovarianceFunction(HyperparameterLayer):
+    """A layer that evaluates the second moments of a zero-mean complex process.
+
+    These are the covariance `E[z(x1) conj(z(x2))]` and the pseudo-covariance `E[z(x1) z(x2)]`, zero
+    when the process is proper. `Kernel`, its one subclass, adds the algebra, and says how to write
+    one.
+    """
+
+    is_proper: bool = True
+    """Whether the pseudo-covariance is zero: whether `moments` returns None for it."""
+    is_real: bool = False
+    """Whether the covariance is real: it may then multiply an improper kernel."""
+    is_markov: bool = False
+    """Whether it has a finite state-space form: a class that implements `markov_form` has."""
+    parts: tuple["CovarianceFunction", ...] = ()
+    """The kernels that this one is made of."""
+    _agrees = False
+    """Whether `moments` and `markov_form` are known to be of one process."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "markov_form" in vars(cls) and "is_markov" not in vars(cls):
+            cls.is_markov = True
+
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
+        """Covariance and pseudo-covariance between points, elementwise.
+
+        By default those of `markov_form`.
+
+        Args:
+            x1: `[..., D]`.
+            x2: `[..., D]`; the batch axes of both broadcast.
+
+        Returns:
+            `(K, C)`, each of the broadcast batch shape; K may be real, C is None when proper.
+
+        Raises:
+            NotImplementedError: The kernel has neither `moments` nor `markov_form`.
+            ValueError: Inputs of several dimensions, where the moments follow from `markov_form`.
+        """
+        if type(self).markov_form is CovarianceFunction.markov_form:
+            raise NotImplementedError(f"{self!r} must implement moments, or else markov_form")
+        if x1.shape[-1] not in (1, None):
+            raise ValueError(f"{self!r} needs inputs of one dimension, got {x1.shape[-1]}")
+        k, c = self.markov_form().moments(x1[..., 0], x2[..., 0])
+        return tf.math.real(k) if self.is_real else k, c
+
+    def checked_moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
+        """`moments`, compared with the flags and with `markov_form`; for kernels made of others.
+
+        Raises:
+            TypeError: They are not what the flags say.
+            ValueError: At the first use outside of graphs: they are not those of `markov_form`.
+        """
+        if not self._agrees and tf.executing_eagerly() and tf.size(x1) > 0:
+            methods = (type(self).moments, type(self).markov_form)
+            # The tests of cgp compare the kernels of cgp.
+            foreign = any(not m.__module__.startswith("cgp.kernels.") for m in methods)
+            if foreign and self.is_markov and x1.shape[-1] == 1:
+                check_agreement(self, x1)
+            self._agrees = True
+        return check(self.moments(x1, x2), self)
+
+    def markov_form(self) -> MarkovForm:
+        """The state-space form of the process over one-dimensional inputs, where it has one.
+
+        Raises:
+            ValueError: It has none: says which part of the kernel has not.
+        """
+        raise ValueError(
+            f"{self!r} is not Markov: no finite state-space form of it is known, or its inputs "
+            "have several dimensions. Periodic and RBF have approximations, "
+            "cgp.kernels.MarkovApproximation; take ExactGP for others"
+        )
+
+    def covariance(self, x1: ArrayLike, x2: ArrayLike | None = None) -> tf.Tensor:
+        """The covariance `E[z(x1) conj(z(x2))]`.
+
+        Args:
+            x1: Inputs, `[N1]` or `[..., N1, D]`.
+            x2: Inputs, `[N2]` or `[..., N2, D]`; `x1` if None.
+
+        Returns:
+            `[..., N1, N2]`, complex.
+
+        Raises:
+            TypeError: Complex inputs.
+            ValueError: NaN inputs, shapes that do not fit, or points that float32 does not tell
+                apart.
+        """
+        return self.moments_matrix(x1, x2)[0]
+
+    def pseudo_covariance(self, x1: ArrayLike, x2: ArrayLike | None = None) -> tf.Tensor:
+        """The pseudo-covariance `E[z(x1) z(x2)]`; arguments and result as for `covariance`."""
+        return self.moments_matrix(x1, x2).c_or_zeros()
+
+    def moments_matrix(self, x1: ArrayLike, x2: ArrayLike | None = None) -> SecondMoments:
+        """Covariance and pseudo-covariance (None when proper) between two sets of points."""
+        first, second = as_pairs(x1, x2, self.variable_dtype)
+        return self._complex(first[..., :, None, :], second[..., None, :, :])
+
+    def moments_diagonal(self, x: ArrayLike) -> SecondMoments:
+        """Variance and pseudo-variance (None when proper) of each point, `[..., N]`."""
+        x = as_points(x, self.variable_dtype)
+        return self._complex(x, x)
+
+    def _complex(self, x1: tf.Tensor, x2: tf.Tensor) -> SecondMoments:
+        k, c = self.checked_moments(x1, x2)
+        return SecondMoments(as_complex(k), None if c is None else as_complex(c))
+
+    def walk(self) -> Iterator["CovarianceFunction"]:
+        """This kernel and all kernels inside it, in whatever it holds, depth first."""
+        yield self
+        for layer in sublayers(self):
+            inner = [layer] if isinstance(layer, CovarianceFunction) else flatten_layers(layer)
+            for kernel in inner:
+                if isinstance(kernel, CovarianceFunction):
+                    yield from kernel.walk()
+
+    def named_layers(self) -> list[tuple[str, Parameterized]]:
+        """This kernel and all inside it, with the names that `parameters` gives them."""
+        return [(kernel.prefix, kernel) for kernel in self.walk()]
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The hyperparameters of this kernel and its parts by name: values, shared ones once.
+
+        A name is that of the kernel, given or made from its class, a dot, and the parameter's own;
+        kernels of one name are numbered in the order of the expression. The hyperparameters
+        themselves are attributes of the kernels: `kernel.variance.assign(2.0)`.
+        """
+        return {name: p.numpy() for name, p in named_parameters(self.named_layers()).items()}
