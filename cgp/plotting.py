@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from cgp.distributions import ellipses, marginals, squared_radius
 from cgp.distributions.ellipses import check_probability
@@ -308,6 +307,8 @@ def _deviations(variance, difference):
 
 
 def _normal_quantile(probability: float) -> float:
+    from scipy import special  # here: importing it takes long
+
     check_probability(probability)
     return float(special.ndtri(0.5 * (1.0 + probability)))
 

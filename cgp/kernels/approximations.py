@@ -5,8 +5,6 @@ import math
 import keras
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
-from scipy.linalg import solve_continuous_lyapunov
 
 from cgp.kernels import markov
 from cgp.kernels.improper import _OfOne
@@ -96,6 +94,8 @@ class MarkovApproximation(_OfOne):
 
 def _periodic(order: int, variance, lengthscale, frequency) -> markov.MarkovForm:
     """Rotations of all harmonics, both ways: states that turn, one beside another."""
+    import tensorflow_probability as tfp  # here: importing it takes seconds
+
     numbers = np.arange(-order, order + 1)
     rate = 2.0 * math.pi * frequency * tf.constant(numbers, frequency.dtype)
     share = tfp.math.bessel_ive(
@@ -124,6 +124,8 @@ def _rbf(order: int, variance, lengthscale) -> markov.MarkovForm:
     In units of the length scale, `S(ω) ∝ 1 / Σ_k (ω²/2)ᵏ/k!`, whose poles are those in the left
     half plane of iω.
     """
+    from scipy.linalg import solve_continuous_lyapunov  # here: importing it takes long
+
     series = np.zeros(2 * order + 1)
     series[::2] = [(-0.5) ** k / math.factorial(k) for k in range(order + 1)]  # of s = iω
     roots = np.roots(series[::-1])

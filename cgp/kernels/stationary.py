@@ -6,17 +6,23 @@ each has half of the variance. Formulas after Rasmussen & Williams, *Gaussian Pr
 Learning* (2006), §4.2, with r = |(x1 − x2)/lengthscale|.
 """
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 
 from cgp.kernels import markov
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import one_number, per_dimension
 from cgp.training.parameters import POSITIVE, in_steps_of
 
-_psd = tfp.math.psd_kernels
+
+def _psd() -> Any:
+    """The covariance functions of TensorFlow Probability."""
+    import tensorflow_probability as tfp  # here: importing it takes seconds
+
+    return tfp.math.psd_kernels
 
 
 class ScaledCorrelation(Kernel):
@@ -94,7 +100,7 @@ class RBF(Stationary):
 
     def correlation(self):
         """See `ScaledCorrelation.correlation`."""
-        return _psd.ExponentiatedQuadratic()
+        return _psd().ExponentiatedQuadratic()
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -113,7 +119,7 @@ class Matern12(Stationary):
 
     def correlation(self):
         """See `ScaledCorrelation.correlation`."""
-        return _psd.MaternOneHalf()
+        return _psd().MaternOneHalf()
 
     def markov_form(self):
         """See `Kernel.markov_form`."""
@@ -136,7 +142,7 @@ class Matern32(Stationary):
 
     def correlation(self):
         """See `ScaledCorrelation.correlation`."""
-        return _psd.MaternThreeHalves()
+        return _psd().MaternThreeHalves()
 
     def markov_form(self):
         """See `Kernel.markov_form`."""
@@ -159,7 +165,7 @@ class Matern52(Stationary):
 
     def correlation(self):
         """See `ScaledCorrelation.correlation`."""
-        return _psd.MaternFiveHalves()
+        return _psd().MaternFiveHalves()
 
     def markov_form(self):
         """See `Kernel.markov_form`."""
@@ -207,7 +213,7 @@ class RationalQuadratic(ScaledCorrelation):
 
     def correlation(self):
         """See `ScaledCorrelation.correlation`."""
-        return _psd.RationalQuadratic(scale_mixture_rate=self.alpha.value)
+        return _psd().RationalQuadratic(scale_mixture_rate=self.alpha.value)
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -259,5 +265,5 @@ class Periodic(Kernel):
     def moments(self, x1, x2):
         """See `Kernel.moments`."""
         turns = per_dimension(self.frequency, x1) * (x1 - x2)
-        kernel = _psd.ExpSinSquared(length_scale=self.lengthscale.value)
+        kernel = _psd().ExpSinSquared(length_scale=self.lengthscale.value)
         return self.variance.value * kernel.apply(turns, tf.zeros_like(turns)), None

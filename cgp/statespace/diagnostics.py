@@ -20,7 +20,6 @@ real innovations that is the (N + 2) of Ljung and Box, for complex ones it is N 
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from cgp.linalg import NotPositiveDefiniteError
 
@@ -119,6 +118,8 @@ def diagnostics(result, *, lags: int = 20, level: float = 0.95) -> Diagnostics:
         raise ValueError(
             f"lags must be at least 1 and fewer than the {steps} steps of the series, got {lags}"
         )
+    from scipy import stats  # here: importing it takes long
+
     d = 2 if np.iscomplexobj(innovations) else 1
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
 
@@ -274,6 +275,8 @@ def _table(of: Diagnostics) -> str:
 
 def _rows(of: Diagnostics):
     """Of each row name, format, value, (lower, upper) and what to say if below, within, above."""
+    from scipy import stats
+
     *_, lags, m = of.autocorrelations.shape
 
     def pair(bounds):

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
-from scipy import optimize
 
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.training.batches import are_arrays, pack
@@ -64,6 +63,8 @@ def fit(model, batch, epochs, initial_epoch, verbose, callbacks, validation) -> 
     Returns:
         The `History`.
     """
+    from scipy import optimize  # here: importing it takes long
+
     cap = None if epochs is None else epochs - initial_epoch
     if cap is not None and cap < 1:
         raise ValueError(f"epochs={epochs} leaves no iteration after initial_epoch={initial_epoch}")

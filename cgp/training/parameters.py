@@ -12,7 +12,6 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 
 from cgp.training.constraints import (
     COMPLEX,
@@ -306,6 +305,8 @@ def prior_config(prior) -> dict:
     """
     if isinstance(prior, Mapping):
         return dict(prior)
+    import tensorflow_probability as tfp  # here: importing it takes as long as TensorFlow
+
     if not isinstance(prior, tfp.distributions.Distribution) or not hasattr(
         tfp.distributions, type(prior).__name__
     ):
@@ -326,6 +327,8 @@ def prior_config(prior) -> dict:
 
 def prior_from_config(config: Mapping, dtype: str):
     """The TFP distribution of a `prior_config`, in the dtype of the layer it belongs to."""
+    import tensorflow_probability as tfp
+
     dtype = tf.as_dtype(dtype).as_numpy_dtype
     arguments = {k: np.asarray(v, dtype) for k, v in config["parameters"].items()}
     return getattr(tfp.distributions, config["distribution"])(**arguments)
