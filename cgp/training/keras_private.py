@@ -1,8 +1,8 @@
-"""All that cgp takes from inside Keras, in one place, each with its reason.
+"""Everything that cgp uses of the private parts of Keras, in one place, each with its reason.
 
-Keras promises nothing of these. Tried with Keras 3.10 (TensorFlow 2.18) and 3.15 (2.21). Two more
-must stand where they are: `Functional._run_through_graph`, which Keras calls to clone a model, and
-the attribute `_is_default` of `Shareable.get_config`, Keras's mark of a config that it makes up.
+Keras may change these in any minor version, so that the dependency on Keras has an upper bound.
+Tried with Keras 3.10 (TensorFlow 2.18) and 3.15 (TensorFlow 2.21), the oldest and the newest minor
+version that the package admits.
 """
 
 import contextlib
@@ -22,9 +22,18 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 # subclass to that end; a class that has it for a base from the start is left alone.
 from keras.src.models.functional import Functional
 
+# What Keras asks before it writes over a file, under `save(overwrite=False)`.
+from keras.src.utils.io_utils import ask_to_proceed_with_overwrite
+
+# A decorator of `get_config`, to whose result Keras then adds the arguments of the constructor, as
+# it does for a layer that does not write its own config.
+from keras.src.utils.python_utils import default as completed_by_keras
+
 __all__ = [
-    "Functional",
+    "FunctionalModel",
     "add_losses_in_float64",
+    "ask_to_proceed_with_overwrite",
+    "completed_by_keras",
     "flatten_layers",
     "forget_compilation",
     "has_compiled_loss",
@@ -35,6 +44,18 @@ __all__ = [
     "sublayers",
     "written_by_keras",
 ]
+
+
+class FunctionalModel(Functional):
+    """Keras's functional model, with a context around each run through its graph of layers."""
+
+    def graph_context(self) -> contextlib.AbstractContextManager:
+        """The context; none by default."""
+        return contextlib.nullcontext()
+
+    def _run_through_graph(self, *args, **kwargs):
+        with self.graph_context():  # Keras calls this method to clone a model layer by layer
+            return super()._run_through_graph(*args, **kwargs)
 
 
 def flatten_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:

@@ -334,7 +334,7 @@ class Model(_Trainer, keras.Model):
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class Functional(_Trainer, keras_private.Functional):
+class Functional(_Trainer, keras_private.FunctionalModel):
     """A Keras functional model with all that `cgp.Model` adds.
 
     Give the inputs their dtype, `keras.Input(shape, dtype="float64")` or `"complex128"`: Keras
@@ -375,8 +375,6 @@ class Functional(_Trainer, keras_private.Functional):
                 )
         return super().call(inputs, training=training, mask=mask, **kwargs)
 
-    def _run_through_graph(self, *args, **kwargs):
-        # Keras clones a functional model layer by layer on a run through its graph; the scope costs
-        # a call nothing.
-        with sharing_scope():
-            return super()._run_through_graph(*args, **kwargs)
+    def graph_context(self):
+        """The sharing scope, as Keras clones a functional model on a run through its graph."""
+        return sharing_scope()

@@ -36,6 +36,8 @@ from typing import Any
 
 import keras
 
+from cgp.training.keras_private import completed_by_keras
+
 _scope = threading.local()  # .memo: shared_id -> the object it stands for, while a scope is open
 
 
@@ -84,13 +86,10 @@ class Shareable:
             self._shared_id = uuid.uuid4().hex
         return self._shared_id
 
+    @completed_by_keras  # otherwise the arguments of the constructor would be missing
     def get_config(self):
         """The config of the layer, and its `shared_id`."""
         return {**super().get_config(), "shared_id": self.shared_id}  # type: ignore[misc]
-
-    # Keras makes up the config of a layer that does not write its own, and knows such a layer by
-    # this mark. Without it the arguments of the constructor would be missing from the config.
-    get_config._is_default = True  # type: ignore[attr-defined]
 
     @classmethod
     def from_config(cls, config):
