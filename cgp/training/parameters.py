@@ -22,6 +22,7 @@ from cgp.training.constraints import (
     in_steps_of,
     split,
 )
+from cgp.training.priors import prior_config, prior_from_config
 
 __all__ = [
     "COMPLEX",
@@ -35,8 +36,6 @@ __all__ = [
     "in_steps_of",
     "named_parameters",
     "number_to_config",
-    "prior_config",
-    "prior_from_config",
 ]
 
 
@@ -79,7 +78,10 @@ class Parameter:
         self.variable = _weight(layer, name, raw, trainable=not fixed)
         self._prior = None
         if prior is not None:
-            self._prior = prior_from_config(prior_config(prior), layer.variable_dtype)
+            try:
+                self._prior = prior_from_config(prior_config(prior), layer.variable_dtype)
+            except ValueError as error:
+                raise ValueError(f"the prior of {name} cannot be read: {error}") from error
             self._check_shape_of(self._prior)
 
     def _check_shape_of(self, prior) -> None:
@@ -295,43 +297,6 @@ def complex_from_config(value):
         pairs = np.asarray(value)
         return pairs[..., 0] + 1j * pairs[..., 1]
     return value
-
-
-def prior_config(prior) -> dict:
-    """A TFP distribution whose parameters are numbers, in a form that serialises.
-
-    Raises:
-        TypeError: Not such a distribution.
-    """
-    if isinstance(prior, Mapping):
-        return dict(prior)
-    import tensorflow_probability as tfp  # here: importing it takes as long as TensorFlow
-
-    if not isinstance(prior, tfp.distributions.Distribution) or not hasattr(
-        tfp.distributions, type(prior).__name__
-    ):
-        raise TypeError(f"a prior must be a distribution of tfp.distributions, got {prior!r}")
-    arguments = {
-        name: value
-        for name, value in prior.parameters.items()
-        if value is not None and not isinstance(value, bool | str) and name != "name"
-    }
-    try:
-        arguments = {name: np.asarray(value, float).tolist() for name, value in arguments.items()}
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"a prior must have numbers for parameters, so that it can be saved; got {prior!r}"
-        ) from None
-    return {"distribution": type(prior).__name__, "parameters": arguments}
-
-
-def prior_from_config(config: Mapping, dtype: str):
-    """The TFP distribution of a `prior_config`, in the dtype of the layer it belongs to."""
-    import tensorflow_probability as tfp
-
-    dtype = tf.as_dtype(dtype).as_numpy_dtype
-    arguments = {k: np.asarray(v, dtype) for k, v in config["parameters"].items()}
-    return getattr(tfp.distributions, config["distribution"])(**arguments)
 
 
 def named_parameters(layers: Iterable[tuple[str, Parameterized]]) -> dict[str, Parameter]:
