@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg import NotPositiveDefiniteError
-from cgp.training import keras_private, lbfgs
+from cgp.training import keras_private, lbfgs, saving
 from cgp.training.batches import are_arrays, batches, split
 from cgp.training.optimizers import LBFGS
 from cgp.training.post_updates import refresh_all
@@ -261,6 +261,35 @@ class _Trainer(_Base):
         )
 
     # --- serialisation ---------------------------------------------------------------------------
+
+    def save(self, filepath, overwrite=True, zipped=None, **kwargs) -> None:
+        """Saves the model: Keras's `save`, but an existing file is replaced as a whole or not.
+
+        A `.keras` file is written beside its place, and moved there once it is complete: saving
+        that fails or is killed leaves the old file. `cgp.load_model` loads it.
+        """
+        save = super().save
+        if zipped is False or not saving.can_be_replaced(filepath, ".keras", ".h5", ".hdf5"):
+            save(filepath, overwrite=overwrite, zipped=zipped, **kwargs)
+            return
+        saving.write_beside(filepath, overwrite, lambda path: save(path, zipped=zipped, **kwargs))
+
+    def save_weights(self, filepath, overwrite=True, max_shard_size=None) -> None:
+        """Saves the weights: Keras's `save_weights`; a single file is replaced as by `save`."""
+        save = super().save_weights
+        if max_shard_size is None and saving.can_be_replaced(filepath, ".weights.h5"):
+            saving.write_beside(filepath, overwrite, save)
+        else:
+            save(filepath, overwrite=overwrite, max_shard_size=max_shard_size)
+
+    def load_weights(self, filepath, skip_mismatch=False, **kwargs) -> None:
+        """Loads weights: Keras's `load_weights`.
+
+        Raises:
+            ValueError: The file is damaged; and what Keras raises.
+        """
+        saving.check_undamaged(filepath)
+        super().load_weights(filepath, skip_mismatch, **kwargs)
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

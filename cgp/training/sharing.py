@@ -20,8 +20,8 @@ themselves, so that a consumer has nothing to do but what Keras asks of it anywa
             kernel = keras.saving.deserialize_keras_object(config.pop("kernel"))
             return cls(kernel=kernel, **config)
 
-Around anything else (`keras.Model`, `keras.Sequential`, a bare layer) open the scope by hand:
-`with cgp.sharing_scope(): model = keras.models.load_model(path)`.
+`cgp.load_model` opens it for models of every kind. Around anything else, such as the `from_config`
+of a `keras.Sequential` or of a bare layer, open it yourself: `with cgp.sharing_scope(): ...`.
 
 What is shared is one layer in all respects: `trainable = False` on one consumer freezes the shared
 variables for every other.
@@ -110,9 +110,9 @@ class Shareable:
                 raise
             name = self.name  # type: ignore[attr-defined]
             raise ValueError(
-                f"the file holds no weights for the layer {name!r}. Where it was shared when it "
-                "was saved, load inside a scope that shares it again: with cgp.sharing_scope(): "
-                "keras.models.load_model(path). Otherwise the file is of another model"
+                f"the file holds no weights for the layer {name!r}. If the layer was shared when "
+                "it was saved, load the model with cgp.load_model(path), or inside a "
+                "cgp.sharing_scope(), which shares it again; otherwise the file is of another model"
             ) from error
 
     def __init_subclass__(cls, **kwargs):
