@@ -6,6 +6,7 @@ version that the package admits.
 """
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,11 +37,13 @@ __all__ = [
     "completed_by_keras",
     "flatten_layers",
     "forget_compilation",
+    "forget_loss",
     "has_compiled_loss",
     "in_stateless_scope",
     "in_symbolic_scope",
     "loss_weighed",
     "metrics_and_values",
+    "running_loss",
     "sublayers",
     "written_by_keras",
 ]
@@ -94,6 +97,18 @@ def loss_weighed(model: Any, rows, weight):
     share = tf.math.divide_no_nan(weight, rows)
     tracker.total.assign(before + share * (tracker.total - before))
     tracker.count.assign_add(weight - rows)
+
+
+def running_loss(model: Any) -> float:
+    """The mean loss of the steps of the epoch so far; NaN before the first."""
+    tracker = model._loss_tracker
+    return float(tracker.result()) if float(tracker.count) > 0 else math.nan
+
+
+def forget_loss(model: Any) -> None:
+    """Makes the mean loss of the epoch NaN."""
+    model._loss_tracker.total.assign(math.nan)
+    model._loss_tracker.count.assign(1.0)
 
 
 def has_compiled_loss(model: Any) -> bool:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.training.batches import are_arrays, pack
+from cgp.training.divergence import description, trained
 from cgp.training.objective import Objective
 
 
@@ -108,6 +109,7 @@ def fit(model, batch, epochs, initial_epoch, verbose, callbacks, validation) -> 
     optimizer._set_result(result)
     progress.close()
     callbacks.on_train_end(run.logs)
+    model.history.diverged = False  # the point is always the best one
     _warn(result, run, cap, model.stop_training)
     return model.history
 
@@ -125,7 +127,8 @@ def _warn(result, run, cap, stopped: bool) -> None:
     if result.status == 1 or slope > (0.1 if result.success else 1e-5) * scale:
         warnings.warn(
             f"L-BFGS stopped before convergence after {run.iterations} iterations, with a gradient "
-            f"of up to {slope:.3g}: {result.message}",
+            f"of up to {slope:.3g}: {result.message}. The best parameters that it found are "
+            f"{description(run.trained)}",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -154,6 +157,9 @@ class _Run:
             )
         self.first_value = self.value
         self.last = (self.point, self.value, self.gradient)
+        self.trained = trained(model)
+        steps = [v.parameter.step for v in self.trained if v.parameter is not None]
+        self.largest_step = max([1.0, *(float(np.max(s)) for s in steps if s is not None)])
 
     @staticmethod
     def _is_finite(value, gradient) -> bool:
@@ -165,13 +171,20 @@ class _Run:
         self.begin_epoch()
         try:
             value, gradient = self.loss(point)
-            failed = not self._is_finite(value, gradient)
+            failed = not self._is_finite(value, gradient) or self._is_lost(point)
         except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError):
             failed = True
         if failed:
             value, gradient = self._retreat(point)
         self.last = (point.copy(), value, gradient)
         return value, gradient
+
+    def _is_lost(self, point) -> bool:
+        """Whether a hyperparameter is outside its constraint, as a variance that is zero."""
+        # No exponential overflows or underflows below that, in float32 either.
+        if np.max(np.abs(point)) * self.largest_step < 80.0:
+            return False
+        return any(v.is_lost() for v in self.trained)
 
     def _retreat(self, point):
         """Stands in for a loss that has no value, to turn the line search back.
