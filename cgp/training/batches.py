@@ -6,19 +6,21 @@ dataset that Keras would make, without the cast.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 
-def are_arrays(*structures) -> bool:
+def are_arrays(*structures: Any) -> bool:
     """Whether all leaves are dense arrays, or tensors, or None, and at least one is not None."""
     leaves = [leaf for leaf in keras.tree.flatten(structures) if leaf is not None]
     return bool(leaves) and all(_is_array(leaf) for leaf in leaves)
 
 
-def _is_array(leaf) -> bool:
+def _is_array(leaf: Any) -> bool:
     if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
         return False  # Keras has its own ways with these
     return tf.is_tensor(leaf) or isinstance(leaf, np.ndarray) or hasattr(leaf, "__array__")
@@ -42,7 +44,7 @@ def require_one_replica(model: keras.Model, what: str) -> None:
         )
 
 
-def pack(x, y=None, sample_weight=None):
+def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
     """Tensors in the tuple that Keras expects, in their own dtype; returns it and their length.
 
     Args:
@@ -81,11 +83,11 @@ def pack(x, y=None, sample_weight=None):
     return (x, *(p for p in parts if p is not None)), int(lengths.pop())
 
 
-def _to_tensor(a):
+def _to_tensor(a: Any) -> Any:
     return a if a is None or tf.is_tensor(a) else tf.convert_to_tensor(np.asarray(a))
 
 
-def _describe(data: dict, what) -> str:
+def _describe(data: dict, what: Callable) -> str:
     return ", ".join(
         f"{name}: {', '.join(str(what(a)) for a in keras.tree.flatten(part) if a is not None)}"
         for name, part in data.items()
@@ -93,7 +95,7 @@ def _describe(data: dict, what) -> str:
     )
 
 
-def split(x, y, sample_weight, fraction: float):
+def split(x: Any, y: Any, sample_weight: Any, fraction: float) -> tuple[tuple, tuple]:
     """The first part for training and the last `fraction` for validation, in the given order."""
     arrays = (x, y, sample_weight)
     _, n = pack(*arrays)
@@ -103,7 +105,7 @@ def split(x, y, sample_weight, fraction: float):
             f"validation_split={fraction} of {n} samples leaves nothing on one of the two sides"
         )
 
-    def part(rows: slice):
+    def part(rows: slice) -> tuple:
         return keras.tree.map_structure(
             lambda a: None if a is None else np.asarray(a)[rows], keras.tree.lists_to_tuples(arrays)
         )
@@ -111,7 +113,14 @@ def split(x, y, sample_weight, fraction: float):
     return part(slice(None, at)), part(slice(at, None))
 
 
-def batches(x, y=None, sample_weight=None, batch_size=None, shuffle=False, steps=None):
+def batches(
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    batch_size: int | None = None,
+    shuffle: bool | str = False,
+    steps: int | None = None,
+) -> tf.data.Dataset:
     """A dataset of batches of arrays, with Keras's meaning of its arguments.
 
     Args:
@@ -129,10 +138,10 @@ def batches(x, y=None, sample_weight=None, batch_size=None, shuffle=False, steps
     if not batch_size:
         batch_size = math.ceil(n / steps) if steps else 32
 
-    def permuted(order, seed):
+    def permuted(order: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return tf.random.experimental.stateless_shuffle(order, tf.stack([seed, 0]))
 
-    def rows(seed):
+    def rows(seed: tf.Tensor) -> tf.data.Dataset:
         order = tf.range(n, dtype=tf.int64)
         if shuffle and shuffle != "batch":
             order = permuted(order, seed)

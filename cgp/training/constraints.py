@@ -65,7 +65,7 @@ UNIT_DISK = Constraint(
 )
 
 
-def in_steps_of(scale, constraint: Constraint) -> Constraint:
+def in_steps_of(scale: np.ndarray | float, constraint: Constraint) -> Constraint:
     """The constraint with its unconstrained numbers counted in steps of `scale`.
 
     An optimiser such as Adam moves all weights at one pace. A frequency is determined to a small

@@ -49,7 +49,7 @@ def trained(model: Any) -> list[Trained]:
     return [Trained(*_name_of(v, names)) for v in model.trainable_variables]
 
 
-def _name_of(variable, names: dict) -> tuple[str, keras.Variable, Parameter | None]:
+def _name_of(variable: keras.Variable, names: dict) -> tuple[str, keras.Variable, Parameter | None]:
     name, parameter = names.get(id(variable), (variable.path, None))
     return name, variable, parameter
 
@@ -133,32 +133,33 @@ class DivergenceGuard(keras.callbacks.Callback):
 
     # --- what Keras calls ------------------------------------------------------------------------
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Takes the place of the compiled step, to catch its errors."""
         self._trained = trained(self.model)
         self._best = self._at_start = self._values()
         optimizer = self.model.optimizer
         self._optimizer = [v.numpy() for v in optimizer.variables] if optimizer.built else None
-        self._loss, self._best_loss, self._best_epoch = math.nan, math.inf, None
+        self._loss, self._best_loss = math.nan, math.inf
+        self._best_epoch: int | None = None
         self._step = self.model.train_function
         self.model.train_function = self._guarded_step
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Keeps the values whose loss this epoch computes."""
         self._epoch, self._at_start, self._first_loss = epoch, self._values(), math.nan
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Keeps the loss of the first batch, for an epoch that begins well and ends badly."""
         if math.isnan(self._first_loss):
             self._first_loss = (logs or {}).get("loss", math.nan)
 
-    def on_test_begin(self, logs=None):
+    def on_test_begin(self, logs: dict | None = None) -> None:
         """Looks before a validation, which would fail with parameters that are lost."""
         if self.reached is None and any(v.is_lost() for v in self._trained):
             self._note(running_loss(self.model))
             self._stop()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Compares the loss of the epoch with the best, and stops if it is not finite."""
         if self.reached is None:
             if len(self._trained) != len(self.model.trainable_variables):  # built by the first step
@@ -172,7 +173,7 @@ class DivergenceGuard(keras.callbacks.Callback):
             if lost or not (loss is None or math.isfinite(loss)):
                 self._stop()
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         """Restores again, as Keras has written averages of weights over them where it keeps any."""
         if self.reached is not None:
             self.restore()
@@ -240,7 +241,7 @@ class DivergenceGuard(keras.callbacks.Callback):
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _guarded_step(self, iterator):
+    def _guarded_step(self, iterator: Any) -> dict:
         try:
             return self._step(iterator)
         except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError) as error:

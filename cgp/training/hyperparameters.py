@@ -1,5 +1,7 @@
 """The base of layers that own hyperparameters and are handed to others: kernels and means."""
 
+from typing import Any, Self
+
 import keras
 
 from cgp.training.parameters import Parameterized, complex_from_config
@@ -17,7 +19,7 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
         ValueError: Another dtype.
     """
 
-    def __init__(self, *, name: str | None = None, dtype="float64", **kwargs):
+    def __init__(self, *, name: str | None = None, dtype: str = "float64", **kwargs: Any) -> None:
         super().__init__(name=name, dtype=dtype or "float64", **kwargs)
         if self.variable_dtype not in ("float32", "float64"):
             raise ValueError(
@@ -31,18 +33,18 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
         """The name under which `parameters` lists it."""
         return self._given_name or type(self).__name__.lower()
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, complex numbers as [re, im]."""
         own = {"name": self._given_name, "dtype": self.variable_dtype}
         return {**super().get_config(), **own, **self.parameters_config()}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """The layer of a config."""
         config = dict(config)
         for name in config.pop("complex", ()):
             config[name] = complex_from_config(config[name])
         return super().from_config(config)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.own_parameters))})"

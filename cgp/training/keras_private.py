@@ -56,7 +56,7 @@ class FunctionalModel(Functional):
         """The context; none by default."""
         return contextlib.nullcontext()
 
-    def _run_through_graph(self, *args, **kwargs):
+    def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:
         with self.graph_context():  # Keras calls this method to clone a model layer by layer
             return super()._run_through_graph(*args, **kwargs)
 
@@ -88,7 +88,7 @@ def add_losses_in_float64(model: Any) -> None:
 
 
 @contextlib.contextmanager
-def loss_weighed(model: Any, rows, weight):
+def loss_weighed(model: Any, rows: tf.Tensor, weight: tf.Tensor) -> Iterator[None]:
     """Inside, what Keras counts in the mean loss with `rows`, its first axis, weighs `weight`."""
     tracker = model._loss_tracker
     before = tf.identity(tracker.total)
@@ -116,7 +116,9 @@ def has_compiled_loss(model: Any) -> bool:
     return model._compile_loss is not None
 
 
-def metrics_and_values(model: Any, y, y_pred) -> Iterator[tuple[keras.metrics.Metric, tuple]]:
+def metrics_and_values(
+    model: Any, y: Any, y_pred: Any
+) -> Iterator[tuple[keras.metrics.Metric, tuple]]:
     """Each metric given to `compile`, with the target and the prediction that it will be fed."""
     compiled = model._compile_metrics
     if compiled is None:

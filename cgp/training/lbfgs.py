@@ -21,7 +21,7 @@ class Validation(NamedTuple):
     freq: int
 
 
-def reject(**arguments) -> None:
+def reject(**arguments: Any) -> None:
     """Raises for arguments of `fit` that are about batches."""
     for name, value in arguments.items():
         if value is not None:
@@ -30,7 +30,7 @@ def reject(**arguments) -> None:
             )
 
 
-def one_batch(x, y, sample_weight) -> tuple:
+def one_batch(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     """All the data as one batch, `(x, y, sample_weight)`."""
     if are_arrays(x, y, sample_weight):
         batch, _ = pack(x, y, sample_weight)
@@ -49,7 +49,15 @@ def one_batch(x, y, sample_weight) -> tuple:
     return keras.utils.unpack_x_y_sample_weight(batch)
 
 
-def fit(model, batch, epochs, initial_epoch, verbose, callbacks, validation) -> Any:
+def fit(
+    model: Any,
+    batch: tuple,
+    epochs: int | None,
+    initial_epoch: int,
+    verbose: int | str,
+    callbacks: Any,
+    validation: Validation,
+) -> keras.callbacks.History:
     """Minimises the loss of one batch over the trainable variables of the model.
 
     Args:
@@ -117,7 +125,7 @@ def fit(model, batch, epochs, initial_epoch, verbose, callbacks, validation) -> 
 _NO_CAP = 15_000  # SciPy's own
 
 
-def _warn(result, run, cap, stopped: bool) -> None:
+def _warn(result: Any, run: "_Run", cap: int | None, stopped: bool) -> None:
     if stopped or (cap is not None and run.iterations >= cap):
         return
     slope = np.max(np.abs(run.gradient), initial=0.0)
@@ -137,7 +145,15 @@ def _warn(result, run, cap, stopped: bool) -> None:
 class _Run:
     """One minimisation: what SciPy calls back, and the point it has reached."""
 
-    def __init__(self, model, loss, callbacks, progress, validation, initial_epoch):
+    def __init__(
+        self,
+        model: Any,
+        loss: Objective,
+        callbacks: Any,
+        progress: "_Progress",
+        validation: Validation,
+        initial_epoch: int,
+    ) -> None:
         self.model = model
         self.loss = loss
         self.callbacks = callbacks
@@ -162,10 +178,10 @@ class _Run:
         self.largest_step = max([1.0, *(float(np.max(s)) for s in steps if s is not None)])
 
     @staticmethod
-    def _is_finite(value, gradient) -> bool:
+    def _is_finite(value: float, gradient: np.ndarray) -> bool:
         return bool(np.isfinite(value) and np.all(np.isfinite(gradient)))
 
-    def value_and_gradient(self, point):
+    def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         if np.array_equal(point, self.last[0]):
             return self.last[1:]
         self.begin_epoch()
@@ -179,14 +195,14 @@ class _Run:
         self.last = (point.copy(), value, gradient)
         return value, gradient
 
-    def _is_lost(self, point) -> bool:
+    def _is_lost(self, point: np.ndarray) -> bool:
         """Whether a hyperparameter is outside its constraint, as a variance that is zero."""
         # No exponential overflows or underflows below that, in float32 either.
         if np.max(np.abs(point)) * self.largest_step < 80.0:
             return False
         return any(v.is_lost() for v in self.trained)
 
-    def _retreat(self, point):
+    def _retreat(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """Stands in for a loss that has no value, to turn the line search back.
 
         Value and slope are those of the parabola which starts at the last iterate with its value
@@ -216,7 +232,7 @@ class _Run:
         self.callbacks.on_epoch_end(epoch, self.logs)
         self.progress.update(self.iterations, self.logs)
 
-    def on_iteration(self, intermediate_result) -> None:
+    def on_iteration(self, intermediate_result: Any) -> None:
         point, value = intermediate_result.x.copy(), float(intermediate_result.fun)
         if not np.array_equal(point, self.last[0]):  # its gradient is wanted, its weights are saved
             self.last = (point, *self.loss(point))
@@ -230,7 +246,7 @@ class _Run:
 class _Progress:
     """One line that counts iterations, or a line for each."""
 
-    def __init__(self, verbose, cap):
+    def __init__(self, verbose: int | str, cap: int | None) -> None:
         self.verbose = 1 if verbose == "auto" else verbose
         self.bar = None
         if self.verbose == 1:

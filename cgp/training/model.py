@@ -4,6 +4,9 @@ There are two because Keras rewrites the bases of a class that has once been bui
 no subclass of it works from then on.
 """
 
+from contextlib import AbstractContextManager
+from typing import Any
+
 import keras
 
 from cgp.training import keras_private
@@ -49,7 +52,7 @@ class Model(Trainer, keras.Model):
         3.000000
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args or "inputs" in kwargs or "outputs" in kwargs:
             raise TypeError(
                 "cgp.Model is to be subclassed: build a model from input and output tensors with "
@@ -86,12 +89,14 @@ class Functional(Trainer, keras_private.FunctionalModel):
         2
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Keras up to 3.13 serialises only a class whose constructor has this signature.
         super().__init__(*args, **kwargs)
         self.dtype_policy = keras.DTypePolicy("float64")
 
-    def call(self, inputs, training=None, mask=None, **kwargs):
+    def call(
+        self, inputs: Any, training: bool | None = None, mask: Any = None, **kwargs: Any
+    ) -> Any:
         """Runs the graph of layers."""
         for given, declared in zip(keras.tree.flatten(inputs), self.inputs, strict=False):
             if any_complex(given) and "complex" not in declared.dtype:
@@ -101,6 +106,6 @@ class Functional(Trainer, keras_private.FunctionalModel):
                 )
         return super().call(inputs, training=training, mask=mask, **kwargs)
 
-    def graph_context(self):
+    def graph_context(self) -> AbstractContextManager:
         """The sharing scope, as Keras clones a functional model on a run through its graph."""
         return sharing_scope()

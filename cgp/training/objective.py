@@ -4,10 +4,12 @@ import dataclasses
 import functools
 import operator
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from cgp.training.batches import require_one_replica
@@ -62,7 +64,7 @@ class Objective:
         self.resolution = 10 * float(np.finfo(np.float32).eps) if coarse else 0.0
         self._function = _compiled(model, self.variables, batch)
 
-    def assign(self, point) -> None:
+    def assign(self, point: npt.ArrayLike) -> None:
         """Writes a point into the variables.
 
         Args:
@@ -70,7 +72,7 @@ class Objective:
         """
         _assign(self.variables, point)
 
-    def __call__(self, point) -> tuple[float, np.ndarray]:
+    def __call__(self, point: npt.ArrayLike) -> tuple[float, np.ndarray]:
         """The loss at a point, and its gradient; the variables are left there.
 
         Args:
@@ -83,7 +85,7 @@ class Objective:
         return float(value), gradient.numpy()
 
 
-def _assign(variables: list[keras.Variable], point) -> None:
+def _assign(variables: list[keras.Variable], point: npt.ArrayLike) -> None:
     sizes = [v.shape.num_elements() for v in variables]
     for v, part in zip(variables, tf.split(point, sizes), strict=True):
         v.assign(tf.cast(tf.reshape(part, v.shape), v.dtype))
@@ -98,7 +100,7 @@ class _Kept:  # a tuple of variables would be tracked as weights
     function: Any
 
 
-def _compiled(model: Any, variables: list[keras.Variable], batch: tuple):
+def _compiled(model: Any, variables: list[keras.Variable], batch: tuple) -> Callable:
     """The function of a point and a batch that returns loss and gradient: compiling takes seconds.
 
     One is kept, not one for each shape of a batch, as programs take memory.
@@ -124,7 +126,9 @@ def _same(some: list, others: list) -> bool:
     return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
-def _evaluate(model, variables, point, batch):
+def _evaluate(
+    model: Any, variables: list[keras.Variable], point: tf.Tensor, batch: tuple
+) -> tuple[tf.Tensor, tf.Tensor]:
     x, y, sample_weight = batch
     _assign(variables, point)
     refresh_all(model, variables)

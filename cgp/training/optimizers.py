@@ -1,5 +1,7 @@
 """Optimizers beyond Keras's own."""
 
+from typing import Any
+
 import keras
 
 
@@ -34,7 +36,7 @@ class LBFGS(keras.optimizers.Optimizer):
 
     def __init__(
         self, maxcor: int = 10, ftol: float = 1e-11, gtol: float = 1e-7, name: str = "lbfgs"
-    ):
+    ) -> None:
         super().__init__(learning_rate=1.0, name=name)
         if maxcor < 1:
             raise ValueError(f"maxcor must be at least 1, got {maxcor}")
@@ -46,15 +48,15 @@ class LBFGS(keras.optimizers.Optimizer):
         self._set_result(None)
 
     @property
-    def result(self):
+    def result(self) -> Any:
         """SciPy's `OptimizeResult` of the last fit, or None."""
         return self._result
 
-    def _set_result(self, result) -> None:
+    def _set_result(self, result: Any) -> None:
         # Past Keras's attribute tracking, which would replace the result by a plain dictionary.
         object.__setattr__(self, "_result", result)
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Not for L-BFGS.
 
         Raises:
@@ -65,7 +67,7 @@ class LBFGS(keras.optimizers.Optimizer):
             "cgp.Functional"
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
         return {
             "maxcor": self.maxcor,

@@ -11,8 +11,10 @@ from typing import Any
 
 import keras
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
+from cgp.linalg.arguments import ArrayLike
 from cgp.training.constraints import (
     COMPLEX,
     POSITIVE,
@@ -39,7 +41,9 @@ __all__ = [
 ]
 
 
-def _weight(layer, name: str, value: np.ndarray, trainable: bool) -> keras.Variable:
+def _weight(
+    layer: keras.layers.Layer, name: str, value: np.ndarray, trainable: bool
+) -> keras.Variable:
     return layer.add_weight(
         name=name,
         shape=value.shape,
@@ -66,7 +70,15 @@ class Parameter:
     # No others: an attribute such as `trainable` would be set, and heeded by nobody.
     __slots__ = ("_dtype", "_fixed", "_prior", "constraint", "name", "step", "variable")
 
-    def __init__(self, layer, name: str, value, constraint: Constraint, fixed: bool, prior):
+    def __init__(
+        self,
+        layer: keras.layers.Layer,
+        name: str,
+        value: ArrayLike,
+        constraint: Constraint,
+        fixed: bool,
+        prior: Any,
+    ) -> None:
         self.name, self.constraint, self._fixed = name, constraint, bool(fixed)
         self._dtype = np.dtype(layer.variable_dtype)
         raw = constraint.inverse(self._check(value))
@@ -84,7 +96,7 @@ class Parameter:
                 raise ValueError(f"the prior of {name} cannot be read: {error}") from error
             self._check_shape_of(self._prior)
 
-    def _check_shape_of(self, prior) -> None:
+    def _check_shape_of(self, prior: Any) -> None:
         # A larger shape would broadcast, and count the parameter several times.
         shape, own = tuple(prior.batch_shape + prior.event_shape), self._argument_of_prior().shape
         try:
@@ -95,7 +107,7 @@ class Parameter:
                 f"the prior of {self.name} has shape {shape}, but {what} has {tuple(own)}"
             ) from None
 
-    def _check(self, value) -> np.ndarray:
+    def _check(self, value: ArrayLike) -> np.ndarray:
         array = np.asarray(value)
         if array.dtype.kind not in "iufc" or (
             array.dtype.kind == "c" and not self.constraint.is_complex
@@ -117,19 +129,19 @@ class Parameter:
         return self._fixed
 
     @fixed.setter
-    def fixed(self, value) -> None:
+    def fixed(self, value: bool) -> None:
         raise AttributeError(
             f"whether {self.name} is fixed is settled when its layer is made: give "
             f'fixed="{self.name}" to the constructor, or not'
         )
 
     @property
-    def prior(self):
+    def prior(self) -> Any:
         """A TFP distribution of the constrained value, or None; of `[re, im]` when complex."""
         return self._prior
 
     @prior.setter
-    def prior(self, value) -> None:
+    def prior(self, value: Any) -> None:
         # What has been compiled with another would not know of it.
         raise AttributeError(
             f"the prior of {self.name} is settled when its layer is made: give "
@@ -150,7 +162,7 @@ class Parameter:
         """The constrained value, differentiable by `variable`."""
         return self.constrained(tf.convert_to_tensor(self.variable.value))
 
-    def assign(self, value) -> None:
+    def assign(self, value: ArrayLike) -> None:
         """Sets the constrained value; state that was derived from the old one is recomputed on use.
 
         Raises:
@@ -185,24 +197,24 @@ class Parameter:
         """The constrained value as a NumPy array."""
         return self.value.numpy()
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.numpy(), dtype)
 
-    def __float__(self):
+    def __float__(self) -> float:
         if self.constraint.is_complex:  # NumPy would drop the imaginary part
             raise TypeError(f"{self.name} is complex, {self}: take complex() of it")
         return float(self.numpy())
 
-    def __complex__(self):
+    def __complex__(self) -> complex:
         return complex(self.numpy())
 
-    def __format__(self, spec):
+    def __format__(self, spec: str) -> str:
         return format(self.numpy()[()], spec) if spec else str(self)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self.name}={self}"
 
-    def __str__(self):
+    def __str__(self) -> str:
         if not tf.executing_eagerly():
             return "?"
         text = np.array2string(self.numpy(), precision=4, separator=", ")
@@ -220,7 +232,7 @@ class Parameterized:
     own_parameters: tuple["Parameter", ...] = ()
     _initial: Mapping[str, np.ndarray] = MappingProxyType({})
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         for parameter in self.own_parameters:
             if name == parameter.name and value is not parameter:
                 raise AttributeError(
@@ -285,13 +297,13 @@ class Parameterized:
         }
 
 
-def number_to_config(value):
+def number_to_config(value: npt.ArrayLike) -> Any:
     """A number or array as plain lists and floats; complex numbers gain a last axis [re, im]."""
     value = np.asarray(value)
     return (split(value) if np.iscomplexobj(value) else value).tolist()
 
 
-def complex_from_config(value):
+def complex_from_config(value: Any) -> Any:
     """A complex number or array from its config form, or the number itself if it is one."""
     if isinstance(value, list | tuple):
         pairs = np.asarray(value)

@@ -50,6 +50,7 @@ XLA, which drops assertions, an update that should have failed leaves NaN instea
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -64,7 +65,7 @@ class _PostUpdate:
     the variables of other layers that it finds there. It does not look in here.
     """
 
-    def __init__(self, variables: tuple, update: Callable[[], None], snapshot):
+    def __init__(self, variables: tuple, update: Callable[[], None], snapshot: Any) -> None:
         self.variables = variables
         self.update = update
         self.snapshot = snapshot
@@ -110,7 +111,7 @@ class _PostUpdate:
                 self.run()
             return
 
-        def run():
+        def run() -> tf.Tensor:
             self.run()
             return tf.constant(True)
 
@@ -253,7 +254,9 @@ def confirm(layer: keras.layers.Layer) -> None:
         update.snapshot.assign(update.present())
 
 
-def refresh_all(model: keras.layers.Layer, variables: Iterable[keras.Variable] | None = None):
+def refresh_all(
+    model: keras.layers.Layer, variables: Iterable[keras.Variable] | None = None
+) -> None:
     """Refreshes a layer and every layer inside it, each once.
 
     Args:

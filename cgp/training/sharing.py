@@ -87,16 +87,16 @@ class Shareable:
         return self._shared_id
 
     @completed_by_keras  # otherwise the arguments of the constructor would be missing
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The config of the layer, and its `shared_id`."""
         return {**super().get_config(), "shared_id": self.shared_id}  # type: ignore[misc]
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Any:
         """Revives the layer, or finds it in the sharing scope."""
         return _revive(cls, super().from_config, config)  # type: ignore[misc]
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         """Loads the weights.
 
         Raises:
@@ -115,7 +115,7 @@ class Shareable:
                 "cgp.sharing_scope(), which shares it again; otherwise the file is of another model"
             ) from error
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         wrap_from_config(cls, _revive)
 
@@ -132,13 +132,13 @@ def wrap_from_config(cls: Any, around: Callable) -> None:
     own = cls.__dict__["from_config"].__func__
 
     @functools.wraps(own)
-    def from_config(cls, config, *args, **kwargs):
+    def from_config(cls: Any, config: dict, *args: Any, **kwargs: Any) -> Any:
         return around(cls, lambda config: own(cls, config, *args, **kwargs), config)
 
     cls.from_config = classmethod(from_config)
 
 
-def _revive(cls, make, config: dict):
+def _revive(cls: Any, make: Callable[[dict], Any], config: dict) -> Any:
     if "shared_id" not in config:  # an outer from_config has dealt with it
         return make(config)
     config = dict(config)

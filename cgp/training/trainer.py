@@ -1,6 +1,7 @@
 """What `cgp.Model` and `cgp.Functional` add to a Keras model: training, saving, derived state."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -23,7 +24,7 @@ class Trainer(_Base):
 
     # --- derived state -------------------------------------------------------------------------
 
-    def train_step(self, data):
+    def train_step(self, data: Any) -> dict[str, Any]:
         """One gradient step, and then the post updates whose variables it has moved.
 
         With gradient accumulation most steps move nothing, and nothing is recomputed: `refresh_all`
@@ -49,7 +50,7 @@ class Trainer(_Base):
 
     # --- training --------------------------------------------------------------------------------
 
-    def compile(self, *args, **kwargs) -> None:
+    def compile(self, *args: Any, **kwargs: Any) -> None:
         """Keras's `compile`; losses are then added up and reported in float64.
 
         With `cgp.optimizers.LBFGS` as the optimizer, `fit` minimises the loss of the whole data.
@@ -61,7 +62,7 @@ class Trainer(_Base):
         super().compile(*args, **kwargs)
         keras_private.add_losses_in_float64(self)
 
-    def compile_from_config(self, config) -> None:
+    def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a loaded model. Keras refuses to where `compile` is not its own."""
         if type(self).compile is not Trainer.compile:
             super().compile_from_config(config)  # Keras says so where a subclass has its own
@@ -70,7 +71,14 @@ class Trainer(_Base):
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> tf.Tensor:
         """Keras's `compute_loss`.
 
         Raises:
@@ -83,7 +91,9 @@ class Trainer(_Base):
             )
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
         """Keras's `compute_metrics`.
 
         Raises:
@@ -99,23 +109,23 @@ class Trainer(_Base):
 
     def fit(
         self,
-        x=None,
-        y=None,
-        batch_size=None,
-        epochs=None,
-        verbose="auto",
-        callbacks=None,
-        validation_split=0.0,
-        validation_data=None,
-        shuffle=True,
-        class_weight=None,
-        sample_weight=None,
-        initial_epoch=0,
-        steps_per_epoch=None,
-        validation_steps=None,
-        validation_batch_size=None,
-        validation_freq=1,
-    ):
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int | None = None,
+        verbose: int | str = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool | str = True,
+        class_weight: dict | None = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: int = 1,
+    ) -> keras.callbacks.History:
         """Trains the model: Keras's `fit`, with arrays kept in their own dtype.
 
         Args:
@@ -218,16 +228,16 @@ class Trainer(_Base):
 
     def evaluate(
         self,
-        x=None,
-        y=None,
-        batch_size=None,
-        verbose="auto",
-        sample_weight=None,
-        steps=None,
-        callbacks=None,
-        return_dict=False,
-        **kwargs,
-    ):
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: int | str = "auto",
+        sample_weight: Any = None,
+        steps: int | None = None,
+        callbacks: Any = None,
+        return_dict: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         """Keras's `evaluate`, with arrays kept in their own dtype; arguments as for `fit`."""
         if are_arrays(x, y, sample_weight):
             x = batches(x, y, sample_weight, batch_size, steps=steps)
@@ -244,7 +254,14 @@ class Trainer(_Base):
             **kwargs,
         )
 
-    def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: int | str = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> Any:
         """Keras's `predict`, with arrays kept in their own dtype; arguments as for `fit`."""
         if are_arrays(x):
             x = batches(x, batch_size=batch_size, steps=steps)
@@ -255,7 +272,9 @@ class Trainer(_Base):
 
     # --- serialisation ---------------------------------------------------------------------------
 
-    def save(self, filepath, overwrite=True, zipped=None, **kwargs) -> None:
+    def save(
+        self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any
+    ) -> None:
         """Saves the model: Keras's `save`, but an existing file is replaced as a whole or not.
 
         A `.keras` file is written beside its place, and moved there once it is complete: saving
@@ -267,7 +286,9 @@ class Trainer(_Base):
             return
         saving.write_beside(filepath, overwrite, lambda path: save(path, zipped=zipped, **kwargs))
 
-    def save_weights(self, filepath, overwrite=True, max_shard_size=None) -> None:
+    def save_weights(
+        self, filepath: Any, overwrite: bool = True, max_shard_size: float | None = None
+    ) -> None:
         """Saves the weights: Keras's `save_weights`; a single file is replaced as by `save`."""
         save = super().save_weights
         if max_shard_size is None and saving.can_be_replaced(filepath, ".weights.h5"):
@@ -275,7 +296,7 @@ class Trainer(_Base):
         else:
             save(filepath, overwrite=overwrite, max_shard_size=max_shard_size)
 
-    def load_weights(self, filepath, skip_mismatch=False, **kwargs) -> None:
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
         """Loads weights: Keras's `load_weights`.
 
         Raises:
@@ -285,23 +306,23 @@ class Trainer(_Base):
         super().load_weights(filepath, skip_mismatch, **kwargs)
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict[str, Any], custom_objects: dict | None = None) -> Any:
         """Revives a model; layers that were shared are shared again."""
         with sharing_scope():
             return super().from_config(config, custom_objects)
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         # A subclass that revives its own parts shares them too.
         wrap_from_config(cls, _inside_sharing_scope)
 
 
-def _inside_sharing_scope(cls, make, config):
+def _inside_sharing_scope(cls: Any, make: Callable[[dict], Any], config: dict) -> Any:
     with sharing_scope():
         return make(config)
 
 
-def any_complex(structure) -> bool:
+def any_complex(structure: Any) -> bool:
     """Whether a leaf of a structure of tensors is complex."""
     leaves = keras.tree.flatten(structure)
     return any("complex" in str(getattr(leaf, "dtype", "")) for leaf in leaves)
