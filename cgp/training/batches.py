@@ -1,8 +1,8 @@
-"""NumPy arrays into `tf.data`, undamaged.
+"""Conversion of NumPy arrays to `tf.data` datasets in their own dtype.
 
-Keras's own adapter casts every float array to the global floatx: of the float64 value 1 + 1e-12 it
-makes 1, and a Julian date loses hours. Datasets it takes as they are. These functions make the
-dataset that Keras would make, without the cast.
+Keras's own adapter casts every float array to the global floatx: it rounds the float64 value
+1 + 1e-12 to 1, and a Julian date loses hours. It takes datasets as they are. These functions make
+the dataset that Keras would make, without the cast.
 """
 
 import math
@@ -15,23 +15,23 @@ import tensorflow as tf
 
 
 def are_arrays(*structures: Any) -> bool:
-    """Whether all leaves are dense arrays, or tensors, or None, and at least one is not None."""
+    """Tells whether all leaves are dense arrays, tensors or None, and at least one is not None."""
     leaves = [leaf for leaf in keras.tree.flatten(structures) if leaf is not None]
     return bool(leaves) and all(_is_array(leaf) for leaf in leaves)
 
 
 def _is_array(leaf: Any) -> bool:
     if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
-        return False  # Keras has its own ways with these
+        return False  # left to Keras
     return tf.is_tensor(leaf) or isinstance(leaf, np.ndarray) or hasattr(leaf, "__array__")
 
 
 def require_one_replica(model: keras.Model, what: str) -> None:
-    """Refuses to split data that belong together among the replicas of a strategy.
+    """Raises if data that must stay together would be split among several replicas.
 
     Args:
         model: The model.
-        what: What needs all of its data at once, for the message.
+        what: The computation that needs all of the data at once, for the message.
 
     Raises:
         ValueError: The model was built under a strategy of several replicas.
@@ -45,7 +45,7 @@ def require_one_replica(model: keras.Model, what: str) -> None:
 
 
 def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
-    """Tensors in the tuple that Keras expects, in their own dtype; returns it and their length.
+    """Converts arrays to the tuple of tensors that Keras expects, in their own dtype.
 
     Args:
         x: Structure of arrays, `[samples, ...]` each.
@@ -53,7 +53,8 @@ def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
         sample_weight: Structure like `y`, or one array for all of `y`, or None.
 
     Returns:
-        `((x, y, sample_weight), samples)`, the tuple without trailing parts that are None.
+        `((x, y, sample_weight), samples)`: the tuple, without trailing parts that are None, and the
+        number of samples.
 
     Raises:
         ValueError: The lengths differ, or an array is a scalar.
@@ -61,7 +62,7 @@ def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
     if sample_weight is not None and y is None:
         raise ValueError("sample_weight weights the loss of targets, and there is no y")
     if sample_weight is not None and keras.tree.is_nested(y) != keras.tree.is_nested(sample_weight):
-        # Keras's habit: one weight for each sample, whatever the output
+        # As in Keras: one weight for each sample, the same for all outputs
         sample_weight = keras.tree.map_structure(lambda _: sample_weight, y)
     data = {"x": x, "y": y, "sample_weight": sample_weight}
     if any(np.ndim(a) == 0 for a in keras.tree.flatten(data) if a is not None):
@@ -79,7 +80,7 @@ def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
         for part in (x, y, sample_weight)
     )
     parts = (y, sample_weight)
-    # A tuple even around x alone, which might be a tuple and be taken for (x, y)
+    # A tuple around x alone too: x may be a tuple itself, which would be taken for (x, y)
     return (x, *(p for p in parts if p is not None)), int(lengths.pop())
 
 
@@ -96,7 +97,7 @@ def _describe(data: dict, what: Callable) -> str:
 
 
 def split(x: Any, y: Any, sample_weight: Any, fraction: float) -> tuple[tuple, tuple]:
-    """The first part for training and the last `fraction` for validation, in the given order."""
+    """Splits arrays into a first part for training and the last `fraction` for validation."""
     arrays = (x, y, sample_weight)
     _, n = pack(*arrays)
     at = math.floor(n * (1.0 - fraction))
@@ -121,15 +122,16 @@ def batches(
     shuffle: bool | str = False,
     steps: int | None = None,
 ) -> tf.data.Dataset:
-    """A dataset of batches of arrays, with Keras's meaning of its arguments.
+    """Makes a dataset of batches from arrays; the arguments mean what they mean in Keras.
 
     Args:
         x: Structure of arrays, `[samples, ...]` each.
         y: Structure of arrays, or None.
         sample_weight: Structure like `y`, one array, or None.
-        batch_size: 32 if None, or what `steps` asks for. The last batch may be smaller.
+        batch_size: Samples in a batch; if None, 32, or as follows from `steps`. The last batch may
+            be smaller.
         shuffle: True for a new order in each pass, "batch" to shuffle inside batches only.
-        steps: Batches to a pass, where `batch_size` is None.
+        steps: Batches in a pass, used where `batch_size` is None.
 
     Returns:
         A `tf.data.Dataset` of known cardinality whose elements have the dtypes of the arrays.
@@ -149,7 +151,7 @@ def batches(
         # Static shapes wherever all batches are full: XLA compiles once.
         return indices.batch(batch_size, drop_remainder=n % batch_size == 0)
 
-    # A stateful shuffle inside a dataset repeats itself in each epoch once a global seed is set.
+    # A stateful shuffle inside a dataset repeats itself in every epoch if a global seed is set.
     seeds = tf.data.Dataset.random(rerandomize_each_iteration=True)
     dataset = seeds.take(1).flat_map(rows)
     if shuffle == "batch":

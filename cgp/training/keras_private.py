@@ -62,26 +62,26 @@ class FunctionalModel(Functional):
 
 
 def flatten_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """A layer and all layers inside it, each once: `Model.layers` are those at the top alone."""
+    """Lists a layer and all layers inside it, each once; `Model.layers` has the top level only."""
     # Keras counts a layer again where it is among its own descendants.
     return list({id(found): found for found in layer._flatten_layers()}.values())
 
 
 def sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """The layers that a layer holds itself, in the order in which it took them."""
+    """Lists the direct sublayers of a layer, in the order in which they were added."""
     return list(layer._layers)
 
 
 def forget_compilation(model: Any) -> None:
-    """Drops loss and metrics of an earlier `compile`, which Keras replaces but never removes."""
+    """Removes the loss and the metrics of an earlier `compile`, which Keras only replaces."""
     model.loss = model._compile_loss = model._compile_metrics = None
-    model._kept_objective = None  # ours, and of the loss that was
+    model._kept_objective = None  # the compiled function of the earlier loss, see `Objective`
 
 
 def add_losses_in_float64(model: Any) -> None:
-    """Keras would add up and report the loss of a float64 model in floatx."""
+    """Makes Keras add up and report the loss in float64, where it would use floatx."""
     if model._compile_loss is not None:
-        model._compile_loss._dtype = "float64"  # what it casts the sum of its terms to
+        model._compile_loss._dtype = "float64"  # the dtype of the sum of its terms
     tracker = keras.metrics.Mean(name="loss", dtype="float64")
     # Past Keras's attribute tracking, as in Keras's own `compile`, which would count it twice.
     object.__setattr__(model, "_loss_tracker", tracker)
@@ -89,7 +89,7 @@ def add_losses_in_float64(model: Any) -> None:
 
 @contextlib.contextmanager
 def loss_weighed(model: Any, rows: tf.Tensor, weight: tf.Tensor) -> Iterator[None]:
-    """Inside, what Keras counts in the mean loss with `rows`, its first axis, weighs `weight`."""
+    """A context in which a batch counts with `weight` in the mean loss, in place of its `rows`."""
     tracker = model._loss_tracker
     before = tf.identity(tracker.total)
     yield
@@ -100,26 +100,26 @@ def loss_weighed(model: Any, rows: tf.Tensor, weight: tf.Tensor) -> Iterator[Non
 
 
 def running_loss(model: Any) -> float:
-    """The mean loss of the steps of the epoch so far; NaN before the first."""
+    """Returns the mean loss of the steps of the epoch so far; NaN before the first."""
     tracker = model._loss_tracker
     return float(tracker.result()) if float(tracker.count) > 0 else math.nan
 
 
 def forget_loss(model: Any) -> None:
-    """Makes the mean loss of the epoch NaN."""
+    """Sets the mean loss of the epoch to NaN."""
     model._loss_tracker.total.assign(math.nan)
     model._loss_tracker.count.assign(1.0)
 
 
 def has_compiled_loss(model: Any) -> bool:
-    """Whether a loss was given to `compile`."""
+    """Tells whether a loss was given to `compile`."""
     return model._compile_loss is not None
 
 
 def metrics_and_values(
     model: Any, y: Any, y_pred: Any
 ) -> Iterator[tuple[keras.metrics.Metric, tuple]]:
-    """Each metric given to `compile`, with the target and the prediction that it will be fed."""
+    """Yields each metric given to `compile`, with its target and prediction."""
     compiled = model._compile_metrics
     if compiled is None:
         return
@@ -133,7 +133,7 @@ def metrics_and_values(
 
 
 def written_by_keras(metric: keras.metrics.Metric) -> bool:
-    """Whether a metric, or the function that it is the mean of, is one of Keras's own."""
+    """Tells whether a metric, or the function that it averages, is one of Keras's own."""
     # "mse" and any function given to compile become a MeanMetricWrapper of Keras.
     source = getattr(metric, "_fn", type(metric))
     return str(getattr(source, "__module__", "")).startswith("keras.")

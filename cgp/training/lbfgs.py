@@ -1,4 +1,4 @@
-"""The loop that `fit` hands to SciPy when the optimizer is `LBFGS`."""
+"""The training loop of `fit` under the optimizer `LBFGS`: SciPy's L-BFGS-B."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from cgp.training.objective import Objective
 
 
 class Validation(NamedTuple):
-    """What to validate with, and when: the arguments of `fit` without their prefix."""
+    """The validation arguments of `fit`, without their prefix."""
 
     data: Any
     steps: int | None
@@ -22,7 +22,7 @@ class Validation(NamedTuple):
 
 
 def reject(**arguments: Any) -> None:
-    """Raises for arguments of `fit` that are about batches."""
+    """Raises if arguments of `fit` about batches are given."""
     for name, value in arguments.items():
         if value is not None:
             raise ValueError(
@@ -31,7 +31,7 @@ def reject(**arguments: Any) -> None:
 
 
 def one_batch(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-    """All the data as one batch, `(x, y, sample_weight)`."""
+    """Returns all the data as one batch, `(x, y, sample_weight)`."""
     if are_arrays(x, y, sample_weight):
         batch, _ = pack(x, y, sample_weight)
     elif isinstance(x, tf.data.Dataset):
@@ -63,8 +63,8 @@ def fit(
     Args:
         model: A compiled model whose optimizer is `LBFGS`.
         batch: `(x, y, sample_weight)`.
-        epochs: Number of the last iteration, or None.
-        initial_epoch: Number of the first.
+        epochs: The number of the last iteration, or None.
+        initial_epoch: The number of the first iteration.
         verbose: As in `fit`.
         callbacks: As in `fit`.
         validation: `Validation`.
@@ -109,9 +109,9 @@ def fit(
     except BaseException:
         loss.assign(run.point)  # an interruption must not leave the model at a trial point
         raise
-    if not model.stop_training:  # otherwise a callback has had the last word on the weights
+    if not model.stop_training:  # otherwise a callback may have set the weights
         loss.assign(run.point)
-    if run.iterations == 0:  # it was there already: one epoch says so
+    if run.iterations == 0:  # it started at the optimum: report one epoch
         run.begin_epoch()
         run.end_epoch(run.value)
     optimizer._set_result(result)
@@ -130,8 +130,9 @@ def _warn(result: Any, run: "_Run", cap: int | None, stopped: bool) -> None:
         return
     slope = np.max(np.abs(run.gradient), initial=0.0)
     scale = max(1.0, min(abs(run.value), abs(run.first_value)))
-    # Close to the optimum the line search ends in rounding errors: that is convergence. And where
-    # SciPy says converged, the loss may have no minimum, and be too large to change relatively.
+    # Close to the optimum the line search fails from rounding: that counts as convergence. On the
+    # other hand SciPy reports convergence for a loss without a minimum, once its relative change
+    # is small.
     if result.status == 1 or slope > (0.1 if result.success else 1e-5) * scale:
         warnings.warn(
             f"L-BFGS stopped before convergence after {run.iterations} iterations, with a gradient "
@@ -143,7 +144,7 @@ def _warn(result: Any, run: "_Run", cap: int | None, stopped: bool) -> None:
 
 
 class _Run:
-    """One minimisation: what SciPy calls back, and the point it has reached."""
+    """The state of one minimisation, and the functions that SciPy calls."""
 
     def __init__(
         self,
@@ -163,9 +164,9 @@ class _Run:
         self.iterations = 0
         self.in_epoch = False
         self.logs: dict = {}
-        # Where the line search starts from: the last iterate, and so the best point so far.
+        # The last iterate, where the line search starts: the best point so far.
         self.point = loss.start
-        self.value, self.gradient = loss(self.point)  # an error here is the user's to see
+        self.value, self.gradient = loss(self.point)  # an error here goes to the user
         if not self._is_finite(self.value, self.gradient):
             raise ValueError(
                 f"the loss at the initial variables is {self.value}, and must be finite, as must "
@@ -203,10 +204,10 @@ class _Run:
         return any(v.is_lost() for v in self.trained)
 
     def _retreat(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Stands in for a loss that has no value, to turn the line search back.
+        """Returns a substitute for a loss without a value, which turns the line search back.
 
-        Value and slope are those of the parabola which starts at the last iterate with its value
-        and slope, and is lowest at a quarter of the step: SciPy interpolates, and goes there.
+        Value and slope are those of the parabola that has the value and slope of the last iterate
+        there, and its minimum at a quarter of the step: SciPy interpolates, and tries that point.
         """
         step = point - self.point
         descent = max(-float(self.gradient @ step), np.finfo(float).tiny)
@@ -234,7 +235,7 @@ class _Run:
 
     def on_iteration(self, intermediate_result: Any) -> None:
         point, value = intermediate_result.x.copy(), float(intermediate_result.fun)
-        if not np.array_equal(point, self.last[0]):  # its gradient is wanted, its weights are saved
+        if not np.array_equal(point, self.last[0]):  # evaluate it, which also sets the variables
             self.last = (point, *self.loss(point))
         self.point, self.value, self.gradient = self.last
         self.begin_epoch()
@@ -244,7 +245,7 @@ class _Run:
 
 
 class _Progress:
-    """One line that counts iterations, or a line for each."""
+    """A progress line that counts iterations, or a line for each iteration."""
 
     def __init__(self, verbose: int | str, cap: int | None) -> None:
         self.verbose = 1 if verbose == "auto" else verbose
@@ -257,7 +258,7 @@ class _Progress:
     def update(self, iteration: int, logs: dict) -> None:
         self.seen, self.logs = iteration, dict(logs)
         if self.bar is not None:
-            self.bar.stateful_metrics |= set(logs)  # show values, not averages over iterations
+            self.bar.stateful_metrics |= set(logs)  # values, not averages over iterations
             self.bar.update(iteration, list(logs.items()), finalize=False)
         elif self.verbose:
             shown = " - ".join(f"{name}: {value:.8g}" for name, value in logs.items())

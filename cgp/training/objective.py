@@ -1,4 +1,4 @@
-"""The loss of a model as a function of one vector, for optimisers and derivatives from outside."""
+"""The loss of a model as a function of one vector, for optimizers other than Keras's."""
 
 import dataclasses
 import functools
@@ -20,18 +20,19 @@ class Objective:
     """The loss of one batch, and its gradient, as a function of one float64 vector.
 
     A single compiled function assigns the variables, recomputes what depends on them, and evaluates
-    the loss and its gradient: one update for each evaluation. The model is left at the last point
-    that was asked for; `assign` puts it where you want it. The function stays with the model for
-    another batch of the same shape, until the model is compiled again, or learns something else.
+    the loss and its gradient: one post update for each evaluation. The variables keep the last
+    point that was evaluated; `assign` sets another. The compiled function is kept in the model for
+    other batches of the same shapes, until the model is compiled again or other variables become
+    trainable.
 
     Args:
         model: A compiled `cgp.Model` or `cgp.Functional`; built on the batch if it is not yet.
-        batch: All the data, `(x, y, sample_weight)`, the last two None where there are none.
+        batch: All the data, `(x, y, sample_weight)`; the last two may be None.
 
     Attributes:
-        variables: The trainable variables, whose values follow one another in the vector.
+        variables: The trainable variables; the vector concatenates their values.
         start: Their values when the objective was made.
-        resolution: What a relative change of the loss must exceed to be more than rounding.
+        resolution: The relative change of the loss below which it is rounding.
 
     Raises:
         ValueError: No trainable variables, one with a constraint, or several replicas.
@@ -73,7 +74,7 @@ class Objective:
         _assign(self.variables, point)
 
     def __call__(self, point: npt.ArrayLike) -> tuple[float, np.ndarray]:
-        """The loss at a point, and its gradient; the variables are left there.
+        """Evaluates the loss and its gradient at a point; the variables keep it.
 
         Args:
             point: Float64, like `start`.
@@ -93,7 +94,7 @@ def _assign(variables: list[keras.Variable], point: npt.ArrayLike) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Kept:  # a tuple of variables would be tracked as weights
-    """A compiled function, and what it was compiled for."""
+    """A compiled function, and the variables, shapes and settings it was compiled for."""
 
     variables: list[keras.Variable]
     others: tuple
@@ -101,9 +102,10 @@ class _Kept:  # a tuple of variables would be tracked as weights
 
 
 def _compiled(model: Any, variables: list[keras.Variable], batch: tuple) -> Callable:
-    """The function of a point and a batch that returns loss and gradient: compiling takes seconds.
+    """Returns the compiled function of a point and a batch that gives loss and gradient.
 
-    One is kept, not one for each shape of a batch, as programs take memory.
+    Compiling takes seconds. The last function is cached; one for each shape of a batch would take
+    too much memory.
     """
     if model.run_eagerly:
         return functools.partial(_evaluate, model, variables)

@@ -1,4 +1,4 @@
-"""Optimizers beyond Keras's own."""
+"""The L-BFGS optimizer, for `compile` and `fit`."""
 
 from typing import Any
 
@@ -12,16 +12,17 @@ class LBFGS(keras.optimizers.Optimizer):
     The usual way to fit the hyperparameters of a Gaussian process: a few dozen evaluations of the
     full-batch loss, each by one compiled function, and no learning rate. An epoch is an iteration;
     `epochs` of `fit` caps their number, and None runs to convergence. It works in `cgp.Model` and
-    `cgp.Functional` only, since it takes the place of the loop of `fit`.
+    `cgp.Functional` only, since it replaces the training loop of `fit`.
 
-    Where the loss cannot be evaluated (a covariance that is not positive definite, NaN) the line
-    search turns back. Compiled metrics are not computed; validation is.
+    The line search turns back where the loss cannot be evaluated (a covariance that is not positive
+    definite, NaN) or a hyperparameter leaves its constraint (a variance that underflows to zero).
+    Compiled metrics are not computed; validation is.
 
     After `fit`, `result` holds SciPy's `OptimizeResult` with its `message`, `nit` and `nfev`. `fit`
-    warns when the line search gave up far from a stationary point.
+    warns when the line search stopped far from a stationary point, and names the parameters there.
 
     Args:
-        maxcor: Pairs kept to approximate the Hessian.
+        maxcor: The number of correction pairs that approximate the Hessian.
         ftol: Converged when an iteration lowers the loss by less than this, relative to the larger
             of the loss and 1. With float32 variables it is at least 1e-6.
         gtol: Converged when no component of the gradient exceeds this.
@@ -49,7 +50,7 @@ class LBFGS(keras.optimizers.Optimizer):
 
     @property
     def result(self) -> Any:
-        """SciPy's `OptimizeResult` of the last fit, or None."""
+        """The `OptimizeResult` of SciPy for the last fit, or None."""
         return self._result
 
     def _set_result(self, result: Any) -> None:
@@ -57,7 +58,7 @@ class LBFGS(keras.optimizers.Optimizer):
         object.__setattr__(self, "_result", result)
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-        """Not for L-BFGS.
+        """Raises: L-BFGS makes no single gradient steps.
 
         Raises:
             NotImplementedError: Always.
@@ -68,7 +69,7 @@ class LBFGS(keras.optimizers.Optimizer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Returns the arguments of the constructor."""
         return {
             "maxcor": self.maxcor,
             "ftol": self.ftol,

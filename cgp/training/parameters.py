@@ -1,7 +1,7 @@
 """Hyperparameters: real weights behind constrained values, with an optional prior.
 
-A weight in Keras is real and unconstrained. A hyperparameter is positive, or complex, or confined
-to the unit disk; a `Parameter` stands between the two and belongs to the layer that declares it.
+A weight in Keras is real and unconstrained. A hyperparameter may be positive, complex, or in the
+unit disk. A `Parameter` maps the one to the other, and belongs to the layer that declares it.
 """
 
 import itertools
@@ -56,18 +56,18 @@ def _weight(
 
 
 class Parameter:
-    """A hyperparameter of a layer: a constrained value kept as an unconstrained real weight.
+    """A hyperparameter of a layer: a constrained value, stored as an unconstrained real weight.
 
     It converts to a tensor, a NumPy array, a float or a complex number wherever one is expected.
 
     Attributes:
         name: Its name within the layer.
         variable: The Keras weight, real and unconstrained; a trailing axis of 2 when complex.
-        step: The non-trainable weight in whose units `variable` counts, or None.
-        constraint: Where its values live.
+        step: The unit of `variable`, a non-trainable weight, or None.
+        constraint: The set of its values.
     """
 
-    # No others: an attribute such as `trainable` would be set, and heeded by nobody.
+    # No other attributes: setting one such as `trainable` would have no effect.
     __slots__ = ("_dtype", "_fixed", "_prior", "constraint", "name", "step", "variable")
 
     def __init__(
@@ -125,7 +125,7 @@ class Parameter:
 
     @property
     def fixed(self) -> bool:
-        """Whether training leaves it alone."""
+        """Whether training leaves the value as it is."""
         return self._fixed
 
     @fixed.setter
@@ -142,7 +142,7 @@ class Parameter:
 
     @prior.setter
     def prior(self, value: Any) -> None:
-        # What has been compiled with another would not know of it.
+        # Functions that have been compiled with another prior would keep it.
         raise AttributeError(
             f"the prior of {self.name} is settled when its layer is made: give "
             f'priors={{"{self.name}": ...}} to the constructor'
@@ -150,20 +150,20 @@ class Parameter:
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """All weights that the value depends on."""
+        """The weights that the value depends on."""
         return [self.variable] if self.step is None else [self.variable, self.step]
 
     def constrained(self, raw: tf.Tensor) -> tf.Tensor:
-        """The value that belongs to a value of `variable`."""
+        """Returns the constrained value for a value of `variable`."""
         return self.constraint.forward(raw if self.step is None else raw * self.step.value)
 
     @property
     def value(self) -> tf.Tensor:
-        """The constrained value, differentiable by `variable`."""
+        """The constrained value, differentiable with respect to `variable`."""
         return self.constrained(tf.convert_to_tensor(self.variable.value))
 
     def assign(self, value: ArrayLike) -> None:
-        """Sets the constrained value; state that was derived from the old one is recomputed on use.
+        """Sets the constrained value; state derived from the old one is recomputed when it is used.
 
         Raises:
             ValueError: A value outside the constraint, or of another shape.
@@ -178,10 +178,10 @@ class Parameter:
         self.variable.assign(tf.constant(raw, self.variable.dtype))
 
     def log_prior(self) -> tf.Tensor | None:
-        """The log density of the prior at the present value, summed; None without a prior.
+        """Returns the log density of the prior at the present value, summed; None without a prior.
 
-        The prior of a complex value is one of its parts, `[..., 2]`: a distribution of vectors of
-        two, or of numbers, which then applies to each part.
+        The prior of a complex value is a distribution of its parts, `[..., 2]`: of vectors of two,
+        or of numbers, which then applies to each part.
         """
         if self.prior is None:
             return None
@@ -194,7 +194,7 @@ class Parameter:
         return tf.stack([tf.math.real(value), tf.math.imag(value)], axis=-1)
 
     def numpy(self) -> np.ndarray:
-        """The constrained value as a NumPy array."""
+        """Returns the constrained value as a NumPy array."""
         return self.value.numpy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -246,11 +246,11 @@ class Parameterized:
         fixed: Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
     ) -> None:
-        """Makes one `Parameter` attribute for each entry of `values`.
+        """Creates one `Parameter` attribute for each entry of `values`.
 
         Args:
             values: Initial value and constraint by name.
-            fixed: Names of those that training leaves alone.
+            fixed: Names of parameters that are not trained.
             priors: TFP distributions of the constrained values, by name; of a complex one, of
                 `[re, im]`.
 
@@ -281,10 +281,10 @@ class Parameterized:
         }
 
     def parameters_config(self) -> dict:
-        """The arguments of `declare_parameters` in a form that serialises: complex as [re, im].
+        """Returns the arguments of `declare_parameters` in a form that serialises.
 
-        `fixed` and `priors`, and `complex`, the names of those that are, are there when they say
-        something.
+        Complex numbers are `[re, im]`, and their names under the key `complex`. The keys `complex`,
+        `fixed` and `priors` are left out where they are empty.
         """
         complex_ = [p.name for p in self.own_parameters if p.constraint.is_complex]
         fixed = [p.name for p in self.own_parameters if p.fixed]
@@ -298,13 +298,13 @@ class Parameterized:
 
 
 def number_to_config(value: npt.ArrayLike) -> Any:
-    """A number or array as plain lists and floats; complex numbers gain a last axis [re, im]."""
+    """Converts a number or array to floats and lists; complex ones gain a last axis [re, im]."""
     value = np.asarray(value)
     return (split(value) if np.iscomplexobj(value) else value).tolist()
 
 
 def complex_from_config(value: Any) -> Any:
-    """A complex number or array from its config form, or the number itself if it is one."""
+    """Converts a config back to a complex number or array; a number is returned as it is."""
     if isinstance(value, list | tuple):
         pairs = np.asarray(value)
         return pairs[..., 0] + 1j * pairs[..., 1]
@@ -312,10 +312,12 @@ def complex_from_config(value: Any) -> Any:
 
 
 def named_parameters(layers: Iterable[tuple[str, Parameterized]]) -> dict[str, Parameter]:
-    """Parameters by unique name, each layer once: `prefix.parameter`, numbered where names collide.
+    """Names the parameters of layers uniquely: `prefix.parameter`, numbered if prefixes repeat.
+
+    A layer that is listed twice counts once.
 
     Args:
-        layers: Prefix and layer; an empty prefix leaves the parameter's own name.
+        layers: Pairs of prefix and layer; with an empty prefix the parameter has its own name only.
     """
     seen: set[int] = set()
     used: set[str] = set()

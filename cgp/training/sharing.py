@@ -1,9 +1,9 @@
-"""Sharing that survives serialisation: one layer handed to several stays one layer.
+"""Shared layers that survive serialisation: a layer used by several stays one layer.
 
-Keras serialises a layer that two others hold twice, and revives it as two. Here the owner of the
-shared variables writes an identity, `shared_id`, into its config, and wherever a sharing scope is
-open the same identity yields the same object. `cgp.Model` and `cgp.Functional` open the scope
-themselves, so that a consumer has nothing to do but what Keras asks of it anyway:
+Keras serialises a layer that two others hold twice, and deserialises it as two. Here the owner of
+the shared variables writes an identity, `shared_id`, into its config, and within a sharing scope
+the same identity gives the same object. `cgp.Model` and `cgp.Functional` open the scope themselves,
+so that a consumer needs only what Keras requires of it anyway:
 
     @keras.saving.register_keras_serializable(package="example")
     class Consumer(keras.layers.Layer):
@@ -23,8 +23,7 @@ themselves, so that a consumer has nothing to do but what Keras asks of it anywa
 `cgp.load_model` opens it for models of every kind. Around anything else, such as the `from_config`
 of a `keras.Sequential` or of a bare layer, open it yourself: `with cgp.sharing_scope(): ...`.
 
-What is shared is one layer in all respects: `trainable = False` on one consumer freezes the shared
-variables for every other.
+`trainable = False` on one consumer freezes the shared variables for all others.
 """
 
 import contextlib
@@ -43,7 +42,7 @@ _scope = threading.local()  # .memo: shared_id -> the object it stands for, whil
 
 @contextlib.contextmanager
 def sharing_scope() -> Iterator[None]:
-    """Within it, configs of one shared layer revive as one layer.
+    """A context in which the configs of one shared layer are deserialised as one layer.
 
     An inner scope joins the outer one; each thread has its own.
 
@@ -71,37 +70,37 @@ def sharing_scope() -> Iterator[None]:
 class Shareable:
     """Mixin for layers that own variables and are handed to others; put it before the layer class.
 
-    It adds `shared_id` to the config, and makes `from_config` heed the sharing scope. A class that
-    has its own `from_config` (an owner made of owners) needs nothing further: it is given a config
-    without the `shared_id`, and is not called for an object that has been revived already.
+    It adds `shared_id` to the config, and makes `from_config` use the sharing scope. A class with
+    its own `from_config` (an owner made of owners) needs nothing further: it receives a config
+    without the `shared_id`, and is not called for a layer that the scope already has.
 
-    An object revived from a config gets an identity of its own. Two live layers never carry the
-    same one, or they would be merged the next time they are saved in one model.
+    A layer made from a config gets a new identity. No two live layers have the same one: they would
+    be merged the next time they are saved in one model.
     """
 
     @property
     def shared_id(self) -> str:
-        """The identity of this layer, made up when it is first asked for."""
+        """The identity of this layer, created when it is first read."""
         if getattr(self, "_shared_id", None) is None:
             self._shared_id = uuid.uuid4().hex
         return self._shared_id
 
     @completed_by_keras  # otherwise the arguments of the constructor would be missing
     def get_config(self) -> dict[str, Any]:
-        """The config of the layer, and its `shared_id`."""
+        """Returns the config of the layer, with its `shared_id`."""
         return {**super().get_config(), "shared_id": self.shared_id}  # type: ignore[misc]
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """Revives the layer, or finds it in the sharing scope."""
+        """Makes the layer of a config, or finds it in the sharing scope."""
         return _revive(cls, super().from_config, config)  # type: ignore[misc]
 
     def load_own_variables(self, store: Any) -> None:
         """Loads the weights.
 
         Raises:
-            ValueError: The file holds none for this layer, above all because it was saved as one
-                with another layer and has been revived as two.
+            ValueError: The file holds no weights for this layer, most often because it was saved as
+                one shared layer and has been deserialised as two.
         """
         try:
             super().load_own_variables(store)  # type: ignore[misc]
@@ -121,11 +120,11 @@ class Shareable:
 
 
 def wrap_from_config(cls: Any, around: Callable) -> None:
-    """Puts `around(cls, make, config)` in the place of a `from_config` that a class defines itself.
+    """Replaces a `from_config` that a class defines itself by `around(cls, make, config)`.
 
     Args:
-        cls: The class; one that inherits its `from_config` is left alone.
-        around: Is given the `from_config` of the class as `make`, a function of the config.
+        cls: The class; nothing happens if it inherits its `from_config`.
+        around: Receives the `from_config` of the class as `make`, a function of the config.
     """
     if "from_config" not in cls.__dict__:
         return
@@ -139,7 +138,7 @@ def wrap_from_config(cls: Any, around: Callable) -> None:
 
 
 def _revive(cls: Any, make: Callable[[dict], Any], config: dict) -> Any:
-    if "shared_id" not in config:  # an outer from_config has dealt with it
+    if "shared_id" not in config:  # an outer from_config has removed it
         return make(config)
     config = dict(config)
     shared_id = config.pop("shared_id")
@@ -158,9 +157,9 @@ def _revive(cls: Any, make: Callable[[dict], Any], config: dict) -> Any:
 
 
 def clone_model(model: keras.Model) -> keras.Model:
-    """A copy of a model with fresh weights, in which what was shared is shared.
+    """Copies a model, with fresh weights; layers that it shared are shared in the copy too.
 
-    `keras.models.clone_model` of a plain Keras model gives each consumer a kernel of its own.
+    `keras.models.clone_model` gives each consumer in a plain Keras model its own kernel.
 
     Args:
         model: A `cgp.Model`, `cgp.Functional`, or Keras model of any kind. A class of your own

@@ -1,4 +1,4 @@
-"""What `cgp.Model` and `cgp.Functional` add to a Keras model: training, saving, derived state."""
+"""The methods that `cgp.Model` and `cgp.Functional` add to a Keras model."""
 
 import functools
 from collections.abc import Callable
@@ -25,10 +25,9 @@ class Trainer(_Base):
     # --- derived state -------------------------------------------------------------------------
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """One gradient step, and then the post updates whose variables it has moved.
+        """Makes a gradient step, then runs the post updates whose variables it has changed.
 
-        With gradient accumulation most steps move nothing, and nothing is recomputed: `refresh_all`
-        compares values.
+        With gradient accumulation most steps change no variable, and nothing is recomputed.
         """
         logs = super().train_step(data)
         # The loss is counted first: it is that of the last good parameters if an update fails.
@@ -40,7 +39,7 @@ class Trainer(_Base):
         """Recomputes all state whose variables have changed, in every layer of the model.
 
         For custom training loops, after the gradients are applied; inside a `tf.function` or not.
-        A layer would do so by itself on its next call; it is done here once, not under a tape.
+        A layer would do so in its next call as well; here it is done once, and outside of a tape.
         """
         refresh_all(self)
 
@@ -55,17 +54,17 @@ class Trainer(_Base):
 
         With `cgp.optimizers.LBFGS` as the optimizer, `fit` minimises the loss of the whole data.
         Prefer `add_loss` for a likelihood: a loss given here is real, and computed in Keras's
-        floatx unless it is told otherwise (`keras.losses.MeanSquaredError(dtype="float64")`), which
-        Keras forgets when it saves.
+        floatx unless it has a dtype (`keras.losses.MeanSquaredError(dtype="float64")`), which Keras
+        does not save.
         """
         keras_private.forget_compilation(self)
         super().compile(*args, **kwargs)
         keras_private.add_losses_in_float64(self)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles a loaded model. Keras refuses to where `compile` is not its own."""
+        """Compiles a loaded model; Keras does so only if `compile` is not overridden."""
         if type(self).compile is not Trainer.compile:
-            super().compile_from_config(config)  # Keras says so where a subclass has its own
+            super().compile_from_config(config)  # warns that a subclass has its own `compile`
             return
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None and self.built:
@@ -222,7 +221,7 @@ class Trainer(_Base):
         return history
 
     def _parameters(self) -> dict[str, Parameter]:
-        """The hyperparameters by name: those of all layers, each by the path of its weight."""
+        """Returns the hyperparameters of all layers, by the paths of their weights."""
         layers = [x for x in keras_private.flatten_layers(self) if isinstance(x, Parameterized)]
         return {p.variable.path: p for layer in layers for p in layer.own_parameters}
 
@@ -275,7 +274,7 @@ class Trainer(_Base):
     def save(
         self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any
     ) -> None:
-        """Saves the model: Keras's `save`, but an existing file is replaced as a whole or not.
+        """Saves the model: Keras's `save`, made atomic.
 
         A `.keras` file is written beside its place, and moved there once it is complete: saving
         that fails or is killed leaves the old file. `cgp.load_model` loads it.
@@ -307,13 +306,13 @@ class Trainer(_Base):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict | None = None) -> Any:
-        """Revives a model; layers that were shared are shared again."""
+        """Makes the model of a config; layers that were shared are shared again."""
         with sharing_scope():
             return super().from_config(config, custom_objects)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # A subclass that revives its own parts shares them too.
+        # A subclass with its own `from_config` shares layers too.
         wrap_from_config(cls, _inside_sharing_scope)
 
 
@@ -323,6 +322,6 @@ def _inside_sharing_scope(cls: Any, make: Callable[[dict], Any], config: dict) -
 
 
 def any_complex(structure: Any) -> bool:
-    """Whether a leaf of a structure of tensors is complex."""
+    """Tells whether a leaf of a structure of tensors is complex."""
     leaves = keras.tree.flatten(structure)
     return any("complex" in str(getattr(leaf, "dtype", "")) for leaf in leaves)
