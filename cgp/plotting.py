@@ -5,7 +5,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import special
 
 from cgp.distributions import Marginals, ellipses, marginals, squared_radius
 from cgp.distributions.ellipses import check_probability
@@ -336,6 +335,8 @@ def _deviations(variance: np.ndarray, difference: np.ndarray) -> _Pair:
 
 def _normal_quantile(probability: float) -> float:
     """Half of the width of the credible interval of a standard normal."""
+    from scipy import special  # here: importing it takes long
+
     check_probability(probability)
     return float(special.ndtri(0.5 * (1.0 + probability)))
 

@@ -6,8 +6,11 @@ import re
 import subprocess
 import sys
 import tokenize
+import tomllib
 from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,10 +102,19 @@ def test_cgp_is_float64_under_any_floatx():
     assert found.stdout.strip() == "{'float64'} complex128 float16", found.stdout + found.stderr
 
 
-def test_importing_cgp_prints_nothing():
-    found = run("import cgp", TF_ENABLE_ONEDNN_OPTS="0")
+def test_importing_cgp_prints_nothing_and_loads_little_beside_tensorflow_and_keras():
+    """Counts modules, as times vary: TensorFlow Probability alone would be a thousand of them."""
+    found = run(
+        "import sys, tensorflow, keras; before = set(sys.modules); import cgp;"
+        "print('loaded', *(set(sys.modules) - before))",
+        TF_ENABLE_ONEDNN_OPTS="0",
+    )
     assert found.returncode == 0, found.stderr
-    assert found.stdout == ""
+    first, *loaded = found.stdout.split()
+    assert first == "loaded"  # nothing was printed before
+    packages = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)
+    assert packages <= {"cgp", "tensorflow", "keras"}
+    assert len(loaded) < 150
 
 
 def test_another_backend_of_keras_is_refused_with_the_remedy():
@@ -151,6 +163,40 @@ def test_no_file_grows_beyond_what_can_be_read_at_a_sitting(path):
 def test_every_file_says_what_it_is(path):
     assert path.name not in ("utils.py", "helpers.py", "misc.py")
     assert path.read_text(encoding="utf-8").lstrip().startswith('"""')
+
+
+def test_keras_is_private_in_one_file_alone():
+    """Attributes of Keras's objects that begin with an underscore, and imports of `keras.src`."""
+    x = keras.Input((1,))
+    model = keras.Model(x, keras.layers.Dense(1)(x))
+    model.compile(keras.optimizers.Adam(), "mse", metrics=["mae"])
+    model.evaluate(np.ones((1, 1)), np.ones((1, 1)), verbose=0)
+    objects = [
+        *(model, *model.layers, *model.weights, *model.metrics, model.optimizer),
+        *(model._compile_loss, model._compile_metrics),
+    ]
+    private = {name for found in objects for name in dir(found) if re.match("_[a-z]", name)}
+    private |= {"_is_default"}  # a mark on methods
+    private -= {"_dtype"}  # also our own, of objects that are none of Keras's
+    assert "_flatten_layers" in private
+    for path in SOURCES:
+        if path.name == "keras_private.py":
+            continue
+        for number, code in code_of(path).items():
+            where = f"{path.relative_to(ROOT)}:{number}"
+            assert "keras.src" not in code, where
+            assert not private & set(re.findall(r"\.(_\w+)", code)), where
+
+
+def test_the_versions_of_keras_admitted_are_those_that_were_tried():
+    source = (ROOT / "cgp" / "training" / "keras_private.py").read_text(encoding="utf-8")
+    tried = re.search(r"Tried with Keras 3\.(\d+) .* and 3\.(\d+) ", source)
+    oldest, newest = map(int, tried.groups())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"keras>=3.{oldest},<3.{newest + 1}" in project["dependencies"]
+    major, minor = map(int, re.match(r"(\d+)\.(\d+)", keras.version()).groups())
+    assert major == 3
+    assert oldest <= minor <= newest
 
 
 def test_the_package_is_typed_and_has_a_version():

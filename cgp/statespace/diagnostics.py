@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.statespace.filtering import Filtered
@@ -129,6 +128,8 @@ def diagnostics(result: Filtered, *, lags: int | None = None, level: float = 0.9
         raise ValueError(
             f"lags must be at least 1 and fewer than the {steps} steps of the series, got {lags}"
         )
+    from scipy import stats  # here: importing it takes long
+
     d = 2 if np.iscomplexobj(innovations) else 1
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
 
@@ -301,6 +302,8 @@ def _table(of: Diagnostics) -> str:
 
 def _rows(of: Diagnostics) -> Iterator[tuple[str, str, np.ndarray, _Bounds, _Verdicts]]:
     """Rows of the table: name, format, value, (lower, upper), verdicts (below, within, above)."""
+    from scipy import stats
+
     *_, lags, m = of.autocorrelations.shape
 
     def pair(bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -12,6 +12,7 @@ from cgp.training.parameters import (
     Parameterized,
 )
 from cgp.training.post_updates import confirm, invalidate, refresh, register_post_update
+from cgp.training.saving import load_model
 from cgp.training.sharing import Shareable, clone_model, sharing_scope
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "clone_model",
     "confirm",
     "invalidate",
+    "load_model",
     "optimizers",
     "refresh",
     "register_post_update",

@@ -1,26 +1,28 @@
-"""NumPy arrays into `tf.data`, undamaged.
+"""Conversion of NumPy arrays to `tf.data` datasets in their own dtype.
 
-Keras's own adapter casts every float array to the global floatx: of the float64 value 1 + 1e-12 it
-makes 1, and a Julian date loses hours. Datasets it takes as they are. These functions make the
-dataset that Keras would make, without the cast.
+Keras's own adapter casts every float array to the global floatx: it rounds the float64 value
+1 + 1e-12 to 1, and a Julian date loses hours. It takes datasets as they are. These functions make
+the dataset that Keras would make, without the cast.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 
-def are_arrays(*structures) -> bool:
-    """Whether all leaves are dense arrays, or tensors, or None, and at least one is not None."""
+def are_arrays(*structures: Any) -> bool:
+    """Tells whether all leaves are dense arrays, tensors or None, and at least one is not None."""
     leaves = [leaf for leaf in keras.tree.flatten(structures) if leaf is not None]
     return bool(leaves) and all(_is_array(leaf) for leaf in leaves)
 
 
-def _is_array(leaf) -> bool:
+def _is_array(leaf: Any) -> bool:
     if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
-        return False  # Keras has its own ways with these
+        return False  # left to Keras
     return tf.is_tensor(leaf) or isinstance(leaf, np.ndarray) or hasattr(leaf, "__array__")
 
 
@@ -42,11 +44,11 @@ def check_epochs(epochs: int | None, initial_epoch: int) -> None:
 
 
 def require_one_replica(model: keras.Model, what: str) -> None:
-    """Refuses to split data that belong together among the replicas of a strategy.
+    """Raises if data that must stay together would be split among several replicas.
 
     Args:
         model: The model.
-        what: What needs all of its data at once, for the message.
+        what: The computation that needs all of the data at once, for the message.
 
     Raises:
         ValueError: The model was built under a strategy of several replicas.
@@ -59,8 +61,8 @@ def require_one_replica(model: keras.Model, what: str) -> None:
         )
 
 
-def pack(x, y=None, sample_weight=None):
-    """Tensors in the tuple that Keras expects, in their own dtype; returns it and their length.
+def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
+    """Converts arrays to the tuple of tensors that Keras expects, in their own dtype.
 
     Args:
         x: Structure of arrays, `[samples, ...]` each.
@@ -68,7 +70,8 @@ def pack(x, y=None, sample_weight=None):
         sample_weight: Structure like `y`, or one array for all of `y`, or None.
 
     Returns:
-        `((x, y, sample_weight), samples)`, the tuple without trailing parts that are None.
+        `((x, y, sample_weight), samples)`: the tuple, without trailing parts that are None, and the
+        number of samples.
 
     Raises:
         ValueError: The lengths differ, or an array is a scalar.
@@ -76,7 +79,7 @@ def pack(x, y=None, sample_weight=None):
     if sample_weight is not None and y is None:
         raise ValueError("sample_weight weights the loss of targets, and there is no y")
     if sample_weight is not None and keras.tree.is_nested(y) != keras.tree.is_nested(sample_weight):
-        # Keras's habit: one weight for each sample, whatever the output
+        # As in Keras: one weight for each sample, the same for all outputs
         sample_weight = keras.tree.map_structure(lambda _: sample_weight, y)
     data = {"x": x, "y": y, "sample_weight": sample_weight}
     if any(np.ndim(a) == 0 for a in keras.tree.flatten(data) if a is not None):
@@ -94,15 +97,15 @@ def pack(x, y=None, sample_weight=None):
         for part in (x, y, sample_weight)
     )
     parts = (y, sample_weight)
-    # A tuple even around x alone, which might be a tuple and be taken for (x, y)
+    # A tuple around x alone too: x may be a tuple itself, which would be taken for (x, y)
     return (x, *(p for p in parts if p is not None)), int(lengths.pop())
 
 
-def _to_tensor(a):
+def _to_tensor(a: Any) -> Any:
     return a if a is None or tf.is_tensor(a) else tf.convert_to_tensor(np.asarray(a))
 
 
-def _describe(data: dict, what) -> str:
+def _describe(data: dict, what: Callable) -> str:
     return ", ".join(
         f"{name}: {', '.join(str(what(a)) for a in keras.tree.flatten(part) if a is not None)}"
         for name, part in data.items()
@@ -110,8 +113,8 @@ def _describe(data: dict, what) -> str:
     )
 
 
-def split(x, y, sample_weight, fraction: float):
-    """The first part for training and the last `fraction` for validation, in the given order."""
+def split(x: Any, y: Any, sample_weight: Any, fraction: float) -> tuple[tuple, tuple]:
+    """Splits arrays into a first part for training and the last `fraction` for validation."""
     arrays = (x, y, sample_weight)
     _, n = pack(*arrays)
     at = math.floor(n * (1.0 - fraction))
@@ -120,7 +123,7 @@ def split(x, y, sample_weight, fraction: float):
             f"validation_split={fraction} of {n} samples leaves nothing on one of the two sides"
         )
 
-    def part(rows: slice):
+    def part(rows: slice) -> tuple:
         return keras.tree.map_structure(
             lambda a: None if a is None else np.asarray(a)[rows], keras.tree.lists_to_tuples(arrays)
         )
@@ -128,16 +131,24 @@ def split(x, y, sample_weight, fraction: float):
     return part(slice(None, at)), part(slice(at, None))
 
 
-def batches(x, y=None, sample_weight=None, batch_size=None, shuffle=False, steps=None):
-    """A dataset of batches of arrays, with Keras's meaning of its arguments.
+def batches(
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    batch_size: int | None = None,
+    shuffle: bool | str = False,
+    steps: int | None = None,
+) -> tf.data.Dataset:
+    """Makes a dataset of batches from arrays; the arguments mean what they mean in Keras.
 
     Args:
         x: Structure of arrays, `[samples, ...]` each.
         y: Structure of arrays, or None.
         sample_weight: Structure like `y`, one array, or None.
-        batch_size: 32 if None, or what `steps` asks for. The last batch may be smaller.
+        batch_size: Samples in a batch; if None, 32, or as follows from `steps`. The last batch may
+            be smaller.
         shuffle: True for a new order in each pass, "batch" to shuffle inside batches only.
-        steps: Batches to a pass, where `batch_size` is None.
+        steps: Batches in a pass, used where `batch_size` is None.
 
     Returns:
         A `tf.data.Dataset` of known cardinality whose elements have the dtypes of the arrays.
@@ -146,10 +157,10 @@ def batches(x, y=None, sample_weight=None, batch_size=None, shuffle=False, steps
     if not batch_size:
         batch_size = math.ceil(n / steps) if steps else 32
 
-    def permuted(order, seed):
+    def permuted(order: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return tf.random.experimental.stateless_shuffle(order, tf.stack([seed, 0]))
 
-    def rows(seed):
+    def rows(seed: tf.Tensor) -> tf.data.Dataset:
         order = tf.range(n, dtype=tf.int64)
         if shuffle and shuffle != "batch":
             order = permuted(order, seed)
@@ -157,7 +168,7 @@ def batches(x, y=None, sample_weight=None, batch_size=None, shuffle=False, steps
         # Static shapes wherever all batches are full: XLA compiles once.
         return indices.batch(batch_size, drop_remainder=n % batch_size == 0)
 
-    # A stateful shuffle inside a dataset repeats itself in each epoch once a global seed is set.
+    # A stateful shuffle inside a dataset repeats itself in every epoch if a global seed is set.
     seeds = tf.data.Dataset.random(rerandomize_each_iteration=True)
     dataset = seeds.take(1).flat_map(rows)
     if shuffle == "batch":

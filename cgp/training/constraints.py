@@ -1,4 +1,4 @@
-"""Where the values of hyperparameters live, and how real numbers without bounds stand for them."""
+"""Constraints of hyperparameters, and bijectors to unconstrained real numbers."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,17 +8,17 @@ import tensorflow as tf
 
 
 class Constraint(NamedTuple):
-    """A set of values and its map to unconstrained real numbers."""
+    """A set of admissible values, and a bijector between it and unconstrained real numbers."""
 
     description: str
-    """What a value must be, for error messages."""
+    """The set in words, for error messages."""
     contains: Callable[[np.ndarray], bool]
     forward: Callable[[tf.Tensor], tf.Tensor]
-    """Unconstrained tensor -> value; the last axis of 2 of a complex value's weight goes."""
+    """From an unconstrained tensor to the value; a complex value loses the last axis of size 2."""
     inverse: Callable[[np.ndarray], np.ndarray]
     is_complex: bool = False
     step: np.ndarray | float | None = None
-    """The unit in which a weight counts the unconstrained numbers; see `in_steps_of`."""
+    """The unit of the weight, in unconstrained numbers; see `in_steps_of`."""
 
 
 def _disk_from_plane(raw: tf.Tensor) -> tf.Tensor:
@@ -37,12 +37,12 @@ def _plane_from_disk(value: np.ndarray) -> np.ndarray:
 
 
 def _join(raw: tf.Tensor) -> tf.Tensor:
-    """Complex numbers from a last axis [re, im]."""
+    """Combines a last axis [re, im] into complex numbers."""
     return tf.complex(raw[..., 0], raw[..., 1])
 
 
 def split(value: np.ndarray) -> np.ndarray:
-    """Complex numbers with their parts on a new last axis, [re, im]."""
+    """Splits complex numbers into their parts on a new last axis, [re, im]."""
     return np.stack([value.real, value.imag], axis=-1)
 
 
@@ -65,11 +65,12 @@ UNIT_DISK = Constraint(
 )
 
 
-def in_steps_of(scale, constraint: Constraint) -> Constraint:
-    """The constraint with its unconstrained numbers counted in steps of `scale`.
+def in_steps_of(scale: np.ndarray | float, constraint: Constraint) -> Constraint:
+    """Returns the constraint with its weights in units of `scale`.
 
-    An optimiser such as Adam moves all weights at one pace. A frequency is determined to a small
-    fraction of itself, a variance hardly to a factor of two: they need units of their own. The step
-    is a weight too, so that a saved weight means the same wherever it is loaded.
+    An optimizer such as Adam changes all weights by similar amounts. Data determine a frequency to
+    a small fraction of its value, but a variance hardly to a factor of two, so that the two need
+    weights in different units. The unit is a weight too: a saved weight keeps its meaning when it
+    is loaded elsewhere.
     """
     return constraint._replace(step=scale)

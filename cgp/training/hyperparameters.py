@@ -1,4 +1,6 @@
-"""The base of layers that own hyperparameters and are handed to others: kernels and means."""
+"""The base class of layers that own hyperparameters and are shared by others: kernels, means."""
+
+from typing import Any, Self
 
 import keras
 
@@ -7,42 +9,42 @@ from cgp.training.sharing import Shareable
 
 
 class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
-    """A layer that is its hyperparameters: complete when it is made, and shared by handing it over.
+    """A layer that owns hyperparameters, is built when it is constructed, and can be shared.
 
     Args:
-        name: A name for its parameters, as in `gp.parameters()`; by default the class's.
+        name: The prefix of its parameters in `gp.parameters()`; by default the name of the class.
         dtype: "float64" (complex128 values) or "float32" (complex64).
 
     Raises:
         ValueError: Another dtype.
     """
 
-    def __init__(self, *, name: str | None = None, dtype="float64", **kwargs):
+    def __init__(self, *, name: str | None = None, dtype: str = "float64", **kwargs: Any) -> None:
         super().__init__(name=name, dtype=dtype or "float64", **kwargs)
         if self.variable_dtype not in ("float32", "float64"):
             raise ValueError(
                 f"dtype must be float32 or float64 (complex values follow), got {dtype!r}"
             )
         self._given_name = name
-        self.built = True  # everything it has exists from here on: there is nothing to build
+        self.built = True  # subclasses make their weights in the constructor
 
     @property
     def prefix(self) -> str:
-        """The name under which `parameters` lists it."""
+        """The prefix of its parameters in `parameters`."""
         return self._given_name or type(self).__name__.lower()
 
-    def get_config(self):
-        """The constructor's arguments, complex numbers as [re, im]."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor, complex numbers as [re, im]."""
         own = {"name": self._given_name, "dtype": self.variable_dtype}
         return {**super().get_config(), **own, **self.parameters_config()}
 
     @classmethod
-    def from_config(cls, config):
-        """The layer of a config."""
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Makes the layer of a config."""
         config = dict(config)
         for name in config.pop("complex", ()):
             config[name] = complex_from_config(config[name])
         return super().from_config(config)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.own_parameters))})"

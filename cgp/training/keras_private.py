@@ -1,11 +1,12 @@
-"""All that cgp takes from inside Keras, in one place, each with its reason.
+"""Everything that cgp uses of the private parts of Keras, in one place, each with its reason.
 
-Keras promises nothing of these. Tried with Keras 3.10 (TensorFlow 2.18) and 3.15 (2.21). Two more
-must stand where they are: `Functional._run_through_graph`, which Keras calls to clone a model, and
-the attribute `_is_default` of `Shareable.get_config`, Keras's mark of a config that it makes up.
+Keras may change these in any minor version, so that the dependency on Keras has an upper bound.
+Tried with Keras 3.10 (TensorFlow 2.18) and 3.15 (TensorFlow 2.21), the oldest and the newest minor
+version that the package admits.
 """
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,50 +23,73 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 # subclass to that end; a class that has it for a base from the start is left alone.
 from keras.src.models.functional import Functional
 
+# What Keras asks before it writes over a file, under `save(overwrite=False)`.
+from keras.src.utils.io_utils import ask_to_proceed_with_overwrite
+
+# A decorator of `get_config`, to whose result Keras then adds the arguments of the constructor, as
+# it does for a layer that does not write its own config.
+from keras.src.utils.python_utils import default as completed_by_keras
+
 __all__ = [
-    "Functional",
+    "FunctionalModel",
     "add_losses_in_float64",
+    "ask_to_proceed_with_overwrite",
+    "completed_by_keras",
     "flatten_layers",
     "forget_compilation",
+    "forget_loss",
     "has_compiled_loss",
     "in_stateless_scope",
     "in_symbolic_scope",
     "loss_weighed",
     "metrics_and_values",
+    "running_loss",
     "sublayers",
     "written_by_keras",
 ]
 
 
+class FunctionalModel(Functional):
+    """Keras's functional model, with a context around each run through its graph of layers."""
+
+    def graph_context(self) -> contextlib.AbstractContextManager:
+        """The context; none by default."""
+        return contextlib.nullcontext()
+
+    def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:
+        with self.graph_context():  # Keras calls this method to clone a model layer by layer
+            return super()._run_through_graph(*args, **kwargs)
+
+
 def flatten_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """A layer and all layers inside it, each once: `Model.layers` are those at the top alone."""
+    """Lists a layer and all layers inside it, each once; `Model.layers` has the top level only."""
     # Keras counts a layer again where it is among its own descendants.
     return list({id(found): found for found in layer._flatten_layers()}.values())
 
 
 def sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """The layers that a layer holds itself, in the order in which it took them."""
+    """Lists the direct sublayers of a layer, in the order in which they were added."""
     return list(layer._layers)
 
 
 def forget_compilation(model: Any) -> None:
-    """Drops loss and metrics of an earlier `compile`, which Keras replaces but never removes."""
+    """Removes the loss and the metrics of an earlier `compile`, which Keras only replaces."""
     model.loss = model._compile_loss = model._compile_metrics = None
-    model._kept_objective = None  # ours, and of the loss that was
+    model._kept_objective = None  # the compiled function of the earlier loss, see `Objective`
 
 
 def add_losses_in_float64(model: Any) -> None:
-    """Keras would add up and report the loss of a float64 model in floatx."""
+    """Makes Keras add up and report the loss in float64, where it would use floatx."""
     if model._compile_loss is not None:
-        model._compile_loss._dtype = "float64"  # what it casts the sum of its terms to
+        model._compile_loss._dtype = "float64"  # the dtype of the sum of its terms
     tracker = keras.metrics.Mean(name="loss", dtype="float64")
     # Past Keras's attribute tracking, as in Keras's own `compile`, which would count it twice.
     object.__setattr__(model, "_loss_tracker", tracker)
 
 
 @contextlib.contextmanager
-def loss_weighed(model: Any, rows, weight):
-    """Inside, what Keras counts in the mean loss with `rows`, its first axis, weighs `weight`."""
+def loss_weighed(model: Any, rows: tf.Tensor, weight: tf.Tensor) -> Iterator[None]:
+    """A context in which a batch counts with `weight` in the mean loss, in place of its `rows`."""
     tracker = model._loss_tracker
     before = tf.identity(tracker.total)
     yield
@@ -75,13 +99,27 @@ def loss_weighed(model: Any, rows, weight):
     tracker.count.assign_add(weight - rows)
 
 
+def running_loss(model: Any) -> float:
+    """Returns the mean loss of the steps of the epoch so far; NaN before the first."""
+    tracker = model._loss_tracker
+    return float(tracker.result()) if float(tracker.count) > 0 else math.nan
+
+
+def forget_loss(model: Any) -> None:
+    """Sets the mean loss of the epoch to NaN."""
+    model._loss_tracker.total.assign(math.nan)
+    model._loss_tracker.count.assign(1.0)
+
+
 def has_compiled_loss(model: Any) -> bool:
-    """Whether a loss was given to `compile`."""
+    """Tells whether a loss was given to `compile`."""
     return model._compile_loss is not None
 
 
-def metrics_and_values(model: Any, y, y_pred) -> Iterator[tuple[keras.metrics.Metric, tuple]]:
-    """Each metric given to `compile`, with the target and the prediction that it will be fed."""
+def metrics_and_values(
+    model: Any, y: Any, y_pred: Any
+) -> Iterator[tuple[keras.metrics.Metric, tuple]]:
+    """Yields each metric given to `compile`, with its target and prediction."""
     compiled = model._compile_metrics
     if compiled is None:
         return
@@ -95,7 +133,7 @@ def metrics_and_values(model: Any, y, y_pred) -> Iterator[tuple[keras.metrics.Me
 
 
 def written_by_keras(metric: keras.metrics.Metric) -> bool:
-    """Whether a metric, or the function that it is the mean of, is one of Keras's own."""
+    """Tells whether a metric, or the function that it averages, is one of Keras's own."""
     # "mse" and any function given to compile become a MeanMetricWrapper of Keras.
     source = getattr(metric, "_fn", type(metric))
     return str(getattr(source, "__module__", "")).startswith("keras.")

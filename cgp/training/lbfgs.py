@@ -1,4 +1,4 @@
-"""The loop that `fit` hands to SciPy when the optimizer is `LBFGS`."""
+"""The training loop of `fit` under the optimizer `LBFGS`: SciPy's L-BFGS-B."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -6,23 +6,23 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
-from scipy import optimize
 
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.training.batches import are_arrays, pack
+from cgp.training.divergence import description, trained
 from cgp.training.objective import Objective
 
 
 class Validation(NamedTuple):
-    """What to validate with, and when: the arguments of `fit` without their prefix."""
+    """The validation arguments of `fit`, without their prefix."""
 
     data: Any
     steps: int | None
     freq: int
 
 
-def reject(**arguments) -> None:
-    """Raises for arguments of `fit` that are about batches."""
+def reject(**arguments: Any) -> None:
+    """Raises if arguments of `fit` about batches are given."""
     for name, value in arguments.items():
         if value is not None:
             raise ValueError(
@@ -30,8 +30,8 @@ def reject(**arguments) -> None:
             )
 
 
-def one_batch(x, y, sample_weight) -> tuple:
-    """All the data as one batch, `(x, y, sample_weight)`."""
+def one_batch(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """Returns all the data as one batch, `(x, y, sample_weight)`."""
     if are_arrays(x, y, sample_weight):
         batch, _ = pack(x, y, sample_weight)
     elif isinstance(x, tf.data.Dataset):
@@ -49,14 +49,22 @@ def one_batch(x, y, sample_weight) -> tuple:
     return keras.utils.unpack_x_y_sample_weight(batch)
 
 
-def fit(model, batch, epochs, initial_epoch, verbose, callbacks, validation) -> Any:
+def fit(
+    model: Any,
+    batch: tuple,
+    epochs: int | None,
+    initial_epoch: int,
+    verbose: int | str,
+    callbacks: Any,
+    validation: Validation,
+) -> keras.callbacks.History:
     """Minimises the loss of one batch over the trainable variables of the model.
 
     Args:
         model: A compiled model whose optimizer is `LBFGS`.
         batch: `(x, y, sample_weight)`.
-        epochs: Number of the last iteration, or None.
-        initial_epoch: Number of the first.
+        epochs: The number of the last iteration, or None.
+        initial_epoch: The number of the first iteration.
         verbose: As in `fit`.
         callbacks: As in `fit`.
         validation: `Validation`.
@@ -64,6 +72,8 @@ def fit(model, batch, epochs, initial_epoch, verbose, callbacks, validation) -> 
     Returns:
         The `History`.
     """
+    from scipy import optimize  # here: importing it takes long
+
     cap = None if epochs is None else epochs - initial_epoch
     if cap is not None and cap < 1:
         raise ValueError(f"epochs={epochs} leaves no iteration after initial_epoch={initial_epoch}")
@@ -99,14 +109,15 @@ def fit(model, batch, epochs, initial_epoch, verbose, callbacks, validation) -> 
     except BaseException:
         loss.assign(run.point)  # an interruption must not leave the model at a trial point
         raise
-    if not model.stop_training:  # otherwise a callback has had the last word on the weights
+    if not model.stop_training:  # otherwise a callback may have set the weights
         loss.assign(run.point)
-    if run.iterations == 0:  # it was there already: one epoch says so
+    if run.iterations == 0:  # it started at the optimum: report one epoch
         run.begin_epoch()
         run.end_epoch(run.value)
     optimizer._set_result(result)
     progress.close()
     callbacks.on_train_end(run.logs)
+    model.history.diverged = False  # the point is always the best one
     _warn(result, run, cap, model.stop_training)
     return model.history
 
@@ -114,26 +125,36 @@ def fit(model, batch, epochs, initial_epoch, verbose, callbacks, validation) -> 
 _NO_CAP = 15_000  # SciPy's own
 
 
-def _warn(result, run, cap, stopped: bool) -> None:
+def _warn(result: Any, run: "_Run", cap: int | None, stopped: bool) -> None:
     if stopped or (cap is not None and run.iterations >= cap):
         return
     slope = np.max(np.abs(run.gradient), initial=0.0)
     scale = max(1.0, min(abs(run.value), abs(run.first_value)))
-    # Close to the optimum the line search ends in rounding errors: that is convergence. And where
-    # SciPy says converged, the loss may have no minimum, and be too large to change relatively.
+    # Close to the optimum the line search fails from rounding: that counts as convergence. On the
+    # other hand SciPy reports convergence for a loss without a minimum, once its relative change
+    # is small.
     if result.status == 1 or slope > (0.1 if result.success else 1e-5) * scale:
         warnings.warn(
             f"L-BFGS stopped before convergence after {run.iterations} iterations, with a gradient "
-            f"of up to {slope:.3g}: {result.message}",
+            f"of up to {slope:.3g}: {result.message}. The best parameters that it found are "
+            f"{description(run.trained)}",
             RuntimeWarning,
             stacklevel=4,
         )
 
 
 class _Run:
-    """One minimisation: what SciPy calls back, and the point it has reached."""
+    """The state of one minimisation, and the functions that SciPy calls."""
 
-    def __init__(self, model, loss, callbacks, progress, validation, initial_epoch):
+    def __init__(
+        self,
+        model: Any,
+        loss: Objective,
+        callbacks: Any,
+        progress: "_Progress",
+        validation: Validation,
+        initial_epoch: int,
+    ) -> None:
         self.model = model
         self.loss = loss
         self.callbacks = callbacks
@@ -143,9 +164,9 @@ class _Run:
         self.iterations = 0
         self.in_epoch = False
         self.logs: dict = {}
-        # Where the line search starts from: the last iterate, and so the best point so far.
+        # The last iterate, where the line search starts: the best point so far.
         self.point = loss.start
-        self.value, self.gradient = loss(self.point)  # an error here is the user's to see
+        self.value, self.gradient = loss(self.point)  # an error here goes to the user
         if not self._is_finite(self.value, self.gradient):
             raise ValueError(
                 f"the loss at the initial variables is {self.value}, and must be finite, as must "
@@ -153,18 +174,21 @@ class _Run:
             )
         self.first_value = self.value
         self.last = (self.point, self.value, self.gradient)
+        self.trained = trained(model)
+        steps = [v.parameter.step for v in self.trained if v.parameter is not None]
+        self.largest_step = max([1.0, *(float(np.max(s)) for s in steps if s is not None)])
 
     @staticmethod
-    def _is_finite(value, gradient) -> bool:
+    def _is_finite(value: float, gradient: np.ndarray) -> bool:
         return bool(np.isfinite(value) and np.all(np.isfinite(gradient)))
 
-    def value_and_gradient(self, point):
+    def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         if np.array_equal(point, self.last[0]):
             return self.last[1:]
         self.begin_epoch()
         try:
             value, gradient = self.loss(point)
-            failed = not self._is_finite(value, gradient)
+            failed = not self._is_finite(value, gradient) or self._is_lost(point)
         except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError):
             failed = True
         if failed:
@@ -172,11 +196,18 @@ class _Run:
         self.last = (point.copy(), value, gradient)
         return value, gradient
 
-    def _retreat(self, point):
-        """Stands in for a loss that has no value, to turn the line search back.
+    def _is_lost(self, point: np.ndarray) -> bool:
+        """Whether a hyperparameter is outside its constraint, as a variance that is zero."""
+        # No exponential overflows or underflows below that, in float32 either.
+        if np.max(np.abs(point)) * self.largest_step < 80.0:
+            return False
+        return any(v.is_lost() for v in self.trained)
 
-        Value and slope are those of the parabola which starts at the last iterate with its value
-        and slope, and is lowest at a quarter of the step: SciPy interpolates, and goes there.
+    def _retreat(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """Returns a substitute for a loss without a value, which turns the line search back.
+
+        Value and slope are those of the parabola that has the value and slope of the last iterate
+        there, and its minimum at a quarter of the step: SciPy interpolates, and tries that point.
         """
         step = point - self.point
         descent = max(-float(self.gradient @ step), np.finfo(float).tiny)
@@ -202,9 +233,9 @@ class _Run:
         self.callbacks.on_epoch_end(epoch, self.logs)
         self.progress.update(self.iterations, self.logs)
 
-    def on_iteration(self, intermediate_result) -> None:
+    def on_iteration(self, intermediate_result: Any) -> None:
         point, value = intermediate_result.x.copy(), float(intermediate_result.fun)
-        if not np.array_equal(point, self.last[0]):  # its gradient is wanted, its weights are saved
+        if not np.array_equal(point, self.last[0]):  # evaluate it, which also sets the variables
             self.last = (point, *self.loss(point))
         self.point, self.value, self.gradient = self.last
         self.begin_epoch()
@@ -214,9 +245,9 @@ class _Run:
 
 
 class _Progress:
-    """One line that counts iterations, or a line for each."""
+    """A progress line that counts iterations, or a line for each iteration."""
 
-    def __init__(self, verbose, cap):
+    def __init__(self, verbose: int | str, cap: int | None) -> None:
         self.verbose = 1 if verbose == "auto" else verbose
         self.bar = None
         if self.verbose == 1:
@@ -227,7 +258,7 @@ class _Progress:
     def update(self, iteration: int, logs: dict) -> None:
         self.seen, self.logs = iteration, dict(logs)
         if self.bar is not None:
-            self.bar.stateful_metrics |= set(logs)  # show values, not averages over iterations
+            self.bar.stateful_metrics |= set(logs)  # values, not averages over iterations
             self.bar.update(iteration, list(logs.items()), finalize=False)
         elif self.verbose:
             shown = " - ".join(f"{name}: {value:.8g}" for name, value in logs.items())

@@ -1,292 +1,21 @@
-"""Models that keep derived state current, and float64 and complex128 data intact.
+"""The model classes of cgp, to subclass and to build from tensors.
 
-There are two classes because Keras rewrites the bases of a class that has once been built from
-tensors, and no subclass of it works from then on.
+There are two because Keras rewrites the bases of a class that has once been built from tensors, and
+no subclass of it works from then on.
 """
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
-import numpy as np
-import tensorflow as tf
 
-from cgp.linalg import NotPositiveDefiniteError
-from cgp.training import keras_private, lbfgs
-from cgp.training.batches import are_arrays, batches, split
-from cgp.training.optimizers import LBFGS
-from cgp.training.post_updates import refresh_all
-from cgp.training.sharing import sharing_scope, wrap_from_config
-
-# To mypy, a class whose attributes are all known to exist; in truth the Keras model comes after the
-# mixin, in the two classes below.
-_Base: Any = object
-
-
-# How cgp.linalg, and TensorFlow's own factorisation of a real matrix, say so in a graph.
-_NOT_POSITIVE_DEFINITE = ("not positive definite", "Cholesky decomposition was not successful")
-
-
-class _Trainer(_Base):
-    """What `Model` and `Functional` add to a Keras model."""
-
-    # --- derived state -------------------------------------------------------------------------
-
-    def train_step(self, data):
-        """One gradient step, and then the post updates whose variables it has moved.
-
-        With gradient accumulation most steps move nothing, and nothing is recomputed: `refresh_all`
-        compares values.
-        """
-        logs = super().train_step(data)
-        refresh_all(self, self.trainable_variables)
-        return logs
-
-    def apply_post_updates(self) -> None:
-        """Recomputes all state whose variables have changed, in every layer of the model.
-
-        For custom training loops, after the gradients are applied; inside a `tf.function` or not.
-        A layer would do so by itself on its next call; it is done here once, not under a tape.
-        """
-        refresh_all(self)
-
-    def _refresh_eagerly(self) -> None:
-        with self.distribute_strategy.scope():
-            self.apply_post_updates()
-
-    # --- training --------------------------------------------------------------------------------
-
-    def compile(self, *args, **kwargs) -> None:
-        """Keras's `compile`; losses are then added up and reported in float64.
-
-        With `cgp.optimizers.LBFGS` as the optimizer, `fit` minimises the loss of the whole data.
-        Prefer `add_loss` for a likelihood: a loss given here is real, and computed in Keras's
-        floatx unless it is told otherwise (`keras.losses.MeanSquaredError(dtype="float64")`), which
-        Keras forgets when it saves.
-        """
-        keras_private.forget_compilation(self)
-        super().compile(*args, **kwargs)
-        keras_private.add_losses_in_float64(self)
-
-    def compile_from_config(self, config) -> None:
-        """Compiles a loaded model. Keras refuses to where `compile` is not its own."""
-        if type(self).compile is not _Trainer.compile:
-            super().compile_from_config(config)  # Keras says so where a subclass has its own
-            return
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.optimizer is not None and self.built:
-            self.optimizer.build(self.trainable_variables)
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Keras's `compute_loss`.
-
-        Raises:
-            TypeError: A loss given to `compile` would drop the imaginary part of the data.
-        """
-        if keras_private.has_compiled_loss(self) and _any_complex((y, y_pred)):
-            raise TypeError(
-                "a loss given to compile drops imaginary parts: where a target or an output is "
-                "complex, compute the loss in call, with self.add_loss"
-            )
-        return super().compute_loss(x, y, y_pred, sample_weight, training)
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Keras's `compute_metrics`.
-
-        Raises:
-            TypeError: A metric of Keras's own would drop the imaginary part of the data.
-        """
-        for metric, values in keras_private.metrics_and_values(self, y, y_pred):
-            if keras_private.written_by_keras(metric) and _any_complex(values):
-                raise TypeError(
-                    f"the metric {metric.name!r} of Keras drops imaginary parts: take one of "
-                    "cgp.metrics, or a function of your own"
-                )
-        return super().compute_metrics(x, y, y_pred, sample_weight)
-
-    def fit(
-        self,
-        x=None,
-        y=None,
-        batch_size=None,
-        epochs=None,
-        verbose="auto",
-        callbacks=None,
-        validation_split=0.0,
-        validation_data=None,
-        shuffle=True,
-        class_weight=None,
-        sample_weight=None,
-        initial_epoch=0,
-        steps_per_epoch=None,
-        validation_steps=None,
-        validation_batch_size=None,
-        validation_freq=1,
-    ):
-        """Trains the model: Keras's `fit`, with arrays kept in their own dtype.
-
-        Args:
-            x: Arrays `[samples, ...]`, alone or in a tuple, list or dictionary; or a
-                `tf.data.Dataset` or anything else that Keras takes, which is passed on.
-            y: Arrays of targets, or None.
-            batch_size: Samples to a step, 32 if None. An error under `LBFGS`.
-            epochs: Passes through the data, 1 if None. Under `LBFGS` the largest number of
-                iterations; None runs to convergence.
-            verbose: 0 is silent, 1 or "auto" a progress bar, 2 one line an epoch.
-            callbacks: Keras callbacks.
-            validation_split: Last part of the arrays, taken before shuffling, to validate with.
-            validation_data: `(x, y)` or `(x, y, sample_weight)`, or a dataset.
-            shuffle: Whether arrays are visited in a new order in each epoch.
-            class_weight: Dictionary of class to weight.
-            sample_weight: Weights of the targets.
-            initial_epoch: The number of the first epoch.
-            steps_per_epoch: Steps to an epoch. An error under `LBFGS`.
-            validation_steps: Steps of a validation.
-            validation_batch_size: `batch_size` if None.
-            validation_freq: Validate each so many epochs.
-
-        Returns:
-            Keras's `History`. Its `history["loss"]` has one entry for each epoch, or iteration.
-
-        Raises:
-            ValueError: Arrays of different lengths; arguments that `LBFGS` has no use for; under
-                `LBFGS`, a dataset of several batches.
-            NotPositiveDefiniteError: A covariance fails on the way: the training has diverged.
-        """
-        if validation_data is None and validation_split and are_arrays(x, y, sample_weight):
-            (x, y, sample_weight), validation_data = split(x, y, sample_weight, validation_split)
-            validation_split = 0.0
-        if validation_data is not None:
-            val = keras.utils.unpack_x_y_sample_weight(validation_data)
-            if are_arrays(*val):
-                size = validation_batch_size or batch_size
-                validation_data = batches(
-                    val[0], val[1], val[2], batch_size=size, steps=validation_steps
-                )
-
-        if self.built:
-            self._refresh_eagerly()
-        if isinstance(getattr(self, "optimizer", None), LBFGS):
-            lbfgs.reject(
-                batch_size=batch_size,
-                steps_per_epoch=steps_per_epoch,
-                class_weight=class_weight,
-                shuffle=None if shuffle in (True, False) else shuffle,
-            )
-            history = lbfgs.fit(
-                self,
-                lbfgs.one_batch(x, y, sample_weight),
-                epochs=epochs,
-                initial_epoch=initial_epoch,
-                verbose=verbose,
-                callbacks=callbacks,
-                validation=lbfgs.Validation(validation_data, validation_steps, validation_freq),
-            )
-        else:
-            if are_arrays(x, y, sample_weight):
-                x = batches(x, y, sample_weight, batch_size, shuffle, steps_per_epoch)
-                y = sample_weight = batch_size = None
-            try:
-                history = super().fit(
-                    x,
-                    y,
-                    batch_size=batch_size,
-                    epochs=1 if epochs is None else epochs,
-                    verbose=verbose,
-                    callbacks=callbacks,
-                    validation_split=validation_split,
-                    validation_data=validation_data,
-                    # Keras warns that a dataset cannot be shuffled, though True is its default.
-                    shuffle=shuffle and not isinstance(x, tf.data.Dataset),
-                    class_weight=class_weight,
-                    sample_weight=sample_weight,
-                    initial_epoch=initial_epoch,
-                    steps_per_epoch=steps_per_epoch,
-                    validation_steps=validation_steps,
-                    validation_batch_size=validation_batch_size,
-                    validation_freq=validation_freq,
-                )
-            except tf.errors.InvalidArgumentError as error:
-                if not any(words in error.message for words in _NOT_POSITIVE_DEFINITE):
-                    raise
-                raise self._divergence() from error
-        # Weight averaging and callbacks that restore weights act after the last step.
-        self._refresh_eagerly()
-        return history
-
-    def _divergence(self) -> NotPositiveDefiniteError:
-        """What to say of a training that a covariance has ended, in place of TensorFlow's trace."""
-        values = {v.path: v.numpy() for v in self.trainable_variables}
-        lost = [f"{path} = {a}" for path, a in values.items() if not np.all(np.isfinite(a))]
-        return NotPositiveDefiniteError(
-            "a covariance is not positive definite any more: the training has diverged, to "
-            f"{', '.join(lost) or 'variables that are finite but far off'}. Take a smaller "
-            "learning rate, or more noise"
-        )
-
-    def evaluate(
-        self,
-        x=None,
-        y=None,
-        batch_size=None,
-        verbose="auto",
-        sample_weight=None,
-        steps=None,
-        callbacks=None,
-        return_dict=False,
-        **kwargs,
-    ):
-        """Keras's `evaluate`, with arrays kept in their own dtype; arguments as for `fit`."""
-        if are_arrays(x, y, sample_weight):
-            x = batches(x, y, sample_weight, batch_size, steps=steps)
-            y = sample_weight = batch_size = None
-        return super().evaluate(
-            x,
-            y,
-            batch_size=batch_size,
-            verbose=verbose,
-            sample_weight=sample_weight,
-            steps=steps,
-            callbacks=callbacks,
-            return_dict=return_dict,
-            **kwargs,
-        )
-
-    def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
-        """Keras's `predict`, with arrays kept in their own dtype; arguments as for `fit`."""
-        if are_arrays(x):
-            x = batches(x, batch_size=batch_size, steps=steps)
-            batch_size = None
-        return super().predict(
-            x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
-        )
-
-    # --- serialisation ---------------------------------------------------------------------------
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """Revives a model; layers that were shared are shared again."""
-        with sharing_scope():
-            return super().from_config(config, custom_objects)
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        # A subclass that revives its own parts shares them too.
-        wrap_from_config(cls, _inside_sharing_scope)
-
-
-def _inside_sharing_scope(cls, make, config):
-    with sharing_scope():
-        return make(config)
-
-
-def _any_complex(structure) -> bool:
-    """Whether a leaf of a structure of tensors is complex."""
-    leaves = keras.tree.flatten(structure)
-    return any("complex" in str(getattr(leaf, "dtype", "")) for leaf in leaves)
+from cgp.training import keras_private
+from cgp.training.sharing import sharing_scope
+from cgp.training.trainer import Trainer, any_complex
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class Model(_Trainer, keras.Model):
+class Model(Trainer, keras.Model):
     """A Keras model to subclass, for layers with post-gradient updates and data in float64.
 
     Over `keras.Model`:
@@ -323,7 +52,7 @@ class Model(_Trainer, keras.Model):
         3.000000
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args or "inputs" in kwargs or "outputs" in kwargs:
             raise TypeError(
                 "cgp.Model is to be subclassed: build a model from input and output tensors with "
@@ -334,7 +63,7 @@ class Model(_Trainer, keras.Model):
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class Functional(_Trainer, keras_private.Functional):
+class Functional(Trainer, keras_private.FunctionalModel):
     """A Keras functional model with all that `cgp.Model` adds.
 
     Give the inputs their dtype, `keras.Input(shape, dtype="float64")` or `"complex128"`: Keras
@@ -360,23 +89,23 @@ class Functional(_Trainer, keras_private.Functional):
         2
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Keras up to 3.13 serialises only a class whose constructor has this signature.
         super().__init__(*args, **kwargs)
         self.dtype_policy = keras.DTypePolicy("float64")
 
-    def call(self, inputs, training=None, mask=None, **kwargs):
+    def call(
+        self, inputs: Any, training: bool | None = None, mask: Any = None, **kwargs: Any
+    ) -> Any:
         """Runs the graph of layers."""
         for given, declared in zip(keras.tree.flatten(inputs), self.inputs, strict=False):
-            if _any_complex(given) and "complex" not in declared.dtype:
+            if any_complex(given) and "complex" not in declared.dtype:
                 raise TypeError(
                     f"input {declared.name!r} is {declared.dtype} but was given complex data: "
                     'declare it with keras.Input(..., dtype="complex128")'
                 )
         return super().call(inputs, training=training, mask=mask, **kwargs)
 
-    def _run_through_graph(self, *args, **kwargs):
-        # Keras clones a functional model layer by layer on a run through its graph; the scope costs
-        # a call nothing.
-        with sharing_scope():
-            return super()._run_through_graph(*args, **kwargs)
+    def graph_context(self) -> AbstractContextManager:
+        """The sharing scope, as Keras clones a functional model on a run through its graph."""
+        return sharing_scope()

@@ -1,13 +1,15 @@
-"""The loss of a model as a function of one vector, for optimisers and derivatives from outside."""
+"""The loss of a model as a function of one vector, for optimizers other than Keras's."""
 
 import dataclasses
 import functools
 import operator
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from cgp.training.batches import require_one_replica
@@ -18,18 +20,19 @@ class Objective:
     """The loss of one batch, and its gradient, as a function of one float64 vector.
 
     A single compiled function assigns the variables, recomputes what depends on them, and evaluates
-    the loss and its gradient: one update for each evaluation. The model is left at the last point
-    that was asked for; `assign` puts it where you want it. The function stays with the model for
-    another batch of the same shape, until the model is compiled again, or learns something else.
+    the loss and its gradient: one post update for each evaluation. The variables keep the last
+    point that was evaluated; `assign` sets another. The compiled function is kept in the model for
+    other batches of the same shapes, until the model is compiled again or other variables become
+    trainable.
 
     Args:
         model: A compiled `cgp.Model` or `cgp.Functional`; built on the batch if it is not yet.
-        batch: All the data, `(x, y, sample_weight)`, the last two None where there are none.
+        batch: All the data, `(x, y, sample_weight)`; the last two may be None.
 
     Attributes:
-        variables: The trainable variables, whose values follow one another in the vector.
+        variables: The trainable variables; the vector concatenates their values.
         start: Their values when the objective was made.
-        resolution: What a relative change of the loss must exceed to be more than rounding.
+        resolution: The relative change of the loss below which it is rounding.
 
     Raises:
         ValueError: No trainable variables, one with a constraint, or several replicas.
@@ -62,7 +65,7 @@ class Objective:
         self.resolution = 10 * float(np.finfo(np.float32).eps) if coarse else 0.0
         self._function = _compiled(model, self.variables, batch)
 
-    def assign(self, point) -> None:
+    def assign(self, point: npt.ArrayLike) -> None:
         """Writes a point into the variables.
 
         Args:
@@ -70,8 +73,8 @@ class Objective:
         """
         _assign(self.variables, point)
 
-    def __call__(self, point) -> tuple[float, np.ndarray]:
-        """The loss at a point, and its gradient; the variables are left there.
+    def __call__(self, point: npt.ArrayLike) -> tuple[float, np.ndarray]:
+        """Evaluates the loss and its gradient at a point; the variables keep it.
 
         Args:
             point: Float64, like `start`.
@@ -83,7 +86,7 @@ class Objective:
         return float(value), gradient.numpy()
 
 
-def _assign(variables: list[keras.Variable], point) -> None:
+def _assign(variables: list[keras.Variable], point: npt.ArrayLike) -> None:
     sizes = [v.shape.num_elements() for v in variables]
     for v, part in zip(variables, tf.split(point, sizes), strict=True):
         v.assign(tf.cast(tf.reshape(part, v.shape), v.dtype))
@@ -91,17 +94,18 @@ def _assign(variables: list[keras.Variable], point) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Kept:  # a tuple of variables would be tracked as weights
-    """A compiled function, and what it was compiled for."""
+    """A compiled function, and the variables, shapes and settings it was compiled for."""
 
     variables: list[keras.Variable]
     others: tuple
     function: Any
 
 
-def _compiled(model: Any, variables: list[keras.Variable], batch: tuple):
-    """The function of a point and a batch that returns loss and gradient: compiling takes seconds.
+def _compiled(model: Any, variables: list[keras.Variable], batch: tuple) -> Callable:
+    """Returns the compiled function of a point and a batch that gives loss and gradient.
 
-    One is kept, not one for each shape of a batch, as programs take memory.
+    Compiling takes seconds. The last function is cached; one for each shape of a batch would take
+    too much memory.
     """
     if model.run_eagerly:
         return functools.partial(_evaluate, model, variables)
@@ -124,7 +128,9 @@ def _same(some: list, others: list) -> bool:
     return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
-def _evaluate(model, variables, point, batch):
+def _evaluate(
+    model: Any, variables: list[keras.Variable], point: tf.Tensor, batch: tuple
+) -> tuple[tf.Tensor, tf.Tensor]:
     x, y, sample_weight = batch
     _assign(variables, point)
     refresh_all(model, variables)

@@ -1,4 +1,6 @@
-"""Optimizers beyond Keras's own."""
+"""The L-BFGS optimizer, for `compile` and `fit`."""
+
+from typing import Any
 
 import keras
 
@@ -10,16 +12,17 @@ class LBFGS(keras.optimizers.Optimizer):
     The usual way to fit the hyperparameters of a Gaussian process: a few dozen evaluations of the
     full-batch loss, each by one compiled function, and no learning rate. An epoch is an iteration;
     `epochs` of `fit` caps their number, and None runs to convergence. It works in `cgp.Model` and
-    `cgp.Functional` only, since it takes the place of the loop of `fit`.
+    `cgp.Functional` only, since it replaces the training loop of `fit`.
 
-    Where the loss cannot be evaluated (a covariance that is not positive definite, NaN) the line
-    search turns back. Compiled metrics are not computed; validation is.
+    The line search turns back where the loss cannot be evaluated (a covariance that is not positive
+    definite, NaN) or a hyperparameter leaves its constraint (a variance that underflows to zero).
+    Compiled metrics are not computed; validation is.
 
     After `fit`, `result` holds SciPy's `OptimizeResult` with its `message`, `nit` and `nfev`. `fit`
-    warns when the line search gave up far from a stationary point.
+    warns when the line search stopped far from a stationary point, and names the parameters there.
 
     Args:
-        maxcor: Pairs kept to approximate the Hessian.
+        maxcor: The number of correction pairs that approximate the Hessian.
         ftol: Converged when an iteration lowers the loss by less than this, relative to the larger
             of the loss and 1. With float32 variables it is at least 1e-6.
         gtol: Converged when no component of the gradient exceeds this.
@@ -34,7 +37,7 @@ class LBFGS(keras.optimizers.Optimizer):
 
     def __init__(
         self, maxcor: int = 10, ftol: float = 1e-11, gtol: float = 1e-7, name: str = "lbfgs"
-    ):
+    ) -> None:
         super().__init__(learning_rate=1.0, name=name)
         if maxcor < 1:
             raise ValueError(f"maxcor must be at least 1, got {maxcor}")
@@ -46,16 +49,16 @@ class LBFGS(keras.optimizers.Optimizer):
         self._set_result(None)
 
     @property
-    def result(self):
-        """SciPy's `OptimizeResult` of the last fit, or None."""
+    def result(self) -> Any:
+        """The `OptimizeResult` of SciPy for the last fit, or None."""
         return self._result
 
-    def _set_result(self, result) -> None:
+    def _set_result(self, result: Any) -> None:
         # Past Keras's attribute tracking, which would replace the result by a plain dictionary.
         object.__setattr__(self, "_result", result)
 
-    def apply(self, grads, trainable_variables=None):
-        """Not for L-BFGS.
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        """Raises: L-BFGS makes no single gradient steps.
 
         Raises:
             NotImplementedError: Always.
@@ -65,8 +68,8 @@ class LBFGS(keras.optimizers.Optimizer):
             "cgp.Functional"
         )
 
-    def get_config(self):
-        """The arguments of the constructor."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor."""
         return {
             "maxcor": self.maxcor,
             "ftol": self.ftol,

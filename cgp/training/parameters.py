@@ -1,7 +1,7 @@
 """Hyperparameters: real weights behind constrained values, with an optional prior.
 
-A weight in Keras is real and unconstrained. A hyperparameter is positive, or complex, or confined
-to the unit disk; a `Parameter` stands between the two and belongs to the layer that declares it.
+A weight in Keras is real and unconstrained. A hyperparameter may be positive, complex, or in the
+unit disk. A `Parameter` maps the one to the other, and belongs to the layer that declares it.
 """
 
 import itertools
@@ -11,9 +11,10 @@ from typing import Any
 
 import keras
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
-import tensorflow_probability as tfp
 
+from cgp.linalg.arguments import ArrayLike
 from cgp.training.constraints import (
     COMPLEX,
     POSITIVE,
@@ -23,6 +24,7 @@ from cgp.training.constraints import (
     in_steps_of,
     split,
 )
+from cgp.training.priors import prior_config, prior_from_config
 
 __all__ = [
     "COMPLEX",
@@ -36,12 +38,12 @@ __all__ = [
     "in_steps_of",
     "named_parameters",
     "number_to_config",
-    "prior_config",
-    "prior_from_config",
 ]
 
 
-def _weight(layer, name: str, value: np.ndarray, trainable: bool) -> keras.Variable:
+def _weight(
+    layer: keras.layers.Layer, name: str, value: np.ndarray, trainable: bool
+) -> keras.Variable:
     return layer.add_weight(
         name=name,
         shape=value.shape,
@@ -54,21 +56,29 @@ def _weight(layer, name: str, value: np.ndarray, trainable: bool) -> keras.Varia
 
 
 class Parameter:
-    """A hyperparameter of a layer: a constrained value kept as an unconstrained real weight.
+    """A hyperparameter of a layer: a constrained value, stored as an unconstrained real weight.
 
     It converts to a tensor, a NumPy array, a float or a complex number wherever one is expected.
 
     Attributes:
         name: Its name within the layer.
         variable: The Keras weight, real and unconstrained; a trailing axis of 2 when complex.
-        step: The non-trainable weight in whose units `variable` counts, or None.
-        constraint: Where its values live.
+        step: The unit of `variable`, a non-trainable weight, or None.
+        constraint: The set of its values.
     """
 
-    # No others: an attribute such as `trainable` would be set, and heeded by nobody.
+    # No other attributes: setting one such as `trainable` would have no effect.
     __slots__ = ("_dtype", "_fixed", "_prior", "constraint", "name", "step", "variable")
 
-    def __init__(self, layer, name: str, value, constraint: Constraint, fixed: bool, prior):
+    def __init__(
+        self,
+        layer: keras.layers.Layer,
+        name: str,
+        value: ArrayLike,
+        constraint: Constraint,
+        fixed: bool,
+        prior: Any,
+    ) -> None:
         self.name, self.constraint, self._fixed = name, constraint, bool(fixed)
         self._dtype = np.dtype(layer.variable_dtype)
         raw = constraint.inverse(self._check(value))
@@ -80,10 +90,13 @@ class Parameter:
         self.variable = _weight(layer, name, raw, trainable=not fixed)
         self._prior = None
         if prior is not None:
-            self._prior = prior_from_config(prior_config(prior), layer.variable_dtype)
+            try:
+                self._prior = prior_from_config(prior_config(prior), layer.variable_dtype)
+            except ValueError as error:
+                raise ValueError(f"the prior of {name} cannot be read: {error}") from error
             self._check_shape_of(self._prior)
 
-    def _check_shape_of(self, prior) -> None:
+    def _check_shape_of(self, prior: Any) -> None:
         # A larger shape would broadcast, and count the parameter several times.
         shape, own = tuple(prior.batch_shape + prior.event_shape), self._argument_of_prior().shape
         try:
@@ -94,7 +107,7 @@ class Parameter:
                 f"the prior of {self.name} has shape {shape}, but {what} has {tuple(own)}"
             ) from None
 
-    def _check(self, value) -> np.ndarray:
+    def _check(self, value: ArrayLike) -> np.ndarray:
         array = np.asarray(value)
         if array.dtype.kind not in "iufc" or (
             array.dtype.kind == "c" and not self.constraint.is_complex
@@ -112,24 +125,24 @@ class Parameter:
 
     @property
     def fixed(self) -> bool:
-        """Whether training leaves it alone."""
+        """Whether training leaves the value as it is."""
         return self._fixed
 
     @fixed.setter
-    def fixed(self, value) -> None:
+    def fixed(self, value: bool) -> None:
         raise AttributeError(
             f"whether {self.name} is fixed is settled when its layer is made: give "
             f'fixed="{self.name}" to the constructor, or not'
         )
 
     @property
-    def prior(self):
+    def prior(self) -> Any:
         """A TFP distribution of the constrained value, or None; of `[re, im]` when complex."""
         return self._prior
 
     @prior.setter
-    def prior(self, value) -> None:
-        # What has been compiled with another would not know of it.
+    def prior(self, value: Any) -> None:
+        # Functions that have been compiled with another prior would keep it.
         raise AttributeError(
             f"the prior of {self.name} is settled when its layer is made: give "
             f'priors={{"{self.name}": ...}} to the constructor'
@@ -137,20 +150,20 @@ class Parameter:
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """All weights that the value depends on."""
+        """The weights that the value depends on."""
         return [self.variable] if self.step is None else [self.variable, self.step]
 
     def constrained(self, raw: tf.Tensor) -> tf.Tensor:
-        """The value that belongs to a value of `variable`."""
+        """Returns the constrained value for a value of `variable`."""
         return self.constraint.forward(raw if self.step is None else raw * self.step.value)
 
     @property
     def value(self) -> tf.Tensor:
-        """The constrained value, differentiable by `variable`."""
+        """The constrained value, differentiable with respect to `variable`."""
         return self.constrained(tf.convert_to_tensor(self.variable.value))
 
-    def assign(self, value) -> None:
-        """Sets the constrained value; state that was derived from the old one is recomputed on use.
+    def assign(self, value: ArrayLike) -> None:
+        """Sets the constrained value; state derived from the old one is recomputed when it is used.
 
         Raises:
             ValueError: A value outside the constraint, or of another shape.
@@ -165,10 +178,10 @@ class Parameter:
         self.variable.assign(tf.constant(raw, self.variable.dtype))
 
     def log_prior(self) -> tf.Tensor | None:
-        """The log density of the prior at the present value, summed; None without a prior.
+        """Returns the log density of the prior at the present value, summed; None without a prior.
 
-        The prior of a complex value is one of its parts, `[..., 2]`: a distribution of vectors of
-        two, or of numbers, which then applies to each part.
+        The prior of a complex value is a distribution of its parts, `[..., 2]`: of vectors of two,
+        or of numbers, which then applies to each part.
         """
         if self.prior is None:
             return None
@@ -181,27 +194,27 @@ class Parameter:
         return tf.stack([tf.math.real(value), tf.math.imag(value)], axis=-1)
 
     def numpy(self) -> np.ndarray:
-        """The constrained value as a NumPy array."""
+        """Returns the constrained value as a NumPy array."""
         return self.value.numpy()
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.numpy(), dtype)
 
-    def __float__(self):
+    def __float__(self) -> float:
         if self.constraint.is_complex:  # NumPy would drop the imaginary part
             raise TypeError(f"{self.name} is complex, {self}: take complex() of it")
         return float(self.numpy())
 
-    def __complex__(self):
+    def __complex__(self) -> complex:
         return complex(self.numpy())
 
-    def __format__(self, spec):
+    def __format__(self, spec: str) -> str:
         return format(self.numpy()[()], spec) if spec else str(self)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self.name}={self}"
 
-    def __str__(self):
+    def __str__(self) -> str:
         if not tf.executing_eagerly():
             return "?"
         text = np.array2string(self.numpy(), precision=4, separator=", ")
@@ -221,7 +234,7 @@ class Parameterized:
     settled: Mapping[str, str] = MappingProxyType({})
     """Attributes that stay as the constructor made them, and what to do instead of assigning."""
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         if name in self.settled and name in self.__dict__:
             raise AttributeError(
                 f"{name} of {type(self).__name__} cannot be changed: {self.settled[name]}"
@@ -239,11 +252,11 @@ class Parameterized:
         fixed: Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
     ) -> None:
-        """Makes one `Parameter` attribute for each entry of `values`.
+        """Creates one `Parameter` attribute for each entry of `values`.
 
         Args:
             values: Initial value and constraint by name.
-            fixed: Names of those that training leaves alone.
+            fixed: Names of parameters that are not trained.
             priors: TFP distributions of the constrained values, by name; of a complex one, of
                 `[re, im]`.
 
@@ -274,10 +287,10 @@ class Parameterized:
         }
 
     def parameters_config(self) -> dict:
-        """The arguments of `declare_parameters` in a form that serialises: complex as [re, im].
+        """Returns the arguments of `declare_parameters` in a form that serialises.
 
-        `fixed` and `priors`, and `complex`, the names of those that are, are there when they say
-        something.
+        Complex numbers are `[re, im]`, and their names under the key `complex`. The keys `complex`,
+        `fixed` and `priors` are left out where they are empty.
         """
         complex_ = [p.name for p in self.own_parameters if p.constraint.is_complex]
         fixed = [p.name for p in self.own_parameters if p.fixed]
@@ -290,58 +303,27 @@ class Parameterized:
         }
 
 
-def number_to_config(value):
-    """A number or array as plain lists and floats; complex numbers gain a last axis [re, im]."""
+def number_to_config(value: npt.ArrayLike) -> Any:
+    """Converts a number or array to floats and lists; complex ones gain a last axis [re, im]."""
     value = np.asarray(value)
     return (split(value) if np.iscomplexobj(value) else value).tolist()
 
 
-def complex_from_config(value):
-    """A complex number or array from its config form, or the number itself if it is one."""
+def complex_from_config(value: Any) -> Any:
+    """Converts a config back to a complex number or array; a number is returned as it is."""
     if isinstance(value, list | tuple):
         pairs = np.asarray(value)
         return pairs[..., 0] + 1j * pairs[..., 1]
     return value
 
 
-def prior_config(prior) -> dict:
-    """A TFP distribution whose parameters are numbers, in a form that serialises.
-
-    Raises:
-        TypeError: Not such a distribution.
-    """
-    if isinstance(prior, Mapping):
-        return dict(prior)
-    if not isinstance(prior, tfp.distributions.Distribution) or not hasattr(
-        tfp.distributions, type(prior).__name__
-    ):
-        raise TypeError(f"a prior must be a distribution of tfp.distributions, got {prior!r}")
-    arguments = {
-        name: value
-        for name, value in prior.parameters.items()
-        if value is not None and not isinstance(value, bool | str) and name != "name"
-    }
-    try:
-        arguments = {name: np.asarray(value, float).tolist() for name, value in arguments.items()}
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"a prior must have numbers for parameters, so that it can be saved; got {prior!r}"
-        ) from None
-    return {"distribution": type(prior).__name__, "parameters": arguments}
-
-
-def prior_from_config(config: Mapping, dtype: str):
-    """The TFP distribution of a `prior_config`, in the dtype of the layer it belongs to."""
-    dtype = tf.as_dtype(dtype).as_numpy_dtype
-    arguments = {k: np.asarray(v, dtype) for k, v in config["parameters"].items()}
-    return getattr(tfp.distributions, config["distribution"])(**arguments)
-
-
 def named_parameters(layers: Iterable[tuple[str, Parameterized]]) -> dict[str, Parameter]:
-    """Parameters by unique name, each layer once: `prefix.parameter`, numbered where names collide.
+    """Names the parameters of layers uniquely: `prefix.parameter`, numbered if prefixes repeat.
+
+    A layer that is listed twice counts once.
 
     Args:
-        layers: Prefix and layer; an empty prefix leaves the parameter's own name.
+        layers: Pairs of prefix and layer; with an empty prefix the parameter has its own name only.
     """
     seen: set[int] = set()
     used: set[str] = set()

@@ -1,9 +1,9 @@
-"""Post-gradient updates: state derived from hyperparameters, recomputed when they have moved.
+"""Post-gradient updates: state derived from hyperparameters, recomputed when they change.
 
 A layer that keeps something computed from trainable variables (a Cholesky factor, whitened
 targets) keeps it in a non-trainable weight, so that a step costs one factorisation and prediction
-none. Such a weight is wrong as soon as a variable moves. The layer therefore registers how it is
-recomputed, and asks for it before use:
+none. Such a weight is stale as soon as a variable changes. The layer therefore registers a function
+that recomputes it, and calls `refresh` before it reads it:
 
     @keras.saving.register_keras_serializable(package="example")
     class InducingFeatures(keras.layers.Layer):
@@ -37,10 +37,10 @@ recomputed, and asks for it before use:
             kernel = keras.saving.deserialize_keras_object(config.pop("kernel"))
             return cls(kernel, **config)
 
-`cgp.Model` and `cgp.Functional` run the update right after each gradient step. Everything else
-that moves a variable (a manual `assign`, `load_weights`, weight averaging, a foreign training loop)
-is found by `refresh`: each update carries a snapshot of the variables its state was computed
-from, and state whose snapshot differs from the present values is recomputed before it is used.
+`cgp.Model` and `cgp.Functional` run the update right after each gradient step. Every other change
+of a variable (a manual `assign`, `load_weights`, weight averaging, a custom training loop) is
+detected by `refresh`: each update has a snapshot of the variables that its state was computed from,
+and state whose snapshot differs from the present values is recomputed before it is used.
 
 Rules for an update: TensorFlow operations only; state written with `assign`, to weights made in
 `__init__` or `build` with Keras's default aggregation; a function of the registered variables and
@@ -50,6 +50,7 @@ XLA, which drops assertions, an update that should have failed leaves NaN instea
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -60,19 +61,20 @@ from cgp.training.keras_private import flatten_layers, in_stateless_scope, in_sy
 class _PostUpdate:
     """An update, the variables it reads, and the values they had when it last ran.
 
-    Keras looks into lists, tuples and dictionaries that are attributes of a layer, and would adopt
-    the variables of other layers that it finds there. It does not look in here.
+    A class of its own, as Keras searches lists, tuples and dictionaries that are attributes of a
+    layer, and would track the variables of other layers that it finds in them.
     """
 
-    def __init__(self, variables: tuple, update: Callable[[], None], snapshot):
+    def __init__(self, variables: tuple, update: Callable[[], None], snapshot: Any) -> None:
         self.variables = variables
         self.update = update
         self.snapshot = snapshot
 
     def present(self) -> tf.Tensor:
-        """The values of the variables in one vector, behind a zero.
+        """Returns the values of the variables in one vector that begins with a zero.
 
-        The zero keeps an update without variables stale until it has run once: stale is NaN.
+        With the zero, an update without variables is stale until it has run once: a stale snapshot
+        is NaN.
         """
         values = [tf.reshape(tf.cast(v.value, tf.float64), [-1]) for v in self.variables]
         return tf.concat([tf.zeros([1], tf.float64), *values], axis=0)
@@ -93,14 +95,14 @@ class _PostUpdate:
         before = len(graph.get_operations())
         self.update()
         done = graph.get_operations()[before:]
-        if done:  # otherwise there is nothing that the snapshot could stand for
+        if done:  # otherwise the update computes nothing
             with tf.control_dependencies(done):
                 self.snapshot.assign(self.present())
 
     def run_if_stale(self) -> None:
-        if in_symbolic_scope():  # Keras infers shapes; there is nothing to compute
+        if in_symbolic_scope():  # Keras infers shapes, and no values exist
             return
-        if in_stateless_scope():  # state is an argument of the call: compute it in the call
+        if in_stateless_scope():  # state is an argument of the call: compute it there
             self.update()
             return
         # NaN, the mark of stale state, differs from everything.
@@ -110,7 +112,7 @@ class _PostUpdate:
                 self.run()
             return
 
-        def run():
+        def run() -> tf.Tensor:
             self.run()
             return tf.constant(True)
 
@@ -118,7 +120,7 @@ class _PostUpdate:
 
 
 class _Registry:
-    """The updates of one layer, in a box that Keras does not open."""
+    """The updates of one layer, in an object that Keras does not search for variables."""
 
     def __init__(self) -> None:
         self.updates: list[_PostUpdate] = []
@@ -135,13 +137,12 @@ def register_post_update(
     update: Callable[[], None],
     state_is_weights: bool = True,
 ) -> None:
-    """Tells a layer how to recompute a state that it derives from variables.
+    """Registers a function that recomputes state which a layer derives from variables.
 
-    To be called in `__init__` or `build` of the layer, once for each piece of state; several are
-    run in the order of registration. The layer gains a snapshot of the variables, NaN while the
-    state has not been computed. The snapshot must go wherever the state goes, and be left where the
-    state is left: where the state is kept in weights it is a non-trainable weight too, and a model
-    loaded whole is current.
+    Call it in `__init__` or `build` of the layer, once for each piece of state; several are run in
+    the order of registration. The layer gains a snapshot of the variables, NaN until the state has
+    been computed. The snapshot is stored in the same way as the state: if the state is in weights,
+    the snapshot is a non-trainable weight too, and a model that is loaded with both is current.
 
     Args:
         layer: The layer that keeps the state.
@@ -150,12 +151,12 @@ def register_post_update(
         update: Function without arguments, made of TensorFlow operations, that recomputes the
             state and writes it with `assign`. It runs in eager mode, in graphs, under XLA and in
             each replica of a `tf.distribute` strategy. Where it raises, the state stays stale.
-            What it does may depend on whether there are data, say, only at run time (`tf.cond`, a
-            variable of size zero): a graph runs what was traced, long after.
+            Where it depends on a condition, such as whether there are data, that must be decided
+            at run time (`tf.cond`, a variable of size zero): a graph runs what was traced earlier.
         state_is_weights: Whether the state is kept in Keras weights. False for a state in plain
             `tf.Variable`s, of a size that may change: `get_weights`, `set_weights`, weight files
-            and callbacks that restore weights pass it by, and so its snapshot. Keep it where
-            TensorFlow finds it, as an attribute of the layer or of a `tf.Module` in it.
+            and callbacks that restore weights leave out both the state and its snapshot. Keep it
+            where TensorFlow finds it, as an attribute of the layer or of a `tf.Module` in it.
 
     Raises:
         TypeError: Something in `variables` is not a real Keras variable.
@@ -214,14 +215,14 @@ def register_post_update(
 
 
 def refresh(layer: keras.layers.Layer) -> None:
-    """Recomputes those states of a layer whose variables have changed since.
+    """Recomputes the state of a layer whose variables have changed since it was computed.
 
-    To be called by the layer before it reads its state, in `call` and in any other method that
-    does. It costs a comparison where nothing has changed.
+    The layer calls it before it reads its state, in `call` and in other methods. It costs a
+    comparison where nothing has changed.
 
     Args:
-        layer: The layer; one without registered updates is left alone. Layers inside it look after
-            themselves.
+        layer: The layer; nothing happens without registered updates. Sublayers are not refreshed,
+            as they call it themselves.
 
     Raises:
         Exception: Whatever an update raises; its state is then still stale.
@@ -231,29 +232,30 @@ def refresh(layer: keras.layers.Layer) -> None:
 
 
 def invalidate(layer: keras.layers.Layer) -> None:
-    """Marks the states of a layer as stale, so that the next `refresh` recomputes them.
+    """Marks the state of a layer as stale, so that the next `refresh` recomputes it.
 
-    For a layer whose state depends on something besides variables that has just been replaced,
-    data above all.
+    For a layer whose state also depends on data, when these are replaced.
 
     Args:
-        layer: The layer that keeps the states.
+        layer: The layer that keeps the state.
     """
     for update in _updates(layer):
         update.invalidate()
 
 
 def confirm(layer: keras.layers.Layer) -> None:
-    """Marks the states of a layer as current, for a layer that has just computed them itself.
+    """Marks the state of a layer as current, for a layer that has just computed it itself.
 
     Args:
-        layer: The layer that keeps the states.
+        layer: The layer that keeps the state.
     """
     for update in _updates(layer):
         update.snapshot.assign(update.present())
 
 
-def refresh_all(model: keras.layers.Layer, variables: Iterable[keras.Variable] | None = None):
+def refresh_all(
+    model: keras.layers.Layer, variables: Iterable[keras.Variable] | None = None
+) -> None:
     """Refreshes a layer and every layer inside it, each once.
 
     Args:

@@ -1,9 +1,9 @@
-"""Sharing that survives serialisation: one layer handed to several stays one layer.
+"""Shared layers that survive serialisation: a layer used by several stays one layer.
 
-Keras serialises a layer that two others hold twice, and revives it as two. Here the owner of the
-shared variables writes an identity, `shared_id`, into its config, and wherever a sharing scope is
-open the same identity yields the same object. `cgp.Model` and `cgp.Functional` open the scope
-themselves, so that a consumer has nothing to do but what Keras asks of it anyway:
+Keras serialises a layer that two others hold twice, and deserialises it as two. Here the owner of
+the shared variables writes an identity, `shared_id`, into its config, and within a sharing scope
+the same identity gives the same object. `cgp.Model` and `cgp.Functional` open the scope themselves,
+so that a consumer needs only what Keras requires of it anyway:
 
     @keras.saving.register_keras_serializable(package="example")
     class Consumer(keras.layers.Layer):
@@ -20,11 +20,10 @@ themselves, so that a consumer has nothing to do but what Keras asks of it anywa
             kernel = keras.saving.deserialize_keras_object(config.pop("kernel"))
             return cls(kernel=kernel, **config)
 
-Around anything else (`keras.Model`, `keras.Sequential`, a bare layer) open the scope by hand:
-`with cgp.sharing_scope(): model = keras.models.load_model(path)`.
+`cgp.load_model` opens it for models of every kind. Around anything else, such as the `from_config`
+of a `keras.Sequential` or of a bare layer, open it yourself: `with cgp.sharing_scope(): ...`.
 
-What is shared is one layer in all respects: `trainable = False` on one consumer freezes the shared
-variables for every other.
+`trainable = False` on one consumer freezes the shared variables for all others.
 """
 
 import contextlib
@@ -36,12 +35,14 @@ from typing import Any
 
 import keras
 
+from cgp.training.keras_private import completed_by_keras
+
 _scope = threading.local()  # .memo: shared_id -> the object it stands for, while a scope is open
 
 
 @contextlib.contextmanager
 def sharing_scope() -> Iterator[None]:
-    """Within it, configs of one shared layer revive as one layer.
+    """A context in which the configs of one shared layer are deserialised as one layer.
 
     An inner scope joins the outer one; each thread has its own.
 
@@ -69,40 +70,37 @@ def sharing_scope() -> Iterator[None]:
 class Shareable:
     """Mixin for layers that own variables and are handed to others; put it before the layer class.
 
-    It adds `shared_id` to the config, and makes `from_config` heed the sharing scope. A class that
-    has its own `from_config` (an owner made of owners) needs nothing further: it is given a config
-    without the `shared_id`, and is not called for an object that has been revived already.
+    It adds `shared_id` to the config, and makes `from_config` use the sharing scope. A class with
+    its own `from_config` (an owner made of owners) needs nothing further: it receives a config
+    without the `shared_id`, and is not called for a layer that the scope already has.
 
-    An object revived from a config gets an identity of its own. Two live layers never carry the
-    same one, or they would be merged the next time they are saved in one model.
+    A layer made from a config gets a new identity. No two live layers have the same one: they would
+    be merged the next time they are saved in one model.
     """
 
     @property
     def shared_id(self) -> str:
-        """The identity of this layer, made up when it is first asked for."""
+        """The identity of this layer, created when it is first read."""
         if getattr(self, "_shared_id", None) is None:
             self._shared_id = uuid.uuid4().hex
         return self._shared_id
 
-    def get_config(self):
-        """The config of the layer, and its `shared_id`."""
+    @completed_by_keras  # otherwise the arguments of the constructor would be missing
+    def get_config(self) -> dict[str, Any]:
+        """Returns the config of the layer, with its `shared_id`."""
         return {**super().get_config(), "shared_id": self.shared_id}  # type: ignore[misc]
 
-    # Keras makes up the config of a layer that does not write its own, and knows such a layer by
-    # this mark. Without it the arguments of the constructor would be missing from the config.
-    get_config._is_default = True  # type: ignore[attr-defined]
-
     @classmethod
-    def from_config(cls, config):
-        """Revives the layer, or finds it in the sharing scope."""
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """Makes the layer of a config, or finds it in the sharing scope."""
         return _revive(cls, super().from_config, config)  # type: ignore[misc]
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         """Loads the weights.
 
         Raises:
-            ValueError: The file holds none for this layer, above all because it was saved as one
-                with another layer and has been revived as two.
+            ValueError: The file holds no weights for this layer, most often because it was saved as
+                one shared layer and has been deserialised as two.
         """
         try:
             super().load_own_variables(store)  # type: ignore[misc]
@@ -111,36 +109,36 @@ class Shareable:
                 raise
             name = self.name  # type: ignore[attr-defined]
             raise ValueError(
-                f"the file holds no weights for the layer {name!r}. Where it was shared when it "
-                "was saved, load inside a scope that shares it again: with cgp.sharing_scope(): "
-                "keras.models.load_model(path). Otherwise the file is of another model"
+                f"the file holds no weights for the layer {name!r}. If the layer was shared when "
+                "it was saved, load the model with cgp.load_model(path), or inside a "
+                "cgp.sharing_scope(), which shares it again; otherwise the file is of another model"
             ) from error
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         wrap_from_config(cls, _revive)
 
 
 def wrap_from_config(cls: Any, around: Callable) -> None:
-    """Puts `around(cls, make, config)` in the place of a `from_config` that a class defines itself.
+    """Replaces a `from_config` that a class defines itself by `around(cls, make, config)`.
 
     Args:
-        cls: The class; one that inherits its `from_config` is left alone.
-        around: Is given the `from_config` of the class as `make`, a function of the config.
+        cls: The class; nothing happens if it inherits its `from_config`.
+        around: Receives the `from_config` of the class as `make`, a function of the config.
     """
     if "from_config" not in cls.__dict__:
         return
     own = cls.__dict__["from_config"].__func__
 
     @functools.wraps(own)
-    def from_config(cls, config, *args, **kwargs):
+    def from_config(cls: Any, config: dict, *args: Any, **kwargs: Any) -> Any:
         return around(cls, lambda config: own(cls, config, *args, **kwargs), config)
 
     cls.from_config = classmethod(from_config)
 
 
-def _revive(cls, make, config: dict):
-    if "shared_id" not in config:  # an outer from_config has dealt with it
+def _revive(cls: Any, make: Callable[[dict], Any], config: dict) -> Any:
+    if "shared_id" not in config:  # an outer from_config has removed it
         return make(config)
     config = dict(config)
     shared_id = config.pop("shared_id")
@@ -159,9 +157,9 @@ def _revive(cls, make, config: dict):
 
 
 def clone_model(model: keras.Model) -> keras.Model:
-    """A copy of a model with fresh weights, in which what was shared is shared.
+    """Copies a model, with fresh weights; layers that it shared are shared in the copy too.
 
-    `keras.models.clone_model` of a plain Keras model gives each consumer a kernel of its own.
+    `keras.models.clone_model` gives each consumer in a plain Keras model its own kernel.
 
     Args:
         model: A `cgp.Model`, `cgp.Functional`, or Keras model of any kind. A class of your own

@@ -8,7 +8,7 @@ import tensorflow_probability as tfp
 
 import cgp
 import cgp.gp.exact.exact_gp
-from cgp.kernels import RBF, Matern32, Rotation, WidelyLinear
+from cgp.kernels import RBF, Matern12, Matern32, Rotation, WidelyLinear
 from tests.gp.problems import complex_normals, problems, series
 
 X_NEW = np.linspace(-1.0, 12.0, 7)
@@ -213,6 +213,32 @@ def test_does_a_failed_line_search_step_not_end_the_fit(monkeypatch):
     assert retreats
     assert np.isfinite(list(gp.parameters().values())).all()
     assert 0.3 < gp.parameters()["noise_variance"] < 8.0
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "z", "said"),
+    [
+        (lambda: keras.optimizers.Adam(1e3), tone(n=12)[1], r"diverged, to noise_variance = inf, "),
+        (cgp.optimizers.LBFGS, np.zeros(12), r"stopped before.*matern12\.variance = \d\S*e-\d"),
+    ],
+    ids=["Adam", "LBFGS"],
+)
+def test_does_a_fit_that_diverges_keep_the_data_and_the_best_parameters(optimizer, z, said):
+    x, other = np.linspace(0.0, 5.0, 12), tone(n=12)[1]
+    gp, z = cgp.ExactGP(Matern12(1.0, 1.0), 0.1), z.astype(complex)
+    gp.compile(optimizer=optimizer())
+    gp.condition(x, other)
+    before = gp.parameters()
+    with pytest.warns(RuntimeWarning, match=said):
+        history = gp.fit(x, z, verbose=0, epochs=None if np.all(z == 0) else 8)
+    assert all(0.0 < value < np.inf for value in gp.parameters().values())
+    if history.diverged:  # in its first step
+        assert gp.parameters() == before
+    else:
+        loss = -gp.log_marginal_likelihood(x, z) / len(x)
+        np.testing.assert_allclose(loss, min(history.history["loss"]), rtol=1e-9)
+    expected = fresh_copy(gp, x, z).predict(X_NEW)["mean"]
+    np.testing.assert_allclose(gp.predict(X_NEW)["mean"], expected, rtol=1e-9, atol=1e-12)
 
 
 def test_is_laplaces_covariance_the_inverse_hessian():

@@ -19,9 +19,8 @@ from cgp.training.parameters import (
     in_steps_of,
     named_parameters,
     number_to_config,
-    prior_config,
-    prior_from_config,
 )
+from cgp.training.priors import prior_config, prior_from_config
 
 tfd = tfp.distributions
 
@@ -361,6 +360,27 @@ def test_a_prior_of_another_shape_is_refused(value, constraint, prior, message):
 def test_what_is_no_distribution_is_refused_as_a_prior(prior):
     with pytest.raises(TypeError, match=r"distribution of tfp.distributions, got"):
         parameter(1.0, POSITIVE, prior=prior)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda prior: prior.pop("parameters"),
+        lambda prior: prior.pop("distribution"),
+        lambda prior: prior.update(parameters=[0.0, 1.0]),
+        lambda prior: prior.update(distribution="Gauss"),
+        lambda prior: prior.update(distribution="kullback_leibler"),
+        lambda prior: prior.update(distribution=None),
+        lambda prior: prior["parameters"].update(scale="wide"),
+        lambda prior: prior["parameters"].update(width=1.0),
+        lambda prior: prior["parameters"].update(loc=[0.0, 1.0], scale=[1.0, 1.0, 1.0]),
+    ],
+)
+def test_a_malformed_config_of_a_prior_is_refused(change):
+    config = prior_config(tfd.Normal(0.0, 1.0))
+    change(config)
+    with pytest.raises(ValueError, match=r'the prior of p cannot be read.*\{"distribution": name,'):
+        parameter(1.0, POSITIVE, prior=config)
 
 
 def test_configs_of_priors_and_numbers_are_plain():

@@ -134,7 +134,7 @@ def test_a_plain_keras_model_loads_shared_inside_a_scope_only(tmp_path):
 def test_a_plain_keras_model_loaded_without_a_scope_says_what_to_do(tmp_path):
     model = toys.network(model=keras.Model)
     model.save(tmp_path / "model.keras")
-    with pytest.raises(ValueError, match=r"cgp\.sharing_scope"):
+    with pytest.raises(ValueError, match=r"cgp\.load_model"):
         keras.saving.load_model(tmp_path / "model.keras")
 
 

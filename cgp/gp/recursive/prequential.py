@@ -33,6 +33,10 @@ class PrequentialGP(GaussianProcess):
         """Takes a block in, in a graph; shapes as for `call`."""
         raise NotImplementedError
 
+    def process(self, x, z, missing=None, *, verbose="auto"):
+        """Takes a block in."""
+        raise NotImplementedError
+
     def _translated_errors(self) -> contextlib.AbstractContextManager:
         """Says in our own words that a covariance has failed in a graph."""
         raise NotImplementedError
@@ -102,12 +106,14 @@ class PrequentialGP(GaussianProcess):
             **others: What Keras's `fit` takes besides has no meaning here.
 
         Returns:
-            Keras's `History`.
+            Keras's `History`. Where the training has diverged (see `cgp.Model`), the stream has
+            been taken in at the best parameters.
 
         Raises:
             TypeError: Other arguments of Keras's `fit`; data that `process` refuses.
             ValueError: A model not compiled, or data that `process` refuses.
-            NotPositiveDefiniteError: The training has diverged. The data are as before the call.
+            NotPositiveDefiniteError: A covariance is not positive definite at the initial
+                parameters. The data are as before the call.
         """
         if others:
             raise TypeError(
@@ -126,14 +132,18 @@ class PrequentialGP(GaussianProcess):
         else:
             given = [] if callbacks is None else keras.tree.flatten(callbacks)
             callbacks = [again, *given]
-        with self._all_or_nothing():
-            return super().fit(
+        with self._all_or_nothing() as held:
+            history = super().fit(
                 self._dataset(samples, batch_size),
                 epochs=epochs,
                 verbose=verbose,
                 callbacks=callbacks,
                 initial_epoch=initial_epoch,
             )
+            if history.diverged:  # the parameters are the best ones again
+                self._restore(held)
+                self.process(x, z, missing, verbose=0)
+        return history
 
     def _from_here(self, first: int):
         """For the begin of an epoch: the state as it is now, but for the first epoch."""
@@ -150,7 +160,7 @@ class PrequentialGP(GaussianProcess):
         """Brings the state back to what it is now if something fails, an interrupt included."""
         held = self._hold()
         try:
-            yield
+            yield held
         except BaseException:
             self._restore(held)
             raise

@@ -421,11 +421,27 @@ def test_does_an_interrupted_fit_leave_the_data_of_before_and_what_was_learned(p
     np.testing.assert_allclose(gp.predict(X_NEW)["mean"], other["mean"], rtol=0, atol=1e-8)
 
 
-def test_does_a_fit_that_diverges_say_so_and_can_it_be_put_right():
+def test_does_a_fit_that_diverges_say_so_and_take_the_stream_in_at_the_best_parameters():
     x, z = stream(missing=())
     gp = borrowed("proper", "sliding")
     gp.process(x[:10], z[:10])
     gp.optimizer.learning_rate = 1e6
+    before = gp.parameters()
+    with pytest.warns(RuntimeWarning, match=r"has diverged, to noise_variance = .*matern"):
+        gp.fit(x[10:], z[10:], batch_size=5, epochs=5, verbose=0)
+    assert gp.parameters() == before  # the first step has led away
+    assert gp.size == CAPACITY["sliding"]
+    held = np.arange(len(x))[-CAPACITY["sliding"] :]
+    other = exact(gp, x[held], z[held]).predict(X_NEW)
+    np.testing.assert_allclose(gp.predict(X_NEW)["mean"], other["mean"], rtol=0, atol=1e-8)
+    assert np.isfinite(gp.step(x[-1] + 0.5, 1j).filtered.mean)
+
+
+def test_does_a_fit_that_cannot_begin_leave_the_data_and_can_it_be_put_right():
+    x, z = stream(missing=())
+    gp = borrowed("proper", "sliding")
+    gp.process(x[:10], z[:10])
+    gp.noise_variance.variable.assign(np.nan)
     with pytest.raises((ValueError, cgp.NotPositiveDefiniteError)):
         gp.fit(x[10:], z[10:], batch_size=5, epochs=5, verbose=0)
     for p in gp._parameters().values():

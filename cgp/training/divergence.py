@@ -1,0 +1,276 @@
+"""A training that diverges is stopped, and the best parameters that it saw are restored."""
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.linalg import NotPositiveDefiniteError
+from cgp.training.keras_private import forget_loss, running_loss
+from cgp.training.parameters import Parameter
+
+# What cgp.linalg, and TensorFlow's own factorisation of a real matrix, raise in a graph.
+_MESSAGES = ("not positive definite", "Cholesky decomposition was not successful")
+
+
+def is_indefinite(error: Exception) -> bool:
+    """Whether an error says that a matrix is not positive definite."""
+    if isinstance(error, tf.errors.InvalidArgumentError):
+        return any(words in error.message for words in _MESSAGES)
+    return isinstance(error, NotPositiveDefiniteError)
+
+
+class Trained(NamedTuple):
+    """A trainable variable, and the hyperparameter that it stands for, if it does."""
+
+    name: str
+    variable: keras.Variable
+    parameter: Parameter | None
+
+    def value(self) -> np.ndarray:
+        """The value of the hyperparameter, else that of the variable."""
+        return (self.variable if self.parameter is None else self.parameter).numpy()
+
+    def is_lost(self) -> bool:
+        """Whether the value is not finite, or outside its constraint: a variance of zero, say."""
+        value = self.value()
+        if not np.all(np.isfinite(value)):
+            return True
+        return self.parameter is not None and not self.parameter.constraint.contains(value)
+
+
+def trained(model: Any) -> list[Trained]:
+    """The trainable variables of a `cgp.Model`, by the names that it gives its hyperparameters."""
+    names = {id(p.variable): (name, p) for name, p in model._parameters().items()}
+    return [Trained(*_name_of(v, names)) for v in model.trainable_variables]
+
+
+def _name_of(variable: keras.Variable, names: dict) -> tuple[str, keras.Variable, Parameter | None]:
+    name, parameter = names.get(id(variable), (variable.path, None))
+    return name, variable, parameter
+
+
+def description(values: list[Trained]) -> str:
+    """Names and values of the variables that are lost, else of all of them, for a message."""
+    chosen = [v for v in values if v.is_lost()] or values
+    shown = [
+        f"{v.name} = {np.array2string(np.asarray(v.value()), precision=4, threshold=6)}"
+        for v in chosen[:8]
+    ]
+    return ", ".join(shown) + (f" and {len(chosen) - 8} more" if len(chosen) > 8 else "")
+
+
+def guarded(model: Any, fit: Callable, callbacks: Any) -> keras.callbacks.History:
+    """Runs a gradient training under a `DivergenceGuard`.
+
+    Args:
+        model: A compiled `cgp.Model` or `cgp.Functional`.
+        fit: Keras's `fit`, a function of `callbacks`.
+        callbacks: As in `fit`.
+
+    Returns:
+        The history of the training; its attribute `diverged` tells whether the training has.
+
+    Raises:
+        NotPositiveDefiniteError: A covariance is not positive definite where nothing better is
+            known: at the initial parameters, or in a validation.
+    """
+    guard = DivergenceGuard(model)
+    callbacks = guard.ahead_of(callbacks)
+    try:
+        history = fit(callbacks=callbacks)
+    except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError) as error:
+        if not is_indefinite(error):
+            raise
+        reached = description(trained(model))
+        guard.restore()
+        raise NotPositiveDefiniteError(
+            f"a covariance is not positive definite, at {reached}. Start from other parameters, or "
+            "take more noise"
+        ) from error
+    finally:
+        guard.finish(callbacks)
+    guard.check()
+    history.diverged = guard.reached is not None
+    guard.warn()
+    return history
+
+
+class DivergenceGuard(keras.callbacks.Callback):
+    """Stops a gradient training that diverges, and restores the best parameters that it saw.
+
+    Those are the trainable variables at the start of the epoch with the lowest loss, of its first
+    batch or of all: values whose loss has been computed, and is finite. A training has diverged
+    when the loss or a trainable variable is no longer finite, a hyperparameter leaves its
+    constraint, or a covariance is not positive definite. The optimizer goes back to where it was
+    when the training began, as its moments are no better than the gradients they were made of.
+
+    It is the first of the callbacks: others see restored parameters when the last epoch ends, and
+    what they set when the training ends (as `EarlyStopping(restore_best_weights=True)`) stays.
+
+    Args:
+        model: A `cgp.Model` or `cgp.Functional`.
+    """
+
+    async_safe = True  # Keras need not wait for a step before it starts the next
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.set_model(model)
+        self.reached: str | None = None  # where a training has diverged to, once it has
+        self._step: Any = None
+
+    def ahead_of(self, callbacks: Any) -> Any:
+        """The callbacks given to `fit`, with this one before them."""
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks.callbacks.insert(0, self)
+            return callbacks
+        return [self, *([] if callbacks is None else keras.tree.flatten(callbacks))]
+
+    # --- what Keras calls ------------------------------------------------------------------------
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        """Takes the place of the compiled step, to catch its errors."""
+        self._trained = trained(self.model)
+        self._best = self._at_start = self._values()
+        optimizer = self.model.optimizer
+        self._optimizer = [v.numpy() for v in optimizer.variables] if optimizer.built else None
+        self._loss, self._best_loss = math.nan, math.inf
+        self._best_epoch: int | None = None
+        self._step = self.model.train_function
+        self.model.train_function = self._guarded_step
+
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        """Keeps the values whose loss this epoch computes."""
+        self._epoch, self._at_start, self._first_loss = epoch, self._values(), math.nan
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        """Keeps the loss of the first batch, for an epoch that begins well and ends badly."""
+        if math.isnan(self._first_loss):
+            self._first_loss = (logs or {}).get("loss", math.nan)
+
+    def on_test_begin(self, logs: dict | None = None) -> None:
+        """Looks before a validation, which would fail with parameters that are lost."""
+        if self.reached is None and any(v.is_lost() for v in self._trained):
+            self._note(running_loss(self.model))
+            self._stop()
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        """Compares the loss of the epoch with the best, and stops if it is not finite."""
+        if self.reached is None:
+            if len(self._trained) != len(self.model.trainable_variables):  # built by the first step
+                self._trained, self._best, self._at_start = trained(self.model), [], []
+            loss = (logs or {}).get("loss")
+            if loss is None:  # a train_step that reports none
+                self._best = self._at_start
+            else:
+                self._note(loss)
+            lost = any(v.is_lost() for v in self._trained)
+            if lost or not (loss is None or math.isfinite(loss)):
+                self._stop()
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        """Restores again, as Keras has written averages of weights over them where it keeps any."""
+        if self.reached is not None:
+            self.restore()
+
+    # --- what fit calls --------------------------------------------------------------------------
+
+    def finish(self, callbacks: Any) -> None:
+        """Leaves the model as Keras knows it; to be called however the training has ended."""
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks.callbacks.remove(self)
+        if self._step is not None and self.model.train_function == self._guarded_step:
+            self.model.train_function = self._step
+
+    def check(self) -> None:
+        """Restores the best parameters where the last step, or a callback, has left bad ones."""
+        bad = any(v.is_lost() for v in self._trained) or self._are_bad(self._values())
+        try:
+            self._refresh()
+        except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError) as error:
+            if not is_indefinite(error):
+                raise
+            bad = True
+        if bad:
+            self._stop()
+            self._refresh()
+
+    def _refresh(self) -> None:
+        with self.model.distribute_strategy.scope():
+            self.model.apply_post_updates()
+
+    def restore(self) -> None:
+        """Brings back the best parameters, or those from before where none had a finite loss."""
+        if self._step is None:  # the training has not begun
+            return
+        with self.model.distribute_strategy.scope():
+            for v, value in zip(self._trained, self._best, strict=bool(self._best)):
+                v.variable.assign(value)
+            optimizer = self.model.optimizer
+            start = self._optimizer
+            if start is None and optimizer.built:  # by the first step
+                fresh = type(optimizer).from_config(optimizer.get_config())
+                fresh.build(self.model.trainable_variables)
+                start = [v.numpy() for v in fresh.variables]
+            for v, value in zip(optimizer.variables, start or (), strict=False):
+                v.assign(value)
+
+    def warn(self) -> None:
+        """Says where a training has diverged to, and what was done about it."""
+        if self.reached is None:
+            return
+        restored = "The parameters are again those from before the training"
+        if self._best_epoch is not None:
+            restored = (
+                f"The parameters are again those of the start of epoch {self._best_epoch}, whose "
+                f"loss is {self._best_loss:.6g}"
+            )
+        elif not self._best:
+            restored = "The model was built in its first step: no earlier parameters are known"
+        warnings.warn(
+            f"the training has diverged, to {self.reached}. {restored}; take a smaller learning "
+            "rate, or more noise",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _guarded_step(self, iterator: Any) -> dict:
+        try:
+            return self._step(iterator)
+        except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError) as error:
+            if not is_indefinite(error):
+                raise
+            self._note(running_loss(self.model))
+            if self._best_epoch is None:  # not even the first loss could be computed
+                raise
+            self._stop()
+            forget_loss(self.model)
+            return {"loss": math.nan}
+
+    def _values(self) -> list[np.ndarray]:
+        return [v.variable.numpy() for v in self._trained]
+
+    def _are_bad(self, values: list[np.ndarray]) -> bool:
+        """Whether a loss that is not finite has been computed of values."""
+        known = self.reached is not None and not math.isfinite(self._loss)
+        return known and all(map(np.array_equal, values, self._at_start))
+
+    def _note(self, loss: float) -> None:
+        """Compares the loss of the values at the start of the epoch with the best one."""
+        losses = [x for x in (loss, self._first_loss) if math.isfinite(x)]
+        self._loss = min(losses, default=math.inf)
+        if self._at_start and self._loss < self._best_loss:
+            self._best, self._best_loss, self._best_epoch = self._at_start, self._loss, self._epoch
+
+    def _stop(self) -> None:
+        if self.reached is None:
+            self.reached = description(self._trained)
+        self.model.stop_training = True
+        self.restore()

@@ -1,0 +1,327 @@
+"""The methods that `cgp.Model` and `cgp.Functional` add to a Keras model."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from cgp.training import divergence, keras_private, lbfgs, saving
+from cgp.training.batches import are_arrays, batches, split
+from cgp.training.optimizers import LBFGS
+from cgp.training.parameters import Parameter, Parameterized
+from cgp.training.post_updates import refresh_all
+from cgp.training.sharing import sharing_scope, wrap_from_config
+
+# To mypy, a class whose attributes are all known to exist; in truth the Keras model comes after the
+# mixin, in the two classes below.
+_Base: Any = object
+
+
+class Trainer(_Base):
+    """A mixin before a Keras model class, for `cgp.Model` and `cgp.Functional`."""
+
+    # --- derived state -------------------------------------------------------------------------
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Makes a gradient step, then runs the post updates whose variables it has changed.
+
+        With gradient accumulation most steps change no variable, and nothing is recomputed.
+        """
+        logs = super().train_step(data)
+        # The loss is counted first: it is that of the last good parameters if an update fails.
+        with tf.control_dependencies([v for v in keras.tree.flatten(logs) if tf.is_tensor(v)]):
+            refresh_all(self, self.trainable_variables)
+        return logs
+
+    def apply_post_updates(self) -> None:
+        """Recomputes all state whose variables have changed, in every layer of the model.
+
+        For custom training loops, after the gradients are applied; inside a `tf.function` or not.
+        A layer would do so in its next call as well; here it is done once, and outside of a tape.
+        """
+        refresh_all(self)
+
+    def _refresh_eagerly(self) -> None:
+        with self.distribute_strategy.scope():
+            self.apply_post_updates()
+
+    # --- training --------------------------------------------------------------------------------
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Keras's `compile`; losses are then added up and reported in float64.
+
+        With `cgp.optimizers.LBFGS` as the optimizer, `fit` minimises the loss of the whole data.
+        Prefer `add_loss` for a likelihood: a loss given here is real, and computed in Keras's
+        floatx unless it has a dtype (`keras.losses.MeanSquaredError(dtype="float64")`), which Keras
+        does not save.
+        """
+        keras_private.forget_compilation(self)
+        super().compile(*args, **kwargs)
+        keras_private.add_losses_in_float64(self)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a loaded model; Keras does so only if `compile` is not overridden."""
+        if type(self).compile is not Trainer.compile:
+            super().compile_from_config(config)  # warns that a subclass has its own `compile`
+            return
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None and self.built:
+            self.optimizer.build(self.trainable_variables)
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> tf.Tensor:
+        """Keras's `compute_loss`.
+
+        Raises:
+            TypeError: A loss given to `compile` would drop the imaginary part of the data.
+        """
+        if keras_private.has_compiled_loss(self) and any_complex((y, y_pred)):
+            raise TypeError(
+                "a loss given to compile drops imaginary parts: where a target or an output is "
+                "complex, compute the loss in call, with self.add_loss"
+            )
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
+        """Keras's `compute_metrics`.
+
+        Raises:
+            TypeError: A metric of Keras's own would drop the imaginary part of the data.
+        """
+        for metric, values in keras_private.metrics_and_values(self, y, y_pred):
+            if keras_private.written_by_keras(metric) and any_complex(values):
+                raise TypeError(
+                    f"the metric {metric.name!r} of Keras drops imaginary parts: take one of "
+                    "cgp.metrics, or a function of your own"
+                )
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int | None = None,
+        verbose: int | str = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool | str = True,
+        class_weight: dict | None = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: int = 1,
+    ) -> keras.callbacks.History:
+        """Trains the model: Keras's `fit`, with arrays kept in their own dtype.
+
+        Args:
+            x: Arrays `[samples, ...]`, alone or in a tuple, list or dictionary; or a
+                `tf.data.Dataset` or anything else that Keras takes, which is passed on.
+            y: Arrays of targets, or None.
+            batch_size: Samples to a step, 32 if None. An error under `LBFGS`.
+            epochs: Passes through the data, 1 if None. Under `LBFGS` the largest number of
+                iterations; None runs to convergence.
+            verbose: 0 is silent, 1 or "auto" a progress bar, 2 one line an epoch.
+            callbacks: Keras callbacks.
+            validation_split: Last part of the arrays, taken before shuffling, to validate with.
+            validation_data: `(x, y)` or `(x, y, sample_weight)`, or a dataset.
+            shuffle: Whether arrays are visited in a new order in each epoch.
+            class_weight: Dictionary of class to weight.
+            sample_weight: Weights of the targets.
+            initial_epoch: The number of the first epoch.
+            steps_per_epoch: Steps to an epoch. An error under `LBFGS`.
+            validation_steps: Steps of a validation.
+            validation_batch_size: `batch_size` if None.
+            validation_freq: Validate each so many epochs.
+
+        Returns:
+            Keras's `History`. Its `history["loss"]` has one entry for each epoch, or iteration; its
+            attribute `diverged` is True where the training has diverged.
+
+        A training that diverges (its loss is no longer finite, a covariance no longer positive
+        definite, a hyperparameter outside its constraint) is stopped with a `RuntimeWarning` that
+        names the values it came to. The trainable variables are then those of the start of the
+        epoch with the lowest loss, or of the best iteration of `LBFGS`, unless a callback sets
+        others as the training ends.
+
+        Raises:
+            ValueError: Arrays of different lengths; arguments that `LBFGS` has no use for; under
+                `LBFGS`, a dataset of several batches.
+            NotPositiveDefiniteError: A covariance is not positive definite at the initial
+                parameters, or in a validation.
+        """
+        if validation_data is None and validation_split and are_arrays(x, y, sample_weight):
+            (x, y, sample_weight), validation_data = split(x, y, sample_weight, validation_split)
+            validation_split = 0.0
+        if validation_data is not None:
+            val = keras.utils.unpack_x_y_sample_weight(validation_data)
+            if are_arrays(*val):
+                size = validation_batch_size or batch_size
+                validation_data = batches(
+                    val[0], val[1], val[2], batch_size=size, steps=validation_steps
+                )
+
+        if self.built:
+            self._refresh_eagerly()
+        if isinstance(getattr(self, "optimizer", None), LBFGS):
+            lbfgs.reject(
+                batch_size=batch_size,
+                steps_per_epoch=steps_per_epoch,
+                class_weight=class_weight,
+                shuffle=None if shuffle in (True, False) else shuffle,
+            )
+            history = lbfgs.fit(
+                self,
+                lbfgs.one_batch(x, y, sample_weight),
+                epochs=epochs,
+                initial_epoch=initial_epoch,
+                verbose=verbose,
+                callbacks=callbacks,
+                validation=lbfgs.Validation(validation_data, validation_steps, validation_freq),
+            )
+        else:
+            if are_arrays(x, y, sample_weight):
+                x = batches(x, y, sample_weight, batch_size, shuffle, steps_per_epoch)
+                y = sample_weight = batch_size = None
+            fit = functools.partial(
+                super().fit,
+                x,
+                y,
+                batch_size=batch_size,
+                epochs=1 if epochs is None else epochs,
+                verbose=verbose,
+                validation_split=validation_split,
+                validation_data=validation_data,
+                # Keras warns that a dataset cannot be shuffled, though True is its default.
+                shuffle=shuffle and not isinstance(x, tf.data.Dataset),
+                class_weight=class_weight,
+                sample_weight=sample_weight,
+                initial_epoch=initial_epoch,
+                steps_per_epoch=steps_per_epoch,
+                validation_steps=validation_steps,
+                validation_batch_size=validation_batch_size,
+                validation_freq=validation_freq,
+            )
+            history = divergence.guarded(self, fit, callbacks)
+        # Weight averaging and callbacks that restore weights act after the last step.
+        self._refresh_eagerly()
+        return history
+
+    def _parameters(self) -> dict[str, Parameter]:
+        """Returns the hyperparameters of all layers, by the paths of their weights."""
+        layers = [x for x in keras_private.flatten_layers(self) if isinstance(x, Parameterized)]
+        return {p.variable.path: p for layer in layers for p in layer.own_parameters}
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: int | str = "auto",
+        sample_weight: Any = None,
+        steps: int | None = None,
+        callbacks: Any = None,
+        return_dict: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Keras's `evaluate`, with arrays kept in their own dtype; arguments as for `fit`."""
+        if are_arrays(x, y, sample_weight):
+            x = batches(x, y, sample_weight, batch_size, steps=steps)
+            y = sample_weight = batch_size = None
+        return super().evaluate(
+            x,
+            y,
+            batch_size=batch_size,
+            verbose=verbose,
+            sample_weight=sample_weight,
+            steps=steps,
+            callbacks=callbacks,
+            return_dict=return_dict,
+            **kwargs,
+        )
+
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: int | str = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> Any:
+        """Keras's `predict`, with arrays kept in their own dtype; arguments as for `fit`."""
+        if are_arrays(x):
+            x = batches(x, batch_size=batch_size, steps=steps)
+            batch_size = None
+        return super().predict(
+            x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
+        )
+
+    # --- serialisation ---------------------------------------------------------------------------
+
+    def save(
+        self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any
+    ) -> None:
+        """Saves the model: Keras's `save`, made atomic.
+
+        A `.keras` file is written beside its place, and moved there once it is complete: saving
+        that fails or is killed leaves the old file. `cgp.load_model` loads it.
+        """
+        save = super().save
+        if zipped is False or not saving.can_be_replaced(filepath, ".keras", ".h5", ".hdf5"):
+            save(filepath, overwrite=overwrite, zipped=zipped, **kwargs)
+            return
+        saving.write_beside(filepath, overwrite, lambda path: save(path, zipped=zipped, **kwargs))
+
+    def save_weights(
+        self, filepath: Any, overwrite: bool = True, max_shard_size: float | None = None
+    ) -> None:
+        """Saves the weights: Keras's `save_weights`; a single file is replaced as by `save`."""
+        save = super().save_weights
+        if max_shard_size is None and saving.can_be_replaced(filepath, ".weights.h5"):
+            saving.write_beside(filepath, overwrite, save)
+        else:
+            save(filepath, overwrite=overwrite, max_shard_size=max_shard_size)
+
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
+        """Loads weights: Keras's `load_weights`.
+
+        Raises:
+            ValueError: The file is damaged; and what Keras raises.
+        """
+        saving.check_undamaged(filepath)
+        super().load_weights(filepath, skip_mismatch, **kwargs)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict | None = None) -> Any:
+        """Makes the model of a config; layers that were shared are shared again."""
+        with sharing_scope():
+            return super().from_config(config, custom_objects)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # A subclass with its own `from_config` shares layers too.
+        wrap_from_config(cls, _inside_sharing_scope)
+
+
+def _inside_sharing_scope(cls: Any, make: Callable[[dict], Any], config: dict) -> Any:
+    with sharing_scope():
+        return make(config)
+
+
+def any_complex(structure: Any) -> bool:
+    """Tells whether a leaf of a structure of tensors is complex."""
+    leaves = keras.tree.flatten(structure)
+    return any("complex" in str(getattr(leaf, "dtype", "")) for leaf in leaves)
