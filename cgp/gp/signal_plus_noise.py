@@ -1,5 +1,6 @@
 """A complex Gaussian process observed in noise: kernel, mean and noise as linear algebra."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -42,6 +43,12 @@ class SignalPlusNoise:
         self.is_proper = kernel.is_proper and noise_circularity is None
         self.form = form_of(self.is_proper)
         self._by_point = by_point and self.form.multiplicity > 1
+
+    @property
+    def weights(self) -> list[keras.Variable]:
+        """The weights that covariances of observations depend on: all but those of the mean."""
+        noise = [p for p in (self.noise_variance, self.noise_circularity) if p is not None]
+        return [*(v for p in noise for v in p.variables), *self.kernel.weights]
 
     def in_data_order(self, a: tf.Tensor, axis: int = -2) -> tf.Tensor:
         """An axis in the order of the form as one in the order of data."""
@@ -246,8 +253,7 @@ class SignalPlusNoise:
         """`joint`, which reads hyperparameters, or an error if they are no longer those of now."""
         if not tf.executing_eagerly():
             return joint
-        noise = [p for p in (self.noise_variance, self.noise_circularity) if p is not None]
-        weights = [*self.kernel.weights, *(p.variable for p in noise)]
+        weights = self.weights
         values = [w.numpy() for w in weights]
 
         def checked():

@@ -49,15 +49,15 @@ def borrowed(name, policy, forgetting=None, shape=None, capacity=None):
 @contextlib.contextmanager
 def untraced(gp):
     """For few steps of a tracker of one stream over one dimension: to trace them takes longer."""
-    if gp._online is None:
-        gp._make_state(None, 1)
-    online = gp._online
-    compiled = online.step
-    online.step = lambda x, z: online.advance(*map(tf.convert_to_tensor, (x, z)))
+    if gp._stream is None:
+        gp._make_window(None, 1)
+    stream = gp._stream
+    compiled = stream.compiled_step
+    stream.compiled_step = lambda x, z: stream.step(*map(tf.convert_to_tensor, (x, z)))
     try:
         yield
     finally:
-        online.step = compiled
+        stream.compiled_step = compiled
 
 
 def assign(gp, **values):

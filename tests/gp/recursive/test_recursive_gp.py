@@ -123,11 +123,11 @@ def test_is_a_step_traced_once_however_long_the_stream(policy):
     counts = set()
     for sample in zip(x, z, strict=True):
         gp.step(*sample)
-        counts.add(gp._online.step.experimental_get_tracing_count())
+        counts.add(gp._stream.compiled_step.experimental_get_tracing_count())
     gp.process(x[:400], np.full(400, np.nan + 0j))
     gp.process(x[:77], np.full(77, np.nan + 0j))
     assert counts == {1}
-    assert gp._online._block.experimental_get_tracing_count() == 1
+    assert gp._stream.compiled_scan.experimental_get_tracing_count() == 1
 
 
 def test_is_a_step_made_of_numpy_numbers():

@@ -317,7 +317,7 @@ def test_does_a_refused_first_sample_leave_shapes_open(case):
     gp = cgp.RecursiveGP(cgp.kernels.RBF(), 0.1, capacity=4)
     with pytest.raises((ValueError, TypeError)):
         gp.step(x, z, **arguments)
-    assert gp._online is None
+    assert gp._stream is None
     assert gp.predict(np.zeros((3, 2)))["mean"].shape == (3,)
 
 
