@@ -46,6 +46,7 @@ from cgp.gp.recursive.window import (
 from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.linalg import cholesky, cholesky_condition, cholesky_remove, inverse, solve
+from cgp.linalg.arguments import squared_modulus
 
 # ε / σ², the part of the noise that counts as signal at the basis. A smaller one keeps more of the
 # information of a pruned point, a larger one K_ε of nearly equal points better conditioned: of
@@ -131,6 +132,22 @@ class Budget(Policy):
         keep = (1.0 - unused[:, :, None]) * (1.0 - unused[:, None, :])
         total = gram + keep * tf.reshape(blocks, tf.shape(gram))
         return tf.linalg.set_diag(total, tf.linalg.diag_part(total) + unused)
+
+    def check_loaded(self, recursion: WindowRecursion, window: Window) -> bool:
+        """See `Policy.check_loaded`. R cannot be recomputed, and is known to be positive."""
+        # Without forgetting, it is at most the noise of one observation.
+        variance = tf.math.real(tf.linalg.diag_part(recursion.gram(window)))
+        noise = tf.math.real(tf.linalg.diag_part(recursion.process.covariance(window.data())))
+        total = tf.reduce_sum(squared_modulus(window.chol), axis=-1)
+        is_possible = tf.reduce_all(total > 0.999 * variance)
+        if recursion.forgetting == 1.0:
+            is_possible &= tf.reduce_all(total < 1.001 * noise)
+        if not is_possible or not recursion.is_factored(window):
+            raise ValueError(
+                "the saved window is damaged: its factors are not those of its points at the saved "
+                "hyperparameters, and a budget cannot be recomputed from its points"
+            )
+        return True
 
     def _noise(self, dtype: tf.DType) -> tf.Tensor:
         """The working covariance of the noise of one point, `[m, m]`; `dtype` is complex."""

@@ -197,6 +197,7 @@ class RecursiveGP(GaussianProcess):
         stream = self._stream
         assert stream is not None
         check_streams(samples, stream.x_shape, stream.is_single)
+        stream.check_factors()
         return stream
 
     def _stream_with_room(self, samples: Samples) -> StreamWeights:
@@ -359,3 +360,19 @@ class RecursiveGP(GaussianProcess):
         if shapes is not None:
             model._make_window(*shapes)
         return model
+
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
+        """Loads weights, and checks the window in them.
+
+        Args:
+            store: Arrays by name, as Keras gives them.
+
+        Raises:
+            ValueError: They are not those of a window; it stays as it was.
+        """
+        if self._stream is None:
+            super().load_own_variables(store)
+            return
+        with self._stream.restored_on_error():
+            super().load_own_variables(store)
+            self._stream.check_loaded()

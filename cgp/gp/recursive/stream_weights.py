@@ -17,6 +17,7 @@ from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.linalg.arguments import has_positive_diagonal
 from cgp.training import invalidate, refresh, register_post_update
+from cgp.training.post_updates import is_stale
 
 _CHUNK = 512  # samples to a call of the compiled loop: between two looks at the clock
 _PATIENCE = 3.0  # seconds that a block may still take without a progress bar
@@ -33,7 +34,7 @@ class StreamWeights:
         dimensions: The number of dimensions of inputs, D.
 
     Raises:
-        ValueError: Windows larger than the memory of this machine.
+        ValueError: Numbers below 1, or windows larger than the memory of this machine.
     """
 
     def __init__(
@@ -43,8 +44,15 @@ class StreamWeights:
         streams: int | None,
         dimensions: int,
     ):
+        shape = (1 if streams is None else streams, dimensions)
+        if not all(isinstance(n, int | np.integer) and n >= 1 for n in shape):
+            raise ValueError(
+                "the numbers of streams and dimensions must be whole numbers, at least 1, got "
+                f"{shape[0]!r} and {shape[1]!r}"
+            )
         self.recursion, self._layer = recursion, layer
-        self.is_single, streams = streams is None, streams or 1
+        self._is_checked = True
+        self.is_single, streams = streams is None, shape[0]
         self.x_shape = (streams, dimensions)
         _check_memory(recursion, streams, dimensions)
         with tf.init_scope():
@@ -101,8 +109,33 @@ class StreamWeights:
         ]
         return tf.nest.pack_sequence_as(self._empty, values)
 
+    def check_loaded(self) -> None:
+        """Raises if the values that were loaded into the weights are no windows.
+
+        Whether the factors belong to their points is seen at first use, when the hyperparameters
+        have been loaded too: those of another kernel may be loaded later.
+        """
+        self.read().check_loaded()
+        self._is_checked = False
+
+    def check_factors(self) -> None:
+        """Checks the factors that were loaded, once; those that can be are recomputed if wrong.
+
+        Raises:
+            ValueError: They are not those of their points, and cannot be recomputed.
+        """
+        if self._is_checked:
+            return
+        with tf.init_scope():
+            # What is stale is recomputed before use: it belongs to earlier hyperparameters.
+            policy, is_current = self.recursion.policy, not is_stale(self._layer)
+            if is_current and not policy.check_loaded(self.recursion, self.read()):
+                invalidate(self._layer)
+        self._is_checked = True
+
     def current(self) -> Window:
         """The windows at the present hyperparameters."""
+        self.check_factors()
         refresh(self._layer)
         return self.read()
 

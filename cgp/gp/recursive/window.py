@@ -13,6 +13,7 @@ from cgp.distributions import Marginals
 from cgp.distributions.forms import SecondMoments
 from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.linalg.arguments import has_positive_diagonal
 
 if TYPE_CHECKING:
     from cgp.gp.recursive.window_recursion import WindowRecursion
@@ -48,6 +49,21 @@ class Window(NamedTuple):
         nan = tf.constant(np.nan, self.z.dtype)
         z = tf.where(self.in_use, self.z, nan)
         return Data(self.x, z, tf.zeros([0], tf.int32) if single else tf.shape(z)[:1])
+
+    def check_loaded(self) -> None:
+        """Raises if tensors that were loaded, and have values, are no windows."""
+        size, age, capacity = self.size.numpy(), self.age.numpy(), self.x.shape[1]
+        if np.any((size < 0) | (size > capacity)):
+            raise ValueError(
+                f"the saved window is damaged: expected 0 to {capacity} points, got {size.tolist()}"
+            )
+        if not all(np.isfinite(leaf).all() for leaf in tf.nest.flatten(self)):
+            raise ValueError("the saved window is damaged: it has elements that are not finite")
+        if np.any(age < 0) or not np.all(has_positive_diagonal(self.chol)):
+            raise ValueError(
+                "the saved window is damaged: ages below 0, or a factor whose diagonal is not "
+                "positive"
+            )
 
 
 class OneStepPrediction(NamedTuple):
@@ -124,6 +140,21 @@ class Policy:
     def refactorized(self, data: Data, gram: tf.Tensor) -> Any:
         """What `empty` starts, at the present hyperparameters; arguments as for `covariance`."""
         return ()
+
+    def check_loaded(self, recursion: "WindowRecursion", window: Window) -> bool:
+        """Whether factors that were loaded are those of their points at these hyperparameters.
+
+        Args:
+            recursion: The recursion that calls.
+            window: The window, with values.
+
+        Returns:
+            False for factors that are to be recomputed.
+
+        Raises:
+            ValueError: They are other factors, and cannot be recomputed.
+        """
+        return recursion.is_factored(window)
 
     def appended(
         self, extra: Any, sample: OneStepPrediction, slot: tf.Tensor, where: tf.Tensor

@@ -146,6 +146,20 @@ class WindowRecursion:
         chol = cholesky(self.covariance(window, gram))
         return window._replace(chol=chol, extra=self.policy.refactorized(window.data(), gram))
 
+    def is_factored(self, window: Window) -> bool:
+        """Whether, eagerly, the factor of a window is that of M at the present hyperparameters."""
+        forgotten = self._is_forgotten(window)
+        rows = tf.repeat(forgotten, self.process.form.multiplicity, axis=-1)
+        expected = self.covariance(window)
+        gap = tf.abs(tf.linalg.matmul(window.chol, window.chol, adjoint_b=True) - expected)
+        deviation = tf.sqrt(tf.abs(tf.linalg.diag_part(expected)))
+        gap /= deviation[:, :, None] * deviation[:, None, :]
+        # Off the diagonal nothing depends on points that are forgotten.
+        alone = (rows[:, :, None] | rows[:, None, :]) & ~tf.eye(rows.shape[-1], dtype=tf.bool)
+        # Rounding grows with the steps that a factor has been through.
+        tolerance = 100.0 * np.finfo(window.x.dtype.as_numpy_dtype).eps ** 0.5
+        return bool(tf.reduce_all(alone | (gap <= tolerance)))
+
     def conditioned(self, window: Window, chol: tf.Tensor) -> Conditioned:
         """The window, ready for predictions; `chol` is its factor, or one that gradients pass."""
         white = tf.linalg.triangular_solve(chol, self.targets(window))
