@@ -277,7 +277,7 @@ EXACT_GP = {
         "missing must be bool, True where missing, got int64"),
     "missing of another length": (
         lambda: gp().condition(X, Z, missing=[True, False]), ValueError,
-        r"missing must broadcast against z, \(3,\), got shape \(2,\)"),
+        r"missing must be broadcast against z of shape \(3,\), got \(2,\)"),
     "dates": (
         lambda: gp().condition(np.array(["2020-01-01"] * 3, "M8[D]"), Z), TypeError,
         "x must be real numbers, got datetime64"),
@@ -460,7 +460,7 @@ RECURSIVE_GP = {
         "z must have a batch axis of 2, as its first data had, but has no batch axis"),
     "missing of another length": (
         lambda: tracker().process(X, Z, missing=[True, False]), ValueError,
-        r"missing must broadcast against z, \(3,\), got shape \(2,\)"),
+        r"missing must be broadcast against z of shape \(3,\), got \(2,\)"),
     "kernel of another dimension": (
         lambda: RecursiveGP(RBF(1.0, [1.0, 2.0]), 0.1).step(0.5, 1j), ValueError,
         "lengthscale has 2 elements.*x has 1 dimensions"),

@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.points import as_points
-from cgp.linalg.arguments import is_nan
+from cgp.linalg.arguments import ArrayLike, is_nan
 from cgp.linalg.composite import complex_dtype
+from cgp.observations import as_observations
 
 
 class Data(NamedTuple):
@@ -95,75 +95,57 @@ def flattened(values: tf.Tensor, own: int) -> tf.Tensor:
     return tf.reshape(values, tf.concat([[-1], event], axis=0))
 
 
-def validated(x, z, missing, real_dtype: str, *, require_targets: bool = True) -> Data:
-    """Data from arrays, or an error that says what was expected and what came.
+def as_data(
+    x: ArrayLike,
+    z: ArrayLike,
+    missing: ArrayLike | None,
+    real_dtype: str,
+    *,
+    require_targets: bool = True,
+) -> Data:
+    """Data from arrays or tensors, or an error that says what was expected and what came.
 
     Args:
         x: Inputs, `[N]`, `[N, D]` or `[..., N, D]`.
-        z: Complex targets, `[..., N]`; NaN where missing.
-        missing: Bool, broadcast against z: True where missing. None for none but NaN, and what
-            the mask of a masked array says.
+        z: Complex targets, `[..., N]`; NaN, or hidden by a mask, where missing.
+        missing: Bool, broadcast against z: True where missing too. None for none.
         real_dtype: "float64" or "float32".
-        require_targets: Whether each series must have a target.
+        require_targets: Whether each series must have a target, where values are known.
 
     Raises:
         TypeError: Real targets, complex inputs, or a precision that is not the model's.
         ValueError: Shapes that do not fit, infinite targets, NaN inputs, no targets at all.
     """
-    x = as_points(x, real_dtype)
-    if np.ma.isMaskedArray(z):
-        missing = np.ma.getmaskarray(z) | (False if missing is None else np.asarray(missing))
-    z = np.array(z)
-    check_fit(x, z, real_dtype)
-    if z.shape[-1] == 0:
-        raise ValueError("x and z are empty: at least one point was expected")
-    if missing is not None:
-        missing = np.asarray(missing)
-        if missing.dtype != bool:
-            raise TypeError(f"missing must be bool, True where missing, got {missing.dtype}")
-        try:
-            z[np.broadcast_to(missing, z.shape)] = np.nan
-        except ValueError:
-            raise ValueError(
-                f"missing must broadcast against z, {z.shape}, got shape {missing.shape}"
-            ) from None
-    if np.isinf(z).any():
-        raise ValueError(
-            "z has infinite elements: finite values, or NaN for missing, were expected"
-        )
-    if require_targets and np.isnan(z).all(axis=-1).any():
+    x, z = as_inputs_and_targets(x, z, missing, real_dtype)
+    is_known = require_targets and tf.executing_eagerly()
+    if is_known and bool(tf.reduce_any(tf.reduce_all(is_nan(z), axis=-1))):
         raise ValueError("every target of a series is missing: there is nothing to learn from")
-    return arranged(x, tf.convert_to_tensor(z))
+    return arranged(x, z)
 
 
-def check_fit(x: tf.Tensor, z, real_dtype: str) -> None:
-    """Raises where dtypes or shapes of targets do not fit the model or the inputs."""
-    expected = complex_dtype(real_dtype)
-    dtype = tf.as_dtype(z.dtype) if z.dtype != object else None
-    if dtype is None or not dtype.is_complex:
-        raise TypeError(
-            f"z must be complex, got {z.dtype}: a real signal has a real model; if these are "
-            "complex values without imaginary part, give z.astype(complex)"
-        )
-    if dtype != expected:
-        advice = (
-            f'promote it, z.astype("{expected.name}")'
-            if real_dtype == "float64"
-            else 'round it, z.astype("complex64"), or make the model with dtype="float64"'
-        )
-        raise TypeError(f"z is {dtype.name}, but the model is {expected.name}: {advice}")
-    given, shape = x.shape, tf.TensorShape(z.shape)
+def as_inputs_and_targets(
+    x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, real_dtype: str
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Inputs `[..., N, D]` and targets `[..., N]` as tensors; arguments and errors of `as_data`."""
+    x = as_points(x, real_dtype)
+    z = tf.convert_to_tensor(as_observations(z, missing, complex_dtype(real_dtype)))
+    _check_shapes(x.shape, z.shape)
+    return x, z
+
+
+def _check_shapes(x: tf.TensorShape, z: tf.TensorShape) -> None:
+    """Raises where the shapes of inputs and targets do not fit together."""
     hint = ""
-    if given == shape:
-        hint = f"; inputs of a batch have an axis of dimensions, x[..., None] of {(*shape, 1)}"
-    if shape.rank == 0 or not given[-2:-1].is_compatible_with(shape[-1:]):
+    if x == z:
+        hint = f"; inputs of a batch have an axis of dimensions, x[..., None] of {(*z, 1)}"
+    if z.rank == 0 or not x[-2:-1].is_compatible_with(z[-1:]):
         raise ValueError(
-            f"z must be [..., N] with as many points as x, got shapes {shape} and x {given}{hint}"
+            f"z must be [..., N] with as many points as x, got shapes {z} and x {x}{hint}"
         )
-    if given.rank > 2 and not given[:-2].is_compatible_with(shape[:-1]):
-        raise ValueError(
-            f"the batch axes of x, {given[:-2]}, must be those of z, {shape[:-1]}{hint}"
-        )
+    if x.rank > 2 and not x[:-2].is_compatible_with(z[:-1]):
+        raise ValueError(f"the batch axes of x, {x[:-2]}, must be those of z, {z[:-1]}{hint}")
+    if z.rank and z[-1] == 0:
+        raise ValueError("x and z are empty: at least one point was expected")
 
 
 def check_points(x: tf.Tensor, data: Data) -> None:

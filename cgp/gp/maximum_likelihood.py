@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from cgp.gp import laplace
 from cgp.gp.base import GaussianProcess
-from cgp.gp.data import Data, validated
+from cgp.gp.data import Data, as_data
 from cgp.training import refresh
 from cgp.training.batches import require_one_replica
 from cgp.training.objective import Objective
@@ -49,7 +49,7 @@ class MaximumLikelihoodGP(GaussianProcess):
                 "data are taken in, and likelihoods computed, outside of a tf.function; inside, "
                 "call gp((x, z)) and read gp.losses"
             )
-        data = validated(x, z, missing, self.variable_dtype)
+        data = as_data(x, z, missing, self.variable_dtype)
         self._check(data)
         return data
 

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data, validated
+from cgp.gp.data import as_data
 from cgp.linalg.composite import complex_dtype
+from cgp.observations import as_observations
 
 
 class Samples(NamedTuple):
@@ -29,15 +30,15 @@ def check_eager() -> None:
 
 
 def as_block(x, z, missing, real_dtype: str, *, require_targets: bool = False) -> Samples:
-    """A block of samples; arguments and errors as for `validated`, with at most one batch axis."""
+    """A block of samples; arguments and errors as for `as_data`, with at most one batch axis."""
     check_eager()
-    z = _targets(z, real_dtype)
+    z = as_observations(z, missing, complex_dtype(real_dtype))
     if np.ndim(x) == 2 and np.shape(x) == np.shape(z) and np.size(x) > 1:
         raise ValueError(
             f"x and z are both {np.shape(x)}: inputs of one dimension, of each stream its own, are "
             "x[..., None]"
         )
-    data: Data = validated(x, z, missing, real_dtype, require_targets=require_targets)
+    data = as_data(x, z, None, real_dtype, require_targets=require_targets)
     x, z, batch = data.x.numpy(), data.z.numpy(), data.batch.numpy()
     if batch.size > 1:
         raise ValueError(f"z must be [T], or [B, T] of B streams, got batch axes {batch.tolist()}")
@@ -54,10 +55,10 @@ def one_sample(x, z, missing, real_dtype: str) -> Samples:
         real_dtype: "float64" or "float32".
 
     Raises:
-        TypeError, ValueError: As for `validated`.
+        TypeError, ValueError: As for `as_data`.
     """
     check_eager()
-    x, z = np.asarray(x), _targets(z, real_dtype)
+    x, z = np.asarray(x), np.asarray(as_observations(z, missing, complex_dtype(real_dtype)))
     if z.ndim > 1 or z.size == 0:
         raise ValueError(f"z must be one number, or [B] of B streams, got shape {z.shape}")
     if x.ndim > 1 + z.ndim or (x.ndim == 2 and x.shape[0] != z.shape[0]):
@@ -69,37 +70,10 @@ def one_sample(x, z, missing, real_dtype: str) -> Samples:
             f"all of them one of {x.size} dimensions as np.tile(x, ({x.size}, 1))"
         )
     x = np.atleast_1d(x)[..., None, :]
-    if missing is None and _is_plain(x, z, real_dtype):  # the checks of `validated`, in no time
-        x, z = x.astype(real_dtype), z[..., None]
-        x = np.broadcast_to(x, (z.size, *x.shape[-2:]))
-        return Samples(x, z.reshape(-1, 1), z.ndim == 1)
-    missing = None if missing is None else np.asarray(missing)[..., None]
-    return as_block(x, z[..., None], missing, real_dtype)
-
-
-def _targets(z, real_dtype: str) -> np.ndarray:
-    """Targets as an array, and as a complex one where they are so little that it does not matter.
-
-    A number of Python has no precision of its own. What is NaN or masked altogether is missing,
-    whatever its dtype: `np.nan`, and what a loop over a masked array gives, are real.
-    """
-    array = z if np.ma.isMaskedArray(z) else np.asarray(z)
-    nothing = array.dtype.kind == "f" and np.all(np.isnan(np.ma.filled(array, np.nan)))
-    if type(z) is complex or (nothing and array.size):
-        array = np.ma.filled(array, np.nan).astype(complex_dtype(real_dtype).as_numpy_dtype)
-    return array
-
-
-def _is_plain(x: np.ndarray, z: np.ndarray, real_dtype: str) -> bool:
-    """Whether nothing is to be converted, explained or refused."""
-    return (
-        x.dtype.kind in "iuf"
-        and np.isfinite(x).all()
-        and type(z) is np.ndarray
-        and z.dtype == complex_dtype(real_dtype).as_numpy_dtype
-        and z.size > 0
-        and not np.isinf(z).any()
-    )
+    if x.dtype.kind in "iuf" and np.isfinite(x).all():  # the checks of `as_data`, in no time
+        x = np.broadcast_to(x.astype(real_dtype), (z.size, *x.shape[-2:]))
+        return Samples(x, z.reshape(-1, 1), z.ndim == 0)
+    return as_block(x, z[..., None], None, real_dtype)
 
 
 def check_streams(samples: Samples, x_shape: tuple[int, int], is_single: bool) -> None:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from cgp.gp.base import as_dict
 from cgp.gp.conditioning import Conditioned
-from cgp.gp.data import Data, arranged, check_fit, check_points, flattened
+from cgp.gp.data import Data, as_data, check_points, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.posterior import Posterior
 from cgp.gp.stored_data import StoredData
@@ -170,9 +170,7 @@ class ExactGP(MaximumLikelihoodGP):
         """The dictionary of `predict`, at x, or at x given z for inputs `(x, z)`; adds the loss."""
         if isinstance(inputs, tuple | list):
             x, z = inputs
-            x = as_points(x, self.variable_dtype)
-            check_fit(x, z, self.variable_dtype)
-            data = arranged(x, z)
+            data = as_data(x, z, None, self.variable_dtype, require_targets=False)
             covariance, chol = self._covariance_and_factor(data)
             log_density = self._process.log_likelihood(data, covariance, chol)
             self.add_loss(self._loss(data, log_density))

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cgp.distributions import Step
 from cgp.gp.base import GaussianProcess, as_dict
-from cgp.gp.data import arranged, check_fit, check_points, flattened
+from cgp.gp.data import arranged, as_inputs_and_targets, check_points, flattened
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior
 from cgp.gp.recursive import stream_training
@@ -328,8 +328,7 @@ class RecursiveGP(GaussianProcess):
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
         x, z = inputs
-        x = as_points(x, self.variable_dtype)
-        check_fit(x, z, self.variable_dtype)
+        x, z = as_inputs_and_targets(x, z, None, self.variable_dtype)
         if self._stream is None:
             streams = None if z.shape.rank == 1 else z.shape[0] or 0
             self._make_window_in_graph(streams, x.shape[-1])

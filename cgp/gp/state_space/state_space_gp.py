@@ -7,7 +7,7 @@ import tensorflow as tf
 from cgp.distributions.checks import stateless_seed
 from cgp.distributions.marginals import Step
 from cgp.gp.base import as_dict, check_draws
-from cgp.gp.data import Data, arranged, check_fit, check_points
+from cgp.gp.data import Data, as_data, check_points
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.posterior import Posterior
 from cgp.gp.state_space import joint_covariance
@@ -274,9 +274,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
         x, z = inputs
-        x = as_points(x, self.variable_dtype)
-        check_fit(x, z, self.variable_dtype)
-        data = arranged(x, z)
+        data = as_data(x, z, None, self.variable_dtype, require_targets=False)
         self._check(data)
         self.add_loss(self._loss(data, self._log_likelihood(data)))
         return as_dict(self._posterior(data, data.x, observed=False))

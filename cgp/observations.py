@@ -1,0 +1,170 @@
+"""The check of observations: what Gaussian processes and filters accept as a measured series.
+
+Every model takes its observations through `as_observations`, so that missing elements, dtypes and
+infinite values mean the same everywhere. The shape of a series is the business of each model.
+"""
+
+from types import NoneType
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.linalg.arguments import ArrayLike, is_finite, is_nan
+
+
+def as_observations(
+    z: ArrayLike,
+    missing: ArrayLike | None,
+    dtype: tf.DType | str,
+    name: str = "z",
+    *,
+    promote: bool = False,
+) -> np.ndarray | tf.Tensor:
+    """Observations in the dtype of a model, NaN where missing.
+
+    An element is missing where it is NaN in either part, where a masked array hides it, and where
+    `missing` is True; what it holds there has no meaning. An array that is missing altogether may
+    be of any dtype, as `np.nan` is. A number of Python has no precision of its own.
+
+    Args:
+        z: Observations of any shape: numbers, sequences, NumPy arrays (masked ones too), tensors.
+        missing: Bool, broadcast against z: True where missing. None for none but those of z itself.
+        dtype: The dtype of the model, real or complex.
+        name: What errors call z.
+        promote: Whether z may have a lower precision than the model; otherwise that is an error.
+
+    Returns:
+        An array of `dtype` and of the shape of z, NaN in both parts where missing: a tensor,
+        through which gradients pass, if z or `missing` is one, else a new NumPy array.
+
+    Raises:
+        TypeError: Elements that are no numbers; real z for a complex model, or the reverse; a
+            precision that is not the model's; `missing` that is not bool.
+        ValueError: Rows of different lengths; `missing` that does not broadcast against z; infinite
+            elements, where values are known.
+
+    Example:
+        >>> from cgp.observations import as_observations
+        >>> as_observations([1j, 2.0, float("nan")], [True, False, False], "complex128")
+        array([nan+nanj,  2. +0.j, nan+nanj])
+    """
+    dtype = tf.as_dtype(dtype)
+    plain = np.asarray(z) if isinstance(z, np.generic | complex) else z
+    is_plain = type(plain) is np.ndarray and missing is None and plain.dtype == _numpy(dtype)
+    if is_plain and np.isfinite(plain).all():  # a sample of a stream has no time for more
+        return plain.copy()
+    nothing = complex(np.nan, np.nan) if dtype.is_complex else np.nan
+    # A number of Python has no precision of its own.
+    accepted = {4, 8} if not hasattr(z, "dtype") else _precisions(dtype, promote)
+    z, absent = _array(z, name)
+    if missing is not None:
+        missing = _as_missing(missing, z, name)
+    if not isinstance(z, np.ndarray) or not isinstance(missing, np.ndarray | NoneType):
+        _check_dtype(_numpy_dtype(z), dtype, accepted, name)
+        z = tf.cast(z, dtype)
+        absent = is_nan(z) | absent
+        if missing is not None:
+            absent |= tf.broadcast_to(missing, tf.shape(z))
+        if tf.executing_eagerly() and not is_finite(tf.where(absent, tf.zeros_like(z), z)):
+            raise ValueError(_infinite(name))
+        return tf.where(absent, tf.constant(nothing, dtype), z)
+    absent = absent | np.isnan(z)
+    if missing is not None:
+        absent = absent | missing
+    if z.size and np.all(absent):
+        return np.full(z.shape, nothing, _numpy(dtype))
+    _check_dtype(z.dtype, dtype, accepted, name)
+    with np.errstate(over="ignore"):  # what overflows in single precision is refused below
+        z = z.astype(_numpy(dtype))
+    z[absent] = nothing
+    if np.any(np.isinf(z)):
+        raise ValueError(_infinite(name))
+    return z
+
+
+def _infinite(name: str) -> str:
+    return f"{name} has infinite elements: finite values, or NaN where missing, were expected"
+
+
+def _precisions(dtype: tf.DType, promote: bool) -> set[int]:
+    """The bytes of a real number that a model accepts."""
+    size = dtype.real_dtype.size
+    return {own for own in (2, 4, 8) if own <= size} if promote else {size}
+
+
+def _array(z, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray | bool]:
+    """Numbers as an array or a tensor, and where a mask hides them."""
+    if isinstance(z, tf.RaggedTensor | tf.SparseTensor):
+        raise TypeError(f"{name} must be an array or a dense tensor, got a {type(z).__name__}")
+    hidden: np.ndarray | bool = False
+    if isinstance(z, tf.Variable) or hasattr(z, "__tf_tensor__"):
+        z = tf.convert_to_tensor(z)
+    else:
+        if isinstance(z, list | tuple) and any(np.ma.isMaskedArray(row) for row in z):
+            z = np.ma.array(z)  # NumPy drops the masks of the rows of a list
+        if np.ma.isMaskedArray(z):
+            hidden = np.ma.getmaskarray(z)
+        try:
+            z = np.asarray(z)
+        except ValueError as error:
+            raise ValueError(
+                f"{name} must be an array of numbers, with rows of one length: {error}"
+            ) from None
+    dtype = _numpy_dtype(z)
+    if dtype.kind not in "iufc":
+        hint = ": the number that is missing is NaN, not None" if dtype.kind == "O" else ""
+        raise TypeError(f"{name} must be numbers, got {dtype}{hint}")
+    return z, hidden
+
+
+def _as_missing(missing, z: np.ndarray | tf.Tensor, name: str) -> np.ndarray | tf.Tensor:
+    if not hasattr(missing, "__tf_tensor__"):
+        try:
+            missing = np.asarray(missing)
+        except ValueError as error:
+            raise ValueError(
+                f"missing must be a bool array, with rows of one length: {error}"
+            ) from None
+    if missing.dtype != bool:
+        raise TypeError(f"missing must be bool, True where missing, got {missing.dtype.name}")
+    shape = tf.TensorShape(z.shape)
+    try:
+        fits = tf.broadcast_static_shape(tf.TensorShape(missing.shape), shape)
+    except ValueError:
+        fits = None
+    if fits is None or not fits.is_compatible_with(shape):
+        raise ValueError(
+            f"missing must be broadcast against {name} of shape {shape}, got {missing.shape}"
+        )
+    return missing
+
+
+def _numpy(dtype: tf.DType) -> np.dtype:
+    return np.dtype(dtype.as_numpy_dtype)
+
+
+def _numpy_dtype(z: np.ndarray | tf.Tensor) -> np.dtype:
+    return z.dtype if isinstance(z, np.ndarray) else _numpy(z.dtype)
+
+
+def _check_dtype(came: np.dtype, dtype: tf.DType, accepted: set[int], name: str) -> None:
+    """Raises for a real series of a complex model, the reverse, and for another precision."""
+    is_complex = came.kind == "c"
+    if dtype.is_complex and not is_complex:
+        raise TypeError(
+            f"{name} must be complex, got {came}: a real signal has a real model; if these are "
+            f"complex values without imaginary part, give {name}.astype(complex)"
+        )
+    if is_complex and not dtype.is_complex:
+        raise TypeError(
+            f"{name} must be real, got {came}: a complex signal has a complex model; if these are "
+            f"real values, give {name}.real"
+        )
+    size, own = came.itemsize // (1 + is_complex), dtype.real_dtype.size
+    if came.kind in "fc" and size not in accepted:
+        verb = "round" if size > own else "promote"
+        or_model = ", or make a model of double precision" if own < size == 8 else ""
+        raise TypeError(
+            f"{name} is {came}, but the model is {dtype.name}: {verb} it, "
+            f'{name}.astype("{dtype.name}"){or_model}'
+        )
