@@ -81,7 +81,8 @@ class RecursiveGP(GaussianProcess):
     Raises:
         TypeError: No kernel, or dtypes that differ.
         ValueError: A capacity below 1, an unknown policy, a forgetting factor outside of (0, 1], a
-            marginalised mean, a noise variance or pseudo-variance that no process can have.
+            marginalised mean, a noise variance or pseudo-variance that no process can have, a
+            strategy of several replicas.
 
     Example:
         >>> import numpy as np
@@ -139,6 +140,7 @@ class RecursiveGP(GaussianProcess):
             dtype=dtype,
             **kwargs,
         )
+        require_one_replica(self, "a RecursiveGP")
         self.capacity, self.policy, self.forgetting = int(capacity), policy, float(forgetting)
         self._recursion = WindowRecursion(
             self._process, self.capacity, _POLICIES[policy](self._process), self.forgetting
@@ -188,7 +190,6 @@ class RecursiveGP(GaussianProcess):
     def _stream_for(self, samples: Samples) -> StreamWeights:
         """The stream that samples fit, or an error; the first samples make it."""
         if self._stream is None:
-            require_one_replica(self, "a RecursiveGP")
             if self.mean is not None:
                 self.mean.evaluate(tf.constant(samples.x))  # may refuse the inputs
             self.kernel.moments_diagonal(samples.x)  # so may the kernel
