@@ -238,7 +238,7 @@ class Budget(Policy):
         unit = tf.one_hot(index, points, dtype=targets.dtype)[:, :, None, None]
         unit = tf.reshape(unit * tf.eye(m, dtype=targets.dtype), [-1, points * m, m])
 
-        def block(columns):  # rows i
+        def block(columns: tf.Tensor) -> tf.Tensor:  # rows i
             return tf.gather(tf.reshape(columns, [-1, points, m, m]), index, batch_dims=1)
 
         # With p = F Fᴴ, v p vᴴ is u uᴴ, u = v F, and F⁻¹ a_i measures uᴴ y with unit noise.
@@ -250,13 +250,13 @@ class Budget(Policy):
         u -= tf.linalg.matmul(w, tf.linalg.triangular_solve(prior_factor, factor))
         values = tf.linalg.triangular_solve(factor, tf.gather(dual, index, batch_dims=1))
 
-        def left(columns):  # without rows i
+        def left(columns: tf.Tensor) -> tf.Tensor:  # without rows i
             return _without(tf.reshape(columns, [-1, points, m, columns.shape[-1]]), index)
 
-        chol, prior_chol = window.chol, basis.prior_chol
+        both = tf.concat([window.chol, basis.prior_chol], axis=0)
         for _ in range(m):
-            chol = cholesky_remove(chol, m * index)
-            prior_chol = cholesky_remove(prior_chol, m * index)
+            both = cholesky_remove(both, tf.concat([m * index] * 2, axis=0))
+        chol, prior_chol = tf.split(both, 2)
         u, targets = (
             tf.reshape(left(a), [-1, (points - 1) * m, a.shape[-1]]) for a in (u, targets)
         )

@@ -35,7 +35,7 @@ class Sliding(Policy):
         after = slid
         if window.x.shape[0] > 1:
 
-            def some_have_room():  # or nothing to take in
+            def some_have_room() -> Window:  # or nothing to take in
                 rest = recursion.append(window, sample, z, seen & ~full)
                 select = functools.partial(select_streams, full)
                 return tf.nest.map_structure(select, slid, rest)

@@ -180,7 +180,7 @@ def _blocks(samples: Samples, size: int) -> tf.data.Dataset:
     """
     x, z = (tf.constant(a[0] if samples.is_single else a) for a in (samples.x, samples.z))
 
-    def cut(first):
+    def cut(first: tf.Tensor) -> tuple:
         return ((x[..., first : first + size, :], z[..., first : first + size]),)
 
     return tf.data.Dataset.range(0, z.shape[-1], size).map(cut)
@@ -197,7 +197,7 @@ def _with_restarts(callbacks: Any, stream: StreamWeights, first_epoch: int) -> A
     """Callbacks, and one more: each epoch but the first starts from the windows as they are now."""
     before = stream.snapshot()
 
-    def begin(epoch, logs=None):
+    def begin(epoch: int, logs: Any = None) -> None:
         if epoch > first_epoch:
             stream.restore(before)
 

@@ -64,29 +64,27 @@ class WindowRecursion:
 
     # --- covariance and targets at the present hyperparameters -----------------------------------
 
-    def jitter(self, x: tf.Tensor) -> tf.Tensor:
+    def _jitter(self, prior: SecondMoments) -> tf.Tensor:
         """The variance that rounding takes from observations at this capacity, real, `[B, N]`.
 
         It is added to the noise: points that are equal, or nearly, then leave a factor of full rank
         however small the noise variance.
 
         Args:
-            x: Points, `[B, N, D]`.
+            prior: The prior moments of the signal, `[B, N]`.
         """
-        variance = self._prior_variance(x)
+        variance = tf.math.real(self.process.with_noise(prior).k)
         rows = self.capacity * self.process.form.multiplicity
         # Of a factor of n rows n ε at most; twice that for a sum of as many, and for good measure.
         eps = np.finfo(variance.dtype.as_numpy_dtype).eps
         return variance * tf.constant(4.0 * (rows + 2) * eps, variance.dtype)
 
-    def _prior_variance(self, x: tf.Tensor) -> tf.Tensor:
-        """The variance of an observation before any data, real, `[B, N]`."""
-        return tf.math.real(self.process.with_noise(self.process.marginal(x)).k)
-
     def jitter_of_rows(self, data: Data) -> tf.Tensor:
         """The jitter on the diagonal of working matrices, `[B, n]`; zero in unused rows."""
         m = self.process.form.multiplicity
-        jitter = self.jitter(data.x) / m  # a composite has a part of the variance in each row
+        jitter = (
+            self._jitter(self.process.marginal(data.x)) / m
+        )  # a composite has a part of the variance in each row
         jitter = tf.where(data.present, jitter, tf.zeros_like(jitter))
         return tf.repeat(jitter, m, axis=-1)
 
@@ -129,7 +127,8 @@ class WindowRecursion:
         """Whether a point weighs less than ε², beyond all rounding; bool, `[B, C]`."""
         eps = np.finfo(window.x.dtype.as_numpy_dtype).eps
         rows = tf.reshape(squared_modulus(window.chol), [*window.age.shape, -1])
-        return tf.reduce_sum(rows, axis=-1) >= self._prior_variance(window.x) / eps**2
+        prior = self.process.with_noise(self.process.marginal(window.x))
+        return tf.reduce_sum(rows, axis=-1) >= tf.math.real(prior.k) / eps**2
 
     def targets(self, window: Window) -> tf.Tensor:
         """y, `[B, n, 1]`: targets less the mean function, times λ^{−age/2}."""
@@ -187,7 +186,7 @@ class WindowRecursion:
             _marginals(sample.mean, sample.signal),
         )
 
-        def take_in():
+        def take_in() -> tuple[Window, Step]:
             after, filtered = self._take_in(window, sample, z, seen)
             return after, found._replace(filtered=filtered)
 
@@ -202,7 +201,7 @@ class WindowRecursion:
             Step(moments, z.dtype, moments),
         )
 
-        def body(t, window, arrays):
+        def body(t: tf.Tensor, window: Window, arrays: Step) -> tuple[tf.Tensor, Window, Step]:
             window, found = self.step(window, x[:, t], z[:, t])
             write = functools.partial(_write, t)
             return t + 1, window, tf.nest.map_structure(write, arrays, found)
@@ -235,7 +234,7 @@ class WindowRecursion:
         mean = form.join(tf.linalg.matmul(w, targets, adjoint_a=True)[..., 0])
         prior = self.process.marginal(points)
         signal = clipped(prior.map(tf.subtract, form.marginal(w)).map(_only))
-        jitter = self.jitter(points)[:, 0]
+        jitter = self._jitter(prior)[:, 0]
         return OneStepPrediction(
             x=x,
             cross=cross,
@@ -261,14 +260,14 @@ class WindowRecursion:
     ) -> tuple[Window, Marginals]:
         """The window with the sample, where seen, and the signal at x given it too."""
 
-        def append():
+        def append() -> tuple[Window, Marginals]:
             return self.append(window, sample, z, seen), self.filtered(sample, z, seen)
 
         if not self.policy.replaces:
             return append()
         full = seen & (window.size == self.capacity)
 
-        def replace():
+        def replace() -> tuple[Window, Marginals]:
             return self.policy.replace(self, window, sample, z, seen, full)
 
         return tf.cond(tf.reduce_any(full), replace, append)
