@@ -1,4 +1,4 @@
-"""The samples of streams, validated and brought to one shape: one of each stream, or a block."""
+"""The check of samples of streams, one of each stream or a block, which returns one shape."""
 
 from typing import NamedTuple
 
@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from cgp.gp.data import as_data
 from cgp.kernels.points import LARGEST, RecentInputs, as_array
+from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.composite import complex_dtype
 from cgp.observations import as_observations
 
@@ -30,7 +31,14 @@ def check_eager() -> None:
         )
 
 
-def as_block(x, z, missing, real_dtype: str, *, require_targets: bool = False) -> Samples:
+def as_block(
+    x: ArrayLike,
+    z: ArrayLike,
+    missing: ArrayLike | None,
+    real_dtype: str,
+    *,
+    require_targets: bool = False,
+) -> Samples:
     """A block of samples; arguments and errors as for `as_data`, with at most one batch axis."""
     check_eager()
     z = as_observations(z, missing, complex_dtype(real_dtype))
@@ -46,7 +54,13 @@ def as_block(x, z, missing, real_dtype: str, *, require_targets: bool = False) -
     return Samples(np.broadcast_to(x, (len(z), *x.shape[1:])), z, batch.size == 0)
 
 
-def one_sample(x, z, missing, real_dtype: str, recent: RecentInputs) -> Samples:
+def one_sample(
+    x: ArrayLike,
+    z: ArrayLike,
+    missing: ArrayLike | None,
+    real_dtype: str,
+    recent: RecentInputs,
+) -> Samples:
     """One sample of each stream.
 
     Args:
@@ -83,12 +97,12 @@ def one_sample(x, z, missing, real_dtype: str, recent: RecentInputs) -> Samples:
 
 
 def check_streams(samples: Samples, x_shape: tuple[int, int], is_single: bool) -> None:
-    """Raises where samples are not of as many streams and dimensions as the state.
+    """Raises unless samples have the numbers of streams and dimensions of those before.
 
     Args:
         samples: The samples.
-        x_shape: Streams and dimensions of the state, `(B, D)`.
-        is_single: Whether the state is of one stream without a batch axis.
+        x_shape: Streams and dimensions of the samples before, `(B, D)`.
+        is_single: Whether those were of one stream without a batch axis.
     """
     streams, _, dimensions = samples.x.shape
     if samples.is_single != is_single or streams != x_shape[0]:

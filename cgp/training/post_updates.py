@@ -99,14 +99,17 @@ class _PostUpdate:
             with tf.control_dependencies(done):
                 self.snapshot.assign(self.present())
 
+    def is_stale(self) -> tf.Tensor:
+        # NaN, the mark of stale state, differs from everything.
+        return tf.reduce_any(tf.not_equal(tf.convert_to_tensor(self.snapshot), self.present()))
+
     def run_if_stale(self) -> None:
         if in_symbolic_scope():  # Keras infers shapes, and no values exist
             return
         if in_stateless_scope():  # state is an argument of the call: compute it there
             self.update()
             return
-        # NaN, the mark of stale state, differs from everything.
-        stale = tf.reduce_any(tf.not_equal(tf.convert_to_tensor(self.snapshot), self.present()))
+        stale = self.is_stale()
         if tf.executing_eagerly():
             if bool(stale):
                 self.run()
@@ -241,6 +244,15 @@ def invalidate(layer: keras.layers.Layer) -> None:
     """
     for update in _updates(layer):
         update.invalidate()
+
+
+def is_stale(layer: keras.layers.Layer) -> bool:
+    """Whether, eagerly, a state of a layer would be recomputed by `refresh`.
+
+    Args:
+        layer: The layer that keeps the states.
+    """
+    return any(bool(update.is_stale()) for update in _updates(layer))
 
 
 def confirm(layer: keras.layers.Layer) -> None:

@@ -1,4 +1,6 @@
-"""The density of a block of samples given a state: what learning on a stream maximises."""
+"""The predictive density of a block of samples given the window: the loss of a stream."""
+
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -8,40 +10,63 @@ from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.gp.signal_plus_noise import log_density
 from cgp.linalg import cholesky
 from cgp.linalg.composite import real_as
+from cgp.training.parameters import Parameter
+
+
+def block_loss(
+    recursion: WindowRecursion,
+    window: Window,
+    chol: tf.Tensor,
+    data: Data,
+    parameters: Iterable[Parameter],
+) -> tf.Tensor:
+    """The negative log predictive density of a block per sample, less the log density of priors.
+
+    A prior weighs as one sample among those of the block and those in the windows.
+
+    Args:
+        recursion: The recursion.
+        window: The windows before the block.
+        chol: Their factor, from which gradients reach the hyperparameters.
+        data: T samples of each stream, with inputs of its own, `[B, T, D]`.
+        parameters: The hyperparameters.
+    """
+    seen = tf.maximum(tf.reduce_sum(data.counts), 1.0)
+    loss = -tf.reduce_sum(log_predictive(recursion, window, chol, data)) / seen
+    held = tf.cast(tf.reduce_sum(window.size), loss.dtype)
+    for parameter in parameters:
+        if parameter.prior is not None:
+            loss -= parameter.log_prior() / (seen + held)
+    return loss
 
 
 def log_predictive(
-    stream: WindowRecursion, state: Window, chol: tf.Tensor, data: Data
+    recursion: WindowRecursion, window: Window, chol: tf.Tensor, data: Data
 ) -> tf.Tensor:
-    """The log density of a block given the state before it, `[B]`, with gradients.
+    """The log density of a block given the windows before it, `[B]`, with gradients.
 
-    By the chain rule the sum of the log densities of one-step predictions, each given the state and
-    the samples of the block before it; no point leaves in between.
-
-    Args:
-        stream: The recursion.
-        state: Before the block.
-        chol: Its factor, from which gradients reach the hyperparameters.
-        data: T samples of each stream, with inputs of its own, `[B, T, D]`.
+    By the chain rule it is the sum of the log densities of one-step predictions, each given the
+    window and the samples of the block before it; no point leaves in between. Arguments as for
+    `block_loss`.
     """
-    process, real = stream.process, data.x.dtype
-    given = stream.conditioned(state, chol)
-    cross = process.in_data_order(process.cross(state.data(), data.x), axis=-1)
+    process, real = recursion.process, data.x.dtype
+    given = recursion.conditioned(window, chol)
+    cross = process.in_data_order(process.cross(window.data(), data.x), axis=-1)
     v = tf.linalg.triangular_solve(chol, cross)
     covariance = process.covariance(data)
-    if stream.forgetting < 1.0:
-        # The sample of step j is correlated with the state by λ^{j/2}, with that of step i by
+    if recursion.forgetting < 1.0:
+        # The sample of step j is correlated with the window by λ^{j/2}, with that of step i by
         # λ^{|i−j|/2}.
         steps = tf.range(1, tf.shape(data.z)[-1] + 1)
         steps = tf.cast(tf.repeat(steps, process.form.multiplicity), real)
-        weight = tf.constant(stream.forgetting**0.5, real)
+        weight = tf.constant(recursion.forgetting**0.5, real)
         v *= tf.cast(weight**steps, v.dtype)
         covariance *= tf.cast(weight ** tf.abs(steps[:, None] - steps), v.dtype)
     v *= process.keep(data, v.dtype)[:, None, :]
     mean = tf.linalg.matmul(v, given.white.residual, adjoint_a=True)
     covariance -= tf.linalg.matmul(v, v, adjoint_a=True)
-    rounding = real_as(stream.rounding_of_points(data), v.dtype)
-    covariance = tf.linalg.set_diag(covariance, tf.linalg.diag_part(covariance) + rounding)
+    jitter = real_as(recursion.jitter_of_rows(data), v.dtype)
+    covariance = tf.linalg.set_diag(covariance, tf.linalg.diag_part(covariance) + jitter)
     value = log_density(
         covariance,
         process.targets(data) - mean,

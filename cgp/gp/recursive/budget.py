@@ -1,4 +1,4 @@
-"""The budget policy: a Gaussian process that keeps the points that tell most, and their posterior.
+"""The budget policy: a full window prunes its least informative point, and keeps the information.
 
 The kernel recursive least squares tracker (Van Vaerenbergh, Lázaro-Gredilla & Santamaría, IEEE
 TNNLS 23, 2012) keeps the posterior of the signal at C basis points, whatever has been observed.
@@ -7,108 +7,118 @@ M = K + R, so that with P = M⁻¹ the posterior has
 
     mean  k(x)ᴴ a,  a = P y,    covariance  k(x, x') − k(x)ᴴ P k(x'),
 
-as for any other policy, and a sample is taken in as for any other. A basis point is given up by
+as under any other policy, and a sample is taken in as under any other. A basis point is pruned by
 projecting it on the others: with q = K'⁻¹ K'_i its weights, T = [I, q], a' = T a and P' = T P Tᴴ.
 By the inverse of a partitioned matrix that is
 
     P' = M'⁻¹ + p v vᴴ,    a' = M'⁻¹ y' + v a_i,    v = q + P_i / p,
 
-with the row of i taken out of M', y', P_i and p = P_ii: first the observation is dropped, then what
-it said of the others is put back as a Kalman update of (y', M'), a measurement of vᴴ y' with value
-a_i/p and noise 1/p. Both keep the factor's form, without a subtraction.
+with the row of i taken out of M', y', P_i and p = P_ii: first the observation is dropped, then its
+information on the others is put back as a Kalman update of (y', M'), a measurement of vᴴ y' with
+value a_i/p and noise 1/p. Both keep the form of the factor, without a subtraction.
 
-Which point: the one whose loss changes the posterior mean least in the norm of the kernel, by
-|a_i|² / [K⁻¹]_ii, as there. K has no noise, and so may well be singular; a small part of the noise
-is therefore counted among the signal at the basis, K_ε = K + ε I. What is given up is the same part
-of what a pruned point has said.
+The point that is pruned is the one whose loss changes the posterior mean least in the norm of the
+kernel, by |a_i|² / [K⁻¹]_ii, as in that paper. K has no noise, and so may well be singular; a small
+part of the noise, the nugget ε, is therefore counted as signal at the basis, K_ε = K + ε I. The
+same part of the information of a pruned point is lost.
 
 When hyperparameters change, K becomes that of the new ones, and R stays as it has become, in units
-of the noise. It is found as M − K, and so loses the digits by which it is smaller than K: where the
-noise variance is 1e-10 of the signal's, or 1e-3 in single precision, half of them.
+of the noise. It is computed as M − K, and so loses the digits by which it is smaller than K: half
+of them where the noise variance is 1e-10 of the signal's, or 1e-3 in single precision.
 """
 
+from typing import NamedTuple
+
+import numpy as np
 import tensorflow as tf
 
+from cgp.distributions import Marginals
 from cgp.distributions.forms import SecondMoments, as_matrices, clipped
 from cgp.gp.data import Data
-from cgp.gp.recursive.one_step_prediction import OneStepPrediction
 from cgp.gp.recursive.window import (
-    BudgetBasis,
+    OneStepPrediction,
+    Policy,
     Window,
-    append_rows,
-    of_streams,
-    padded_chol,
-    put,
-    without,
+    append_point,
+    put_row,
+    select_streams,
 )
+from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.linalg import cholesky, cholesky_condition, cholesky_remove, inverse, solve
+from cgp.linalg.arguments import squared_modulus
 
-# The part of the noise that counts as signal at the basis, ε / σ². A smaller one keeps more of what
-# a pruned point has said, a larger one K_ε of nearly equal points better conditioned: of equal
-# points it costs 5e-4 of the variance.
+# ε / σ², the part of the noise that counts as signal at the basis. A smaller one keeps more of the
+# information of a pruned point, a larger one K_ε of nearly equal points better conditioned: of
+# equal points it costs 5e-4 of the variance.
 NUGGET = 1e-4
 
 
-class Budget:
-    """How the basis of a process is kept, and which point is given up.
+class BasisPrior(NamedTuple):
+    """The prior of the signal at the basis points, and the noise that belongs to it."""
 
-    Args:
-        process: The process, its data ordered by point.
-    """
+    prior_chol: tf.Tensor
+    """The factor of K_ε, `[B, n, n]`."""
+    prior_precision: tf.Tensor
+    """The diagonal blocks of K_ε⁻¹, `[B, C, m, m]`."""
+    noise: tf.Tensor
+    """The covariance of the noise of one point when the factors were computed, `[m, m]`."""
+
+
+class Budget(Policy):
+    """The policy of a window that prunes the least informative point; arguments as for `Policy`."""
 
     def __init__(self, process: SignalPlusNoise):
-        self.process, self.m = process, process.form.multiplicity
+        super().__init__(process)
+        self.m = process.form.multiplicity
+        if process.noise_circularity is not None:
+            variance = float(process.noise_variance)
+            circularity = complex(process.noise_circularity)
+            if abs(circularity) > 1.0 - 1e-6:
+                raise ValueError(
+                    'policy="budget" needs noise in all directions: noise_pseudo_variance must be '
+                    f"below noise_variance in modulus, got {circularity * variance} and {variance}"
+                )
 
-    def empty(self, chol: tf.Tensor) -> BudgetBasis:
-        """The basis of no points; `chol` is the factor of the empty state."""
+    def empty(self, chol: tf.Tensor) -> BasisPrior:
+        """See `Policy.empty`."""
         streams, n = chol.shape[:2]
         precision = tf.eye(self.m, batch_shape=[streams, n // self.m], dtype=chol.dtype)
-        return BudgetBasis(chol, precision, tf.eye(self.m, dtype=chol.dtype))
-
-    def padded(self, basis: BudgetBasis) -> BudgetBasis:
-        """The basis with room for one point more."""
-        unit = tf.eye(self.m, dtype=basis.noise.dtype) + tf.zeros_like(basis.precision[:, :1])
-        return basis._replace(
-            chol=padded_chol(basis.chol, self.m),
-            precision=tf.concat([basis.precision, unit], axis=1),
-        )
+        return BasisPrior(chol, precision, tf.eye(self.m, dtype=chol.dtype))
 
     # --- hyperparameters -------------------------------------------------------------------------
 
-    def basis(self, data: Data, gram: tf.Tensor) -> BudgetBasis:
-        """The basis of points at the present hyperparameters.
+    def gram(self, data: Data) -> tf.Tensor:
+        """See `Policy.gram`: K."""
+        return self.process.signal_covariance(data)
 
-        Args:
-            data: The points.
-            gram: K, rounding included, `[B, n, n]`; zero where no point is.
-        """
-        gram += self._nugget(self._noise(data.z.dtype), data)
-        unused = self._unused(data, gram.dtype)
-        chol = cholesky(tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + unused))
+    def refactorized(self, data: Data, gram: tf.Tensor) -> BasisPrior:
+        """See `Policy.refactorized`."""
+        noise = self._noise(data.z.dtype)
+        chol = cholesky(self._basis_covariance(data, gram, noise))
         blocks = tf.reshape(inverse(chol), [-1, *[data.x.shape[1], self.m] * 2])
-        return BudgetBasis(chol, tf.einsum("bimin->bimn", blocks), self._noise(data.z.dtype))
+        return BasisPrior(chol, tf.einsum("bimin->bimn", blocks), noise)
 
-    def covariance(self, state: Window, gram: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
-        """M at the present hyperparameters, `[B, n, n]`, with gradients.
+    def _basis_covariance(self, data: Data, gram: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        """K_ε, `[B, n, n]`; the identity where no point is."""
+        gram += self._nugget(noise, data)
+        return tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + self._unused(data, gram.dtype))
 
-        R, in units of the noise of one point, stays as it has become.
+    def covariance(self, window: Window, gram: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
+        """See `Policy.covariance`. R, in units of the noise of one point, stays as it is.
 
-        Args:
-            state: A state whose factors belong together, be it to other hyperparameters.
-            gram: K at the present ones, `[B, n, n]`.
-            weights: What K is multiplied with for what has been forgotten, `[B, n, n]`, or None.
+        The factors of the window belong together, and may be those of other hyperparameters.
         """
-        data, basis = state.data(), state.basis
-        before = tf.linalg.matmul(basis.chol, basis.chol, adjoint_b=True)
+        data, basis = window.data(), window.extra
+        before = tf.linalg.matmul(basis.prior_chol, basis.prior_chol, adjoint_b=True)
         before -= self._nugget(basis.noise, data)
         if weights is not None:
             before, gram = before * weights, gram * weights
-        # What this difference loses of R is relative to K.
-        rest = tf.linalg.matmul(state.chol, state.chol, adjoint_b=True) - before
+        # This difference loses digits of R in proportion to K.
+        rest = tf.linalg.matmul(window.chol, window.chol, adjoint_b=True) - before
         rest = 0.5 * (rest + tf.linalg.adjoint(rest))
-        # B, positive, takes the noise of then to that of now, N = B N_then B, and R
-        # with it at each point: B = S⁻¹ (S N S)^½ S⁻¹ with S = N_then^½.
+        # B, positive, takes the noise of then to that of now, N = B N_then B, and R with it at each
+        # point: B = S⁻¹ (S N S)^½ S⁻¹ with S = N_then^½.
         noise = self._noise(data.z.dtype)
         power, power_then = tf.linalg.trace(noise), tf.linalg.trace(basis.noise)
         root = _square_root(basis.noise / power_then)  # of unit power: no product overflows
@@ -123,6 +133,22 @@ class Budget:
         total = gram + keep * tf.reshape(blocks, tf.shape(gram))
         return tf.linalg.set_diag(total, tf.linalg.diag_part(total) + unused)
 
+    def check_loaded(self, recursion: WindowRecursion, window: Window) -> bool:
+        """See `Policy.check_loaded`. R cannot be recomputed, and is known to be positive."""
+        # Without forgetting, it is at most the noise of one observation.
+        variance = tf.math.real(tf.linalg.diag_part(recursion.gram(window)))
+        noise = tf.math.real(tf.linalg.diag_part(recursion.process.covariance(window.data())))
+        total = tf.reduce_sum(squared_modulus(window.chol), axis=-1)
+        is_possible = tf.reduce_all(total > 0.999 * variance)
+        if recursion.forgetting == 1.0:
+            is_possible &= tf.reduce_all(total < 1.001 * noise)
+        if not is_possible or not recursion.is_factored(window):
+            raise ValueError(
+                "the saved window is damaged: its factors are not those of its points at the saved "
+                "hyperparameters, and a budget cannot be recomputed from its points"
+            )
+        return True
+
     def _noise(self, dtype: tf.DType) -> tf.Tensor:
         """The working covariance of the noise of one point, `[m, m]`; `dtype` is complex."""
         moments = self.process.with_noise(SecondMoments(tf.zeros([], dtype)))
@@ -135,56 +161,88 @@ class Budget:
         return tf.reshape(NUGGET * each[:, :, None, :, None] * noise[:, None, :], [-1, n, n])
 
     def _unused(self, data: Data, dtype: tf.DType) -> tf.Tensor:
-        """1 where no point is, else 0, `[B, n]`."""
+        """1 in rows without a point, else 0, `[B, n]`."""
         return tf.repeat(tf.cast(~data.present, dtype), self.m, axis=-1)
 
     # --- a point enters, a point leaves ----------------------------------------------------------
 
-    def append(
-        self, basis: BudgetBasis, sample: OneStepPrediction, slot: tf.Tensor, where: tf.Tensor
-    ) -> BudgetBasis:
-        """The basis with the point of a sample in the place `slot`, `[B]`, where bool `[B]`."""
+    def appended(
+        self, extra: BasisPrior, sample: OneStepPrediction, slot: tf.Tensor, where: tf.Tensor
+    ) -> BasisPrior:
+        """See `Policy.appended`."""
         form, m = self.process.form, self.m
-        white = tf.linalg.triangular_solve(basis.chol, sample.cross)
+        white = tf.linalg.triangular_solve(extra.prior_chol, sample.cross)
         rest = sample.prior.map(lambda a, b: a - b[:, 0], form.marginal(white))
         nugget = NUGGET * self._noise(sample.mean.dtype)
         rest = form.covariance(as_matrices(clipped(rest))) + nugget
-        rounding = tf.cast(tf.repeat(sample.rounding[:, None] / m, m, axis=-1), rest.dtype)
-        pivot = tf.linalg.cholesky(tf.linalg.set_diag(rest, tf.linalg.diag_part(rest) + rounding))
+        jitter = tf.cast(tf.repeat(sample.jitter[:, None] / m, m, axis=-1), rest.dtype)
+        pivot = tf.linalg.cholesky(tf.linalg.set_diag(rest, tf.linalg.diag_part(rest) + jitter))
         # The inverse of the larger matrix is K⁻¹ + g gᴴ, g = L⁻ᴴ w pivot⁻ᴴ, and beside it the new
         # block, pivot⁻ᴴ pivot⁻¹.
-        g = tf.linalg.adjoint(tf.linalg.triangular_solve(basis.chol, white, adjoint=True))
+        g = tf.linalg.adjoint(tf.linalg.triangular_solve(extra.prior_chol, white, adjoint=True))
         g = tf.linalg.adjoint(tf.linalg.triangular_solve(pivot, g))
-        g = tf.reshape(g, tf.shape(basis.precision))
-        g = of_streams(where, g, tf.zeros_like(g))
-        precision = basis.precision + tf.linalg.matmul(g, g, adjoint_b=True)
+        g = tf.reshape(g, tf.shape(extra.prior_precision))
+        g = select_streams(where, g, tf.zeros_like(g))
+        precision = extra.prior_precision + tf.linalg.matmul(g, g, adjoint_b=True)
         root = tf.linalg.triangular_solve(pivot, tf.eye(m, dtype=pivot.dtype) + 0.0 * pivot)
         new = tf.linalg.matmul(root, root, adjoint_a=True)
-        return basis._replace(
-            chol=append_rows(basis.chol, white, pivot, slot, where),
-            precision=put(precision, slot, new, where),
+        return extra._replace(
+            prior_chol=append_point(extra.prior_chol, white, pivot, slot, where),
+            prior_precision=put_row(precision, slot, new, where),
         )
 
-    def prune(self, state: Window, targets: tf.Tensor, full: tf.Tensor) -> Window:
-        """The state without the point whose loss costs least where full, else without its last row.
+    def replace(
+        self,
+        recursion: WindowRecursion,
+        window: Window,
+        sample: OneStepPrediction,
+        z: tf.Tensor,
+        seen: tf.Tensor,
+        full: tf.Tensor,
+    ) -> tuple[Window, Marginals]:
+        """See `Policy.replace`: the sample is appended, and then a point pruned."""
+        room = [[0, 0], [0, self.m], [0, 0]]
+        larger = sample._replace(cross=tf.pad(sample.cross, room), white=tf.pad(sample.white, room))
+        larger_window = recursion.append(self._padded(window), larger, z, seen)
+        after = self._prune(larger_window, recursion.targets(larger_window), full)
+        return after, recursion.signal(after, sample.x)
+
+    def _padded(self, window: Window) -> Window:
+        """The window with room for one more point."""
+        basis = window.extra
+        unit = tf.eye(self.m, dtype=basis.noise.dtype) + tf.zeros_like(basis.prior_precision[:, :1])
+        return Window(
+            size=window.size,
+            x=_padded(window.x),
+            z=_padded(window.z),
+            age=_padded(window.age),
+            chol=_padded_chol(window.chol, self.m),
+            extra=basis._replace(
+                prior_chol=_padded_chol(basis.prior_chol, self.m),
+                prior_precision=tf.concat([basis.prior_precision, unit], axis=1),
+            ),
+        )
+
+    def _prune(self, window: Window, targets: tf.Tensor, full: tf.Tensor) -> Window:
+        """The window without its least informative point where full, else without its last row.
 
         Args:
-            state: In buffers with room for a point more than they are to have.
+            window: In buffers with room for one point more than is to stay.
             targets: Its y, `[B, n, 1]`.
             full: Whether that point is there, bool `[B]`.
         """
-        m, points = self.m, state.x.shape[1]
-        basis = state.basis
-        dual = tf.reshape(solve(state.chol, targets), [-1, points, m, 1])
-        index = self._least(state, dual, full)
+        m, points = self.m, window.x.shape[1]
+        basis = window.extra
+        dual = tf.reshape(solve(window.chol, targets), [-1, points, m, 1])
+        index = self._least_informative(window, dual, full)
         unit = tf.one_hot(index, points, dtype=targets.dtype)[:, :, None, None]
         unit = tf.reshape(unit * tf.eye(m, dtype=targets.dtype), [-1, points * m, m])
 
-        def block(columns):  # rows i
+        def block(columns: tf.Tensor) -> tf.Tensor:  # rows i
             return tf.gather(tf.reshape(columns, [-1, points, m, m]), index, batch_dims=1)
 
         # With p = F Fᴴ, v p vᴴ is u uᴴ, u = v F, and F⁻¹ a_i measures uᴴ y with unit noise.
-        column, prior = solve(state.chol, unit), solve(basis.chol, unit)
+        column, prior = solve(window.chol, unit), solve(basis.prior_chol, unit)
         factor, prior_factor = tf.linalg.cholesky(block(column)), tf.linalg.cholesky(block(prior))
         # w wᴴ is what the inverse of K_ε loses with row and column i, so −q = w prior_factor⁻¹.
         w = tf.linalg.adjoint(tf.linalg.triangular_solve(prior_factor, tf.linalg.adjoint(prior)))
@@ -192,51 +250,73 @@ class Budget:
         u -= tf.linalg.matmul(w, tf.linalg.triangular_solve(prior_factor, factor))
         values = tf.linalg.triangular_solve(factor, tf.gather(dual, index, batch_dims=1))
 
-        def left(columns):  # without rows i
-            return without(tf.reshape(columns, [-1, points, m, columns.shape[-1]]), index)
+        def left(columns: tf.Tensor) -> tf.Tensor:  # without rows i
+            return _without(tf.reshape(columns, [-1, points, m, columns.shape[-1]]), index)
 
-        chol, basis_chol = state.chol, basis.chol
+        both = tf.concat([window.chol, basis.prior_chol], axis=0)
         for _ in range(m):
-            chol = cholesky_remove(chol, m * index)
-            basis_chol = cholesky_remove(basis_chol, m * index)
+            both = cholesky_remove(both, tf.concat([m * index] * 2, axis=0))
+        chol, prior_chol = tf.split(both, 2)
         u, targets = (
             tf.reshape(left(a), [-1, (points - 1) * m, a.shape[-1]]) for a in (u, targets)
         )
         targets = targets[..., 0]
         for j in range(m):
             h = tf.math.conj(u[..., j])
-            said = values[:, j, 0] - tf.reduce_sum(h * targets, axis=-1)
+            innovation = values[:, j, 0] - tf.reduce_sum(h * targets, axis=-1)
             chol, gain, _ = cholesky_condition(chol, h, 1.0)
-            targets += gain * said[:, None]
+            targets += gain * innovation[:, None]
 
-        x, w = without(state.x, index), left(w)
+        x, w = _without(window.x, index), left(w)
         z = self.process.plus_function(self.process.complex_targets(targets), x)
-        precision = without(basis.precision, index) - tf.linalg.matmul(w, w, adjoint_b=True)
-        age = without(state.age, index)
+        precision = _without(basis.prior_precision, index)
+        precision -= tf.linalg.matmul(w, w, adjoint_b=True)
+        age = _without(window.age, index)
         return Window(
-            size=state.size - tf.cast(full, tf.int32),
+            size=window.size - tf.cast(full, tf.int32),
             x=x,
-            z=of_streams(full, z, state.z[:, :-1]),
+            z=select_streams(full, z, window.z[:, :-1]),
             # From now on what had been forgotten of K is a part of R, and z is y.
-            age=of_streams(full, tf.zeros_like(age), age),
+            age=select_streams(full, tf.zeros_like(age), age),
             chol=chol,
-            basis=BudgetBasis(basis_chol, precision, basis.noise),
+            extra=BasisPrior(prior_chol, precision, basis.noise),
         )
 
-    def _least(self, state: Window, dual: tf.Tensor, full: tf.Tensor) -> tf.Tensor:
+    def _least_informative(self, window: Window, dual: tf.Tensor, full: tf.Tensor) -> tf.Tensor:
         """The point whose loss costs least; where not full, the last row of the buffers, `[B]`."""
-        precision = state.basis.precision
+        precision = window.extra.prior_precision
         solved = tf.linalg.solve(precision, dual)
         loss = tf.math.real(tf.reduce_sum(tf.math.conj(dual) * solved, axis=[2, 3]))
         least = tf.argmin(loss, axis=-1, output_type=tf.int32)
-        return tf.where(full, least, state.x.shape[1] - 1)
+        return tf.where(full, least, window.x.shape[1] - 1)
+
+
+def _padded(buffer: tf.Tensor) -> tf.Tensor:
+    """A buffer `[B, C, ...]` with room for one more point."""
+    return tf.pad(buffer, [[0, 0], [0, 1]] + [[0, 0]] * (buffer.shape.rank - 2))
+
+
+def _padded_chol(chol: tf.Tensor, m: int) -> tf.Tensor:
+    """A factor `[B, n, n]` with room for one more point, of m rows."""
+    streams, n = chol.shape[:2]
+    ones = np.array([[b, n + j, n + j] for b in range(streams) for j in range(m)])
+    chol = tf.pad(chol, [[0, 0], [0, m], [0, m]])
+    # In place, where setting the diagonal would copy all.
+    return tf.tensor_scatter_nd_update(chol, ones, tf.ones(len(ones), chol.dtype))
+
+
+def _without(buffer: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+    """A buffer `[B, C, ...]` without the row `index`, `[B]`; later ones move up."""
+    stays = tf.range(buffer.shape[1] - 1) < index[:, None]
+    stays = tf.reshape(stays, [-1, buffer.shape[1] - 1] + [1] * (buffer.shape.rank - 2))
+    return tf.where(stays, buffer[:, :-1], buffer[:, 1:])
 
 
 def _square_root(a: tf.Tensor) -> tf.Tensor:
-    """The positive square root of a positive 1 x 1 or 2 x 2 matrix.
+    """The positive square root of a positive definite 1 x 1 or 2 x 2 matrix.
 
-    By the theorem of Cayley and Hamilton (A + √|A| I) / √(tr A + 2 √|A|) in two dimensions, which
-    may be differentiated where eigenvalues are equal.
+    In two dimensions (A + √|A| I) / √(tr A + 2 √|A|), by the theorem of Cayley and Hamilton, which
+    has a derivative where eigenvalues are equal too.
     """
     if a.shape[-1] == 1:
         return tf.sqrt(a)

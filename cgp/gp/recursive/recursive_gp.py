@@ -1,57 +1,69 @@
 """RecursiveGP: a complex Gaussian process that takes one sample at a time."""
 
-import contextlib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions import Marginals, Step
-from cgp.gp.base import as_dict
-from cgp.gp.data import Data, arranged, as_inputs_and_targets, check_points, flattened
+from cgp.distributions import Step
+from cgp.gp.base import GaussianProcess, as_dict
+from cgp.gp.data import arranged, as_inputs_and_targets, check_points, flattened
+from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior, posterior, prior
-from cgp.gp.recursive.block_likelihood import log_predictive
-from cgp.gp.recursive.prequential import PrequentialGP
+from cgp.gp.recursive import stream_training
+from cgp.gp.recursive.block_likelihood import block_loss
+from cgp.gp.recursive.budget import Budget
+from cgp.gp.recursive.growing import Growing
+from cgp.gp.recursive.sliding import Sliding
 from cgp.gp.recursive.stream_weights import StreamWeights
-from cgp.gp.recursive.window import Window
-from cgp.gp.recursive.window_recursion import StepTensors, WindowRecursion
+from cgp.gp.recursive.window import Policy, Window
+from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.gp.stream_samples import Samples, as_block, check_streams, one_sample
+from cgp.kernels.base import Kernel
 from cgp.kernels.points import RecentInputs, as_points, one_number
-from cgp.linalg import NotPositiveDefiniteError, stored_cholesky
-from cgp.training import invalidate, refresh
+from cgp.linalg import stored_cholesky
+from cgp.linalg.arguments import ArrayLike
 from cgp.training.batches import require_one_replica
 
-_POLICIES = ("sliding", "growing", "budget")
+_POLICIES: dict[str, type[Policy]] = {
+    "sliding": Sliding,
+    "growing": Growing,
+    "budget": Budget,
+}
+_SETTLED = ("capacity", "policy", "forgetting")
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class RecursiveGP(PrequentialGP):
+class RecursiveGP(GaussianProcess):
     """A Gaussian process of a complex signal that takes in one sample after another, in O(C²).
 
-    It keeps at most `capacity` points and the factor of their covariance, which rank-one operations
-    move from sample to sample. Three policies say what happens when it is full:
+    It keeps a window of at most `capacity` points and the Cholesky factor of their covariance,
+    which rank-one updates move from sample to sample. Its policy says what happens when the window
+    is full:
 
     - "growing": an error. Until then it is the exact process of all samples.
     - "sliding": the oldest point is dropped. It is the exact process of the last C samples.
-    - "budget": the point whose loss costs least is given up, and what it said is kept as what it
-      says of the others: the kernel recursive least squares tracker of Van Vaerenbergh,
-      Lázaro-Gredilla & Santamaría (IEEE TNNLS 23, 2012).
+    - "budget": the least informative point is pruned, and its information on the others is kept:
+      the kernel recursive least squares tracker of Van Vaerenbergh, Lázaro-Gredilla & Santamaría
+      (IEEE TNNLS 23, 2012).
 
-    With `forgetting` λ < 1 the signal drifts back to its prior at every step, seen or missing: n
-    steps ago it was correlated with what it is now by λ^{n/2}. It is an exact process too, of the
-    kernel times λ^{|n − n'|/2}.
+    With `forgetting` λ < 1 the signal drifts back to its prior at every step, seen or missing: its
+    values n steps apart are correlated by λ^{n/2}. It is an exact process too, of the kernel times
+    λ^{|n − n'|/2}.
 
-    `step` and `process` take samples in; `predict`, `posterior` and `sample` speak of the signal at
-    any inputs, now. Nothing is traced again as a stream goes on. `fit` learns the hyperparameters
-    on the way; they may also be assigned or shared, and the factor follows before it is used.
+    `step` and `process` take samples in; `predict`, `posterior` and `sample` give the present
+    signal at any inputs. Nothing is traced again as a stream goes on. `fit` learns the
+    hyperparameters on the way; they may also be assigned or shared, and the factor is recomputed
+    before it is used. `capacity`, `policy` and `forgetting` cannot be changed.
 
-    The state is kept in non-trainable weights, made when the first data show the number of
-    dimensions and of streams: a model that is saved in mid-stream goes on where it was. (Before
+    The window is kept in non-trainable weights, made when the first data show the number of
+    dimensions and of streams: a model that is saved in mid-stream continues where it was. (Before
     `load_weights`, take a sample in.)
 
     Args:
-        kernel: A kernel, shared with whoever else holds it. Its inputs are real: give complex ones,
+        kernel: A kernel; other models may share it. Its inputs are real: give complex ones,
             as an equaliser's window u of samples, as `np.concatenate([u.real, u.imag], axis=-1)`.
         noise_variance: `E|n|²`, positive; in squared units of z.
         noise_pseudo_variance: `E[n²]`, complex, at most `noise_variance` in modulus; as for
@@ -60,7 +72,8 @@ class RecursiveGP(PrequentialGP):
         capacity: The largest number of points, C.
         policy: "sliding", "growing" or "budget".
         forgetting: λ, above 0 and at most 1, which is no forgetting.
-        fixed: Names, of "noise_variance" and "noise_circularity", that training leaves alone.
+        fixed: Names of parameters that training leaves alone, of "noise_variance" and
+            "noise_circularity".
         priors: TFP distributions of "noise_variance", by name.
         name: A name.
         dtype: "float64" (complex128 data) or "float32" (complex64); that of the kernel if None.
@@ -68,7 +81,8 @@ class RecursiveGP(PrequentialGP):
     Raises:
         TypeError: No kernel, or dtypes that differ.
         ValueError: A capacity below 1, an unknown policy, a forgetting factor outside of (0, 1], a
-            marginalised mean, a noise that no process can have.
+            marginalised mean, a noise variance or pseudo-variance that no process can have, a
+            strategy of several replicas.
 
     Example:
         >>> import numpy as np
@@ -88,19 +102,19 @@ class RecursiveGP(PrequentialGP):
 
     def __init__(
         self,
-        kernel,
-        noise_variance,
-        noise_pseudo_variance=0.0,
-        mean=None,
+        kernel: Kernel,
+        noise_variance: float,
+        noise_pseudo_variance: complex = 0.0,
+        mean: Mean | None = None,
         *,
-        capacity=64,
-        policy="sliding",
-        forgetting=1.0,
-        fixed=(),
-        priors=None,
-        name=None,
-        dtype=None,
-        **kwargs,
+        capacity: int = 64,
+        policy: str = "sliding",
+        forgetting: float = 1.0,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+        **kwargs: Any,
     ):
         whole = isinstance(capacity, int | np.integer) and not isinstance(capacity, bool)
         if not whole or capacity < 1:
@@ -126,83 +140,78 @@ class RecursiveGP(PrequentialGP):
             dtype=dtype,
             **kwargs,
         )
-        if policy == "budget" and abs(noise_pseudo_variance) > (1.0 - 1e-6) * noise_variance:
-            raise ValueError(
-                'policy="budget" needs noise in all directions: noise_pseudo_variance must be '
-                "below noise_variance in modulus, got "
-                f"{noise_pseudo_variance} and {noise_variance}"
-            )
-        self.capacity, self.policy = int(capacity), policy
-        self.forgetting = float(forgetting)
-        self._stream = WindowRecursion(self._process, self.capacity, policy, self.forgetting)
+        require_one_replica(self, "a RecursiveGP")
+        self.capacity, self.policy, self.forgetting = int(capacity), policy, float(forgetting)
+        self._recursion = WindowRecursion(
+            self._process, self.capacity, _POLICIES[policy](self._process), self.forgetting
+        )
         self._recent = RecentInputs()
-        self._online: Any = None  # an `StreamWeights`, once the first data have shown the shapes
-        self._is_single = True
+        self._stream: StreamWeights | None = None  # until the first data have shown the shapes
         self.built = True
 
-    # --- the state -----------------------------------------------------------------------------
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _SETTLED and name in self.__dict__:
+            raise AttributeError(
+                f"{name} cannot be changed, because the window was made for it: make a new "
+                f"RecursiveGP of the same kernel with {name}={value!r}, and take the samples in"
+            )
+        super().__setattr__(name, value)
 
-    def _make_state(self, streams: int | None, dimensions: int) -> None:
-        """Makes the weights of the state; `streams` is None for a single one without batch axis."""
-        self._is_single = streams is None
-        self._online = StreamWeights(
-            self, self._stream, streams or 1, dimensions, lambda: refresh(self)
-        )
-        self._watch(self._online.factorize, state_is_weights=True)
+    # --- the window ----------------------------------------------------------------------------
 
-    def _make_state_in_graph(self, streams: int | None, dimensions: int | None) -> None:
-        """Makes the state for a graph that is being traced before there are data."""
+    def _make_window(self, streams: int | None, dimensions: int) -> None:
+        """Makes the weights of the window; `streams` is None for one stream without batch axis."""
+        self._stream = StreamWeights(self, self._recursion, streams, dimensions)
+
+    def _make_window_in_graph(self, streams: int | None, dimensions: int | None) -> None:
+        """Makes the window for a graph that is traced before there are data."""
         if streams == 0 or dimensions is None:
             raise ValueError(
                 "the numbers of streams and of dimensions must be known when a graph is made: take "
                 "a first sample in before, with step(x, z)"
             )
         with tf.init_scope():
-            self._make_state(streams, dimensions)
+            self._make_window(streams, dimensions)
 
     @property
     def size(self) -> int | np.ndarray:
-        """The number of points that are held: an integer, or `[B]` of B streams."""
-        if self._online is None:
+        """The number of points in the window: an integer, or `[B]` of B streams."""
+        if self._stream is None:
             return 0
-        sizes = self._online.sizes
-        return int(sizes[0]) if self._is_single else sizes
+        sizes = self._stream.sizes
+        return int(sizes[0]) if self._stream.is_single else sizes
 
     def reset(self) -> None:
-        """Forgets all data, but not of how many streams and dimensions they were."""
-        if self._online is not None:
-            self._online.clear()
-            invalidate(self)
+        """Forgets all data, but keeps the numbers of streams and dimensions."""
+        if self._stream is not None:
+            self._stream.clear()
 
     # --- taking samples in ---------------------------------------------------------------------
 
-    def _matched(self, samples: Samples) -> Samples:
-        """Samples that fit the state, which is made for them if they are the first."""
-        x, z, is_single = samples
-        if self._online is None:
-            require_one_replica(self, "a RecursiveGP")
+    def _stream_for(self, samples: Samples) -> StreamWeights:
+        """The stream that samples fit, or an error; the first samples make it."""
+        if self._stream is None:
             if self.mean is not None:
-                self.mean.evaluate(tf.constant(x))  # may refuse the inputs
-            self.kernel.moments_diagonal(x)  # so may the kernel
-            self._make_state(None if is_single else len(z), x.shape[-1])
-        check_streams(samples, self._online.x_shape, self._is_single)
-        return samples
+                self.mean.evaluate(tf.constant(samples.x))  # may refuse the inputs
+            self.kernel.moments_diagonal(samples.x)  # so may the kernel
+            streams, _, dimensions = samples.x.shape
+            self._make_window(None if samples.is_single else streams, dimensions)
+        stream = self._stream
+        assert stream is not None
+        check_streams(samples, stream.x_shape, stream.is_single)
+        stream.check_factors()
+        return stream
 
-    def _admitted(self, samples: Samples) -> Samples:
-        """Samples that there is room for, and that fit the state."""
-        if self._online is not None:
-            self._matched(samples)
-        held = np.zeros(1, int) if self._online is None else self._online.sizes
-        more = np.sum(~np.isnan(samples.z), axis=-1)
-        if self.policy == "growing" and np.any(held + more > self.capacity):
-            raise ValueError(
-                f"capacity is {self.capacity}: a growing process that holds {np.max(held)} points "
-                f"cannot take in {np.max(more)} more. Make it with a larger capacity, or with "
-                'policy="sliding" or policy="budget"'
-            )
-        return self._matched(samples)
+    def _stream_with_room(self, samples: Samples) -> StreamWeights:
+        """The stream that samples fit, or an error if its policy has no room for them."""
+        if self._stream is not None:
+            self._stream_for(samples)
+        held = np.zeros(1, int) if self._stream is None else self._stream.sizes
+        coming = np.sum(~np.isnan(samples.z), axis=-1)
+        self._recursion.policy.check_room(self.capacity, held, coming)
+        return self._stream_for(samples)
 
-    def step(self, x, z, missing=None) -> Step:
+    def step(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> Step:
         """Predicts a sample, then takes it in.
 
         Args:
@@ -212,8 +221,8 @@ class RecursiveGP(PrequentialGP):
 
         Returns:
             `Step(predicted, innovation, filtered)` of NumPy numbers, or arrays `[B]`: `predicted`
-            is what was known of z before it was seen, `innovation` z less its predicted mean,
-            `filtered` what is known of the signal afterwards. The outer two are
+            is the distribution of z before it was seen, `innovation` z less its predicted mean,
+            `filtered` the distribution of the signal after z was seen. Distributions are
             `(mean, variance, pseudo_variance)`.
 
         Raises:
@@ -222,12 +231,21 @@ class RecursiveGP(PrequentialGP):
                 observation; a growing process that is full. Nothing has changed then.
             NotPositiveDefiniteError: A hyperparameter is not finite. Nothing has changed then.
         """
-        x, z, _ = self._admitted(one_sample(x, z, missing, self.variable_dtype, self._recent))
-        with self._translated_errors():
-            outcome = self._online.step(x[:, 0], z[:, 0])
-        return self._to_numpy(outcome)
+        samples = one_sample(x, z, missing, self.variable_dtype, self._recent)
+        stream = self._stream_with_room(samples)
+        with stream.translated_errors():
+            found = stream.compiled_step(samples.x[:, 0], samples.z[:, 0])
+        first = 0 if stream.is_single else slice(None)
+        return tf.nest.map_structure(lambda a: a.numpy()[first], found)
 
-    def process(self, x, z, missing=None, *, verbose="auto") -> Step:
+    def process(
+        self,
+        x: ArrayLike,
+        z: ArrayLike,
+        missing: ArrayLike | None = None,
+        *,
+        verbose: int | str = "auto",
+    ) -> Step:
         """Takes in a block of samples, one after another: `step` for each, compiled as a loop.
 
         Args:
@@ -245,78 +263,25 @@ class RecursiveGP(PrequentialGP):
             TypeError, ValueError, NotPositiveDefiniteError: As for `step`. Nothing of the block has
                 been taken in then.
         """
-        x, z, _ = self._admitted(as_block(x, z, missing, self.variable_dtype))
+        samples = as_block(x, z, missing, self.variable_dtype)
+        stream = self._stream_with_room(samples)
         if verbose not in (0, 1, 2, "auto"):
             raise ValueError(f'verbose must be 0, 1, 2 or "auto", got {verbose!r}')
-        with self._translated_errors(), self._all_or_nothing():
-            outcome = self._online.run(x, z, verbose)
-        return self._to_numpy(outcome)
+        with stream.translated_errors(), stream.restored_on_error():
+            found = stream.process(samples.x, samples.z, verbose)
+        return tf.nest.map_structure(lambda a: a[0], found) if stream.is_single else found
 
-    def _to_numpy(self, outcome: StepTensors) -> Step:
-        """An outcome over streams first, as it was asked for."""
-        outcome = tf.nest.map_structure(
-            lambda a: np.asarray(a)[0] if self._is_single else np.asarray(a), outcome
-        )
-        predicted, filtered = Marginals(*outcome.predicted), Marginals(*outcome.filtered)
-        return Step(predicted, outcome.innovation, filtered)
+    # --- training on a stream: see the file of that name -----------------------------------------
 
-    @contextlib.contextmanager
-    def _translated_errors(self):
-        """Says in our own words that a covariance has failed."""
-        try:
-            yield
-        except tf.errors.InvalidArgumentError as error:
-            if "not positive definite" not in error.message:
-                raise
-            raise NotPositiveDefiniteError(
-                "the covariance of the points is not positive definite at these hyperparameters: "
-                f"{self.parameters()}. The state is as it was"
-            ) from error
-
-    def _hold(self):
-        return self._online.hold()
-
-    def _restore(self, held) -> None:
-        self._online.restore(held)
-        invalidate(self)  # it may be of other hyperparameters
-
-    # --- the loss of a block -------------------------------------------------------------------
-
-    def _take_in(self, x: tf.Tensor, z: tf.Tensor) -> None:
-        data = self._of_each_stream(x, z)
-        self._online.advance_block(data.x, data.z)
-
-    def _of_each_stream(self, x: tf.Tensor, z: tf.Tensor) -> Data:
-        """A block with inputs for each stream: those that they share, once for each."""
-        data, (streams, dimensions) = arranged(x, z), self._online.x_shape
-        z = tf.ensure_shape(data.z, [streams, None])
-        x = tf.broadcast_to(data.x, [streams, tf.shape(z)[1], tf.shape(data.x)[2]])
-        return data._replace(x=tf.ensure_shape(x, [streams, None, dimensions]), z=z)
-
-    def _loss(self, data: Data, state: Window, chol: tf.Tensor) -> tf.Tensor:
-        """The negative log predictive density of a block per sample, less that of the priors.
-
-        A prior weighs as one sample among those of the block and those held.
-        """
-        log_density = log_predictive(self._stream, state, chol, data)
-        seen = tf.maximum(tf.reduce_sum(data.counts), 1.0)
-        loss = -tf.reduce_sum(log_density) / seen
-        held = tf.cast(tf.reduce_sum(state.size), loss.dtype)
-        for parameter in self._parameters().values():
-            if parameter.prior is not None:
-                loss -= parameter.log_prior() / (seen + held)
-        return loss
-
-    def _state_and_factor(self) -> tuple[Window, tf.Tensor]:
-        """The state at the present hyperparameters, and its factor, from which gradients pass."""
-        refresh(self)
-        state = self._online.read()
-        return state, stored_cholesky(state.chol, self._stream.covariance(state))
+    compile = stream_training.compile
+    fit = stream_training.fit  # type: ignore[assignment]
+    train_step = stream_training.train_step
+    evaluate = stream_training.evaluate  # type: ignore[assignment]
 
     # --- predictions ---------------------------------------------------------------------------
 
-    def posterior(self, x, *, observed: bool = False) -> Posterior:
-        """The signal, as it is after the last sample, at any points; its prior before any.
+    def posterior(self, x: ArrayLike, *, observed: bool = False) -> Posterior:
+        """The posterior of the signal after the last sample, at any points; its prior before any.
 
         Args:
             x: Inputs, `[M]` or `[M, D]`; `[B, M, D]` where each of B streams has its own.
@@ -330,56 +295,85 @@ class RecursiveGP(PrequentialGP):
             ValueError: NaN inputs, or a shape that does not fit the stream.
         """
         x = as_points(x, self.variable_dtype)
-        if self._online is None:
+        if self._stream is None:
             if tf.executing_eagerly():
                 return prior(self._process, x, observed)
             # the graph is to see the samples that come later
-            self._make_state_in_graph(None, x.shape[-1])
-        return self._posterior(x, *self._state_and_factor(), observed)
+            self._make_window_in_graph(None, x.shape[-1])
+        return self._posterior(x, *self._window_and_factor(), observed)
 
-    def _posterior(self, x: tf.Tensor, state: Window, chol: tf.Tensor, observed: bool) -> Posterior:
-        data = state.data(self._is_single)
+    def _window_and_factor(self) -> tuple[Window, tf.Tensor]:
+        """The window at the present hyperparameters, and its factor, which gradients pass."""
+        assert self._stream is not None
+        window = self._stream.current()
+        return window, stored_cholesky(window.chol, self._recursion.covariance(window))
+
+    def _posterior(
+        self, x: tf.Tensor, window: Window, chol: tf.Tensor, observed: bool
+    ) -> Posterior:
+        assert self._stream is not None
+        data = window.data(self._stream.is_single)
         if tf.executing_eagerly():
             check_points(x, data)
-        given = self._stream.conditioned(state, chol)
+        given = self._recursion.conditioned(window, chol)
         return posterior(self._process, data, given, flattened(x, 2), observed)
 
-    def _posterior_of_values(self, x, observed: bool) -> Posterior:
-        if self._online is None:
+    def _posterior_of_values(self, x: ArrayLike, observed: bool) -> Posterior:
+        if self._stream is None:
             return self.posterior(x, observed=observed)
-        x = as_points(x, self.variable_dtype)
-        refresh(self)
-        state = self._online.read()
-        return self._posterior(x, state, state.chol, observed)  # nobody asks for a gradient
+        window = self._stream.current()
+        # nobody asks for a gradient
+        return self._posterior(as_points(x, self.variable_dtype), window, window.chol, observed)
 
-    def call(self, inputs) -> dict[str, tf.Tensor]:
+    def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """The dictionary of `predict` at x; for inputs `(x, z)`, adds the loss of that block."""
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
         x, z = inputs
         x, z = as_inputs_and_targets(x, z, None, self.variable_dtype)
-        if self._online is None:
-            self._make_state_in_graph(None if z.shape.rank == 1 else z.shape[0] or 0, x.shape[-1])
-        present = self._state_and_factor()
-        self.add_loss(self._loss(self._of_each_stream(x, z), *present))
-        return as_dict(self._posterior(x, *present, observed=False))
+        if self._stream is None:
+            streams = None if z.shape.rank == 1 else z.shape[0] or 0
+            self._make_window_in_graph(streams, x.shape[-1])
+        assert self._stream is not None
+        window, chol = self._window_and_factor()
+        block = self._stream.of_each_stream(arranged(x, z))
+        self.add_loss(block_loss(self._recursion, window, chol, block, self._parameters().values()))
+        return as_dict(self._posterior(x, window, chol, observed=False))
 
     # --- serialisation -------------------------------------------------------------------------
 
-    def get_config(self):
-        """The constructor's arguments, and the shapes of the state if there is one."""
-        own = {name: getattr(self, name) for name in ("capacity", "policy", "forgetting")}
-        if self._online is not None:
-            streams, dimensions = self._online.x_shape
-            own["state"] = [None if self._is_single else streams, dimensions]
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, and the shapes of the window if there is one."""
+        own: dict[str, Any] = {name: getattr(self, name) for name in _SETTLED}
+        if self._stream is not None:
+            streams, dimensions = self._stream.x_shape
+            own["state"] = [None if self._stream.is_single else streams, dimensions]
         return {**super().get_config(), **own}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> "RecursiveGP":
         """The model of a config."""
         config = dict(config)
         shapes = config.pop("state", None)
         model = super().from_config(config, custom_objects)
         if shapes is not None:
-            model._make_state(*shapes)
+            model._make_window(*shapes)
         return model
+
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
+        """Loads weights, and checks the window in them.
+
+        Args:
+            store: Arrays by name, as Keras gives them.
+
+        Raises:
+            ValueError: They are not those of a window; it stays as it was.
+        """
+        if self._stream is None:
+            super().load_own_variables(store)
+            return
+        with self._stream.restored_on_error():
+            super().load_own_variables(store)
+            self._stream.check_loaded()

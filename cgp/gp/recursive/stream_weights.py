@@ -1,74 +1,90 @@
-"""The state of streams in the weights of a layer, and the compiled functions that move it."""
+"""The windows of streams in the weights of a layer, and the compiled steps that advance them."""
 
+import contextlib
 import functools
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.recursive.window import BudgetBasis, Window
-from cgp.gp.recursive.window_recursion import StepTensors, WindowRecursion
+from cgp.distributions import Step
+from cgp.gp.data import Data
+from cgp.gp.recursive.window import Window
+from cgp.gp.recursive.window_recursion import WindowRecursion
+from cgp.linalg import NotPositiveDefiniteError
 from cgp.linalg.arguments import has_positive_diagonal
+from cgp.training import invalidate, refresh, register_post_update
+from cgp.training.post_updates import is_stale
 
 _CHUNK = 512  # samples to a call of the compiled loop: between two looks at the clock
 _PATIENCE = 3.0  # seconds that a block may still take without a progress bar
 
 
 class StreamWeights:
-    """A stream that lives in the weights of a layer.
+    """The windows of B streams, in non-trainable weights of a layer.
 
     Args:
-        layer: The layer, about to be built; its weights are made here.
-        stream: The recursion.
-        streams: The number of streams, B.
+        layer: The layer. Its weights are made here, and a post update that brings the factors to
+            the present hyperparameters.
+        recursion: How windows take samples in.
+        streams: The number of streams, B; None for a single one without batch axis.
         dimensions: The number of dimensions of inputs, D.
-        refresh: Function without arguments that brings the state to the present hyperparameters, to
-            be called before it is read.
+
+    Raises:
+        ValueError: Numbers below 1, or windows larger than the memory of this machine.
     """
 
     def __init__(
         self,
         layer: keras.layers.Layer,
-        stream: WindowRecursion,
-        streams: int,
+        recursion: WindowRecursion,
+        streams: int | None,
         dimensions: int,
-        refresh: Callable[[], None],
     ):
-        self.stream, self._refresh = stream, refresh
+        shape = (1 if streams is None else streams, dimensions)
+        if not all(isinstance(n, int | np.integer) and n >= 1 for n in shape):
+            raise ValueError(
+                "the numbers of streams and dimensions must be whole numbers, at least 1, got "
+                f"{shape[0]!r} and {shape[1]!r}"
+            )
+        self.recursion, self._layer = recursion, layer
+        self._is_checked = True
+        self.is_single, streams = streams is None, shape[0]
+        self.x_shape = (streams, dimensions)
+        _check_memory(recursion, streams, dimensions)
         with tf.init_scope():
-            self._empty = stream.empty(streams, dimensions, layer.variable_dtype)
-            self._dtypes = [value.dtype for value in _flat(self._empty)]
-            values = [value.numpy() for value in map(_as_weight, _flat(self._empty))]
-        self.weights = [
+            self._empty = recursion.empty(streams, dimensions, layer.variable_dtype)
+            values = [_as_weight(value).numpy() for value in tf.nest.flatten(self._empty)]
+        names = [*Window._fields[:-1], *getattr(self._empty.extra, "_fields", ())]
+        self._weights = [
             layer.add_weight(
                 shape=value.shape,
                 initializer=lambda shape, dtype, value=value: tf.constant(value, dtype),
                 dtype=value.dtype.name,
                 trainable=False,
                 autocast=False,
-                name=f"state_{name}",
+                name=f"window_{name}",
             )
-            for name, value in zip(
-                [*Window._fields[:-1], *BudgetBasis._fields], values, strict=False
-            )
+            for name, value in zip(names, values, strict=True)
         ]
+        register_post_update(layer, recursion.process.weights, self.refactorize)
         x, z = self._empty.x, self._empty.z
-        self.x_shape = (streams, dimensions)
         # One signature each: nothing is traced again, whatever comes. There is no Python control
         # flow for AutoGraph to find, and looking for it takes seconds. A partial is a thing of its
         # own: TensorFlow counts the traces of one code, and would warn of the fifth tracker.
-        self.step = tf.function(
-            functools.partial(self.advance),
+        self.compiled_step = tf.function(
+            functools.partial(self.step),
             autograph=False,
             input_signature=[
                 tf.TensorSpec([streams, dimensions], x.dtype),
                 tf.TensorSpec([streams], z.dtype),
             ],
         )
-        self._block = tf.function(
-            functools.partial(self.advance_block),
+        self.compiled_scan = tf.function(
+            functools.partial(self.scan),
             autograph=False,
             input_signature=[
                 tf.TensorSpec([streams, None, dimensions], x.dtype),
@@ -76,79 +92,139 @@ class StreamWeights:
             ],
         )
 
+    # --- the windows as weights ------------------------------------------------------------------
+
     @property
     def sizes(self) -> np.ndarray:
-        """The number of points that are held, `[B]`."""
-        return np.asarray(keras.ops.convert_to_numpy(self.weights[0]))
+        """The number of points in each window, `[B]`."""
+        return np.asarray(keras.ops.convert_to_numpy(self._weights[0]))
 
     def read(self) -> Window:
-        """The state, from its weights as they are."""
+        """The windows as they are in the weights."""
         values = [
-            tf.bitcast(tf.convert_to_tensor(weight), dtype) if dtype.is_complex else weight.value
-            for weight, dtype in zip(self.weights, self._dtypes, strict=True)
+            tf.bitcast(tf.convert_to_tensor(weight), value.dtype)
+            if value.dtype.is_complex
+            else weight.value
+            for weight, value in zip(self._weights, tf.nest.flatten(self._empty), strict=True)
         ]
-        own = len(Window._fields) - 1
-        state = Window(*values[:own])
-        return state._replace(basis=BudgetBasis(*values[own:])) if values[own:] else state
+        return tf.nest.pack_sequence_as(self._empty, values)
 
-    def write(self, state: Window) -> None:
-        """Keeps a state, if it is one: an error otherwise, and nothing has changed."""
-        sound = tf.reduce_all(has_positive_diagonal(state.chol))
-        check = tf.debugging.Assert(sound, ["the state is not positive definite any more"])
+    def check_loaded(self) -> None:
+        """Raises if the values that were loaded into the weights are no windows.
+
+        Whether the factors belong to their points is seen at first use, when the hyperparameters
+        have been loaded too: those of another kernel may be loaded later.
+        """
+        self.read().check_loaded()
+        self._is_checked = False
+
+    def check_factors(self) -> None:
+        """Checks the factors that were loaded, once; those that can be are recomputed if wrong.
+
+        Raises:
+            ValueError: They are not those of their points, and cannot be recomputed.
+        """
+        if self._is_checked:
+            return
+        with tf.init_scope():
+            # What is stale is recomputed before use: it belongs to earlier hyperparameters.
+            policy, is_current = self.recursion.policy, not is_stale(self._layer)
+            if is_current and not policy.check_loaded(self.recursion, self.read()):
+                invalidate(self._layer)
+        self._is_checked = True
+
+    def current(self) -> Window:
+        """The windows at the present hyperparameters."""
+        self.check_factors()
+        refresh(self._layer)
+        return self.read()
+
+    def write(self, window: Window) -> None:
+        """Assigns windows to the weights; an error, and no change, if a factor has failed."""
+        sound = tf.reduce_all(has_positive_diagonal(window.chol))
+        check = tf.debugging.Assert(sound, ["the window is not positive definite any more"])
         # Eagerly, an assertion that holds returns None.
         with tf.control_dependencies([] if check is None else [check]):
-            values = [tf.identity(_as_weight(value)) for value in _flat(state)]
-        for weight, value in zip(self.weights, values, strict=True):
+            values = [tf.identity(_as_weight(value)) for value in tf.nest.flatten(window)]
+        for weight, value in zip(self._weights, values, strict=True):
             weight.assign(value)
 
-    def factorize(self) -> None:
-        """Brings the factors to the present hyperparameters."""
-        self.write(self.stream.factorized(self.read()))
+    def refactorize(self) -> None:
+        """Recomputes the factors at the present hyperparameters."""
+        self.write(self.recursion.refactorized(self.read()))
 
     def clear(self) -> None:
-        """Forgets all samples."""
+        """Empties the windows."""
         self.write(self._empty)
+        invalidate(self._layer)
 
-    def hold(self) -> list[tf.Tensor]:
-        """What the weights are now, to `restore` them to."""
-        return [tf.identity(weight) for weight in self.weights]
+    def snapshot(self) -> list[tf.Tensor]:
+        """The present values of the weights, for `restore`."""
+        return [tf.identity(weight) for weight in self._weights]
 
-    def restore(self, held: list[tf.Tensor]) -> None:
-        """The weights as they were; what they were made for may have changed."""
-        for weight, value in zip(self.weights, held, strict=True):
+    def restore(self, values: list[tf.Tensor]) -> None:
+        """Assigns the values of a `snapshot`; the hyperparameters may have changed since."""
+        for weight, value in zip(self._weights, values, strict=True):
             weight.assign(value)
+        invalidate(self._layer)
 
-    def advance(self, x: tf.Tensor, z: tf.Tensor) -> StepTensors:
-        """One step of all streams, `[B, D]` and `[B]`."""
-        self._refresh()
+    @contextlib.contextmanager
+    def restored_on_error(self) -> Iterator[None]:
+        """Restores the windows as they are now if something fails, an interrupt included."""
+        before = self.snapshot()
+        try:
+            yield
+        except BaseException:
+            self.restore(before)
+            raise
+
+    @contextlib.contextmanager
+    def translated_errors(self) -> Iterator[None]:
+        """Raises NotPositiveDefiniteError for a covariance that has failed in a graph."""
+        try:
+            yield
+        except tf.errors.InvalidArgumentError as error:
+            if "not positive definite" not in error.message:
+                raise
+            raise NotPositiveDefiniteError(
+                "the covariance of the points is not positive definite at these hyperparameters: "
+                f"{self._layer.parameters()}. The window is as it was"
+            ) from error
+
+    # --- samples ---------------------------------------------------------------------------------
+
+    def step(self, x: tf.Tensor, z: tf.Tensor) -> Step:
+        """Takes in one sample of each stream, `[B, D]` and `[B]`; a `Step` of tensors `[B]`."""
         x, z = tf.convert_to_tensor(x), tf.convert_to_tensor(z)  # where functions run eagerly
-        state, outcome = self.stream.advance(self.read(), x, z)
-        self.write(state)
-        return outcome
+        window, found = self.recursion.step(self.current(), x, z)
+        self.write(window)
+        return found
 
-    def advance_block(self, x: tf.Tensor, z: tf.Tensor) -> StepTensors:
-        """T steps, `[B, T, D]` and `[B, T]`; what is returned is `[T, B]`."""
-        self._refresh()
+    def scan(self, x: tf.Tensor, z: tf.Tensor) -> Step:
+        """Takes in T samples, `[B, T, D]` and `[B, T]`; a `Step` of tensors `[T, B]`."""
         x, z = tf.convert_to_tensor(x), tf.convert_to_tensor(z)
-        state, outcomes = self.stream.run(self.read(), x, z)
-        self.write(state)
-        return outcomes
+        window, found = self.recursion.scan(self.current(), x, z)
+        self.write(window)
+        return found
 
-    def run(self, x: np.ndarray, z: np.ndarray, verbose) -> StepTensors:
-        """T steps, `[B, T, D]` and `[B, T]`, compiled; NumPy `[B, T]`, with a progress bar.
+    def process(self, x: np.ndarray, z: np.ndarray, verbose: int | str) -> Step:
+        """Takes in T samples, compiled, with a progress bar.
 
         Args:
-            x: `[B, T, D]`.
-            z: `[B, T]`.
+            x: Inputs, `[B, T, D]`.
+            z: Observations, `[B, T]`.
             verbose: 0, 1 or 2, or "auto" for a bar if it takes long.
+
+        Returns:
+            A `Step` of NumPy arrays, `[B, T]`.
         """
         parts, bar, length = [], None, z.shape[-1]
         start = time.monotonic()
         for first in range(0, length, _CHUNK):
             chunk = slice(first, first + _CHUNK)
-            parts.append(self._block(x[:, chunk], z[:, chunk]))
+            parts.append(self.compiled_scan(x[:, chunk], z[:, chunk]))
             done = min(first + _CHUNK, length)
-            if first == 0:  # what was traced for the first chunk says nothing of the others
+            if first == 0:  # the first chunk was traced, and does not tell how long others take
                 start = time.monotonic()
             left = (time.monotonic() - start) / max(done - _CHUNK, 1) * (length - done)
             if bar is None and (verbose in (1, 2) or (verbose == "auto" and left > _PATIENCE)):
@@ -159,11 +235,37 @@ class StreamWeights:
             lambda *leaves: np.moveaxis(np.concatenate(leaves), 0, -1), *parts
         )
 
-
-def _flat(state: Window) -> list[tf.Tensor]:
-    return [*state[:-1], *state.basis]
+    def of_each_stream(self, data: Data) -> Data:
+        """A block with inputs for each stream, `[B, T, D]`; inputs that they share are repeated."""
+        streams, dimensions = self.x_shape
+        z = tf.ensure_shape(data.z, [streams, None])
+        x = tf.broadcast_to(data.x, [streams, tf.shape(z)[1], tf.shape(data.x)[2]])
+        return data._replace(x=tf.ensure_shape(x, [streams, None, dimensions]), z=z)
 
 
 def _as_weight(value: tf.Tensor) -> tf.Tensor:
-    """A state as a weight: of a complex one, real and imaginary part along a last axis."""
+    """A tensor as a real weight: a complex one has its parts along a new last axis."""
     return tf.bitcast(value, value.dtype.real_dtype) if value.dtype.is_complex else value
+
+
+def _check_memory(recursion: WindowRecursion, streams: int, dimensions: int) -> None:
+    """Raises if windows would not fit into the memory of this machine, before it ends the process.
+
+    Args:
+        recursion: The recursion.
+        streams: B.
+        dimensions: D.
+    """
+    if not hasattr(os, "sysconf"):  # Windows does not tell
+        return
+    size = 8 if recursion.process.kernel.variable_dtype == "float64" else 4
+    rows = recursion.capacity * recursion.process.form.multiplicity
+    parts = 2 if recursion.process.is_proper else 1
+    needed = streams * size * (parts * rows**2 + recursion.capacity * (dimensions + 3))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise ValueError(
+            f"capacity {recursion.capacity} of {streams} streams over {dimensions} dimensions "
+            f"needs {needed / 1e9:.3g} GB for points and factor, but this machine has "
+            f"{memory / 1e9:.3g} GB of memory: take a smaller capacity"
+        )

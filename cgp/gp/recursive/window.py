@@ -1,106 +1,226 @@
-"""The state of a stream in buffers of fixed size, and how rows enter and leave them.
+"""The window of a stream, in buffers of fixed size, and the policies of what it holds when full.
 
-A buffer has room for C points, the first `size` of which are in use; the rest is zero, or, in a
-factor, rows of the identity. Nothing changes shape as a stream goes on, so nothing is traced again.
+A buffer has room for C points, of which the first `size` are in use. Unused rows are zero, or, in a
+factor, rows of the identity. No shape changes as a stream goes on, so nothing is traced again.
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions import Marginals
+from cgp.distributions.forms import SecondMoments
 from cgp.gp.data import Data
+from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.linalg.arguments import has_positive_diagonal
 
-
-class BudgetBasis(NamedTuple):
-    """What the budget policy keeps of its points besides (see `cgp.gp.recursive.budget`)."""
-
-    chol: tf.Tensor
-    """The factor of their covariance K_ε without noise, but for the nugget, `[B, n, n]`."""
-    precision: tf.Tensor
-    """The diagonal blocks of K_ε⁻¹, `[B, C, m, m]`."""
-    noise: tf.Tensor
-    """The covariance of the noise of one point when the factors were computed, `[m, m]`."""
+if TYPE_CHECKING:
+    from cgp.gp.recursive.window_recursion import WindowRecursion
 
 
 class Window(NamedTuple):
-    """The points of B streams, at most C of each, and the factor of their covariance.
+    """The points of B streams, at most C of each, and the Cholesky factor of their covariance.
 
-    Working matrices have n = m C rows, m being 1 or, in a real composite, 2.
+    Working matrices have n = m C rows, where m is 1 or, in a real composite, 2.
     """
 
     size: tf.Tensor
-    """Points in use, int32, `[B]`; the oldest come first."""
+    """Number of points in use, int32, `[B]`; the oldest come first."""
     x: tf.Tensor
-    """`[B, C, D]`."""
+    """Inputs, `[B, C, D]`."""
     z: tf.Tensor
-    """Targets, complex, `[B, C]`, as they were observed; of the budget policy, once it has pruned,
-    what stands for all that has been."""
+    """Targets, complex, `[B, C]`, as observed; under the budget policy, once it has pruned, targets
+    that give the same posterior as all observations."""
     age: tf.Tensor
-    """Steps of forgetting that a point has been through, real, `[B, C]`."""
+    """Steps of forgetting that each point has been through, real, `[B, C]`."""
     chol: tf.Tensor
-    """The factor L of M, `[B, n, n]`."""
-    basis: Any = ()
-    """The `BudgetBasis` of the budget policy; empty, `()`, under the others."""
+    """The factor L of M, the covariance of the targets, `[B, n, n]`."""
+    extra: Any = ()
+    """A named tuple of what the policy keeps besides, `()` for nothing (see `Policy.empty`)."""
 
     @property
     def in_use(self) -> tf.Tensor:
-        """Bool, `[B, C]`."""
+        """Which rows hold a point, bool, `[B, C]`."""
         return tf.range(self.x.shape[1]) < self.size[:, None]
 
     def data(self, single: bool = False) -> Data:
-        """The points as data, those not in use as missing; of `single`, without batch axes."""
+        """The points as data, unused rows as missing; without batch axes if `single`."""
         nan = tf.constant(np.nan, self.z.dtype)
         z = tf.where(self.in_use, self.z, nan)
         return Data(self.x, z, tf.zeros([0], tf.int32) if single else tf.shape(z)[:1])
 
+    def check_loaded(self) -> None:
+        """Raises if tensors that were loaded, and have values, are no windows."""
+        size, age, capacity = self.size.numpy(), self.age.numpy(), self.x.shape[1]
+        if np.any((size < 0) | (size > capacity)):
+            raise ValueError(
+                f"the saved window is damaged: expected 0 to {capacity} points, got {size.tolist()}"
+            )
+        if not all(np.isfinite(leaf).all() for leaf in tf.nest.flatten(self)):
+            raise ValueError("the saved window is damaged: it has elements that are not finite")
+        if np.any(age < 0) or not np.all(has_positive_diagonal(self.chol)):
+            raise ValueError(
+                "the saved window is damaged: ages below 0, or a factor whose diagonal is not "
+                "positive"
+            )
 
-def of_streams(where: tf.Tensor, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """`a`, `[B, ...]`, of the streams where bool `[B]`, and `b` of the others."""
+
+class OneStepPrediction(NamedTuple):
+    """The distribution of a sample given the window before it; means and moments are `[B]`."""
+
+    x: tf.Tensor
+    """The input, `[B, D]`."""
+    cross: tf.Tensor
+    """Working covariance between the points of the window and the sample, `[B, n, m]`."""
+    white: tf.Tensor
+    """w = L⁻¹ cross, `[B, n, m]`."""
+    mean: tf.Tensor
+    """Complex."""
+    prior: SecondMoments
+    """Of the signal, before any data."""
+    signal: SecondMoments
+    """Of the signal, given the window."""
+    observed: SecondMoments
+    """Of the observation, given the window."""
+    jitter: tf.Tensor
+    """The rounding error of variances of the signal, which counts as noise; real."""
+    pivot: tf.Tensor
+    """√S, the factor of the working innovation covariance, jitter included, `[B, m, m]`."""
+
+
+class Policy:
+    """What a window does when it is full, and what it keeps for that. Subclasses are the policies.
+
+    A policy is one file with a subclass, and one line in `RecursiveGP`. The defaults here are those
+    of a window that keeps its points with their targets and nothing else.
+
+    Args:
+        process: The process, its data ordered by point. A subclass refuses here, with a
+            `ValueError`, a process that it does not work for.
+    """
+
+    replaces = True
+    """Whether a sample can enter a full window, by `replace`."""
+
+    def __init__(self, process: SignalPlusNoise):
+        self.process = process
+
+    def check_room(self, capacity: int, held: np.ndarray, coming: np.ndarray) -> None:
+        """Raises a `ValueError` if samples cannot be taken in.
+
+        Args:
+            capacity: The number of points that a window has room for.
+            held: Points in the windows, int, `[B]`.
+            coming: Observations that are to enter, int, `[B]`.
+        """
+
+    def empty(self, chol: tf.Tensor) -> Any:
+        """What is kept besides the points before any data: a named tuple of tensors, or ().
+
+        Args:
+            chol: The factor of the empty window, `[B, n, n]`.
+        """
+        return ()
+
+    def gram(self, data: Data) -> tf.Tensor:
+        """The part of M that follows from points and hyperparameters, `[B, n, n]`."""
+        return self.process.covariance(data)
+
+    def covariance(self, window: Window, gram: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
+        """M at the present hyperparameters, `[B, n, n]`; a gradient reaches them.
+
+        Args:
+            window: The window.
+            gram: `gram` of its points, jitter included.
+            weights: The weights of forgetting, `[B, n, n]`, or None for ones.
+        """
+        return gram if weights is None else gram * weights
+
+    def refactorized(self, data: Data, gram: tf.Tensor) -> Any:
+        """What `empty` starts, at the present hyperparameters; arguments as for `covariance`."""
+        return ()
+
+    def check_loaded(self, recursion: "WindowRecursion", window: Window) -> bool:
+        """Whether factors that were loaded are those of their points at these hyperparameters.
+
+        Args:
+            recursion: The recursion that calls.
+            window: The window, with values.
+
+        Returns:
+            False for factors that are to be recomputed.
+
+        Raises:
+            ValueError: They are other factors, and cannot be recomputed.
+        """
+        return recursion.is_factored(window)
+
+    def appended(
+        self, extra: Any, sample: OneStepPrediction, slot: tf.Tensor, where: tf.Tensor
+    ) -> Any:
+        """What `empty` starts, after a point has entered a window with room.
+
+        Args:
+            extra: Before it.
+            sample: The sample.
+            slot: Its place, `[B]`.
+            where: Streams that it enters, bool, `[B]`.
+        """
+        return extra
+
+    def replace(
+        self,
+        recursion: "WindowRecursion",
+        window: Window,
+        sample: OneStepPrediction,
+        z: tf.Tensor,
+        seen: tf.Tensor,
+        full: tf.Tensor,
+    ) -> tuple[Window, Marginals]:
+        """A sample enters, and a point leaves the windows that are full.
+
+        Args:
+            recursion: The recursion that calls.
+            window: Before the sample.
+            sample: The prediction of it.
+            z: Its observation, complex, `[B]`.
+            seen: Streams where it is not missing, bool, `[B]`.
+            full: Those among them whose window is full, bool, `[B]`; at least one.
+
+        Returns:
+            The windows after it, and the signal at x given it too.
+        """
+        raise NotImplementedError
+
+
+def select_streams(where: tf.Tensor, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """`a`, `[B, ...]`, for the streams where bool `[B]`, and `b` for the others."""
     return tf.where(tf.reshape(where, [-1] + [1] * (a.shape.rank - 1)), a, b)
 
 
-def put(buffer: tf.Tensor, slot: tf.Tensor, value: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    """A buffer `[B, C, ...]` with `value`, `[B, ...]`, at row `slot`, `[B]`, where bool `[B]`."""
+def put_row(buffer: tf.Tensor, slot: tf.Tensor, value: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+    """A buffer `[B, C, ...]` with `value`, `[B, ...]`, in row `slot`, `[B]`, where bool `[B]`."""
     at = tf.stack([tf.range(tf.shape(slot)[0]), slot], axis=-1)
-    value = of_streams(where, value, tf.gather_nd(buffer, at))
+    value = select_streams(where, value, tf.gather_nd(buffer, at))
     return tf.tensor_scatter_nd_update(buffer, at, value)
 
 
-def append_rows(chol, white, pivot, slot, where) -> tf.Tensor:
-    """A factor `[B, n, n]` with the rows [wᴴ pivot] of one point in the place of unit rows.
+def append_point(
+    chol: tf.Tensor, white: tf.Tensor, pivot: tf.Tensor, slot: tf.Tensor, where: tf.Tensor
+) -> tf.Tensor:
+    """A factor with the rows [wᴴ pivot] of one point in place of rows of the identity.
 
     Args:
-        chol: `[B, n, n]`.
-        white: w, `[B, n, m]`.
-        pivot: `[B, m, m]`, lower triangular.
-        slot: The point, `[B]`.
-        where: Bool, `[B]`.
+        chol: The factor, `[B, n, n]`.
+        white: w, `[B, n, m]`, zero from the rows of the point on.
+        pivot: Lower triangular, `[B, m, m]`.
+        slot: The place of the point, int32, `[B]`.
+        where: Streams that gain the point, bool, `[B]`.
     """
     n, m = white.shape[-2:]
     here = tf.one_hot(slot, n // m, dtype=chol.dtype)[:, None, :, None]
     block = tf.reshape(here * pivot[:, :, None, :], [-1, m, n])
     blocks = tf.reshape(chol, [-1, n // m, m, n])
-    blocks = put(blocks, slot, tf.linalg.adjoint(white) + block, where)
+    blocks = put_row(blocks, slot, tf.linalg.adjoint(white) + block, where)
     return tf.reshape(blocks, [-1, n, n])
-
-
-def padded(buffer: tf.Tensor) -> tf.Tensor:
-    """A buffer `[B, C, ...]` with room for one point more."""
-    return tf.pad(buffer, [[0, 0], [0, 1]] + [[0, 0]] * (buffer.shape.rank - 2))
-
-
-def padded_chol(chol: tf.Tensor, m: int) -> tf.Tensor:
-    """A factor `[B, n, n]` with room for one point more, of m rows."""
-    streams, n = chol.shape[:2]
-    ones = np.array([[b, n + j, n + j] for b in range(streams) for j in range(m)])
-    chol = tf.pad(chol, [[0, 0], [0, m], [0, m]])
-    # In place, where setting the diagonal would copy all.
-    return tf.tensor_scatter_nd_update(chol, ones, tf.ones(len(ones), chol.dtype))
-
-
-def without(buffer: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
-    """A buffer `[B, C, ...]` without the row `index`, `[B]`; later ones move up."""
-    stays = tf.range(buffer.shape[1] - 1) < index[:, None]
-    stays = tf.reshape(stays, [-1, buffer.shape[1] - 1] + [1] * (buffer.shape.rank - 2))
-    return tf.where(stays, buffer[:, :-1], buffer[:, 1:])

@@ -1,45 +1,35 @@
-"""One sample after another: a Gaussian process as a state of fixed size, and how a sample moves it.
+"""The window recursion: how a Gaussian process in a window of fixed size takes a sample in.
 
-The state holds at most C points, with targets y and the factor L of M = K + R, K being the
-covariance of the points under the kernel and R that of their noise. With k the covariances between
-the points and a new one, w = L⁻¹ k, and the innovation variance S = k(x, x) + σ² − wᴴ w,
+The window holds at most C points, with targets y and the Cholesky factor L of M = K + R, K being
+the covariance of the points under the kernel and R that of their noise. With k the covariances
+between the points and a new one, w = L⁻¹ k, and S = k(x, x) + σ² − wᴴ w the innovation variance,
 
     mean  wᴴ L⁻¹ y,    variance  S − σ² of the signal,    append  [L 0; wᴴ √S],
 
-so the solve that predicts a sample is the one that takes it in. What is over capacity leaves the
-factor by a rank-one update, of the rows that are left by the column that goes. Real composites come
-point after point here, two rows to a point, so that a point is one block of rows.
+so the solve that predicts a sample is the one that takes it in. What happens when the window is
+full is the business of its policy. Real composites are ordered by point here, two rows to a point,
+so that a point is one block of rows.
 
-Forgetting, f ← √λ f + √(1−λ) f' with f' a fresh copy of the prior, keeps the past's correlation
-with the present at λ^{age/2}: with D the diagonal of these weights the posterior is that of M' =
+Forgetting, f ← √λ f + √(1−λ) f' with f' a fresh copy of the prior, correlates the past with the
+present by λ^{age/2}: with D the diagonal of these weights the posterior is that of M' =
 D⁻¹ (K ∘ Λ + R) D⁻¹, Λ_ij = λ^{|age_i − age_j|/2}, that is, L is divided by √λ row by row at each
 step ("back to the prior", Van Vaerenbergh, Lázaro-Gredilla & Santamaría, IEEE TNNLS 23, 2012).
 """
 
 import functools
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions import Marginals, Step
 from cgp.distributions.forms import SecondMoments, as_matrices, clipped
 from cgp.gp.data import Data
 from cgp.gp.posterior import Conditioned
-from cgp.gp.recursive.budget import Budget
-from cgp.gp.recursive.one_step_prediction import OneStepPrediction
-from cgp.gp.recursive.window import Window, append_rows, of_streams, padded, padded_chol, put
+from cgp.gp.recursive.window import OneStepPrediction, Policy, Window, append_point, put_row
 from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened
-from cgp.linalg import cholesky, cholesky_update
+from cgp.linalg import cholesky
 from cgp.linalg.arguments import is_nan, nan, squared_modulus
 from cgp.linalg.composite import as_complex, complex_dtype, real_as
-
-
-class StepTensors(NamedTuple):
-    """A sample before and after its target was seen: complex and real tensors, `[B]`."""
-
-    predicted: tuple[tf.Tensor, tf.Tensor, tf.Tensor]
-    innovation: tf.Tensor
-    filtered: tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 class WindowRecursion:
@@ -47,18 +37,17 @@ class WindowRecursion:
 
     Args:
         process: The process, its data ordered by point.
-        capacity: The number of points of the state.
-        policy: "growing", "sliding" or "budget".
+        capacity: The number of points that a window has room for, C.
+        policy: What happens when a window is full.
         forgetting: λ.
     """
 
-    def __init__(self, process: SignalPlusNoise, capacity: int, policy: str, forgetting: float):
-        self.process, self.capacity, self.forgetting = process, capacity, forgetting
-        self.is_growing = policy == "growing"
-        self.budget = Budget(process) if policy == "budget" else None
+    def __init__(self, process: SignalPlusNoise, capacity: int, policy: Policy, forgetting: float):
+        self.process, self.capacity = process, capacity
+        self.policy, self.forgetting = policy, forgetting
 
     def empty(self, streams: int, dimensions: int, real_dtype: str) -> Window:
-        """The state before any sample."""
+        """The window of each stream before any sample."""
         real, complex_ = tf.as_dtype(real_dtype), complex_dtype(real_dtype)
         working = complex_ if self.process.is_proper else real
         rows = self.capacity * self.process.form.multiplicity
@@ -69,242 +58,234 @@ class WindowRecursion:
             z=tf.zeros([streams, self.capacity], complex_),
             age=tf.zeros([streams, self.capacity], real),
             chol=chol,
-            basis=() if self.budget is None else self.budget.empty(chol),
+            extra=self.policy.empty(chol),
         )
 
-    # --- what the hyperparameters of now say of a state ------------------------------------------
+    # --- covariance and targets at the present hyperparameters -----------------------------------
 
-    def rounding(self, x: tf.Tensor) -> tf.Tensor:
-        """What is lost of the variance of an observation in factors of this size, real, `[B, N]`.
+    def _jitter(self, prior: SecondMoments) -> tf.Tensor:
+        """The variance that rounding takes from observations at this capacity, real, `[B, N]`.
 
-        It counts as noise: points that are equal, or nearly, then leave a factor of full rank
+        It is added to the noise: points that are equal, or nearly, then leave a factor of full rank
         however small the noise variance.
 
         Args:
-            x: Points, `[B, N, D]`.
+            prior: The prior moments of the signal, `[B, N]`.
         """
-        variance = self._alone(x)
+        variance = tf.math.real(self.process.with_noise(prior).k)
         rows = self.capacity * self.process.form.multiplicity
         # Of a factor of n rows n ε at most; twice that for a sum of as many, and for good measure.
         eps = np.finfo(variance.dtype.as_numpy_dtype).eps
         return variance * tf.constant(4.0 * (rows + 2) * eps, variance.dtype)
 
-    def _alone(self, x: tf.Tensor) -> tf.Tensor:
-        """The variance of an observation before any data, real, `[B, N]`."""
-        return tf.math.real(self.process.with_noise(self.process.marginal(x)).k)
-
-    def rounding_of_points(self, data: Data) -> tf.Tensor:
-        """Diagonal of the working matrices, `[B, n]`; zero where no point is."""
+    def jitter_of_rows(self, data: Data) -> tf.Tensor:
+        """The jitter on the diagonal of working matrices, `[B, n]`; zero in unused rows."""
         m = self.process.form.multiplicity
-        nugget = self.rounding(data.x) / m  # a composite has a part of the variance in each row
-        nugget = tf.where(data.present, nugget, tf.zeros_like(nugget))
-        return tf.repeat(nugget, m, axis=-1)
+        jitter = (
+            self._jitter(self.process.marginal(data.x)) / m
+        )  # a composite has a part of the variance in each row
+        jitter = tf.where(data.present, jitter, tf.zeros_like(jitter))
+        return tf.repeat(jitter, m, axis=-1)
 
-    def _forgotten(self, state: Window) -> tf.Tensor:
-        """What a covariance is multiplied with for what has been forgotten, `[B, n, n]`.
+    def gram(self, window: Window) -> tf.Tensor:
+        """The part of M that follows from points and hyperparameters, jitter included."""
+        data = window.data()
+        gram = self.policy.gram(data)
+        jitter = real_as(self.jitter_of_rows(data), gram.dtype)
+        return tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + jitter)
 
-        With D and Λ as above, (D⁻¹ Λ D⁻¹)_ij = λ^−min(age_i, age_j): the age of the pair.
+    def covariance(self, window: Window, gram: tf.Tensor | None = None) -> tf.Tensor:
+        """M at the present hyperparameters, `[B, n, n]`: a gradient reaches them.
+
+        Args:
+            window: The window.
+            gram: `self.gram(window)` where it is known.
         """
-        pair = tf.minimum(state.age[:, :, None], state.age[:, None, :])
-        weights = self.forgetting**-pair
-        for axis in (1, 2):
-            weights = tf.repeat(weights, self.process.form.multiplicity, axis=axis)
-        return tf.cast(weights, state.chol.dtype)
-
-    def covariance(self, state: Window) -> tf.Tensor:
-        """M at the present hyperparameters, `[B, n, n]`: a gradient reaches them."""
-        return self._total(state, self._gram(state))
-
-    def _gram(self, state: Window) -> tf.Tensor:
-        """What hyperparameters say of M alone: K, and the noise unless the budget keeps its own."""
-        data = state.data()
-        noisy = self.budget is None
-        gram = (self.process.covariance if noisy else self.process.signal_covariance)(data)
-        nugget = real_as(self.rounding_of_points(data), gram.dtype)
-        return tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + nugget)
-
-    def _total(self, state: Window, gram: tf.Tensor) -> tf.Tensor:
-        weights = None if self.forgetting == 1.0 else self._forgotten(state)
-        if self.budget is not None:
-            total = self.budget.covariance(state, gram, weights)
-        else:
-            total = gram if weights is None else gram * weights
-        if weights is None:
-            return total
+        gram = self.gram(window) if gram is None else gram
+        if self.forgetting == 1.0:
+            return self.policy.covariance(window, gram, None)
+        total = self.policy.covariance(window, gram, self._forgetting_weights(window))
         # Points that have ceased to age would not fit those that have not: they are by themselves.
-        ages = tf.repeat(~self._gone(state), self.process.form.multiplicity, axis=-1)
+        ages = tf.repeat(~self._is_forgotten(window), self.process.form.multiplicity, axis=-1)
         pair = ages[:, :, None] & ages[:, None, :]
         alone = tf.where(pair, total, tf.zeros_like(total))
         return tf.linalg.set_diag(alone, tf.linalg.diag_part(total))
 
-    def _gone(self, state: Window) -> tf.Tensor:
-        """Whether a point weighs less than the rounding of rounding, bool, `[B, C]`."""
-        eps = np.finfo(state.x.dtype.as_numpy_dtype).eps
-        rows = tf.reshape(squared_modulus(state.chol), [*state.age.shape, -1])
-        return tf.reduce_sum(rows, axis=-1) >= self._alone(state.x) / eps**2
+    def _forgetting_weights(self, window: Window) -> tf.Tensor:
+        """The factors by which forgetting multiplies K, `[B, n, n]`.
 
-    def targets(self, state: Window) -> tf.Tensor:
-        """y, `[B, n, 1]`: less the mean function, and as far from it as what has been forgotten."""
-        targets = self.process.targets(state.data())
+        With D and Λ as above, (D⁻¹ Λ D⁻¹)_ij = λ^−min(age_i, age_j): the age of the pair.
+        """
+        pair = tf.minimum(window.age[:, :, None], window.age[:, None, :])
+        weights = self.forgetting**-pair
+        for axis in (1, 2):
+            weights = tf.repeat(weights, self.process.form.multiplicity, axis=axis)
+        return tf.cast(weights, window.chol.dtype)
+
+    def _is_forgotten(self, window: Window) -> tf.Tensor:
+        """Whether a point weighs less than ε², beyond all rounding; bool, `[B, C]`."""
+        eps = np.finfo(window.x.dtype.as_numpy_dtype).eps
+        rows = tf.reshape(squared_modulus(window.chol), [*window.age.shape, -1])
+        prior = self.process.with_noise(self.process.marginal(window.x))
+        return tf.reduce_sum(rows, axis=-1) >= tf.math.real(prior.k) / eps**2
+
+    def targets(self, window: Window) -> tf.Tensor:
+        """y, `[B, n, 1]`: targets less the mean function, times λ^{−age/2}."""
+        targets = self.process.targets(window.data())
         if self.forgetting == 1.0:
             return targets
-        factor = self.forgetting ** (-0.5 * state.age)
+        factor = self.forgetting ** (-0.5 * window.age)
         factor = tf.repeat(factor, self.process.form.multiplicity, axis=-1)
         return targets * tf.cast(factor, targets.dtype)[..., None]
 
-    def factorized(self, state: Window) -> Window:
-        """The state with the factors that belong to the present hyperparameters."""
-        gram = self._gram(state)
-        chol = cholesky(self._total(state, gram))
-        basis = () if self.budget is None else self.budget.basis(state.data(), gram)
-        return state._replace(chol=chol, basis=basis)
+    def refactorized(self, window: Window) -> Window:
+        """The window with the factors that belong to the present hyperparameters."""
+        gram = self.gram(window)
+        chol = cholesky(self.covariance(window, gram))
+        return window._replace(chol=chol, extra=self.policy.refactorized(window.data(), gram))
 
-    def conditioned(self, state: Window, chol: tf.Tensor) -> Conditioned:
-        """The state, ready for predictions; `chol` is its factor, or one that gradients pass."""
-        white = tf.linalg.triangular_solve(chol, self.targets(state))
+    def is_factored(self, window: Window) -> bool:
+        """Whether, eagerly, the factor of a window is that of M at the present hyperparameters."""
+        forgotten = self._is_forgotten(window)
+        rows = tf.repeat(forgotten, self.process.form.multiplicity, axis=-1)
+        expected = self.covariance(window)
+        gap = tf.abs(tf.linalg.matmul(window.chol, window.chol, adjoint_b=True) - expected)
+        deviation = tf.sqrt(tf.abs(tf.linalg.diag_part(expected)))
+        gap /= deviation[:, :, None] * deviation[:, None, :]
+        # Off the diagonal nothing depends on points that are forgotten.
+        alone = (rows[:, :, None] | rows[:, None, :]) & ~tf.eye(rows.shape[-1], dtype=tf.bool)
+        # Rounding grows with the steps that a factor has been through.
+        tolerance = 100.0 * np.finfo(window.x.dtype.as_numpy_dtype).eps ** 0.5
+        return bool(tf.reduce_all(alone | (gap <= tolerance)))
+
+    def conditioned(self, window: Window, chol: tf.Tensor) -> Conditioned:
+        """The window, ready for predictions; `chol` is its factor, or one that gradients pass."""
+        white = tf.linalg.triangular_solve(chol, self.targets(window))
         return Conditioned(self.process.form, chol, Whitened(white, None, None, None))
 
     # --- a step ----------------------------------------------------------------------------------
 
-    def forget(self, state: Window) -> Window:
-        """One step back to the prior."""
-        if self.forgetting == 1.0:
-            return state
-        ages = state.in_use & ~self._gone(state)  # it would overflow one day
-        factor = tf.where(ages, tf.constant(self.forgetting**-0.5, state.x.dtype), 1.0)
-        rows = tf.repeat(factor, self.process.form.multiplicity, axis=-1)[..., None]
-        return state._replace(
-            chol=state.chol * tf.cast(rows, state.chol.dtype),
-            age=state.age + tf.cast(ages, state.age.dtype),
-        )
-
-    def predict(self, state: Window, x: tf.Tensor) -> OneStepPrediction:
-        """The sample at x `[B, D]`, given the state."""
-        form, x = self.process.form, x[:, None, :]
-        cross = self.process.cross(state.data(), x)
-        white = tf.linalg.triangular_solve(
-            state.chol, tf.concat([cross, self.targets(state)], axis=-1)
-        )
-        w, targets = white[..., :-1], white[..., -1:]
-        mean = form.join(tf.linalg.matmul(w, targets, adjoint_a=True)[..., 0])
-        prior = self.process.marginal(x)
-        signal = clipped(prior.map(tf.subtract, form.marginal(w)).map(_only))
-        prior = prior.map(_only)
-        rounding = self.rounding(x)[:, 0]
-        return OneStepPrediction(
-            cross=cross,
-            white=w,
-            mean=self.process.plus_function(mean, x)[:, 0],
-            prior=prior,
-            signal=signal,
-            observed=self.process.with_noise(signal),
-            rounding=rounding,
-            pivot=self._pivot(signal, rounding),
-        )
-
-    def _pivot(self, signal: SecondMoments, rounding: tf.Tensor) -> tf.Tensor:
-        """√S, `[B, m, m]`, of a signal in noise; what rounding leaves open counts as noise."""
-        k, c = self.process.with_noise(signal)
-        variance = SecondMoments(k + as_complex(rounding), c)
-        return tf.linalg.cholesky(self.process.form.covariance(as_matrices(variance)))
-
-    def advance(self, state: Window, x: tf.Tensor, z: tf.Tensor) -> tuple[Window, StepTensors]:
+    def step(self, window: Window, x: tf.Tensor, z: tf.Tensor) -> tuple[Window, Step]:
         """One step: forget, predict, and take the sample in unless it is missing.
 
         Args:
-            state: Before the step.
-            x: `[B, D]`.
-            z: Complex, `[B]`; NaN where missing.
+            window: Before the step.
+            x: Inputs, `[B, D]`.
+            z: Observations, complex, `[B]`; NaN where missing.
 
         Returns:
-            The state after it, and what was known of the sample before and after.
+            The window after it, and a `Step` of tensors `[B]`.
         """
-        state = self.forget(state)
-        sample = self.predict(state, x)
+        window = self._forget(window)
+        sample = self.predict(window, x)
         seen = ~is_nan(z)
-        outcome = StepTensors(
-            _result(sample.mean, sample.observed),
+        found = Step(
+            _marginals(sample.mean, sample.observed),
             tf.where(seen, z - sample.mean, nan(z.dtype)),
-            _result(sample.mean, sample.signal),
+            _marginals(sample.mean, sample.signal),
         )
 
-        def take_in():
-            after, given_all = self._take_in(state, sample, x, z, seen)
-            return after, outcome._replace(filtered=given_all)
+        def take_in() -> tuple[Window, Step]:
+            after, filtered = self._take_in(window, sample, z, seen)
+            return after, found._replace(filtered=filtered)
 
-        return tf.cond(tf.reduce_any(seen), take_in, lambda: (state, outcome))
+        return tf.cond(tf.reduce_any(seen), take_in, lambda: (window, found))
 
-    def run(self, state: Window, x: tf.Tensor, z: tf.Tensor) -> tuple[Window, StepTensors]:
-        """T steps; x is `[B, T, D]`, z `[B, T]`, what is returned `[T, B]`."""
+    def scan(self, window: Window, x: tf.Tensor, z: tf.Tensor) -> tuple[Window, Step]:
+        """T steps; x is `[B, T, D]`, z `[B, T]`, and the tensors of the `Step` are `[T, B]`."""
         steps = tf.shape(z)[1]
-        real, complex_ = x.dtype, z.dtype
-        moments = (complex_, real, complex_)
+        moments = Marginals(z.dtype, x.dtype, z.dtype)
         arrays = tf.nest.map_structure(
             lambda dtype: tf.TensorArray(dtype, steps, element_shape=z.shape[:1]),
-            StepTensors(moments, complex_, moments),
+            Step(moments, z.dtype, moments),
         )
 
-        def body(t, state, arrays):
-            state, outcome = self.advance(state, x[:, t], z[:, t])
+        def body(t: tf.Tensor, window: Window, arrays: Step) -> tuple[tf.Tensor, Window, Step]:
+            window, found = self.step(window, x[:, t], z[:, t])
             write = functools.partial(_write, t)
-            return t + 1, state, tf.nest.map_structure(write, arrays, outcome)
+            return t + 1, window, tf.nest.map_structure(write, arrays, found)
 
-        _, state, arrays = tf.while_loop(
-            lambda t, *_: t < steps, body, (0, state, arrays), parallel_iterations=1
+        _, window, arrays = tf.while_loop(
+            lambda t, *_: t < steps, body, (0, window, arrays), parallel_iterations=1
         )
-        return state, tf.nest.map_structure(lambda array: array.stack(), arrays)
+        return window, tf.nest.map_structure(lambda array: array.stack(), arrays)
+
+    def _forget(self, window: Window) -> Window:
+        """The window after one step back to the prior."""
+        if self.forgetting == 1.0:
+            return window
+        ages = window.in_use & ~self._is_forgotten(window)  # it would overflow one day
+        factor = tf.where(ages, tf.constant(self.forgetting**-0.5, window.x.dtype), 1.0)
+        rows = tf.repeat(factor, self.process.form.multiplicity, axis=-1)[..., None]
+        return window._replace(
+            chol=window.chol * tf.cast(rows, window.chol.dtype),
+            age=window.age + tf.cast(ages, window.age.dtype),
+        )
+
+    def predict(self, window: Window, x: tf.Tensor) -> OneStepPrediction:
+        """The sample at x `[B, D]`, given the window."""
+        form, points = self.process.form, x[:, None, :]
+        cross = self.process.cross(window.data(), points)
+        white = tf.linalg.triangular_solve(
+            window.chol, tf.concat([cross, self.targets(window)], axis=-1)
+        )
+        w, targets = white[..., :-1], white[..., -1:]
+        mean = form.join(tf.linalg.matmul(w, targets, adjoint_a=True)[..., 0])
+        prior = self.process.marginal(points)
+        signal = clipped(prior.map(tf.subtract, form.marginal(w)).map(_only))
+        jitter = self._jitter(prior)[:, 0]
+        return OneStepPrediction(
+            x=x,
+            cross=cross,
+            white=w,
+            mean=self.process.plus_function(mean, points)[:, 0],
+            prior=prior.map(_only),
+            signal=signal,
+            observed=self.process.with_noise(signal),
+            jitter=jitter,
+            pivot=self.pivot(signal, jitter),
+        )
+
+    def pivot(self, signal: SecondMoments, jitter: tf.Tensor) -> tf.Tensor:
+        """√S, `[B, m, m]`, of a signal with noise and jitter."""
+        k, c = self.process.with_noise(signal)
+        variance = SecondMoments(k + as_complex(jitter), c)
+        return tf.linalg.cholesky(self.process.form.covariance(as_matrices(variance)))
 
     # --- taking a sample in ----------------------------------------------------------------------
 
-    def _take_in(self, state: Window, sample: OneStepPrediction, x, z, seen):
-        """The state with the sample, where seen, and what it says of the signal there."""
-        if self.is_growing:
-            return self._append(state, sample, x, z, seen), self._updated(sample, z, seen)
+    def _take_in(
+        self, window: Window, sample: OneStepPrediction, z: tf.Tensor, seen: tf.Tensor
+    ) -> tuple[Window, Marginals]:
+        """The window with the sample, where seen, and the signal at x given it too."""
 
-        def replace():
-            if self.budget is not None:
-                after = self._prune(state, sample, x, z, seen, full)
-                now = self.predict(after, x)
-                return after, _result(now.mean, now.signal)
-            after = self._slide(state, sample, x, z, full)
-            if state.x.shape[0] > 1:
+        def append() -> tuple[Window, Marginals]:
+            return self.append(window, sample, z, seen), self.filtered(sample, z, seen)
 
-                def some_have_room():  # or nothing to take in
-                    rest = self._append(state, sample, x, z, seen & ~full)
-                    pairs = zip(after[:-1], rest[:-1], strict=True)
-                    return Window(*(of_streams(full, a, b) for a, b in pairs))
+        if not self.policy.replaces:
+            return append()
+        full = seen & (window.size == self.capacity)
 
-                slid = after
-                after = tf.cond(tf.reduce_all(full), lambda: slid, some_have_room)
-            return after, self._updated(self._given_others(after, sample, z, full), z, seen)
+        def replace() -> tuple[Window, Marginals]:
+            return self.policy.replace(self, window, sample, z, seen, full)
 
-        def append():
-            return self._append(state, sample, x, z, seen), self._updated(sample, z, seen)
-
-        full = seen & (state.size == self.capacity)
         return tf.cond(tf.reduce_any(full), replace, append)
 
-    def _given_others(self, state: Window, sample: OneStepPrediction, z, full) -> OneStepPrediction:
-        """The sample, where it has become the last point of a full state, given those before it.
-
-        The last row of a factor is [wᴴ √S], and the last of L⁻¹ y its innovation over √S.
-        """
-        form, m = self.process.form, self.process.form.multiplicity
-        white = tf.linalg.triangular_solve(state.chol, self.targets(state))
-        pivot = state.chol[:, -m:, -m:]
-        innovation = form.join(tf.linalg.matvec(pivot, white[:, -m:, 0]))[:, 0]
-        variance = form.moments(tf.linalg.matmul(pivot, pivot, adjoint_b=True))
-        noise = self.process.with_noise(sample.signal.map(tf.zeros_like))
-        noise = SecondMoments(noise.k + as_complex(sample.rounding), noise.c)
-        signal = clipped(variance.map(_only).map(_only).map(tf.subtract, noise))
-        signal = signal.map(functools.partial(tf.where, full), sample.signal)
-        return sample._replace(
-            mean=tf.where(full, z - innovation, sample.mean),
-            signal=signal,
-            pivot=self._pivot(signal, sample.rounding),
+    def append(
+        self, window: Window, sample: OneStepPrediction, z: tf.Tensor, where: tf.Tensor
+    ) -> Window:
+        """The window with one more point, in the streams where bool `[B]`, which have room."""
+        slot = tf.minimum(window.size, window.x.shape[1] - 1)
+        return Window(
+            size=window.size + tf.cast(where, tf.int32),
+            x=put_row(window.x, slot, sample.x, where),
+            z=put_row(window.z, slot, z, where),
+            age=put_row(window.age, slot, tf.zeros_like(window.age[:, 0]), where),
+            chol=append_point(window.chol, sample.white, sample.pivot, slot, where),
+            extra=self.policy.appended(window.extra, sample, slot, where),
         )
 
-    def _updated(self, sample: OneStepPrediction, z, seen):
+    def filtered(self, sample: OneStepPrediction, z: tf.Tensor, seen: tf.Tensor) -> Marginals:
         """The signal given its own observation too: mean + G innovation, variance G R, G = Σ/S.
 
         A product, where the difference from the prior would lose what a small noise leaves.
@@ -317,71 +298,22 @@ class WindowRecursion:
         mean = form.join(tf.linalg.matvec(gain, form.split(innovation[:, None])))[:, 0]
         after = form.moments(tf.linalg.matmul(gain, noise)).map(_only).map(_only)
         after = clipped(after).map(functools.partial(tf.where, seen), sample.signal)
-        return _result(sample.mean + mean, after)
+        return _marginals(sample.mean + mean, after)
 
-    def _append(self, state: Window, sample: OneStepPrediction, x, z, seen) -> Window:
-        """The state with a point more, where seen; its buffers have room."""
-        slot = tf.minimum(state.size, state.x.shape[1] - 1)
-        basis = state.basis
-        if self.budget is not None:
-            basis = self.budget.append(basis, sample, slot, seen)
-        return Window(
-            size=state.size + tf.cast(seen, tf.int32),
-            x=put(state.x, slot, x, seen),
-            z=put(state.z, slot, z, seen),
-            age=put(state.age, slot, tf.zeros_like(state.age[:, 0]), seen),
-            chol=append_rows(state.chol, sample.white, sample.pivot, slot, seen),
-            basis=basis,
-        )
-
-    def _slide(self, state: Window, sample: OneStepPrediction, x, z, full) -> Window:
-        """The state with the sample in the place of the oldest point where full, else as it is."""
-        m = self.process.form.multiplicity
-        chol = tf.roll(state.chol, [-m, -m], axis=[1, 2])
-        row = tf.concat([tf.linalg.adjoint(sample.white)[..., m:], sample.pivot], axis=-1)
-        last = tf.fill([state.x.shape[0]], state.x.shape[1] - 1)
-        blocks = tf.reshape(chol, [-1, state.x.shape[1], m, chol.shape[-1]])
-        chol = tf.reshape(put(blocks, last, row, tf.ones_like(full)), tf.shape(chol))
-        # The columns of the oldest point, which the rest of the matrix gains.
-        gone = [state.chol[:, m:, :m], tf.linalg.adjoint(sample.white[:, :m])]
-        gone = tf.concat(gone, axis=1)
-        for j in range(m):
-            chol = cholesky_update(chol, gone[..., j])
-        return Window(
-            size=state.size,
-            x=tf.concat([state.x[:, 1:], x[:, None]], axis=1),
-            z=tf.concat([state.z[:, 1:], z[:, None]], axis=1),
-            age=tf.concat([state.age[:, 1:], tf.zeros_like(state.age[:, :1])], axis=1),
-            chol=chol,
-        )
-
-    def _prune(self, state: Window, sample: OneStepPrediction, x, z, seen, full) -> Window:
-        """The state with a point more where seen, and one less where it was full."""
-        budget, m = self.budget, self.process.form.multiplicity
-        assert budget is not None
-        wide = Window(
-            size=state.size,
-            x=padded(state.x),
-            z=padded(state.z),
-            age=padded(state.age),
-            chol=padded_chol(state.chol, m),
-            basis=budget.padded(state.basis),
-        )
-        room = [[0, 0], [0, m], [0, 0]]
-        sample = sample._replace(cross=tf.pad(sample.cross, room), white=tf.pad(sample.white, room))
-        wide = self._append(wide, sample, x, z, seen)
-        return budget.prune(wide, self.targets(wide), full)
+    def signal(self, window: Window, x: tf.Tensor) -> Marginals:
+        """The signal at x `[B, D]`, given the window."""
+        found = self.predict(window, x)
+        return _marginals(found.mean, found.signal)
 
 
 def _only(a: tf.Tensor) -> tf.Tensor:
-    """Without the last axis, which is of one element."""
+    """A tensor without its last axis, which has one element."""
     return a[..., 0]
 
 
-def _write(t, array: tf.TensorArray, value: tf.Tensor) -> tf.TensorArray:
+def _write(t: tf.Tensor, array: tf.TensorArray, value: tf.Tensor) -> tf.TensorArray:
     return array.write(t, value)
 
 
-def _result(mean: tf.Tensor, moments: SecondMoments) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    c = tf.zeros_like(mean) if moments.c is None else moments.c
-    return mean, tf.math.real(moments.k), c
+def _marginals(mean: tf.Tensor, moments: SecondMoments) -> Marginals:
+    return Marginals(mean, tf.math.real(moments.k), moments.c_or_zeros())

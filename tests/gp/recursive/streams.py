@@ -28,36 +28,52 @@ def tracker(problem, **kwargs):
 def borrowed(name, policy, forgetting=None, shape=None, capacity=None):
     """A tracker as good as new, of the problem of that name.
 
-    Tests share it: to trace a step takes longer than most tests. `shape` tells apart those whose
-    first data had other shapes.
+    `shape` tells apart those whose first data had other shapes.
     """
     forgetting = FORGETTING[policy] if forgetting is None else forgetting
     capacity = CAPACITY[policy] if capacity is None else capacity
-    key = (name, policy, forgetting, shape, capacity)
-    if key not in _USED:
+
+    def make():
         gp = tracker(named(name), policy=policy, capacity=capacity, forgetting=forgetting)
         gp.compile(keras.optimizers.SGD(0.0))
+        return gp
+
+    gp = as_new((name, policy, forgetting, shape, capacity), make)
+    gp.optimizer.learning_rate = 0.0
+    return gp
+
+
+def as_new(key, make):
+    """What `make` makes, once for each key: afterwards, without data and as it was.
+
+    Tests share it: to trace a step takes longer than most tests.
+    """
+    if key not in _USED:
+        gp = make()
         _USED[key] = gp, [v.numpy() for v in gp.trainable_variables]
     gp, start = _USED[key]
     for variable, value in zip(gp.trainable_variables, start, strict=True):
         variable.assign(value)
-    gp.optimizer.learning_rate = 0.0
     gp.reset()
     return gp
 
 
 @contextlib.contextmanager
 def untraced(gp):
-    """For few steps of a tracker of one stream over one dimension: to trace them takes longer."""
-    if gp._online is None:
-        gp._make_state(None, 1)
-    online = gp._online
-    compiled = online.step
-    online.step = lambda x, z: online.advance(*map(tf.convert_to_tensor, (x, z)))
+    """Runs eagerly what is compiled; of a tracker of one stream over one dimension, if it is new.
+
+    For few samples: to trace a step takes longer.
+    """
+    if gp._stream is None:
+        gp._make_window(None, 1)
+    stream = gp._stream
+    compiled = stream.compiled_step, stream.compiled_scan
+    stream.compiled_step = lambda x, z: stream.step(*map(tf.convert_to_tensor, (x, z)))
+    stream.compiled_scan = lambda x, z: stream.scan(*map(tf.convert_to_tensor, (x, z)))
     try:
         yield
     finally:
-        online.step = compiled
+        stream.compiled_step, stream.compiled_scan = compiled
 
 
 def assign(gp, **values):

@@ -5,7 +5,7 @@ import pytest
 
 import cgp
 from cgp.kernels import RBF, WidelyLinear
-from tests.gp.recursive.streams import exact
+from tests.gp.recursive.streams import as_new, exact
 
 X_NEW = np.linspace(-0.5, 3.0, 9)
 
@@ -21,30 +21,58 @@ def assert_alike(one, other, tolerance=1e-10):
         np.testing.assert_allclose(values, other.predict(X_NEW)[name], rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("forgetting", [1.0, 0.9])
-@pytest.mark.parametrize(("policy", "capacity"), [("growing", 12), ("sliding", 5), ("budget", 12)])
-def test_is_a_mean_that_changes_as_if_it_had_always_been(policy, capacity, forgetting):
-    x, z = stream()
-    z[4] = np.nan
+every_policy = pytest.mark.parametrize("policy", ["growing", "sliding", "budget"])
 
-    def tracker(value):
-        mean = cgp.means.Constant(value)
+
+def circular(policy, forgetting=1.0):
+    """Of twelve points, or the last five."""
+
+    def make():
         return cgp.RecursiveGP(
-            RBF(), 0.1, mean=mean, policy=policy, capacity=capacity, forgetting=forgetting
+            RBF(),
+            0.1,
+            mean=cgp.means.Constant(0.3),
+            policy=policy,
+            capacity=5 if policy == "sliding" else 12,
+            forgetting=forgetting,
         )
 
-    changed, always = tracker(0.3), tracker(2.0 - 1.0j)
-    changed.process(x, z)
-    always.process(x, z)
-    changed.mean.value.assign(2.0 - 1.0j)
-    assert_alike(changed, always)
+    return as_new(("circular", policy, forgetting), make)
 
 
-@pytest.mark.parametrize("policy", ["growing", "sliding", "budget"])
+def improper(policy):
+    """Of twelve points."""
+
+    def make():
+        kernel = WidelyLinear(RBF(), 0.4)
+        return cgp.RecursiveGP(kernel, 0.2, 0.02 + 0.05j, policy=policy, capacity=12)
+
+    return as_new(("improper", policy), make)
+
+
+@pytest.mark.parametrize("forgetting", [1.0, 0.93])
+@every_policy
+def test_is_a_mean_that_changes_as_if_it_had_always_been(policy, forgetting):
+    x, z = stream()
+    z[4] = np.nan
+    gp = circular(policy, forgetting)
+    gp.process(x, z)
+    other_mean = gp.predict(X_NEW)
+    gp.mean.value.assign(2.0 - 1.0j)
+    changed = gp.predict(X_NEW)
+    gp.reset()
+    gp.process(x, z)
+    always = gp.predict(X_NEW)
+    for name, values in changed.items():
+        np.testing.assert_allclose(values, always[name], rtol=0, atol=1e-10)
+    assert np.abs(changed["mean"] - other_mean["mean"]).max() > 1e-2
+
+
+@every_policy
 @pytest.mark.parametrize("circularity", [0.6, -0.2j, 0.9 * np.exp(2j)])
 def test_is_noise_of_another_circularity_that_of_an_exact_process(policy, circularity):
     x, z = stream()
-    gp = cgp.RecursiveGP(WidelyLinear(RBF(), 0.4), 0.2, 0.02 + 0.05j, policy=policy, capacity=12)
+    gp = improper(policy)
     gp.process(x, z)
     gp.noise_variance.assign(0.15)
     gp.noise_circularity.assign(circularity)
@@ -56,9 +84,11 @@ def test_does_a_budget_turn_with_its_data_when_the_circularity_changes():
     turn = np.exp(0.7j)
     gps = []
     for phase in (1.0, turn):
-        kernel = WidelyLinear(RBF(), 0.4 * phase**2)
-        gp = cgp.RecursiveGP(kernel, 0.2, 0.02 * phase**2, policy="budget", capacity=7)
+        gp = improper("budget")
+        gp.kernel.coefficient.assign(0.4 * phase**2)
+        gp.noise_circularity.assign(0.1 * phase**2)
         gp.process(x, phase * z)
+        assert gp.size == 12
         gp.noise_circularity.assign(0.7 * phase**2)
         gps.append(gp.predict(X_NEW))
     plain, turned = gps
@@ -69,13 +99,14 @@ def test_does_a_budget_turn_with_its_data_when_the_circularity_changes():
     )
 
 
-@pytest.mark.parametrize("policy", ["growing", "sliding", "budget"])
+@every_policy
 @pytest.mark.parametrize("spell", [30, 1500])
 def test_does_a_change_after_long_silences_find_a_covariance(policy, spell):
-    gp = cgp.RecursiveGP(RBF(), 0.05, policy=policy, capacity=6, forgetting=0.93)
+    gp = circular(policy, 0.93)
+    gp.mean.value.assign(0.0)
+    gp.noise_variance.assign(0.05)
     for x in (0.0, 0.1, 0.2, 0.3):
-        gp.step(x, 1.0 + 0.5j)
-        gp.process(np.full(30, x), np.full(30, np.nan + 0j))
+        gp.process(np.full(31, x), np.append(1.0 + 0.5j, np.full(30, np.nan)))
     gp.process(np.zeros(spell), np.full(spell, np.nan + 0j))
     for variance in (0.5, 0.01, 10.0):
         gp.kernel.variance.assign(variance)
@@ -84,17 +115,21 @@ def test_does_a_change_after_long_silences_find_a_covariance(policy, spell):
         if spell == 1500:  # all forgotten
             np.testing.assert_allclose(found["variance"], variance, rtol=1e-9)
             np.testing.assert_allclose(found["mean"], 0.0, atol=1e-9)
-    assert np.isfinite(gp.step(0.4, 1j).filtered.mean)
+    assert np.isfinite(gp.process([0.4], [1j]).filtered.mean)
 
 
 def test_is_the_loss_of_blocks_the_mean_over_the_samples_that_were_seen():
     x, z = stream(30)
     gone = np.full(30, np.nan + 0j)
 
-    def loss(z):
-        gp = cgp.RecursiveGP(RBF(), 0.1, policy="growing", capacity=200, fixed=["noise_variance"])
+    def make():
+        gp = cgp.RecursiveGP(RBF(), 0.1, policy="growing", capacity=60, fixed=["noise_variance"])
         gp.compile("sgd")
         gp.optimizer.learning_rate = 0.0
+        return gp
+
+    def loss(z):
+        gp = as_new(("blocks", z.ndim), make)
         inputs = np.concatenate([x, x])[: z.shape[-1]]
         return gp, gp.fit(inputs, z, batch_size=20, verbose=0).history["loss"][0]
 
@@ -108,11 +143,13 @@ def test_is_the_loss_of_blocks_the_mean_over_the_samples_that_were_seen():
     np.testing.assert_allclose(alone, np.mean(one_step), rtol=1e-6)
 
 
-@pytest.mark.parametrize("policy", ["growing", "sliding", "budget"])
+@every_policy
 def test_is_a_signal_on_a_line_never_more_improper_than_it_varies(policy):
-    kernel = WidelyLinear(RBF(), 1j)  # |coefficient| = 1: along a line
-    gp = cgp.RecursiveGP(kernel, 1e-12, policy=policy, capacity=60)
-    x = np.tile([0.0, 0.3, 0.0, 0.7], 15)
+    gp = improper(policy)
+    gp.kernel.coefficient.assign(1j)  # of modulus 1: along a line
+    gp.noise_variance.assign(1e-12)
+    gp.noise_circularity.assign(0.0)
+    x = np.tile([0.0, 0.3, 0.0, 0.7], 3 if policy == "growing" else 15)
     steps = gp.process(x, np.exp(0.25j * np.pi) * np.cos(x))
     for k, c in (steps.predicted[1:], steps.filtered[1:]):
         assert np.all(k >= 0)

@@ -94,9 +94,9 @@ def test_does_a_stream_that_was_saved_go_on_as_if_nothing_had_happened(
     assert_predictions(loaded.predict(X_NEW), gp.predict(X_NEW), **SAME)
     with untraced(loaded):
         found = stepped(loaded, x[21:26], z[..., 21:26])
-    assert_steps(found, stepped(gp, x[21:26], z[..., 21:26]), **SAME)
-    found, expected = (m.process(x[26:], z[..., 26:]) for m in (loaded, gp))
-    assert_steps(found, expected, **SAME)
+        assert_steps(found, stepped(gp, x[21:26], z[..., 21:26]), **SAME)
+        found, expected = (m.process(x[26:], z[..., 26:]) for m in (loaded, gp))
+        assert_steps(found, expected, **SAME)
     assert_predictions(loaded.predict(X_NEW), gp.predict(X_NEW), **SAME)
     other = 1j if shape else np.array([1j, 2j])
     with pytest.raises(ValueError, match="z"):  # what is loaded knows the shapes of its data
@@ -317,7 +317,7 @@ def test_does_a_refused_first_sample_leave_shapes_open(case):
     gp = cgp.RecursiveGP(cgp.kernels.RBF(), 0.1, capacity=4)
     with pytest.raises((ValueError, TypeError)):
         gp.step(x, z, **arguments)
-    assert gp._online is None
+    assert gp._stream is None
     assert gp.predict(np.zeros((3, 2)))["mean"].shape == (3,)
 
 

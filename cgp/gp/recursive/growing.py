@@ -1,0 +1,23 @@
+"""The growing policy: every sample is kept, and a full window takes no more.
+
+Until then the process is the exact one of all samples.
+"""
+
+import numpy as np
+
+from cgp.gp.recursive.window import Policy
+
+
+class Growing(Policy):
+    """The policy of a window that keeps all its points; arguments as for `Policy`."""
+
+    replaces = False
+
+    def check_room(self, capacity: int, held: np.ndarray, coming: np.ndarray) -> None:
+        """See `Policy.check_room`."""
+        if np.any(held + coming > capacity):
+            raise ValueError(
+                f"capacity is {capacity}: a growing process that holds {np.max(held)} points "
+                f"cannot take in {np.max(coming)} more. Make it with a larger capacity, or with "
+                'policy="sliding" or policy="budget"'
+            )

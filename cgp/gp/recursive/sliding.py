@@ -1,0 +1,92 @@
+"""The sliding policy: the oldest point leaves a full window.
+
+The process is the exact one of the last C samples. The covariance of the points that stay is that
+of the lower rows of the factor, to which the first column, which goes, adds a rank-one term: a
+Cholesky update, without a subtraction. The new sample becomes the last row, so that its prediction
+from the points that stay can be read off the factor.
+"""
+
+import functools
+
+import tensorflow as tf
+
+from cgp.distributions import Marginals
+from cgp.distributions.forms import SecondMoments, clipped
+from cgp.gp.recursive.window import OneStepPrediction, Policy, Window, put_row, select_streams
+from cgp.gp.recursive.window_recursion import WindowRecursion
+from cgp.linalg import cholesky_update
+from cgp.linalg.composite import as_complex
+
+
+class Sliding(Policy):
+    """The policy of a window that drops its oldest point; arguments as for `Policy`."""
+
+    def replace(
+        self,
+        recursion: WindowRecursion,
+        window: Window,
+        sample: OneStepPrediction,
+        z: tf.Tensor,
+        seen: tf.Tensor,
+        full: tf.Tensor,
+    ) -> tuple[Window, Marginals]:
+        """See `Policy.replace`."""
+        slid = self._slide(window, sample, z)
+        after = slid
+        if window.x.shape[0] > 1:
+
+            def some_have_room() -> Window:  # or nothing to take in
+                rest = recursion.append(window, sample, z, seen & ~full)
+                select = functools.partial(select_streams, full)
+                return tf.nest.map_structure(select, slid, rest)
+
+            after = tf.cond(tf.reduce_all(full), lambda: slid, some_have_room)
+        sample = self._given_the_others(recursion, after, sample, z, full)
+        return after, recursion.filtered(sample, z, seen)
+
+    def _slide(self, window: Window, sample: OneStepPrediction, z: tf.Tensor) -> Window:
+        """The window with the sample in place of the oldest point."""
+        m = self.process.form.multiplicity
+        chol = tf.roll(window.chol, [-m, -m], axis=[1, 2])
+        row = tf.concat([tf.linalg.adjoint(sample.white)[..., m:], sample.pivot], axis=-1)
+        last = tf.fill([window.x.shape[0]], window.x.shape[1] - 1)
+        blocks = tf.reshape(chol, [-1, window.x.shape[1], m, chol.shape[-1]])
+        chol = tf.reshape(put_row(blocks, last, row, tf.ones_like(last, tf.bool)), tf.shape(chol))
+        # The columns of the oldest point, whose outer products the other rows gain.
+        gone = [window.chol[:, m:, :m], tf.linalg.adjoint(sample.white[:, :m])]
+        gone = tf.concat(gone, axis=1)
+        for j in range(m):
+            chol = cholesky_update(chol, gone[..., j])
+        return window._replace(
+            x=tf.concat([window.x[:, 1:], sample.x[:, None]], axis=1),
+            z=tf.concat([window.z[:, 1:], z[:, None]], axis=1),
+            age=tf.concat([window.age[:, 1:], tf.zeros_like(window.age[:, :1])], axis=1),
+            chol=chol,
+        )
+
+    def _given_the_others(
+        self,
+        recursion: WindowRecursion,
+        window: Window,
+        sample: OneStepPrediction,
+        z: tf.Tensor,
+        full: tf.Tensor,
+    ) -> OneStepPrediction:
+        """The prediction of the last point of a full window from the others; elsewhere `sample`.
+
+        The last row of the factor is [wᴴ √S], and the last of L⁻¹ y the innovation over √S.
+        """
+        form, m = self.process.form, self.process.form.multiplicity
+        white = tf.linalg.triangular_solve(window.chol, recursion.targets(window))
+        pivot = window.chol[:, -m:, -m:]
+        innovation = form.join(tf.linalg.matvec(pivot, white[:, -m:, 0]))[:, 0]
+        variance = form.moments(tf.linalg.matmul(pivot, pivot, adjoint_b=True))
+        noise = self.process.with_noise(sample.signal.map(tf.zeros_like))
+        noise = SecondMoments(noise.k + as_complex(sample.jitter), noise.c)
+        signal = clipped(variance.map(lambda a: a[:, 0, 0]).map(tf.subtract, noise))
+        signal = signal.map(functools.partial(tf.where, full), sample.signal)
+        return sample._replace(
+            mean=tf.where(full, z - innovation, sample.mean),
+            signal=signal,
+            pivot=recursion.pivot(signal, sample.jitter),
+        )

@@ -1,0 +1,209 @@
+"""Training on a stream: the methods of `RecursiveGP` that learn while they take samples in.
+
+The loss of a stream is the predictive density of each block given the samples before it, which
+Dawid (J. R. Stat. Soc. A 147, 1984) calls prequential: a prediction, and then its score.
+
+The signatures are not Keras's: a stream is not a set of samples to draw batches from.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.gp.base import GaussianProcess
+from cgp.gp.data import arranged
+from cgp.gp.recursive.stream_weights import StreamWeights
+from cgp.gp.stream_samples import Samples, as_block
+from cgp.linalg.arguments import ArrayLike
+from cgp.training import keras_private
+from cgp.training.batches import check_compiled, check_epochs
+from cgp.training.optimizers import LBFGS
+
+if TYPE_CHECKING:
+    from cgp.gp.recursive.recursive_gp import RecursiveGP
+
+
+def compile(
+    gp: "RecursiveGP",
+    optimizer: keras.optimizers.Optimizer | str | None = None,
+    loss: None = None,
+    metrics: None = None,
+    **kwargs: Any,
+) -> None:
+    """Keras's `compile`; the negative log predictive density is the loss.
+
+    Args:
+        gp: The model.
+        optimizer: A Keras optimizer, `keras.optimizers.Adam(0.01)` if None.
+        loss: None.
+        metrics: None.
+        **kwargs: `run_eagerly`, `steps_per_execution`, as in Keras.
+
+    Raises:
+        ValueError: A loss, metrics, or L-BFGS, which needs all data at once.
+    """
+    if optimizer is None:
+        optimizer = keras.optimizers.Adam(0.01)
+    if isinstance(optimizer, LBFGS):
+        raise ValueError(
+            "L-BFGS learns from all data at once, and a RecursiveGP sees block after block: "
+            "give it a Keras optimizer, or learn with an ExactGP of the same kernel first"
+        )
+    GaussianProcess.compile(gp, optimizer, loss, metrics, **kwargs)
+
+
+def fit(
+    gp: "RecursiveGP",
+    x: ArrayLike,
+    z: ArrayLike,
+    batch_size: int = 32,
+    epochs: int = 1,
+    verbose: int | str = "auto",
+    callbacks: Any = None,
+    *,
+    missing: ArrayLike | None = None,
+    initial_epoch: int = 0,
+    **others: Any,
+) -> keras.callbacks.History:
+    """Learns the hyperparameters while it takes a stream in.
+
+    The stream is cut into consecutive blocks. For each of them a gradient step is made on the
+    negative log predictive density of the block given the window before it, per sample; then
+    the factor is recomputed at the new hyperparameters, and the block taken in, sample by
+    sample. By the chain rule that density is the sum of the one-step predictive ones; no point
+    leaves inside a block. Each epoch starts from the window as it was before the call.
+
+    Args:
+        gp: The model.
+        x: Inputs, as for `process`.
+        z: Observations, as for `process`.
+        batch_size: Samples in a block, T; the last one may be shorter. One costs
+            O(C²T + CT² + T³), and O(C³) for the new factor.
+        epochs: Passes through the stream.
+        verbose: 0 is silent, 1 or "auto" a progress bar, 2 one line an epoch.
+        callbacks: Keras callbacks.
+        missing: Bool, broadcast against z: True where missing.
+        initial_epoch: The number of the first epoch.
+        **others: Other arguments of Keras's `fit` are refused.
+
+    Returns:
+        Keras's `History`.
+
+    Raises:
+        TypeError: Other arguments of Keras's `fit`; data that `process` refuses.
+        ValueError: A model not compiled, or data that `process` refuses.
+        NotPositiveDefiniteError: The training has diverged. The data are as before the call.
+    """
+    if others:
+        raise TypeError(
+            f"{', '.join(others)}: a RecursiveGP learns from one stream, in its order; "
+            "evaluate(x, z) tells the loss of another"
+        )
+    check_compiled(gp, "keras.optimizers.Adam(0.01)")
+    check_epochs(epochs, initial_epoch)
+    _check_batch_size(batch_size)
+    samples = as_block(x, z, missing, gp.variable_dtype)
+    stream = gp._stream_with_room(samples)
+    with stream.restored_on_error():
+        return GaussianProcess.fit(
+            gp,
+            _blocks(samples, batch_size),
+            epochs=epochs,
+            verbose=verbose,
+            callbacks=_with_restarts(callbacks, stream, initial_epoch),
+            initial_epoch=initial_epoch,
+        )
+
+
+def train_step(gp: "RecursiveGP", data: tuple) -> dict[str, tf.Tensor]:
+    """A gradient step on a block, which is then taken in."""
+    ((x, z),) = data
+    block = arranged(x, z)
+    with keras_private.loss_weighed(gp, tf.shape(x)[0], tf.reduce_sum(block.counts)):
+        GaussianProcess.train_step(gp, data)
+    assert gp._stream is not None
+    block = gp._stream.of_each_stream(block)
+    gp._stream.scan(block.x, block.z)
+    return gp.get_metrics_result()
+
+
+def evaluate(
+    gp: "RecursiveGP",
+    x: ArrayLike,
+    z: ArrayLike,
+    *,
+    missing: ArrayLike | None = None,
+    verbose: int | str = "auto",
+    callbacks: Any = None,
+    return_dict: bool = False,
+) -> float | dict[str, float]:
+    """The loss of data given the window, as in `fit`; the window stays as it is.
+
+    The data are one block, O(T³): `process` gives the errors of a long stream step by step.
+
+    Args:
+        gp: The model.
+        x: Inputs, as for `process`.
+        z: Observations, as for `process`.
+        missing: Bool, broadcast against z: True where missing.
+        verbose: As for `fit`.
+        callbacks: Keras callbacks.
+        return_dict: Whether to return a dictionary.
+
+    Returns:
+        The negative log predictive density per sample, a float.
+
+    Raises:
+        TypeError, ValueError: A model not compiled, or data that `process` refuses.
+        NotPositiveDefiniteError: A hyperparameter is not finite.
+    """
+    check_compiled(gp, "keras.optimizers.Adam(0.01)")
+    samples = as_block(x, z, missing, gp.variable_dtype, require_targets=True)
+    stream = gp._stream_for(samples)
+    with stream.translated_errors():
+        return GaussianProcess.evaluate(
+            gp,
+            _blocks(samples, samples.z.shape[-1]),
+            verbose=verbose,
+            callbacks=callbacks,
+            return_dict=return_dict,
+        )
+
+
+def _blocks(samples: Samples, size: int) -> tf.data.Dataset:
+    """Consecutive blocks of samples, as `RecursiveGP.call` takes them; the last may be shorter.
+
+    Args:
+        samples: T samples of each stream.
+        size: Samples in a block.
+    """
+    x, z = (tf.constant(a[0] if samples.is_single else a) for a in (samples.x, samples.z))
+
+    def cut(first: tf.Tensor) -> tuple:
+        return ((x[..., first : first + size, :], z[..., first : first + size]),)
+
+    return tf.data.Dataset.range(0, z.shape[-1], size).map(cut)
+
+
+def _check_batch_size(batch_size: int) -> None:
+    """Raises unless a block can have so many samples."""
+    whole = isinstance(batch_size, int | np.integer)
+    if not whole or batch_size < 1:
+        raise ValueError(f"batch_size must be a whole number, at least 1, got {batch_size!r}")
+
+
+def _with_restarts(callbacks: Any, stream: StreamWeights, first_epoch: int) -> Any:
+    """Callbacks, and one more: each epoch but the first starts from the windows as they are now."""
+    before = stream.snapshot()
+
+    def begin(epoch: int, logs: Any = None) -> None:
+        if epoch > first_epoch:
+            stream.restore(before)
+
+    restart = keras.callbacks.LambdaCallback(on_epoch_begin=begin)
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.append(restart)
+        return callbacks
+    return [restart, *([] if callbacks is None else keras.tree.flatten(callbacks))]
