@@ -170,7 +170,8 @@ class LinearGaussian:
             f"a LinearGaussian cannot be changed: model.replace({name}=...) returns a new one"
         )
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    def __delattr__(self, name: str) -> None:
+        self.__setattr__(name, None)
 
     def _set(self, given, initial: str | None, form: Form) -> None:
         values = self.__dict__  # past __setattr__, once

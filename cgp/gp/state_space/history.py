@@ -22,9 +22,6 @@ from cgp.statespace.filtering import process_block
 from cgp.statespace.online_step import NOT_FINITE
 from cgp.training import confirm, refresh, register_post_update
 
-# When so many samples have come after a noted state, what came before it is dropped.
-_KEPT = 512
-
 
 class History(tf.Module):
     """Data, samples of a stream, and the state after the last of them.
@@ -161,8 +158,10 @@ class History(tf.Module):
         refresh(self._layer)
         values, stream = self._values(), self._stream
         self.join()
-        if self._streamed > 2 * _KEPT:  # the hyperparameters change too often to note a state
-            self._keep(_KEPT)
+        if (
+            self._streamed > 2 * ProcessStream.kept
+        ):  # the hyperparameters change too often to note a state
+            self._keep(ProcessStream.kept)
         data = self.data
         if stream is None:
             stream = ProcessStream(self._process, data.z.shape[0], data.x.dtype)
@@ -183,7 +182,7 @@ class History(tf.Module):
         """Drops what is old, and shows graphs that have been traced the new samples."""
         stream = self._stream
         assert stream is not None
-        if stream.since >= _KEPT:
+        if stream.since >= stream.kept:
             self.join()
             if stream.noted is not None:
                 self._keep(stream.since)

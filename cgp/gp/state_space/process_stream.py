@@ -27,6 +27,9 @@ class ProcessStream:
         real: Real dtype of the places.
     """
 
+    kept = 512
+    """When so many samples have come after a noted state, what came before it may be dropped."""
+
     def __init__(self, process: SignalPlusNoise, streams: int, real: tf.DType):
         self._process, self.streams, self._real = process, streams, real.as_numpy_dtype
         complex_ = tf.complex128 if real == tf.float64 else tf.complex64
@@ -106,6 +109,10 @@ class ProcessStream:
         self._filter.set_state(state.mean, state.chol)
         self.recent.extend((float(place), z[:, t]) for t, place in enumerate(x))
         self.x, self.since = float(x[-1]), self.since + len(x)
+        if (before := len(x) - self.kept - 1) >= 0:
+            means, chols = found.moments.filtered_means, found.moments.filtered_chols
+            self.noted = StateAt(places[before], means[:, before], chols[:, before])
+            self.since = self.kept
         return Step(predicted, innovation(z, predicted.mean), filtered)
 
     def joined(self, data: Data) -> Data:

@@ -108,6 +108,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
     def _condition(self, data: Data) -> None:
         self._history.hold(data)
 
+    _recall = _condition
+
     def _data(self) -> Data:
         if tf.executing_eagerly():
             self._history.join()

@@ -1,0 +1,112 @@
+"""Streams through a StateSpaceGP: blocks, states, memory, and what is not held any more."""
+
+import keras
+import numpy as np
+import pytest
+
+import cgp
+from cgp.gp.state_space.process_stream import ProcessStream
+from cgp.kernels import Matern32, Rotation, WidelyLinear
+
+
+def tone():
+    return Matern32(1.0, 5.0) * Rotation(0.3)
+
+
+def series(count, seed=0):
+    rng = np.random.default_rng(seed)
+    x = np.cumsum(rng.uniform(0.1, 0.5, count))
+    noise = rng.normal(size=count) + 1j * rng.normal(size=count)
+    return x, np.exp(0.6j * np.pi * x) + 0.2 * noise
+
+
+@pytest.fixture
+def short_memory(monkeypatch):
+    monkeypatch.setattr(ProcessStream, "kept", 16)
+
+
+@pytest.mark.parametrize("improper", [False, True])
+def test_is_a_block_its_steps(improper):
+    x, z = series(12)
+    z[[3, 7]] = np.nan
+    kernel = WidelyLinear(tone(), 0.4j) if improper else tone()
+    mean = cgp.means.Constant(0.5 - 1j)
+    one, other = (cgp.StateSpaceGP(kernel, 0.1, mean=mean) for _ in range(2))
+    block = one.process(x, z)
+    for i in range(12):
+        step = other.step(x[i], z[i])
+        np.testing.assert_allclose(block.predicted.mean[i], step.predicted.mean, atol=1e-12)
+        np.testing.assert_allclose(block.innovation[i], step.innovation, atol=1e-12)
+        for name in ("mean", "variance", "pseudo_variance"):
+            np.testing.assert_allclose(
+                getattr(block.filtered, name)[i], getattr(step.filtered, name), atol=1e-12
+            )
+    for a, b in zip(one.state, other.state, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+    with pytest.raises(ValueError, match="places of a block must be in order"):
+        one.process(x[::-1] + 20.0, z)
+
+
+def test_are_forecasts_and_smoothing_of_a_long_stream_those_of_all_samples(short_memory, tmp_path):
+    x, z = series(90)
+    gp, exact = cgp.StateSpaceGP(tone(), 0.1), cgp.ExactGP(tone(), 0.1)
+    gp.condition(x[:20], z[:20])
+    for i in range(20, 70):
+        gp.step(x[i], z[i])
+    gp.process(x[70:], z[70:])
+    exact.condition(x, z)
+    held = int(gp._stored.data.z.shape[1])
+    assert held <= 2 * 16 + 20  # of 90
+    recent = x[-held + 8 :] - 0.05
+    gp.save(tmp_path / "gp.keras")
+    for stream in (gp, keras.models.load_model(tmp_path / "gp.keras")):
+        for new in (recent, x[-1] + np.array([3.0, 0.0, 1.0])):
+            found, expected = stream.posterior(new), exact.posterior(new)
+            np.testing.assert_allclose(found.mean(), expected.mean(), atol=1e-10)
+            np.testing.assert_allclose(found.covariance(), expected.covariance(), atol=1e-10)
+    assert gp.sample(x[-1:] + 1.0, 3, seed=1).shape == (3, 1)
+
+
+def test_what_is_not_held_any_more_is_refused(short_memory):
+    x, z = series(80)
+    gp = cgp.StateSpaceGP(tone(), 0.1)
+    gp.process(x, z)
+    for verb in (gp.predict, gp.posterior, gp.sample):
+        with pytest.raises(ValueError, match="before the samples that are still held"):
+            verb(x[:1])
+    with pytest.raises(ValueError, match="holds its latest samples alone"):
+        gp.log_marginal_likelihood()
+
+
+def test_does_a_change_of_hyperparameters_take_what_is_held(short_memory):
+    x, z = series(80)
+    gp, other = cgp.StateSpaceGP(tone(), 0.1), cgp.StateSpaceGP(tone(), 0.1)
+    gp.process(x, z)
+    held = int(gp._stored.data.z.shape[1])
+    for process in (gp, other):
+        process.noise_variance.assign(0.5)
+    other.condition(x[-held:], z[-held:])
+    new = [x[-1] + 1.0]
+    np.testing.assert_allclose(gp.predict(new)["mean"], other.predict(new)["mean"], atol=1e-12)
+    found, expected = gp.step(x[-1] + 1.0, 1j), other.step(x[-1] + 1.0, 1j)
+    np.testing.assert_allclose(found.filtered.mean, expected.filtered.mean, atol=1e-12)
+    for i in range(100):  # changes all the time do not make memory grow
+        gp.noise_variance.assign(0.5 + 0.001 * i)
+        gp.step(x[-1] + 2.0 + i, 1j)
+    assert int(gp._stored.data.z.shape[1]) <= 4 * 16
+
+
+def test_does_a_reset_forget_everything():
+    x, z = series(10)
+    gp = cgp.StateSpaceGP(tone(), 0.1)
+    with pytest.raises(ValueError, match="there is no state yet"):
+        _ = gp.state
+    gp.condition(x, z)
+    mean, chol = gp.state
+    assert mean.shape == (2,)
+    assert chol.shape == (2, 2)
+    gp.step(x[-1] + 1.0, 1j)
+    gp.reset()
+    np.testing.assert_allclose(gp.predict([1.0])["variance"], [1.0], rtol=1e-13)
+    first = gp.step(0.0, 1j)  # back in time, and of another batch
+    np.testing.assert_allclose(first.predicted.variance, 1.1, rtol=1e-13)

@@ -1,0 +1,141 @@
+"""One step at a time, as a pure function: the filter, streams with arrivals of their own."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import cgp
+from cgp import statespace
+from tests.statespace.problems import improper_parts, problem, square
+
+STEPS = 9
+
+
+def model_of(kind):
+    """A model of 3 states and 2 observed components, and a series with missing elements."""
+    found = problem(3, 2, steps=STEPS, holes="shared")
+    matrices = dict(found.matrices)
+    if kind == "proper":
+        return statespace.LinearGaussian(**matrices), found.z
+    covariances, parts = improper_parts(3, 2)
+    proper = statespace.LinearGaussian(**(matrices | covariances))
+    return statespace.widely_linear(proper, **parts), found.z
+
+
+@pytest.mark.parametrize("kind", ["proper", "improper"])
+def test_are_steps_those_of_the_filter(kind):
+    model, z = model_of(kind)
+    whole, state = statespace.filter(model, z), None
+    for t in range(STEPS):
+        before = state
+        state, step = statespace.step(model, state, z[t])
+        np.testing.assert_allclose(step.filtered.mean, whole.filtered_means[t], atol=1e-13)
+        innovations = np.asarray(whole.innovations[t])
+        np.testing.assert_array_equal(np.isnan(step.innovation), np.isnan(innovations))
+        np.testing.assert_allclose(step.innovation, innovations, atol=1e-13)
+        variances = np.diagonal(whole.innovation_covariances[t]).real
+        np.testing.assert_allclose(step.predicted.variance, variances, atol=1e-13)
+        if kind == "improper":
+            pseudo = np.diagonal(whole.innovation_pseudo_covariances[t])
+            np.testing.assert_allclose(step.predicted.pseudo_variance, pseudo, atol=1e-13)
+        if t:
+            np.testing.assert_allclose(before.mean, whole.predicted_means[t], atol=1e-13)
+            expected = square(whole.predicted_chols[t])
+            np.testing.assert_allclose(square(before.chol), expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["proper", "improper"])
+def test_are_streams_with_arrivals_of_their_own_each_filtered_alone(kind):
+    model, z = model_of(kind)
+    rng = np.random.default_rng(3)
+    arrivals = rng.random((2 * STEPS, 4)) < 0.6
+    z = np.where(np.isnan(z), 0.3 + 0.1j, z)
+    counts, state, found = np.zeros(4, int), None, [[] for _ in range(4)]
+    for arrived in arrivals:
+        arrived = arrived & (counts < STEPS)
+        values = z[np.minimum(counts, STEPS - 1)] * np.arange(1, 5)[:, None]
+        before = state
+        state, step = statespace.step(model, state, values, arrived=arrived)
+        assert step.innovation.shape == (4, 2)
+        np.testing.assert_array_equal(np.isnan(step.innovation[:, 0]), ~arrived)
+        if before is not None:  # a stream without an arrival stays as it is, to the last digit
+            for after, was in zip(state, before, strict=True):
+                np.testing.assert_array_equal(after[~arrived], was[~arrived])
+        for i in np.flatnonzero(arrived):
+            found[i].append(step.filtered.mean[i])
+        counts += arrived
+    assert len(set(counts)) > 1
+    for i in range(4):
+        alone = statespace.filter(model, (i + 1) * z[: counts[i]])
+        np.testing.assert_allclose(found[i], alone.filtered_means, atol=1e-13)
+        np.testing.assert_allclose(
+            square(state.chol[i]), square(ahead_of(model, alone)), rtol=1e-12, atol=1e-13
+        )
+
+
+def ahead_of(model, result):
+    return statespace.forecast(model, result, 1).state_chols[0]
+
+
+def test_a_missing_observation_moves_time_on():
+    model, z = model_of("proper")
+    first, _ = statespace.step(model, None, z[0])
+    gone, step = statespace.step(model, first, np.full(2, np.nan))
+    np.testing.assert_allclose(gone.mean, model.F.numpy() @ first.mean, atol=1e-14)
+    np.testing.assert_array_equal(step.filtered.mean, first.mean)
+    stays, _ = statespace.step(model, first, z[1], arrived=False)
+    np.testing.assert_array_equal(stays.mean, first.mean)
+
+
+def test_is_a_step_the_same_in_a_graph():
+    model, z = model_of("proper")
+    state, _ = statespace.step(model, None, z[0])
+
+    @tf.function
+    def step(mean, chol, z):
+        return statespace.step(model, (mean, chol), z)
+
+    after, found = step(*map(tf.constant, state), tf.constant(z[1]))
+    expected, other = statespace.step(model, state, z[1])
+    np.testing.assert_allclose(after.mean, expected.mean, atol=1e-14)
+    np.testing.assert_allclose(found.innovation, other.innovation, atol=1e-14)
+
+
+def test_does_a_kalman_filter_go_on_from_a_state_that_is_set():
+    for kind in ("proper", "improper"):
+        model, z = model_of(kind)
+        kf, other = cgp.KalmanFilter(model), cgp.KalmanFilter(model)
+        for t in range(3):
+            kf.step(z[t])
+        other.set_state(*kf.state)
+        found, expected = other.step(z[3]), kf.step(z[3])
+        np.testing.assert_array_equal(found.filtered.mean, expected.filtered.mean)
+        np.testing.assert_array_equal(other.state.chol, kf.state.chol)
+
+
+def test_a_state_that_does_not_fit_is_refused_and_nothing_changes():
+    model, z = model_of("proper")
+    kf = cgp.KalmanFilter(model)
+    kf.step(z[0])
+    mean, chol = kf.state
+    upper = np.conj(np.swapaxes(chol, 0, 1))
+    for state, error, words in (
+        ((mean[:2], chol), ValueError, r"mean of the state must be \[\.\.\., 3\]"),
+        ((mean, chol[:2]), ValueError, r"factor of the state must be \[\.\.\., 3, 3\]"),
+        ((mean * np.nan, chol), ValueError, "mean of the state must be finite"),
+        ((mean, upper), ValueError, "lower triangular"),
+        ((mean, -chol), ValueError, "not negative"),
+        ((np.stack([mean] * 2), chol), ValueError, "a batch axis of 2"),
+    ):
+        with pytest.raises(error, match=words):
+            kf.set_state(*state)
+    np.testing.assert_array_equal(kf.state.mean, mean)
+    with pytest.raises(TypeError, match="arrived must be bool"):
+        statespace.step(model, None, z[0], arrived=1.0)
+    with pytest.raises(ValueError, match="arrived must be broadcast"):
+        statespace.step(model, None, z[:3], arrived=[True, False])
+    with pytest.raises(TypeError, match=r"state must be a pair \(mean, chol\)"):
+        statespace.step(model, mean, z[0])
+    varying = statespace.LinearGaussian(np.ones([4, 1, 1]), [[1.0]], [[1.0]], [[1.0]], [0], [[1.0]])
+    with pytest.raises(ValueError, match="vary over time"):
+        statespace.step(varying, None, 1.0)
