@@ -89,12 +89,14 @@ def fit(
         **others: Other arguments of Keras's `fit` are refused.
 
     Returns:
-        Keras's `History`.
+        Keras's `History`. Where the training has diverged (see `cgp.Model`), the stream has been
+        taken in at the best parameters.
 
     Raises:
         TypeError: Other arguments of Keras's `fit`; data that `process` refuses.
         ValueError: A model not compiled, or data that `process` refuses.
-        NotPositiveDefiniteError: The training has diverged. The data are as before the call.
+        NotPositiveDefiniteError: A covariance is not positive definite at the initial parameters.
+            The data are as before the call.
     """
     if others:
         raise TypeError(
@@ -106,8 +108,8 @@ def fit(
     _check_batch_size(batch_size)
     samples = as_block(x, z, missing, gp.variable_dtype)
     stream = gp._stream_with_room(samples)
-    with stream.restored_on_error():
-        return GaussianProcess.fit(
+    with stream.restored_on_error() as before:
+        history = GaussianProcess.fit(
             gp,
             _blocks(samples, batch_size),
             epochs=epochs,
@@ -115,6 +117,10 @@ def fit(
             callbacks=_with_restarts(callbacks, stream, initial_epoch),
             initial_epoch=initial_epoch,
         )
+        if history.diverged:  # the parameters are the best ones again
+            stream.restore(before)
+            gp.process(x, z, missing, verbose=0)
+    return history
 
 
 def train_step(gp: "RecursiveGP", data: tuple) -> dict[str, tf.Tensor]:

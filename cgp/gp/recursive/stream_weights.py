@@ -169,11 +169,11 @@ class StreamWeights:
         invalidate(self._layer)
 
     @contextlib.contextmanager
-    def restored_on_error(self) -> Iterator[None]:
+    def restored_on_error(self) -> Iterator[list[tf.Tensor]]:
         """Restores the windows as they are now if something fails, an interrupt included."""
         before = self.snapshot()
         try:
-            yield
+            yield before
         except BaseException:
             self.restore(before)
             raise
