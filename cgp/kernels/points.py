@@ -70,7 +70,7 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
             raise ValueError(
                 f"{name} must be an array, [N] or [..., N, D], got a sequence that is none: {error}"
             ) from None
-        kind, type_name = x.dtype.kind, x.dtype.name
+        kind, type_name = x.dtype.kind, str(x.dtype)
         if x.dtype.itemsize > 8 and kind == "f":
             raise TypeError(
                 f"{name} must be of double precision at most, got {type_name}: give {name} less an "
@@ -83,8 +83,8 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
         )
     if kind == "O":
         raise TypeError(
-            f"{name} must be real numbers, got an array of objects, the first of them "
-            f"{x.ravel()[:1].tolist()}: make numbers of them, and dates a number of days"
+            f"{name} must be real numbers, got objects such as {x.ravel()[:1].tolist()}: "
+            "convert them to numbers, dates to a number of days"
         )
     if kind not in "iuf":
         raise TypeError(
