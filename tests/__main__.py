@@ -1,43 +1,95 @@
-"""All tests, folder by folder, each in processes of its own.
+"""All tests in several processes, two of them at a time.
 
-    python -m tests [folder ...]
+    python -m tests [name ...]    those parts whose name begins with one of these; all if none
+    python -m tests --quick       every docstring's example, and one gradient and one refusal of
+                                  every public name
 
-What XLA has compiled stays in memory for as long as the process: all folders in one would take more
-of it than most machines have.
+What XLA has compiled stays in memory for as long as the process, whatever is cleared: so no process
+runs more than a few files, and one that has grown beyond 4 GB is an error.
 """
 
+import os
 import subprocess
 import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).parent
-WORKERS = "2"
-APART = "state_space"  # this process compiles as much as all others of its folder
+ROOT = HERE.parent
+WORKERS = 2
+LARGEST = 4e9  # bytes of memory
+FILE_BY_FILE = ("statespace", "layers")  # these compile most
+FIRST = ("examples", "statespace", "layers", "gp/state_space", "gp/recursive")  # the longest
+RESIDENT = 1 if sys.platform == "darwin" else 1024  # the unit of a maximal resident set
+
+
+class Result(NamedTuple):
+    """How a process ended."""
+
+    name: str
+    failed: bool
+    summary: str
+    """The last line of pytest's."""
+    seconds: float
+    """Of processor time."""
+    memory: float
+    """The greatest, in bytes."""
 
 
 def parts() -> dict[str, list[Path]]:
-    """What runs together, by name."""
-    folders = {p.name: [p] for p in sorted(HERE.iterdir()) if any(p.glob("test_*.py"))}
-    folders["gp"] = [p for p in sorted((HERE / "gp").rglob("test_*.py")) if APART not in p.parts]
-    return {
-        **folders,
-        "state_space_gp": [HERE / "gp" / APART],
-        "whole": sorted(HERE.glob("test_*.py")),
-        "doctests": [HERE.parent / "cgp"],
-    }
+    """The paths of each process, by name, the longest first."""
+    found = {"doctests": [ROOT / "cgp"]}
+    for path in sorted(HERE.rglob("test_*.py")):
+        folder = path.parent.relative_to(HERE)
+        name = folder.as_posix()
+        if folder == Path():
+            name = "examples" if path.stem == "test_examples" else "whole"
+        elif folder.parts[0] in FILE_BY_FILE:
+            name += f"/{path.stem.removeprefix('test_')}"
+        found.setdefault(name, []).append(path)
+    return dict(sorted(found.items(), key=lambda part: not part[0].startswith(FIRST)))
+
+
+def run(name: str, paths: list[Path]) -> Result:
+    """Runs one part; prints all that it printed if it failed."""
+    command = [sys.executable, "-m", "pytest", "-q", "--durations=3", *map(str, paths)]
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        text = output.read()
+    memory = used.ru_maxrss * RESIDENT
+    failed = process.returncode != 0 or memory > LARGEST
+    summary = text.strip().rpartition("\n")[2]
+    result = Result(name, failed, summary, used.ru_utime + used.ru_stime, memory)
+    print(text if failed else "", end="")
+    print(f"{name:30} {result.seconds:4.0f} s  {memory / 1e9:.1f} GB  {summary}", flush=True)
+    return result
 
 
 def main(names: list[str]) -> int:
-    """Runs parts, all if none is named; how many failed."""
-    failed = []
-    for name, paths in parts().items():
-        if names and name not in names:
-            continue
-        print(f"== {name}", flush=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-n", WORKERS, *map(str, paths)]
-        if subprocess.run(command, cwd=HERE.parent, check=False).returncode:
-            failed.append(name)
-    print(f"failed: {', '.join(failed)}" if failed else "all parts passed", flush=True)
+    """Runs parts; how many failed."""
+    chosen = parts()
+    if names == ["--quick"]:
+        chosen = {"doctests": chosen["doctests"], "quick": [HERE / "test_quick.py"]}
+    elif names:
+        chosen = {name: paths for name, paths in chosen.items() if name.startswith(tuple(names))}
+    if not chosen:
+        print(f"no part begins with {' or '.join(names)}: there are {', '.join(parts())}")
+        return 1
+    start = time.monotonic()
+    with ThreadPoolExecutor(WORKERS) as pool:
+        results = list(pool.map(run, *zip(*chosen.items(), strict=True)))
+    failed = [result.name for result in results if result.failed]
+    print(f"failed: {', '.join(failed)}" if failed else f"all {len(results)} parts passed")
+    minutes, seconds = divmod(round(time.monotonic() - start), 60)
+    largest = max(results, key=lambda result: result.memory)
+    print(f"{minutes} min {seconds} s, {sum(r.seconds for r in results):.0f} s of processor time;")
+    print(f"the largest process was {largest.name}, {largest.memory / 1e9:.1f} GB", flush=True)
     return len(failed)
 
 

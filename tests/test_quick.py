@@ -1,0 +1,425 @@
+"""One gradient and one refusal of every public name; its value is the example of its docstring.
+
+With the doctests this is the quick part of the tests, `python -m tests --quick`. A name that
+becomes public needs an entry in both tables.
+"""
+
+import inspect
+
+import keras
+import matplotlib
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import cgp
+from cgp import (
+    distributions,
+    kernels,
+    layers,
+    linalg,
+    means,
+    metrics,
+    plotting,
+    statespace,
+    training,
+)
+from cgp.training import optimizers
+
+matplotlib.use("agg")
+
+SPACES = {
+    "": cgp,
+    "linalg.": linalg,
+    "distributions.": distributions,
+    "statespace.": statespace,
+    "training.": training,
+    "optimizers.": optimizers,
+    "kernels.": kernels,
+    "means.": means,
+    "layers.": layers,
+    "metrics.": metrics,
+    "plotting.": plotting,
+    "datasets.": cgp.datasets,
+}
+
+
+def public():
+    """Functions and classes by name, each once, but for named tuples and errors."""
+    found = {}
+    for prefix, space in SPACES.items():
+        for name in getattr(space, "__all__", dir(space)):
+            thing = getattr(space, name)
+            is_class = inspect.isclass(thing)
+            if not is_class and not inspect.isfunction(thing):
+                continue
+            if is_class and (hasattr(thing, "_fields") or issubclass(thing, Exception)):
+                continue
+            imported = not hasattr(space, "__all__") and thing.__module__ != space.__name__
+            if not (imported or name.startswith("_") or thing in found.values()):
+                found[prefix + name] = thing
+    return found
+
+
+PUBLIC = public()
+I2 = np.eye(2) + 0j
+ZERO = np.zeros(2, complex)
+X, Z = np.array([0.0, 0.4, 1.1]), np.array([1.0 + 1j, 0.5j, -0.2])
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+
+def positive(root):
+    return tf.linalg.matmul(root, root, adjoint_b=True)
+
+
+def factor(root):
+    return linalg.cholesky(positive(root))
+
+
+def real(a):
+    return tf.math.real(a)
+
+
+def model(f, q):
+    """One state and one observation, whatever the function."""
+    return statespace.LinearGaussian(f, positive(q), [[1.0 + 0j]], [[0.5 + 0j]])
+
+
+def normal(loc, root):
+    return distributions.ComplexNormal(loc, factor(root))
+
+
+A, B, V, W = (
+    np.array([[1.0, 0.3j], [0.2 - 0.5j, 0.8]]),
+    np.array([[0.4j, 1.0], [-0.7, 0.1 + 0.2j]]),
+    np.array([0.3 + 0.2j, -0.6j]),
+    np.array([0.5, 1.0 - 0.3j]),
+)
+F, ROOT = np.array([[0.8 * np.exp(0.4j)]]), np.array([[0.6 + 0.2j]])
+Y = np.array([0.3 + 1j, -0.2, np.nan, 1j])
+
+# A function of complex arrays, and the arrays.
+FUNCTIONS = {
+    "linalg.cholesky": (factor, A),
+    "linalg.cholesky_append": (
+        lambda a, v: linalg.cholesky_append(factor(a), v, 9.0 + real(v[0])),
+        A,
+        V,
+    ),
+    "linalg.cholesky_condition": (lambda a, v: linalg.cholesky_condition(factor(a), v, 0.3), A, V),
+    "linalg.cholesky_remove": (lambda a: linalg.cholesky_remove(factor(a), 0), A),
+    "linalg.cholesky_update": (lambda a, v: linalg.cholesky_update(factor(a), v, 0.7), A, V),
+    "linalg.from_composite": (lambda a: linalg.from_composite(real(positive(a))), A),
+    "linalg.inverse": (lambda a: linalg.inverse(factor(a)), A),
+    "linalg.join_parts": (lambda v: linalg.join_parts(real(v)), V),
+    "linalg.log_det": (lambda a: linalg.log_det(factor(a)), A),
+    "linalg.semidefinite_factor": (lambda a: linalg.semidefinite_factor(positive(a)), A),
+    "linalg.solve": (lambda a, b: linalg.solve(factor(a), b), A, B),
+    "linalg.stack_parts": (linalg.stack_parts, V),
+    "linalg.stored_cholesky": (lambda a: linalg.stored_cholesky(factor(a), positive(a)), A),
+    "linalg.to_composite": (
+        lambda a, b: linalg.to_composite(positive(a), b + tf.linalg.matrix_transpose(b)), A, B
+    ),
+    "linalg.triangularize": (linalg.triangularize, A),
+    "linalg.with_gradient": (
+        lambda a: linalg.with_gradient(
+            lambda b, c: b * c, a, 2.0 * a, grad=lambda b, c, dy: dy * tf.math.conj(c)
+        ),
+        A,
+    ),
+    "ComplexNormal": (lambda v, a, w: normal(v, a).log_prob(w), V, A, W),
+    "distributions.principal_axes": (
+        lambda v, w: distributions.principal_axes(4.0 + tf.abs(v), w), V, W
+    ),
+    "distributions.ellipses": (
+        lambda v, w: distributions.ellipses(v, 4.0 + tf.abs(v), w, 0.9), V, W
+    ),
+    "statespace.LinearGaussian": (lambda f, q: model(f, q).initial_covariance, F, ROOT),
+    "statespace.filter": (
+        lambda f, q: statespace.filter(model(f, q), Y).filtered_means, F, ROOT
+    ),
+    "statespace.log_likelihood": (
+        lambda f, q: statespace.log_likelihood(model(f, q), Y), F, ROOT
+    ),
+    "statespace.widely_linear": (
+        lambda f, q: statespace.log_likelihood(
+            statespace.widely_linear(model(f, q), F_conj=0.1 * f), Y
+        ), F, ROOT,
+    ),
+}  # fmt: skip
+
+# A layer, and a function of it.
+TIMES = tf.constant(X[:, None])
+KERNELS = {
+    "RBF": lambda: kernels.RBF(1.5, 0.7),
+    "Conjugate": lambda: kernels.Conjugate(rotating()),
+    "Constant": lambda: kernels.Constant(1.5),
+    "Driven": lambda: kernels.Driven(resonance(), kernels.Matern12(0.5, 0.6)),
+    "IntegratedRandomWalk": lambda: kernels.IntegratedRandomWalk(0.3, 0.4, -1.0),
+    "MarkovApproximation": lambda: kernels.MarkovApproximation(kernels.RBF(1.5, 0.7), 2),
+    "Matern12": lambda: kernels.Matern12(1.5, 0.7),
+    "Matern32": lambda: kernels.Matern32(1.5, 0.7),
+    "Matern52": lambda: kernels.Matern52(1.5, 0.7),
+    "Periodic": lambda: kernels.Periodic(1.5, 0.7, 0.9),
+    "Product": lambda: kernels.Product([kernels.RBF(1.5, 0.7), kernels.Rotation(0.3)]),
+    "RandomWalk": lambda: kernels.RandomWalk(0.3, -1.0),
+    "RationalQuadratic": lambda: kernels.RationalQuadratic(1.5, 0.7, 2.0),
+    "Rotation": lambda: kernels.Rotation(0.3),
+    "Sum": lambda: kernels.Sum([kernels.RBF(1.5, 0.7), kernels.Constant(0.4)]),
+    "White": lambda: kernels.White(0.3),
+    "WidelyLinear": lambda: kernels.WidelyLinear(rotating(), 0.3 - 0.4j),
+}
+
+
+def rotating():
+    return kernels.Matern12(1.5, 0.7) * kernels.Rotation(0.3)
+
+
+def resonance():
+    return kernels.Matern12(1.0, 2.0, fixed="variance") * kernels.Rotation(0.4)
+
+
+def second_moments(kernel):
+    points = TIMES[:2]
+    return kernel.covariance(TIMES, points), kernel.pseudo_covariance(TIMES, points)
+
+
+def loss(layer):
+    """What a layer adds for data."""
+    layer((TIMES, tf.constant(Z)))
+    return layer.losses[0]
+
+
+def filter_loss(kf):
+    kf(tf.constant(Z[None, :, None]))
+    return kf.losses[0]
+
+
+LAYERS = {
+    **{f"kernels.{name}": (make, second_moments) for name, make in KERNELS.items()},
+    "means.Constant": (lambda: means.Constant(0.3 - 1j), lambda mean: mean.evaluate(TIMES)),
+    "means.Polynomial": (
+        lambda: means.Polynomial(1, [0.3, -1j]),
+        lambda mean: mean.evaluate(TIMES),
+    ),
+    "layers.Covariance": (lambda: layers.Covariance(A @ A.conj().T), lambda layer: layer.call()),
+    "layers.Matrix": (lambda: layers.Matrix(A), lambda layer: layer.call()),
+    "ExactGP": (lambda: cgp.ExactGP(rotating(), 0.2), loss),
+    "RecursiveGP": (lambda: cgp.RecursiveGP(rotating(), 0.2, capacity=4), loss),
+    "StateSpaceGP": (lambda: cgp.StateSpaceGP(kernels.Matern12(1.5, 0.7), 0.2), loss),
+    "KalmanFilter": (lambda: cgp.KalmanFilter(model(F, ROOT), learn=("F", "Q", "R")), filter_loss),
+}
+
+# Draws, smoothers, figures, plots, data; and what trains or is trained.
+NO_GRADIENT = {
+    "distributions.marginals",
+    "distributions.squared_radius",
+    "statespace.diagnostics",
+    "statespace.forecast",
+    "statespace.posterior_sample",
+    "statespace.sample",
+    "statespace.smooth",
+    "optimizers.LBFGS",
+    "kernels.Kernel",
+    "means.Mean",
+    *(n for n in PUBLIC if n.startswith(("training.", "metrics.", "plotting.", "datasets."))),
+    "Functional", "Model", "clone_model", "refresh", "register_post_update", "sharing_scope",
+}  # fmt: skip
+
+
+def number(values):
+    """A real number that depends on all elements of tensors."""
+    total, rng = tf.zeros((), tf.float64), np.random.default_rng(1)
+    for value in tf.nest.flatten(values):
+        if value is None:
+            continue
+        value = tf.cast(value, tf.complex128)
+        weight = rng.normal(size=value.shape) + 1j * rng.normal(size=value.shape)
+        total += tf.math.real(tf.reduce_sum(weight * value))
+    return total
+
+
+def assert_gradient(f, gradients, start):
+    """`f`, of arrays, changes in a random direction as its gradients say."""
+    rng = np.random.default_rng(0)
+    directions = [rng.normal(size=a.shape) + 1j * rng.normal(size=a.shape) for a in start]
+    directions = [
+        d if np.iscomplexobj(a) else d.real for a, d in zip(start, directions, strict=True)
+    ]
+    h = 1e-5
+    above, below = (f([a + s * d for a, d in zip(start, directions, strict=True)]) for s in (h, -h))
+    found = sum(np.sum(np.conj(g) * d).real for g, d in zip(gradients, directions, strict=True))
+    np.testing.assert_allclose(found, (above - below) / (2 * h), rtol=1e-6, atol=1e-8)
+    assert abs(found) > 1e-3
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_is_a_gradient_by_arguments_that_of_central_differences(name):
+    function, *start = FUNCTIONS[name]
+    arguments = [tf.constant(a) for a in start]
+    with tf.GradientTape() as tape:
+        tape.watch(arguments)
+        value = number(function(*arguments))
+    gradients = tape.gradient(value, arguments)
+    assert_gradient(lambda at: number(function(*map(tf.constant, at))), gradients, start)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_is_a_gradient_by_hyperparameters_that_of_central_differences(name):
+    make, function = LAYERS[name]
+    layer = make()
+    with tf.GradientTape() as tape:
+        value = number(function(layer))
+    variables = layer.trainable_variables
+    gradients = tape.gradient(value, variables)
+    start = [v.numpy() for v in variables]
+
+    def at(values):
+        for variable, a in zip(variables, values, strict=True):
+            variable.assign(a)
+        return number(function(layer))
+
+    assert_gradient(at, [tf.convert_to_tensor(g) for g in gradients], start)
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+INDEFINITE = np.array([[1.0, 2.0j], [-2.0j, 1.0]])
+WALK = statespace.LinearGaussian([[1.0]], [[1.0]], [[1.0]], [[1.0]], [0.0], [[1.0]])
+PREDICTION = {"mean": Z, "variance": np.ones(3), "pseudo_variance": 0 * Z}
+
+
+def gp(**arguments):
+    return cgp.ExactGP(kernels.RBF(), 0.1, **arguments)
+
+
+# What is called, and the name that the message must contain.
+REFUSALS = {
+    "linalg.cholesky": (lambda: linalg.cholesky(INDEFINITE), "not positive definite"),
+    "linalg.cholesky_append": (lambda: linalg.cholesky_append(I2, np.zeros(3) + 0j, 1.0), "cross"),
+    "linalg.cholesky_condition": (lambda: linalg.cholesky_condition(I2, ZERO, -1.0), "noise"),
+    "linalg.cholesky_remove": (lambda: linalg.cholesky_remove(I2, 2), "index"),
+    "linalg.cholesky_update": (
+        lambda: linalg.cholesky_update(I2, ZERO + 1, -1.0), "not positive definite"
+    ),
+    "linalg.from_composite": (lambda: linalg.from_composite(np.eye(3)), "composite"),
+    "linalg.inverse": (lambda: linalg.inverse(np.ones((2, 3))), "chol"),
+    "linalg.join_parts": (lambda: linalg.join_parts(ZERO), "parts"),
+    "linalg.log_det": (lambda: linalg.log_det(np.ones((2, 3))), "chol"),
+    "linalg.semidefinite_factor": (lambda: linalg.semidefinite_factor(INDEFINITE), "indefinite"),
+    "linalg.solve": (lambda: linalg.solve(I2, ZERO), "b must"),
+    "linalg.stack_parts": (lambda: linalg.stack_parts(X), "z must"),
+    "linalg.stored_cholesky": (lambda: linalg.stored_cholesky(I2, np.eye(3) + 0j), "chol"),
+    "linalg.to_composite": (lambda: linalg.to_composite(I2, np.eye(3) + 0j), "pseudo_covariance"),
+    "linalg.triangularize": (lambda: linalg.triangularize(ZERO), "a must"),
+    "ComplexNormal": (lambda: cgp.ComplexNormal(ZERO, np.eye(3) + 0j), "chol"),
+    "distributions.ellipses": (lambda: distributions.ellipses(Z, X, Z, 95), "probability"),
+    "distributions.marginals": (lambda: distributions.marginals(Z), "prediction"),
+    "distributions.squared_radius": (lambda: distributions.squared_radius(95), "probability"),
+    "statespace.LinearGaussian": (
+        lambda: statespace.LinearGaussian(I2, INDEFINITE, I2, I2), "Q"
+    ),
+    "statespace.diagnostics": (
+        lambda: statespace.diagnostics(statespace.filter(WALK, X), level=95), "level"
+    ),
+    "statespace.filter": (lambda: statespace.filter(WALK, Z), "z is complex"),
+    "statespace.forecast": (
+        lambda: statespace.forecast(WALK, statespace.filter(WALK, X), 0), "steps"
+    ),
+    "statespace.log_likelihood": (lambda: statespace.log_likelihood(WALK, []), "empty"),
+    "statespace.posterior_sample": (
+        lambda: statespace.posterior_sample(WALK, X, seed=0.5), "seed"
+    ),
+    "statespace.sample": (lambda: statespace.sample(WALK, 0), "steps"),
+    "statespace.smooth": (lambda: statespace.smooth(WALK, X, inputs=X), "inputs"),
+    "statespace.widely_linear": (lambda: statespace.widely_linear(WALK), "complex"),
+    "Functional": (
+        lambda: cgp.Functional(keras.Input((1,), dtype="float64"), keras.Input((1,)))(Z), "inputs"
+    ),
+    "Model": (lambda: cgp.Model(keras.Input((1,)), keras.Input((1,))), "Functional"),
+    "register_post_update": (
+        lambda: cgp.register_post_update(keras.layers.Layer(), [np.ones(2)], print), "variable"
+    ),
+    "training.Objective": (
+        lambda: training.Objective(cgp.Functional(*[keras.Input((1,))] * 2), (X, Z, None)),
+        "no trainable variables",
+    ),
+    "optimizers.LBFGS": (lambda: optimizers.LBFGS(maxcor=0), "maxcor"),
+    "kernels.RBF": (lambda: kernels.RBF(-1.0), "variance"),
+    "kernels.Conjugate": (lambda: kernels.Conjugate(1.0), "kernel"),
+    "kernels.Constant": (lambda: kernels.Constant(-1.0), "variance"),
+    "kernels.Driven": (lambda: kernels.Driven(kernels.RBF(), kernels.Matern12()), "resonance"),
+    "kernels.IntegratedRandomWalk": (lambda: kernels.IntegratedRandomWalk(0.0), "variance"),
+    "kernels.Kernel": (lambda: kernels.RBF().covariance(Z, X), "x1"),
+    "kernels.MarkovApproximation": (
+        lambda: kernels.MarkovApproximation(kernels.RBF(), 0), "order"
+    ),
+    "kernels.Matern12": (lambda: kernels.Matern12(lengthscale=0.0), "lengthscale"),
+    "kernels.Matern32": (lambda: kernels.Matern32(lengthscale=0.0), "lengthscale"),
+    "kernels.Matern52": (lambda: kernels.Matern52(lengthscale=0.0), "lengthscale"),
+    "kernels.Periodic": (lambda: kernels.Periodic(frequency=0.0), "frequency"),
+    "kernels.Product": (lambda: kernels.Product([]), "at least one"),
+    "kernels.RandomWalk": (lambda: kernels.RandomWalk(start=1j), "start"),
+    "kernels.RationalQuadratic": (lambda: kernels.RationalQuadratic(alpha=0.0), "alpha"),
+    "kernels.Rotation": (lambda: kernels.Rotation(1j), "frequency"),
+    "kernels.Sum": (lambda: kernels.Sum([]), "at least one"),
+    "kernels.White": (lambda: kernels.White(-1.0), "variance"),
+    "kernels.WidelyLinear": (lambda: kernels.WidelyLinear(kernels.RBF(), 2.0), "coefficient"),
+    "means.Constant": (lambda: means.Constant(np.nan), "value"),
+    "means.Mean": (lambda: gp(mean=1.0), "mean"),
+    "means.Polynomial": (lambda: means.Polynomial(-1), "degree"),
+    "ExactGP": (lambda: gp().condition(X, Z.real), "complex"),
+    "RecursiveGP": (lambda: cgp.RecursiveGP(kernels.RBF(), 0.1, capacity=0), "capacity"),
+    "StateSpaceGP": (lambda: cgp.StateSpaceGP(kernels.RBF(), 0.1), "not Markov"),
+    "layers.Covariance": (lambda: layers.Covariance(INDEFINITE), "definite"),
+    "layers.Matrix": (lambda: layers.Matrix([np.nan]), "finite"),
+    "KalmanFilter": (lambda: cgp.KalmanFilter(WALK, learn="P"), "learn"),
+    "metrics.MeanSquaredModulus": (
+        lambda: metrics.MeanSquaredModulus().update_state(Z, X), "complex"
+    ),
+    "metrics.NormalizedErrorDB": (
+        lambda: metrics.NormalizedErrorDB().update_state(Z, X), "complex"
+    ),
+    "metrics.coverage": (lambda: metrics.coverage(Z, PREDICTION, 95), "probability"),
+    "metrics.mean_squared_modulus": (lambda: metrics.mean_squared_modulus(Z, X), "complex"),
+    "metrics.negative_log_predictive_density": (
+        lambda: metrics.negative_log_predictive_density(Z, Z), "prediction"
+    ),
+    "metrics.normalized_error_db": (lambda: metrics.normalized_error_db(0 * Z, Z), "zero"),
+    "plotting.innovations": (lambda: plotting.innovations(Z), "diagnostics"),
+    "plotting.plane": (lambda: plotting.plane(), "nothing to draw"),
+    "plotting.series": (lambda: plotting.series(X, Z.real), "complex"),
+    "datasets.channel_switch": (lambda: cgp.datasets.channel_switch("a"), "int"),
+    "datasets.polar_motion": (lambda: cgp.datasets.polar_motion(9e6), "start"),
+    "datasets.s_parameters": (lambda: cgp.datasets.s_parameters("a.s1p"), "a.s1p"),
+    "datasets.soft_channel": (lambda: cgp.datasets.soft_channel(0, 0), "n=0"),
+}  # fmt: skip
+
+# To be subclassed; or what takes functions, layers, or numbers as they are.
+NOTHING_TO_REFUSE = {
+    "linalg.with_gradient", "distributions.principal_axes", "clone_model", "refresh",
+    "sharing_scope", "training.confirm", "training.invalidate", "training.Parameter",
+    "training.Parameterized", "training.Shareable",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_is_what_makes_no_sense_refused_by_name(name):
+    call, words = REFUSALS[name]
+    with pytest.raises((ValueError, TypeError), match=words):
+        call()
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+
+def test_has_every_public_name_an_example():
+    shown_elsewhere = NOTHING_TO_REFUSE | {"means.Mean", "clone_model"}
+    assert {name for name, thing in PUBLIC.items() if ">>>" not in thing.__doc__} <= shown_elsewhere
+
+
+def test_has_every_public_name_a_gradient_and_a_refusal():
+    assert PUBLIC.keys() == FUNCTIONS.keys() | LAYERS.keys() | NO_GRADIENT
+    assert PUBLIC.keys() == REFUSALS.keys() | NOTHING_TO_REFUSE
