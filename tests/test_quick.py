@@ -137,6 +137,11 @@ FUNCTIONS = {
         lambda v, w: distributions.ellipses(v, 4.0 + tf.abs(v), w, 0.9), V, W
     ),
     "statespace.LinearGaussian": (lambda f, q: model(f, q).initial_covariance, F, ROOT),
+    "kernels.linear_sde": (
+        lambda f, q: kernels.linear_sde(
+            kernels.Generator(f - 2.0, positive(q)), np.ones(1)
+        ).covariance(tf.constant(0.0, tf.float64)), F, ROOT
+    ),
     "statespace.filter": (
         lambda f, q: statespace.filter(model(f, q), Y).filtered_means, F, ROOT
     ),
@@ -220,12 +225,14 @@ NO_GRADIENT = {
     "statespace.forecast",
     "statespace.posterior_sample",
     "statespace.sample",
+    "statespace.clear_cache",
     "statespace.smooth",
+    "statespace.step",
     "optimizers.LBFGS",
     "kernels.Kernel",
     "means.Mean",
     *(n for n in PUBLIC if n.startswith(("training.", "metrics.", "plotting.", "datasets."))),
-    "Functional", "Model", "clone_model", "refresh", "register_post_update", "sharing_scope",
+    "Functional", "Model", "clone_model", "load_model", "refresh", "register_post_update", "sharing_scope",
 }  # fmt: skip
 
 
@@ -324,7 +331,7 @@ REFUSALS = {
     "statespace.diagnostics": (
         lambda: statespace.diagnostics(statespace.filter(WALK, X), level=95), "level"
     ),
-    "statespace.filter": (lambda: statespace.filter(WALK, Z), "z is complex"),
+    "statespace.filter": (lambda: statespace.filter(WALK, Z), "z must be real, got complex128"),
     "statespace.forecast": (
         lambda: statespace.forecast(WALK, statespace.filter(WALK, X), 0), "steps"
     ),
@@ -334,11 +341,13 @@ REFUSALS = {
     ),
     "statespace.sample": (lambda: statespace.sample(WALK, 0), "steps"),
     "statespace.smooth": (lambda: statespace.smooth(WALK, X, inputs=X), "inputs"),
+    "statespace.step": (lambda: statespace.step(WALK, (X[:1], X), 1.0), "factor of the state"),
     "statespace.widely_linear": (lambda: statespace.widely_linear(WALK), "complex"),
     "Functional": (
         lambda: cgp.Functional(keras.Input((1,), dtype="float64"), keras.Input((1,)))(Z), "inputs"
     ),
     "Model": (lambda: cgp.Model(keras.Input((1,)), keras.Input((1,))), "Functional"),
+    "load_model": (lambda: cgp.load_model("nowhere.keras"), "nowhere.keras"),
     "register_post_update": (
         lambda: cgp.register_post_update(keras.layers.Layer(), [np.ones(2)], print), "variable"
     ),
@@ -351,6 +360,9 @@ REFUSALS = {
     "kernels.Conjugate": (lambda: kernels.Conjugate(1.0), "kernel"),
     "kernels.Constant": (lambda: kernels.Constant(-1.0), "variance"),
     "kernels.Driven": (lambda: kernels.Driven(kernels.RBF(), kernels.Matern12()), "resonance"),
+    "kernels.linear_sde": (
+        lambda: kernels.linear_sde(kernels.Generator(np.eye(2), np.eye(2)), [1.0, 0.0]), "stationary"
+    ),
     "kernels.IntegratedRandomWalk": (lambda: kernels.IntegratedRandomWalk(0.0), "variance"),
     "kernels.Kernel": (lambda: kernels.RBF().covariance(Z, X), "x1"),
     "kernels.MarkovApproximation": (
@@ -400,8 +412,8 @@ REFUSALS = {
 # To be subclassed; or what takes functions, layers, or numbers as they are.
 NOTHING_TO_REFUSE = {
     "linalg.with_gradient", "distributions.principal_axes", "clone_model", "refresh",
-    "sharing_scope", "training.confirm", "training.invalidate", "training.Parameter",
-    "training.Parameterized", "training.Shareable",
+    "sharing_scope", "statespace.clear_cache", "training.confirm", "training.invalidate",
+    "training.Parameter", "training.Parameterized", "training.Shareable",
 }  # fmt: skip
 
 

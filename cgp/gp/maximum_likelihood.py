@@ -205,7 +205,7 @@ class MaximumLikelihoodGP(GaussianProcess):
             >>> gp = cgp.ExactGP(cgp.kernels.RBF(), noise_variance=0.1)
             >>> gp.condition([0.0, 1.0], [1.0 + 1j, 0.5j])
             >>> print(f"{gp.log_marginal_likelihood():.4f}")
-            -3.7930
+            -4.3364
         """
         if x is None and z is None and missing is None:
             data = self._data()
