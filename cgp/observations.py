@@ -93,7 +93,7 @@ def _precisions(dtype: tf.DType, promote: bool) -> set[int]:
     return {own for own in (2, 4, 8) if own <= size} if promote else {size}
 
 
-def _array(z, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray | bool]:
+def _array(z: ArrayLike, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray | bool]:
     """Numbers as an array or a tensor, and where a mask hides them."""
     if isinstance(z, tf.RaggedTensor | tf.SparseTensor):
         raise TypeError(f"{name} must be an array or a dense tensor, got a {type(z).__name__}")
@@ -118,7 +118,7 @@ def _array(z, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray | bool]:
     return z, hidden
 
 
-def _as_missing(missing, z: np.ndarray | tf.Tensor, name: str) -> np.ndarray | tf.Tensor:
+def _as_missing(missing: ArrayLike, z: np.ndarray | tf.Tensor, name: str) -> np.ndarray | tf.Tensor:
     if not hasattr(missing, "__tf_tensor__"):
         try:
             missing = np.asarray(missing)

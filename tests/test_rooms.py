@@ -1,16 +1,19 @@
-"""How many files of cgp a call passes through: a reader has to know that many to follow it."""
+"""How many files of cgp a call passes through: a reader follows it through all of them."""
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 import cgp
+from cgp.kernels import RBF, Matern32, Rotation
 
 PACKAGE = Path(cgp.__file__).parent
 
 
 def rooms(call: Callable[[], object]) -> set[str]:
-    """The files of cgp, relative to it, whose functions run during a call."""
+    """The files of cgp whose functions run during a call, the tracing of graphs included."""
     found: set[str] = set()
 
     def profile(frame, event, argument):
@@ -27,13 +30,24 @@ def rooms(call: Callable[[], object]) -> set[str]:
     return {str(p.relative_to(PACKAGE)) for p in paths if p.is_relative_to(PACKAGE)}
 
 
-def assert_rooms(call: Callable[[], object], bound: int) -> None:
+def assert_rooms(call: Callable[[], object], entry: str, bound: int) -> None:
     found = rooms(call)
-    assert found, "nothing was profiled"
+    assert entry in found, "nothing was profiled"
     assert len(found) <= bound, f"{len(found)} files: {', '.join(sorted(found))}"
 
 
 def test_how_many_files_does_the_first_step_of_a_window_pass():
-    kernel = cgp.kernels.Matern32(1.0, 20.0) * cgp.kernels.Rotation(0.1)
-    gp = cgp.RecursiveGP(kernel, noise_variance=0.05, capacity=4)
-    assert_rooms(lambda: gp.step(0.0, 1j), 22)
+    gp = cgp.RecursiveGP(Matern32(1.0, 20.0) * Rotation(0.1), noise_variance=0.05, capacity=4)
+    assert_rooms(lambda: gp.step(0.0, 1j), "gp/recursive/recursive_gp.py", 23)
+
+
+def test_how_many_files_does_the_first_step_of_a_state_space_process_pass():
+    gp = cgp.StateSpaceGP(Matern32(1.0, 20.0) * Rotation(0.1), noise_variance=0.05)
+    assert_rooms(lambda: gp.step(0.0, 1j), "gp/state_space/state_space_gp.py", 23)
+
+
+def test_how_many_files_does_an_iteration_of_a_fit_pass():
+    x, gp = np.arange(5.0), cgp.ExactGP(RBF() * Rotation(0.1), 0.1)
+    gp.compile(cgp.optimizers.LBFGS())
+    fit = lambda: gp.fit(x, np.exp(1j * x), epochs=1, verbose=0)  # noqa: E731
+    assert_rooms(fit, "gp/exact/exact_gp.py", 28)

@@ -1,7 +1,8 @@
-"""What the Gaussian processes of cgp have in common: hyperparameters, and words for predictions."""
+"""The base class of the Gaussian processes: hyperparameters, predictions, serialisation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,6 +13,7 @@ from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import one_number
+from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.composite import complex_dtype
 from cgp.training import Model, register_post_update
 from cgp.training.optimizers import LBFGS
@@ -28,8 +30,8 @@ from cgp.training.parameters import (
 class GaussianProcess(Parameterized, Model):
     """A Gaussian process of a complex signal, observed in noise: `z = f(x) + n`.
 
-    A subclass says how it takes data in, how it computes `posterior`, and, in `call((x, z))`, adds
-    the loss of data. The arguments are those of `ExactGP`, which documents them.
+    A subclass takes data in, computes `posterior`, and in `call((x, z))` adds the loss of data. The
+    arguments are those of `ExactGP`, which documents them.
     """
 
     settled = MappingProxyType(
@@ -40,20 +42,20 @@ class GaussianProcess(Parameterized, Model):
         }
     )
     _data_by_point = False
-    """How the working coordinates of its data are ordered (see `SignalPlusNoise`)."""
+    """Whether the working coordinates of data come point after point (see `SignalPlusNoise`)."""
 
     def __init__(
         self,
-        kernel,
-        noise_variance,
-        noise_pseudo_variance=0.0,
-        mean=None,
+        kernel: Kernel,
+        noise_variance: float,
+        noise_pseudo_variance: complex = 0.0,
+        mean: Mean | None = None,
         *,
-        fixed=(),
-        priors=None,
-        name=None,
-        dtype=None,
-        **kwargs,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+        **kwargs: Any,
     ):
         if not isinstance(kernel, Kernel):
             raise TypeError(f"kernel must be one of cgp.kernels, got {kernel!r}")
@@ -78,12 +80,14 @@ class GaussianProcess(Parameterized, Model):
             by_point=self._data_by_point,
         )
 
-    def posterior(self, x, *, observed: bool = False) -> Posterior:
+    def posterior(self, x: ArrayLike, *, observed: bool = False) -> Posterior:
         """The signal at new points given the data; see the subclass."""
         raise NotImplementedError
 
-    def compile(self, optimizer=None, loss=None, metrics=None, **kwargs) -> None:
-        """Keras's `compile`: the optimizer is all there is to choose, the likelihood is the loss.
+    def compile(
+        self, optimizer: Any = None, loss: None = None, metrics: None = None, **kwargs: Any
+    ) -> None:
+        """Chooses the optimizer, as Keras's `compile` does. The likelihood is the loss.
 
         Args:
             optimizer: `cgp.optimizers.LBFGS()` if None, or a Keras optimizer.
@@ -103,7 +107,7 @@ class GaussianProcess(Parameterized, Model):
             raise ValueError("jit_compile must not be True: XLA wants to know the sizes of data")
         super().compile(LBFGS() if optimizer is None else optimizer, **kwargs)
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: dict) -> None:
         """Compiles a loaded model."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
@@ -127,8 +131,8 @@ class GaussianProcess(Parameterized, Model):
 
     # --- predictions ---------------------------------------------------------------------------
 
-    def compute_output_spec(self, inputs):
-        """What `call` returns in a functional model: one of each for every point."""
+    def compute_output_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
+        """The shapes and dtypes that `call` returns in a functional model."""
         if isinstance(inputs, tuple | list):
             shape = inputs[1].shape
         else:
@@ -138,14 +142,14 @@ class GaussianProcess(Parameterized, Model):
         return {name: keras.KerasTensor(shape, dtype) for name, dtype in dtypes.items()}
 
     def predict(  # type: ignore[override]
-        self, x, *, observed: bool = False, verbose=0
+        self, x: ArrayLike, *, observed: bool = False, verbose: int | str = 0
     ) -> dict[str, np.ndarray]:
         """Mean and variances at new points; arguments and errors as for `posterior`.
 
         Args:
             x: Inputs, as for `posterior`.
             observed: Whether to add the noise of a measurement to the signal.
-            verbose: Of Keras's `predict`. There is nothing to show: it is done in one go.
+            verbose: An argument of Keras's `predict`, without effect here.
 
         Returns:
             NumPy arrays `[..., M]`: "mean", complex; "variance", `E|f − mean|²`, real;
@@ -153,11 +157,13 @@ class GaussianProcess(Parameterized, Model):
         """
         return {k: v.numpy() for k, v in as_dict(self._posterior_of_values(x, observed)).items()}
 
-    def _posterior_of_values(self, x, observed: bool) -> Posterior:
-        """A posterior whose gradient nobody will ask for."""
+    def _posterior_of_values(self, x: ArrayLike, observed: bool) -> Posterior:
+        """The posterior without its gradients, where those cost something."""
         return self.posterior(x, observed=observed)
 
-    def sample(self, x, count: int = 1, *, seed=None, observed: bool = False) -> np.ndarray:
+    def sample(
+        self, x: ArrayLike, count: int = 1, *, seed: int | None = None, observed: bool = False
+    ) -> np.ndarray:
         """Draws from the posterior, or from the prior before any data.
 
         Args:
@@ -173,15 +179,15 @@ class GaussianProcess(Parameterized, Model):
             TypeError, ValueError: As for `posterior`; a count below 1.
         """
         check_draws(count)
-        return self.posterior(x, observed=observed).sample(count, seed=seed).numpy()
+        return self._posterior_of_values(x, observed).sample(count, seed=seed).numpy()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         parts = [repr(self.kernel), *map(repr, self.own_parameters)]
         return f"{type(self).__name__}({', '.join(parts + [repr(self.mean)] * bool(self.mean))})"
 
     # --- serialisation -------------------------------------------------------------------------
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, complex numbers as [re, im]."""
         config = self.parameters_config()
         config.pop("complex", None)
@@ -198,16 +204,16 @@ class GaussianProcess(Parameterized, Model):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """The model of a config."""
+    def from_config(cls, config: dict, custom_objects: dict | None = None) -> "GaussianProcess":
+        """Makes the model that `get_config` describes."""
         revive = keras.saving.deserialize_keras_object
         parts = {name: revive(config[name]) for name in ("kernel", "mean")}
         pseudo = complex_from_config(config["noise_pseudo_variance"])
         return cls(**{**config, **parts, "noise_pseudo_variance": pseudo})
 
 
-def _noise(variance, pseudo_variance) -> dict:
-    """The hyperparameters of the noise, and where they start."""
+def _noise(variance: float, pseudo_variance: complex) -> dict:
+    """The hyperparameters of the noise: initial values and constraints by name."""
     values = {"noise_variance": (one_number(variance, "noise_variance"), POSITIVE)}
     if np.ndim(pseudo_variance) or np.asarray(pseudo_variance).dtype.kind not in "iufc":
         raise TypeError(f"noise_pseudo_variance must be a complex number, got {pseudo_variance!r}")
@@ -223,7 +229,7 @@ def _noise(variance, pseudo_variance) -> dict:
 
 
 def as_dict(posterior: Posterior) -> dict[str, tf.Tensor]:
-    """The moments of each point under the names that `predict` gives them."""
+    """Mean, variance and pseudo-variance of each point, by name, as `predict` returns them."""
     return {
         "mean": posterior.mean(),
         "variance": posterior.variance(),
@@ -231,8 +237,8 @@ def as_dict(posterior: Posterior) -> dict[str, tf.Tensor]:
     }
 
 
-def check_draws(count) -> None:
-    """Raises unless so many draws can be made here."""
+def check_draws(count: int) -> None:
+    """Raises in a graph, and for a number of draws that is no whole number above 0."""
     if not tf.executing_eagerly():
         raise RuntimeError("draws are NumPy arrays: call sample outside of a tf.function")
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:

@@ -14,11 +14,12 @@ from cgp.observations import as_observations
 
 
 class Data(NamedTuple):
-    """Inputs and targets of a batch of B series, of one shape whatever was given.
+    """Inputs and targets of B series, arranged in one way whatever their batch axes were.
 
     Series at the same inputs with the same elements missing share one covariance and its factor:
-    they are columns of targets beside it. Otherwise each series has its own. How many covariances
-    there are is read off the data, so that a compiled function serves either.
+    they are columns of targets beside it. Otherwise each series has its own. The number of
+    covariances, G, follows from the data when they are used, so that a compiled function serves
+    either case.
     """
 
     x: tf.Tensor
@@ -59,22 +60,23 @@ class Data(NamedTuple):
         return tf.reshape(vectors, [self.groups, -1, size])
 
     def columns(self, vectors: tf.Tensor) -> tf.Tensor:
-        """A vector for each series, `[B, n]`, as columns beside their covariance, `[G, n, S]`."""
+        """Arranges vectors of series, `[B, n]`, as columns beside a covariance, `[G, n, S]`."""
         return tf.linalg.matrix_transpose(self._grouped(vectors))  # rearranged, not conjugated
 
     def vectors(self, columns: tf.Tensor) -> tf.Tensor:
-        """The inverse of `columns`."""
+        """Rearranges columns, `[G, n, S]`, as vectors of series, `[B, n]`: undoes `columns`."""
         rows = tf.linalg.matrix_transpose(columns)
         return tf.reshape(rows, [-1, tf.shape(rows)[-1]])
 
     def unpacked(self, values: tf.Tensor) -> tf.Tensor:
-        """Something for each series, `[B, ...]`, under the batch axes that were given."""
+        """Restores the batch axes that were given: `[B, ...]` -> `[..., ...]`."""
         return tf.reshape(values, tf.concat([self.batch, tf.shape(values)[1:]], axis=0))
 
     def spread(self, values: tf.Tensor) -> tf.Tensor:
-        """Something for each covariance, `[G, ...]`, under the batch axes that were given.
+        """Repeats values of covariances, `[G, ...]`, for their series, in the batch axes given.
 
-        Without batch axes, to be broadcast, where all series are known to share one.
+        Where all series are known to share one covariance its values have no batch axes, and
+        broadcast.
         """
         known = tf.get_static_value(self.groups)
         if known == 1:
@@ -86,12 +88,12 @@ class Data(NamedTuple):
 
 
 def arranged(x: tf.Tensor, z: tf.Tensor) -> Data:
-    """Data of inputs `[N, D]` or `[..., N, D]` and targets `[..., N]`."""
+    """Arranges inputs `[N, D]` or `[..., N, D]` and targets `[..., N]` as `Data`."""
     return Data(flattened(x, 2), flattened(z, 1), tf.shape(z)[:-1])
 
 
 def flattened(values: tf.Tensor, own: int) -> tf.Tensor:
-    """`values` with one batch axis instead of any number, before `own` axes."""
+    """Reshapes any number of batch axes to one, before the last `own` axes."""
     event = values.shape[values.shape.rank - own :]
     if not event.is_fully_defined():
         event = tf.shape(values)[values.shape.rank - own :]

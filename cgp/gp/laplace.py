@@ -5,13 +5,15 @@ normal, and the inverse of its covariance is the Hessian of the negative log den
 *Information Theory, Inference, and Learning Algorithms*, 2003, ch. 27).
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.linalg import NotPositiveDefiniteError
-from cgp.training.parameters import Parameter
+from cgp.training.parameters import UNIT_DISK, Parameter
 
 
 def hessian(
@@ -50,7 +52,7 @@ def hessian(
 
 
 def covariance(
-    parameters: Mapping[str, Parameter], learned: list, curvature: np.ndarray
+    parameters: Mapping[str, Parameter], learned: list[keras.Variable], curvature: np.ndarray
 ) -> np.ndarray:
     """The covariance of constrained values from the Hessian in the unconstrained weights.
 
@@ -59,9 +61,15 @@ def covariance(
         learned: The variables that the rows of `curvature` belong to, in their order.
         curvature: `[P, P]`.
 
+    A complex value on the edge of the unit disk, |c| = 1, has no standard error: its estimate is
+    not normal there. Its rows and columns are NaN, and those of the others hold it where it is.
+
     Returns:
         `[Q, Q]`, in the order of `parameters`: elements of a vector one after the other, real and
         imaginary part of a complex one as two; zero for what is not learned.
+
+    Warns:
+        UserWarning: A value is at the edge of its set.
 
     Raises:
         NotPositiveDefiniteError: The curvature is not positive in some direction; says in which.
@@ -70,16 +78,31 @@ def covariance(
     names = {id(p.variable): name for name, p in parameters.items()}
     labels = [names.get(id(v), v.name) for v in learned for _ in range(_size(v))]
     inverse = _inverse(curvature, labels)
-    rows = []
-    for parameter in parameters.values():
+    rows, at_edge = [], []
+    for name, parameter in parameters.items():
         jacobian = _jacobian(parameter)
+        is_at_edge = id(parameter.variable) in offsets and _is_at_edge(parameter)
+        if is_at_edge:
+            warnings.warn(
+                f"{name} = {parameter} is at the edge of its set, where no standard error can be "
+                "given: its own are NaN, those of the others hold it there",
+                stacklevel=4,
+            )
+        at_edge += [is_at_edge] * jacobian.shape[0]
         row = np.zeros((jacobian.shape[0], curvature.shape[0]))
         if id(parameter.variable) in offsets:
             start = offsets[id(parameter.variable)]
             row[:, start : start + jacobian.shape[1]] = jacobian
         rows.append(row)
     j = np.concatenate(rows)
-    return j @ inverse @ j.T
+    found = j @ inverse @ j.T
+    found[at_edge], found[:, at_edge] = np.nan, np.nan
+    return found
+
+
+def _is_at_edge(parameter: Parameter) -> bool:
+    # An optimiser stops a little before the edge, where the likelihood is flat in |c|.
+    return parameter.constraint is UNIT_DISK and bool(np.any(np.abs(parameter.numpy()) > 1 - 1e-4))
 
 
 def _inverse(curvature: np.ndarray, labels: list[str]) -> np.ndarray:
@@ -111,9 +134,9 @@ def _jacobian(parameter: Parameter) -> np.ndarray:
     )
 
 
-def _size(variable) -> int:
+def _size(variable: keras.Variable) -> int:
     return int(np.prod(variable.shape))
 
 
-def _offsets(variables: list) -> np.ndarray:
+def _offsets(variables: list[keras.Variable]) -> np.ndarray:
     return np.cumsum([0] + [_size(v) for v in variables])[:-1]

@@ -1,17 +1,21 @@
 """Mean functions of a Gaussian process: constants and polynomial trends, with complex values."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.points import one_number
+from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.composite import as_complex
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.parameters import COMPLEX
 
 
 class Mean(HyperparameterLayer):
-    """The base of mean functions. Sharing one shares its coefficients.
+    """The base class of mean functions. Models given the same mean share its coefficients.
 
     Args:
         name: A name for its parameters, as in `gp.parameters()`; "mean" by default.
@@ -19,11 +23,11 @@ class Mean(HyperparameterLayer):
     """
 
     def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
-        """The mean at points `[..., N, D]`: complex, `[..., N]`, or None for zero."""
+        """Evaluates the mean at points `[..., N, D]`: complex, `[..., N]`, or None for zero."""
         return None
 
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
-        """The functions whose coefficients are marginalised: complex, `[..., N, q]`, or None."""
+        """The basis functions of a marginalised trend: complex, `[..., N, q]`, or None."""
         return None
 
     def check_determined(
@@ -71,7 +75,7 @@ class Constant(Mean):
     """A constant complex mean, learned with the hyperparameters.
 
     Args:
-        value: Where it starts; in units of z.
+        value: Its initial value, in units of z.
         fixed: `("value",)` to keep it there.
         priors: `{"value": ...}`, a TFP distribution of its [re, im].
         name: A name for its parameters.
@@ -84,11 +88,20 @@ class Constant(Mean):
         array([1.+2.j])
     """
 
-    def __init__(self, value=0.0, *, fixed=(), priors=None, name=None, dtype="float64", **kwargs):
+    def __init__(
+        self,
+        value: complex = 0.0,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
+    ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         self.declare_parameters({"value": (one_number(value, "value"), COMPLEX)}, fixed, priors)
 
-    def evaluate(self, x):
+    def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
         """See `Mean.evaluate`."""
         return tf.broadcast_to(self.value.value, tf.shape(x)[:-1])
 
@@ -106,8 +119,8 @@ class Polynomial(Mean):
 
     Args:
         degree: Of the polynomial, at least 0.
-        coefficients: Where β starts, `[degree + 1]`, complex; zeros if None. Not for a marginalised
-            trend.
+        coefficients: Initial values of β, `[degree + 1]`, complex; zeros if None. Not for a
+            marginalised trend.
         marginalized: Whether the coefficients are marginalised instead of learned.
         center: In units of x.
         scale: In units of x, positive.
@@ -132,17 +145,17 @@ class Polynomial(Mean):
 
     def __init__(
         self,
-        degree,
-        coefficients=None,
+        degree: int,
+        coefficients: ArrayLike | None = None,
         *,
-        marginalized=False,
-        center=0.0,
-        scale=1.0,
-        fixed=(),
-        priors=None,
-        name=None,
-        dtype="float64",
-        **kwargs,
+        marginalized: bool = False,
+        center: float = 0.0,
+        scale: float = 1.0,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         is_number = isinstance(degree, int | float | np.integer | np.floating)
@@ -167,7 +180,7 @@ class Polynomial(Mean):
         values = {} if marginalized else {"coefficients": (coefficients, COMPLEX)}
         self.declare_parameters(values, fixed, priors)
 
-    def _powers(self, x):
+    def _powers(self, x: tf.Tensor) -> tf.Tensor:
         if x.shape[-1] not in (1, None):
             raise ValueError(f"a polynomial trend needs inputs of one dimension, got {x.shape[-1]}")
         t = (x[..., 0] - self.center) / self.scale
@@ -176,21 +189,21 @@ class Polynomial(Mean):
             powers.append(powers[-1] * t)
         return as_complex(tf.stack(powers, axis=-1))
 
-    def evaluate(self, x):
+    def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
         """See `Mean.evaluate`."""
         if self.marginalized:
             return None
         return tf.linalg.matvec(self._powers(x), self.coefficients.value)
 
-    def basis(self, x):
+    def basis(self, x: tf.Tensor) -> tf.Tensor | None:
         """See `Mean.basis`."""
         return self._powers(x) if self.marginalized else None
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """See `Mean.get_config`."""
         names = ("degree", "marginalized", "center", "scale")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         inside = "marginalized" if self.marginalized else repr(self.coefficients)
         return f"Polynomial({self.degree}, {inside})"

@@ -39,7 +39,7 @@ class Conditioned(NamedTuple):
     white: Whitened
 
     def mean(self, cross: tf.Tensor, basis: tf.Tensor | None) -> tf.Tensor:
-        """The posterior mean but for the mean function, `[..., m, S]`.
+        """The posterior mean without the mean function, `[..., m, S]`.
 
         Args:
             cross: Working covariance between data and new points, `[..., n, m]`.
@@ -48,7 +48,9 @@ class Conditioned(NamedTuple):
         mean = tf.linalg.matmul(cross, dual(self.chol, self.white), adjoint_a=True)
         return mean if basis is None else mean + tf.linalg.matmul(basis, self.white.coefficients)
 
-    def _explained(self, cross, basis) -> tuple[tf.Tensor, tf.Tensor | None]:
+    def _explained(
+        self, cross: tf.Tensor, basis: tf.Tensor | None
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """V and U, `[..., n, m]` and `[..., q, m]`."""
         v = tf.linalg.triangular_solve(self.chol, cross)
         if basis is None:
@@ -79,23 +81,23 @@ class Conditioned(NamedTuple):
         return covariance if u is None else covariance + tf.linalg.matmul(u, u, adjoint_a=True)
 
     def leave_one_out(self) -> tuple[tf.Tensor, SecondMoments]:
-        """How far each target lies from its prediction by the others, and the variances of that.
+        """Leave-one-out residuals, targets less predictions by the others, and their variances.
 
-        The deviation is B⁻¹ a with covariance B⁻¹, B being the block of P that belongs to the point
+        The residual is B⁻¹ a with covariance B⁻¹, B being the block of P that belongs to the point
         (Rasmussen & Williams, 2006, eq. 5.12, with P for K⁻¹).
 
         Returns:
-            Complex deviation `[..., n, S]`, variance and pseudo-variance `[..., n]`.
+            Complex residual `[..., n, S]`, variance and pseudo-variance `[..., n]`.
         """
         precision = projected_precision(self.chol, self.white)
         return self.form.invert_blocks(precision, dual(self.chol, self.white))
 
 
 class Posterior(ComplexNormal):
-    """A `ComplexNormal` whose mean and variances are known, and whose covariance follows.
+    """A `ComplexNormal` of known mean and variances, whose covariance is computed when needed.
 
-    Means and variances at M points take O(N²M), their covariance and its factor O(M³) more. The
-    latter are worked out when something (`covariance`, `sample`, `log_prob`, …) first needs them.
+    Means and variances at M points take O(N²M), their covariance and its factor O(M³) more. These
+    are computed when something (`covariance`, `sample`, `log_prob`, …) first needs them.
 
     Args:
         mean: Complex, `[..., M]`.

@@ -30,7 +30,7 @@ from cgp.training.parameters import Parameter
 
 
 class SignalPlusNoise:
-    """`z = f(x) + n`, `f ~ GP(mean, kernel)`, in the form that fits: complex, or real composite.
+    """The observation model `z = f(x) + n`, `f ~ GP(mean, kernel)`, complex or real composite.
 
     Args:
         kernel: Second moments of f.
@@ -63,11 +63,11 @@ class SignalPlusNoise:
         return [*(v for p in noise for v in p.variables), *self.kernel.weights]
 
     def in_data_order(self, a: tf.Tensor, axis: int = -2) -> tf.Tensor:
-        """An axis in the order of the form as one in the order of data."""
+        """Reorders an axis from the order of the form to that of data."""
         return interleave(a, axis) if self._by_point else a
 
     def with_noise(self, moments: SecondMoments) -> SecondMoments:
-        """Variances of f, complex `[...]`, as those of z."""
+        """Adds the noise to variances of f, complex `[...]`."""
         k, c = moments
         variance = as_complex(self.noise_variance.value)
         if self.noise_circularity is not None:
@@ -75,7 +75,7 @@ class SignalPlusNoise:
         return SecondMoments(k + variance, c)
 
     def matrix_with_noise(self, moments: SecondMoments) -> SecondMoments:
-        """Covariances of f between points `[..., n, n]` as those of z."""
+        """Adds the noise to covariances of f between points, `[..., n, n]`."""
         k, c = moments
         diagonal = SecondMoments(
             tf.linalg.diag_part(k), None if c is None else tf.linalg.diag_part(c)
@@ -86,12 +86,12 @@ class SignalPlusNoise:
         return SecondMoments(tf.linalg.set_diag(k, noisy.k), c)
 
     def keep(self, data: Data, dtype: tf.DType) -> tf.Tensor:
-        """1 for data and 0 for what is missing, in the working form, `[G, n]`."""
+        """The mask of observed elements in the working form, 1 or 0, `[G, n]`."""
         keep = tf.concat([data.keep] * self.form.multiplicity, axis=-1)
         return tf.cast(self.in_data_order(keep, axis=-1), dtype)
 
     def covariance(self, data: Data) -> tf.Tensor:
-        """The working covariance of data, `[G, n, n]`; a missing one is an independent unit."""
+        """The working covariance of data, `[G, n, n]`; a row of the identity where missing."""
         gram = self._masked(data, self.matrix_with_noise(self.kernel.moments_matrix(data.x)))
         return tf.linalg.set_diag(
             gram, tf.linalg.diag_part(gram) + (1.0 - self.keep(data, gram.dtype))
@@ -113,7 +113,7 @@ class SignalPlusNoise:
         return self.in_data_order(data.columns(self.form.split(residual)))
 
     def complex_targets(self, targets: tf.Tensor) -> tf.Tensor:
-        """Working vectors in the order of data, `[..., n]`, as the complex ones."""
+        """Converts working vectors in the order of data, `[..., n]`, to complex ones."""
         if self._by_point:
             re, im = tf.unstack(tf.reshape(targets, [*targets.shape[:-1], -1, 2]), axis=-1)
             return tf.complex(re, im)
@@ -156,7 +156,7 @@ class SignalPlusNoise:
         return tf.reshape(value, [-1]) - dimensions * self.form.log_normalizer
 
     def plus_function(self, mean: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-        """Values at points `[..., M, D]` plus the mean function there."""
+        """Adds the mean function to values at points `[..., M, D]`."""
         function = None if self.mean is None else self.mean.evaluate(x)
         return mean if function is None else mean + function
 
@@ -245,7 +245,7 @@ def log_density(
         covariance: K, `[..., n, n]`. Only the gradient passes through it.
         targets: y, `[..., n, S]`.
         basis: H, `[..., n, q]`, or None.
-        chol: The factor of K, taken on trust.
+        chol: The Cholesky factor of K, which is not checked.
         scale: s, 1 for complex and ½ for real normals.
 
     Returns:
@@ -254,14 +254,16 @@ def log_density(
     """
     chol = tf.stop_gradient(chol)
 
-    def evaluate(covariance, targets, *bases):
+    def evaluate(
+        covariance: tf.Tensor, targets: tf.Tensor, *bases: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable]:
         white = whiten(chol, targets, bases[0] if bases else None)
         value = tf.reduce_sum(squared_modulus(white.residual), axis=-2) + log_det(chol)[..., None]
         if bases:
             value += 2.0 * tf.reduce_sum(_log_diagonal(white.r), axis=-1)[..., None]
 
-        def backward(dy):
-            # A factor that leads back to the covariance, for whoever differentiates twice.
+        def backward(dy: tf.Tensor) -> list[tf.Tensor]:
+            # This factor leads back to the covariance, for second derivatives.
             factor = stored_cholesky(chol, covariance)
             white = whiten(factor, targets, bases[0] if bases else None)
             a = dual(factor, white)

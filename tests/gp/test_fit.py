@@ -308,6 +308,23 @@ def test_does_laplace_say_what_the_data_do_not_determine():
         gp.parameter_covariance()
 
 
+def test_has_a_coefficient_at_the_edge_of_its_disk_no_standard_error():
+    """A real signal: z = u + c conj(u) with |c| = 1."""
+    rng = np.random.default_rng(0)
+    x = np.arange(20.0)
+    z = cgp.ExactGP(Matern32(1.0, 3.0), 1e-9).sample(x, seed=0)[0].real * np.exp(0.3j)
+    gp = cgp.ExactGP(WidelyLinear(Matern32(1.0, 3.0), 0.9 * np.exp(0.6j)), 0.1)
+    gp.compile(optimizer=cgp.optimizers.LBFGS())
+    gp.fit(x, z + 0.2 * complex_normals(rng, 20), verbose=0)
+    assert abs(gp.parameters()["widelylinear.coefficient"]) > 1 - 1e-4
+    with pytest.warns(UserWarning, match=r"widelylinear\.coefficient = .* at the edge of its set"):
+        errors = gp.parameter_errors(verbose=0)
+    edge = errors.pop("widelylinear.coefficient")
+    assert np.isnan(edge.real)
+    assert np.isnan(edge.imag)
+    assert all(0 < error < np.inf for error in errors.values())
+
+
 def test_is_a_gp_trained_inside_another_model():
     """A learned map of the inputs before the process: gradients pass to both."""
     rng = np.random.default_rng(0)

@@ -1,5 +1,8 @@
 """ExactGP: a complex Gaussian process with a dense covariance."""
 
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -8,7 +11,9 @@ from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict
 from cgp.gp.data import Data, as_data, check_points, empty_variable, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
+from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior
+from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
 from cgp.linalg import cholesky, stored_cholesky
 from cgp.linalg.arguments import ArrayLike, nan
@@ -33,7 +38,7 @@ class ExactGP(MaximumLikelihoodGP):
     it sits in; gradients pass to x, z and the hyperparameters.
 
     Args:
-        kernel: A kernel, shared with whoever else holds it.
+        kernel: A kernel. Models that are given the same kernel share its hyperparameters.
         noise_variance: `E|n|²`, positive; in squared units of z.
         noise_pseudo_variance: `E[n²]`, complex, at most `noise_variance` in modulus. Zero, the
             default, stays zero: the noise is circular. Another value is learned, as its ratio to
@@ -61,16 +66,16 @@ class ExactGP(MaximumLikelihoodGP):
 
     def __init__(
         self,
-        kernel,
-        noise_variance,
-        noise_pseudo_variance=0.0,
-        mean=None,
+        kernel: Kernel,
+        noise_variance: float,
+        noise_pseudo_variance: complex = 0.0,
+        mean: Mean | None = None,
         *,
-        fixed=(),
-        priors=None,
-        name=None,
-        dtype=None,
-        **kwargs,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+        **kwargs: Any,
     ):
         super().__init__(
             kernel,
@@ -134,7 +139,7 @@ class ExactGP(MaximumLikelihoodGP):
         covariance = self._process.while_unchanged(lambda: self._process.covariance(data))
 
         @tf.custom_gradient
-        def factor(*values: tf.Tensor):
+        def factor(*values: tf.Tensor) -> tuple[tf.Tensor, Callable]:
             def backward(chol_bar: tf.Tensor) -> list[tf.Tensor]:
                 with tf.GradientTape() as tape:
                     tape.watch(weights)
@@ -204,8 +209,16 @@ class ExactGP(MaximumLikelihoodGP):
         given = predictions.condition(self._process, data, self._differentiable_factor(data))
         return predictions.posterior(self._process, data, given, flattened(x, 2), observed)
 
-    def call(self, inputs) -> dict[str, tf.Tensor]:
-        """The dictionary of `predict`, at x, or at x given z for inputs `(x, z)`; adds the loss."""
+    def call(self, inputs: Any) -> dict[str, tf.Tensor]:
+        """Predicts at x, or at x given z for inputs `(x, z)`, whose loss it adds.
+
+        Args:
+            inputs: Inputs, as for `posterior`; `(x, z)`, as for `condition`; or `Data`, of which
+                training wants the loss alone.
+
+        Returns:
+            The dictionary of `predict`; of `Data`, `{"log_likelihood"}`.
+        """
         process = self._process
         if isinstance(inputs, Data):
             return self._add_loss(inputs, self._log_likelihood(inputs))
@@ -231,7 +244,9 @@ class ExactGP(MaximumLikelihoodGP):
         )
 
     def loo(self) -> dict[str, np.ndarray]:
-        """Each target predicted by the others of its series, from the factor that is there.
+        """Leave-one-out predictions: each target predicted by the others of its series.
+
+        They take one inverse from the stored factor, O(N³), not a fit for each point.
 
         Returns:
             As `predict`, of the observation, noise included, at the inputs of the data, `[..., N]`;
