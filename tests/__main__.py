@@ -21,8 +21,16 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 WORKERS = 2
 LARGEST = 4e9  # bytes of memory
-FILE_BY_FILE = ("statespace", "layers")  # these compile most
-FIRST = ("examples", "statespace", "layers", "gp/state_space", "gp/recursive")  # the longest
+# Files to a process, in folders that compile or compute much; in others all.
+FILES = {
+    "examples": 1,
+    "gp": 3,
+    "gp/state_space": 1,
+    "layers": 2,
+    "statespace": 3,
+    "equivalences": 2,
+}
+FIRST = ("examples", "gp/", "statespace", "layers", "equivalences")  # the longest
 RESIDENT = 1 if sys.platform == "darwin" else 1024  # the unit of a maximal resident set
 
 
@@ -40,16 +48,15 @@ class Result(NamedTuple):
 
 
 def parts() -> dict[str, list[Path]]:
-    """The paths of each process, by name, the longest first."""
+    """The paths of each process, by name; those that take longest first."""
     found = {"doctests": [ROOT / "cgp"]}
-    for path in sorted(HERE.rglob("test_*.py")):
-        folder = path.parent.relative_to(HERE)
-        name = folder.as_posix()
-        if folder == Path():
-            name = "examples" if path.stem == "test_examples" else "whole"
-        elif folder.parts[0] in FILE_BY_FILE:
-            name += f"/{path.stem.removeprefix('test_')}"
-        found.setdefault(name, []).append(path)
+    for folder in sorted({path.parent for path in HERE.rglob("test_*.py")}):
+        files = sorted(folder.glob("test_*.py"))
+        name = folder.relative_to(HERE).as_posix() if folder != HERE else "whole"
+        count = FILES.get(name, len(files))
+        for start in range(0, len(files), count):
+            number = f" {start // count + 1}" if count < len(files) else ""
+            found[name + number] = files[start : start + count]
     return dict(sorted(found.items(), key=lambda part: not part[0].startswith(FIRST)))
 
 

@@ -27,7 +27,7 @@ def flat(found):
     [("constant", "graph"), ("constant", "xla"), ("varying", "xla"), ("a batch", "graph")],
 )
 def test_is_a_filter_the_same_in_every_mode(name, mode):
-    p = problem(3, 2, **SETTINGS[name])
+    p = problem(2, 2, **SETTINGS[name])
     model = p.model()
 
     def run(z, inputs):
@@ -43,7 +43,7 @@ def test_is_a_filter_the_same_in_every_mode(name, mode):
     [("constant", "xla"), ("varying", "graph"), ("a batch", "graph"), ("a batch", "xla")],
 )
 def test_are_likelihood_and_gradient_the_same_in_every_mode(name, mode):
-    p = problem(3, 2, **SETTINGS[name])
+    p = problem(2, 2, **SETTINGS[name])
     names = list(p.matrices)
 
     def run(z, inputs, *matrices):
@@ -74,7 +74,7 @@ def test_is_a_widely_linear_filter_the_same_in_every_mode(mode):
 
 @pytest.mark.parametrize("mode", ["graph", "xla"])
 def test_is_a_smoother_the_same_in_every_mode(mode):
-    p = problem(3, 2, **SETTINGS["constant"])
+    p = problem(2, 2, **SETTINGS["constant"])
     model = p.model()
 
     def run(z, inputs):
@@ -87,7 +87,7 @@ def test_is_a_smoother_the_same_in_every_mode(mode):
 
 @pytest.mark.parametrize("batched", [False, True])
 def test_does_one_graph_take_series_of_any_length(batched):
-    p = problem(3, 2, batch=4 if batched else None, steps=30)
+    p = problem(2, 2, batch=4 if batched else None, steps=30)
     model = p.model()
     shape = (4, None, 2) if batched else (None, 2)
 
@@ -111,7 +111,7 @@ def test_does_one_graph_take_series_of_any_length(batched):
     ids=str,
 )
 def test_is_a_batch_the_loop(setting):
-    p = problem(3, 2, batch=4, **setting)
+    p = problem(2, 2, batch=4, **setting)
     filtered, smoothed = p.filter(), p.smooth()
     for b, member in enumerate(p.members()):
         for found, expected in ((filtered, member.filter()), (smoothed, member.smooth())):
@@ -123,7 +123,7 @@ def test_is_a_batch_the_loop(setting):
 
 def test_is_a_series_in_pieces_the_whole():
     """What is predicted after a piece is the start of the next."""
-    p = problem(3, 2, holes="own")
+    p = problem(2, 2, holes="own")
     whole = p.filter()
     first = statespace.filter(p.model(), p.z[:9])
     ahead = statespace.forecast(p.model(), first, 1)
@@ -137,7 +137,7 @@ def test_is_a_series_in_pieces_the_whole():
 
 
 def test_is_a_constant_model_one_that_varies_by_nothing():
-    p = problem(3, 2, holes="own", inputs=2)
+    p = problem(2, 2, holes="own", inputs=2)
     same = p.changed(**{name: np.repeat(p.matrices[name][None], 14, axis=0) for name in "FQHRB"})
     for found, expected in ((same.filter(), p.filter()), (same.smooth(), p.smooth())):
         for a, b in zip(found, expected, strict=True):
@@ -147,7 +147,7 @@ def test_is_a_constant_model_one_that_varies_by_nothing():
 
 def test_is_a_real_model_with_complex_data_the_two_real_filters_of_the_parts():
     """A complex model of real matrices, whose parts are independent and have half the variance."""
-    real = problem(3, 2, dtype="float64", holes="own")
+    real = problem(2, 2, dtype="float64", holes="own")
     rng = np.random.default_rng(3)
     z = real.z + 1j * np.where(np.isnan(real.z), np.nan, rng.normal(size=real.z.shape))
     found = statespace.filter(

@@ -14,7 +14,7 @@ KINDS = ("proper", "improper", "single", "real")
 _DTYPES = {"single": "complex64", "real": "float64"}
 
 
-def made(kind="proper", n=3, m=2, series=SERIES, steps=STEPS, seed=0):
+def made(kind="proper", n=2, m=2, series=SERIES, steps=STEPS, seed=0):
     """A model, and data `[B, T, M]` with holes."""
     p = problem(n, m, _DTYPES.get(kind, "complex128"), steps, holes="own", batch=series, seed=seed)
     return (widely_linear(p) if kind == "improper" else p.model()), p.z

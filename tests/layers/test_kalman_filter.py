@@ -100,7 +100,7 @@ def test_is_a_series_of_another_kind_refused(change, error):
 # --- the loss it adds -----------------------------------------------------------------------------
 
 
-def reference_log_likelihoods(z, n=3, m=2):
+def reference_log_likelihoods(z, n=2, m=2):
     p = problem(n, m, steps=z.shape[1], holes="own", batch=len(z))
     return p._replace(z=z).expected(kalman.filter).log_likelihoods.sum(axis=-1)
 

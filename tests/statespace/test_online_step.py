@@ -12,12 +12,12 @@ STEPS = 9
 
 
 def model_of(kind):
-    """A model of 3 states and 2 observed components, and a series with missing elements."""
-    found = problem(3, 2, steps=STEPS, holes="shared")
+    """A model of 2 states and 2 observed components, and a series with missing elements."""
+    found = problem(2, 2, steps=STEPS, holes="shared")
     matrices = dict(found.matrices)
     if kind == "proper":
         return statespace.LinearGaussian(**matrices), found.z
-    covariances, parts = improper_parts(3, 2)
+    covariances, parts = improper_parts(2, 2)
     proper = statespace.LinearGaussian(**(matrices | covariances))
     return statespace.widely_linear(proper, **parts), found.z
 
@@ -120,8 +120,8 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_changes():
     mean, chol = kf.state
     upper = np.conj(np.swapaxes(chol, 0, 1))
     for state, error, words in (
-        ((mean[:2], chol), ValueError, r"mean of the state must be \[\.\.\., 3\]"),
-        ((mean, chol[:2]), ValueError, r"factor of the state must be \[\.\.\., 3, 3\]"),
+        ((mean[:1], chol), ValueError, r"mean of the state must be \[\.\.\., 2\]"),
+        ((mean, chol[:1]), ValueError, r"factor of the state must be \[\.\.\., 2, 2\]"),
         ((mean * np.nan, chol), ValueError, "mean of the state must be finite"),
         ((mean, upper), ValueError, "lower triangular"),
         ((mean, -chol), ValueError, "not negative"),

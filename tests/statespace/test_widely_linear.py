@@ -20,7 +20,7 @@ TIGHT = {"rtol": 1e-10, "atol": 1e-10}
 PARTS = ["pseudo_Q", "pseudo_R", "initial_pseudo_covariance", "F_conj", "H_conj", "B_conj"]
 
 
-def wide(n=3, m=2, only=None, **setting):
+def wide(n=2, m=2, only=None, **setting):
     """A problem, the improper parts of its model, and the reference's real model."""
     p = problem(n, m, inputs=2, **setting)
     matrices, parts = improper_parts(n, m, k=2)
@@ -60,7 +60,7 @@ def assert_wide(found, expected, z):
     equal(found.log_likelihood, expected.log_likelihoods.sum())
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 3), (3, 2)])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 2), (3, 1), (2, 2)])
 def test_is_a_widely_linear_filter_the_real_filter_of_the_parts(n, m):
     p, parts = wide(n, m, holes="own")
     model = statespace.widely_linear(p.model(), **parts)
@@ -86,8 +86,8 @@ def test_may_every_part_vary():
         "pseudo_Q": scale * parts["pseudo_Q"],
         "pseudo_R": (2 - scale) * parts["pseudo_R"] * np.exp(2j * scale),
         "F_conj": scale * parts["F_conj"],
-        "H_conj": random(rng, (steps, 2, 3), "complex128"),
-        "B_conj": random(rng, (steps, 3, 2), "complex128"),
+        "H_conj": random(rng, (steps, 2, 2), "complex128"),
+        "B_conj": random(rng, (steps, 2, 2), "complex128"),
     }
     found = statespace.filter(statespace.widely_linear(p.model(), **parts), p.z, inputs=p.inputs)
     augmented = reference_augmented(p, {k: v for k, v in parts.items() if k != "B_conj"})
@@ -109,10 +109,10 @@ def test_may_a_part_vary_beside_constants(varying):
 
 @pytest.mark.parametrize("said", ["not at all", "as zeros"])
 def test_is_a_model_without_improper_parts_the_proper_one(said):
-    p = problem(3, 2, holes="own", inputs=2)
+    p = problem(2, 2, holes="own", inputs=2)
     parts = {}
     if said == "as zeros":
-        shapes = improper_parts(3, 2, k=2)[1]
+        shapes = improper_parts(2, 2, k=2)[1]
         parts = {name: np.zeros_like(part) for name, part in shapes.items()}
     model = statespace.widely_linear(p.model(), **parts)
     found, proper = statespace.filter(model, p.z, inputs=p.inputs), p.filter()

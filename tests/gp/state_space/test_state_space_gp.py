@@ -30,33 +30,37 @@ MOMENTS = ("mean", "variance", "pseudo_variance", "covariance", "pseudo_covarian
 
 def wobble():
     resonance = Matern12(1.5, 3.0, fixed="variance") * Rotation(0.4)
-    return Driven(resonance, Matern32(1.0, 0.3) + Matern12(0.5, 0.6) * Rotation(-0.7))
+    return Driven(resonance, Matern12(1.0, 0.3) + Matern12(0.5, 0.6) * Rotation(-0.7))
 
 
-# The kernel, and the pseudo-variance of the noise.
+# The kernel, and the pseudo-variance of the noise. Most have three complex states or four real
+# ones, for which the filter is compiled once.
 CASES = {
     "tone": (lambda: Matern32(1.0, 2.0) * Rotation(0.3) + White(0.3), 0.0),
-    "improper noise": (lambda: Matern12(1.0, 2.0) + Conjugate(Matern52(0.5, 1.0)), 0.1j),
+    "improper noise": (
+        lambda: Matern12(1.0, 2.0) + Conjugate(Matern12(0.5, 1.0) * Rotation(0.2)),
+        0.1j,
+    ),
     "rectilinear noise": (lambda: Matern32(1.0, 2.0) * Rotation(0.3), 0.19 * np.exp(0.7j)),
-    "product": (lambda: Matern32(1.5, 2.0) * Matern12(2.0, 0.5) * Rotation(0.2), 0.0),
+    "product": (lambda: Matern52(1.5, 2.0) * Matern12(2.0, 0.5) * Rotation(0.2), 0.0),
     "walk": (
         lambda: RandomWalk(0.3, -1.0) + Matern12(1.0, 2.0) * RandomWalk(0.2, -1.0) + Constant(2.0),
         0.0,
     ),
     "trend": (lambda: IntegratedRandomWalk(0.2, 0.1, -1.0) + Matern12(0.5, 0.3), 0.0),
     "driven": (wobble, 0.0),
-    "ellipse": (lambda: WidelyLinear(Matern52(1.0, 1.0) * Rotation(0.3), 0.4 + 0.2j), 0.1j),
+    "ellipse": (lambda: WidelyLinear(Matern32(1.0, 1.0) * Rotation(0.3), 0.4 + 0.2j), 0.1j),
     "real times improper": (
         lambda: Matern32(1.0, 2.0) * WidelyLinear(Matern12(1.0, 2.0) * Rotation(0.2), 0.5j),
         0.0,
     ),
     "complex states of a real kernel": (
-        lambda: MarkovApproximation(RBF(1.0, 1.5), 3) * WidelyLinear(Matern12(1.0, 2.0), 0.5),
+        lambda: MarkovApproximation(RBF(1.0, 1.5), 2) * WidelyLinear(Matern12(1.0, 2.0), 0.5),
         0.0,
     ),
     "approximations": (
         lambda: (
-            MarkovApproximation(Periodic(1.0, 0.8, 0.4), 2)
+            MarkovApproximation(Periodic(1.0, 0.8, 0.4), 1)
             + MarkovApproximation(RBF(0.5, 0.7), 2) * Rotation(0.1)
         ),
         0.0,
@@ -132,14 +136,11 @@ def test_is_the_gradient_of_the_loss_that_of_the_exact_process(siblings):
     exact, fast, x, z = siblings
     gradients = []
     for gp in (exact, fast):
-        gp.compile(cgp.optimizers.LBFGS())
-        variables = gp.trainable_variables
-        data = gp._dataset(gp._validated(x, z))
-        objective = cgp.training.Objective(gp, (*next(iter(data)), None, None))
-        order = np.argsort([v.path.split("/", 1)[-1] for v in variables], kind="stable")
-        sizes = [v.shape.num_elements() for v in objective.variables]
-        values = np.split(objective(objective.start)[1], np.cumsum(sizes)[:-1])
-        gradients.append(np.concatenate([values[i] for i in order]))
+        variables = sorted(gp.trainable_variables, key=lambda v: v.path.split("/", 1)[-1])
+        with tf.GradientTape() as tape:
+            gp((x[:, None], z))
+            loss = gp.losses[0]
+        gradients.append(np.concatenate([np.ravel(g) for g in tape.gradient(loss, variables)]))
     np.testing.assert_allclose(gradients[1], gradients[0], rtol=1e-7, atol=1e-9)
 
 

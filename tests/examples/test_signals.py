@@ -1,0 +1,125 @@
+"""Examples of signals that they draw themselves, or of one measurement."""
+
+import numpy as np
+import pytest
+
+
+@pytest.mark.slow
+def test_s_parameters_are_interpolated_at_least_as_well_as_by_others(
+    example, tmp_path, monkeypatch, capsys
+):
+    pytest.importorskip("skrf")
+    s_parameters = example("s_parameters")
+    monkeypatch.setattr(s_parameters, "LENGTHSCALES", (10.0,))
+    picture = tmp_path / "antenna.png"
+
+    plain, behind = (
+        {way: error for way, (_, error) in chosen.items()} for chosen in s_parameters.main(picture)
+    )
+
+    assert plain["spline"] == pytest.approx(-30.75, abs=0.01)
+    assert plain["two real GPs"] < -30.0  # a baseline that works
+    assert plain["complex GP"] < min(plain["spline"], plain["two real GPs"]) + 0.3
+    # A delay costs the complex GP nothing, the others much.
+    assert behind["complex GP"] == pytest.approx(plain["complex GP"], abs=0.5)
+    assert behind["complex GP"] < behind["two real GPs"] - 1.5
+    assert behind["complex GP"] < behind["spline"] - 10.0
+    assert picture.stat().st_size > 10_000
+    assert "delay" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_channel_equalizer_beats_the_best_linear_one_with_its_own_decisions(
+    example, tmp_path, monkeypatch, capsys
+):
+    channel_equalizer = example("channel_equalizer")
+    monkeypatch.setattr(channel_equalizer, "LENGTH", 700)
+    monkeypatch.setattr(channel_equalizer, "SETTLED", 300)
+    picture = tmp_path / "equalizer.png"
+
+    figures = channel_equalizer.main(number=4, picture=picture)
+
+    mse, ser = (
+        {name: values[key][0] for name, values in figures.items()} for key in ("mse", "ser")
+    )
+    # Baselines that work: RLS comes to the best linear weights, and none is better.
+    assert mse["best linear"] == pytest.approx(-9.8, abs=0.2)
+    assert mse["best linear"] - 0.05 < mse["RLS"] < mse["best linear"] + 0.3
+    assert 0.03 < ser["RLS"] < 0.06
+    assert mse["GP"] < mse["best linear"] - 3.0
+    assert ser["GP"] < 0.75 * ser["RLS"]
+    assert mse["GP, told all"] < mse["GP"] + 0.05
+    assert all(0 < error < 1.0 for values in figures.values() for _, error in values.values())
+    assert picture.stat().st_size > 10_000
+    assert "symbol error rate" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_complex_ar_is_filtered_as_well_as_theory_allows(example, tmp_path, capsys):
+    complex_ar = example("complex_ar")
+    picture = tmp_path / "ar.png"
+
+    errors = complex_ar.main(picture)
+
+    assert complex_ar.theory(complex_ar.riccati_gain()) == pytest.approx(0.1160, abs=5e-5)
+    assert errors["z itself"] == pytest.approx(0.5, rel=0.02)
+    assert errors["cgp, filter"] == pytest.approx(0.1160, rel=0.02)
+    assert errors["cgp, smoother"] < 0.7 * errors["cgp, filter"]
+    for name in set(errors) - {"z itself", "cgp, filter", "cgp, smoother"}:  # filterpy, if there
+        assert errors[name] == pytest.approx(0.2815, rel=0.03)
+    assert picture.stat().st_size > 10_000
+    table = capsys.readouterr().out
+    for verdict in ("as expected", "white", "circular"):
+        assert verdict in table
+
+
+@pytest.mark.slow
+def test_the_frequency_of_an_unbalanced_grid_has_no_ripple_when_the_filter_is_widely_linear(
+    example, tmp_path, monkeypatch, capsys
+):
+    grid_frequency = example("grid_frequency")
+    monkeypatch.setattr(grid_frequency, "SERIES", 8)
+    monkeypatch.setattr(grid_frequency, "DRIFTS", np.array([0.3, 1.0, 3.0]))
+    picture = tmp_path / "grid.png"
+
+    figures = grid_frequency.main(picture)
+
+    error, ripple = (
+        {name: of[key][0] for name, of in figures.items()} for key in ("all", "ripple")
+    )
+    assert ripple["proper"] == pytest.approx(0.444, rel=0.02)
+    assert ripple["proper, best"] == pytest.approx(0.081, rel=0.05)
+    assert ripple["widely linear"] < 0.01
+    assert error["proper, best"] == pytest.approx(0.123, rel=0.02)
+    assert error["widely linear"] == pytest.approx(0.077, rel=0.04)
+    assert error["two phasors"] == pytest.approx(error["widely linear"], rel=0.06)
+    assert all(0 < spread < 0.01 for of in figures.values() for _, spread in of.values())
+    assert picture.stat().st_size > 10_000
+    assert "as expected: 8 of 8" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_fading_channel_is_tracked_nearly_as_well_as_its_statistics_allow(
+    example, tmp_path, monkeypatch, capsys
+):
+    fading_channel = example("fading_channel")
+    monkeypatch.setattr(fading_channel, "EPOCHS", 12)
+    monkeypatch.setattr(fading_channel, "WATCHED", 100)
+    picture = tmp_path / "fading.png"
+
+    figures, leaks = fading_channel.main(tested=600, picture=picture)
+
+    rates = {name: of[0] for name, of in figures.items()}
+    # Baselines that work, in their order.
+    assert rates["channel known"] == pytest.approx(0.0094, abs=0.002)
+    assert rates["LMMSE, all pilots"] == pytest.approx(0.0134, abs=0.002)
+    assert rates["LMMSE, the same pilots"] == pytest.approx(0.0149, abs=0.002)
+    assert rates["LMMSE, past pilots"] == pytest.approx(0.0415, abs=0.004)
+    assert rates["hold the last pilot"] == pytest.approx(0.162, abs=0.01)
+    assert rates["receiver"] < 1.12 * rates["LMMSE, the same pilots"]
+    assert rates["receiver"] < rates["receiver, by likelihood"] < rates["the same, leak left in"]
+    for leak in leaks.values():
+        assert abs(leak - fading_channel.LEAK) < 0.04
+    assert all(0 < error < 0.01 for _, error in figures.values())
+    assert picture.stat().st_size > 10_000
+    assert "differences on the same symbols" in capsys.readouterr().out
