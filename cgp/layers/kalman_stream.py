@@ -7,12 +7,12 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals, Step, innovation
-from cgp.statespace.filter_step import State
+from cgp.statespace.filter_step import BatchLastMarginals, State
 from cgp.statespace.filtering import process_block
 from cgp.statespace.forecasting import ahead
 from cgp.statespace.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.online_filter import OnlineFilter
-from cgp.statespace.online_step import NOT_FINITE, BatchLastMarginals, advance
+from cgp.statespace.online_step import NOT_FINITE, advance
 from cgp.statespace.series import Series
 
 

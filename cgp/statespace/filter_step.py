@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.forms import Form
 from cgp.linalg.arguments import squared_modulus
 from cgp.linalg.batch_last import condition, dot, matmul, matvec, triangularize
 from cgp.linalg.composite import real_as
@@ -35,6 +36,17 @@ class Innovation(NamedTuple):
     """The variance S of the deviation, real, `[B]`; 1 where missing."""
     cross: tf.Tensor
     """The covariance of the state with it, `P hᴴ`, `[n, B]`."""
+
+
+class BatchLastMarginals(NamedTuple):
+    """The moments of components, batch last."""
+
+    mean: tf.Tensor
+    """`[m, B]`."""
+    variance: tf.Tensor
+    """Real, `[m, B]`."""
+    pseudo_variance: tf.Tensor | None
+    """Complex, `[m, B]`; None where it is zero, or of a real model."""
 
 
 def predict(state: State, F: tf.Tensor, Q_factor: tf.Tensor, drift: tf.Tensor) -> State:
@@ -89,6 +101,32 @@ def update(
         log_likelihood -= tf.where(variance > 0, scale * loss, certain)
         innovations.append(Innovation(deviation, variance + tf.zeros_like(seen), cross))
     return State(mean, chol), log_likelihood, innovations
+
+
+def marginals_of(
+    form: Form, mean: tf.Tensor, rows: tf.Tensor, noise: tf.Tensor | None
+) -> BatchLastMarginals:
+    """The moments of components with covariance `rows rowsᴴ + noise`.
+
+    Args:
+        form: The form of the working values.
+        mean: Working values, `[k, B]`.
+        rows: `[k, n, B]`.
+        noise: `[k, k, B]`, or None for zero.
+    """
+    power = tf.reduce_sum(squared_modulus(rows), axis=1)
+    if noise is not None:
+        power += tf.math.real(tf.stack([noise[i, i] for i in range(noise.shape[0])]))
+    if form.multiplicity == 1:
+        return BatchLastMarginals(mean, power, None)
+    m = mean.shape[0] // 2
+    cross = tf.reduce_sum(rows[:m] * rows[m:], axis=1)
+    if noise is not None:
+        cross += tf.stack([noise[i, i + m] for i in range(m)])
+    re, im = power[:m], power[m:]
+    return BatchLastMarginals(
+        tf.complex(mean[:m], mean[m:]), re + im, tf.complex(re - im, 2.0 * cross)
+    )
 
 
 def inverse_or_zero(s: tf.Tensor) -> tf.Tensor:

@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals
-from cgp.statespace.filter_step import State
-from cgp.statespace.online_step import NOT_FINITE, BatchLastMarginals
+from cgp.statespace.filter_step import BatchLastMarginals, State
+from cgp.statespace.online_step import NOT_FINITE
 
 
 class OnlineFilter:

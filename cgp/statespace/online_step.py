@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.distributions.marginals import Marginals, Step, innovation
-from cgp.linalg.arguments import ArrayLike, squared_modulus
+from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import matmul, matvec
 from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.conversion import as_dtype
-from cgp.statespace.filter_step import State
+from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of
 from cgp.statespace.forward_pass import System, predict_at, update_at
 from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
 from cgp.statespace.series import Series
@@ -32,17 +32,6 @@ class StateArrays(NamedTuple):
     chol: np.ndarray
     """The Cholesky factor of its covariance, `[..., n, n]`; of a widely linear model that of the
     real composite, `[..., 2n, 2n]`."""
-
-
-class BatchLastMarginals(NamedTuple):
-    """The moments of components, batch last."""
-
-    mean: tf.Tensor
-    """`[m, B]`."""
-    variance: tf.Tensor
-    """Real, `[m, B]`."""
-    pseudo_variance: tf.Tensor | None
-    """Complex, `[m, B]`; None where it is zero, or of a real model."""
 
 
 def step(
@@ -217,32 +206,6 @@ def advance(
         following = State(*(tf.where(arrived, a, b) for a, b in zip(following, state, strict=True)))
     predicted = marginals_of(form, matvec(H, state.mean), matmul(H, state.chol), R)
     return following, predicted, marginals_of(form, after.mean, after.chol, None)
-
-
-def marginals_of(
-    form: Form, mean: tf.Tensor, rows: tf.Tensor, noise: tf.Tensor | None
-) -> BatchLastMarginals:
-    """The moments of components with covariance `rows rowsᴴ + noise`.
-
-    Args:
-        form: The form of the working values.
-        mean: Working values, `[k, B]`.
-        rows: `[k, n, B]`.
-        noise: `[k, k, B]`, or None for zero.
-    """
-    power = tf.reduce_sum(squared_modulus(rows), axis=1)
-    if noise is not None:
-        power += tf.math.real(tf.stack([noise[i, i] for i in range(noise.shape[0])]))
-    if form.multiplicity == 1:
-        return BatchLastMarginals(mean, power, None)
-    m = mean.shape[0] // 2
-    cross = tf.reduce_sum(rows[:m] * rows[m:], axis=1)
-    if noise is not None:
-        cross += tf.stack([noise[i, i + m] for i in range(m)])
-    re, im = power[:m], power[m:]
-    return BatchLastMarginals(
-        tf.complex(mean[:m], mean[m:]), re + im, tf.complex(re - im, 2.0 * cross)
-    )
 
 
 def _marginals(mean: tf.Tensor, variance: tf.Tensor, pseudo: tf.Tensor | None) -> Marginals:

@@ -15,9 +15,9 @@ import tensorflow as tf
 
 from cgp.gp.data import Data, StoredData
 from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.state_space.discretization import TOO_EARLY, StateAt, StoredState
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.process_stream import ProcessStream
-from cgp.gp.state_space.stored_state import TOO_EARLY, StateAt, StoredState
 from cgp.statespace.filtering import process_block
 from cgp.statespace.online_step import NOT_FINITE
 from cgp.training import confirm, refresh, register_post_update
@@ -114,7 +114,9 @@ class History(tf.Module):
             data = self._stored.data
             self._check_shared_places()
             if tf.size(data.z) == 0:
-                self._process.kernel.moments_diagonal(tf.constant(x[:1, None]))  # may refuse it
+                if not self._process.kernel.markov_form().is_stationary:
+                    # A walk refuses places before its start.
+                    self._process.kernel.moments_diagonal(tf.constant(x[:1, None]))
                 self._batch = batch
                 places = tf.zeros([1, 0, 1], data.x.dtype)
                 nothing = tf.zeros([int(np.prod(batch, dtype=int)), 0], data.z.dtype)

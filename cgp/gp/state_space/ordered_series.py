@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.gp.state_space.discretization import DiscretizedProcess
-from cgp.gp.state_space.stored_state import StateAt, StoredState
+from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt, StoredState
 from cgp.statespace.linear_gaussian import LinearGaussian
 
 

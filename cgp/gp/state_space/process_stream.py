@@ -6,16 +6,15 @@ import tensorflow as tf
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.gp.state_space.discretization import DiscretizedProcess
+from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt
 from cgp.gp.state_space.ordered_series import ordered_series
-from cgp.gp.state_space.stored_state import StateAt
 from cgp.linalg.arguments import is_nan
 from cgp.linalg.batch_last import matmul, matvec
 from cgp.statespace.decorrelation import decorrelated
-from cgp.statespace.filter_step import State, update
+from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of, update
 from cgp.statespace.filtering import covariance_marginals, process_block
 from cgp.statespace.online_filter import OnlineFilter
-from cgp.statespace.online_step import NOT_FINITE, BatchLastMarginals, marginals_of
+from cgp.statespace.online_step import NOT_FINITE
 
 
 class ProcessStream:

@@ -10,10 +10,10 @@ from cgp.gp.base import as_dict, check_draws
 from cgp.gp.data import Data, as_data, check_points
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.posterior import Posterior, of_signal, prior
+from cgp.gp.state_space.discretization import StateAt, StoredState
 from cgp.gp.state_space.history import History
 from cgp.gp.state_space.joint_covariance import joint_covariance
 from cgp.gp.state_space.ordered_series import ordered_series
-from cgp.gp.state_space.stored_state import StateAt, StoredState
 from cgp.gp.stream_samples import Samples, as_block, one_sample
 from cgp.kernels.points import RecentInputs, as_points
 from cgp.statespace.filtering import log_likelihood
