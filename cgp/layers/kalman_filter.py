@@ -1,5 +1,6 @@
 """The Kalman filter as a layer, and as a model to fit and to run online."""
 
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -72,7 +73,15 @@ class KalmanFilter(Model):
         (1,)
     """
 
-    def __init__(self, model, learn=(), loss_weight=1.0, name=None, dtype=None, **kwargs):
+    def __init__(
+        self,
+        model: LinearGaussian,
+        learn: Iterable[str] | Mapping[str, Any] = (),
+        loss_weight: float = 1.0,
+        name: str | None = None,
+        dtype: str | None = None,
+        **kwargs: Any,
+    ):
         if not isinstance(model, LinearGaussian):
             raise TypeError(f"model must be a LinearGaussian, got {type(model).__name__}")
         own = model.dtype.real_dtype.name
@@ -133,7 +142,9 @@ class KalmanFilter(Model):
 
     # --- series ----------------------------------------------------------------------------------
 
-    def call(self, z, missing=None, inputs=None) -> dict[str, tf.Tensor]:
+    def call(
+        self, z: Any, missing: ArrayLike | None = None, inputs: ArrayLike | None = None
+    ) -> dict[str, tf.Tensor]:
         """Filters series.
 
         Args:
@@ -172,7 +183,9 @@ class KalmanFilter(Model):
                 outputs[f"{name}_pseudo_variance"] = tf.linalg.diag_part(pair.c)
         return outputs
 
-    def compute_output_spec(self, z, missing=None, inputs=None):
+    def compute_output_spec(
+        self, z: Any, missing: Any = None, inputs: Any = None
+    ) -> dict[str, keras.KerasTensor]:
         """What `call` returns in a functional model."""
         shape = (z[0] if isinstance(z, tuple | list) else z).shape[:-1]
         model = self._start
@@ -187,7 +200,7 @@ class KalmanFilter(Model):
                 spec[f"{name}_pseudo_variance"] = keras.KerasTensor(own, dtype)
         return spec
 
-    def _batched(self, x, missing):
+    def _batched(self, x: Any, missing: ArrayLike | None) -> Any:
         """One series as a batch of one, and what is missing as NaN."""
         if x is None or isinstance(x, tuple | tf.data.Dataset):
             if missing is not None:
@@ -196,11 +209,11 @@ class KalmanFilter(Model):
         z = Series(self._start, x, missing).observations().numpy()
         return z[None] if z.ndim == 2 else z
 
-    def compile(self, optimizer=None, *args, **kwargs) -> None:
+    def compile(self, optimizer: Any = None, *args: Any, **kwargs: Any) -> None:
         """Keras's `compile`; the optimizer is `cgp.optimizers.LBFGS()` if None."""
         super().compile(LBFGS() if optimizer is None else optimizer, *args, **kwargs)
 
-    def fit(self, x=None, *args, missing=None, **kwargs):
+    def fit(self, x: Any = None, *args: Any, missing: Any = None, **kwargs: Any) -> Any:
         """Learns from series, by their likelihood: Keras's `fit`.
 
         Args:
@@ -215,7 +228,7 @@ class KalmanFilter(Model):
         """
         return super().fit(self._batched(x, missing), *args, **kwargs)
 
-    def evaluate(self, x=None, *args, missing=None, **kwargs):
+    def evaluate(self, x: Any = None, *args: Any, missing: Any = None, **kwargs: Any) -> Any:
         """The loss, as in `fit`."""
         return super().evaluate(self._batched(x, missing), *args, **kwargs)
 
@@ -237,14 +250,22 @@ class KalmanFilter(Model):
         return keras_private.loss_weighed(self, tf.shape(z)[0], _over_replicas(count))
 
     def predict(  # type: ignore[override]
-        self, x, batch_size=None, verbose=0, *, missing=None, **kwargs
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: int | str = 0,
+        *,
+        missing: ArrayLike | None = None,
+        **kwargs: Any,
     ) -> dict[str, np.ndarray]:
         """The dictionary of `call`, NumPy, of series as for `fit`, `[B, T, ...]`."""
         return super().predict(self._batched(x, missing), batch_size, verbose, **kwargs)
 
     # --- online ----------------------------------------------------------------------------------
 
-    def step(self, z, missing=None, inputs=None) -> Step:
+    def step(
+        self, z: ArrayLike, missing: ArrayLike | None = None, inputs: ArrayLike | None = None
+    ) -> Step:
         """Predicts an observation, then takes it in.
 
         Args:
@@ -263,10 +284,11 @@ class KalmanFilter(Model):
             ValueError: A shape that does not fit the stream; infinite values; a model that varies
                 over time; matrices that are not finite. The state is as it was then.
         """
-        z, inputs = self._observations(z, missing, inputs, along=0)
-        return self._stream.step(z, inputs)
+        return self._stream.step(*self._observations(z, missing, inputs, along=0))
 
-    def process(self, z, missing=None, inputs=None) -> Step:
+    def process(
+        self, z: ArrayLike, missing: ArrayLike | None = None, inputs: ArrayLike | None = None
+    ) -> Step:
         """Takes in a block of observations: `step` for each, compiled as a loop.
 
         Args:
@@ -277,8 +299,7 @@ class KalmanFilter(Model):
         Returns:
             As `step`, stacked over time; errors as for `step`.
         """
-        z, inputs = self._observations(z, missing, inputs, along=1)
-        return self._stream.process(z, inputs)
+        return self._stream.process(*self._observations(z, missing, inputs, along=1))
 
     @property
     def state(self) -> StateArrays:
@@ -323,13 +344,15 @@ class KalmanFilter(Model):
         if self._stream is not None:
             self._stream.reset()
 
-    def _observations(self, z, missing, inputs, along: int) -> tuple[np.ndarray, np.ndarray | None]:
+    def _observations(
+        self, z: ArrayLike, missing: ArrayLike | None, inputs: ArrayLike | None, along: int
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         """Checked observations, and inputs; the first ones make the streams."""
-        z, inputs, streams = stream_observations(self._start, z, missing, inputs, along)
+        values, known, streams = stream_observations(self._start, z, missing, inputs, along)
         if self._stream is None and self._start.initial == "diffuse":
-            check_diffuse(self._start, np.nan_to_num(z if along else z[..., None, :]))
+            check_diffuse(self._start, np.nan_to_num(values if along else values[..., None, :]))
         self._make_stream(streams, "z")
-        return z, inputs
+        return values, known
 
     def _make_stream(self, streams: int | None, name: str = "the state") -> None:
         """Makes the streams, or raises where there are others already."""
@@ -348,7 +371,7 @@ class KalmanFilter(Model):
 
     # --- serialisation ---------------------------------------------------------------------------
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, complex numbers as [re, im], and the number of streams."""
         learn = {
             name: keras.saving.serialize_keras_object(layer) for name, layer in self.learned.items()
@@ -363,7 +386,7 @@ class KalmanFilter(Model):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict, custom_objects: dict | None = None) -> "KalmanFilter":
         """The filter of a config."""
         config = dict(config)
         streams = config.pop("streams", None)
@@ -377,12 +400,12 @@ class KalmanFilter(Model):
             layer._make_stream(streams[0])
         return layer
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a loaded model."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         learned = f", learns {', '.join(self.learned)}" if self.learned else ""
         return f"KalmanFilter({self._start!r}{learned})"
 

@@ -1,20 +1,24 @@
 """Matrices that are learned, as layers: one handed to several consumers is one matrix."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.linalg import semidefinite_factor
+from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.composite import real_as
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.parameters import COMPLEX, POSITIVE, REAL, number_to_config
 
 
-def _array(value, name: str) -> np.ndarray:
-    value = np.asarray(value)
-    if value.dtype.kind not in "iufc" or not np.all(np.isfinite(value)):
-        raise ValueError(f"{name} must be finite numbers, got {value!r}")
-    return value
+def _array(value: ArrayLike, name: str) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind not in "iufc" or not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} must be finite numbers, got {array!r}")
+    return array
 
 
 @keras.saving.register_keras_serializable(package="cgp.layers")
@@ -37,11 +41,20 @@ class Matrix(HyperparameterLayer):
         array([[0.+0.9j]])
     """
 
-    def __init__(self, value, *, fixed=(), priors=None, name=None, dtype="float64", **kwargs):
+    def __init__(
+        self,
+        value: ArrayLike,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
+    ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        value = _array(value, "value")
-        constraint = COMPLEX if np.iscomplexobj(value) else REAL
-        self.declare_parameters({"value": (value, constraint)}, fixed, priors)
+        array = _array(value, "value")
+        constraint = COMPLEX if np.iscomplexobj(array) else REAL
+        self.declare_parameters({"value": (array, constraint)}, fixed, priors)
 
     def call(self) -> tf.Tensor:
         """The array."""
@@ -75,7 +88,16 @@ class Covariance(HyperparameterLayer):
                [0., 0.]])
     """
 
-    def __init__(self, value, *, fixed=(), priors=None, name=None, dtype="float64", **kwargs):
+    def __init__(
+        self,
+        value: ArrayLike,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
+    ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         self._start = _array(value, "value")
         if self._start.ndim != 2 or self._start.shape[0] != self._start.shape[1]:
@@ -112,7 +134,7 @@ class Covariance(HyperparameterLayer):
         factor = self.factor()
         return tf.linalg.matmul(factor, factor, adjoint_b=True)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, complex numbers as [re, im]."""
         config = super().get_config()
         for parameter in self.own_parameters:

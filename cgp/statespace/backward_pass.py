@@ -76,7 +76,9 @@ def backward_pass(
         for name, value in values.items()
     }
 
-    def step(t, by_state, arrays):
+    def step(
+        t: tf.Tensor, by_state: StateCotangent, arrays: dict[str, tf.TensorArray]
+    ) -> tuple[tf.Tensor, StateCotangent, dict[str, tf.TensorArray]]:
         gradients, by_state = _step(system, forward, cotangents, t, by_state)
         arrays = {
             name: array.write(t, _like(gradients[name], values[name]))
@@ -95,8 +97,12 @@ def backward_pass(
 
 
 def _step(
-    system: System, forward: ForwardPass, cotangents: Cotangents, t, by_state: StateCotangent
-):
+    system: System,
+    forward: ForwardPass,
+    cotangents: Cotangents,
+    t: tf.Tensor,
+    by_state: StateCotangent,
+) -> tuple[dict[str, tf.Tensor], StateCotangent]:
     """Gradients by the matrices of step t, and the cotangent of the state before it."""
     F = at(system.F, t)
     mean, chol = forward.filtered_means[t], forward.filtered_chols[t]
@@ -121,9 +127,14 @@ def _step(
     return gradients, by_state
 
 
-def _plus(by_state: StateCotangent, by_means, by_covariances, t) -> StateCotangent:
+def _plus(
+    by_state: StateCotangent,
+    by_means: tf.Tensor | None,
+    by_covariances: tf.Tensor | None,
+    t: tf.Tensor,
+) -> StateCotangent:
     """A cotangent plus that of the moments returned at step t; None for zero."""
-    if by_means is None:
+    if by_means is None or by_covariances is None:
         return by_state
     return StateCotangent(by_state.mean + by_means[t], by_state.covariance + by_covariances[t])
 
@@ -132,11 +143,11 @@ def _component(
     system: System,
     forward: ForwardPass,
     weight: tf.Tensor,
-    t,
+    t: tf.Tensor,
     i: int,
     by_state: StateCotangent,
-    state,
-):
+    state: tuple[tf.Tensor, tf.Tensor],
+) -> tuple[tuple[tf.Tensor, ...], StateCotangent, tuple[tf.Tensor, tf.Tensor]]:
     """Gradients by component i of an observation, and the cotangent of the state before it.
 
     With `k = P hᴴ` and `S = h k + r`, the component led to `m + k v/S` and `P − k kᴴ/S`, and to

@@ -4,6 +4,9 @@ A series is cut into chunks of a length that depends on the sizes of the model a
 padded: XLA compiles for shapes, and so a series of another length compiles nothing.
 """
 
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
 import tensorflow as tf
 
 # Numbers in the factors of one chunk; and its least and greatest length.
@@ -18,7 +21,7 @@ class Chunks:
         width: Numbers that a step takes, about, which says how long a chunk may be.
     """
 
-    def __init__(self, steps, width: int):
+    def __init__(self, steps: int | tf.Tensor, width: int):
         self.steps, self.length = steps, _SHORTEST
         while self.length < _LONGEST and 2 * self.length * width <= _CHUNK_SIZE:
             self.length *= 2
@@ -29,7 +32,7 @@ class Chunks:
         missing = self.count * self.length - self.steps
         return tf.pad(value, [[0, missing]] + [[0, 0]] * (value.shape.rank - 1))
 
-    def pad_varying(self, values, always=()):
+    def pad_varying(self, values: Any, always: Collection[str] = ()) -> Any:
         """The arrays of a named tuple, but for those that hold at all times: an axis of 1.
 
         Those whose names are in `always` are padded whatever their length.
@@ -47,10 +50,10 @@ class Chunks:
         known = self.steps if isinstance(self.steps, int) else None
         return tf.ensure_shape(joined, [known, *value.shape[2:]])
 
-    def cut(self, values, k):
+    def cut(self, values: Any, k: tf.Tensor) -> Any:
         """Chunk k of the padded arrays of a named tuple; what holds at all times as it is."""
 
-        def cut(value):
+        def cut(value: tf.Tensor | None) -> tf.Tensor | None:
             if value is None or value.shape[0] == 1:
                 return value
             # A slice of static size, as XLA wants it where it compiles the whole scan.
@@ -61,11 +64,17 @@ class Chunks:
 
         return type(values)(*map(cut, values))
 
-    def steps_of(self, k) -> tf.Tensor:
+    def steps_of(self, k: tf.Tensor) -> tf.Tensor:
         """The number of steps in chunk k."""
         return tf.minimum(self.steps - k * self.length, self.length)
 
-    def loop(self, step, start, dtypes, backwards: bool = False):
+    def loop(
+        self,
+        step: Callable[[tf.Tensor, Any], tuple[Sequence[tf.Tensor], Any]],
+        start: Any,
+        dtypes: Sequence[tf.DType],
+        backwards: bool = False,
+    ) -> tuple[list[tf.Tensor], Any]:
         """Goes through the chunks in turn.
 
         Args:
@@ -81,7 +90,9 @@ class Chunks:
         arrays = [tf.TensorArray(dtype, self.count) for dtype in dtypes]
         shapes: list[tf.TensorShape] = []  # which a graph forgets on the way out of its loop
 
-        def body(i, carry, arrays):
+        def body(
+            i: tf.Tensor, carry: Any, arrays: list[tf.TensorArray]
+        ) -> tuple[tf.Tensor, Any, list[tf.TensorArray]]:
             k = self.count - 1 - i if backwards else i
             values, carry = step(k, carry)
             shapes[:] = [value.shape for value in values]

@@ -4,8 +4,8 @@ The backward pass goes through each chunk again from the state kept before it, s
 beside the results is that of one chunk.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -49,11 +49,13 @@ def log_likelihood(
         chol: A factor of it; gradients go to the covariance.
     """
 
-    def forward(chunks: Chunks, system: System, start: State):
+    def forward(
+        chunks: Chunks, system: System, start: State
+    ) -> tuple[tuple[tf.Tensor, ...], State]:
         (totals,), starts = _forward(_compiled_likelihood, chunks, system, start, [system.r.dtype])
         return (tf.reduce_sum(totals, axis=0),), starts
 
-    def cotangents(chunks: Chunks, by_total):
+    def cotangents(chunks: Chunks, by_total: tf.Tensor) -> Cotangents:
         return Cotangents(None, None, None, None, by_total[None])
 
     return _differentiable(forward, cotangents, system, mean, covariance, chol)
@@ -65,12 +67,14 @@ def moments(
     """The moments of the state at each time, differentiable; arguments as for `log_likelihood`."""
     dtype, real = mean.dtype, system.r.dtype
 
-    def forward(chunks: Chunks, system: System, start: State):
+    def forward(
+        chunks: Chunks, system: System, start: State
+    ) -> tuple[tuple[tf.Tensor, ...], State]:
         dtypes = [*[dtype] * 4, real, dtype, dtype]
         values, starts = _forward(_compiled_moments, chunks, system, start, dtypes)
         return tuple(map(chunks.join, values)), starts
 
-    def cotangents(chunks: Chunks, *by_values):
+    def cotangents(chunks: Chunks, *by_values: tf.Tensor) -> Cotangents:
         predicted_mean, predicted, filtered_mean, filtered, log_likelihood, *_ = by_values
         by_moments = (predicted_mean, _hermitian(predicted), filtered_mean, _hermitian(filtered))
         return Cotangents(*map(chunks.pad, (*by_moments, log_likelihood)))
@@ -84,8 +88,13 @@ def _hermitian(a: tf.Tensor) -> tf.Tensor:
 
 
 def _differentiable(
-    forward: Callable, cotangents: Callable, system: System, mean, covariance, chol
-):
+    forward: Callable[[Chunks, System, State], tuple[tuple[tf.Tensor, ...], State]],
+    cotangents: Callable[..., Cotangents],
+    system: System,
+    mean: tf.Tensor,
+    covariance: tf.Tensor,
+    chol: tf.Tensor,
+) -> Any:
     """The values of `forward`, with the gradient of the backward pass.
 
     Args:
@@ -102,7 +111,9 @@ def _differentiable(
     inputs = [*(getattr(system, name) for name in DIFFERENTIABLE), mean, covariance]
 
     @tf.custom_gradient
-    def recursion(*inputs):
+    def recursion(
+        *inputs: tf.Tensor,
+    ) -> tuple[tuple[tf.Tensor, ...], Callable[..., list[tf.Tensor]]]:
         # A tape that saw into the compiled loops would have XLA keep every step of them.
         *own, mean, _ = map(tf.stop_gradient, inputs)
         given = system._replace(
@@ -122,7 +133,7 @@ def _differentiable(
                 lambda: forward(chunks, given, start),
             )
 
-        def backward(*by_values):
+        def backward(*by_values: tf.Tensor) -> list[tf.Tensor]:
             pulled = cotangents(chunks, *map(tf.stop_gradient, by_values))
             if once is None:
                 gradients = _backward(chunks, given, starts, pulled)
@@ -168,10 +179,10 @@ def _first(a: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(a[..., :1], [*a.shape[:-1], 1])
 
 
-def _widened(values, width: tf.Tensor):
+def _widened(values: Any, width: tf.Tensor) -> Any:
     """Tensors, batch last, broadcast from one series to all."""
 
-    def widen(value):
+    def widen(value: tf.Tensor) -> tf.Tensor:
         wide = tf.broadcast_to(value, tf.concat([tf.shape(value)[:-1], [width]], axis=0))
         return tf.ensure_shape(wide, [*value.shape[:-1], None])
 
@@ -203,7 +214,13 @@ def chunks_of(system: System, chol: tf.Tensor) -> Chunks:
     return Chunks(tf.shape(system.z)[0] if known is None else known, width)
 
 
-def _forward(function: Callable, chunks: Chunks, system: System, start: State, dtypes: list):
+def _forward(
+    function: Callable[..., Any],
+    chunks: Chunks,
+    system: System,
+    start: State,
+    dtypes: Sequence[tf.DType],
+) -> tuple[list[tf.Tensor], State]:
     """Runs a compiled function over all chunks.
 
     Returns:
@@ -211,7 +228,7 @@ def _forward(function: Callable, chunks: Chunks, system: System, start: State, d
     """
     system = chunks.pad_varying(system, always=("z",))
 
-    def step(k, state):
+    def step(k: tf.Tensor, state: State) -> tuple[list[tf.Tensor], State]:
         values, after = function(chunks.cut(system, k), state, chunks.steps_of(k))
         return [*state, *values], after
 
@@ -226,7 +243,7 @@ def _backward(
     """Gradients by the inputs of a system, and by the mean and the covariance before it."""
     padded = chunks.pad_varying(system, always=("z",))
 
-    def step(k, by_state):
+    def step(k: tf.Tensor, by_state: StateCotangent) -> tuple[list[tf.Tensor], StateCotangent]:
         before = State(*(tf.ensure_shape(a[k], a.shape[1:]) for a in starts))
         return _compiled_backward(
             chunks.cut(padded, k), before, chunks.steps_of(k), chunks.cut(cotangents, k), by_state
@@ -243,12 +260,12 @@ def _backward(
     return [*total, *first]
 
 
-def _likelihood(system: System, state: State, length):
+def _likelihood(system: System, state: State, length: tf.Tensor) -> tuple[tuple[tf.Tensor], State]:
     total, after = forward_pass.log_likelihood(system, state, length)
     return (total,), after
 
 
-def _moments(system: System, state: State, length):
+def _moments(system: System, state: State, length: tf.Tensor) -> tuple[StateMoments, State]:
     found, after = forward_pass.forward_pass(system, state, length)
     values = StateMoments(
         found.predicted_means,

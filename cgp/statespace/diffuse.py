@@ -1,5 +1,7 @@
 """A start of which nothing is known, as a prior that is wide."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -12,7 +14,7 @@ def diffuse_variance(dtype: tf.DType) -> float:
     return 1e10 if dtype.real_dtype == tf.float64 else 1e6
 
 
-def check_diffuse(model, z: np.ndarray) -> None:
+def check_diffuse(model: Any, z: np.ndarray) -> None:
     """Raises where the prior of a model is not wide beside data, or so wide that noise is lost.
 
     Args:

@@ -49,7 +49,12 @@ class Filtered(NamedTuple):
         return variances[..., 0] if is_vector else variances
 
 
-def filter(model: LinearGaussian, z, missing=None, inputs=None) -> Filtered:
+def filter(
+    model: LinearGaussian,
+    z: ArrayLike,
+    missing: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+) -> Filtered:
     """The Kalman filter, in square-root form.
 
     The time update is `triangularize([F L, L_Q])`, by modified Gram-Schmidt (Bierman,
@@ -112,7 +117,12 @@ def filter(model: LinearGaussian, z, missing=None, inputs=None) -> Filtered:
     )
 
 
-def log_likelihood(model: LinearGaussian, z, missing=None, inputs=None) -> tf.Tensor:
+def log_likelihood(
+    model: LinearGaussian,
+    z: ArrayLike,
+    missing: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+) -> tf.Tensor:
     """The log likelihood of a series under the model, by the filter of `filter`.
 
     Value and gradient together cost some four times the value, at any length.

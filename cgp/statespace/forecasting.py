@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.statespace.conversion import as_dtype, whole_steps
 from cgp.statespace.filter_step import State, predict
@@ -31,7 +32,9 @@ class Forecast(NamedTuple):
     """Likewise; None of a model that is not widely linear, where they are zero."""
 
 
-def forecast(model: LinearGaussian, result: Filtered, steps: int, inputs=None) -> Forecast:
+def forecast(
+    model: LinearGaussian, result: Filtered, steps: int, inputs: ArrayLike | None = None
+) -> Forecast:
     """The states and observations that are expected after the end of a series.
 
     Args:
@@ -72,17 +75,17 @@ def forecast(model: LinearGaussian, result: Filtered, steps: int, inputs=None) -
             "the matrices of the model vary over time, and say nothing of what comes after: "
             "filter a series with NaN appended, with matrices for all of it"
         )
-    inputs = known_inputs(model, inputs, steps)
-    first = None if inputs is None else inputs[..., 0, :]
+    known = known_inputs(model, inputs, steps)
+    first = None if known is None else known[..., 0, :]
     mean = model.form.split(result.filtered_means[..., -1, :])
     mean, chol = ahead(model, mean, result.filtered_chols[..., -1, :, :], first)
-    if inputs is not None:
+    if known is not None:
         # The last of them would lead beyond the last forecast.
-        inputs = tf.concat([inputs[..., 1:, :], tf.zeros_like(inputs[..., :1, :])], axis=-2)
-        inputs = model.form.join(inputs)
+        known = tf.concat([known[..., 1:, :], tf.zeros_like(known[..., :1, :])], axis=-2)
+        known = model.form.join(known)
     after = model.starting_from(mean, chol)
     nothing = tf.fill([steps, model.observation_size], float("nan"))
-    found = moments(Series(after, as_dtype(nothing, model.series_dtype), inputs=inputs))
+    found = moments(Series(after, as_dtype(nothing, model.series_dtype), inputs=known))
     observed = observation_moments(model, found)
     return Forecast(
         model.form.join(found.predicted_means),
@@ -93,7 +96,9 @@ def forecast(model: LinearGaussian, result: Filtered, steps: int, inputs=None) -
     )
 
 
-def ahead(model: LinearGaussian, mean: tf.Tensor, chol: tf.Tensor, inputs) -> tuple:
+def ahead(
+    model: LinearGaussian, mean: tf.Tensor, chol: tf.Tensor, inputs: tf.Tensor | None
+) -> tuple[tf.Tensor, tf.Tensor]:
     """The moments of the state one step on, of a model that does not vary.
 
     Args:

@@ -54,17 +54,19 @@ class ForwardPass(NamedTuple):
     """The covariance of the state with each component, `P hᴴ`, `[T, m, n, B]`."""
 
 
-def at(a: tf.Tensor, t) -> tf.Tensor:
+def at(a: tf.Tensor, t: int | tf.Tensor) -> tf.Tensor:
     """The value at step t of a chunk."""
     return a[0] if a.shape[0] == 1 else a[t]
 
 
-def update_at(system: System, t, state: State) -> tuple[State, tf.Tensor, list[Innovation]]:
+def update_at(
+    system: System, t: int | tf.Tensor, state: State
+) -> tuple[State, tf.Tensor, list[Innovation]]:
     """`update` with the observation of step t."""
     return update(state, *(at(a, t) for a in (system.h, system.r, system.z, system.observed)))
 
 
-def predict_at(system: System, t, state: State) -> State:
+def predict_at(system: System, t: int | tf.Tensor, state: State) -> State:
     """`predict` from step t to the next."""
     return predict(state, *(at(a, t) for a in (system.F, system.Q_factor, system.b)))
 
@@ -72,7 +74,7 @@ def predict_at(system: System, t, state: State) -> State:
 def log_likelihood(system: System, state: State, length: tf.Tensor) -> tuple[tf.Tensor, State]:
     """The log likelihood of the first `length` steps, `[B]`, and the state predicted after them."""
 
-    def step(t, state, total):
+    def step(t: tf.Tensor, state: State, total: tf.Tensor) -> tuple[tf.Tensor, State, tf.Tensor]:
         state, log_likelihood, _ = update_at(system, t, state)
         return t + 1, predict_at(system, t, state), total + log_likelihood
 
@@ -98,7 +100,9 @@ def forward_pass(system: System, state: State, length: tf.Tensor) -> tuple[Forwa
     ]
     arrays = [tf.TensorArray(dtype, steps, element_shape=shape) for dtype, shape in kinds]
 
-    def step(t, state, arrays):
+    def step(
+        t: tf.Tensor, state: State, arrays: list[tf.TensorArray]
+    ) -> tuple[tf.Tensor, State, list[tf.TensorArray]]:
         after, log_likelihood, innovations = update_at(system, t, state)
         deviations, variances, crosses = (tf.stack(part) for part in zip(*innovations, strict=True))
         values = (*state, *after, log_likelihood, deviations, variances, crosses)

@@ -1,6 +1,7 @@
 """The linear Gaussian state-space model."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -173,7 +174,12 @@ class LinearGaussian:
     def __delattr__(self, name: str) -> None:
         self.__setattr__(name, None)
 
-    def _set(self, given, initial: str | None, form: Form) -> None:
+    def _set(
+        self,
+        given: Mapping[str, tf.Tensor | FactoredCovariance],
+        initial: str | None,
+        form: Form,
+    ) -> None:
         values = self.__dict__  # past __setattr__, once
         values.update({name: given.get(name) for name in ("F", "H", "B")})
         values.update(form=form, initial=initial, dtype=self.F.dtype, _covariances={})
@@ -194,7 +200,7 @@ class LinearGaussian:
         self._check_batches()
         self._check_steps()
 
-    def _initial_covariance(self, given, n: int) -> FactoredCovariance:
+    def _initial_covariance(self, given: Any, n: int) -> FactoredCovariance:
         if self.initial is None:
             self._check(_matrix_of(given), "initial_covariance", n, n, own=2)
             return _factored(given, "initial_covariance")
@@ -251,7 +257,9 @@ class LinearGaussian:
             self._check(self.B, "B", n, self.B.shape[-1] if self.B.shape.rank else None)
         return n
 
-    def _check(self, a, name: str, rows, columns, own: int = 3) -> None:
+    def _check(
+        self, a: tf.Tensor, name: str, rows: int | None, columns: int | None, own: int = 3
+    ) -> None:
         if a.shape.rank < 2 or list(a.shape[-2:]) != [rows, columns]:
             time = "..., T, " if own == 3 else "..., "
             wanted = f"[{rows}, {columns}] or [{time}{rows}, {columns}]"
@@ -274,7 +282,7 @@ class LinearGaussian:
                 f"vary, got {varying} (a batch of models has a time axis of 1: [B, 1, n, n])"
             )
 
-    def _stationary(self):
+    def _stationary(self) -> tuple[tf.Tensor, tf.Tensor]:
         F, Q, G = (with_time(a) for a in (self.F, self.Q, self.Q_factor))
         if F.shape[-3] != 1 or Q.shape[-3] != 1:
             raise ValueError(
@@ -358,13 +366,13 @@ class LinearGaussian:
         B = tf.eye(self.F.shape[-1], dtype=self.dtype)
         return self._with(B=B, _covariances={**self._covariances, "Q": Q})
 
-    def _with(self, **values) -> "LinearGaussian":
+    def _with(self, **values: Any) -> "LinearGaussian":
         """A copy with values that need no check."""
         other = type(self).__new__(type(self))
         other.__dict__.update({**self.__dict__, **values})
         return other
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         kind = "widely linear" if not self.is_proper else self.dtype.name
         return (
             f"LinearGaussian({kind}, {self.state_size} states, {self.observation_size} observed"
@@ -379,7 +387,9 @@ def with_time(a: tf.Tensor) -> tf.Tensor:
     return a[None] if a.shape.rank == 2 else a
 
 
-def _matrix_or_word(initial_covariance) -> tuple[ArrayLike | None, str | None]:
+def _matrix_or_word(
+    initial_covariance: ArrayLike | str | None,
+) -> tuple[ArrayLike | None, str | None]:
     """A matrix and None, or None and one of the words that stand for one."""
     if initial_covariance is None or (
         isinstance(initial_covariance, str) and initial_covariance not in ("stationary", "diffuse")

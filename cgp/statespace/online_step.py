@@ -101,7 +101,7 @@ def step(
     advance = _compiled[model.form.multiplicity] if tf.executing_eagerly() else _advance(model.form)
     following, predicted, filtered = advance(system, H, R, State(mean, chol), present)
 
-    def first(a):
+    def first(a: Any) -> Any:
         return None if a is None else series.first(a)
 
     mean, chol = (first(a) for a in following)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cgp.distributions.checks import as_sample_shape, stateless_seed
-from cgp.linalg.arguments import nan
+from cgp.linalg.arguments import ArrayLike, nan
 from cgp.statespace import differentiable_filter
 from cgp.statespace.conversion import as_dtype, whole_steps
 from cgp.statespace.linear_gaussian import LinearGaussian, check_model
@@ -22,7 +22,13 @@ class Sampled(NamedTuple):
     """`[*sample_shape, ..., steps, m]`."""
 
 
-def sample(model: LinearGaussian, steps, sample_shape=(), seed=None, inputs=None) -> Sampled:
+def sample(
+    model: LinearGaussian,
+    steps: int,
+    sample_shape: ArrayLike = (),
+    seed: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+) -> Sampled:
     """Draws states and observations from a model.
 
     Args:
@@ -50,18 +56,22 @@ def sample(model: LinearGaussian, steps, sample_shape=(), seed=None, inputs=None
     steps = whole_steps(steps)
     if model.steps not in (None, steps):
         raise ValueError(f"steps must be {model.steps}, as the matrices have, got {steps}")
-    inputs = known_inputs(model, inputs, steps)
+    known = known_inputs(model, inputs, steps)
     batch = model.batch_shape
-    if inputs is not None:
-        batch = tf.broadcast_static_shape(batch, inputs.shape[:-2])
-    states, observations = _draw(
-        model, steps, _joined(as_sample_shape(sample_shape), batch), seed, inputs
-    )
+    if known is not None:
+        batch = tf.broadcast_static_shape(batch, known.shape[:-2])
+    shape = _joined(as_sample_shape(sample_shape), batch)
+    states, observations = _draw(model, steps, shape, seed, known)
     return Sampled(model.form.join(states), model.form.join(observations))
 
 
 def posterior_sample(
-    model: LinearGaussian, z, sample_shape=(), seed=None, missing=None, inputs=None
+    model: LinearGaussian,
+    z: ArrayLike,
+    sample_shape: ArrayLike = (),
+    seed: ArrayLike | None = None,
+    missing: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
 ) -> tf.Tensor:
     """Draws states given a series, jointly over all times.
 
@@ -111,7 +121,13 @@ def _joined(sample_shape: tf.Tensor, batch: tf.TensorShape) -> tf.Tensor:
     return tf.concat([sample_shape, tf.constant(batch.as_list(), tf.int32)], axis=0)
 
 
-def _draw(model: LinearGaussian, steps, shape: tf.Tensor, seed, inputs):
+def _draw(
+    model: LinearGaussian,
+    steps: int | tf.Tensor,
+    shape: tf.Tensor,
+    seed: ArrayLike | None,
+    inputs: tf.Tensor | None,
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Working states and observations, `[*shape, T, ·]`.
 
     The noise of the state is a known input of a model without noise, whose predicted means are the
@@ -135,7 +151,9 @@ def _draw(model: LinearGaussian, steps, shape: tf.Tensor, seed, inputs):
     return path, observations
 
 
-def _path(model: LinearGaussian, steps, start: tf.Tensor, drive: tf.Tensor) -> tf.Tensor:
+def _path(
+    model: LinearGaussian, steps: int | tf.Tensor, start: tf.Tensor, drive: tf.Tensor
+) -> tf.Tensor:
     """x[0] = start, x[t+1] = F x[t] + drive[t]: `[..., T, n]`."""
     nothing = as_dtype(tf.fill([steps, model.observation_size], float("nan")), model.series_dtype)
     driven = model.starting_from(start, tf.zeros_like(model.initial_chol)).driven()
@@ -146,7 +164,7 @@ def _path(model: LinearGaussian, steps, start: tf.Tensor, drive: tf.Tensor) -> t
     )
 
 
-def white(shape, seed, dtype: tf.DType) -> tf.Tensor:
+def white(shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """White noise of unit variance, real or circular."""
     real = dtype.real_dtype
     if not dtype.is_complex:

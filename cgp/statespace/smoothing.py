@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
 from cgp.linalg.composite import real_as
 from cgp.linalg.gradients import without_gradient
@@ -34,7 +35,12 @@ class Smoothed(NamedTuple):
     covariance of x[t] with any later state is J[t] times that of x[t+1] with it."""
 
 
-def smooth(model: LinearGaussian, z, missing=None, inputs=None) -> Smoothed:
+def smooth(
+    model: LinearGaussian,
+    z: ArrayLike,
+    missing: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+) -> Smoothed:
     """The Rauch-Tung-Striebel smoother, in square-root form.
 
     With `[[F L, L_Q], [L, 0]] = [[L⁺, 0], [X, Y]] Θ`, Θ orthogonal, the gain is `J = X / L⁺`, and
@@ -81,7 +87,9 @@ class _Steps(NamedTuple):
     """`[T, n, n, B]`."""
 
 
-def _smooth(system: System, mean, covariance, chol):
+def _smooth(
+    system: System, mean: tf.Tensor, covariance: tf.Tensor, chol: tf.Tensor
+) -> list[tf.Tensor]:
     """Means `[T, n, B]`; factors, lag-one covariances and gains, `[T, n, n, B]`.
 
     The last of the latter two are of no use.
@@ -92,7 +100,7 @@ def _smooth(system: System, mean, covariance, chol):
     chunks = differentiable_filter.chunks_of(system, chol)
     padded = chunks.pad_varying(steps, always=("means", "chols"))
 
-    def step(k, later):
+    def step(k: tf.Tensor, later: State) -> tuple[list[tf.Tensor], State]:
         return _compiled_smooth(chunks.cut(padded, k), later, chunks.steps_of(k))
 
     # After the end what is predicted there, by which the last state is smoothed to what it is.
@@ -106,14 +114,16 @@ def _smooth(system: System, mean, covariance, chol):
     )
 
 
-def _smooth_chunk(steps: _Steps, later: State, length):
+def _smooth_chunk(steps: _Steps, later: State, length: tf.Tensor) -> tuple[list[tf.Tensor], State]:
     """Smooths the first `length` steps of a chunk, given the smoothed state after them."""
     gains, roots, predicted = _gains(steps)
     size, n = gains.shape[:2]
     shapes = ([n, later.mean.shape[-1]], *[[n, n, later.chol.shape[-1]]] * 2)
     arrays = [tf.TensorArray(later.mean.dtype, size, element_shape=shape) for shape in shapes]
 
-    def step(t, later, arrays):
+    def step(
+        t: tf.Tensor, later: State, arrays: list[tf.TensorArray]
+    ) -> tuple[tf.Tensor, State, list[tf.TensorArray]]:
         mean = steps.means[t] + matvec(gains[t], later.mean - predicted[t])
         spread = matmul(gains[t], later.chol)
         chol = triangularize(tf.concat([spread, roots[t]], axis=1))

@@ -1,6 +1,7 @@
 """The stationary covariance of a state, solved for in square-root form."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -32,18 +33,20 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
     known = tf.broadcast_static_shape(F.shape[:-2], G.shape[:-2])
     n = F.shape[-1]
 
-    def last(a):
+    def last(a: tf.Tensor) -> tf.Tensor:
         return tf.ensure_shape(to_last(a, 2, batch), [*a.shape[-2:], None])
 
     factor = last(tf.stop_gradient(G))
 
     @tf.custom_gradient
-    def solve(F, Q):
+    def solve(
+        F: tf.Tensor, Q: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., list[tf.Tensor]]]:
         given, F = (F, Q), tf.stop_gradient(F)  # a tape is not to see into the loops
         chol = _compiled_factor(F, factor)
         covariance = matmul(chol, adjoint(chol))
 
-        def backward(by_covariance, by_chol):
+        def backward(by_covariance: tf.Tensor, by_chol: tf.Tensor) -> list[tf.Tensor]:
             # P̄ as Hermitian; Q̄ = P̄ + Fᴴ Q̄ F is the same equation the other way round.
             by_covariance = tf.stop_gradient(by_covariance)
             by_covariance = 0.5 * (by_covariance + adjoint(by_covariance))
@@ -71,12 +74,14 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
     return covariance, tf.stop_gradient(chol)
 
 
-def _doubling(step, F, start):
+def _doubling(
+    step: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], F: tf.Tensor, start: tf.Tensor
+) -> tf.Tensor:
     """The limit of x ← step(A, x), A ← A² from A = F, as A vanishes."""
     eps = np.finfo(F.dtype.real_dtype.as_numpy_dtype).eps
     least = 1 + math.ceil(math.log2(F.shape[0]))  # for a nilpotent part, in whatever units
 
-    def goes_on(k, A, x):
+    def goes_on(k: tf.Tensor, A: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
         # A that has overflowed is no number, and not below anything.
         vanishes = tf.reduce_max(tf.abs(A)) < 1e-3 * eps
         return (k < least) | ((k < _MOST_DOUBLINGS) & ~vanishes)
@@ -88,12 +93,12 @@ def _doubling(step, F, start):
     return tf.where(tf.reduce_max(tf.abs(A), axis=[0, 1]) < 1.0, x, nan)
 
 
-def _doubled_factor(F, G):
+def _doubled_factor(F: tf.Tensor, G: tf.Tensor) -> tf.Tensor:
     start = triangularize(G)
     return _doubling(lambda A, L: triangularize(tf.concat([L, matmul(A, L)], axis=1)), F, start)
 
 
-def _doubled_sum(F, Q):
+def _doubled_sum(F: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
     return _doubling(lambda A, P: P + matmul(matmul(A, P), adjoint(A)), F, Q)
 
 

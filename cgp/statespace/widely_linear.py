@@ -13,12 +13,12 @@ from cgp.statespace.linear_gaussian import LinearGaussian, check_model
 
 def widely_linear(
     model: LinearGaussian,
-    pseudo_Q=None,
-    pseudo_R=None,
-    F_conj=None,
-    H_conj=None,
-    initial_pseudo_covariance=None,
-    B_conj=None,
+    pseudo_Q: ArrayLike | None = None,
+    pseudo_R: ArrayLike | None = None,
+    F_conj: ArrayLike | None = None,
+    H_conj: ArrayLike | None = None,
+    initial_pseudo_covariance: ArrayLike | None = None,
+    B_conj: ArrayLike | None = None,
 ) -> LinearGaussian:
     """A model of improper signals, for the same verbs.
 
@@ -124,11 +124,11 @@ def _composite(covariance: tf.Tensor, pseudo: ArrayLike | None, name: str) -> Fa
         ) from None
 
 
-def _like(a, other: tf.Tensor, name: str) -> tf.Tensor:
+def _like(a: ArrayLike, other: tf.Tensor, name: str) -> tf.Tensor:
     """`a` in the dtype of `other`, of the same matrix shape."""
-    a = as_dtype(a, other.dtype, name)
-    if a.shape.rank < 2 or a.shape[-2:] != other.shape[-2:]:
-        raise ValueError(f"{name} must be {list(other.shape[-2:])}, got shape {a.shape}")
+    matrix = as_dtype(a, other.dtype, name)
+    if matrix.shape.rank < 2 or matrix.shape[-2:] != other.shape[-2:]:
+        raise ValueError(f"{name} must be {list(other.shape[-2:])}, got shape {matrix.shape}")
     if tf.executing_eagerly():
-        check_finite(a, name)
-    return a
+        check_finite(matrix, name)
+    return matrix

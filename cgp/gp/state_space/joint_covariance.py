@@ -27,7 +27,9 @@ def joint_covariance(
     return tf.stack([_covariance(H, *one) for one in zip(chols, gains, places, strict=True)])
 
 
-def _covariance(H, chols, gains, places):
+def _covariance(
+    H: np.ndarray, chols: np.ndarray, gains: np.ndarray, places: np.ndarray
+) -> np.ndarray:
     (k, n), count = H.shape, len(places)
     order = np.argsort(places, kind="stable")
     places = places[order]
