@@ -1,4 +1,4 @@
-"""Matrices that are learned, as layers: one handed to several consumers is one matrix."""
+"""Learned matrices as layers: one layer passed to several consumers shares the matrix."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,17 +23,17 @@ def _array(value: ArrayLike, name: str) -> np.ndarray:
 
 @keras.saving.register_keras_serializable(package="cgp.layers")
 class Matrix(HyperparameterLayer):
-    """An array of free elements, complex if it starts complex: a transition matrix, or a mean.
+    """A learned array, unconstrained, such as a transition matrix or a mean.
 
     Args:
-        value: Where it starts, of any shape.
-        fixed: "value" if training is to leave it alone.
+        value: Initial value, of any shape; a complex one makes a complex array.
+        fixed: "value" to exclude it from training.
         priors: TFP distribution of "value", by that name.
         name: A name.
         dtype: "float64" or "float32".
 
     Raises:
-        ValueError: Elements that are no finite numbers.
+        ValueError: Elements that are not finite numbers.
 
     Example:
         >>> from cgp.layers import Matrix
@@ -63,22 +63,22 @@ class Matrix(HyperparameterLayer):
 
 @keras.saving.register_keras_serializable(package="cgp.layers")
 class Covariance(HyperparameterLayer):
-    """A covariance that is learned through its factor, and so is one whatever the training does.
+    """A covariance learned through its factor, so that it stays positive semidefinite.
 
-    With `V = G Gᴴ` where it starts, it is `G A Aᴴ Gᴴ`, A lower triangular with a positive diagonal,
-    and the identity at first: every covariance of the same range is one of these. Noise that enters
-    some components of a state alone goes on entering those alone.
+    With the initial value `V = G Gᴴ`, it is `G A Aᴴ Gᴴ`, where A is lower triangular with a
+    positive diagonal, initially the identity. This covers every covariance with the range of V:
+    components of the state without noise stay without noise.
 
     Args:
-        value: V, `[n, n]`, Hermitian, not indefinite. A real one stays real.
-        fixed: Names of parameters that training leaves alone: "scale", the diagonal of A, and
+        value: V, `[n, n]`, Hermitian, positive semidefinite. A real one stays real.
+        fixed: Names of parameters excluded from training: "scale", the diagonal of A, and
             "mixing", what is below it.
         priors: TFP distributions of these, by name.
         name: A name.
         dtype: "float64" or "float32".
 
     Raises:
-        ValueError: No covariance, or zero.
+        ValueError: Not a square matrix of finite numbers, or zero.
         NotPositiveDefiniteError: Indefinite.
 
     Example:

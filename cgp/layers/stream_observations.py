@@ -1,4 +1,4 @@
-"""The observations of streams, checked and brought to one form."""
+"""Checks of the observations of streams, and their conversion to one form."""
 
 import numpy as np
 import tensorflow as tf
@@ -16,14 +16,14 @@ def stream_observations(
     inputs: ArrayLike | None,
     along: int,
 ) -> tuple[np.ndarray, np.ndarray | None, int | None]:
-    """Observations of one or several streams.
+    """Checks and converts observations of one or several streams.
 
     Args:
         model: The model.
         z: One observation, `[M]` or `[B, M]`, or a number where M is 1; or, with `along`, a block,
             `[T, M]`, `[B, T, M]`, or `[T]`.
-        missing: Bool, broadcast against z; None for none but NaN.
-        inputs: Known inputs of a model with B, likewise, of k in the place of M.
+        missing: Bool, broadcast against z; None if only NaN are missing.
+        inputs: Known inputs of a model with B, of the same axes with k in place of M.
         along: The number of time axes, 0 or 1.
 
     Returns:

@@ -1,7 +1,7 @@
 """The Kalman filter over a series of any length, with its gradient, in compiled chunks.
 
-The backward pass goes through each chunk again from the state kept before it, so that the memory
-beside the results is that of one chunk.
+The backward pass recomputes each chunk from the state stored before it, so that it needs only the
+memory of one chunk beside the results.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ class StateMoments(NamedTuple):
     predicted_means: tf.Tensor
     """`[T, n, B]`."""
     predicted_covariances: tf.Tensor
-    """`[T, n, n, B]`, B being 1 where all series share them."""
+    """`[T, n, n, B]`, with B = 1 where all series share them."""
     filtered_means: tf.Tensor
     """`[T, n, B]`."""
     filtered_covariances: tf.Tensor
@@ -32,9 +32,9 @@ class StateMoments(NamedTuple):
     log_likelihoods: tf.Tensor
     """Real, `[T, B]`."""
     predicted_chols: tf.Tensor
-    """`[T, n, n, B]`. No gradient flows to the factors: it flows to the covariances."""
+    """`[T, n, n, B]`. Gradients flow to the covariances, not to the factors."""
     filtered_chols: tf.Tensor
-    """`[T, n, n, B]`, without gradient too."""
+    """`[T, n, n, B]`, also without gradient."""
 
 
 def log_likelihood(
@@ -44,9 +44,9 @@ def log_likelihood(
 
     Args:
         system: The system, over all T steps.
-        mean: Of the state at the first step, `[n, B]`.
-        covariance: `[n, n, B]`, of the batch that all covariances have: 1, or that of the series.
-        chol: A factor of it; gradients go to the covariance.
+        mean: Mean of the state at the first step, `[n, B]`.
+        covariance: Its covariance, `[n, n, B]`; B is 1 if all series share covariances.
+        chol: Cholesky factor of the covariance, `[n, n, B]`; gradients flow to the covariance.
     """
 
     def forward(
@@ -83,7 +83,7 @@ def moments(
 
 
 def _hermitian(a: tf.Tensor) -> tf.Tensor:
-    """The Hermitian part of matrices `[T, n, n, B]`: all that a covariance can follow."""
+    """The Hermitian part of matrices `[T, n, n, B]`, the only part that acts on a covariance."""
     return 0.5 * (a + tf.math.conj(tf.einsum("tijb->tjib", a)))
 
 
@@ -98,10 +98,10 @@ def _differentiable(
     """The values of `forward`, with the gradient of the backward pass.
 
     Args:
-        forward: Function of the chunks, a system and the first state, that returns values, batch
+        forward: Function of the chunks, a system and the first state; it returns values, batch
             last, and the states before each chunk.
-        cotangents: Function of the chunks and of gradients by the values, that returns
-            `Cotangents`.
+        cotangents: Function of the chunks and of the gradients with respect to the values; it
+            returns `Cotangents`.
         system: See `log_likelihood`.
         mean: See `log_likelihood`.
         covariance: See `log_likelihood`.
@@ -114,7 +114,7 @@ def _differentiable(
     def recursion(
         *inputs: tf.Tensor,
     ) -> tuple[tuple[tf.Tensor, ...], Callable[..., list[tf.Tensor]]]:
-        # A tape that saw into the compiled loops would have XLA keep every step of them.
+        # Without this a tape would record the compiled loops, and XLA store every step of them.
         *own, mean, _ = map(tf.stop_gradient, inputs)
         given = system._replace(
             **dict(zip(DIFFERENTIABLE, own, strict=True)),
@@ -155,13 +155,13 @@ def _differentiable(
     return values[0] if isinstance(values, tuple) and len(values) == 1 else values
 
 
-# --- one covariance for all series, in a graph, where that is seen only when it runs -------------
+# --- one covariance for all series: inside a graph this is known only when it runs ----------------
 
 
 def _with_shared_pattern(system: System) -> tuple[System | None, tf.Tensor | None]:
     """The system with one pattern of missing values, and whether all series have that pattern.
 
-    None where that is settled: eagerly the caller has looked.
+    Both are None where nothing is left to decide: eagerly `Series` has compared the patterns.
     """
     others = (system.F, system.Q_factor, system.h, system.r)
     if (
@@ -192,13 +192,13 @@ def _widened(values: Any, width: tf.Tensor) -> Any:
 def _backward_once(
     chunks: Chunks, once: System, starts: State, pulled: Cotangents
 ) -> list[tf.Tensor]:
-    """As `_backward`, of series that share their covariances, which are broadcast to each."""
+    """The backward pass for series that share covariances, whose cotangents are summed first."""
     if pulled.predicted_covariances is not None:
         total = [tf.reduce_sum(pulled[i], axis=-1, keepdims=True) for i in (1, 3)]
         pulled = pulled._replace(predicted_covariances=total[0], filtered_covariances=total[1])
     starts_once = State(starts.mean, _first(starts.chol))
     *gradients, covariance = _backward(chunks, once, starts_once, pulled)
-    # To the first of as many equal ones.
+    # All series share one covariance: the gradient goes to the first, the others get zero.
     rest = tf.zeros_like(starts.chol[0][..., 1:])
     return [*gradients, tf.concat([covariance, rest], axis=-1)]
 
@@ -207,7 +207,7 @@ def _backward_once(
 
 
 def chunks_of(system: System, chol: tf.Tensor) -> Chunks:
-    """The chunks of a series; of a length that its sizes, and not its length, decide."""
+    """The chunks of a series; their length depends on the size of the model and of the batch."""
     known = system.z.shape[0]
     n, columns, matrices = system.F.shape[1], system.z.shape[-1], chol.shape[-1]
     width = n * max(n * (matrices or 1), columns or 1)
@@ -224,7 +224,7 @@ def _forward(
     """Runs a compiled function over all chunks.
 
     Returns:
-        Its values of each, stacked; and the states before each, stacked.
+        The values of all chunks, and the states before them, each stacked over the chunks.
     """
     system = chunks.pad_varying(system, always=("z",))
 
@@ -240,7 +240,7 @@ def _forward(
 def _backward(
     chunks: Chunks, system: System, starts: State, cotangents: Cotangents
 ) -> list[tf.Tensor]:
-    """Gradients by the inputs of a system, and by the mean and the covariance before it."""
+    """Gradients with respect to the inputs of a system, and to the initial mean and covariance."""
     padded = chunks.pad_varying(system, always=("z",))
 
     def step(k: tf.Tensor, by_state: StateCotangent) -> tuple[list[tf.Tensor], StateCotangent]:

@@ -1,4 +1,4 @@
-"""Draws of states and observations, from a model alone and given a series."""
+"""Samples of states and observations, from the prior of a model and given a series."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from cgp.statespace.smoothing import smooth
 
 
 class Sampled(NamedTuple):
-    """States and observations that were drawn."""
+    """Sampled states and observations."""
 
     states: tf.Tensor
     """`[*sample_shape, ..., steps, n]`."""
@@ -34,16 +34,16 @@ def sample(
     Args:
         model: The model.
         steps: T, at least 1.
-        sample_shape: How many: whole numbers, the first axes of what is drawn.
-        seed: One integer or two, for the same draws again; None for new ones.
+        sample_shape: Integers, the leading axes of the samples.
+        seed: One or two integers, for reproducible samples; None for new ones at each call.
         inputs: Known inputs of a model with B, `[..., steps, k]`.
 
     Returns:
         `Sampled`.
 
     Raises:
-        ValueError: steps below 1, or other than the matrices have; a shape or a seed that is none;
-            inputs that do not fit.
+        ValueError: steps below 1, or other than the matrices have; an invalid shape or seed; inputs
+            that do not fit.
 
     Example:
         >>> from cgp import statespace
@@ -75,8 +75,8 @@ def posterior_sample(
 ) -> tf.Tensor:
     """Draws states given a series, jointly over all times.
 
-    A draw from the model, of mean zero, corrected by what the smoother makes of the difference of
-    the observations (Durbin & Koopman, Biometrika 89, 2002).
+    A prior sample of mean zero plus the smoothed mean given the observations minus those of the
+    sample (Durbin & Koopman, Biometrika 89, 2002).
 
     Args:
         model: The model.
@@ -111,7 +111,7 @@ def posterior_sample(
     difference = tf.where(series.observed, series.z - observations, nothing)
     if inputs is not None:
         inputs = model.form.join(series.inputs)
-    # A diffuse start has been checked beside z; the draw is as wide as the start itself.
+    # A diffuse prior has been checked against z already; the sample is as wide as the prior.
     given = model.starting_from(model.initial_mean, model.initial_chol)
     found = smooth(given, model.form.join(difference), inputs=inputs)
     return model.form.join(states) + found.smoothed_means
@@ -130,8 +130,8 @@ def _draw(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Working states and observations, `[*shape, T, ·]`.
 
-    The noise of the state is a known input of a model without noise, whose predicted means are the
-    path.
+    The sampled process noise is the known input of a model without noise, whose predicted means are
+    the sampled states.
     """
     n, m, dtype = model.F.shape[-1], model.H.shape[-2], model.dtype
     seeds = tf.random.experimental.stateless_split(stateless_seed(seed), 3)
@@ -165,7 +165,7 @@ def _path(
 
 
 def white(shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """White noise of unit variance, real or circular."""
+    """White noise of unit variance, real or proper complex."""
     real = dtype.real_dtype
     if not dtype.is_complex:
         return tf.random.stateless_normal(shape, seed, dtype=real)

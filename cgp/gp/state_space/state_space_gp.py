@@ -38,22 +38,22 @@ class StateSpaceGP(MaximumLikelihoodGP):
     the smoother of `cgp.statespace` in O(N n³), n being the number of states of the kernel. Points
     may be in any order and spacing, and several at one place.
 
-    The words are those of `ExactGP`; `step` takes in one sample after another.
+    The methods are those of `ExactGP`; `step` also updates the posterior one sample at a time.
 
     Args:
-        kernel: A Markov kernel over one-dimensional inputs, shared with whoever else holds it.
+        kernel: A Markov kernel over one-dimensional inputs, shared with other layers that hold it.
         noise_variance: `E|n|²`, positive; in squared units of z.
         noise_pseudo_variance: `E[n²]`, as for `ExactGP`.
         mean: A mean of `cgp.means`, or None for zero; no marginalised trend.
-        fixed: Names, of "noise_variance" and "noise_circularity", that training leaves alone.
+        fixed: Names, of "noise_variance" and "noise_circularity", excluded from training.
         priors: TFP distributions of "noise_variance", by name.
         name: A name.
         dtype: "float64" (complex128 data) or "float32" (complex64); that of the kernel if None.
 
     Raises:
-        TypeError: No kernel, or dtypes that differ.
-        ValueError: A kernel that is not Markov: says which part is not. A marginalised mean, or a
-            noise that no process can have.
+        TypeError: Not a kernel, or dtypes that differ.
+        ValueError: A kernel that is not Markov; the message names the part that is not. A
+            marginalised mean, or a noise pseudo-variance above the noise variance.
 
     Example:
         >>> import numpy as np
@@ -96,7 +96,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             dtype=dtype,
             **kwargs,
         )
-        kernel.markov_form()  # or an error that says why not
+        kernel.markov_form()  # raises an error that says why not
         self._recent = RecentInputs()
         self._history = History(self, self._process, self._stored)
         self.built = True
@@ -128,7 +128,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         return super()._data()
 
     def reset(self) -> None:
-        """Forgets all data and samples: back to the prior."""
+        """Drops all data and samples, which leaves the prior."""
         empty = tf.zeros([0, 0, 1], self.variable_dtype)
         z = tf.zeros([0, 0], self._stored.z.dtype)
         self._history.hold(Data(empty, z, tf.zeros([0], tf.int32)))
@@ -260,7 +260,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
     # --- online --------------------------------------------------------------------------------
 
     def step(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> Step:
-        """Predicts a sample, then takes it in, at a cost that does not grow.
+        """Predicts a sample, then updates the state with it, at constant cost.
 
         Args:
             x: Its place, a number, not before that of the sample before.
@@ -269,13 +269,13 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
         Returns:
             `Step(predicted, innovation, filtered)` of NumPy numbers, or arrays `[B]`: `predicted`
-            is what was known of z before it was seen, `innovation` z less its predicted mean,
-            `filtered` what is known of the signal at x afterwards.
+            is the one-step prediction of z, `innovation` z minus its predicted mean, `filtered` the
+            signal at x after the update.
 
         Raises:
             TypeError: A real observation, a complex x, another precision.
             ValueError: A step back, shapes other than those of the data, an x that is not finite,
-                an infinite observation. Nothing has changed then.
+                an infinite observation. The state is then unchanged.
         """
         places, observations, is_single = self._admitted(
             one_sample(x, z, missing, self.variable_dtype, self._recent)
@@ -285,7 +285,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         return _single(found) if is_single else found
 
     def process(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> Step:
-        """Takes in a block of samples: `step` for each, compiled as a loop.
+        """Filters a block of samples: `step` for each, in one compiled loop.
 
         Args:
             x: Their places `[T]`, in order, the first not before that of the sample before.
@@ -296,7 +296,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             As `step`, stacked over time: arrays `[T]` or `[B, T]`.
 
         Raises:
-            TypeError, ValueError: As for `step`. Nothing of the block has been taken in then.
+            TypeError, ValueError: As for `step`. The state is then unchanged.
         """
         block = as_block(x, z, missing, self.variable_dtype)
         places, observations, is_single = self._admitted(block)
@@ -362,5 +362,5 @@ _START = ("start_x", "start_mean", "start_chol")
 
 
 def _single(found: Any) -> Any:
-    """Arrays of one series without the batch axis."""
+    """Drops the batch axis of the arrays of a single series."""
     return tf.nest.map_structure(lambda a: a[0], found)
