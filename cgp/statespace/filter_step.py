@@ -1,9 +1,9 @@
 """One step of the square-root Kalman filter: predict and update, as functions of arrays.
 
-Everything in cgp that filters takes its steps here: whole series, the smoother, forecasts, filters
-that run online, and state-space Gaussian processes. Arrays have the batch axis last, and an axis of
-1 there where all series share a value. A covariance is computed once for all series that share it:
-the batch axis of its factor is then 1, whatever that of the means.
+All filters in cgp use these steps: those of whole series, the smoother, forecasts, online filters
+and state-space Gaussian processes. The batch axis is the last, of length 1 where all series share a
+value. A covariance is computed once for all series that share it: the batch axis of its factor is
+then 1, whatever that of the means.
 """
 
 import math
@@ -28,14 +28,14 @@ class State(NamedTuple):
 
 
 class Innovation(NamedTuple):
-    """One component of an observation, given those before it."""
+    """The innovation of one component of an observation, given the components before it."""
 
     deviation: tf.Tensor
     """Its value less the predicted mean, `[B]`; zero where missing."""
     variance: tf.Tensor
     """The variance S of the deviation, real, `[B]`; 1 where missing."""
     cross: tf.Tensor
-    """The covariance of the state with it, `P hᴴ`, `[n, B]`."""
+    """The cross-covariance of the state and the component, `P hᴴ`, `[n, B]`."""
 
 
 class BatchLastMarginals(NamedTuple):
@@ -46,7 +46,7 @@ class BatchLastMarginals(NamedTuple):
     variance: tf.Tensor
     """Real, `[m, B]`."""
     pseudo_variance: tf.Tensor | None
-    """Complex, `[m, B]`; None where it is zero, or of a real model."""
+    """Complex, `[m, B]`; None if it is zero or the model real."""
 
 
 def predict(state: State, F: tf.Tensor, Q_factor: tf.Tensor, drift: tf.Tensor) -> State:
@@ -59,7 +59,7 @@ def predict(state: State, F: tf.Tensor, Q_factor: tf.Tensor, drift: tf.Tensor) -
         state: The moments of x.
         F: Transition, `[n, n, B]`.
         Q_factor: G, with `G Gᴴ` the covariance of the process noise w, `[n, q, B]`.
-        drift: What is added to the mean, `[n, B]`.
+        drift: Known input, added to the mean, `[n, B]`.
     """
     spread = matmul(F, state.chol)
     noise = Q_factor + tf.zeros_like(spread[:, :1])  # the batch axis of the state
@@ -70,10 +70,10 @@ def predict(state: State, F: tf.Tensor, Q_factor: tf.Tensor, drift: tf.Tensor) -
 def update(
     state: State, h: tf.Tensor, r: tf.Tensor, z: tf.Tensor, observed: tf.Tensor
 ) -> tuple[State, tf.Tensor, list[Innovation]]:
-    """The measurement update, one component of the observation after the other.
+    """The measurement update, one component of the observation at a time.
 
-    Each by Carlson's formula (AIAA J. 11, 1973); the noise of the components is uncorrelated (see
-    `cgp.statespace.decorrelation`). A component that is missing changes nothing.
+    Each component by Carlson's formula (AIAA J. 11, 1973). The noise of the components must be
+    uncorrelated (see `cgp.statespace.decorrelation`). A missing component changes nothing.
 
     Args:
         state: The moments before the observation.
@@ -130,7 +130,7 @@ def marginals_of(
 
 
 def inverse_or_zero(s: tf.Tensor) -> tf.Tensor:
-    """1/s, and 0 where s is zero: where nothing is uncertain nothing is learnt."""
+    """1/s, and 0 where s is zero: a certain prediction leaves nothing to learn."""
     uncertain = s > 0
     return tf.where(uncertain, 1.0 / tf.where(uncertain, s, 1.0), tf.zeros_like(s))
 
@@ -143,10 +143,9 @@ def density(dtype: tf.DType) -> tuple[float, float]:
 def _loss_of_the_certain(
     deviation: tf.Tensor, z: tf.Tensor, terms: tf.Tensor, dtype: tf.DType
 ) -> tf.Tensor:
-    """The loss of an observation that was certain before: zero, or infinite if contradicted.
+    """The loss of an observation predicted without uncertainty: zero, or infinite if it differs.
 
-    `terms` are those that the predicted mean is the sum of, `[n, B]`: their size is what rounding
-    is relative to.
+    `terms`, `[n, B]`, sum to the predicted mean: rounding errors are relative to their size.
     """
     size = tf.abs(z) + tf.reduce_sum(tf.abs(terms), axis=0)
     tolerance = np.finfo(dtype.as_numpy_dtype).eps ** 0.5

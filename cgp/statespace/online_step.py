@@ -1,4 +1,4 @@
-"""One step of a filter that runs online, over streams of observations."""
+"""One step of an online filter, over streams of observations."""
 
 import functools
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class StateArrays(NamedTuple):
     mean: np.ndarray
     """`[..., n]`."""
     chol: np.ndarray
-    """The Cholesky factor of its covariance, `[..., n, n]`; of a widely linear model that of the
+    """The Cholesky factor of its covariance, `[..., n, n]`; for a widely linear model that of the
     real composite, `[..., 2n, 2n]`."""
 
 
@@ -42,33 +42,33 @@ def step(
     inputs: ArrayLike | None = None,
     arrived: ArrayLike | None = None,
 ) -> tuple[StateArrays, Step]:
-    """Takes one observation into a state: the filter of `filter`, one step at a time.
+    """Updates a state with one observation: the Kalman filter, one step at a time.
 
-    A pure function: it keeps nothing, and many streams go through it side by side. Where streams
-    have arrivals of their own, `arrived` says which of them have one now; the others stay as they
-    are. That is not the same as a missing value (NaN), with which time moves on.
+    A pure function, batched over streams. Where the observations of streams arrive at different
+    times, `arrived` says which streams have one now; the state of the others is unchanged. With a
+    missing value (NaN) time moves on instead: the state is predicted without an update.
 
     Args:
         model: A model that does not vary over time.
         state: Mean and Cholesky factor of the state predicted for this observation, `[..., n]` and
-            `[..., n, n]`, as `KalmanFilter.state` shows them; of a widely linear model the mean is
+            `[..., n, n]`, as from `KalmanFilter.state`; for a widely linear model the mean is
             complex and the factor that of the real composite, `[..., 2n, 2n]`. None for the initial
             state of the model.
         z: Observations, `[..., M]`, or a number where M is 1; NaN where missing.
         missing: Bool, broadcast against z: True where missing.
-        inputs: Known inputs of a model with B, `[..., k]`: lead to the next observation.
+        inputs: Known inputs of a model with B, `[..., k]`, from this observation to the next.
         arrived: Bool, broadcast against the batch axes: False for a stream without an arrival.
 
     Returns:
         `(state, Step)`: the state predicted for the next observation, and
         `Step(predicted, innovation, filtered)` as from `KalmanFilter.step`: the prediction of z,
-        z less its mean, and the state after it. NumPy arrays; tensors inside a `tf.function`.
+        z minus its mean, and the state after it. NumPy arrays; tensors inside a `tf.function`.
 
     Raises:
         TypeError: Not a model; a real observation of a complex model, or a complex one of a real
             model; `arrived` that is not bool.
         ValueError: Shapes that do not fit; infinite values; a model that varies over time; a state
-            that would not be finite any more.
+            that would not be finite.
 
     Example:
         >>> import numpy as np
@@ -101,7 +101,7 @@ def step(
     advance = _compiled[model.form.multiplicity] if tf.executing_eagerly() else _advance(model.form)
     following, predicted, filtered = advance(system, H, R, State(mean, chol), present)
 
-    def first(a):
+    def first(a: Any) -> Any:
         return None if a is None else series.first(a)
 
     mean, chol = (first(a) for a in following)
@@ -133,7 +133,7 @@ def _with_time_axis(a: Any) -> Any:
 def checked_state(
     model: LinearGaussian, state: tuple[ArrayLike, ArrayLike]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """A state `(mean, chol)` that a user gives, as working values, or an error."""
+    """Checks a state `(mean, chol)` given by a user, and converts it to working values."""
     if not isinstance(state, tuple | list) or len(state) != 2:
         raise TypeError(f"state must be a pair (mean, chol), got {type(state).__name__}")
     n, rows = model.state_size, model.F.shape[-1]

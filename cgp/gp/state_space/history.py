@@ -1,12 +1,12 @@
-"""The data and samples that a state-space process has seen, as far as they are held.
+"""The data and the most recent samples of a state-space process.
 
-Data of `condition` and `fit` are held whole. Samples of a stream join them until there are many;
-then what is older is dropped, data included, and the state before the samples that stay is kept in
-its place. So memory does not grow with a stream, forecasts go on from its last state, and what is
-said of places among the samples held is what all samples say.
+Data of `condition` and `fit` are stored whole. Samples of a stream are appended to them; when there
+are many, older ones are dropped, data included, and the state before the remaining samples is kept
+instead. So memory does not grow with a stream, forecasts continue from its last state, and the
+posterior between the remaining samples is still the one given all samples.
 
 A state belongs to the hyperparameters it was computed with. When they change, it is computed again
-from the data and samples held; what was dropped before is then forgotten.
+from the data and samples held; those dropped before no longer count.
 """
 
 import keras
@@ -27,9 +27,9 @@ class History(tf.Module):
     """Data, samples of a stream, and the state after the last of them.
 
     Args:
-        layer: The layer that they belong to, whose weights are the hyperparameters.
+        layer: The layer whose weights are the hyperparameters.
         process: Kernel, mean and noise.
-        stored: Where data are stored.
+        stored: Storage of the data.
     """
 
     def __init__(self, layer: keras.layers.Layer, process: SignalPlusNoise, stored: StoredData):
@@ -61,7 +61,7 @@ class History(tf.Module):
         return self._stored.data_of_graph()
 
     def join(self) -> None:
-        """Puts the recent samples of the stream behind the data, in the variables."""
+        """Appends the recent samples of the stream to the data, in the variables."""
         if self._stream is not None and self._stream.recent:
             self._streamed += len(self._stream.recent)
             self._stored.replace(self._stream.joined(self._stored.data))
@@ -77,7 +77,7 @@ class History(tf.Module):
         return bool(self.start.is_empty)
 
     def hold(self, data: Data, start: StateAt | None = None) -> None:
-        """Holds other data in the place of all that was seen before."""
+        """Replaces all data and samples by other data."""
         self._stored.replace(data)
         self.start.clear()
         self._stream, self._streamed = None, 0
@@ -115,7 +115,7 @@ class History(tf.Module):
             self._check_shared_places()
             if tf.size(data.z) == 0:
                 if not self._process.kernel.markov_form().is_stationary:
-                    # A walk refuses places before its start.
+                    # Raises where x lies before the start of a random walk.
                     self._process.kernel.moments_diagonal(tf.constant(x[:1, None]))
                 self._batch = batch
                 places = tf.zeros([1, 0, 1], data.x.dtype)
@@ -156,7 +156,7 @@ class History(tf.Module):
         return np.concatenate([np.zeros(1), *(np.ravel(w.numpy()) for w in self._layer.weights)])
 
     def _resumed(self, x: float | None = None) -> ProcessStream:
-        """A stream that goes on from the data held, or else from the prior at x."""
+        """A stream that continues from the data held, or without any from the prior at x."""
         refresh(self._layer)
         values, stream = self._values(), self._stream
         self.join()
@@ -181,7 +181,7 @@ class History(tf.Module):
         return stream
 
     def after_samples(self) -> None:
-        """Drops what is old, and shows graphs that have been traced the new samples."""
+        """Drops old samples, and makes the new ones visible to traced graphs."""
         stream = self._stream
         assert stream is not None
         if stream.since >= stream.kept:
