@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 WORKERS = 2
 LARGEST = 4e9  # bytes of memory
-FILE_BY_FILE = ("statespace", "layers")  # these compile most
+FILE_BY_FILE = ("statespace", "layers", "gp")  # these compile most
 FIRST = ("examples", "statespace", "layers", "gp/state_space", "gp/recursive")  # the longest
 RESIDENT = 1 if sys.platform == "darwin" else 1024  # the unit of a maximal resident set
 

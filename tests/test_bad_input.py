@@ -597,7 +597,7 @@ def states(model):
     found = {**model.predict(NEW), **{k: np.array(v) for k, v in model.parameters().items()}}
     found["observed"] = model.predict(NEW, observed=True)["variance"]
     found["covariance"] = model.posterior(NEW).covariance().numpy()
-    if not model._memory.is_empty:
+    if not model._stored.is_empty:
         found |= {f"loo {name}": value for name, value in model.loo().items()}
     return found
 

@@ -9,6 +9,8 @@ A state belongs to the hyperparameters it was computed with. When they change, i
 from the data and samples held; those dropped before no longer count.
 """
 
+from collections.abc import Mapping
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -40,6 +42,9 @@ class History(tf.Module):
         self._stream: ProcessStream | None = None
         self._of_values = np.zeros(0)
         self._batch: list[int] = []
+        self.has_dropped = False
+        """Whether samples of a stream have been dropped."""
+        self._loaded: tuple[StateAt, np.ndarray] | None = None
         self._streamed = 0  # of the data held, how many are samples of the stream
         self._in_graphs = False
         register_post_update(layer, layer.weights, self.start.clear, state_is_weights=False)
@@ -57,6 +62,7 @@ class History(tf.Module):
         self._in_graphs = True
         with tf.init_scope():
             self.join()
+            self.start_now()
         refresh(self._layer)
         return self._stored.data_of_graph()
 
@@ -68,22 +74,51 @@ class History(tf.Module):
 
     def _keep(self, count: int) -> None:
         """Drops all but the last samples, and the data with them."""
-        data, self._streamed = self.data, count
+        data, self._streamed, self.has_dropped = self.data, count, True
         self._stored.replace(data._replace(x=data.x[:, -count:], z=data.z[:, -count:]))
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether no sample has been dropped."""
-        return bool(self.start.is_empty)
-
-    def hold(self, data: Data, start: StateAt | None = None) -> None:
+    def hold(self, data: Data) -> None:
         """Replaces all data and samples by other data."""
         self._stored.replace(data)
         self.start.clear()
         self._stream, self._streamed = None, 0
+        self.has_dropped, self._loaded = False, None
+
+    def start_now(self) -> StateAt | None:
+        """The state before the data held, at the present hyperparameters; None for the prior."""
+        if self._loaded is not None:  # now that all weights have been loaded
+            start, values = self._loaded
+            self._loaded = None
+            if np.array_equal(values, self._values()):
+                self.start.write(start)
+                confirm(self._layer)
+        refresh(self._layer)
+        return None if bool(self.start.is_empty) else self.start.read()
+
+    def saved(self) -> dict[str, np.ndarray]:
+        """The state before the data held, as arrays of real numbers to `load`; empty for none."""
+        self.join()
+        start = self.start_now()
+        if not self.has_dropped:
+            return {}
+        found = {"dropped": np.ones(1)}
         if start is not None:
-            self.start.write(start)
-            confirm(self._layer)
+            found["start_x"], found["start_values"] = start.x.numpy()[None], self._values()
+            for name, value in zip(("start_mean", "start_chol"), start[1:], strict=True):
+                a = value.numpy()
+                found[name] = np.stack([a.real, a.imag] if np.iscomplexobj(a) else [a], axis=-1)
+        return found
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Goes on from `saved` arrays; weights may be loaded later."""
+        self.has_dropped = "dropped" in arrays
+        if "start_x" in arrays:
+            mean, chol = (
+                a[..., 0] + 1j * a[..., 1] if a.shape[-1] == 2 else a[..., 0]
+                for a in (arrays["start_mean"], arrays["start_chol"])
+            )
+            start = StateAt(*map(tf.constant, (arrays["start_x"][0], mean, chol)))
+            self._loaded = (start, arrays["start_values"])
 
     def held_for(self, x: tf.Tensor) -> tuple[Data, StateAt | None]:
         """The data that predictions at x need, and the state before them; None for the prior.
@@ -95,12 +130,8 @@ class History(tf.Module):
         if stream is not None and bool(tf.reduce_all(x >= stream.x)):  # a forecast
             data = self._stored.data
             return data._replace(x=data.x[:1, :0], z=data.z[:, :0]), stream.present()
-        data = self.data
-        refresh(self._layer)
-        if self.is_whole:
-            return data, None
-        start = self.start.read()
-        if bool(tf.reduce_any(x < start.x)):
+        data, start = self.data, self.start_now()
+        if start is not None and bool(tf.reduce_any(x < start.x)):
             raise ValueError(
                 f"{TOO_EARLY} (got x = {float(tf.reduce_min(x)):g}, held after {float(start.x):g})"
             )
@@ -157,18 +188,16 @@ class History(tf.Module):
 
     def _resumed(self, x: float | None = None) -> ProcessStream:
         """A stream that continues from the data held, or without any from the prior at x."""
-        refresh(self._layer)
+        start = self.start_now()
         values, stream = self._values(), self._stream
         self.join()
-        if (
-            self._streamed > 2 * ProcessStream.kept
-        ):  # the hyperparameters change too often to note a state
+        if self._streamed > 2 * ProcessStream.kept:
+            # The hyperparameters change too often for a state to be noted.
             self._keep(ProcessStream.kept)
         data = self.data
         if stream is None:
             stream = ProcessStream(self._process, data.z.shape[0], data.x.dtype)
         if tf.size(data.z) > 0:
-            start = None if self.is_whole else self.start.read()
             series = ordered_series(self._process, data, start=start)
             found = process_block(series.model, series.z)
             state = StateAt(tf.reduce_max(data.x), found.last_mean, found.last_chol)
@@ -188,6 +217,7 @@ class History(tf.Module):
             self.join()
             if stream.noted is not None:
                 self._keep(stream.since)
+                self.has_dropped = True
                 self.start.write(stream.noted)
                 confirm(self._layer)
             stream.note()

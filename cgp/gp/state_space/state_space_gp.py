@@ -120,7 +120,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
     def _data(self) -> Data:
         if tf.executing_eagerly():
             self._history.join()
-            if not self._history.is_whole:
+            if self._history.has_dropped:
                 raise ValueError(
                     "the process has followed a stream, and holds its latest samples alone: "
                     "condition(x, z) on the data that are meant, or give them as arguments"
@@ -338,27 +338,15 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     def save_own_variables(self, store: Any) -> None:
         """The weights, the data and samples held, and the state before them."""
-        self._history.join()
+        arrays = self._history.saved()
         super().save_own_variables(store)
-        if not self._history.is_whole:
-            for name, value in zip(_START, self._history.start.read(), strict=True):
-                value = value.numpy()
-                parts = [value.real, value.imag] if np.iscomplexobj(value) else [value]
-                store[name] = np.stack(parts, axis=-1)
+        for name, value in arrays.items():
+            store[name] = value
 
     def load_own_variables(self, store: Any) -> None:
         """See `save_own_variables`."""
         super().load_own_variables(store)
-        if _START[0] in store.keys():  # noqa: SIM118
-            x, mean, chol = (np.asarray(store[name]) for name in _START)
-            mean, chol = (
-                a[..., 0] + 1j * a[..., 1] if a.shape[-1] == 2 else a[..., 0] for a in (mean, chol)
-            )
-            start = StateAt(*map(tf.constant, (x[0], mean, chol)))
-            self._history.hold(self._stored.data, start)
-
-
-_START = ("start_x", "start_mean", "start_chol")
+        self._history.load({name: np.asarray(store[name]) for name in store.keys()})  # noqa: SIM118
 
 
 def _single(found: Any) -> Any:
