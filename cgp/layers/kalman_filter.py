@@ -276,8 +276,8 @@ class KalmanFilter(Model):
 
         Returns:
             `Step(predicted, innovation, filtered)`, NumPy: `predicted` is the one-step prediction
-            of z, `innovation` z minus its mean, `filtered` the state after the update. The first and
-            last are `(mean, variance, pseudo_variance)`.
+            of z, `innovation` z minus its mean, `filtered` the state after the update. The first
+            and last are `(mean, variance, pseudo_variance)`.
 
         Raises:
             TypeError: A real observation of a complex model, or a complex one of a real model.
