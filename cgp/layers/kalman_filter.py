@@ -276,15 +276,16 @@ class KalmanFilter(Model):
 
         Returns:
             `Step(predicted, innovation, filtered)`, NumPy: `predicted` is the one-step prediction
-            of z, `innovation` z minus its mean, `filtered` the state after the update. The first and
-            last are `(mean, variance, pseudo_variance)`.
+            of z, `innovation` z minus its mean, `filtered` the state after the update. The first
+            and last are `(mean, variance, pseudo_variance)`.
 
         Raises:
             TypeError: A real observation of a complex model, or a complex one of a real model.
             ValueError: A shape that does not fit the stream; infinite values; a model that varies
                 over time; matrices that are not finite. The state is then unchanged.
         """
-        return self._stream.step(*self._observations(z, missing, inputs, along=0))
+        observations = self._observations(z, missing, inputs, along=0)  # may make the stream
+        return self._stream.step(*observations)
 
     def process(
         self, z: ArrayLike, missing: ArrayLike | None = None, inputs: ArrayLike | None = None
@@ -299,7 +300,8 @@ class KalmanFilter(Model):
         Returns:
             As `step`, stacked over time; errors as for `step`.
         """
-        return self._stream.process(*self._observations(z, missing, inputs, along=1))
+        observations = self._observations(z, missing, inputs, along=1)  # may make the stream
+        return self._stream.process(*observations)
 
     @property
     def state(self) -> StateArrays:
