@@ -20,7 +20,7 @@ from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.online_step import StateArrays, checked_state
 from cgp.statespace.series import Series
 from cgp.training import Model, keras_private
-from cgp.training.batches import require_one_replica
+from cgp.training.batches import mean_over_replicas, require_one_replica
 from cgp.training.optimizers import LBFGS
 
 
@@ -164,7 +164,7 @@ class KalmanFilter(Model):
         model, found = series.model, moments(series)
         if self.loss_weight:
             seen = tf.reduce_sum(tf.cast(series.observed, found.log_likelihoods.dtype))
-            seen = tf.maximum(_over_replicas(seen / model.form.multiplicity), 1.0)
+            seen = tf.maximum(mean_over_replicas(seen / model.form.multiplicity), 1.0)
             self.add_loss(-self.loss_weight * tf.reduce_sum(found.log_likelihoods) / seen)
         join = model.form.join
         outputs = {
@@ -205,7 +205,8 @@ class KalmanFilter(Model):
         if x is None or isinstance(x, tuple | tf.data.Dataset):
             if missing is not None:
                 raise ValueError("missing is for one array of series: set NaN in them instead")
-            return x
+            is_pair = isinstance(x, tuple) and len(x) == 2
+            return (np.ma.filled(x[0], np.nan), x[1]) if is_pair and np.ma.isMA(x[0]) else x
         z = Series(self._start, x, missing).observations().numpy()
         return z[None] if z.ndim == 2 else z
 
@@ -247,7 +248,7 @@ class KalmanFilter(Model):
         z = x[0] if isinstance(x, tuple | list) else x
         observed = tf.math.logical_not(is_nan(z))
         count = tf.reduce_sum(tf.cast(observed, self.variable_dtype))
-        return keras_private.loss_weighed(self, tf.shape(z)[0], _over_replicas(count))
+        return keras_private.loss_weighed(self, tf.shape(z)[0], mean_over_replicas(count))
 
     def predict(  # type: ignore[override]
         self,
@@ -337,8 +338,12 @@ class KalmanFilter(Model):
             raise ValueError(
                 f"a state has at most one batch axis, got shapes {mean.shape} and {chol.shape}"
             )
-        batched = [a for a, own in ((mean, 1), (chol, 2)) if a.shape.rank > own]
-        self._make_stream(batched[0].shape[0] if batched else None)
+        sizes = {a.shape[0] for a, own in ((mean, 1), (chol, 2)) if a.shape.rank > own}
+        if len(sizes) > 1:
+            raise ValueError(
+                f"mean and chol must have one batch axis, got shapes {mean.shape} and {chol.shape}"
+            )
+        self._make_stream(sizes.pop() if sizes else None)
         self._stream.set_state(mean, chol)
 
     def reset(self) -> None:
@@ -410,11 +415,3 @@ class KalmanFilter(Model):
     def __repr__(self) -> str:
         learned = f", learns {', '.join(self.learned)}" if self.learned else ""
         return f"KalmanFilter({self._start!r}{learned})"
-
-
-def _over_replicas(count: tf.Tensor) -> tf.Tensor:
-    """The mean of a count over replicas, so that their losses add up to that of the whole batch."""
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        return count
-    return context.all_reduce(tf.distribute.ReduceOp.MEAN, count)

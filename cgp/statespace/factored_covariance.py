@@ -28,13 +28,15 @@ class FactoredCovariance:
         return cls(tf.linalg.matmul(factor, factor, adjoint_b=True), factor)
 
     @classmethod
-    def checked(cls, matrix: tf.Tensor, name: str) -> "FactoredCovariance":
+    def checked(cls, matrix: "tf.Tensor | FactoredCovariance", name: str) -> "FactoredCovariance":
         """Checks and factorises a covariance; errors name it.
 
         Raises:
             ValueError: Not Hermitian; eagerly, where values are known.
             NotPositiveDefiniteError: Indefinite beyond rounding; eagerly.
         """
+        if isinstance(matrix, FactoredCovariance):
+            return matrix
         if not tf.executing_eagerly():
             return cls(matrix)
         if gap := hermitian_gap(matrix):

@@ -146,6 +146,8 @@ class LinearGaussian:
         known = (*_MATRICES, "initial_mean", "initial_covariance")
         if unknown := sorted(set(changes) - set(known)):
             raise TypeError(f"replace knows {', '.join(known)}, but was given {', '.join(unknown)}")
+        if nothing := [name for name in "FQHR" if name in changes and changes[name] is None]:
+            raise TypeError(f"{', '.join(nothing)} must be a matrix, got None")
         named = {name: getattr(self, name) for name in known[:-1]} | changes
         matrix, initial = None, self.initial
         if "initial_covariance" in changes:
@@ -194,7 +196,9 @@ class LinearGaussian:
             )
         if tf.executing_eagerly():
             check_finite(self.initial_mean, "initial_mean")
-        self._covariances.update({name: _factored(given[name], name) for name in ("Q", "R")})
+        self._covariances.update(
+            {name: FactoredCovariance.checked(given[name], name) for name in ("Q", "R")}
+        )
         self._covariances["initial_covariance"] = self._initial_covariance(
             given.get("initial_covariance"), n
         )
@@ -204,7 +208,7 @@ class LinearGaussian:
     def _initial_covariance(self, given: Any, n: int) -> FactoredCovariance:
         if self.initial is None:
             self._check(_matrix_of(given), "initial_covariance", n, n, own=2)
-            return _factored(given, "initial_covariance")
+            return FactoredCovariance.checked(given, "initial_covariance")
         if self.initial == "stationary":
             return FactoredCovariance(*self._stationary())
         variance = diffuse_variance(self.dtype) / self.form.multiplicity
@@ -406,12 +410,6 @@ def _matrix_or_word(
 
 def _matrix_of(given: tf.Tensor | FactoredCovariance) -> tf.Tensor:
     return given.matrix if isinstance(given, FactoredCovariance) else given
-
-
-def _factored(given: tf.Tensor | FactoredCovariance, name: str) -> FactoredCovariance:
-    if isinstance(given, FactoredCovariance):
-        return given
-    return FactoredCovariance.checked(given, name)
 
 
 def check_model(model: object) -> None:

@@ -109,7 +109,7 @@ def step(
     after = StateArrays(model.form.join(mean), chol)
     seen = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
     if present is not None:
-        there = tf.reshape(present, tf.concat([tf.shape(seen)[:-1], [1]], axis=0))
+        there = series.first(present)[..., None]
         seen = tf.where(there, seen, series.nothing)
     if not tf.executing_eagerly():
         absent = tf.math.is_nan(tf.abs(seen))
@@ -172,7 +172,7 @@ def _arrivals(arrived: ArrayLike, series: Series) -> tf.Tensor:
             f"arrived must be broadcast against the batch axes {series.batch_shape}, got shape "
             f"{arrived.shape}"
         )
-    return series.last(arrived[..., None], 1)[0]
+    return series.last(tf.broadcast_to(arrived, series.batch_shape)[..., None], 1)[0]
 
 
 def _advance(form: Form) -> Callable[..., tuple[State, BatchLastMarginals, BatchLastMarginals]]:

@@ -175,7 +175,7 @@ def test_does_the_gradient_reach_the_tensors_of_a_list():
         (False, lambda chol: cholesky_update(chol, EYE[0] + 0j)),
         (False, lambda chol: cholesky_update(chol, EYE[0] + 0j, -0.1)),
         (False, lambda chol: cholesky_append(chol, EYE[0] + 0j, 9.0)),
-        (True, lambda chol: stored_cholesky(chol, EYE + 0j)),
+        (True, lambda chol: stored_cholesky(chol, np.stack([EYE + 0j] * 2))),
         (True, lambda chol: cholesky_condition(chol, EYE[0] + 0j, 1.0)),
         (True, lambda chol: cholesky_remove(chol, 1)),
         (True, lambda chol: cgp.ComplexNormal(EYE[0] + 0j, chol)),

@@ -117,6 +117,13 @@ class History(tf.Module):
                 a[..., 0] + 1j * a[..., 1] if a.shape[-1] == 2 else a[..., 0]
                 for a in (arrays["start_mean"], arrays["start_chol"])
             )
+            series, n = self._stored.data.z.shape[0], mean.shape[-1]
+            sound = mean.shape == (series, n) and chol.shape == (series, n, n)
+            if not sound or not all(np.isfinite(a).all() for a in (mean, chol)):
+                raise ValueError(
+                    "the file is damaged: the state before the samples held must be finite, "
+                    f"[{series}, n] and [{series}, n, n], got shapes {mean.shape}, {chol.shape}"
+                )
             start = StateAt(*map(tf.constant, (arrays["start_x"][0], mean, chol)))
             self._loaded = (start, arrays["start_values"])
 
@@ -131,10 +138,12 @@ class History(tf.Module):
             data = self._stored.data
             return data._replace(x=data.x[:1, :0], z=data.z[:, :0]), stream.present()
         data, start = self.data, self.start_now()
-        if start is not None and bool(tf.reduce_any(x < start.x)):
-            raise ValueError(
-                f"{TOO_EARLY} (got x = {float(tf.reduce_min(x)):g}, held after {float(start.x):g})"
-            )
+        if self.has_dropped:
+            # Held samples alone say too little of what came before them.
+            first = tf.reduce_min(data.x) if start is None else start.x
+            if bool(tf.reduce_any(x < first)):
+                got = float(tf.reduce_min(x))
+                raise ValueError(f"{TOO_EARLY} (got x = {got:g}, held from {float(first):g})")
         return data, start
 
     # --- the stream ------------------------------------------------------------------------------
@@ -191,7 +200,7 @@ class History(tf.Module):
         start = self.start_now()
         values, stream = self._values(), self._stream
         self.join()
-        if self._streamed > 2 * ProcessStream.kept:
+        if self._streamed > 4 * ProcessStream.kept:
             # The hyperparameters change too often for a state to be noted.
             self._keep(ProcessStream.kept)
         data = self.data

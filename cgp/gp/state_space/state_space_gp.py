@@ -118,13 +118,15 @@ class StateSpaceGP(MaximumLikelihoodGP):
     _recall = _condition
 
     def _data(self) -> Data:
+        if self._history.has_dropped:
+            raise ValueError(
+                "the process has followed a stream, and holds its latest samples alone: "
+                "condition(x, z) on the data that are meant, or give them as arguments"
+            )
         if tf.executing_eagerly():
             self._history.join()
-            if self._history.has_dropped:
-                raise ValueError(
-                    "the process has followed a stream, and holds its latest samples alone: "
-                    "condition(x, z) on the data that are meant, or give them as arguments"
-                )
+        else:
+            self._history.data_of_graph()  # which will see later samples
         return super()._data()
 
     def reset(self) -> None:
