@@ -205,8 +205,9 @@ class KalmanFilter(Model):
         if x is None or isinstance(x, tuple | tf.data.Dataset):
             if missing is not None:
                 raise ValueError("missing is for one array of series: set NaN in them instead")
-            is_pair = isinstance(x, tuple) and len(x) == 2
-            return (np.ma.filled(x[0], np.nan), x[1]) if is_pair and np.ma.isMA(x[0]) else x
+            if isinstance(x, tuple) and np.ma.isMA(x[0]):
+                return (np.ma.filled(x[0], np.nan), *x[1:])
+            return x
         z = Series(self._start, x, missing).observations().numpy()
         return z[None] if z.ndim == 2 else z
 
