@@ -118,7 +118,7 @@ def _array(z: ArrayLike, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray 
     return z, hidden
 
 
-def _as_missing(missing: ArrayLike, z: np.ndarray | tf.Tensor, name: str) -> np.ndarray | tf.Tensor:
+def _as_missing(missing: Any, z: np.ndarray | tf.Tensor, name: str) -> np.ndarray | tf.Tensor:
     if not hasattr(missing, "__tf_tensor__"):
         try:
             missing = np.asarray(missing)

@@ -112,7 +112,7 @@ def main(picture=PICTURE, start=None):
     first, first_took = follow(follower, mjd[parts[0]], z[parts[0]])
     with tempfile.TemporaryDirectory() as folder:
         follower.save(Path(folder) / "pole.keras")
-        resumed = keras.saving.load_model(Path(folder) / "pole.keras")
+        resumed = cgp.load_model(Path(folder) / "pole.keras")
     second, second_took = follow(follower, mjd[parts[1]], z[parts[1]])
     month = parts[1][:30]
     again, _ = follow(resumed, mjd[month], z[month])

@@ -98,7 +98,7 @@ def saved_and_loaded(tracker):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tracker.keras"
         tracker.save(path)
-        return keras.models.load_model(path)
+        return cgp.load_model(path)
 
 
 def joined(*parts):

@@ -597,7 +597,7 @@ def states(model):
     found = {**model.predict(NEW), **{k: np.array(v) for k, v in model.parameters().items()}}
     found["observed"] = model.predict(NEW, observed=True)["variance"]
     found["covariance"] = model.posterior(NEW).covariance().numpy()
-    if not model._memory.is_empty:
+    if not model._stored.is_empty:
         found |= {f"loo {name}": value for name, value in model.loo().items()}
     return found
 
@@ -728,8 +728,9 @@ def test_a_fit_that_breaks_down_leaves_the_best_point_and_a_usable_model():
     down = tfp.distributions.Gamma(1e-3, 1e12)
     model = ExactGP(RBF(0.5, 2.0), 0.1, priors={"noise_variance": down})
     model.compile(optimizer=keras.optimizers.Adam(30.0))
-    with pytest.raises((NotPositiveDefiniteError, ValueError, tf.errors.InvalidArgumentError)):
+    with pytest.warns(RuntimeWarning, match="has diverged"):
         model.fit([0.0, 0.0, 1.0], Z, epochs=50, verbose=0)
+    assert all(np.all(np.isfinite(v)) for v in model.parameters().values())
     for p in model._parameters().values():
         p.assign(1.0)
     model.noise_variance.assign(0.1)

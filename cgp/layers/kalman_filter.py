@@ -1,5 +1,6 @@
 """The Kalman filter as a layer, and as a model to fit and to run online."""
 
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -19,7 +20,7 @@ from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.online_step import StateArrays, checked_state
 from cgp.statespace.series import Series
 from cgp.training import Model, keras_private
-from cgp.training.batches import require_one_replica
+from cgp.training.batches import mean_over_replicas, require_one_replica
 from cgp.training.optimizers import LBFGS
 
 
@@ -27,35 +28,35 @@ from cgp.training.optimizers import LBFGS
 class KalmanFilter(Model):
     """The Kalman filter of a complex or real linear Gaussian model, some matrices of it learned.
 
-    Missing elements are NaN in z, or `missing`. Where a layer before this one learns, give
-    `missing`, or set the NaN after that layer: its gradient by a NaN would be one.
+    Missing elements are NaN in z, or `missing`. If a layer before this one learns, give `missing`,
+    or set the NaN after that layer: the gradient through a NaN would be NaN.
 
     Called on series `[B, T, M]` it returns a dictionary of moments of state and observation at each
     time, and adds the negative log likelihood per observed element to the losses; it sits between
     other layers, and passes gradients to both sides. `fit(z)` learns by that likelihood alone.
     `step(z)` filters online; between calls the state is in the weights, and saved with them.
 
-    Of a widely linear model the matrices, shown and learned, are those of the real composite,
+    For a widely linear model the matrices, shown and learned, are those of the real composite,
     `[2n, 2n]` for `[n, n]`: F with F_conj, Q with its pseudo-covariance.
 
     Args:
         model: A `cgp.statespace.LinearGaussian`.
-        learn: Names of what is learned, among "F", "H", "Q", "R", "B", "initial_mean" and
+        learn: Names of the matrices to learn, among "F", "H", "Q", "R", "B", "initial_mean" and
             "initial_covariance"; covariances are learned through their factors. Or a dictionary
-            from such names to layers: `cgp.layers.Matrix` and `cgp.layers.Covariance`, handed to
-            several filters where they share it, or any layer of yours that makes its weights in
+            from such names to layers: `cgp.layers.Matrix` and `cgp.layers.Covariance`, passed to
+            several filters to share it, or any layer that makes its weights in
             `__init__` and whose `call()`, without arguments, returns the matrix; to be shared it
             derives from `cgp.training.Shareable`.
-        loss_weight: What the loss is multiplied by; 0 for no loss.
+        loss_weight: Factor of the loss; 0 for no loss.
         name: Name of the model.
-        dtype: None: it follows from the model.
+        dtype: The real dtype of the model, which is also the default.
 
     Attributes:
-        learned: The layers of what is learned, by name.
+        learned: The layers of the learned matrices, by name.
 
     Raises:
-        TypeError: No `LinearGaussian`, or no layer where one is expected.
-        ValueError: Names of nothing, or matrices that are learned and vary over time.
+        TypeError: Not a `LinearGaussian`, or not a layer where one is expected.
+        ValueError: Unknown names, or matrices to learn that vary over time.
 
     Example:
         >>> import numpy as np, cgp
@@ -72,7 +73,15 @@ class KalmanFilter(Model):
         (1,)
     """
 
-    def __init__(self, model, learn=(), loss_weight=1.0, name=None, dtype=None, **kwargs):
+    def __init__(
+        self,
+        model: LinearGaussian,
+        learn: Iterable[str] | Mapping[str, Any] = (),
+        loss_weight: float = 1.0,
+        name: str | None = None,
+        dtype: str | None = None,
+        **kwargs: Any,
+    ):
         if not isinstance(model, LinearGaussian):
             raise TypeError(f"model must be a LinearGaussian, got {type(model).__name__}")
         own = model.dtype.real_dtype.name
@@ -87,7 +96,7 @@ class KalmanFilter(Model):
         self.learned = self._present.layers
         self._stream: Any = None
         self.built = True
-        self._present.model()  # an error that says what does not fit
+        self._present.model()  # raises an error if the layers do not fit
 
     # --- the model -------------------------------------------------------------------------------
 
@@ -103,7 +112,7 @@ class KalmanFilter(Model):
 
     @property
     def Q(self) -> np.ndarray:
-        """The present covariance of the state's noise."""
+        """The present process noise covariance."""
         return self._present.matrix("Q")
 
     @property
@@ -113,7 +122,7 @@ class KalmanFilter(Model):
 
     @property
     def R(self) -> np.ndarray:
-        """The present covariance of the observation's noise."""
+        """The present observation noise covariance."""
         return self._present.matrix("R")
 
     @property
@@ -133,12 +142,14 @@ class KalmanFilter(Model):
 
     # --- series ----------------------------------------------------------------------------------
 
-    def call(self, z, missing=None, inputs=None) -> dict[str, tf.Tensor]:
+    def call(
+        self, z: Any, missing: ArrayLike | None = None, inputs: ArrayLike | None = None
+    ) -> dict[str, tf.Tensor]:
         """Filters series.
 
         Args:
-            z: `[B, T, M]`, of the dtype of the model; NaN where missing. Or a pair of these and of
-                inputs.
+            z: `[B, T, M]`, of the dtype of the model; NaN where missing. Or a pair of series
+                and inputs.
             missing: Bool, broadcast against z: True where missing.
             inputs: Known inputs of a model with B, `[B, T, k]`.
 
@@ -153,7 +164,7 @@ class KalmanFilter(Model):
         model, found = series.model, moments(series)
         if self.loss_weight:
             seen = tf.reduce_sum(tf.cast(series.observed, found.log_likelihoods.dtype))
-            seen = tf.maximum(_over_replicas(seen / model.form.multiplicity), 1.0)
+            seen = tf.maximum(mean_over_replicas(seen / model.form.multiplicity), 1.0)
             self.add_loss(-self.loss_weight * tf.reduce_sum(found.log_likelihoods) / seen)
         join = model.form.join
         outputs = {
@@ -172,8 +183,10 @@ class KalmanFilter(Model):
                 outputs[f"{name}_pseudo_variance"] = tf.linalg.diag_part(pair.c)
         return outputs
 
-    def compute_output_spec(self, z, missing=None, inputs=None):
-        """What `call` returns in a functional model."""
+    def compute_output_spec(
+        self, z: Any, missing: Any = None, inputs: Any = None
+    ) -> dict[str, keras.KerasTensor]:
+        """The shapes and dtypes that `call` returns in a functional model."""
         shape = (z[0] if isinstance(z, tuple | list) else z).shape[:-1]
         model = self._start
         state, seen = (*shape, model.state_size), (*shape, model.observation_size)
@@ -187,20 +200,22 @@ class KalmanFilter(Model):
                 spec[f"{name}_pseudo_variance"] = keras.KerasTensor(own, dtype)
         return spec
 
-    def _batched(self, x, missing):
-        """One series as a batch of one, and what is missing as NaN."""
+    def _batched(self, x: Any, missing: ArrayLike | None) -> Any:
+        """Adds a batch axis to a single series, and sets missing elements to NaN."""
         if x is None or isinstance(x, tuple | tf.data.Dataset):
             if missing is not None:
                 raise ValueError("missing is for one array of series: set NaN in them instead")
+            if isinstance(x, tuple) and np.ma.isMA(x[0]):
+                return (np.ma.filled(x[0], np.nan), *x[1:])
             return x
         z = Series(self._start, x, missing).observations().numpy()
         return z[None] if z.ndim == 2 else z
 
-    def compile(self, optimizer=None, *args, **kwargs) -> None:
+    def compile(self, optimizer: Any = None, *args: Any, **kwargs: Any) -> None:
         """Keras's `compile`; the optimizer is `cgp.optimizers.LBFGS()` if None."""
         super().compile(LBFGS() if optimizer is None else optimizer, *args, **kwargs)
 
-    def fit(self, x=None, *args, missing=None, **kwargs):
+    def fit(self, x: Any = None, *args: Any, missing: Any = None, **kwargs: Any) -> Any:
         """Learns from series, by their likelihood: Keras's `fit`.
 
         Args:
@@ -215,17 +230,17 @@ class KalmanFilter(Model):
         """
         return super().fit(self._batched(x, missing), *args, **kwargs)
 
-    def evaluate(self, x=None, *args, missing=None, **kwargs):
+    def evaluate(self, x: Any = None, *args: Any, missing: Any = None, **kwargs: Any) -> Any:
         """The loss, as in `fit`."""
         return super().evaluate(self._batched(x, missing), *args, **kwargs)
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """Keras's `train_step`; in the mean loss a batch weighs by its observed elements."""
+        """Keras's `train_step`; the mean loss weighs batches by their observed elements."""
         with self._weighed(data):
             return super().train_step(data)
 
     def test_step(self, data: Any) -> dict[str, Any]:
-        """Keras's `test_step`; in the mean loss a batch weighs by its observed elements."""
+        """Keras's `test_step`; the mean loss weighs batches by their observed elements."""
         with self._weighed(data):
             return super().test_step(data)
 
@@ -234,40 +249,50 @@ class KalmanFilter(Model):
         z = x[0] if isinstance(x, tuple | list) else x
         observed = tf.math.logical_not(is_nan(z))
         count = tf.reduce_sum(tf.cast(observed, self.variable_dtype))
-        return keras_private.loss_weighed(self, tf.shape(z)[0], _over_replicas(count))
+        return keras_private.loss_weighed(self, tf.shape(z)[0], mean_over_replicas(count))
 
     def predict(  # type: ignore[override]
-        self, x, batch_size=None, verbose=0, *, missing=None, **kwargs
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: int | str = 0,
+        *,
+        missing: ArrayLike | None = None,
+        **kwargs: Any,
     ) -> dict[str, np.ndarray]:
-        """The dictionary of `call`, NumPy, of series as for `fit`, `[B, T, ...]`."""
+        """Returns the dictionary of `call` as NumPy arrays; series as for `fit`."""
         return super().predict(self._batched(x, missing), batch_size, verbose, **kwargs)
 
     # --- online ----------------------------------------------------------------------------------
 
-    def step(self, z, missing=None, inputs=None) -> Step:
-        """Predicts an observation, then takes it in.
+    def step(
+        self, z: ArrayLike, missing: ArrayLike | None = None, inputs: ArrayLike | None = None
+    ) -> Step:
+        """Predicts an observation, then updates the state with it.
 
         Args:
             z: `[M]`, or a number where M is 1, or `[B, M]` of B streams; NaN where missing. The
-                first call says which.
+                first call decides.
             missing: Bool, broadcast against z: True where missing.
-            inputs: Of a model with B, `[k]` or `[B, k]`: leads to the next observation.
+            inputs: Of a model with B, `[k]` or `[B, k]`, from this observation to the next.
 
         Returns:
-            `Step(predicted, innovation, filtered)`, NumPy: `predicted` is what was known of z
-            before, `innovation` z less its mean, `filtered` what is known of the state after it.
-            The outer two are `(mean, variance, pseudo_variance)`.
+            `Step(predicted, innovation, filtered)`, NumPy: `predicted` is the one-step prediction
+            of z, `innovation` z minus its mean, `filtered` the state after the update. The first
+            and last are `(mean, variance, pseudo_variance)`.
 
         Raises:
             TypeError: A real observation of a complex model, or a complex one of a real model.
             ValueError: A shape that does not fit the stream; infinite values; a model that varies
-                over time; matrices that are not finite. The state is as it was then.
+                over time; matrices that are not finite. The state is then unchanged.
         """
-        z, inputs = self._observations(z, missing, inputs, along=0)
-        return self._stream.step(z, inputs)
+        observations = self._observations(z, missing, inputs, along=0)  # may make the stream
+        return self._stream.step(*observations)
 
-    def process(self, z, missing=None, inputs=None) -> Step:
-        """Takes in a block of observations: `step` for each, compiled as a loop.
+    def process(
+        self, z: ArrayLike, missing: ArrayLike | None = None, inputs: ArrayLike | None = None
+    ) -> Step:
+        """Filters a block of observations: `step` for each, in one compiled loop.
 
         Args:
             z: `[T, M]`, `[T]` where M is 1, or `[B, T, M]`; NaN where missing.
@@ -277,8 +302,8 @@ class KalmanFilter(Model):
         Returns:
             As `step`, stacked over time; errors as for `step`.
         """
-        z, inputs = self._observations(z, missing, inputs, along=1)
-        return self._stream.process(z, inputs)
+        observations = self._observations(z, missing, inputs, along=1)  # may make the stream
+        return self._stream.process(*observations)
 
     @property
     def state(self) -> StateArrays:
@@ -295,10 +320,10 @@ class KalmanFilter(Model):
         return StateArrays(self._start.form.join(mean).numpy(), chol.numpy())
 
     def set_state(self, mean: ArrayLike, chol: ArrayLike) -> None:
-        """Sets the state predicted for the next observation, in the form that `state` shows.
+        """Sets the state predicted for the next observation, in the form of `state`.
 
         Args:
-            mean: `[n]`, or `[B, n]` of B streams; the first state or observation says which.
+            mean: `[n]`, or `[B, n]` of B streams; the first state or observation decides.
             chol: Its Cholesky factor, `[n, n]` or `[B, n, n]`; of a widely linear model that of the
                 real composite, `[..., 2n, 2n]`.
 
@@ -306,7 +331,7 @@ class KalmanFilter(Model):
             TypeError: Not numbers, or a complex state of a real model.
             ValueError: Shapes that do not fit the model or the streams, values that are not finite,
                 a factor that is not lower triangular with a diagonal that is real and not negative.
-                The state is as it was.
+                The state is unchanged.
         """
         mean, chol = checked_state(self._start, (mean, chol))
         axes = {mean.shape.rank - 1, chol.shape.rank - 2}
@@ -314,25 +339,31 @@ class KalmanFilter(Model):
             raise ValueError(
                 f"a state has at most one batch axis, got shapes {mean.shape} and {chol.shape}"
             )
-        batched = [a for a, own in ((mean, 1), (chol, 2)) if a.shape.rank > own]
-        self._make_stream(batched[0].shape[0] if batched else None)
+        sizes = {a.shape[0] for a, own in ((mean, 1), (chol, 2)) if a.shape.rank > own}
+        if len(sizes) > 1:
+            raise ValueError(
+                f"mean and chol must have one batch axis, got shapes {mean.shape} and {chol.shape}"
+            )
+        self._make_stream(sizes.pop() if sizes else None)
         self._stream.set_state(mean, chol)
 
     def reset(self) -> None:
-        """Back to the initial state, of as many streams."""
+        """Resets all streams to the initial state."""
         if self._stream is not None:
             self._stream.reset()
 
-    def _observations(self, z, missing, inputs, along: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Checked observations, and inputs; the first ones make the streams."""
-        z, inputs, streams = stream_observations(self._start, z, missing, inputs, along)
+    def _observations(
+        self, z: ArrayLike, missing: ArrayLike | None, inputs: ArrayLike | None, along: int
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Checks observations and inputs; the first ones decide the number of streams."""
+        values, known, streams = stream_observations(self._start, z, missing, inputs, along)
         if self._stream is None and self._start.initial == "diffuse":
-            check_diffuse(self._start, np.nan_to_num(z if along else z[..., None, :]))
+            check_diffuse(self._start, np.nan_to_num(values if along else values[..., None, :]))
         self._make_stream(streams, "z")
-        return z, inputs
+        return values, known
 
     def _make_stream(self, streams: int | None, name: str = "the state") -> None:
-        """Makes the streams, or raises where there are others already."""
+        """Makes the streams, or checks their number if there are streams already."""
         if self._stream is not None:
             if streams == self._stream.streams:
                 return
@@ -342,13 +373,13 @@ class KalmanFilter(Model):
             )
             raise ValueError(f"{name} must have {wanted}, as its first data had, but has {came}")
         require_one_replica(self, "a KalmanFilter that runs online")
-        # XLA cannot factorise a covariance, and a layer may not give the factor of its own.
+        # XLA cannot factorise Q, which is needed where its layer provides no factor.
         jit = "Q" not in self.learned or hasattr(self.learned["Q"], "factor")
         self._stream = KalmanStream(self, self._present.model, streams, jit)
 
     # --- serialisation ---------------------------------------------------------------------------
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, complex numbers as [re, im], and the number of streams."""
         learn = {
             name: keras.saving.serialize_keras_object(layer) for name, layer in self.learned.items()
@@ -363,8 +394,8 @@ class KalmanFilter(Model):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """The filter of a config."""
+    def from_config(cls, config: dict, custom_objects: dict | None = None) -> "KalmanFilter":
+        """Makes the filter of a config."""
         config = dict(config)
         streams = config.pop("streams", None)
         config["model"] = model_from_config(config["model"])
@@ -377,19 +408,11 @@ class KalmanFilter(Model):
             layer._make_stream(streams[0])
         return layer
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a loaded model."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         learned = f", learns {', '.join(self.learned)}" if self.learned else ""
         return f"KalmanFilter({self._start!r}{learned})"
-
-
-def _over_replicas(count: tf.Tensor) -> tf.Tensor:
-    """The mean over replicas of a count of each, so that their losses add up to that of all."""
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        return count
-    return context.all_reduce(tf.distribute.ReduceOp.MEAN, count)

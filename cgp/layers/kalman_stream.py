@@ -1,4 +1,4 @@
-"""The streams of a Kalman filter: their state in weights of a layer, and the steps they take."""
+"""The streams of an online Kalman filter, whose state is stored in weights of a layer."""
 
 from collections.abc import Callable
 
@@ -7,20 +7,20 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals, Step, innovation
-from cgp.statespace.filter_step import State
+from cgp.statespace.filter_step import BatchLastMarginals, State
 from cgp.statespace.filtering import process_block
 from cgp.statespace.forecasting import ahead
 from cgp.statespace.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.online_filter import OnlineFilter
-from cgp.statespace.online_step import NOT_FINITE, BatchLastMarginals, advance
+from cgp.statespace.online_step import NOT_FINITE, advance
 from cgp.statespace.series import Series
 
 
 class KalmanStream:
-    """B streams that a Kalman filter follows, or one without a batch axis.
+    """B streams filtered online by a Kalman filter, or one without a batch axis.
 
     Args:
-        layer: The layer whose weights keep the state; they are made here.
+        layer: The layer to which the weights of the state are added.
         present: Returns the model of the present matrices.
         streams: B, or None for one stream without a batch axis.
         jit: Whether the step may be compiled by XLA.
@@ -85,11 +85,11 @@ class KalmanStream:
         return (mean[0], chol[0]) if self.streams is None else (mean, chol)
 
     def set_state(self, mean: tf.Tensor, chol: tf.Tensor) -> None:
-        """Keeps a state, as `state` returns one, or without the batch axis for all streams."""
+        """Sets the state, in the form of `state`, or without the batch axis for all streams."""
         self._filter.set_state(mean, chol)
 
     def reset(self) -> None:
-        """Back to before the first observation."""
+        """Resets the streams to the initial state of the model."""
         model = self._present()
         mean, chol = model.initial_mean, model.initial_chol
         self.set_state(
@@ -99,7 +99,7 @@ class KalmanStream:
     # --- observations ----------------------------------------------------------------------------
 
     def step(self, z: np.ndarray, inputs: np.ndarray | None) -> Step:
-        """Takes one observation of each stream, `[M]` or `[B, M]`; NaN where missing."""
+        """Filters one observation of each stream, `[M]` or `[B, M]`; NaN where missing."""
         arguments = [z] if inputs is None else [z, inputs]
         if self.streams is None:
             arguments = [a[None] for a in arguments]
@@ -109,7 +109,7 @@ class KalmanStream:
         return Step(predicted, innovation(z, predicted.mean), filtered)
 
     def process(self, z: np.ndarray, inputs: np.ndarray | None) -> Step:
-        """Takes a block, `[T, M]` or `[B, T, M]`; NaN where missing."""
+        """Filters a block, `[T, M]` or `[B, T, M]`; NaN where missing."""
         model = self._present().starting_from(*self.state())
         block = process_block(model, z, inputs)
         last = None if block.inputs is None else block.inputs[..., -1, :]

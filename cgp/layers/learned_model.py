@@ -1,4 +1,4 @@
-"""A linear Gaussian model some of whose matrices are layers that learn."""
+"""A linear Gaussian model some of whose matrices are learned by layers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ _MATRICES = ("F", "H", "B", "initial_mean")
 
 
 class LearnedModel:
-    """A model and the layers whose outputs take the place of some of its matrices.
+    """A model and the layers whose outputs replace some of its matrices.
 
     Args:
         start: The model of the initial matrices.
@@ -34,7 +34,7 @@ class LearnedModel:
         }
 
     def _learnable(self, learn: Any) -> dict[str, Any]:
-        """Layer, or None, by name."""
+        """Checks names; returns a layer, or None for the default one, by name."""
         if isinstance(learn, str):
             learn = (learn,)
         if not isinstance(learn, Mapping | tuple | list | set | frozenset):
@@ -69,13 +69,13 @@ class LearnedModel:
         return layer
 
     def model(self) -> LinearGaussian:
-        """The model of the present matrices, differentiable by the weights."""
+        """The model of the present matrices, differentiable with respect to the weights."""
         start = self._start
         if not self.layers:
             return start
         given, initial = start.parts(), start.initial
         if initial == "stationary" and not {"F", "Q"} & set(self.layers):
-            initial = None  # it does not change
+            initial = None  # the stationary covariance does not change
         if initial is not None:
             del given["initial_covariance"]
         given |= {name: self._present(name) for name in self.layers}
@@ -86,7 +86,7 @@ class LearnedModel:
         if name in self.layers:
             found = self._present(name)
             return (found.matrix if isinstance(found, FactoredCovariance) else found).numpy()
-        # A stationary start follows from others, and need not exist for these to be read.
+        # Only this one depends on others: an F without stationary covariance can still be read.
         model = self.model() if name == "initial_covariance" else self._start
         return getattr(model, name).numpy()
 

@@ -1,35 +1,39 @@
-"""Matrices that are learned, as layers: one handed to several consumers is one matrix."""
+"""Learned matrices as layers: one layer passed to several consumers shares the matrix."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.linalg import semidefinite_factor
+from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.composite import real_as
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.parameters import COMPLEX, POSITIVE, REAL, number_to_config
 
 
-def _array(value, name: str) -> np.ndarray:
-    value = np.asarray(value)
-    if value.dtype.kind not in "iufc" or not np.all(np.isfinite(value)):
-        raise ValueError(f"{name} must be finite numbers, got {value!r}")
-    return value
+def _array(value: ArrayLike, name: str) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind not in "iufc" or not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} must be finite numbers, got {array!r}")
+    return array
 
 
 @keras.saving.register_keras_serializable(package="cgp.layers")
 class Matrix(HyperparameterLayer):
-    """An array of free elements, complex if it starts complex: a transition matrix, or a mean.
+    """A learned array, unconstrained, such as a transition matrix or a mean.
 
     Args:
-        value: Where it starts, of any shape.
-        fixed: "value" if training is to leave it alone.
+        value: Initial value, of any shape; a complex one makes a complex array.
+        fixed: "value" to exclude it from training.
         priors: TFP distribution of "value", by that name.
         name: A name.
         dtype: "float64" or "float32".
 
     Raises:
-        ValueError: Elements that are no finite numbers.
+        ValueError: Elements that are not finite numbers.
 
     Example:
         >>> from cgp.layers import Matrix
@@ -37,11 +41,20 @@ class Matrix(HyperparameterLayer):
         array([[0.+0.9j]])
     """
 
-    def __init__(self, value, *, fixed=(), priors=None, name=None, dtype="float64", **kwargs):
+    def __init__(
+        self,
+        value: ArrayLike,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
+    ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        value = _array(value, "value")
-        constraint = COMPLEX if np.iscomplexobj(value) else REAL
-        self.declare_parameters({"value": (value, constraint)}, fixed, priors)
+        array = _array(value, "value")
+        constraint = COMPLEX if np.iscomplexobj(array) else REAL
+        self.declare_parameters({"value": (array, constraint)}, fixed, priors)
 
     def call(self) -> tf.Tensor:
         """The array."""
@@ -50,22 +63,22 @@ class Matrix(HyperparameterLayer):
 
 @keras.saving.register_keras_serializable(package="cgp.layers")
 class Covariance(HyperparameterLayer):
-    """A covariance that is learned through its factor, and so is one whatever the training does.
+    """A covariance learned through its factor, so that it stays positive semidefinite.
 
-    With `V = G Gᴴ` where it starts, it is `G A Aᴴ Gᴴ`, A lower triangular with a positive diagonal,
-    and the identity at first: every covariance of the same range is one of these. Noise that enters
-    some components of a state alone goes on entering those alone.
+    With the initial value `V = G Gᴴ`, it is `G A Aᴴ Gᴴ`, where A is lower triangular with a
+    positive diagonal, initially the identity. This covers every covariance with the range of V:
+    components of the state without noise stay without noise.
 
     Args:
-        value: V, `[n, n]`, Hermitian, not indefinite. A real one stays real.
-        fixed: Names of parameters that training leaves alone: "scale", the diagonal of A, and
+        value: V, `[n, n]`, Hermitian, positive semidefinite. A real one stays real.
+        fixed: Names of parameters excluded from training: "scale", the diagonal of A, and
             "mixing", what is below it.
         priors: TFP distributions of these, by name.
         name: A name.
         dtype: "float64" or "float32".
 
     Raises:
-        ValueError: No covariance, or zero.
+        ValueError: Not a square matrix of finite numbers, or zero.
         NotPositiveDefiniteError: Indefinite.
 
     Example:
@@ -75,7 +88,16 @@ class Covariance(HyperparameterLayer):
                [0., 0.]])
     """
 
-    def __init__(self, value, *, fixed=(), priors=None, name=None, dtype="float64", **kwargs):
+    def __init__(
+        self,
+        value: ArrayLike,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
+    ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         self._start = _array(value, "value")
         if self._start.ndim != 2 or self._start.shape[0] != self._start.shape[1]:
@@ -112,7 +134,7 @@ class Covariance(HyperparameterLayer):
         factor = self.factor()
         return tf.linalg.matmul(factor, factor, adjoint_b=True)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, complex numbers as [re, im]."""
         config = super().get_config()
         for parameter in self.own_parameters:

@@ -1,4 +1,4 @@
-"""A linear Gaussian model in numbers that serialise."""
+"""Serialisation of a linear Gaussian model as numbers."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from cgp.training.parameters import complex_from_config, number_to_config
 
 
 def model_config(model: LinearGaussian) -> dict:
-    """A model in numbers that serialise."""
+    """Converts a model to a config of numbers, lists and names."""
     names = ["F", "Q", "H", "R", "B", "initial_mean"]
     if model.initial is None:
         names.append("initial_covariance")
@@ -25,10 +25,10 @@ def model_config(model: LinearGaussian) -> dict:
 
 
 def model_from_config(config: Mapping) -> LinearGaussian:
-    """The model of a `model_config`.
+    """Makes the model of a `model_config`.
 
     Raises:
-        ValueError: A config that has been damaged; or what `LinearGaussian` refuses.
+        ValueError: A damaged config, or one that `LinearGaussian` refuses.
     """
     if missing := sorted({"matrices", "initial", "is_proper", "dtype"} - set(config)):
         raise ValueError(f"the config of the model has no {', '.join(missing)}")

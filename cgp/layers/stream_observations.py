@@ -1,24 +1,29 @@
-"""The observations of streams, checked and brought to one form."""
+"""Checks of the observations of streams, and their conversion to one form."""
 
 import numpy as np
 import tensorflow as tf
 
+from cgp.linalg.arguments import ArrayLike
 from cgp.observations import as_observations
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.series import known_inputs
 
 
 def stream_observations(
-    model: LinearGaussian, z, missing, inputs, along: int
+    model: LinearGaussian,
+    z: ArrayLike,
+    missing: ArrayLike | None,
+    inputs: ArrayLike | None,
+    along: int,
 ) -> tuple[np.ndarray, np.ndarray | None, int | None]:
-    """Observations of one or several streams.
+    """Checks and converts observations of one or several streams.
 
     Args:
         model: The model.
         z: One observation, `[M]` or `[B, M]`, or a number where M is 1; or, with `along`, a block,
             `[T, M]`, `[B, T, M]`, or `[T]`.
-        missing: Bool, broadcast against z; None for none but NaN.
-        inputs: Known inputs of a model with B, likewise, of k in the place of M.
+        missing: Bool, broadcast against z; None if only NaN are missing.
+        inputs: Known inputs of a model with B, of the same axes with k in place of M.
         along: The number of time axes, 0 or 1.
 
     Returns:
@@ -29,20 +34,20 @@ def stream_observations(
     """
     if not tf.executing_eagerly():
         raise RuntimeError("samples are taken in outside of a tf.function: call process(z)")
-    z = np.asarray(as_observations(z, missing, model.series_dtype, promote=True))
+    values = np.asarray(as_observations(z, missing, model.series_dtype, promote=True))
     m = model.observation_size
-    if z.ndim == along and m == 1:
-        z = z[..., None]
-    if z.ndim not in (along + 1, along + 2) or z.shape[-1] != m or z.size == 0:
+    if values.ndim == along and m == 1:
+        values = values[..., None]
+    if values.ndim not in (along + 1, along + 2) or values.shape[-1] != m or values.size == 0:
         time, short = "T, " * along, ("a number, ", "[T], ")[along] if m == 1 else ""
-        raise ValueError(f"z must be {short}[{time}{m}] or [B, {time}{m}], got shape {z.shape}")
-    streams = None if z.ndim == along + 1 else z.shape[0]
+        wanted = f"{short}[{time}{m}] or [B, {time}{m}]"
+        raise ValueError(f"z must be {wanted}, got shape {values.shape}")
+    streams = None if values.ndim == along + 1 else values.shape[0]
     if inputs is None and model.B is None:
-        return z, None, streams
+        return values, None, streams
     if inputs is not None and not along:  # a series of one step
         inputs = np.asarray(inputs)[..., None, :] if np.ndim(inputs) else np.reshape(inputs, [1, 1])
-    known = known_inputs(model, inputs, z.shape[-2] if along else 1)
-    inputs = model.form.join(known).numpy()
+    known = model.form.join(known_inputs(model, inputs, values.shape[-2] if along else 1)).numpy()
     if not along:
-        inputs = inputs[..., 0, :]
-    return z, np.broadcast_to(inputs, (*z.shape[:-1], inputs.shape[-1])), streams
+        known = known[..., 0, :]
+    return values, np.broadcast_to(known, (*values.shape[:-1], known.shape[-1])), streams

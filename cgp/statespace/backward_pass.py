@@ -1,10 +1,10 @@
 """The backward pass of the Kalman filter over a chunk of a series: the adjoint recursion.
 
-Reverse differentiation of the covariance recursion, by hand. Every covariance and gain in it is
-known from the forward pass, so it is two linear recursions, for the cotangents of the mean and of
-the covariance of the state; that of the likelihood is the exact score of Koopman and Shephard
-(Biometrika 79, 1992). It goes through covariances and never through factors, which have no
-derivative where a covariance is singular. A cotangent is TensorFlow's gradient,
+Reverse-mode differentiation of the covariance recursion, written by hand. The forward pass supplies
+every covariance and gain, so what remains is two linear recursions, for the cotangents of the mean
+and of the covariance of the state. For the likelihood they give the exact score of Koopman and
+Shephard (Biometrika 79, 1992). They differentiate covariances and never Cholesky factors, which
+have no derivative where a covariance is singular. A cotangent is TensorFlow's gradient,
 ∂L/∂Re + i ∂L/∂Im; that of a covariance is Hermitian.
 """
 
@@ -23,9 +23,9 @@ DIFFERENTIABLE = ("F", "Q", "h", "r", "b", "z")
 
 
 class Cotangents(NamedTuple):
-    """Gradients by the moments along a chunk, by covariances in the place of factors.
+    """Gradients with respect to the moments along a chunk: covariances instead of factors.
 
-    Those by means and covariances may be None, for zero.
+    Gradients with respect to means and covariances may be None, which stands for zero.
     """
 
     predicted_means: tf.Tensor | None
@@ -41,7 +41,7 @@ class Cotangents(NamedTuple):
 
 
 class StateCotangent(NamedTuple):
-    """The gradients by the moments of a state."""
+    """The gradients with respect to the moments of a state."""
 
     mean: tf.Tensor
     """`[n, B]`."""
@@ -56,17 +56,18 @@ def backward_pass(
     cotangents: Cotangents,
     by_state: StateCotangent,
 ) -> tuple[list[tf.Tensor], StateCotangent]:
-    """Gradients by the system of a chunk and by the state before it.
+    """Computes gradients with respect to the system of a chunk and to the state before it.
 
     Args:
         system: The system.
         state: The moments predicted before the chunk.
         length: Its number of steps.
-        cotangents: Gradients by the moments along the chunk.
-        by_state: Gradients by the moments of the state after the chunk.
+        cotangents: Gradients with respect to the moments along the chunk.
+        by_state: Gradients with respect to the moments of the state after the chunk.
 
     Returns:
-        Gradients by the parts named in `DIFFERENTIABLE`, and by the moments of the state before.
+        Gradients with respect to the parts named in `DIFFERENTIABLE`, and to the moments of the
+        state before the chunk.
     """
     forward, _ = forward_pass(system, state, length)
     steps = system.z.shape[0]
@@ -76,7 +77,9 @@ def backward_pass(
         for name, value in values.items()
     }
 
-    def step(t, by_state, arrays):
+    def step(
+        t: tf.Tensor, by_state: StateCotangent, arrays: dict[str, tf.TensorArray]
+    ) -> tuple[tf.Tensor, StateCotangent, dict[str, tf.TensorArray]]:
         gradients, by_state = _step(system, forward, cotangents, t, by_state)
         arrays = {
             name: array.write(t, _like(gradients[name], values[name]))
@@ -95,9 +98,13 @@ def backward_pass(
 
 
 def _step(
-    system: System, forward: ForwardPass, cotangents: Cotangents, t, by_state: StateCotangent
-):
-    """Gradients by the matrices of step t, and the cotangent of the state before it."""
+    system: System,
+    forward: ForwardPass,
+    cotangents: Cotangents,
+    t: tf.Tensor,
+    by_state: StateCotangent,
+) -> tuple[dict[str, tf.Tensor], StateCotangent]:
+    """Gradients with respect to the matrices of step t, and the cotangent of the state before."""
     F = at(system.F, t)
     mean, chol = forward.filtered_means[t], forward.filtered_chols[t]
     covariance = matmul(chol, adjoint(chol))
@@ -121,9 +128,14 @@ def _step(
     return gradients, by_state
 
 
-def _plus(by_state: StateCotangent, by_means, by_covariances, t) -> StateCotangent:
-    """A cotangent plus that of the moments returned at step t; None for zero."""
-    if by_means is None:
+def _plus(
+    by_state: StateCotangent,
+    by_means: tf.Tensor | None,
+    by_covariances: tf.Tensor | None,
+    t: tf.Tensor,
+) -> StateCotangent:
+    """Adds the cotangent of the moments returned at step t, where None stands for zero."""
+    if by_means is None or by_covariances is None:
         return by_state
     return StateCotangent(by_state.mean + by_means[t], by_state.covariance + by_covariances[t])
 
@@ -132,18 +144,19 @@ def _component(
     system: System,
     forward: ForwardPass,
     weight: tf.Tensor,
-    t,
+    t: tf.Tensor,
     i: int,
     by_state: StateCotangent,
-    state,
-):
-    """Gradients by component i of an observation, and the cotangent of the state before it.
+    state: tuple[tf.Tensor, tf.Tensor],
+) -> tuple[tuple[tf.Tensor, ...], StateCotangent, tuple[tf.Tensor, tf.Tensor]]:
+    """Differentiates the update with component i of an observation.
 
-    With `k = P hᴴ` and `S = h k + r`, the component led to `m + k v/S` and `P − k kᴴ/S`, and to
-    the log likelihood `−c (log S + |v|²/S)`.
+    With `k = P hᴴ` and `S = h k + r`, the update made the moments `m + k v/S` and `P − k kᴴ/S`,
+    and the log likelihood `−c (log S + |v|²/S)`.
 
     Returns:
-        Gradients by h, r and z; by the moments of the state before; and these moments.
+        Gradients with respect to h, r and z; the cotangent of the state before the update; and the
+        moments of that state.
     """
     mean, covariance = state
     dtype = mean.dtype
@@ -154,7 +167,7 @@ def _component(
     inverse = inverse_or_zero(forward.variances[t, i])
     gain = k * real_as(inverse, dtype)
     e = v * real_as(inverse, dtype)
-    # The moments before the component: what is added is positive, and loses no digits.
+    # The moments before the update: the covariance added is positive, so no digits cancel.
     mean = mean - k * e[None]
     covariance = covariance + outer(gain, k)
 
@@ -185,20 +198,20 @@ def _component(
 
 
 def _summed(x: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-    """Summed over the batch, where that of `like` has a single one."""
+    """Sums over the batch where the batch axis of `like` has length 1."""
     if like.shape[-1] == 1 and x.shape[-1] != 1:
         return tf.reduce_sum(x, axis=-1, keepdims=True)
     return x
 
 
 def _both(of_means: tf.Tensor, of_covariances: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-    """A sum of gradients from both recursions, whose batch axes may differ."""
+    """Adds the gradients from both recursions, whose batch axes may differ."""
     if like.shape[-1] == 1:
         return _summed(of_means, like) + _summed(of_covariances, like)
     return of_means + of_covariances
 
 
 def _like(gradient: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-    """A gradient with the batch axis of one step of `value`."""
+    """Gives a gradient the batch axis of one step of `value`."""
     gradient = _summed(gradient, value)
     return gradient + tf.zeros(tf.shape(value)[1:], value.dtype)

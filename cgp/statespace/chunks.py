@@ -1,38 +1,41 @@
 """A long scan over a series in compiled chunks of one length.
 
-A series is cut into chunks of a length that depends on the sizes of the model alone, the last one
-padded: XLA compiles for shapes, and so a series of another length compiles nothing.
+The length of a chunk depends on the sizes of the model alone, and the last chunk is padded. XLA
+compiles once for each shape, so a series of another length needs no further compilation.
 """
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-# Numbers in the factors of one chunk; and its least and greatest length.
+# The most numbers in the factors of one chunk; its least and greatest length.
 _CHUNK_SIZE, _SHORTEST, _LONGEST = 2**20, 16, 1024
 
 
 class Chunks:
-    """T steps in K chunks of L, the last one padded.
+    """Splits T steps into K chunks of L steps, the last one padded.
 
     Args:
-        steps: T, a number or a tensor.
-        width: Numbers that a step takes, about, which says how long a chunk may be.
+        steps: T, an integer or a scalar tensor.
+        width: About how many numbers one step stores; it limits the length of a chunk.
     """
 
-    def __init__(self, steps, width: int):
+    def __init__(self, steps: int | tf.Tensor, width: int):
         self.steps, self.length = steps, _SHORTEST
         while self.length < _LONGEST and 2 * self.length * width <= _CHUNK_SIZE:
             self.length *= 2
         self.count = -(-steps // self.length)
 
     def pad(self, value: tf.Tensor) -> tf.Tensor:
-        """An array over time, with zeros up to a whole number of chunks."""
+        """Pads an array over time with zeros to a whole number of chunks."""
         missing = self.count * self.length - self.steps
         return tf.pad(value, [[0, missing]] + [[0, 0]] * (value.shape.rank - 1))
 
-    def pad_varying(self, values, always=()):
-        """The arrays of a named tuple, but for those that hold at all times: an axis of 1.
+    def pad_varying(self, values: Any, always: Collection[str] = ()) -> Any:
+        """Pads the arrays of a named tuple, except those constant in time (time axis of length 1).
 
-        Those whose names are in `always` are padded whatever their length.
+        Arrays whose names are in `always` are padded whatever their length.
         """
         padded = {
             name: self.pad(value) if name in always or value.shape[0] != 1 else value
@@ -41,19 +44,19 @@ class Chunks:
         return type(values)(**padded)
 
     def join(self, value: tf.Tensor) -> tf.Tensor:
-        """An array over time from those of the chunks, `[K, L, ...]`."""
+        """Joins the chunks of an array, `[K, L, ...]`, into one over time, `[T, ...]`."""
         shape = tf.concat([[self.count * self.length], tf.shape(value)[2:]], axis=0)
         joined = tf.reshape(value, shape)[: self.steps]
         known = self.steps if isinstance(self.steps, int) else None
         return tf.ensure_shape(joined, [known, *value.shape[2:]])
 
-    def cut(self, values, k):
-        """Chunk k of the padded arrays of a named tuple; what holds at all times as it is."""
+    def cut(self, values: Any, k: tf.Tensor) -> Any:
+        """Chunk k of the padded arrays of a named tuple; arrays constant in time are unchanged."""
 
-        def cut(value):
+        def cut(value: tf.Tensor | None) -> tf.Tensor | None:
             if value is None or value.shape[0] == 1:
                 return value
-            # A slice of static size, as XLA wants it where it compiles the whole scan.
+            # XLA needs slices of static size where it compiles the whole scan.
             begin = tf.concat([[k * self.length], tf.zeros([value.shape.rank - 1], tf.int32)], 0)
             size = tf.concat([[self.length], tf.shape(value)[1:]], axis=0)
             part = tf.slice(value, begin, size)
@@ -61,27 +64,34 @@ class Chunks:
 
         return type(values)(*map(cut, values))
 
-    def steps_of(self, k) -> tf.Tensor:
+    def steps_of(self, k: tf.Tensor) -> tf.Tensor:
         """The number of steps in chunk k."""
         return tf.minimum(self.steps - k * self.length, self.length)
 
-    def loop(self, step, start, dtypes, backwards: bool = False):
-        """Goes through the chunks in turn.
+    def loop(
+        self,
+        step: Callable[[tf.Tensor, Any], tuple[Sequence[tf.Tensor], Any]],
+        start: Any,
+        dtypes: Sequence[tf.DType],
+        backwards: bool = False,
+    ) -> tuple[list[tf.Tensor], Any]:
+        """Loops over the chunks.
 
         Args:
-            step: Function of k and of what is carried, that returns tensors, and what is carried
-                on.
-            start: What is carried into the first.
-            dtypes: Of the tensors.
-            backwards: Whether the last chunk comes first.
+            step: Function of k and the carry; it returns tensors and the next carry.
+            start: The first carry.
+            dtypes: The dtypes of the tensors.
+            backwards: Whether to start with the last chunk.
 
         Returns:
-            The tensors of all chunks, `[K, ...]`, and what is carried in the end.
+            The tensors of all chunks, `[K, ...]`, and the last carry.
         """
         arrays = [tf.TensorArray(dtype, self.count) for dtype in dtypes]
-        shapes: list[tf.TensorShape] = []  # which a graph forgets on the way out of its loop
+        shapes: list[tf.TensorShape] = []  # static shapes, which a graph loses outside of its loop
 
-        def body(i, carry, arrays):
+        def body(
+            i: tf.Tensor, carry: Any, arrays: list[tf.TensorArray]
+        ) -> tuple[tf.Tensor, Any, list[tf.TensorArray]]:
             k = self.count - 1 - i if backwards else i
             values, carry = step(k, carry)
             shapes[:] = [value.shape for value in values]

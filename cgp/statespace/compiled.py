@@ -8,15 +8,15 @@ from typing import Any
 
 import tensorflow as tf
 
-# Programs that one function keeps: as many sets of shapes as a program is likely to use by turns.
+# Compiled programs kept for each function: about as many sets of shapes as one use alternates.
 _MOST_PROGRAMS = 64
 
 
 class CompiledByShape:
     """A function of tensors of known rank, compiled by XLA once for each set of their shapes.
 
-    As `tf.function` would, were it not for the warning that it has been traced too often: there are
-    as many shapes as there are models. The programs used last are kept, `clear_cache` drops all.
+    `tf.function` would do this too, but warns of frequent retracing, which models of many sizes
+    cannot avoid. The most recently used programs are kept; `clear_cache` drops all of them.
 
     Args:
         function: Takes tensors, None, or named tuples of them.
@@ -33,11 +33,11 @@ class CompiledByShape:
         return len(self._programs)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Runs it, after compiling it for new shapes."""
+        """Calls the function, after compiling it for new shapes."""
         flat = tf.nest.flatten(arguments)
         key = tuple(x if x is None else (x.dtype, *tf.convert_to_tensor(x).shape) for x in flat)
         if key not in self._programs:
-            # A partial is an object of its own: TensorFlow counts the traces of one function.
+            # TensorFlow counts traces by function object: a new partial starts a new count.
             function = functools.partial(self._function)
             self._programs[key] = tf.function(function, jit_compile=True, autograph=False)
         self._programs.move_to_end(key)
@@ -56,9 +56,10 @@ _all: "weakref.WeakSet[CompiledByShape]" = weakref.WeakSet()
 def clear_cache() -> None:
     """Drops the programs that `cgp.statespace` has compiled.
 
-    Each size of model and batch has a program of some megabytes, and the 64 used last of each kind
-    are kept. A process that goes through many sizes can drop them; the next call of each size
-    compiles again, in a second or so. Models that hold compiled functions of their own keep them.
+    Each size of model and batch has a program of some megabytes, and the 64 most recently used of
+    each kind are kept. A process that goes through many sizes can drop them; the next call
+    of each size compiles again, in about a second. Compiled functions that models hold
+    themselves are kept.
 
     Example:
         >>> from cgp import statespace

@@ -1,4 +1,4 @@
-"""Arrays of numbers as tensors of the dtype that a model has."""
+"""Conversion of arrays to tensors of the dtype of a model."""
 
 from collections.abc import Mapping
 
@@ -12,10 +12,10 @@ _DTYPES = (tf.complex64, tf.complex128, tf.float32, tf.float64)
 
 
 def of_one_dtype(named: Mapping[str, ArrayLike | None]) -> dict[str, tf.Tensor]:
-    """Converts arrays to tensors of the dtype that all of them promote to; None is left out.
+    """Converts arrays to tensors of the dtype that all of them promote to, leaving out None.
 
     Args:
-        named: Arrays by the name that errors give them.
+        named: Arrays by their names in error messages.
 
     Raises:
         TypeError: Not numbers, or a dtype that is none of complex128, complex64, float64, float32.
@@ -36,13 +36,13 @@ def of_one_dtype(named: Mapping[str, ArrayLike | None]) -> dict[str, tf.Tensor]:
 
 
 def _array(value: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
-    if hasattr(value, "value"):  # a hyperparameter: gradients pass
+    if hasattr(value, "value"):  # a hyperparameter, through which gradients flow
         return tf.convert_to_tensor(value)
     return as_numbers(value, name)
 
 
 def _numpy_dtype(x: np.ndarray | tf.Tensor, name: str) -> np.dtype:
-    """The dtype of numbers, or a TypeError."""
+    """The NumPy dtype of numbers; a TypeError for anything else."""
     dtype = x.dtype if isinstance(x, np.ndarray) else np.dtype(x.dtype.as_numpy_dtype)
     if dtype.kind not in "iufc":
         raise TypeError(f"{name} must be numbers, got {dtype}")
@@ -69,7 +69,7 @@ def as_dtype(x: ArrayLike, dtype: tf.DType, name: str = "it") -> tf.Tensor:
 
 
 def whole_steps(steps: int) -> int:
-    """A number of steps, at least 1, or an error."""
+    """Checks a number of steps: a whole number, at least 1."""
     whole = isinstance(steps, int | float | np.integer | np.floating) and steps == int(steps)
     if not whole or isinstance(steps, bool) or steps < 1:
         raise ValueError(f"steps must be a whole number, at least 1, got {steps!r}")

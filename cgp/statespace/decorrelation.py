@@ -1,22 +1,22 @@
-"""Observations with noise of any covariance, as ones whose components have noise of their own."""
+"""Decorrelation of the observation noise, for updates one component at a time."""
 
 import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.composite import real_as
 
-# A pivot below so many times the rounding of its diagonal element is none.
+# A pivot below this many rounding errors of its diagonal element counts as zero.
 _ROUNDING = 8.0
 
 
 def decorrelated(
     H: tf.Tensor, R: tf.Tensor, z: tf.Tensor, observed: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Rows, variances and values of components whose noise is uncorrelated.
+    """Transforms observations so that the noise of their components is uncorrelated.
 
-    With `R = U D Uᴴ`, U unit lower triangular and D diagonal, of the components observed, these are
-    `U⁻¹ H`, D and `U⁻¹ z`: by elimination, which asks for no inverse of a singular R. As |U| = 1,
-    the density is the same. Time comes first, and the batch last.
+    With `R = U D Uᴴ` of the observed components, U unit lower triangular and D diagonal, the result
+    is `U⁻¹ H`, D and `U⁻¹ z`. Elimination computes it without an inverse of R, which may be
+    singular. As |U| = 1, the density is the same. Time is the first axis and the batch the last.
 
     Args:
         H: `[T, m, n, B]`.
@@ -25,16 +25,17 @@ def decorrelated(
         observed: Real, 0 or 1, `[T, m, B]`.
 
     Returns:
-        h, `[T, m, n, B]`; r, real, `[T, m, B]`; z.
+        Rows h, `[T, m, n, B]`; variances r, real, `[T, m, B]`; values z, `[T, m, B]`.
     """
     m = R.shape[1]
     diagonal = tf.stack([tf.math.real(R[:, i, i]) for i in range(m)], axis=1)
     if m == 1:
         return H, diagonal, z
-    # Gradients are then Hermitian too. A diagonal R goes this way as well: it has derivatives by
-    # what is off the diagonal.
+    # Makes the gradient with respect to R Hermitian. A diagonal R takes this path too, because its
+    # derivatives with respect to the off-diagonal elements are not zero.
     R = 0.5 * (R + tf.math.conj(tf.einsum("tijb->tjib", R)))
-    # In units of the noise: the square of a pivot, in its derivative, may have no number.
+    # Noise of unit variance: otherwise the square of a pivot, in its derivative, may under- or
+    # overflow.
     noisy = diagonal > 0
     unit = tf.stop_gradient(tf.where(noisy, tf.sqrt(tf.where(noisy, diagonal, 1.0)), 1.0))
     scale = real_as(1.0 / unit, R.dtype)
@@ -46,7 +47,7 @@ def decorrelated(
     for j in range(m):
         pivot = tf.math.real(R[:, j, j])
         sound = pivot > _ROUNDING * m * eps
-        # Of a pivot that is zero the value alone is cut off, and not the derivative.
+        # A zero pivot: only its value is set to zero, its derivative is kept.
         pivot += tf.stop_gradient(tf.where(sound, pivot, tf.zeros_like(pivot)) - pivot)
         inverse = tf.where(sound, 1.0 / tf.where(sound, pivot, 1.0), tf.zeros_like(pivot))
         below = np.arange(m)[:, None] > j
@@ -57,8 +58,8 @@ def decorrelated(
         z = z - factors * z[:, None, j]
         size = size + tf.abs(factors)[:, :, None] * tf.abs(H[:, None, j])
         H = H - factors[:, :, None] * H[:, None, j]
-        # What rounding leaves of rows that cancel would be seen without noise. The value alone is
-        # cut off, and not the derivative.
+        # Rounding errors of rows that cancel would count as noise-free observations. Only the
+        # value is set to zero, the derivative is kept.
         left = tf.where(tf.abs(H) > _ROUNDING * eps * size, H, tf.zeros_like(H))
         H += tf.stop_gradient(left - H)
     variance = tf.stack(variances, axis=1) * unit * unit

@@ -1,11 +1,11 @@
 """The Kalman filter over a series of any length, with its gradient, in compiled chunks.
 
-The backward pass goes through each chunk again from the state kept before it, so that the memory
-beside the results is that of one chunk.
+The backward pass recomputes each chunk from the state stored before it, so that it needs only the
+memory of one chunk beside the results.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -24,7 +24,7 @@ class StateMoments(NamedTuple):
     predicted_means: tf.Tensor
     """`[T, n, B]`."""
     predicted_covariances: tf.Tensor
-    """`[T, n, n, B]`, B being 1 where all series share them."""
+    """`[T, n, n, B]`, with B = 1 where all series share them."""
     filtered_means: tf.Tensor
     """`[T, n, B]`."""
     filtered_covariances: tf.Tensor
@@ -32,9 +32,9 @@ class StateMoments(NamedTuple):
     log_likelihoods: tf.Tensor
     """Real, `[T, B]`."""
     predicted_chols: tf.Tensor
-    """`[T, n, n, B]`. No gradient flows to the factors: it flows to the covariances."""
+    """`[T, n, n, B]`. Gradients flow to the covariances, not to the factors."""
     filtered_chols: tf.Tensor
-    """`[T, n, n, B]`, without gradient too."""
+    """`[T, n, n, B]`, also without gradient."""
 
 
 def log_likelihood(
@@ -44,16 +44,18 @@ def log_likelihood(
 
     Args:
         system: The system, over all T steps.
-        mean: Of the state at the first step, `[n, B]`.
-        covariance: `[n, n, B]`, of the batch that all covariances have: 1, or that of the series.
-        chol: A factor of it; gradients go to the covariance.
+        mean: Mean of the state at the first step, `[n, B]`.
+        covariance: Its covariance, `[n, n, B]`; B is 1 if all series share covariances.
+        chol: Cholesky factor of the covariance, `[n, n, B]`; gradients flow to the covariance.
     """
 
-    def forward(chunks: Chunks, system: System, start: State):
+    def forward(
+        chunks: Chunks, system: System, start: State
+    ) -> tuple[tuple[tf.Tensor, ...], State]:
         (totals,), starts = _forward(_compiled_likelihood, chunks, system, start, [system.r.dtype])
         return (tf.reduce_sum(totals, axis=0),), starts
 
-    def cotangents(chunks: Chunks, by_total):
+    def cotangents(chunks: Chunks, by_total: tf.Tensor) -> Cotangents:
         return Cotangents(None, None, None, None, by_total[None])
 
     return _differentiable(forward, cotangents, system, mean, covariance, chol)
@@ -65,12 +67,14 @@ def moments(
     """The moments of the state at each time, differentiable; arguments as for `log_likelihood`."""
     dtype, real = mean.dtype, system.r.dtype
 
-    def forward(chunks: Chunks, system: System, start: State):
+    def forward(
+        chunks: Chunks, system: System, start: State
+    ) -> tuple[tuple[tf.Tensor, ...], State]:
         dtypes = [*[dtype] * 4, real, dtype, dtype]
         values, starts = _forward(_compiled_moments, chunks, system, start, dtypes)
         return tuple(map(chunks.join, values)), starts
 
-    def cotangents(chunks: Chunks, *by_values):
+    def cotangents(chunks: Chunks, *by_values: tf.Tensor) -> Cotangents:
         predicted_mean, predicted, filtered_mean, filtered, log_likelihood, *_ = by_values
         by_moments = (predicted_mean, _hermitian(predicted), filtered_mean, _hermitian(filtered))
         return Cotangents(*map(chunks.pad, (*by_moments, log_likelihood)))
@@ -79,20 +83,25 @@ def moments(
 
 
 def _hermitian(a: tf.Tensor) -> tf.Tensor:
-    """The Hermitian part of matrices `[T, n, n, B]`: all that a covariance can follow."""
+    """The Hermitian part of matrices `[T, n, n, B]`, the only part that acts on a covariance."""
     return 0.5 * (a + tf.math.conj(tf.einsum("tijb->tjib", a)))
 
 
 def _differentiable(
-    forward: Callable, cotangents: Callable, system: System, mean, covariance, chol
-):
+    forward: Callable[[Chunks, System, State], tuple[tuple[tf.Tensor, ...], State]],
+    cotangents: Callable[..., Cotangents],
+    system: System,
+    mean: tf.Tensor,
+    covariance: tf.Tensor,
+    chol: tf.Tensor,
+) -> Any:
     """The values of `forward`, with the gradient of the backward pass.
 
     Args:
-        forward: Function of the chunks, a system and the first state, that returns values, batch
+        forward: Function of the chunks, a system and the first state; it returns values, batch
             last, and the states before each chunk.
-        cotangents: Function of the chunks and of gradients by the values, that returns
-            `Cotangents`.
+        cotangents: Function of the chunks and of the gradients with respect to the values; it
+            returns `Cotangents`.
         system: See `log_likelihood`.
         mean: See `log_likelihood`.
         covariance: See `log_likelihood`.
@@ -102,8 +111,10 @@ def _differentiable(
     inputs = [*(getattr(system, name) for name in DIFFERENTIABLE), mean, covariance]
 
     @tf.custom_gradient
-    def recursion(*inputs):
-        # A tape that saw into the compiled loops would have XLA keep every step of them.
+    def recursion(
+        *inputs: tf.Tensor,
+    ) -> tuple[tuple[tf.Tensor, ...], Callable[..., list[tf.Tensor]]]:
+        # Without this a tape would record the compiled loops, and XLA store every step of them.
         *own, mean, _ = map(tf.stop_gradient, inputs)
         given = system._replace(
             **dict(zip(DIFFERENTIABLE, own, strict=True)),
@@ -122,7 +133,7 @@ def _differentiable(
                 lambda: forward(chunks, given, start),
             )
 
-        def backward(*by_values):
+        def backward(*by_values: tf.Tensor) -> list[tf.Tensor]:
             pulled = cotangents(chunks, *map(tf.stop_gradient, by_values))
             if once is None:
                 gradients = _backward(chunks, given, starts, pulled)
@@ -144,13 +155,13 @@ def _differentiable(
     return values[0] if isinstance(values, tuple) and len(values) == 1 else values
 
 
-# --- one covariance for all series, in a graph, where that is seen only when it runs -------------
+# --- one covariance for all series: inside a graph this is known only when it runs ----------------
 
 
 def _with_shared_pattern(system: System) -> tuple[System | None, tf.Tensor | None]:
     """The system with one pattern of missing values, and whether all series have that pattern.
 
-    None where that is settled: eagerly the caller has looked.
+    Both are None where nothing is left to decide: eagerly `Series` has compared the patterns.
     """
     others = (system.F, system.Q_factor, system.h, system.r)
     if (
@@ -168,10 +179,10 @@ def _first(a: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(a[..., :1], [*a.shape[:-1], 1])
 
 
-def _widened(values, width: tf.Tensor):
+def _widened(values: Any, width: tf.Tensor) -> Any:
     """Tensors, batch last, broadcast from one series to all."""
 
-    def widen(value):
+    def widen(value: tf.Tensor) -> tf.Tensor:
         wide = tf.broadcast_to(value, tf.concat([tf.shape(value)[:-1], [width]], axis=0))
         return tf.ensure_shape(wide, [*value.shape[:-1], None])
 
@@ -181,13 +192,13 @@ def _widened(values, width: tf.Tensor):
 def _backward_once(
     chunks: Chunks, once: System, starts: State, pulled: Cotangents
 ) -> list[tf.Tensor]:
-    """As `_backward`, of series that share their covariances, which are broadcast to each."""
+    """The backward pass for series that share covariances, whose cotangents are summed first."""
     if pulled.predicted_covariances is not None:
         total = [tf.reduce_sum(pulled[i], axis=-1, keepdims=True) for i in (1, 3)]
         pulled = pulled._replace(predicted_covariances=total[0], filtered_covariances=total[1])
     starts_once = State(starts.mean, _first(starts.chol))
     *gradients, covariance = _backward(chunks, once, starts_once, pulled)
-    # To the first of as many equal ones.
+    # All series share one covariance: the gradient goes to the first, the others get zero.
     rest = tf.zeros_like(starts.chol[0][..., 1:])
     return [*gradients, tf.concat([covariance, rest], axis=-1)]
 
@@ -196,22 +207,28 @@ def _backward_once(
 
 
 def chunks_of(system: System, chol: tf.Tensor) -> Chunks:
-    """The chunks of a series; of a length that its sizes, and not its length, decide."""
+    """The chunks of a series; their length depends on the size of the model and of the batch."""
     known = system.z.shape[0]
     n, columns, matrices = system.F.shape[1], system.z.shape[-1], chol.shape[-1]
     width = n * max(n * (matrices or 1), columns or 1)
     return Chunks(tf.shape(system.z)[0] if known is None else known, width)
 
 
-def _forward(function: Callable, chunks: Chunks, system: System, start: State, dtypes: list):
+def _forward(
+    function: Callable[..., Any],
+    chunks: Chunks,
+    system: System,
+    start: State,
+    dtypes: Sequence[tf.DType],
+) -> tuple[list[tf.Tensor], State]:
     """Runs a compiled function over all chunks.
 
     Returns:
-        Its values of each, stacked; and the states before each, stacked.
+        The values of all chunks, and the states before them, each stacked over the chunks.
     """
     system = chunks.pad_varying(system, always=("z",))
 
-    def step(k, state):
+    def step(k: tf.Tensor, state: State) -> tuple[list[tf.Tensor], State]:
         values, after = function(chunks.cut(system, k), state, chunks.steps_of(k))
         return [*state, *values], after
 
@@ -223,10 +240,10 @@ def _forward(function: Callable, chunks: Chunks, system: System, start: State, d
 def _backward(
     chunks: Chunks, system: System, starts: State, cotangents: Cotangents
 ) -> list[tf.Tensor]:
-    """Gradients by the inputs of a system, and by the mean and the covariance before it."""
+    """Gradients with respect to the inputs of a system, and to the initial mean and covariance."""
     padded = chunks.pad_varying(system, always=("z",))
 
-    def step(k, by_state):
+    def step(k: tf.Tensor, by_state: StateCotangent) -> tuple[list[tf.Tensor], StateCotangent]:
         before = State(*(tf.ensure_shape(a[k], a.shape[1:]) for a in starts))
         return _compiled_backward(
             chunks.cut(padded, k), before, chunks.steps_of(k), chunks.cut(cotangents, k), by_state
@@ -243,12 +260,12 @@ def _backward(
     return [*total, *first]
 
 
-def _likelihood(system: System, state: State, length):
+def _likelihood(system: System, state: State, length: tf.Tensor) -> tuple[tuple[tf.Tensor], State]:
     total, after = forward_pass.log_likelihood(system, state, length)
     return (total,), after
 
 
-def _moments(system: System, state: State, length):
+def _moments(system: System, state: State, length: tf.Tensor) -> tuple[StateMoments, State]:
     found, after = forward_pass.forward_pass(system, state, length)
     values = StateMoments(
         found.predicted_means,

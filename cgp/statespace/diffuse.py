@@ -1,24 +1,26 @@
-"""A start of which nothing is known, as a prior that is wide."""
+"""Diffuse initialisation: an unknown initial state, approximated by a prior of large variance."""
+
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-# Wide beside data and noise means: by so much in variance.
+# The prior variance must exceed the variance of data and noise by this factor.
 _WIDER = 1e4
 
 
 def diffuse_variance(dtype: tf.DType) -> float:
-    """What stands for infinite: what a square-root filter takes and still sees the noise."""
+    """The variance used as infinite: large, yet noise is not lost to rounding in the filter."""
     return 1e10 if dtype.real_dtype == tf.float64 else 1e6
 
 
-def check_diffuse(model, z: np.ndarray) -> None:
-    """Raises where the prior of a model is not wide beside data, or so wide that noise is lost.
+def check_diffuse(model: Any, z: np.ndarray) -> None:
+    """Checks that a diffuse prior is wide compared with the data, and does not swamp the noise.
 
     Args:
-        model: A `LinearGaussian` of a diffuse start, whose values are known.
-        z: Observations `[..., T, m]`, zero where missing. The first ones, as many as could be
-            needed to learn the state, are looked at: later ones may be of any size.
+        model: A `LinearGaussian` with a diffuse initial state, in eager mode.
+        z: Observations `[..., T, m]`, zero where missing. Only the first 2n are checked, enough
+            to determine the state: later ones may be of any size.
     """
     variance, n = diffuse_variance(model.dtype), model.state_size
     H, R, Q = (np.asarray(a) for a in (model.H, model.R, model.Q))

@@ -8,13 +8,13 @@ from cgp.linalg.semidefinite import semidefinite_factor
 
 
 class FactoredCovariance:
-    """A covariance V and a factor G with `V = G Gᴴ`, as one value, so that neither is stale.
+    """A covariance V and a factor G with `V = G Gᴴ`, kept together so that they stay consistent.
 
-    Gradients flow to the matrix, computations use the factor.
+    Gradients flow to the matrix; computations use the factor.
 
     Args:
         matrix: V, `[..., n, n]`.
-        factor: G, `[..., n, q]`, taken on trust; None to factorise V when the factor is asked for.
+        factor: G, `[..., n, q]`, not checked against V; None to factorise V on demand.
     """
 
     __slots__ = ("_factor", "matrix")
@@ -28,13 +28,15 @@ class FactoredCovariance:
         return cls(tf.linalg.matmul(factor, factor, adjoint_b=True), factor)
 
     @classmethod
-    def checked(cls, matrix: tf.Tensor, name: str) -> "FactoredCovariance":
-        """A covariance that is checked and factorised once, or an error that names it.
+    def checked(cls, matrix: "tf.Tensor | FactoredCovariance", name: str) -> "FactoredCovariance":
+        """Checks and factorises a covariance; errors name it.
 
         Raises:
             ValueError: Not Hermitian; eagerly, where values are known.
             NotPositiveDefiniteError: Indefinite beyond rounding; eagerly.
         """
+        if isinstance(matrix, FactoredCovariance):
+            return matrix
         if not tf.executing_eagerly():
             return cls(matrix)
         if gap := hermitian_gap(matrix):

@@ -1,9 +1,9 @@
 """One step of the square-root Kalman filter: predict and update, as functions of arrays.
 
-Everything in cgp that filters takes its steps here: whole series, the smoother, forecasts, filters
-that run online, and state-space Gaussian processes. Arrays have the batch axis last, and an axis of
-1 there where all series share a value. A covariance is computed once for all series that share it:
-the batch axis of its factor is then 1, whatever that of the means.
+All filters in cgp use these steps: those of whole series, the smoother, forecasts, online filters
+and state-space Gaussian processes. The batch axis is the last, of length 1 where all series share a
+value. A covariance is computed once for all series that share it: the batch axis of its factor is
+then 1, whatever that of the means.
 """
 
 import math
@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.forms import Form
 from cgp.linalg.arguments import squared_modulus
 from cgp.linalg.batch_last import condition, dot, matmul, matvec, triangularize
 from cgp.linalg.composite import real_as
@@ -27,14 +28,25 @@ class State(NamedTuple):
 
 
 class Innovation(NamedTuple):
-    """One component of an observation, given those before it."""
+    """The innovation of one component of an observation, given the components before it."""
 
     deviation: tf.Tensor
     """Its value less the predicted mean, `[B]`; zero where missing."""
     variance: tf.Tensor
     """The variance S of the deviation, real, `[B]`; 1 where missing."""
     cross: tf.Tensor
-    """The covariance of the state with it, `P hᴴ`, `[n, B]`."""
+    """The cross-covariance of the state and the component, `P hᴴ`, `[n, B]`."""
+
+
+class BatchLastMarginals(NamedTuple):
+    """The moments of components, batch last."""
+
+    mean: tf.Tensor
+    """`[m, B]`."""
+    variance: tf.Tensor
+    """Real, `[m, B]`."""
+    pseudo_variance: tf.Tensor | None
+    """Complex, `[m, B]`; None if it is zero or the model real."""
 
 
 def predict(state: State, F: tf.Tensor, Q_factor: tf.Tensor, drift: tf.Tensor) -> State:
@@ -47,7 +59,7 @@ def predict(state: State, F: tf.Tensor, Q_factor: tf.Tensor, drift: tf.Tensor) -
         state: The moments of x.
         F: Transition, `[n, n, B]`.
         Q_factor: G, with `G Gᴴ` the covariance of the process noise w, `[n, q, B]`.
-        drift: What is added to the mean, `[n, B]`.
+        drift: Known input, added to the mean, `[n, B]`.
     """
     spread = matmul(F, state.chol)
     noise = Q_factor + tf.zeros_like(spread[:, :1])  # the batch axis of the state
@@ -58,10 +70,10 @@ def predict(state: State, F: tf.Tensor, Q_factor: tf.Tensor, drift: tf.Tensor) -
 def update(
     state: State, h: tf.Tensor, r: tf.Tensor, z: tf.Tensor, observed: tf.Tensor
 ) -> tuple[State, tf.Tensor, list[Innovation]]:
-    """The measurement update, one component of the observation after the other.
+    """The measurement update, one component of the observation at a time.
 
-    Each by Carlson's formula (AIAA J. 11, 1973); the noise of the components is uncorrelated (see
-    `cgp.statespace.decorrelation`). A component that is missing changes nothing.
+    Each component by Carlson's formula (AIAA J. 11, 1973). The noise of the components must be
+    uncorrelated (see `cgp.statespace.decorrelation`). A missing component changes nothing.
 
     Args:
         state: The moments before the observation.
@@ -91,8 +103,34 @@ def update(
     return State(mean, chol), log_likelihood, innovations
 
 
+def marginals_of(
+    form: Form, mean: tf.Tensor, rows: tf.Tensor, noise: tf.Tensor | None
+) -> BatchLastMarginals:
+    """The moments of components with covariance `rows rowsᴴ + noise`.
+
+    Args:
+        form: The form of the working values.
+        mean: Working values, `[k, B]`.
+        rows: `[k, n, B]`.
+        noise: `[k, k, B]`, or None for zero.
+    """
+    power = tf.reduce_sum(squared_modulus(rows), axis=1)
+    if noise is not None:
+        power += tf.math.real(tf.stack([noise[i, i] for i in range(noise.shape[0])]))
+    if form.multiplicity == 1:
+        return BatchLastMarginals(mean, power, None)
+    m = mean.shape[0] // 2
+    cross = tf.reduce_sum(rows[:m] * rows[m:], axis=1)
+    if noise is not None:
+        cross += tf.stack([noise[i, i + m] for i in range(m)])
+    re, im = power[:m], power[m:]
+    return BatchLastMarginals(
+        tf.complex(mean[:m], mean[m:]), re + im, tf.complex(re - im, 2.0 * cross)
+    )
+
+
 def inverse_or_zero(s: tf.Tensor) -> tf.Tensor:
-    """1/s, and 0 where s is zero: where nothing is uncertain nothing is learnt."""
+    """1/s, and 0 where s is zero: a certain prediction leaves nothing to learn."""
     uncertain = s > 0
     return tf.where(uncertain, 1.0 / tf.where(uncertain, s, 1.0), tf.zeros_like(s))
 
@@ -105,10 +143,9 @@ def density(dtype: tf.DType) -> tuple[float, float]:
 def _loss_of_the_certain(
     deviation: tf.Tensor, z: tf.Tensor, terms: tf.Tensor, dtype: tf.DType
 ) -> tf.Tensor:
-    """The loss of an observation that was certain before: zero, or infinite if contradicted.
+    """The loss of an observation predicted without uncertainty: zero, or infinite if it differs.
 
-    `terms` are those that the predicted mean is the sum of, `[n, B]`: their size is what rounding
-    is relative to.
+    `terms`, `[n, B]`, sum to the predicted mean: rounding errors are relative to their size.
     """
     size = tf.abs(z) + tf.reduce_sum(tf.abs(terms), axis=0)
     tolerance = np.finfo(dtype.as_numpy_dtype).eps ** 0.5

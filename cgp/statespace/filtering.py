@@ -16,9 +16,9 @@ from cgp.statespace.series import Series
 
 
 class Filtered(NamedTuple):
-    """What the filter found: moments of the state before and after each observation.
+    """Results of the filter: moments of the state before and after each observation.
 
-    Of a widely linear model the factors are those of the real composite, `[..., T, 2n, 2n]`, and
+    For a widely linear model the factors are those of the real composite, `[..., T, 2n, 2n]`, while
     means, innovations and their covariances are complex, of n and m components.
     """
 
@@ -31,11 +31,11 @@ class Filtered(NamedTuple):
     filtered_chols: tf.Tensor
     """A factor of its covariance, `[..., T, n, n]`."""
     innovations: tf.Tensor
-    """The observations less what was predicted of them, shaped like z; NaN where missing."""
+    """Observations minus their predicted means, shaped like z; NaN where missing."""
     innovation_covariances: tf.Tensor
-    """Of all components, observed or not, the noise included: `[..., T, m, m]`."""
+    """Their covariances, observation noise included, `[..., T, m, m]`; also where missing."""
     innovation_pseudo_covariances: tf.Tensor | None
-    """`E[v vᵀ]`, likewise; None of a model that is not widely linear, where it is zero."""
+    """`E[v vᵀ]`, `[..., T, m, m]`; None if the model is not widely linear, where it is zero."""
     log_likelihoods: tf.Tensor
     """`log p(z[t] | z[:t])` of the elements observed, real, `[..., T]`."""
     log_likelihood: tf.Tensor
@@ -49,19 +49,24 @@ class Filtered(NamedTuple):
         return variances[..., 0] if is_vector else variances
 
 
-def filter(model: LinearGaussian, z, missing=None, inputs=None) -> Filtered:
-    """The Kalman filter, in square-root form.
+def filter(
+    model: LinearGaussian,
+    z: ArrayLike,
+    missing: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+) -> Filtered:
+    """Runs the Kalman filter, in square-root form.
 
     The time update is `triangularize([F L, L_Q])`, by modified Gram-Schmidt (Bierman,
     *Factorization Methods for Discrete Sequential Estimation*, 1977, ch. VI); the measurement
-    update Carlson's (AIAA J. 11, 1973), one component at a time, a full R decorrelated first. What
-    is missing is passed over, element by element; so is what was certain before, where R is
-    singular, but for a likelihood of zero if it is contradicted. The loop is compiled, once for
-    each size of model and batch: the first call takes a second or so, and a series of another
-    length no longer.
+    update is Carlson's (AIAA J. 11, 1973), one component at a time, after a full R is decorrelated.
+    Missing elements are skipped. So are elements predicted without uncertainty (R singular), except
+    that the likelihood is zero if the observation differs. The loop is compiled once for each size
+    of model and batch: the first call takes about a second, and series of other lengths need no
+    further compilation.
 
-    A factor holds what is known in the directions of its axes: single precision does not tell a
-    standard deviation of 1e-7 of another's in directions oblique to them.
+    In single precision a standard deviation below about 1e-7 of the largest is lost to rounding,
+    unless it lies along a coordinate axis of the state.
 
     Args:
         model: The model.
@@ -112,10 +117,15 @@ def filter(model: LinearGaussian, z, missing=None, inputs=None) -> Filtered:
     )
 
 
-def log_likelihood(model: LinearGaussian, z, missing=None, inputs=None) -> tf.Tensor:
-    """The log likelihood of a series under the model, by the filter of `filter`.
+def log_likelihood(
+    model: LinearGaussian,
+    z: ArrayLike,
+    missing: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+) -> tf.Tensor:
+    """The log likelihood of a series under the model, by the filter.
 
-    Value and gradient together cost some four times the value, at any length.
+    Value and gradient together cost about four times the value alone, at any length.
 
     Args:
         model: The model.
@@ -146,7 +156,7 @@ def log_likelihood(model: LinearGaussian, z, missing=None, inputs=None) -> tf.Te
 
 
 def _check_overflow(model: LinearGaussian, found: StateMoments) -> None:
-    """Raises, eagerly, where the covariance of the state has grown beyond all numbers."""
+    """Raises, eagerly, where the covariance of the state has overflowed."""
     if not tf.executing_eagerly():
         return
     finite = np.isfinite(found.predicted_chols).all(axis=(-2, -1))
@@ -161,7 +171,7 @@ def _check_overflow(model: LinearGaussian, found: StateMoments) -> None:
 
 
 def moments(series: Series) -> StateMoments:
-    """The moments along a series, batch axes first; of working values, complex or composite."""
+    """The moments of the state along a series, batch axes first, in working form."""
     system = series.system()
     return StateMoments(
         *map(series.first, differentiable_filter.moments(system, *series.start(system)))
@@ -176,14 +186,14 @@ def innovate(series: Series, found: StateMoments) -> tf.Tensor:
 
 
 def observation_moments(model: LinearGaussian, found: StateMoments) -> forms.SecondMoments:
-    """The pair (K, C) of covariances predicted of observations, `[..., T, m, m]`."""
+    """Predicted covariance and pseudo-covariance of the observations, `[..., T, m, m]`."""
     P, H = found.predicted_covariances, model.H
     covariances = tf.linalg.matmul(H, tf.linalg.matmul(P, H, adjoint_b=True)) + model.R
     return model.form.moments(covariances)
 
 
 class Block(NamedTuple):
-    """A block of observations taken into a state."""
+    """The results of filtering a block of observations."""
 
     predicted: Marginals
     """The predictions of the observations, `[..., T, m]`, NumPy."""
@@ -206,7 +216,7 @@ class Block(NamedTuple):
 
 
 def process_block(model: LinearGaussian, z: ArrayLike, inputs: ArrayLike | None = None) -> Block:
-    """Filters a block that begins in the initial state of a model; arguments as for `filter`."""
+    """Filters a block from the initial state of a model; arguments as for `filter`."""
     series = Series(model, z, inputs=inputs)
     found, form = moments(series), model.form
     means = form.join(tf.linalg.matvec(model.H, found.predicted_means))
@@ -221,7 +231,7 @@ def process_block(model: LinearGaussian, z: ArrayLike, inputs: ArrayLike | None 
 
 
 def covariance_marginals(mean: tf.Tensor, covariances: forms.SecondMoments) -> Marginals:
-    """The moments of each component by itself, NumPy.
+    """The marginal moments of each component, as NumPy arrays.
 
     Args:
         mean: `[..., n]`.

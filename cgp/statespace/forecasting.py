@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.statespace.conversion import as_dtype, whole_steps
 from cgp.statespace.filter_step import State, predict
@@ -16,28 +17,30 @@ from cgp.statespace.series import Series, known_inputs
 class Forecast(NamedTuple):
     """The moments of states and observations after the end of a series.
 
-    Of a widely linear model the factors are those of the real composite, `[..., steps, 2n, 2n]`.
+    For a widely linear model the factors are those of the real composite, `[..., steps, 2n, 2n]`.
     """
 
     state_means: tf.Tensor
-    """`[..., steps, n]`; the first is of the time after the last observation."""
+    """`[..., steps, n]`; the first is one step after the last observation."""
     state_chols: tf.Tensor
     """`[..., steps, n, n]`."""
     observation_means: tf.Tensor
     """`[..., steps, m]`."""
     observation_covariances: tf.Tensor
-    """`[..., steps, m, m]`, the noise included."""
+    """`[..., steps, m, m]`, observation noise included."""
     observation_pseudo_covariances: tf.Tensor | None
-    """Likewise; None of a model that is not widely linear, where they are zero."""
+    """`[..., steps, m, m]`; None if the model is not widely linear, where they are zero."""
 
 
-def forecast(model: LinearGaussian, result: Filtered, steps: int, inputs=None) -> Forecast:
-    """The states and observations that are expected after the end of a series.
+def forecast(
+    model: LinearGaussian, result: Filtered, steps: int, inputs: ArrayLike | None = None
+) -> Forecast:
+    """Forecasts states and observations after the end of a series.
 
     Args:
         model: The model; none of its matrices may vary over time.
-        result: What `filter` returned.
-        steps: How many times, at least 1.
+        result: The result of `filter`.
+        steps: Number of steps ahead, at least 1.
         inputs: Known inputs of a model with B, `[..., steps, k]`: the first leads from the last
             observation to the first forecast.
 
@@ -46,8 +49,8 @@ def forecast(model: LinearGaussian, result: Filtered, steps: int, inputs=None) -
 
     Raises:
         TypeError: `result` is not what `filter` returns; complex inputs of a real model.
-        ValueError: A model that varies, or of other states than the result; steps below 1; inputs
-            that do not fit.
+        ValueError: A model that varies over time, or whose state size is not that of the result;
+            steps below 1; inputs that do not fit.
 
     Example:
         >>> import numpy as np
@@ -72,17 +75,17 @@ def forecast(model: LinearGaussian, result: Filtered, steps: int, inputs=None) -
             "the matrices of the model vary over time, and say nothing of what comes after: "
             "filter a series with NaN appended, with matrices for all of it"
         )
-    inputs = known_inputs(model, inputs, steps)
-    first = None if inputs is None else inputs[..., 0, :]
+    known = known_inputs(model, inputs, steps)
+    first = None if known is None else known[..., 0, :]
     mean = model.form.split(result.filtered_means[..., -1, :])
     mean, chol = ahead(model, mean, result.filtered_chols[..., -1, :, :], first)
-    if inputs is not None:
-        # The last of them would lead beyond the last forecast.
-        inputs = tf.concat([inputs[..., 1:, :], tf.zeros_like(inputs[..., :1, :])], axis=-2)
-        inputs = model.form.join(inputs)
+    if known is not None:
+        # The last input would lead beyond the last forecast.
+        known = tf.concat([known[..., 1:, :], tf.zeros_like(known[..., :1, :])], axis=-2)
+        known = model.form.join(known)
     after = model.starting_from(mean, chol)
     nothing = tf.fill([steps, model.observation_size], float("nan"))
-    found = moments(Series(after, as_dtype(nothing, model.series_dtype), inputs=inputs))
+    found = moments(Series(after, as_dtype(nothing, model.series_dtype), inputs=known))
     observed = observation_moments(model, found)
     return Forecast(
         model.form.join(found.predicted_means),
@@ -93,14 +96,16 @@ def forecast(model: LinearGaussian, result: Filtered, steps: int, inputs=None) -
     )
 
 
-def ahead(model: LinearGaussian, mean: tf.Tensor, chol: tf.Tensor, inputs) -> tuple:
-    """The moments of the state one step on, of a model that does not vary.
+def ahead(
+    model: LinearGaussian, mean: tf.Tensor, chol: tf.Tensor, inputs: tf.Tensor | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Predicts the state one step ahead, for a model that does not vary over time.
 
     Args:
         model: The model.
         mean: Working values, `[..., n]`.
         chol: `[..., n, n]`.
-        inputs: Of this step, working values, `[..., k]`; None for none.
+        inputs: Known inputs of this step, working values, `[..., k]`, or None.
 
     Returns:
         Mean and factor.

@@ -1,7 +1,6 @@
 """The forward pass of the Kalman filter over a chunk of a series, as a loop for XLA.
 
-Arrays have time first and the batch last. What does not vary, over time or over the batch, has an
-axis of 1 there.
+Time is the first axis and the batch the last. Either has length 1 where nothing varies along it.
 """
 
 from typing import NamedTuple
@@ -13,18 +12,18 @@ from cgp.statespace.filter_step import Innovation, State, predict, update
 
 
 class System(NamedTuple):
-    """x' = F x + b + w, w of covariance Q; and of each component, z = h x + v, v of variance r."""
+    """x' = F x + b + w, w of covariance Q; each component of z is h x + v, v of variance r."""
 
     F: tf.Tensor
-    """`[T, n, n, B]`, like all of these with axes of 1 where nothing varies."""
+    """Transition, `[T, n, n, B]`; in all of these T and B are 1 where nothing varies."""
     Q: tf.Tensor
-    """`[T, n, n, B]`: what gradients by the process noise go to."""
+    """Process noise covariance, `[T, n, n, B]`; gradients flow to it."""
     Q_factor: tf.Tensor
-    """G, `[T, n, q, B]`, `Q = G Gᴴ`: what is computed with."""
+    """G, `[T, n, q, B]`, with `Q = G Gᴴ`; computations use it."""
     h: tf.Tensor
     """`[T, m, n, B]`."""
     r: tf.Tensor
-    """Real, `[T, m, B]`: the noise of the components is uncorrelated."""
+    """Observation noise variances, real, `[T, m, B]`; the components are uncorrelated."""
     b: tf.Tensor
     """`[T, n, B]`."""
     z: tf.Tensor
@@ -47,24 +46,26 @@ class ForwardPass(NamedTuple):
     log_likelihoods: tf.Tensor
     """Real, `[T, B]`."""
     deviations: tf.Tensor
-    """Of each component from its predicted mean, given those before it: `[T, m, B]`."""
+    """Deviation of each component from its mean given the components before it, `[T, m, B]`."""
     variances: tf.Tensor
-    """Of the deviations, real, `[T, m, B]`; 1 where missing."""
+    """Variances of the deviations, real, `[T, m, B]`; 1 where missing."""
     crosses: tf.Tensor
-    """The covariance of the state with each component, `P hᴴ`, `[T, m, n, B]`."""
+    """Cross-covariance of the state and each component, `P hᴴ`, `[T, m, n, B]`."""
 
 
-def at(a: tf.Tensor, t) -> tf.Tensor:
+def at(a: tf.Tensor, t: int | tf.Tensor) -> tf.Tensor:
     """The value at step t of a chunk."""
     return a[0] if a.shape[0] == 1 else a[t]
 
 
-def update_at(system: System, t, state: State) -> tuple[State, tf.Tensor, list[Innovation]]:
+def update_at(
+    system: System, t: int | tf.Tensor, state: State
+) -> tuple[State, tf.Tensor, list[Innovation]]:
     """`update` with the observation of step t."""
     return update(state, *(at(a, t) for a in (system.h, system.r, system.z, system.observed)))
 
 
-def predict_at(system: System, t, state: State) -> State:
+def predict_at(system: System, t: int | tf.Tensor, state: State) -> State:
     """`predict` from step t to the next."""
     return predict(state, *(at(a, t) for a in (system.F, system.Q_factor, system.b)))
 
@@ -72,7 +73,7 @@ def predict_at(system: System, t, state: State) -> State:
 def log_likelihood(system: System, state: State, length: tf.Tensor) -> tuple[tf.Tensor, State]:
     """The log likelihood of the first `length` steps, `[B]`, and the state predicted after them."""
 
-    def step(t, state, total):
+    def step(t: tf.Tensor, state: State, total: tf.Tensor) -> tuple[tf.Tensor, State, tf.Tensor]:
         state, log_likelihood, _ = update_at(system, t, state)
         return t + 1, predict_at(system, t, state), total + log_likelihood
 
@@ -98,7 +99,9 @@ def forward_pass(system: System, state: State, length: tf.Tensor) -> tuple[Forwa
     ]
     arrays = [tf.TensorArray(dtype, steps, element_shape=shape) for dtype, shape in kinds]
 
-    def step(t, state, arrays):
+    def step(
+        t: tf.Tensor, state: State, arrays: list[tf.TensorArray]
+    ) -> tuple[tf.Tensor, State, list[tf.TensorArray]]:
         after, log_likelihood, innovations = update_at(system, t, state)
         deviations, variances, crosses = (tf.stack(part) for part in zip(*innovations, strict=True))
         values = (*state, *after, log_likelihood, deviations, variances, crosses)

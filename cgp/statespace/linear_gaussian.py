@@ -1,6 +1,7 @@
 """The linear Gaussian state-space model."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -22,40 +23,41 @@ class LinearGaussian:
         x[t+1] = F[t] x[t] + B[t] u[t] + w[t],   w[t] ~ CN(0, Q[t])
         z[t]   = H[t] x[t] + v[t],               v[t] ~ CN(0, R[t])
 
-    F is `[n, n]`, Q `[n, n]`, H `[m, n]`, R `[m, m]`, B `[n, k]`. One that varies has time as the
-    third axis from the right, always: `[T, n, n]`, T that of the series. A batch of models has its
-    axes before that, and a time axis of 1 where nothing varies: `[B, 1, n, n]`. `F[t]`, `Q[t]` and
-    `B[t]` lead from t to t+1. The initial state is that at the first observation, before it.
+    F is `[n, n]`, Q `[n, n]`, H `[m, n]`, R `[m, m]`, B `[n, k]`. A matrix that varies over time
+    has time as the third axis from the right, always: `[T, n, n]`, with T steps as the series. The
+    batch axes of a batch of models come before it, and the time axis is 1 where nothing varies:
+    `[B, 1, n, n]`. `F[t]`, `Q[t]` and `B[t]` lead from t to t+1. The initial mean and covariance
+    are the prior of the state at the first observation.
 
-    Real matrices throughout make a real model of real series, whose densities are those of the real
-    normal; a complex one is of proper complex series, `widely_linear` of all others.
+    If all matrices are real the model is one of real series, with real normal densities. Otherwise
+    it is one of proper complex series; `widely_linear` makes a model of improper ones.
 
     Args:
         F: Transition matrix.
-        Q: Covariance of the state's noise, `E[w wᴴ]`; may be singular.
+        Q: Process noise covariance, `E[w wᴴ]`; may be singular.
         H: Observation matrix.
-        R: Covariance of the observation's noise, `E[v vᴴ]`; may be singular.
+        R: Observation noise covariance, `E[v vᴴ]`; may be singular.
         initial_mean: `[..., n]`; zero if None.
-        initial_covariance: `[..., n, n]`; or "stationary", for the one that F and Q keep as it is;
-            or "diffuse", for a prior of variance 1e10 (1e6 in single precision), meant as infinite:
-            an error in units in which it is not, or is so large that noise is lost beside it. It
-            adds about the logarithm of that number for each direction of the state to the negative
-            log likelihood.
+        initial_covariance: `[..., n, n]`; or "stationary", the solution of P = F P Fᴴ + Q; or
+            "diffuse", a prior variance of 1e10 (1e6 in single precision) in place of an infinite
+            one. Units in which that is not wide beside the data, or in which the noise is lost to
+            rounding beside it, are an error. It adds about the logarithm of that variance to the
+            negative log likelihood for each direction of the state.
         B: Input matrix of a known input u.
 
     Attributes:
-        F, Q, H, R, B: As given, tensors of one dtype; B may be None. Of a widely linear model
-            those of the real composite, `[2n, 2n]` for `[n, n]`.
-        initial_mean, initial_covariance: As given or found, likewise.
+        F, Q, H, R, B: The matrices, tensors of one dtype; B may be None. In a widely linear model
+            they are those of the real composite, `[2n, 2n]` for `[n, n]`.
+        initial_mean, initial_covariance: The initial moments, in the same dtype and form.
         initial_chol, Q_factor: Factors of the initial covariance, and of Q.
         initial: "stationary", "diffuse", or None where a matrix was given.
-        form: The form in which series are seen (`cgp.distributions.forms`).
-        dtype: complex128, complex64, float64 or float32: what the dtypes given promote to.
+        form: The form of the working values, complex or real composite (`cgp.distributions.forms`).
+        dtype: complex128, complex64, float64 or float32, which the dtypes given promote to.
 
     Raises:
-        TypeError: No number, or another dtype.
+        TypeError: Not numbers, or a dtype other than these.
         ValueError: Shapes that do not fit; NaN; a covariance that is not Hermitian; an F that has
-            no stationary covariance. As far as values are known: not in a graph.
+            no stationary covariance. Values are checked eagerly, not in a graph.
         NotPositiveDefiniteError: A covariance that is indefinite beyond rounding.
 
     Example:
@@ -100,37 +102,37 @@ class LinearGaussian:
         initial: str | None = None,
         form: Form | None = None,
     ) -> "LinearGaussian":
-        """A model of tensors of one dtype.
+        """Makes a model from tensors of one dtype.
 
         Args:
-            given: By the names of the constructor's arguments; covariances with a factor where one
-                is known, which are not checked again.
+            given: Tensors by the constructor's argument names; a `FactoredCovariance` is not
+                checked again.
             initial: "stationary", "diffuse", or None where the covariance is among those given.
-            form: The form in which series are seen; proper if None.
+            form: The form of the working values; proper if None.
         """
         model = cls.__new__(cls)
         model._set(given, initial, form or ProperForm())
         return model
 
     def parts(self) -> dict[str, tf.Tensor | FactoredCovariance]:
-        """What `from_tensors` takes, by name; the initial covariance whatever it was found by."""
+        """The arguments of `from_tensors` by name, with the computed initial covariance."""
         tensors = {name: getattr(self, name) for name in ("F", "H", "B", "initial_mean")}
         return {k: v for k, v in tensors.items() if v is not None} | self._covariances
 
     def replace(self, **changes: ArrayLike | str | None) -> "LinearGaussian":
         """A new model with some matrices replaced, the others kept with their factors.
 
-        A "stationary" start stays stationary: it is solved for again. So does a "diffuse" one.
+        A "stationary" initial covariance is solved for again; a "diffuse" one stays diffuse.
 
         Args:
-            **changes: Arguments of the constructor by name. Of a widely linear model they are the
-                matrices of the real composite, as its attributes are.
+            **changes: Arguments of the constructor by name. For a widely linear model they are
+                the matrices of the real composite, like its attributes.
 
         Returns:
-            A `LinearGaussian`; the present one is as it was.
+            A new `LinearGaussian`; this one is unchanged.
 
         Raises:
-            TypeError: A name that is no argument of the constructor; a complex matrix for a
+            TypeError: A name that is not an argument of the constructor; a complex matrix for a
                 widely linear model, whose composite is real.
             ValueError, NotPositiveDefiniteError: As the constructor.
 
@@ -144,6 +146,8 @@ class LinearGaussian:
         known = (*_MATRICES, "initial_mean", "initial_covariance")
         if unknown := sorted(set(changes) - set(known)):
             raise TypeError(f"replace knows {', '.join(known)}, but was given {', '.join(unknown)}")
+        if nothing := [name for name in "FQHR" if name in changes and changes[name] is None]:
+            raise TypeError(f"{', '.join(nothing)} must be a matrix, got None")
         named = {name: getattr(self, name) for name in known[:-1]} | changes
         matrix, initial = None, self.initial
         if "initial_covariance" in changes:
@@ -173,8 +177,13 @@ class LinearGaussian:
     def __delattr__(self, name: str) -> None:
         self.__setattr__(name, None)
 
-    def _set(self, given, initial: str | None, form: Form) -> None:
-        values = self.__dict__  # past __setattr__, once
+    def _set(
+        self,
+        given: Mapping[str, tf.Tensor | FactoredCovariance],
+        initial: str | None,
+        form: Form,
+    ) -> None:
+        values = self.__dict__  # bypasses __setattr__, in construction alone
         values.update({name: given.get(name) for name in ("F", "H", "B")})
         values.update(form=form, initial=initial, dtype=self.F.dtype, _covariances={})
         n = self._check_shapes({name: _matrix_of(given[name]) for name in ("Q", "R")})
@@ -187,17 +196,19 @@ class LinearGaussian:
             )
         if tf.executing_eagerly():
             check_finite(self.initial_mean, "initial_mean")
-        self._covariances.update({name: _factored(given[name], name) for name in ("Q", "R")})
+        self._covariances.update(
+            {name: FactoredCovariance.checked(given[name], name) for name in ("Q", "R")}
+        )
         self._covariances["initial_covariance"] = self._initial_covariance(
             given.get("initial_covariance"), n
         )
         self._check_batches()
         self._check_steps()
 
-    def _initial_covariance(self, given, n: int) -> FactoredCovariance:
+    def _initial_covariance(self, given: Any, n: int) -> FactoredCovariance:
         if self.initial is None:
             self._check(_matrix_of(given), "initial_covariance", n, n, own=2)
-            return _factored(given, "initial_covariance")
+            return FactoredCovariance.checked(given, "initial_covariance")
         if self.initial == "stationary":
             return FactoredCovariance(*self._stationary())
         variance = diffuse_variance(self.dtype) / self.form.multiplicity
@@ -251,7 +262,9 @@ class LinearGaussian:
             self._check(self.B, "B", n, self.B.shape[-1] if self.B.shape.rank else None)
         return n
 
-    def _check(self, a, name: str, rows, columns, own: int = 3) -> None:
+    def _check(
+        self, a: tf.Tensor, name: str, rows: int | None, columns: int | None, own: int = 3
+    ) -> None:
         if a.shape.rank < 2 or list(a.shape[-2:]) != [rows, columns]:
             time = "..., T, " if own == 3 else "..., "
             wanted = f"[{rows}, {columns}] or [{time}{rows}, {columns}]"
@@ -274,7 +287,7 @@ class LinearGaussian:
                 f"vary, got {varying} (a batch of models has a time axis of 1: [B, 1, n, n])"
             )
 
-    def _stationary(self):
+    def _stationary(self) -> tuple[tf.Tensor, tf.Tensor]:
         F, Q, G = (with_time(a) for a in (self.F, self.Q, self.Q_factor))
         if F.shape[-3] != 1 or Q.shape[-3] != 1:
             raise ValueError(
@@ -335,16 +348,16 @@ class LinearGaussian:
 
     @property
     def is_proper(self) -> bool:
-        """Whether no pseudo-covariance was given: factors are complex, or of a real model, then."""
+        """Whether the model is not widely linear: its working values are not a composite then."""
         return not isinstance(self.form, CompositeForm)
 
     @property
     def series_dtype(self) -> tf.DType:
-        """The dtype of its series: that of the matrices, or, of a real composite, complex."""
+        """The dtype of its series: that of the matrices; complex if those are a composite."""
         return self.dtype if self.is_proper else complex_dtype(self.dtype)
 
     def starting_from(self, mean: tf.Tensor, chol: tf.Tensor) -> "LinearGaussian":
-        """The same model with an initial state of a computed mean and Cholesky factor."""
+        """The same model with another initial mean and Cholesky factor, which are not checked."""
         start = FactoredCovariance.of_factor(chol)
         return self._with(
             initial=None,
@@ -353,18 +366,18 @@ class LinearGaussian:
         )
 
     def driven(self) -> "LinearGaussian":
-        """The same model with a known input to each component of the state in place of noise."""
+        """The same model with a known input to each state component instead of process noise."""
         Q = FactoredCovariance(tf.zeros_like(self.Q), tf.zeros_like(self.Q_factor))
         B = tf.eye(self.F.shape[-1], dtype=self.dtype)
         return self._with(B=B, _covariances={**self._covariances, "Q": Q})
 
-    def _with(self, **values) -> "LinearGaussian":
-        """A copy with values that need no check."""
+    def _with(self, **values: Any) -> "LinearGaussian":
+        """A copy with some attributes replaced, unchecked."""
         other = type(self).__new__(type(self))
         other.__dict__.update({**self.__dict__, **values})
         return other
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         kind = "widely linear" if not self.is_proper else self.dtype.name
         return (
             f"LinearGaussian({kind}, {self.state_size} states, {self.observation_size} observed"
@@ -375,12 +388,14 @@ class LinearGaussian:
 
 
 def with_time(a: tf.Tensor) -> tf.Tensor:
-    """A matrix with the axis of time, `[..., T, n, m]`."""
+    """A matrix with a time axis, `[..., T, n, m]`."""
     return a[None] if a.shape.rank == 2 else a
 
 
-def _matrix_or_word(initial_covariance) -> tuple[ArrayLike | None, str | None]:
-    """A matrix and None, or None and one of the words that stand for one."""
+def _matrix_or_word(
+    initial_covariance: ArrayLike | str | None,
+) -> tuple[ArrayLike | None, str | None]:
+    """Returns `(matrix, None)`, or `(None, word)` for 'stationary' and 'diffuse'."""
     if initial_covariance is None or (
         isinstance(initial_covariance, str) and initial_covariance not in ("stationary", "diffuse")
     ):
@@ -395,12 +410,6 @@ def _matrix_or_word(initial_covariance) -> tuple[ArrayLike | None, str | None]:
 
 def _matrix_of(given: tf.Tensor | FactoredCovariance) -> tf.Tensor:
     return given.matrix if isinstance(given, FactoredCovariance) else given
-
-
-def _factored(given: tf.Tensor | FactoredCovariance, name: str) -> FactoredCovariance:
-    if isinstance(given, FactoredCovariance):
-        return given
-    return FactoredCovariance.checked(given, name)
 
 
 def check_model(model: object) -> None:

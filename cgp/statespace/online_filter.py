@@ -1,4 +1,4 @@
-"""A filter that runs online: a state in variables, and a compiled step that moves it."""
+"""An online filter: its state in variables, and a compiled step that updates it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,24 +7,24 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals
-from cgp.statespace.filter_step import State
-from cgp.statespace.online_step import NOT_FINITE, BatchLastMarginals
+from cgp.statespace.filter_step import BatchLastMarginals, State
+from cgp.statespace.online_step import NOT_FINITE
 
 
 class OnlineFilter:
-    """The state of B streams, and the step that takes an observation of each into it.
+    """The state of B streams, and the step that updates it with one observation of each.
 
-    The state is kept in real variables, `[n, B]` and `[n, n, B]`, of a complex one with a last axis
-    of two. One array of real numbers comes out of the compiled step: that is faster than six.
+    The state is stored in real variables, `[n, B]` and `[n, n, B]`; a complex state has a last axis
+    of two. The compiled step returns one array of real numbers, which is faster than six arrays.
 
     Args:
-        add_variable: Makes the variable of a name and a shape, real, zero at first:
+        add_variable: Makes a real variable of a name and a shape, initially zero:
             `keras.layers.Layer.add_weight` or the like.
         advance: Function of a `State` and of the arguments of a step. It returns the next state and
             the `BatchLastMarginals` of the observation before, and of the signal or state after.
         size: n, the number of working components of the state.
         streams: B.
-        dtype: Of the working values.
+        dtype: Dtype of the working values.
         signature: `tf.TensorSpec` of the arguments of a step.
         jit: Whether the step may be compiled by XLA.
     """
@@ -51,7 +51,7 @@ class OnlineFilter:
             jit_compile=jit,
             autograph=False,
         )
-        # A concrete function is called in half the time.
+        # Calling a concrete function takes half the time.
         self._concrete: Any = None
         self._has_pseudo, self._split = False, 0
 
@@ -65,7 +65,7 @@ class OnlineFilter:
         return State(*values)
 
     def write(self, state: State) -> None:
-        """Keeps a state, batch last."""
+        """Stores a state, batch last."""
         values = list(state)
         if self._dtype.is_complex:
             values = [tf.stack([tf.math.real(a), tf.math.imag(a)], axis=-1) for a in values]
@@ -78,7 +78,7 @@ class OnlineFilter:
         return mean, chol
 
     def set_state(self, mean: tf.Tensor, chol: tf.Tensor) -> None:
-        """Keeps a state, batch first, broadcast to all streams."""
+        """Stores a state, batch first, broadcast to all streams."""
         mean = tf.broadcast_to(mean, [self.streams, *mean.shape[-1:]])
         chol = tf.broadcast_to(chol, [self.streams, *chol.shape[-2:]])
         self.write(State(*(tf.experimental.numpy.moveaxis(a, 0, -1) for a in (mean, chol))))
@@ -86,14 +86,14 @@ class OnlineFilter:
     # --- one observation -------------------------------------------------------------------------
 
     def step(self, *arguments: np.ndarray) -> tuple[Marginals, Marginals]:
-        """Takes one observation of each stream into the state.
+        """Updates the state with one observation of each stream.
 
         Returns:
             The moments of the observation before it was seen, and of the signal or state after it;
             NumPy, `[B, m]`.
 
         Raises:
-            ValueError: The state would not be finite any more; it is as it was.
+            ValueError: The new state would not be finite; the state is unchanged.
         """
         if self._concrete is None:
             self._concrete = self._function.get_concrete_function()
@@ -119,13 +119,13 @@ class OnlineFilter:
         return tf.concat([predicted, filtered, last], axis=0)
 
     def _unpacked(self, values: np.ndarray) -> Marginals:
-        """The moments that `_packed` has packed, `[B, m]`."""
+        """Restores the moments from the rows of `_packed`, `[B, m]`."""
         is_complex = self._dtype.is_complex or self._has_pseudo
         count = 2 + is_complex + 2 * self._has_pseudo
         parts = np.moveaxis(values.reshape(count, -1, values.shape[-1]), 1, -1)
         if not is_complex:
             mean, variance = parts
-            return Marginals(mean, variance, variance)  # E(x − m)², of a real number
+            return Marginals(mean, variance, variance)  # E(x − m)² of a real number is its variance
         mean, variance = parts[0] + 1j * parts[1], parts[2]
         pseudo = parts[3] + 1j * parts[4] if self._has_pseudo else np.zeros_like(mean)
         return Marginals(mean, variance, pseudo)

@@ -1,4 +1,4 @@
-"""One step of a filter that runs online, over streams of observations."""
+"""One step of an online filter, over streams of observations."""
 
 import functools
 from collections.abc import Callable
@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.distributions.marginals import Marginals, Step, innovation
-from cgp.linalg.arguments import ArrayLike, squared_modulus
+from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import matmul, matvec
 from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.conversion import as_dtype
-from cgp.statespace.filter_step import State
+from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of
 from cgp.statespace.forward_pass import System, predict_at, update_at
 from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
 from cgp.statespace.series import Series
@@ -30,19 +30,8 @@ class StateArrays(NamedTuple):
     mean: np.ndarray
     """`[..., n]`."""
     chol: np.ndarray
-    """The Cholesky factor of its covariance, `[..., n, n]`; of a widely linear model that of the
+    """The Cholesky factor of its covariance, `[..., n, n]`; for a widely linear model that of the
     real composite, `[..., 2n, 2n]`."""
-
-
-class BatchLastMarginals(NamedTuple):
-    """The moments of components, batch last."""
-
-    mean: tf.Tensor
-    """`[m, B]`."""
-    variance: tf.Tensor
-    """Real, `[m, B]`."""
-    pseudo_variance: tf.Tensor | None
-    """Complex, `[m, B]`; None where it is zero, or of a real model."""
 
 
 def step(
@@ -53,33 +42,33 @@ def step(
     inputs: ArrayLike | None = None,
     arrived: ArrayLike | None = None,
 ) -> tuple[StateArrays, Step]:
-    """Takes one observation into a state: the filter of `filter`, one step at a time.
+    """Updates a state with one observation: the Kalman filter, one step at a time.
 
-    A pure function: it keeps nothing, and many streams go through it side by side. Where streams
-    have arrivals of their own, `arrived` says which of them have one now; the others stay as they
-    are. That is not the same as a missing value (NaN), with which time moves on.
+    A pure function, batched over streams. Where the observations of streams arrive at different
+    times, `arrived` says which streams have one now; the state of the others is unchanged. With a
+    missing value (NaN) time moves on instead: the state is predicted without an update.
 
     Args:
         model: A model that does not vary over time.
         state: Mean and Cholesky factor of the state predicted for this observation, `[..., n]` and
-            `[..., n, n]`, as `KalmanFilter.state` shows them; of a widely linear model the mean is
+            `[..., n, n]`, as from `KalmanFilter.state`; for a widely linear model the mean is
             complex and the factor that of the real composite, `[..., 2n, 2n]`. None for the initial
             state of the model.
         z: Observations, `[..., M]`, or a number where M is 1; NaN where missing.
         missing: Bool, broadcast against z: True where missing.
-        inputs: Known inputs of a model with B, `[..., k]`: lead to the next observation.
+        inputs: Known inputs of a model with B, `[..., k]`, from this observation to the next.
         arrived: Bool, broadcast against the batch axes: False for a stream without an arrival.
 
     Returns:
         `(state, Step)`: the state predicted for the next observation, and
         `Step(predicted, innovation, filtered)` as from `KalmanFilter.step`: the prediction of z,
-        z less its mean, and the state after it. NumPy arrays; tensors inside a `tf.function`.
+        z minus its mean, and the state after it. NumPy arrays; tensors inside a `tf.function`.
 
     Raises:
         TypeError: Not a model; a real observation of a complex model, or a complex one of a real
             model; `arrived` that is not bool.
         ValueError: Shapes that do not fit; infinite values; a model that varies over time; a state
-            that would not be finite any more.
+            that would not be finite.
 
     Example:
         >>> import numpy as np
@@ -112,7 +101,7 @@ def step(
     advance = _compiled[model.form.multiplicity] if tf.executing_eagerly() else _advance(model.form)
     following, predicted, filtered = advance(system, H, R, State(mean, chol), present)
 
-    def first(a):
+    def first(a: Any) -> Any:
         return None if a is None else series.first(a)
 
     mean, chol = (first(a) for a in following)
@@ -120,7 +109,7 @@ def step(
     after = StateArrays(model.form.join(mean), chol)
     seen = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
     if present is not None:
-        there = tf.reshape(present, tf.concat([tf.shape(seen)[:-1], [1]], axis=0))
+        there = series.first(present)[..., None]
         seen = tf.where(there, seen, series.nothing)
     if not tf.executing_eagerly():
         absent = tf.math.is_nan(tf.abs(seen))
@@ -144,7 +133,7 @@ def _with_time_axis(a: Any) -> Any:
 def checked_state(
     model: LinearGaussian, state: tuple[ArrayLike, ArrayLike]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """A state `(mean, chol)` that a user gives, as working values, or an error."""
+    """Checks a state `(mean, chol)` given by a user, and converts it to working values."""
     if not isinstance(state, tuple | list) or len(state) != 2:
         raise TypeError(f"state must be a pair (mean, chol), got {type(state).__name__}")
     n, rows = model.state_size, model.F.shape[-1]
@@ -183,7 +172,7 @@ def _arrivals(arrived: ArrayLike, series: Series) -> tf.Tensor:
             f"arrived must be broadcast against the batch axes {series.batch_shape}, got shape "
             f"{arrived.shape}"
         )
-    return series.last(arrived[..., None], 1)[0]
+    return series.last(tf.broadcast_to(arrived, series.batch_shape)[..., None], 1)[0]
 
 
 def _advance(form: Form) -> Callable[..., tuple[State, BatchLastMarginals, BatchLastMarginals]]:
@@ -217,32 +206,6 @@ def advance(
         following = State(*(tf.where(arrived, a, b) for a, b in zip(following, state, strict=True)))
     predicted = marginals_of(form, matvec(H, state.mean), matmul(H, state.chol), R)
     return following, predicted, marginals_of(form, after.mean, after.chol, None)
-
-
-def marginals_of(
-    form: Form, mean: tf.Tensor, rows: tf.Tensor, noise: tf.Tensor | None
-) -> BatchLastMarginals:
-    """The moments of components with covariance `rows rowsᴴ + noise`.
-
-    Args:
-        form: The form of the working values.
-        mean: Working values, `[k, B]`.
-        rows: `[k, n, B]`.
-        noise: `[k, k, B]`, or None for zero.
-    """
-    power = tf.reduce_sum(squared_modulus(rows), axis=1)
-    if noise is not None:
-        power += tf.math.real(tf.stack([noise[i, i] for i in range(noise.shape[0])]))
-    if form.multiplicity == 1:
-        return BatchLastMarginals(mean, power, None)
-    m = mean.shape[0] // 2
-    cross = tf.reduce_sum(rows[:m] * rows[m:], axis=1)
-    if noise is not None:
-        cross += tf.stack([noise[i, i + m] for i in range(m)])
-    re, im = power[:m], power[m:]
-    return BatchLastMarginals(
-        tf.complex(mean[:m], mean[m:]), re + im, tf.complex(re - im, 2.0 * cross)
-    )
 
 
 def _marginals(mean: tf.Tensor, variance: tf.Tensor, pseudo: tf.Tensor | None) -> Marginals:

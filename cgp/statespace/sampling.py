@@ -1,11 +1,11 @@
-"""Draws of states and observations, from a model alone and given a series."""
+"""Samples of states and observations, from the prior of a model and given a series."""
 
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from cgp.distributions.checks import as_sample_shape, stateless_seed
-from cgp.linalg.arguments import nan
+from cgp.linalg.arguments import ArrayLike, nan
 from cgp.statespace import differentiable_filter
 from cgp.statespace.conversion import as_dtype, whole_steps
 from cgp.statespace.linear_gaussian import LinearGaussian, check_model
@@ -14,7 +14,7 @@ from cgp.statespace.smoothing import smooth
 
 
 class Sampled(NamedTuple):
-    """States and observations that were drawn."""
+    """Sampled states and observations."""
 
     states: tf.Tensor
     """`[*sample_shape, ..., steps, n]`."""
@@ -22,22 +22,28 @@ class Sampled(NamedTuple):
     """`[*sample_shape, ..., steps, m]`."""
 
 
-def sample(model: LinearGaussian, steps, sample_shape=(), seed=None, inputs=None) -> Sampled:
+def sample(
+    model: LinearGaussian,
+    steps: int,
+    sample_shape: ArrayLike = (),
+    seed: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+) -> Sampled:
     """Draws states and observations from a model.
 
     Args:
         model: The model.
         steps: T, at least 1.
-        sample_shape: How many: whole numbers, the first axes of what is drawn.
-        seed: One integer or two, for the same draws again; None for new ones.
+        sample_shape: Integers, the leading axes of the samples.
+        seed: One or two integers, for reproducible samples; None for new ones at each call.
         inputs: Known inputs of a model with B, `[..., steps, k]`.
 
     Returns:
         `Sampled`.
 
     Raises:
-        ValueError: steps below 1, or other than the matrices have; a shape or a seed that is none;
-            inputs that do not fit.
+        ValueError: steps below 1, or other than the matrices have; an invalid shape or seed; inputs
+            that do not fit.
 
     Example:
         >>> from cgp import statespace
@@ -50,23 +56,27 @@ def sample(model: LinearGaussian, steps, sample_shape=(), seed=None, inputs=None
     steps = whole_steps(steps)
     if model.steps not in (None, steps):
         raise ValueError(f"steps must be {model.steps}, as the matrices have, got {steps}")
-    inputs = known_inputs(model, inputs, steps)
+    known = known_inputs(model, inputs, steps)
     batch = model.batch_shape
-    if inputs is not None:
-        batch = tf.broadcast_static_shape(batch, inputs.shape[:-2])
-    states, observations = _draw(
-        model, steps, _joined(as_sample_shape(sample_shape), batch), seed, inputs
-    )
+    if known is not None:
+        batch = tf.broadcast_static_shape(batch, known.shape[:-2])
+    shape = _joined(as_sample_shape(sample_shape), batch)
+    states, observations = _draw(model, steps, shape, seed, known)
     return Sampled(model.form.join(states), model.form.join(observations))
 
 
 def posterior_sample(
-    model: LinearGaussian, z, sample_shape=(), seed=None, missing=None, inputs=None
+    model: LinearGaussian,
+    z: ArrayLike,
+    sample_shape: ArrayLike = (),
+    seed: ArrayLike | None = None,
+    missing: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
 ) -> tf.Tensor:
     """Draws states given a series, jointly over all times.
 
-    A draw from the model, of mean zero, corrected by what the smoother makes of the difference of
-    the observations (Durbin & Koopman, Biometrika 89, 2002).
+    A prior sample of mean zero plus the smoothed mean given the observations minus those of the
+    sample (Durbin & Koopman, Biometrika 89, 2002).
 
     Args:
         model: The model.
@@ -101,7 +111,7 @@ def posterior_sample(
     difference = tf.where(series.observed, series.z - observations, nothing)
     if inputs is not None:
         inputs = model.form.join(series.inputs)
-    # A diffuse start has been checked beside z; the draw is as wide as the start itself.
+    # A diffuse prior has been checked against z already; the sample is as wide as the prior.
     given = model.starting_from(model.initial_mean, model.initial_chol)
     found = smooth(given, model.form.join(difference), inputs=inputs)
     return model.form.join(states) + found.smoothed_means
@@ -111,11 +121,17 @@ def _joined(sample_shape: tf.Tensor, batch: tf.TensorShape) -> tf.Tensor:
     return tf.concat([sample_shape, tf.constant(batch.as_list(), tf.int32)], axis=0)
 
 
-def _draw(model: LinearGaussian, steps, shape: tf.Tensor, seed, inputs):
+def _draw(
+    model: LinearGaussian,
+    steps: int | tf.Tensor,
+    shape: tf.Tensor,
+    seed: ArrayLike | None,
+    inputs: tf.Tensor | None,
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Working states and observations, `[*shape, T, ·]`.
 
-    The noise of the state is a known input of a model without noise, whose predicted means are the
-    path.
+    The sampled process noise is the known input of a model without noise, whose predicted means are
+    the sampled states.
     """
     n, m, dtype = model.F.shape[-1], model.H.shape[-2], model.dtype
     seeds = tf.random.experimental.stateless_split(stateless_seed(seed), 3)
@@ -135,7 +151,9 @@ def _draw(model: LinearGaussian, steps, shape: tf.Tensor, seed, inputs):
     return path, observations
 
 
-def _path(model: LinearGaussian, steps, start: tf.Tensor, drive: tf.Tensor) -> tf.Tensor:
+def _path(
+    model: LinearGaussian, steps: int | tf.Tensor, start: tf.Tensor, drive: tf.Tensor
+) -> tf.Tensor:
     """x[0] = start, x[t+1] = F x[t] + drive[t]: `[..., T, n]`."""
     nothing = as_dtype(tf.fill([steps, model.observation_size], float("nan")), model.series_dtype)
     driven = model.starting_from(start, tf.zeros_like(model.initial_chol)).driven()
@@ -146,8 +164,8 @@ def _path(model: LinearGaussian, steps, start: tf.Tensor, drive: tf.Tensor) -> t
     )
 
 
-def white(shape, seed, dtype: tf.DType) -> tf.Tensor:
-    """White noise of unit variance, real or circular."""
+def white(shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """White noise of unit variance, real or proper complex."""
     real = dtype.real_dtype
     if not dtype.is_complex:
         return tf.random.stateless_normal(shape, seed, dtype=real)

@@ -1,4 +1,4 @@
-"""A series beside a model, checked and in the form that the recursions take."""
+"""A series checked against a model, and arranged as the recursions need it."""
 
 from functools import reduce
 from typing import Any
@@ -18,7 +18,7 @@ from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_tim
 
 
 class Series:
-    """Observations of a model, `[..., T, m]`, and how they are arranged.
+    """Checked observations of a model, `[..., T, m]`, and their arrangement.
 
     Args:
         model: The model.
@@ -66,7 +66,7 @@ class Series:
         self.nothing = nan(model.series_dtype)
 
     def _dynamic_batch(self) -> tf.Tensor:
-        """The batch axes, known or not."""
+        """The batch axes as a tensor, also where they are not known statically."""
         if self.batch_shape.is_fully_defined():
             return tf.constant(self.batch_shape.as_list(), tf.int32)
         model = self.model
@@ -91,23 +91,23 @@ class Series:
     # --- arrangement -----------------------------------------------------------------------------
 
     def last(self, a: tf.Tensor, own: int) -> tf.Tensor:
-        """`[..., own axes]` -> `[own axes, B]`, B being 1 where nothing varies over the batch."""
+        """`[..., own axes]` -> `[own axes, B]`, with B = 1 where nothing varies over the batch."""
         if a.shape[:-own].num_elements() == 1:
             return tf.reshape(a, tf.concat([tf.shape(a)[-own:], [1]], axis=0))
         return to_last(a, own, self._batch)
 
     def first(self, a: tf.Tensor) -> tf.Tensor:
-        """`[own axes, B]` -> `[..., own axes]`, with the batch axes written out."""
+        """`[own axes, B]` -> `[..., own axes]`, with the batch axes restored."""
         own = a.shape[:-1]
         return tf.ensure_shape(to_first(a, self._batch), self.batch_shape.concatenate(own))
 
     def observations(self) -> tf.Tensor:
-        """As they were given, `[..., T, M]`; NaN where missing."""
+        """The observations as given, `[..., T, M]`; NaN where missing."""
         z = self.model.form.join(self.z)
         return tf.where(self.observed[..., : z.shape[-1]], z, nan(z.dtype))
 
     def observation_axis(self, a: tf.Tensor) -> tf.Tensor:
-        """`[..., T, M]` as z was given: `[T]` if it was."""
+        """Drops the last axis of `[..., T, M]` if z was given as `[T]`."""
         return a[..., 0] if self.is_vector else a
 
     # --- the system ------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class Series:
         return System(F, Q, G, h, r, b, z, real_as(observed, r.dtype))
 
     def _pattern(self) -> tf.Tensor:
-        """What is observed, real, `[T, m, B]`; axes of 1 where it is known not to vary."""
+        """1 where observed, else 0, real, `[T, m, B]`; T or B is 1 where nothing varies."""
         real = self.model.dtype.real_dtype
         if tf.executing_eagerly() and bool(tf.reduce_all(self.observed)):
             return tf.ones([1, self.observed.shape[-1], 1], real)
@@ -150,7 +150,7 @@ class Series:
 
 
 def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Tensor | None:
-    """Known inputs as the model's matrices take them, `[..., T, k]`, or an error."""
+    """Checks known inputs and converts them to working values, `[..., T, k]`."""
     if inputs is None:
         if model.B is not None:
             raise ValueError("the model has an input matrix B: give inputs, [..., T, k]")
@@ -175,7 +175,7 @@ def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Te
 
 
 def _observations(model: LinearGaussian, z: ArrayLike, missing: ArrayLike | None) -> tf.Tensor:
-    """Z in the dtype of the model, `[T]` or `[..., T, m]`, NaN where missing."""
+    """The observations in the dtype of the model, `[T]` or `[..., T, m]`, NaN where missing."""
     z = tf.convert_to_tensor(as_observations(z, missing, model.series_dtype, promote=True))
     m = model.observation_size
     if z.shape.rank == 0 or (z.shape.rank == 1 and m != 1):

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
 from cgp.linalg.composite import real_as
 from cgp.linalg.gradients import without_gradient
@@ -18,7 +19,7 @@ from cgp.statespace.series import Series
 class Smoothed(NamedTuple):
     """The moments of the state given all observations.
 
-    Of a widely linear model the factors are those of the real composite, `[..., T, 2n, 2n]`.
+    For a widely linear model the factors are those of the real composite, `[..., T, 2n, 2n]`.
     """
 
     smoothed_means: tf.Tensor
@@ -28,18 +29,23 @@ class Smoothed(NamedTuple):
     lag_one_covariances: tf.Tensor
     """`E[(x[t+1] − m[t+1]) (x[t] − m[t])ᴴ | z]`, `[..., T-1, n, n]`."""
     lag_one_pseudo_covariances: tf.Tensor | None
-    """The same with ᵀ for ᴴ; None of a model that is not widely linear, where it is zero."""
+    """The same with ᵀ for ᴴ; None if the model is not widely linear, where it is zero."""
     gains: tf.Tensor
-    """J[t], by which what is learnt of x[t+1] moves x[t], `[..., T-1, n, n]` like a factor: the
-    covariance of x[t] with any later state is J[t] times that of x[t+1] with it."""
+    """Smoother gains J[t], `[..., T-1, n, n]` (of the real composite where factors are). The
+    covariance of x[t] with any later state is J[t] times that of x[t+1] with that state."""
 
 
-def smooth(model: LinearGaussian, z, missing=None, inputs=None) -> Smoothed:
-    """The Rauch-Tung-Striebel smoother, in square-root form.
+def smooth(
+    model: LinearGaussian,
+    z: ArrayLike,
+    missing: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+) -> Smoothed:
+    """Runs the Rauch-Tung-Striebel smoother, in square-root form.
 
     With `[[F L, L_Q], [L, 0]] = [[L⁺, 0], [X, Y]] Θ`, Θ orthogonal, the gain is `J = X / L⁺`, and
     `[J L_s⁺, Y]` is a root of the smoothed covariance (Park & Kailath, IEEE Trans. Autom. Control
-    40, 1995): sums of squares, and no difference.
+    40, 1995). Covariances are sums of squares, without a subtraction.
 
     Args:
         model: The model.
@@ -48,7 +54,7 @@ def smooth(model: LinearGaussian, z, missing=None, inputs=None) -> Smoothed:
         inputs: As for `filter`.
 
     Returns:
-        `Smoothed`. Not differentiable: to ask for a gradient is a NotImplementedError.
+        `Smoothed`. Not differentiable: a gradient raises a NotImplementedError.
 
     Raises:
         TypeError, ValueError: As `filter`.
@@ -72,7 +78,7 @@ class _Steps(NamedTuple):
     """The parts of each step that the backward pass of the smoother needs."""
 
     F: tf.Tensor
-    """This and the next two as in `System`."""
+    """F, Q_factor and b are those of `System`."""
     Q_factor: tf.Tensor
     b: tf.Tensor
     means: tf.Tensor
@@ -81,10 +87,12 @@ class _Steps(NamedTuple):
     """`[T, n, n, B]`."""
 
 
-def _smooth(system: System, mean, covariance, chol):
+def _smooth(
+    system: System, mean: tf.Tensor, covariance: tf.Tensor, chol: tf.Tensor
+) -> list[tf.Tensor]:
     """Means `[T, n, B]`; factors, lag-one covariances and gains, `[T, n, n, B]`.
 
-    The last of the latter two are of no use.
+    The last lag-one covariance and the last gain are not meaningful.
     """
     found = differentiable_filter.moments(system, mean, covariance, chol)
     inputs = (system.F, system.Q_factor, system.b, found.filtered_means, found.filtered_chols)
@@ -92,10 +100,10 @@ def _smooth(system: System, mean, covariance, chol):
     chunks = differentiable_filter.chunks_of(system, chol)
     padded = chunks.pad_varying(steps, always=("means", "chols"))
 
-    def step(k, later):
+    def step(k: tf.Tensor, later: State) -> tuple[list[tf.Tensor], State]:
         return _compiled_smooth(chunks.cut(padded, k), later, chunks.steps_of(k))
 
-    # After the end what is predicted there, by which the last state is smoothed to what it is.
+    # Starts from the state predicted after the end, so the last smoothed state is the filtered one.
     last = _Steps(*(a[-1:] for a in steps))
     after = _compiled_predict(last)
     values, _ = chunks.loop(step, after, [mean.dtype] * 4, backwards=True)
@@ -106,14 +114,16 @@ def _smooth(system: System, mean, covariance, chol):
     )
 
 
-def _smooth_chunk(steps: _Steps, later: State, length):
+def _smooth_chunk(steps: _Steps, later: State, length: tf.Tensor) -> tuple[list[tf.Tensor], State]:
     """Smooths the first `length` steps of a chunk, given the smoothed state after them."""
     gains, roots, predicted = _gains(steps)
     size, n = gains.shape[:2]
     shapes = ([n, later.mean.shape[-1]], *[[n, n, later.chol.shape[-1]]] * 2)
     arrays = [tf.TensorArray(later.mean.dtype, size, element_shape=shape) for shape in shapes]
 
-    def step(t, later, arrays):
+    def step(
+        t: tf.Tensor, later: State, arrays: list[tf.TensorArray]
+    ) -> tuple[tf.Tensor, State, list[tf.TensorArray]]:
         mean = steps.means[t] + matvec(gains[t], later.mean - predicted[t])
         spread = matmul(gains[t], later.chol)
         chol = triangularize(tf.concat([spread, roots[t]], axis=1))
@@ -127,7 +137,7 @@ def _smooth_chunk(steps: _Steps, later: State, length):
 
 
 def _gains(steps: _Steps) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """J and Y of each step, and the mean predicted for the next; all steps at a time."""
+    """J and Y of each step, and the mean predicted for the next, for all steps at once."""
     F, G, chols = (tf.einsum("tijb->ijtb", a) for a in (steps.F, steps.Q_factor, steps.chols))
     spread = matmul(F, chols)
     noise = G + tf.zeros_like(spread[:, :1])
@@ -141,7 +151,7 @@ def _gains(steps: _Steps) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 
 
 def _divide(x: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
-    """J with `J L = X`; a column of it is zero where L says that nothing varies."""
+    """J with `J L = X`; a column of J is zero where the pivot of L is zero."""
     n = chol.shape[0]
     columns: list[tf.Tensor] = [None] * n
     for j in reversed(range(n)):

@@ -1,6 +1,7 @@
 """The stationary covariance of a state, solved for in square-root form."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -16,8 +17,8 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
     """The covariance P with `P = F P Fᴴ + Q`, and a factor of it.
 
     By doubling: with P the sum of `Fᵏ Q Fᵏᴴ` over k < K, that over k < 2K is `P + Fᴷ P Fᴷᴴ`, here
-    as `triangularize([L, Fᴷ L])`, which loses nothing to the square of a condition number (the sum
-    is that of Smith, SIAM J. Appl. Math. 16, 1968).
+    as `triangularize([L, Fᴷ L])`, which avoids squaring the condition number (doubling: Smith, SIAM
+    J. Appl. Math. 16, 1968).
 
     Args:
         F: `[..., n, n]`, of eigenvalues inside the unit circle.
@@ -25,26 +26,28 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
         G: `[..., n, q]`, with `Q = G Gᴴ`.
 
     Returns:
-        P and L, each `[..., n, n]`; no number where F is not stable. P is differentiable by F and
-        Q; gradients go through P.
+        P and L, each `[..., n, n]`; NaN where F is not stable. P is differentiable with respect to
+        F and Q; gradients flow through P, not through L.
     """
     batch = tf.broadcast_dynamic_shape(tf.shape(F)[:-2], tf.shape(G)[:-2])
     known = tf.broadcast_static_shape(F.shape[:-2], G.shape[:-2])
     n = F.shape[-1]
 
-    def last(a):
+    def last(a: tf.Tensor) -> tf.Tensor:
         return tf.ensure_shape(to_last(a, 2, batch), [*a.shape[-2:], None])
 
     factor = last(tf.stop_gradient(G))
 
     @tf.custom_gradient
-    def solve(F, Q):
-        given, F = (F, Q), tf.stop_gradient(F)  # a tape is not to see into the loops
+    def solve(
+        F: tf.Tensor, Q: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., list[tf.Tensor]]]:
+        given, F = (F, Q), tf.stop_gradient(F)  # no tape records the loops
         chol = _compiled_factor(F, factor)
         covariance = matmul(chol, adjoint(chol))
 
-        def backward(by_covariance, by_chol):
-            # P̄ as Hermitian; Q̄ = P̄ + Fᴴ Q̄ F is the same equation the other way round.
+        def backward(by_covariance: tf.Tensor, by_chol: tf.Tensor) -> list[tf.Tensor]:
+            # The cotangents satisfy the adjoint equation Q̄ = P̄ + Fᴴ Q̄ F, P̄ made Hermitian.
             by_covariance = tf.stop_gradient(by_covariance)
             by_covariance = 0.5 * (by_covariance + adjoint(by_covariance))
             by_q = _compiled_sum(adjoint(F), by_covariance)
@@ -61,7 +64,7 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
         for a in solve(last(F), last(Q))
     )
     if not tf.executing_eagerly():
-        # Training may have moved F; eagerly its eigenvalues have been looked at.
+        # Training may have changed F; eagerly its eigenvalues have been checked.
         sound = tf.reduce_all(tf.math.is_finite(tf.abs(chol)))
         stable = tf.debugging.Assert(
             sound, ["F has no stationary covariance any more: an eigenvalue is not below 1"]
@@ -71,13 +74,15 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
     return covariance, tf.stop_gradient(chol)
 
 
-def _doubling(step, F, start):
+def _doubling(
+    step: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], F: tf.Tensor, start: tf.Tensor
+) -> tf.Tensor:
     """The limit of x ← step(A, x), A ← A² from A = F, as A vanishes."""
     eps = np.finfo(F.dtype.real_dtype.as_numpy_dtype).eps
-    least = 1 + math.ceil(math.log2(F.shape[0]))  # for a nilpotent part, in whatever units
+    least = 1 + math.ceil(math.log2(F.shape[0]))  # enough for a nilpotent part of F, at any scale
 
-    def goes_on(k, A, x):
-        # A that has overflowed is no number, and not below anything.
+    def goes_on(k: tf.Tensor, A: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+        # An A that has overflowed is NaN, for which the comparison is false.
         vanishes = tf.reduce_max(tf.abs(A)) < 1e-3 * eps
         return (k < least) | ((k < _MOST_DOUBLINGS) & ~vanishes)
 
@@ -88,12 +93,12 @@ def _doubling(step, F, start):
     return tf.where(tf.reduce_max(tf.abs(A), axis=[0, 1]) < 1.0, x, nan)
 
 
-def _doubled_factor(F, G):
+def _doubled_factor(F: tf.Tensor, G: tf.Tensor) -> tf.Tensor:
     start = triangularize(G)
     return _doubling(lambda A, L: triangularize(tf.concat([L, matmul(A, L)], axis=1)), F, start)
 
 
-def _doubled_sum(F, Q):
+def _doubled_sum(F: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
     return _doubling(lambda A, P: P + matmul(matmul(A, P), adjoint(A)), F, Q)
 
 

@@ -13,40 +13,40 @@ from cgp.statespace.linear_gaussian import LinearGaussian, check_model
 
 def widely_linear(
     model: LinearGaussian,
-    pseudo_Q=None,
-    pseudo_R=None,
-    F_conj=None,
-    H_conj=None,
-    initial_pseudo_covariance=None,
-    B_conj=None,
+    pseudo_Q: ArrayLike | None = None,
+    pseudo_R: ArrayLike | None = None,
+    F_conj: ArrayLike | None = None,
+    H_conj: ArrayLike | None = None,
+    initial_pseudo_covariance: ArrayLike | None = None,
+    B_conj: ArrayLike | None = None,
 ) -> LinearGaussian:
-    """A model of improper signals, for the same verbs.
+    """Makes a model of improper signals, for the same functions (`filter`, `smooth`, …).
 
         x[t+1] = F x[t] + F_conj x̄[t] + B u[t] + B_conj ū[t] + w[t],   E[w wᵀ] = pseudo_Q
         z[t]   = H x[t] + H_conj x̄[t] + v[t],                          E[v vᵀ] = pseudo_R
 
-    It is computed in the real composite `[Re; Im]`, at half the cost of the augmented complex form
+    Computations use the real composite `[Re; Im]`, at half the cost of the augmented complex form
     (Schreier & Scharf, *Statistical Signal Processing of Complex-Valued Data*, 2010; Dini & Mandic,
-    IEEE Trans. Neural Netw. Learn. Syst. 23, 2012). The verbs take and give complex series and
-    means; factors are those of the real composite, `[..., 2n, 2n]`, and covariances of observations
-    come as pairs, `E[v vᴴ]` and `E[v vᵀ]`.
+    IEEE Trans. Neural Netw. Learn. Syst. 23, 2012). Series and means are complex; factors are those
+    of the real composite, `[..., 2n, 2n]`, and covariances of observations come as pairs, `E[v vᴴ]`
+    and `E[v vᵀ]`.
 
     Args:
         model: A complex model, whose F, Q, H, R, B and initial moments are kept.
-        pseudo_Q: `[n, n]`, symmetric; zero if None, like all of these. Any may vary over time, as
-            those of the model may.
-        pseudo_R: `[m, m]`, symmetric.
-        F_conj: `[n, n]`.
-        H_conj: `[m, n]`.
-        initial_pseudo_covariance: `[n, n]`, symmetric. Where the model's initial covariance is
-            "stationary", the stationary one of both kinds is solved for, and this must be None.
-        B_conj: `[n, k]`.
+        pseudo_Q: Pseudo-covariance of the process noise, `[n, n]`, symmetric. This and all of the
+            following are zero if None, and may vary over time like the matrices of the model.
+        pseudo_R: Pseudo-covariance of the observation noise, `[m, m]`, symmetric.
+        F_conj: Transition matrix of the conjugate state, `[n, n]`.
+        H_conj: Observation matrix of the conjugate state, `[m, n]`.
+        initial_pseudo_covariance: `[n, n]`, symmetric. Must be None where the model's initial
+            covariance is "stationary": then both stationary moments are solved for.
+        B_conj: Input matrix of the conjugate input, `[n, k]`.
 
     Returns:
         A `LinearGaussian`, whose matrices are those of the real composite.
 
     Raises:
-        TypeError: A model that is real, or widely linear already.
+        TypeError: The model is real, or widely linear already.
         ValueError: Shapes that do not fit, or a pseudo-covariance that is not symmetric.
         NotPositiveDefiniteError: A pseudo-covariance that no noise of that covariance can have.
 
@@ -104,7 +104,7 @@ def composite_rows(a: tf.Tensor, conjugated: tf.Tensor | None) -> tf.Tensor:
 
 
 def _composite(covariance: tf.Tensor, pseudo: ArrayLike | None, name: str) -> FactoredCovariance:
-    """The real composite of a pair (K, C), or an error that names it."""
+    """The real composite of a covariance and pseudo-covariance; errors name them."""
     if pseudo is None:
         composite = to_composite(covariance, tf.zeros_like(covariance))
         return FactoredCovariance.checked(composite, name)
@@ -124,11 +124,11 @@ def _composite(covariance: tf.Tensor, pseudo: ArrayLike | None, name: str) -> Fa
         ) from None
 
 
-def _like(a, other: tf.Tensor, name: str) -> tf.Tensor:
-    """`a` in the dtype of `other`, of the same matrix shape."""
-    a = as_dtype(a, other.dtype, name)
-    if a.shape.rank < 2 or a.shape[-2:] != other.shape[-2:]:
-        raise ValueError(f"{name} must be {list(other.shape[-2:])}, got shape {a.shape}")
+def _like(a: ArrayLike, other: tf.Tensor, name: str) -> tf.Tensor:
+    """Converts `a` to the dtype of `other`, and checks that their matrix shapes agree."""
+    matrix = as_dtype(a, other.dtype, name)
+    if matrix.shape.rank < 2 or matrix.shape[-2:] != other.shape[-2:]:
+        raise ValueError(f"{name} must be {list(other.shape[-2:])}, got shape {matrix.shape}")
     if tf.executing_eagerly():
-        check_finite(a, name)
-    return a
+        check_finite(matrix, name)
+    return matrix

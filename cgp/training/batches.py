@@ -61,6 +61,14 @@ def require_one_replica(model: keras.Model, what: str) -> None:
         )
 
 
+def mean_over_replicas(count: tf.Tensor) -> tf.Tensor:
+    """The mean of a count over replicas, so that their losses add up to that of the whole batch."""
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return count
+    return context.all_reduce(tf.distribute.ReduceOp.MEAN, count)
+
+
 def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
     """Converts arrays to the tuple of tensors that Keras expects, in their own dtype.
 
@@ -102,6 +110,8 @@ def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
 
 
 def _to_tensor(a: Any) -> Any:
+    if np.ma.is_masked(a):
+        raise ValueError("an array has masked elements, which Keras would train on: fill them")
     return a if a is None or tf.is_tensor(a) else tf.convert_to_tensor(np.asarray(a))
 
 

@@ -27,3 +27,12 @@ def test_is_the_loss_of_batches_that_of_all_elements(batch_size):
     total = float(tf.reduce_sum(statespace.log_likelihood(model(), z)))
     expected = -total / np.sum(~np.isnan(z))
     np.testing.assert_allclose(kf.evaluate(z, batch_size=batch_size, verbose=0), expected, 1e-12)
+
+
+def test_are_masked_elements_of_a_series_with_inputs_missing():
+    driven, z, inputs = model().replace(B=[[1.0]]), data(), np.ones((4, 12, 1))
+    kf = cgp.KalmanFilter(driven)
+    kf.compile()
+    masked = np.ma.array(np.nan_to_num(z, nan=1e6), mask=np.isnan(z))
+    found, expected = (kf.evaluate((a, inputs), verbose=0) for a in (masked, z))
+    assert found == expected

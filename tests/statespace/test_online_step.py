@@ -85,6 +85,11 @@ def test_a_missing_observation_moves_time_on():
     np.testing.assert_array_equal(step.filtered.mean, first.mean)
     stays, _ = statespace.step(model, first, z[1], arrived=False)
     np.testing.assert_array_equal(stays.mean, first.mean)
+    many = (np.stack([first.mean] * 3), first.chol)
+    for arrived in (False, [False]):  # one for all streams
+        stays, step = statespace.step(model, many, z[1], arrived=arrived)
+        np.testing.assert_array_equal(stays.mean, many[0])
+        assert step.innovation.shape == (3, 2)
 
 
 def test_is_a_step_the_same_in_a_graph():
@@ -126,6 +131,7 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_changes():
         ((mean, upper), ValueError, "lower triangular"),
         ((mean, -chol), ValueError, "not negative"),
         ((np.stack([mean] * 2), chol), ValueError, "a batch axis of 2"),
+        ((np.stack([mean] * 2), np.stack([chol] * 3)), ValueError, "must have one batch axis"),
     ):
         with pytest.raises(error, match=words):
             kf.set_state(*state)

@@ -28,6 +28,12 @@ def trained():
     return model
 
 
+@pytest.fixture(scope="module")
+def once_trained():
+    """The same for several tests, which leave it as it is: to compile it takes seconds."""
+    return trained()
+
+
 def through_keras_file(model, path):
     model.save(path / "model.keras")
     return keras.saving.load_model(path / "model.keras")
@@ -53,8 +59,8 @@ WAYS = [through_keras_file, through_json_and_weights, through_pickle, through_de
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_sharing_predictions_and_training_survive(way, tmp_path):
-    model = trained()
+def test_sharing_predictions_and_training_survive(way, once_trained, tmp_path):
+    model = once_trained
     x, y = toys.series()
     copied = way(model, tmp_path)
     first, second = kernels(copied)
@@ -86,8 +92,8 @@ def test_stale_state_is_saved_as_stale(tmp_path):
     assert toys.staleness(copied.get_layer("features")) < 1e-12
 
 
-def test_weights_loaded_into_a_used_model_bring_their_state(tmp_path):
-    model, other = trained(), toys.network()
+def test_weights_loaded_into_a_used_model_bring_their_state(once_trained, tmp_path):
+    model, other = once_trained, toys.network()
     x, _ = toys.series()
     other.predict(x, verbose=0)
     model.save_weights(tmp_path / "model.weights.h5")
@@ -95,8 +101,8 @@ def test_weights_loaded_into_a_used_model_bring_their_state(tmp_path):
     np.testing.assert_array_equal(other.predict(x, verbose=0), model.predict(x, verbose=0))
 
 
-def test_clones_share_and_start_afresh():
-    model = trained()
+def test_clones_share_and_start_afresh(once_trained):
+    model = once_trained
     cloned = clone_model(model)
     first, second = kernels(cloned)
     assert first is second

@@ -352,7 +352,7 @@ class RecursiveGP(GaussianProcess):
 
     @classmethod
     def from_config(
-        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
     ) -> "RecursiveGP":
         """The model of a config."""
         config = dict(config)

@@ -1,19 +1,75 @@
-"""A Markov process observed in noise at times of any spacing, as a linear Gaussian model."""
+"""Discretisation of a noisy Markov process at irregular points, as a linear Gaussian model."""
+
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, SecondMoments
+from cgp.gp.data import empty_variable
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.gp.state_space.stored_state import TOO_EARLY, StateAt, StoredState
 from cgp.linalg.batch_last import cholesky
 from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.filter_step import State, predict
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.widely_linear import composite_rows
 
+TOO_EARLY = (
+    "x lies before the samples that are still held: step and process keep the latest samples, and "
+    "the state before them. To look further back, condition another StateSpaceGP on the samples"
+)
+
+
+class StateAt(NamedTuple):
+    """The moments of the state of B series at one place, given all samples up to it."""
+
+    x: tf.Tensor
+    """The place, a real number."""
+    mean: tf.Tensor
+    """Working values, `[B, n]`."""
+    chol: tf.Tensor
+    """The Cholesky factor of the covariance, `[B, n, n]`."""
+
+
+class StoredState(tf.Module):
+    """A `StateAt` in variables, which may be empty.
+
+    The variables are never replaced, so that a compiled function reads the present state.
+
+    Args:
+        dtype: Dtype of the working values.
+    """
+
+    def __init__(self, dtype: tf.DType):
+        super().__init__()
+        real = dtype.real_dtype
+        self.x, self.mean, self.chol = (
+            empty_variable(rank, kind) for rank, kind in ((1, real), (2, dtype), (3, dtype))
+        )
+
+    @property
+    def is_empty(self) -> tf.Tensor:
+        """Whether no state is stored, scalar bool."""
+        return tf.size(self.x) == 0
+
+    def read(self) -> StateAt:
+        """The stored state; it must not be empty."""
+        x, mean, chol = (tf.convert_to_tensor(v) for v in (self.x, self.mean, self.chol))
+        return StateAt(x[0], mean, chol)
+
+    def write(self, state: StateAt) -> None:
+        """Stores a state."""
+        self.x.assign(tf.reshape(state.x, [1]))
+        self.mean.assign(state.mean)
+        self.chol.assign(state.chol)
+
+    def clear(self) -> None:
+        """Drops the state."""
+        for variable in (self.x, self.mean, self.chol):
+            variable.assign(tf.zeros([0] * variable.shape.rank, variable.dtype))
+
 
 class DiscretizedProcess:
-    """`z = f(x) + n` of a Markov kernel; for the present hyperparameters.
+    """The process `z = f(x) + n` of a Markov kernel, at the present hyperparameters.
 
     Args:
         process: Kernel and noise.
@@ -23,7 +79,7 @@ class DiscretizedProcess:
         self._process = process
         self.form = process.form
         self._markov = process.kernel.markov_form()
-        # A signal of a proper state may be improper by its conjugate.
+        # A proper state gives an improper signal where its conjugate is observed too.
         self._working = isinstance(self.form, CompositeForm)
 
     # --- matrices, complex or of the composite ---------------------------------------------------
@@ -54,7 +110,7 @@ class DiscretizedProcess:
     def discretize(self, x: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """F, Q and a factor of Q over steps `[...]` from points `[...]`: `[..., n, n]`."""
         if self._markov.is_stationary:
-            # Samples are mostly taken at a few different steps.
+            # Steps between samples often take few different values: each is discretised once.
             different, index = tf.unique(tf.reshape(step, [-1]))
             F, Q = self._markov.discretize(tf.zeros_like(different), different)
             G = self._root(Q)
@@ -67,7 +123,7 @@ class DiscretizedProcess:
         return self._matrix(F), self._covariance(Q), self._root(Q)
 
     def _root(self, covariance: tf.Tensor) -> tf.Tensor:
-        """A factor of proper covariances `[..., n, n]`, of the form; no gradient passes."""
+        """A factor of proper covariances `[..., n, n]`, in the working form, without gradient."""
         batch = covariance.shape.rank - 2
         axes = list(range(batch)), list(range(-batch, 0))
         last = tf.experimental.numpy.moveaxis(tf.stop_gradient(covariance), *axes)
@@ -87,8 +143,8 @@ class DiscretizedProcess:
 
         Args:
             x: Points `[..., T]`.
-            start: A state at the first point or before it, from which series at shared points go
-                on; None, or one that is empty, for the prior.
+            start: A state at or before the first point, from which series at shared points
+                continue; None or an empty one for the prior.
         """
         steps = tf.concat([x[..., 1:] - x[..., :-1], tf.zeros_like(x[..., :1])], axis=-1)
         F, Q, Q_factor = self.discretize(x, steps)
@@ -118,7 +174,7 @@ class DiscretizedProcess:
         return tf.zeros_like(chol[..., 0]), covariance, chol
 
     def _after(self, start: StateAt, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The same at the first of points `[..., T]`, given an earlier state."""
+        """Mean, covariance and factor at the first of points `[..., T]`, given an earlier state."""
         first = tf.reshape(x, [-1])[0]
         if not tf.executing_eagerly():
             late = tf.debugging.assert_greater_equal(first, start.x, TOO_EARLY)

@@ -1,13 +1,15 @@
-"""The data and samples that a state-space process has seen, as far as they are held.
+"""The data and the most recent samples of a state-space process.
 
-Data of `condition` and `fit` are held whole. Samples of a stream join them until there are many;
-then what is older is dropped, data included, and the state before the samples that stay is kept in
-its place. So memory does not grow with a stream, forecasts go on from its last state, and what is
-said of places among the samples held is what all samples say.
+Data of `condition` and `fit` are stored whole. Samples of a stream are appended to them; when there
+are many, older ones are dropped, data included, and the state before the remaining samples is kept
+instead. So memory does not grow with a stream, forecasts continue from its last state, and the
+posterior between the remaining samples is still the one given all samples.
 
 A state belongs to the hyperparameters it was computed with. When they change, it is computed again
-from the data and samples held; what was dropped before is then forgotten.
+from the data and samples held; those dropped before no longer count.
 """
+
+from collections.abc import Mapping
 
 import keras
 import numpy as np
@@ -15,9 +17,9 @@ import tensorflow as tf
 
 from cgp.gp.data import Data, StoredData
 from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.state_space.discretization import TOO_EARLY, StateAt, StoredState
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.process_stream import ProcessStream
-from cgp.gp.state_space.stored_state import TOO_EARLY, StateAt, StoredState
 from cgp.statespace.filtering import process_block
 from cgp.statespace.online_step import NOT_FINITE
 from cgp.training import confirm, refresh, register_post_update
@@ -27,9 +29,9 @@ class History(tf.Module):
     """Data, samples of a stream, and the state after the last of them.
 
     Args:
-        layer: The layer that they belong to, whose weights are the hyperparameters.
+        layer: The layer whose weights are the hyperparameters.
         process: Kernel, mean and noise.
-        stored: Where data are stored.
+        stored: Storage of the data.
     """
 
     def __init__(self, layer: keras.layers.Layer, process: SignalPlusNoise, stored: StoredData):
@@ -40,6 +42,9 @@ class History(tf.Module):
         self._stream: ProcessStream | None = None
         self._of_values = np.zeros(0)
         self._batch: list[int] = []
+        self.has_dropped = False
+        """Whether samples of a stream have been dropped."""
+        self._loaded: tuple[StateAt, np.ndarray] | None = None
         self._streamed = 0  # of the data held, how many are samples of the stream
         self._in_graphs = False
         register_post_update(layer, layer.weights, self.start.clear, state_is_weights=False)
@@ -57,33 +62,70 @@ class History(tf.Module):
         self._in_graphs = True
         with tf.init_scope():
             self.join()
+            self.start_now()
         refresh(self._layer)
         return self._stored.data_of_graph()
 
     def join(self) -> None:
-        """Puts the recent samples of the stream behind the data, in the variables."""
+        """Appends the recent samples of the stream to the data, in the variables."""
         if self._stream is not None and self._stream.recent:
             self._streamed += len(self._stream.recent)
             self._stored.replace(self._stream.joined(self._stored.data))
 
     def _keep(self, count: int) -> None:
         """Drops all but the last samples, and the data with them."""
-        data, self._streamed = self.data, count
+        data, self._streamed, self.has_dropped = self.data, count, True
         self._stored.replace(data._replace(x=data.x[:, -count:], z=data.z[:, -count:]))
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether no sample has been dropped."""
-        return bool(self.start.is_empty)
-
-    def hold(self, data: Data, start: StateAt | None = None) -> None:
-        """Holds other data in the place of all that was seen before."""
+    def hold(self, data: Data) -> None:
+        """Replaces all data and samples by other data."""
         self._stored.replace(data)
         self.start.clear()
         self._stream, self._streamed = None, 0
+        self.has_dropped, self._loaded = False, None
+
+    def start_now(self) -> StateAt | None:
+        """The state before the data held, at the present hyperparameters; None for the prior."""
+        if self._loaded is not None:  # now that all weights have been loaded
+            start, values = self._loaded
+            self._loaded = None
+            if np.array_equal(values, self._values()):
+                self.start.write(start)
+                confirm(self._layer)
+        refresh(self._layer)
+        return None if bool(self.start.is_empty) else self.start.read()
+
+    def saved(self) -> dict[str, np.ndarray]:
+        """The state before the data held, as arrays of real numbers to `load`; empty for none."""
+        self.join()
+        start = self.start_now()
+        if not self.has_dropped:
+            return {}
+        found = {"dropped": np.ones(1)}
         if start is not None:
-            self.start.write(start)
-            confirm(self._layer)
+            found["start_x"], found["start_values"] = start.x.numpy()[None], self._values()
+            for name, value in zip(("start_mean", "start_chol"), start[1:], strict=True):
+                a = value.numpy()
+                found[name] = np.stack([a.real, a.imag] if np.iscomplexobj(a) else [a], axis=-1)
+        return found
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Goes on from `saved` arrays; weights may be loaded later."""
+        self.has_dropped = "dropped" in arrays
+        if "start_x" in arrays:
+            mean, chol = (
+                a[..., 0] + 1j * a[..., 1] if a.shape[-1] == 2 else a[..., 0]
+                for a in (arrays["start_mean"], arrays["start_chol"])
+            )
+            series, n = self._stored.data.z.shape[0], mean.shape[-1]
+            sound = mean.shape == (series, n) and chol.shape == (series, n, n)
+            if not sound or not all(np.isfinite(a).all() for a in (mean, chol)):
+                raise ValueError(
+                    "the file is damaged: the state before the samples held must be finite, "
+                    f"[{series}, n] and [{series}, n, n], got shapes {mean.shape}, {chol.shape}"
+                )
+            start = StateAt(*map(tf.constant, (arrays["start_x"][0], mean, chol)))
+            self._loaded = (start, arrays["start_values"])
 
     def held_for(self, x: tf.Tensor) -> tuple[Data, StateAt | None]:
         """The data that predictions at x need, and the state before them; None for the prior.
@@ -95,15 +137,13 @@ class History(tf.Module):
         if stream is not None and bool(tf.reduce_all(x >= stream.x)):  # a forecast
             data = self._stored.data
             return data._replace(x=data.x[:1, :0], z=data.z[:, :0]), stream.present()
-        data = self.data
-        refresh(self._layer)
-        if self.is_whole:
-            return data, None
-        start = self.start.read()
-        if bool(tf.reduce_any(x < start.x)):
-            raise ValueError(
-                f"{TOO_EARLY} (got x = {float(tf.reduce_min(x)):g}, held after {float(start.x):g})"
-            )
+        data, start = self.data, self.start_now()
+        if self.has_dropped:
+            # Held samples alone say too little of what came before them.
+            first = tf.reduce_min(data.x) if start is None else start.x
+            if bool(tf.reduce_any(x < first)):
+                got = float(tf.reduce_min(x))
+                raise ValueError(f"{TOO_EARLY} (got x = {got:g}, held from {float(first):g})")
         return data, start
 
     # --- the stream ------------------------------------------------------------------------------
@@ -114,7 +154,9 @@ class History(tf.Module):
             data = self._stored.data
             self._check_shared_places()
             if tf.size(data.z) == 0:
-                self._process.kernel.moments_diagonal(tf.constant(x[:1, None]))  # may refuse it
+                if not self._process.kernel.markov_form().is_stationary:
+                    # Raises where x lies before the start of a random walk.
+                    self._process.kernel.moments_diagonal(tf.constant(x[:1, None]))
                 self._batch = batch
                 places = tf.zeros([1, 0, 1], data.x.dtype)
                 nothing = tf.zeros([int(np.prod(batch, dtype=int)), 0], data.z.dtype)
@@ -154,19 +196,17 @@ class History(tf.Module):
         return np.concatenate([np.zeros(1), *(np.ravel(w.numpy()) for w in self._layer.weights)])
 
     def _resumed(self, x: float | None = None) -> ProcessStream:
-        """A stream that goes on from the data held, or else from the prior at x."""
-        refresh(self._layer)
+        """A stream that continues from the data held, or without any from the prior at x."""
+        start = self.start_now()
         values, stream = self._values(), self._stream
         self.join()
-        if (
-            self._streamed > 2 * ProcessStream.kept
-        ):  # the hyperparameters change too often to note a state
+        if self._streamed > 4 * ProcessStream.kept:
+            # The hyperparameters change too often for a state to be noted.
             self._keep(ProcessStream.kept)
         data = self.data
         if stream is None:
             stream = ProcessStream(self._process, data.z.shape[0], data.x.dtype)
         if tf.size(data.z) > 0:
-            start = None if self.is_whole else self.start.read()
             series = ordered_series(self._process, data, start=start)
             found = process_block(series.model, series.z)
             state = StateAt(tf.reduce_max(data.x), found.last_mean, found.last_chol)
@@ -179,13 +219,14 @@ class History(tf.Module):
         return stream
 
     def after_samples(self) -> None:
-        """Drops what is old, and shows graphs that have been traced the new samples."""
+        """Drops old samples, and makes the new ones visible to traced graphs."""
         stream = self._stream
         assert stream is not None
         if stream.since >= stream.kept:
             self.join()
             if stream.noted is not None:
                 self._keep(stream.since)
+                self.has_dropped = True
                 self.start.write(stream.noted)
                 confirm(self._layer)
             stream.note()

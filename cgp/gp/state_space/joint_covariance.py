@@ -1,4 +1,4 @@
-"""The joint covariance of a smoothed chain at some of its places."""
+"""The joint covariance of smoothed states at several points."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,8 @@ def joint_covariance(
     """The working covariance of `H x[t]` at some places t, given all observations.
 
     The covariance of a state with any later one is its gain times that of the next with it
-    (`Smoothed.gains`): from the last place down, a row for each. Eager, in O(T + M²).
+    (`Smoothed.gains`), which gives one row for each point, from the last to the first. Eager, in
+    O(T + M²).
 
     Args:
         H: `[k, n]`, k being 2 of a real composite.
@@ -27,7 +28,9 @@ def joint_covariance(
     return tf.stack([_covariance(H, *one) for one in zip(chols, gains, places, strict=True)])
 
 
-def _covariance(H, chols, gains, places):
+def _covariance(
+    H: np.ndarray, chols: np.ndarray, gains: np.ndarray, places: np.ndarray
+) -> np.ndarray:
     (k, n), count = H.shape, len(places)
     order = np.argsort(places, kind="stable")
     places = places[order]

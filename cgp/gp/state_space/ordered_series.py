@@ -1,4 +1,4 @@
-"""The points of data and new points in one order, as a series of a linear Gaussian model."""
+"""Data and new points sorted together, as a series of a linear Gaussian model."""
 
 from typing import NamedTuple
 
@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.gp.state_space.discretization import DiscretizedProcess
-from cgp.gp.state_space.stored_state import StateAt, StoredState
+from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt, StoredState
 from cgp.statespace.linear_gaussian import LinearGaussian
 
 
@@ -37,9 +36,9 @@ def ordered_series(
 
     Args:
         process: Kernel, mean and noise.
-        data: The data; of no points too.
+        data: The data, possibly without points.
         x: New points, `[1, M, 1]` or `[B, M, 1]`, in any order; None for none.
-        start: The state from which the series goes on; None for the prior.
+        start: The state from which the series continues; None for the prior.
     """
     times, z = data.x[..., 0], data.z
     function = None if process.mean is None else process.mean.evaluate(data.x)

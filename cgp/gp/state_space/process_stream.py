@@ -6,20 +6,19 @@ import tensorflow as tf
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.gp.state_space.discretization import DiscretizedProcess
+from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt
 from cgp.gp.state_space.ordered_series import ordered_series
-from cgp.gp.state_space.stored_state import StateAt
 from cgp.linalg.arguments import is_nan
 from cgp.linalg.batch_last import matmul, matvec
 from cgp.statespace.decorrelation import decorrelated
-from cgp.statespace.filter_step import State, update
+from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of, update
 from cgp.statespace.filtering import covariance_marginals, process_block
 from cgp.statespace.online_filter import OnlineFilter
-from cgp.statespace.online_step import NOT_FINITE, BatchLastMarginals, marginals_of
+from cgp.statespace.online_step import NOT_FINITE
 
 
 class ProcessStream:
-    """B series that go on together, one sample of each at a time.
+    """B series filtered together, one sample of each at a time.
 
     Args:
         process: Kernel, mean and noise.
@@ -28,7 +27,7 @@ class ProcessStream:
     """
 
     kept = 512
-    """When so many samples have come after a noted state, what came before it may be dropped."""
+    """After this many samples since a noted state, samples before that state may be dropped."""
 
     def __init__(self, process: SignalPlusNoise, streams: int, real: tf.DType):
         self._process, self.streams, self._real = process, streams, real.as_numpy_dtype
@@ -57,12 +56,12 @@ class ProcessStream:
         return StateAt(tf.constant(self.x, self._real), *self._filter.state())
 
     def begin(self, state: StateAt) -> None:
-        """Goes on from a state, which is noted."""
+        """Continues from a state, which is noted."""
         self._filter.set_state(state.mean, state.chol)
         self.x, self.noted, self.since = float(state.x), state, 0
 
     def begin_before(self, x: float) -> None:
-        """Goes on from the prior at a first place."""
+        """Starts from the prior at a first place."""
         _, chol = DiscretizedProcess(self._process).initial(tf.constant(x, self._real))
         self._filter.set_state(tf.zeros_like(chol[0]), chol)
         self.x, self.noted, self.since = x, None, 0
@@ -87,7 +86,7 @@ class ProcessStream:
         """Takes T samples of each series, `[T]` and `[B, T]`; returns arrays `[B, T]`.
 
         Raises:
-            ValueError: The state would not be finite any more; it is as it was.
+            ValueError: The new state would not be finite; the state is unchanged.
         """
         form, places = self._process.form, tf.constant(x)
         block = Data(places[None, :, None], tf.constant(z), tf.zeros([0], tf.int32))
@@ -116,7 +115,7 @@ class ProcessStream:
         return Step(predicted, innovation(z, predicted.mean), filtered)
 
     def joined(self, data: Data) -> Data:
-        """The data with the recent samples behind them, which are recent no longer."""
+        """Appends the recent samples to the data, and clears the list of recent samples."""
         x, z = zip(*self.recent, strict=True)
         self.recent = []
         places = tf.constant(np.asarray(x)[None, :, None], data.x.dtype)

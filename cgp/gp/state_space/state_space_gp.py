@@ -1,21 +1,28 @@
 """StateSpaceGP: a complex Gaussian process over a line in linear time."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.checks import stateless_seed
+from cgp.distributions.forms import Form
 from cgp.distributions.marginals import Step
 from cgp.gp.base import as_dict, check_draws
 from cgp.gp.data import Data, as_data, check_points
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
+from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior, of_signal, prior
+from cgp.gp.state_space.discretization import StateAt, StoredState
 from cgp.gp.state_space.history import History
 from cgp.gp.state_space.joint_covariance import joint_covariance
 from cgp.gp.state_space.ordered_series import ordered_series
-from cgp.gp.state_space.stored_state import StateAt, StoredState
 from cgp.gp.stream_samples import Samples, as_block, one_sample
+from cgp.kernels.base import Kernel
 from cgp.kernels.points import RecentInputs, as_points
+from cgp.linalg.arguments import ArrayLike
 from cgp.statespace.filtering import log_likelihood
 from cgp.statespace.online_step import StateArrays
 from cgp.statespace.sampling import posterior_sample, white
@@ -31,22 +38,22 @@ class StateSpaceGP(MaximumLikelihoodGP):
     the smoother of `cgp.statespace` in O(N n³), n being the number of states of the kernel. Points
     may be in any order and spacing, and several at one place.
 
-    The words are those of `ExactGP`; `step` takes in one sample after another.
+    The methods are those of `ExactGP`; `step` also updates the posterior one sample at a time.
 
     Args:
-        kernel: A Markov kernel over one-dimensional inputs, shared with whoever else holds it.
+        kernel: A Markov kernel over one-dimensional inputs, shared with other layers that hold it.
         noise_variance: `E|n|²`, positive; in squared units of z.
         noise_pseudo_variance: `E[n²]`, as for `ExactGP`.
         mean: A mean of `cgp.means`, or None for zero; no marginalised trend.
-        fixed: Names, of "noise_variance" and "noise_circularity", that training leaves alone.
+        fixed: Names, of "noise_variance" and "noise_circularity", excluded from training.
         priors: TFP distributions of "noise_variance", by name.
         name: A name.
         dtype: "float64" (complex128 data) or "float32" (complex64); that of the kernel if None.
 
     Raises:
-        TypeError: No kernel, or dtypes that differ.
-        ValueError: A kernel that is not Markov: says which part is not. A marginalised mean, or a
-            noise that no process can have.
+        TypeError: Not a kernel, or dtypes that differ.
+        ValueError: A kernel that is not Markov; the message names the part that is not. A
+            marginalised mean, or a noise pseudo-variance above the noise variance.
 
     Example:
         >>> import numpy as np
@@ -62,16 +69,16 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     def __init__(
         self,
-        kernel,
-        noise_variance,
-        noise_pseudo_variance=0.0,
-        mean=None,
+        kernel: Kernel,
+        noise_variance: float,
+        noise_pseudo_variance: complex = 0.0,
+        mean: Mean | None = None,
         *,
-        fixed=(),
-        priors=None,
-        name=None,
-        dtype=None,
-        **kwargs,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+        **kwargs: Any,
     ):
         if getattr(mean, "marginalized", False):
             raise ValueError(
@@ -89,7 +96,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             dtype=dtype,
             **kwargs,
         )
-        kernel.markov_form()  # or an error that says why not
+        kernel.markov_form()  # raises an error that says why not
         self._recent = RecentInputs()
         self._history = History(self, self._process, self._stored)
         self.built = True
@@ -111,17 +118,19 @@ class StateSpaceGP(MaximumLikelihoodGP):
     _recall = _condition
 
     def _data(self) -> Data:
+        if self._history.has_dropped:
+            raise ValueError(
+                "the process has followed a stream, and holds its latest samples alone: "
+                "condition(x, z) on the data that are meant, or give them as arguments"
+            )
         if tf.executing_eagerly():
             self._history.join()
-            if not self._history.is_whole:
-                raise ValueError(
-                    "the process has followed a stream, and holds its latest samples alone: "
-                    "condition(x, z) on the data that are meant, or give them as arguments"
-                )
+        else:
+            self._history.data_of_graph()  # which will see later samples
         return super()._data()
 
     def reset(self) -> None:
-        """Forgets all data and samples: back to the prior."""
+        """Drops all data and samples, which leaves the prior."""
         empty = tf.zeros([0, 0, 1], self.variable_dtype)
         z = tf.zeros([0, 0], self._stored.z.dtype)
         self._history.hold(Data(empty, z, tf.zeros([0], tf.int32)))
@@ -134,7 +143,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     # --- predictions ---------------------------------------------------------------------------
 
-    def posterior(self, x, *, observed: bool = False) -> Posterior:
+    def posterior(self, x: ArrayLike, *, observed: bool = False) -> Posterior:
         """The signal at new points given the data: between, before and beyond them.
 
         Args:
@@ -150,19 +159,19 @@ class StateSpaceGP(MaximumLikelihoodGP):
             TypeError: Complex inputs.
             ValueError: NaN inputs or a shape that does not fit the data.
         """
-        x = as_points(x, self.variable_dtype)
-        if x.shape[-1] != 1:
-            raise ValueError(f"x must have one dimension, got {x.shape[-1]}")
+        points = as_points(x, self.variable_dtype)
+        if points.shape[-1] != 1:
+            raise ValueError(f"x must have one dimension, got {points.shape[-1]}")
+        by_series = points if points.shape.rank == 3 else points[None]
         if not tf.executing_eagerly():
             data = self._history.data_of_graph()
-            x = x if x.shape.rank == 3 else x[None]
-            return self._posterior(data, x, observed, self._history.start)
-        self.kernel.moments_diagonal(x)  # may refuse them
-        data, start = self._history.held_for(x)
+            return self._posterior(data, by_series, observed, self._history.start)
+        self.kernel.moments_diagonal(points)  # may refuse them
+        data, start = self._history.held_for(points)
         if tf.size(data.z) == 0 and start is None:
-            return prior(self._process, x, observed)
-        check_points(x, data)
-        return self._posterior(data, x if x.shape.rank == 3 else x[None], observed, start)
+            return prior(self._process, points, observed)
+        check_points(points, data)
+        return self._posterior(data, by_series, observed, start)
 
     def _posterior(
         self, data: Data, x: tf.Tensor, observed: bool, start: StateAt | StoredState | None = None
@@ -176,23 +185,25 @@ class StateSpaceGP(MaximumLikelihoodGP):
         marginal = self.form.moments(tf.linalg.matmul(rows, rows, adjoint_b=True))
         marginal = marginal.map(lambda a: data.unpacked(a[..., 0, 0]))
 
-        def joint():
+        def joint() -> tf.Tensor:
             covariance = joint_covariance(H, found.smoothed_chols, found.gains, series.new)
             return data.unpacked(covariance)
 
         mean = data.unpacked(self._process.plus_function(mean, x))
 
-        def scale():
+        def scale() -> tf.Tensor:
             return tf.reduce_sum(tf.math.real(marginal.k), axis=-1)
 
         return of_signal(self._process, mean, marginal, joint, scale, observed)
 
     @property
-    def form(self):
+    def form(self) -> Form:
         """The form in which the process is computed (see `cgp.distributions.forms`)."""
         return self._process.form
 
-    def sample(self, x, count: int = 1, *, seed=None, observed: bool = False) -> np.ndarray:
+    def sample(
+        self, x: ArrayLike, count: int = 1, *, seed: int | None = None, observed: bool = False
+    ) -> np.ndarray:
         """Draws from the posterior, or from the prior before any data, in O(N + M) each.
 
         Args:
@@ -208,19 +219,19 @@ class StateSpaceGP(MaximumLikelihoodGP):
             TypeError, ValueError: As for `posterior`; a count below 1.
         """
         check_draws(count)
-        x = as_points(x, self.variable_dtype)
-        self.kernel.moments_diagonal(x)  # may refuse them
-        data, start = self._history.held_for(x)
+        points = as_points(x, self.variable_dtype)
+        self.kernel.moments_diagonal(points)  # may refuse them
+        data, start = self._history.held_for(points)
         if tf.size(data.z) == 0 and start is None:  # series without observations
-            batch = x.shape[:-2]
-            x = tf.reshape(x, [-1, *x.shape[-2:]])
-            nothing = tf.zeros([x.shape[0], 0], data.z.dtype)
-            places = tf.zeros([x.shape[0], 0, 1], x.dtype)
+            batch = points.shape[:-2]
+            points = tf.reshape(points, [-1, *points.shape[-2:]])
+            nothing = tf.zeros([points.shape[0], 0], data.z.dtype)
+            places = tf.zeros([points.shape[0], 0, 1], points.dtype)
             data = Data(places, nothing, tf.constant(batch.as_list(), tf.int32))
         else:
-            check_points(x, data)
-            x = x if x.shape.rank == 3 else x[None]
-        series = ordered_series(self._process, data, x, start)
+            check_points(points, data)
+            points = points if points.shape.rank == 3 else points[None]
+        series = ordered_series(self._process, data, points, start)
         model, H = series.model, series.H
         of_states, of_noise = tf.unstack(
             tf.random.experimental.stateless_split(stateless_seed(seed), 2)
@@ -232,11 +243,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
         if observed:
             noise = white(tf.shape(values), of_noise, values.dtype)
             values += tf.linalg.matvec(model.R_factor, noise)
-        values = self._process.plus_function(self.form.join(values)[..., 0], x)
+        values = self._process.plus_function(self.form.join(values)[..., 0], points)
         shape = tf.concat([[count], data.batch, tf.shape(values)[2:]], axis=0)
         return tf.reshape(values, shape).numpy()
 
-    def call(self, inputs) -> dict[str, tf.Tensor]:
+    def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """The dictionary of `predict`, at x, or at x given z for inputs `(x, z)`; adds the loss."""
         if isinstance(inputs, Data):
             return self._add_loss(inputs, self._log_likelihood(inputs))
@@ -250,8 +261,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     # --- online --------------------------------------------------------------------------------
 
-    def step(self, x, z, missing=None) -> Step:
-        """Predicts a sample, then takes it in, at a cost that does not grow.
+    def step(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> Step:
+        """Predicts a sample, then updates the state with it, at constant cost.
 
         Args:
             x: Its place, a number, not before that of the sample before.
@@ -260,23 +271,23 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
         Returns:
             `Step(predicted, innovation, filtered)` of NumPy numbers, or arrays `[B]`: `predicted`
-            is what was known of z before it was seen, `innovation` z less its predicted mean,
-            `filtered` what is known of the signal at x afterwards.
+            is the one-step prediction of z, `innovation` z minus its predicted mean, `filtered` the
+            signal at x after the update.
 
         Raises:
             TypeError: A real observation, a complex x, another precision.
             ValueError: A step back, shapes other than those of the data, an x that is not finite,
-                an infinite observation. Nothing has changed then.
+                an infinite observation. The state is then unchanged.
         """
-        x, z, is_single = self._admitted(
+        places, observations, is_single = self._admitted(
             one_sample(x, z, missing, self.variable_dtype, self._recent)
         )
-        found = self._history.stream_at(x[0]).step(x[0], z[:, 0])
+        found = self._history.stream_at(places[0]).step(places[0], observations[:, 0])
         self._history.after_samples()
         return _single(found) if is_single else found
 
-    def process(self, x, z, missing=None) -> Step:
-        """Takes in a block of samples: `step` for each, compiled as a loop.
+    def process(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> Step:
+        """Filters a block of samples: `step` for each, in one compiled loop.
 
         Args:
             x: Their places `[T]`, in order, the first not before that of the sample before.
@@ -287,10 +298,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
             As `step`, stacked over time: arrays `[T]` or `[B, T]`.
 
         Raises:
-            TypeError, ValueError: As for `step`. Nothing of the block has been taken in then.
+            TypeError, ValueError: As for `step`. The state is then unchanged.
         """
-        x, z, is_single = self._admitted(as_block(x, z, missing, self.variable_dtype))
-        found = self._history.stream_at(x[0]).process(x, z)
+        block = as_block(x, z, missing, self.variable_dtype)
+        places, observations, is_single = self._admitted(block)
+        found = self._history.stream_at(places[0]).process(places, observations)
         self._history.after_samples()
         return _single(found) if is_single else found
 
@@ -326,31 +338,19 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     # --- saving ----------------------------------------------------------------------------------
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         """The weights, the data and samples held, and the state before them."""
-        self._history.join()
+        arrays = self._history.saved()
         super().save_own_variables(store)
-        if not self._history.is_whole:
-            for name, value in zip(_START, self._history.start.read(), strict=True):
-                value = value.numpy()
-                parts = [value.real, value.imag] if np.iscomplexobj(value) else [value]
-                store[name] = np.stack(parts, axis=-1)
+        for name, value in arrays.items():
+            store[name] = value
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         """See `save_own_variables`."""
         super().load_own_variables(store)
-        if _START[0] in store.keys():  # noqa: SIM118
-            x, mean, chol = (np.asarray(store[name]) for name in _START)
-            mean, chol = (
-                a[..., 0] + 1j * a[..., 1] if a.shape[-1] == 2 else a[..., 0] for a in (mean, chol)
-            )
-            start = StateAt(*map(tf.constant, (x[0], mean, chol)))
-            self._history.hold(self._stored.data, start)
+        self._history.load({name: np.asarray(store[name]) for name in store.keys()})  # noqa: SIM118
 
 
-_START = ("start_x", "start_mean", "start_chol")
-
-
-def _single(found):
-    """Arrays of one series without the batch axis."""
+def _single(found: Any) -> Any:
+    """Drops the batch axis of the arrays of a single series."""
     return tf.nest.map_structure(lambda a: a[0], found)

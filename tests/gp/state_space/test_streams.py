@@ -49,7 +49,8 @@ def test_is_a_block_its_steps(improper):
 
 def test_are_forecasts_and_smoothing_of_a_long_stream_those_of_all_samples(short_memory, tmp_path):
     x, z = series(90)
-    gp, exact = cgp.StateSpaceGP(tone(), 0.1), cgp.ExactGP(tone(), 0.1)
+    gp, exact = cgp.StateSpaceGP(tone(), 0.2), cgp.ExactGP(tone(), 0.1)
+    gp.noise_variance.assign(0.1)  # a file holds where it started, and its weights
     gp.condition(x[:20], z[:20])
     for i in range(20, 70):
         gp.step(x[i], z[i])
@@ -74,8 +75,10 @@ def test_what_is_not_held_any_more_is_refused(short_memory):
     for verb in (gp.predict, gp.posterior, gp.sample):
         with pytest.raises(ValueError, match="before the samples that are still held"):
             verb(x[:1])
-    with pytest.raises(ValueError, match="holds its latest samples alone"):
-        gp.log_marginal_likelihood()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="holds its latest samples alone"):
+            gp.log_marginal_likelihood()
+        gp.noise_variance.assign(0.2)
 
 
 def test_does_a_change_of_hyperparameters_take_what_is_held(short_memory):
@@ -86,6 +89,8 @@ def test_does_a_change_of_hyperparameters_take_what_is_held(short_memory):
     for process in (gp, other):
         process.noise_variance.assign(0.5)
     other.condition(x[-held:], z[-held:])
+    with pytest.raises(ValueError, match="before the samples that are still held"):
+        gp.predict(x[:1])
     new = [x[-1] + 1.0]
     np.testing.assert_allclose(gp.predict(new)["mean"], other.predict(new)["mean"], atol=1e-12)
     found, expected = gp.step(x[-1] + 1.0, 1j), other.step(x[-1] + 1.0, 1j)
@@ -93,7 +98,7 @@ def test_does_a_change_of_hyperparameters_take_what_is_held(short_memory):
     for i in range(100):  # changes all the time do not make memory grow
         gp.noise_variance.assign(0.5 + 0.001 * i)
         gp.step(x[-1] + 2.0 + i, 1j)
-    assert int(gp._stored.data.z.shape[1]) <= 4 * 16
+    assert int(gp._stored.data.z.shape[1]) <= 6 * 16
 
 
 def test_does_a_reset_forget_everything():
