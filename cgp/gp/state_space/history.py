@@ -154,9 +154,8 @@ class History(tf.Module):
             data = self._stored.data
             self._check_shared_places()
             if tf.size(data.z) == 0:
-                if not self._process.kernel.markov_form().is_stationary:
-                    # Raises where x lies before the start of a random walk.
-                    self._process.kernel.moments_diagonal(tf.constant(x[:1, None]))
+                # The kernel may refuse the place, or disagree with its own state-space form.
+                self._process.kernel.moments_diagonal(tf.constant(x[:1, None]))
                 self._batch = batch
                 places = tf.zeros([1, 0, 1], data.x.dtype)
                 nothing = tf.zeros([int(np.prod(batch, dtype=int)), 0], data.z.dtype)
