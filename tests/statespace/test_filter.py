@@ -20,8 +20,8 @@ KINDS = {
     "varying": {"varying": "FQHRB", "inputs": 2, "holes": "own"},
 }
 SIZES = {
-    "constant": [(1, 1), (3, 2), (5, 1)],
-    "varying": [(1, 3), (3, 2), (4, 3)],
+    "constant": [(1, 1), (3, 2), (5, 1), (6, 3)],
+    "varying": [(1, 3), (2, 1), (3, 2), (4, 3)],
 }
 SIZED = [(kind, *size) for kind, sizes in SIZES.items() for size in sizes]
 TIGHT = {"rtol": 1e-10, "atol": 1e-10}
@@ -264,7 +264,8 @@ def test_does_the_mean_start_at_zero_unless_given():
     assert_filtered(found, zero.expected(kalman.filter), p.z)
 
 
-@pytest.mark.parametrize(("holes", "dtype"), [("", "complex128"), ("own", "float64")])
+@pytest.mark.parametrize("dtype", ["complex128", "float64"])
+@pytest.mark.parametrize("holes", ["", "own"])
 def test_is_a_diffuse_start_a_prior_of_ten_to_the_ten(holes, dtype):
     p = problem(2, 2, dtype=dtype, holes=holes)
     found = p.changed(initial_covariance="diffuse").smooth()

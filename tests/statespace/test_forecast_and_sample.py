@@ -181,7 +181,7 @@ def test_does_a_seed_say_which_draw():
     assert (draw(None) != draw(None)).all()
 
 
-@pytest.mark.parametrize("sample_shape", [(), (2, 3)])
+@pytest.mark.parametrize("sample_shape", [(), (3,), (2, 3)])
 def test_has_a_batch_of_models_draws_of_its_own(sample_shape):
     p = problem(2, 2, batch=4, models=True)
     drawn = statespace.sample(p.model(), SHORT, sample_shape, seed=1)
