@@ -11,15 +11,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cgp.linalg.arguments import squared_modulus
-from cgp.linalg.composite import (
-    as_complex,
-    from_composite,
-    join_parts,
-    real_as,
-    stack_parts,
-    to_composite,
-)
+from cgp.linalg.arguments import as_complex, real_as, squared_modulus
+from cgp.linalg.composite import from_composite, join_parts, stack_parts, to_composite
 
 
 class SecondMoments(NamedTuple):

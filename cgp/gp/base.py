@@ -13,8 +13,7 @@ from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import one_number
-from cgp.linalg.arguments import ArrayLike
-from cgp.linalg.composite import complex_dtype
+from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.training import Model, register_post_update
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import (

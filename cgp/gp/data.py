@@ -8,8 +8,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from cgp.kernels.points import as_points
-from cgp.linalg.arguments import ArrayLike, is_nan
-from cgp.linalg.composite import complex_dtype
+from cgp.linalg.arguments import ArrayLike, complex_dtype, is_nan
 from cgp.observations import as_observations
 
 

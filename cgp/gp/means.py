@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.points import one_number
-from cgp.linalg.arguments import ArrayLike
-from cgp.linalg.composite import as_complex
+from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.parameters import COMPLEX
 

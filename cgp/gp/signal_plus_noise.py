@@ -24,8 +24,8 @@ from cgp.gp.data import Data
 from cgp.gp.means import Mean
 from cgp.kernels.base import Kernel
 from cgp.linalg import cholesky, inverse, log_det, stored_cholesky
-from cgp.linalg.arguments import squared_modulus
-from cgp.linalg.composite import as_complex, interleave
+from cgp.linalg.arguments import as_complex, squared_modulus
+from cgp.linalg.composite import interleave
 from cgp.training.parameters import Parameter
 
 

@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from cgp.gp.data import as_data
 from cgp.kernels.points import LARGEST, RecentInputs, as_array
-from cgp.linalg.arguments import ArrayLike
-from cgp.linalg.composite import complex_dtype
+from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.observations import as_observations
 
 

@@ -12,7 +12,7 @@ from cgp.kernels.improper import UnaryCombination
 from cgp.kernels.linear_sde import linear_sde
 from cgp.kernels.markov import Generator, MarkovForm, over, unit
 from cgp.kernels.stationary import RBF, Periodic
-from cgp.linalg.composite import as_complex
+from cgp.linalg.arguments import as_complex
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")

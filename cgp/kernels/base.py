@@ -16,8 +16,7 @@ from cgp.kernels.covariance_function import CovarianceFunction
 from cgp.kernels.markov import Generator, MarkovForm, direct_sum, over, product
 from cgp.kernels.moments import Pair, add, multiply
 from cgp.kernels.points import one_number
-from cgp.linalg.arguments import ArrayLike
-from cgp.linalg.composite import as_complex
+from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import POSITIVE, Parameter
 from cgp.training.sharing import sharing_scope
 

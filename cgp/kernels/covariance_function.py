@@ -10,8 +10,7 @@ from cgp.distributions.forms import SecondMoments
 from cgp.kernels.markov import MarkovForm
 from cgp.kernels.moments import Pair, check, check_agreement
 from cgp.kernels.points import as_pairs, as_points
-from cgp.linalg.arguments import ArrayLike
-from cgp.linalg.composite import as_complex
+from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.keras_private import flatten_layers, sublayers
 from cgp.training.parameters import Parameterized, named_parameters

@@ -12,7 +12,7 @@ from cgp.kernels.linear_sde import decays, linear_sde
 from cgp.kernels.markov import Generator, MarkovForm, unit
 from cgp.kernels.matern import Matern12
 from cgp.kernels.rotation import Rotation
-from cgp.linalg.composite import as_complex
+from cgp.linalg.arguments import as_complex
 from cgp.training.sharing import sharing_scope
 
 

@@ -10,8 +10,7 @@ from cgp.kernels.base import Combination, Kernel
 from cgp.kernels.markov import MarkovForm, conjugate, widely_linear
 from cgp.kernels.moments import Pair, add, multiply
 from cgp.kernels.points import one_number
-from cgp.linalg.arguments import ArrayLike
-from cgp.linalg.composite import as_complex
+from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import UNIT_DISK, Parameter
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.markov import Generator, MarkovForm, over
-from cgp.linalg.arguments import ArrayLike
-from cgp.linalg.composite import as_complex, real_as
+from cgp.linalg.arguments import ArrayLike, as_complex, real_as
 
 # Terms of the power series, where the norm of A times the step is at most a half.
 _TERMS = 20

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cgp.kernels.moments import Pair
-from cgp.linalg.composite import as_complex
+from cgp.linalg.arguments import as_complex
 
 
 class Generator(NamedTuple):

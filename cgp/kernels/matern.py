@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from cgp.kernels.markov import Generator, MarkovForm, over, stacked, unit
 from cgp.kernels.stationary import Stationary, psd_kernels
-from cgp.linalg.composite import as_complex
+from cgp.linalg.arguments import as_complex
 
 
 class Matern(Stationary):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.composite import as_complex
+from cgp.linalg.arguments import as_complex
 
 Pair = tuple[tf.Tensor, tf.Tensor | None]
 """Covariance, real or complex, and pseudo-covariance, or None when proper."""

@@ -12,8 +12,7 @@ from cgp.kernels.base import Kernel
 from cgp.kernels.markov import Generator, MarkovForm, over
 from cgp.kernels.moments import Pair
 from cgp.kernels.points import one_number, per_dimension
-from cgp.linalg.arguments import ArrayLike
-from cgp.linalg.composite import as_complex
+from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import REAL, Parameter, in_steps_of
 
 # Of a grid of a periodogram: what a regular series of a million points needs.

@@ -11,8 +11,7 @@ from cgp.kernels.base import Kernel
 from cgp.kernels.markov import MarkovForm, over, stacked, unit
 from cgp.kernels.moments import Pair
 from cgp.kernels.points import one_number
-from cgp.linalg.arguments import ArrayLike
-from cgp.linalg.composite import as_complex
+from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import POSITIVE, Parameter
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg import semidefinite_factor
-from cgp.linalg.arguments import ArrayLike
-from cgp.linalg.composite import real_as
+from cgp.linalg.arguments import ArrayLike, real_as
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.parameters import COMPLEX, POSITIVE, REAL, number_to_config
 

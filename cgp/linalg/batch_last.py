@@ -8,8 +8,7 @@ batch axis of 1 broadcasts.
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import squared_modulus
-from cgp.linalg.composite import real_as
+from cgp.linalg.arguments import real_as, squared_modulus
 
 # A row counts as linearly dependent on the rows above it where its remainder is below this many
 # times the rounding of its length.

@@ -14,9 +14,9 @@ from cgp.linalg.arguments import (
     check_finite,
     has_positive_diagonal,
     hermitian_gap,
+    real_as,
     real_diagonal,
 )
-from cgp.linalg.composite import real_as
 from cgp.linalg.gradients import with_gradient
 
 

@@ -156,21 +156,3 @@ def interleave(composite: tf.Tensor, axis: int) -> tf.Tensor:
     composite = tf.convert_to_tensor(composite)
     pairs = tf.stack(tf.split(composite, 2, axis=axis), axis=axis)
     return tf.ensure_shape(tf.reshape(pairs, tf.shape(composite)), composite.shape)
-
-
-def complex_dtype(real: tf.DType | str) -> tf.DType:
-    """The complex dtype of the same precision: complex128 for float64, complex64 for float32."""
-    return {tf.float64: tf.complex128, tf.float32: tf.complex64}[tf.as_dtype(real)]
-
-
-def as_complex(x: tf.Tensor) -> tf.Tensor:
-    """Converts a real or complex tensor to complex, in the same precision."""
-    return x if x.dtype.is_complex else tf.complex(x, tf.zeros_like(x))
-
-
-def real_as(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Converts a real tensor to a real or complex dtype of the same precision.
-
-    In place of `tf.cast`, whose eager gradient logs a warning that it drops an imaginary part.
-    """
-    return as_complex(x) if dtype.is_complex else x

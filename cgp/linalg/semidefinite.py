@@ -8,14 +8,21 @@ normal distribution does.
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import ArrayLike, as_matrix, as_real, has_positive_diagonal, real_diagonal
+from cgp.linalg.arguments import (
+    ArrayLike,
+    as_complex,
+    as_matrix,
+    as_real,
+    has_positive_diagonal,
+    real_as,
+    real_diagonal,
+)
 from cgp.linalg.cholesky import (
     NotPositiveDefiniteError,
     assert_positive_definite,
     cholesky,
     stored_cholesky,
 )
-from cgp.linalg.composite import as_complex, real_as
 from cgp.linalg.gradients import with_gradient
 from cgp.linalg.triangular import lq
 

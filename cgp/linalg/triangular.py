@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from cgp.linalg.arguments import ArrayLike, as_matrix, is_finite, real_diagonal
-from cgp.linalg.composite import real_as
+from cgp.linalg.arguments import ArrayLike, as_matrix, is_finite, real_as, real_diagonal
 
 
 def triangularize(a: ArrayLike) -> tf.Tensor:

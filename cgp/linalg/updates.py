@@ -18,11 +18,11 @@ from cgp.linalg.arguments import (
     has_positive_diagonal,
     is_finite,
     known_sign,
+    real_as,
     real_diagonal,
     squared_modulus,
 )
 from cgp.linalg.cholesky import NotPositiveDefiniteError, as_factor, assert_positive_definite
-from cgp.linalg.composite import real_as
 from cgp.linalg.rank_one import scale_columns, scale_columns_of_update
 
 

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cgp.linalg.arguments import squared_modulus
+from cgp.linalg.arguments import real_as, squared_modulus
 from cgp.linalg.batch_last import adjoint, dot, matmul, matvec, outer
-from cgp.linalg.composite import real_as
 from cgp.statespace.filter_step import State, density, inverse_or_zero
 from cgp.statespace.forward_pass import ForwardPass, System, at, forward_pass
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import ArrayLike, as_numbers
-from cgp.linalg.composite import real_as
+from cgp.linalg.arguments import ArrayLike, as_numbers, real_as
 
 _DTYPES = (tf.complex64, tf.complex128, tf.float32, tf.float64)
 

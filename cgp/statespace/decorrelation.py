@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.composite import real_as
+from cgp.linalg.arguments import real_as
 
 # A pivot below this many rounding errors of its diagonal element counts as zero.
 _ROUNDING = 8.0

@@ -13,9 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import Form
-from cgp.linalg.arguments import squared_modulus
+from cgp.linalg.arguments import real_as, squared_modulus
 from cgp.linalg.batch_last import condition, dot, matmul, matvec, triangularize
-from cgp.linalg.composite import real_as
 
 
 class State(NamedTuple):

@@ -7,8 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
-from cgp.linalg.arguments import ArrayLike, check_finite
-from cgp.linalg.composite import complex_dtype
+from cgp.linalg.arguments import ArrayLike, check_finite, complex_dtype
 from cgp.statespace.conversion import of_one_dtype
 from cgp.statespace.diffuse import diffuse_variance
 from cgp.statespace.factored_covariance import FactoredCovariance

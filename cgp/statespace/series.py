@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_nan, nan
+from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_nan, nan, real_as
 from cgp.linalg.batch_last import to_first, to_last
-from cgp.linalg.composite import real_as
 from cgp.observations import as_observations
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.decorrelation import decorrelated

@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, real_as
 from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
-from cgp.linalg.composite import real_as
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace import differentiable_filter
 from cgp.statespace.compiled import CompiledByShape

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.kernels import Kernel, WidelyLinear
-from cgp.linalg.composite import as_complex
+from cgp.linalg.arguments import as_complex
 from tests.gp.problems import NOISE, complex_normals
 from tests.gp.recursive.streams import (
     CAPACITY,

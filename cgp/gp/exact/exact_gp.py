@@ -16,8 +16,7 @@ from cgp.gp.posterior import Posterior
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
 from cgp.linalg import cholesky, stored_cholesky
-from cgp.linalg.arguments import ArrayLike, nan
-from cgp.linalg.composite import complex_dtype
+from cgp.linalg.arguments import ArrayLike, complex_dtype, nan
 from cgp.training import confirm, invalidate, refresh
 
 

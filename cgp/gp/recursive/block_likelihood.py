@@ -9,7 +9,7 @@ from cgp.gp.recursive.window import Window
 from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.gp.signal_plus_noise import log_density
 from cgp.linalg import cholesky
-from cgp.linalg.composite import real_as
+from cgp.linalg.arguments import real_as
 from cgp.training.parameters import Parameter
 
 

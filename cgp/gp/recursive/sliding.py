@@ -15,7 +15,7 @@ from cgp.distributions.forms import SecondMoments, clipped
 from cgp.gp.recursive.window import OneStepPrediction, Policy, Window, put_row, select_streams
 from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.linalg import cholesky_update
-from cgp.linalg.composite import as_complex
+from cgp.linalg.arguments import as_complex
 
 
 class Sliding(Policy):

@@ -28,8 +28,7 @@ from cgp.gp.posterior import Conditioned
 from cgp.gp.recursive.window import OneStepPrediction, Policy, Window, append_point, put_row
 from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened
 from cgp.linalg import cholesky
-from cgp.linalg.arguments import is_nan, nan, squared_modulus
-from cgp.linalg.composite import as_complex, complex_dtype, real_as
+from cgp.linalg.arguments import as_complex, complex_dtype, is_nan, nan, real_as, squared_modulus
 
 
 class WindowRecursion:
