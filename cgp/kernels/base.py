@@ -12,9 +12,8 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
-from cgp.kernels.covariance_function import CovarianceFunction
-from cgp.kernels.markov import Generator, MarkovForm, direct_sum, over, product
-from cgp.kernels.moments import Pair, add, multiply
+from cgp.kernels.covariance_function import CovarianceFunction, add, multiply
+from cgp.kernels.markov import Generator, MarkovForm, Pair, direct_sum, over, product
 from cgp.kernels.points import one_number
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import POSITIVE, Parameter

@@ -7,8 +7,8 @@ import keras
 import tensorflow as tf
 
 from cgp.kernels.base import Combination, Kernel
-from cgp.kernels.markov import MarkovForm, conjugate, widely_linear
-from cgp.kernels.moments import Pair, add, multiply
+from cgp.kernels.covariance_function import add, multiply
+from cgp.kernels.markov import MarkovForm, Pair, conjugate, widely_linear
 from cgp.kernels.points import one_number
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import UNIT_DISK, Parameter

@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cgp.kernels.moments import Pair
 from cgp.linalg.arguments import as_complex
+
+Pair = tuple[tf.Tensor, tf.Tensor | None]
+"""Covariance, real or complex, and pseudo-covariance, or None when proper."""
 
 
 class Generator(NamedTuple):

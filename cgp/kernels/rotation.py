@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
-from cgp.kernels.markov import Generator, MarkovForm, over
-from cgp.kernels.moments import Pair
+from cgp.kernels.markov import Generator, MarkovForm, Pair, over
 from cgp.kernels.points import one_number, per_dimension
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import REAL, Parameter, in_steps_of

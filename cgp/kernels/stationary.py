@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
-from cgp.kernels.moments import Pair
+from cgp.kernels.markov import Pair
 from cgp.kernels.points import one_number, per_dimension
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import POSITIVE, Parameter, in_steps_of

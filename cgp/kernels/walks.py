@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
-from cgp.kernels.markov import MarkovForm, over, stacked, unit
-from cgp.kernels.moments import Pair
+from cgp.kernels.markov import MarkovForm, Pair, over, stacked, unit
 from cgp.kernels.points import one_number
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import POSITIVE, Parameter

@@ -7,8 +7,7 @@ import keras
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
-from cgp.kernels.markov import MarkovForm, over
-from cgp.kernels.moments import Pair
+from cgp.kernels.markov import MarkovForm, Pair, over
 from cgp.kernels.points import one_number
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import POSITIVE, Parameter

@@ -3,13 +3,13 @@
 from cgp.linalg.cholesky import (
     NotPositiveDefiniteError,
     cholesky,
+    inverse,
     log_det,
     solve,
     stored_cholesky,
 )
 from cgp.linalg.composite import from_composite, join_parts, stack_parts, to_composite
 from cgp.linalg.gradients import with_gradient
-from cgp.linalg.inverses import inverse
 from cgp.linalg.semidefinite import semidefinite_factor
 from cgp.linalg.triangular import triangularize
 from cgp.linalg.updates import (

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from cgp.linalg import inverse
-from cgp.linalg.inverses import triangular_inverse
+from cgp.linalg.cholesky import triangular_inverse
 from tests.linalg.problems import DTYPES, MODES, in_mode, is_single, random_chol
 
 
