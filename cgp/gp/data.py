@@ -29,6 +29,11 @@ class Data(NamedTuple):
     """The batch axes that were given, int32, `[r]`; empty for a single series."""
 
     @property
+    def is_single(self) -> bool:
+        """Whether they were given as one series, without a batch axis; not in graphs."""
+        return self.batch.shape[0] == 0
+
+    @property
     def present(self) -> tf.Tensor:
         """True where there is a target, `[B, N]`."""
         return ~is_nan(self.z)

@@ -1,25 +1,16 @@
-"""The check of samples of streams, one of each stream or a block, which returns one shape."""
+"""The check of samples of streams, one of each stream or a block.
 
-from typing import NamedTuple
+Both become `Data` of NumPy arrays: x `[B, T, D]` in the dtype of the model, z `[B, T]`, NaN where
+missing, with the batch axes given: none, or `[B]`.
+"""
 
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import as_data
+from cgp.gp.data import Data, as_data
 from cgp.kernels.points import LARGEST, RecentInputs, as_array
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.observations import as_observations
-
-
-class Samples(NamedTuple):
-    """T samples of each of B streams; B is 1 for a single stream without a batch axis."""
-
-    x: np.ndarray
-    """`[B, T, D]`, in the dtype of the model."""
-    z: np.ndarray
-    """Complex, `[B, T]`; NaN where missing."""
-    is_single: bool
-    """Whether it was given without a batch axis."""
 
 
 def check_eager() -> None:
@@ -37,7 +28,7 @@ def as_block(
     real_dtype: str,
     *,
     require_targets: bool = False,
-) -> Samples:
+) -> Data:
     """A block of samples; arguments and errors as for `as_data`, with at most one batch axis."""
     check_eager()
     z = as_observations(z, missing, complex_dtype(real_dtype))
@@ -50,7 +41,7 @@ def as_block(
     x, z, batch = data.x.numpy(), data.z.numpy(), data.batch.numpy()
     if batch.size > 1:
         raise ValueError(f"z must be [T], or [B, T] of B streams, got batch axes {batch.tolist()}")
-    return Samples(np.broadcast_to(x, (len(z), *x.shape[1:])), z, batch.size == 0)
+    return Data(np.broadcast_to(x, (len(z), *x.shape[1:])), z, batch)
 
 
 def one_sample(
@@ -59,7 +50,7 @@ def one_sample(
     missing: ArrayLike | None,
     real_dtype: str,
     recent: RecentInputs,
-) -> Samples:
+) -> Data:
     """One sample of each stream.
 
     Args:
@@ -88,14 +79,14 @@ def one_sample(
     x = np.atleast_1d(x)[..., None, :]
     if np.all(np.abs(x) <= LARGEST[real_dtype]):  # the checks of `as_data`, in no time
         of_each = np.broadcast_to(x.astype(real_dtype), (z.size, *x.shape[-2:]))
-        samples = Samples(of_each, z.reshape(-1, 1), z.ndim == 0)
+        samples = Data(of_each, z.reshape(-1, 1), np.array(z.shape, np.int32))
     else:
         samples = as_block(x, z[..., None], None, real_dtype)
     recent.check(x, real_dtype)
     return samples
 
 
-def check_streams(samples: Samples, x_shape: tuple[int, int], is_single: bool) -> None:
+def check_streams(samples: Data, x_shape: tuple[int, int], is_single: bool) -> None:
     """Raises unless samples have the numbers of streams and dimensions of those before.
 
     Args:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cgp.distributions import Step
 from cgp.gp.base import GaussianProcess, as_dict
-from cgp.gp.data import arranged, as_inputs_and_targets, check_points, flattened
+from cgp.gp.data import Data, arranged, as_inputs_and_targets, check_points, flattened
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior, posterior, prior
 from cgp.gp.recursive import stream_training
@@ -20,7 +20,7 @@ from cgp.gp.recursive.sliding import Sliding
 from cgp.gp.recursive.stream_weights import StreamWeights
 from cgp.gp.recursive.window import Policy, Window
 from cgp.gp.recursive.window_recursion import WindowRecursion
-from cgp.gp.stream_samples import Samples, as_block, check_streams, one_sample
+from cgp.gp.stream_samples import as_block, check_streams, one_sample
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import RecentInputs, as_points, one_number
 from cgp.linalg import stored_cholesky
@@ -188,7 +188,7 @@ class RecursiveGP(GaussianProcess):
 
     # --- taking samples in ---------------------------------------------------------------------
 
-    def _stream_for(self, samples: Samples) -> StreamWeights:
+    def _stream_for(self, samples: Data) -> StreamWeights:
         """The stream that samples fit, or an error; the first samples make it."""
         if self._stream is None:
             if self.mean is not None:
@@ -202,7 +202,7 @@ class RecursiveGP(GaussianProcess):
         stream.check_factors()
         return stream
 
-    def _stream_with_room(self, samples: Samples) -> StreamWeights:
+    def _stream_with_room(self, samples: Data) -> StreamWeights:
         """The stream that samples fit, or an error if its policy has no room for them."""
         if self._stream is not None:
             self._stream_for(samples)

@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.base import GaussianProcess
-from cgp.gp.data import arranged
+from cgp.gp.data import Data, arranged
 from cgp.gp.recursive.stream_weights import StreamWeights
-from cgp.gp.stream_samples import Samples, as_block
+from cgp.gp.stream_samples import as_block
 from cgp.linalg.arguments import ArrayLike
 from cgp.training import keras_private
 from cgp.training.batches import check_compiled, check_epochs
@@ -178,7 +178,7 @@ def evaluate(
         )
 
 
-def _blocks(samples: Samples, size: int) -> tf.data.Dataset:
+def _blocks(samples: Data, size: int) -> tf.data.Dataset:
     """Consecutive blocks of samples, as `RecursiveGP.call` takes them; the last may be shorter.
 
     Args:

@@ -19,7 +19,7 @@ from cgp.gp.state_space.discretization import StateAt, StoredState
 from cgp.gp.state_space.history import History
 from cgp.gp.state_space.joint_covariance import joint_covariance
 from cgp.gp.state_space.ordered_series import ordered_series
-from cgp.gp.stream_samples import Samples, as_block, one_sample
+from cgp.gp.stream_samples import as_block, one_sample
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import RecentInputs, as_points
 from cgp.linalg.arguments import ArrayLike
@@ -279,12 +279,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
             ValueError: A step back, shapes other than those of the data, an x that is not finite,
                 an infinite observation. The state is then unchanged.
         """
-        places, observations, is_single = self._admitted(
-            one_sample(x, z, missing, self.variable_dtype, self._recent)
-        )
-        found = self._history.stream_at(places[0]).step(places[0], observations[:, 0])
+        sample = one_sample(x, z, missing, self.variable_dtype, self._recent)
+        place = self._admitted(sample)[0]
+        found = self._history.stream_at(place).step(place, sample.z[:, 0])
         self._history.after_samples()
-        return _single(found) if is_single else found
+        return _single(found) if sample.is_single else found
 
     def process(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> Step:
         """Filters a block of samples: `step` for each, in one compiled loop.
@@ -301,10 +300,10 @@ class StateSpaceGP(MaximumLikelihoodGP):
             TypeError, ValueError: As for `step`. The state is then unchanged.
         """
         block = as_block(x, z, missing, self.variable_dtype)
-        places, observations, is_single = self._admitted(block)
-        found = self._history.stream_at(places[0]).process(places, observations)
+        places = self._admitted(block)
+        found = self._history.stream_at(places[0]).process(places, block.z)
         self._history.after_samples()
-        return _single(found) if is_single else found
+        return _single(found) if block.is_single else found
 
     @property
     def state(self) -> StateArrays:
@@ -321,11 +320,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
         if state is None:
             raise ValueError("there is no state yet: take data or a sample in first")
         found = StateArrays(self.form.join(state.mean).numpy(), state.chol.numpy())
-        return _single(found) if tf.size(self._stored.batch) == 0 else found
+        return _single(found) if self._stored.data.is_single else found
 
-    def _admitted(self, samples: Samples) -> tuple[np.ndarray, np.ndarray, bool]:
-        """The places `[T]` and observations `[B, T]` of samples that fit those before, in order."""
-        x, z, is_single = samples
+    def _admitted(self, samples: Data) -> np.ndarray:
+        """The places `[T]` of samples, in order; an error if these do not fit those before."""
+        x = samples.x
         if x.shape[-1] != 1:
             raise ValueError(f"x must be one number, got {x.shape[-1]} dimensions")
         if np.ptp(x[..., 0], axis=0).any():
@@ -333,8 +332,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
         places = x[0, :, 0]
         if np.any(np.diff(places) < 0.0):
             raise ValueError("x must not go back: the places of a block must be in order")
-        self._history.check_samples(places, [] if is_single else [len(z)])
-        return places, z, is_single
+        self._history.check_samples(places, samples.batch.tolist())
+        return places
 
     # --- saving ----------------------------------------------------------------------------------
 
