@@ -1,8 +1,8 @@
 """Tests of cgp.
 
-Nearly all of their time goes into compiling functions that then run a few times on small arrays, so
-XLA is asked to compile quickly, not to make fast code. `XLA_FLAGS`, where it is set, stays as it is:
-`XLA_FLAGS= python -m tests` compiles as users do.
+Nearly all of their time goes into compiling functions that then run a few times on small arrays:
+XLA is asked to compile quickly, not to make fast code. Where `XLA_FLAGS` is set, it stays as it is,
+so that `XLA_FLAGS= python -m tests` compiles as users do.
 """
 
 import gc

@@ -63,7 +63,7 @@ class MaximumLikelihoodGP(GaussianProcess):
     def _data(self) -> Data:
         """The data taken in, or an error that there are none."""
         if not tf.executing_eagerly():
-            data = self._stored.data_of_graph()
+            data = self._data_of_graph()
             with tf.init_scope():  # a likelihood is compiled for a number of series
                 (inputs, _, dimensions), (series, _) = (
                     tf.convert_to_tensor(v).shape for v in (self._stored.x, self._stored.z)
@@ -75,6 +75,9 @@ class MaximumLikelihoodGP(GaussianProcess):
         if bool(self._stored.is_empty):
             raise ValueError("there are no data: condition(x, z) or fit(x, z) first")
         return self._stored.data
+
+    def _data_of_graph(self) -> Data:
+        return self._stored.data_of_graph()
 
     def condition(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> None:
         """Takes data in without learning; predictions are then the posterior given them.

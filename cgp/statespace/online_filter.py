@@ -93,7 +93,7 @@ class OnlineFilter:
             NumPy, `[B, m]`.
 
         Raises:
-            ValueError: The new state would not be finite; the state is unchanged.
+            ValueError: The new state or a moment would not be finite; the state is unchanged.
         """
         if self._concrete is None:
             self._concrete = self._function.get_concrete_function()
@@ -105,12 +105,13 @@ class OnlineFilter:
     def _step(self, *arguments: tf.Tensor) -> tf.Tensor:
         """One step; the moments before and after as real numbers, `[k, B]`.
 
-        The state is written only if it is finite, which the last row says.
+        The state is written only if it and the moments are finite, which the last row says.
         """
         before = self.read()
         following, *moments = self._advance(before, *arguments)
-        finite = [tf.reduce_all(tf.math.is_finite(tf.abs(value))) for value in following]
-        sound = tf.reduce_all(finite)
+        # A noise variance that is NaN leaves the state finite: its gain is zero.
+        values = [*following, *(found.variance for found in moments)]
+        sound = tf.reduce_all([tf.reduce_all(tf.math.is_finite(tf.abs(a))) for a in values])
         self.write(State(*(tf.where(sound, a, b) for a, b in zip(following, before, strict=True))))
         self._has_pseudo = moments[0].pseudo_variance is not None
         predicted, filtered = map(_packed, moments)

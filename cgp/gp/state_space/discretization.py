@@ -13,11 +13,6 @@ from cgp.statespace.filter_step import State, predict
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.widely_linear import composite_rows
 
-TOO_EARLY = (
-    "x lies before the samples that are still held: step and process keep the latest samples, and "
-    "the state before them. To look further back, condition another StateSpaceGP on the samples"
-)
-
 
 class StateAt(NamedTuple):
     """The moments of the state of B series at one place, given all samples up to it."""
@@ -41,31 +36,31 @@ class StoredState(tf.Module):
 
     def __init__(self, dtype: tf.DType):
         super().__init__()
-        real = dtype.real_dtype
-        self.x, self.mean, self.chol = (
-            empty_variable(rank, kind) for rank, kind in ((1, real), (2, dtype), (3, dtype))
-        )
+        self.x = tf.Variable(tf.zeros([], dtype.real_dtype), trainable=False)
+        self.mean, self.chol = empty_variable(2, dtype), empty_variable(3, dtype)
+        # Not the size of the variables: where a branch of a graph empties a variable, TensorFlow
+        # 2.21 takes its size as zero ever after, whether the branch runs or not.
+        self._is_held = tf.Variable(False, trainable=False)
 
     @property
     def is_empty(self) -> tf.Tensor:
         """Whether no state is stored, scalar bool."""
-        return tf.size(self.x) == 0
+        return ~self._is_held
 
     def read(self) -> StateAt:
         """The stored state; it must not be empty."""
-        x, mean, chol = (tf.convert_to_tensor(v) for v in (self.x, self.mean, self.chol))
-        return StateAt(x[0], mean, chol)
+        return StateAt(*(tf.convert_to_tensor(v) for v in (self.x, self.mean, self.chol)))
 
     def write(self, state: StateAt) -> None:
         """Stores a state."""
-        self.x.assign(tf.reshape(state.x, [1]))
+        self.x.assign(state.x)
         self.mean.assign(state.mean)
         self.chol.assign(state.chol)
+        self._is_held.assign(True)
 
     def clear(self) -> None:
         """Drops the state."""
-        for variable in (self.x, self.mean, self.chol):
-            variable.assign(tf.zeros([0] * variable.shape.rank, variable.dtype))
+        self._is_held.assign(False)
 
 
 class DiscretizedProcess:
@@ -175,11 +170,6 @@ class DiscretizedProcess:
 
     def _after(self, start: StateAt, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Mean, covariance and factor at the first of points `[..., T]`, given an earlier state."""
-        first = tf.reshape(x, [-1])[0]
-        if not tf.executing_eagerly():
-            late = tf.debugging.assert_greater_equal(first, start.x, TOO_EARLY)
-            with tf.control_dependencies([late]):
-                first = tf.identity(first)
-        state = self.predict(start, first)
+        state = self.predict(start, tf.reshape(x, [-1])[0])
         mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in state)
         return mean, tf.linalg.matmul(chol, chol, adjoint_b=True), chol

@@ -5,8 +5,9 @@ are many, older ones are dropped, data included, and the state before the remain
 instead. So memory does not grow with a stream, forecasts continue from its last state, and the
 posterior between the remaining samples is still the one given all samples.
 
-A state belongs to the hyperparameters it was computed with. When they change, it is computed again
-from the data and samples held; those dropped before no longer count.
+A state belongs to the hyperparameters it was computed with. When they change, the state before the
+data held is cleared (a post-update), and the stream resumes from the data and samples held (it
+compares the weights); what was dropped before no longer counts.
 """
 
 from collections.abc import Mapping
@@ -17,12 +18,21 @@ import tensorflow as tf
 
 from cgp.gp.data import Data, StoredData
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.gp.state_space.discretization import TOO_EARLY, StateAt, StoredState
+from cgp.gp.state_space.discretization import StateAt, StoredState
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.process_stream import ProcessStream
 from cgp.statespace.filtering import process_block
 from cgp.statespace.online_step import NOT_FINITE
 from cgp.training import confirm, refresh, register_post_update
+
+TOO_EARLY = (
+    "x lies before the samples that are still held: step and process keep the latest samples, and "
+    "the state before them. To look further back, condition another StateSpaceGP on the samples"
+)
+NOT_ALL = (
+    "the process has followed a stream, and holds its latest samples alone: condition(x, z) on the "
+    "data that are meant, or give them as arguments"
+)
 
 
 class History(tf.Module):
@@ -39,11 +49,9 @@ class History(tf.Module):
         self._layer, self._process, self._stored = layer, process, stored
         self.start = StoredState(stored.z.dtype if process.is_proper else stored.x.dtype)
         """The state before the data held, where older samples have been dropped."""
+        self._has_dropped = tf.Variable(False, trainable=False)  # graphs read it too
         self._stream: ProcessStream | None = None
-        self._of_values = np.zeros(0)
-        self._batch: list[int] = []
-        self.has_dropped = False
-        """Whether samples of a stream have been dropped."""
+        self._of_values = np.zeros(0)  # the weights that the state of the stream belongs to
         self._loaded: tuple[StateAt, np.ndarray] | None = None
         self._streamed = 0  # of the data held, how many are samples of the stream
         self._in_graphs = False
@@ -57,14 +65,43 @@ class History(tf.Module):
         self.join()
         return self._stored.data
 
-    def data_of_graph(self) -> Data:
-        """The data and samples held, at the time that a graph runs."""
+    def check_whole(self) -> None:
+        """Raises a `ValueError` if samples have been dropped."""
+        if bool(self._has_dropped):
+            raise ValueError(NOT_ALL)
+
+    def whole_data(self) -> Data:
+        """The data and samples at the time that a graph runs.
+
+        Raises:
+            tf.errors.InvalidArgumentError: Some have been dropped.
+        """
+        return _data_if(~self._has_dropped, self._data_of_graph(), NOT_ALL)
+
+    def data_for(self, x: tf.Tensor) -> Data:
+        """The data and samples that predictions at x need, given `start`, at the time a graph runs.
+
+        Raises:
+            tf.errors.InvalidArgumentError: Places before the samples that are still held.
+        """
+        data = self._data_of_graph()
+        return _data_if(~self._has_dropped | self._is_late(data, x), data, TOO_EARLY)
+
+    def _data_of_graph(self) -> Data:
         self._in_graphs = True
         with tf.init_scope():
             self.join()
             self.start_now()
         refresh(self._layer)
         return self._stored.data_of_graph()
+
+    def _is_late(self, data: Data, x: tf.Tensor) -> tf.Tensor:
+        """Whether no place lies before the data and the state before them, scalar bool."""
+        return tf.reduce_all(x >= self._first(data))
+
+    def _first(self, data: Data) -> tf.Tensor:
+        """The first place that is known of: that of the state before the data, if there is one."""
+        return tf.where(self.start.is_empty, tf.reduce_min(data.x), self.start.x)
 
     def join(self) -> None:
         """Appends the recent samples of the stream to the data, in the variables."""
@@ -74,15 +111,16 @@ class History(tf.Module):
 
     def _keep(self, count: int) -> None:
         """Drops all but the last samples, and the data with them."""
-        data, self._streamed, self.has_dropped = self.data, count, True
+        data, self._streamed = self.data, count
         self._stored.replace(data._replace(x=data.x[:, -count:], z=data.z[:, -count:]))
+        self._has_dropped.assign(True)
 
     def hold(self, data: Data) -> None:
         """Replaces all data and samples by other data."""
         self._stored.replace(data)
         self.start.clear()
-        self._stream, self._streamed = None, 0
-        self.has_dropped, self._loaded = False, None
+        self._has_dropped.assign(False)
+        self._stream, self._streamed, self._loaded = None, 0, None
 
     def start_now(self) -> StateAt | None:
         """The state before the data held, at the present hyperparameters; None for the prior."""
@@ -99,7 +137,7 @@ class History(tf.Module):
         """The state before the data held, as arrays of real numbers to `load`; empty for none."""
         self.join()
         start = self.start_now()
-        if not self.has_dropped:
+        if not bool(self._has_dropped):
             return {}
         found = {"dropped": np.ones(1)}
         if start is not None:
@@ -111,7 +149,7 @@ class History(tf.Module):
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Goes on from `saved` arrays; weights may be loaded later."""
-        self.has_dropped = "dropped" in arrays
+        self._has_dropped.assign("dropped" in arrays)
         if "start_x" in arrays:
             mean, chol = (
                 a[..., 0] + 1j * a[..., 1] if a.shape[-1] == 2 else a[..., 0]
@@ -134,36 +172,36 @@ class History(tf.Module):
             ValueError: Places before the samples that are still held.
         """
         stream = self.stream()
-        if stream is not None and bool(tf.reduce_all(x >= stream.x)):  # a forecast
+        if stream is not None and tf.size(x) > 0 and bool(tf.reduce_all(x >= stream.x)):
+            # A forecast.
             data = self._stored.data
             return data._replace(x=data.x[:1, :0], z=data.z[:, :0]), stream.present()
         data, start = self.data, self.start_now()
-        if self.has_dropped:
-            # Held samples alone say too little of what came before them.
-            first = tf.reduce_min(data.x) if start is None else start.x
-            if bool(tf.reduce_any(x < first)):
-                got = float(tf.reduce_min(x))
-                raise ValueError(f"{TOO_EARLY} (got x = {got:g}, held from {float(first):g})")
+        # Held samples alone say too little of what came before them.
+        if bool(self._has_dropped) and not bool(self._is_late(data, x)):
+            got, first = float(tf.reduce_min(x)), float(self._first(data))
+            raise ValueError(f"{TOO_EARLY} (got x = {got:g}, held from {first:g})")
         return data, start
 
     # --- the stream ------------------------------------------------------------------------------
 
-    def check_samples(self, x: np.ndarray, batch: list[int]) -> None:
+    def check_samples(self, x: np.ndarray, batch: tuple[int, ...]) -> None:
         """Raises for samples at places `[T]` that do not fit the data or the kernel."""
-        if self._stream is None:
-            data = self._stored.data
+        if self._stream is not None:
+            expected = self._stream.batch
+        elif self._has_series():
             self._check_shared_places()
-            if tf.size(data.z) == 0:
-                # The kernel may refuse the place, or disagree with its own state-space form.
-                self._process.kernel.moments_diagonal(tf.constant(x[:1, None]))
-                self._batch = batch
-                places = tf.zeros([1, 0, 1], data.x.dtype)
-                nothing = tf.zeros([int(np.prod(batch, dtype=int)), 0], data.z.dtype)
-                self._stored.replace(Data(places, nothing, tf.constant(batch, tf.int32)))
-            else:
-                self._batch = data.batch.numpy().tolist()
-        if batch != self._batch:
-            raise ValueError(f"z must have the batch axes of the data, {self._batch}, got {batch}")
+            expected = tuple(self._stored.batch.numpy().tolist())
+        else:  # the kernel may refuse the place, or disagree with its own state-space form
+            self._process.kernel.moments_diagonal(tf.constant(x[:1, None]))
+            return
+        if batch != expected:
+            raise ValueError(
+                f"z must have the batch axes of the data, {list(expected)}, got {list(batch)}"
+            )
+
+    def _has_series(self) -> bool:
+        return len(self._stored.data.z) > 0
 
     def _check_shared_places(self) -> None:
         if self._stored.data.x.shape[0] > 1:
@@ -175,27 +213,35 @@ class History(tf.Module):
             return self._stream
         return self._resumed()
 
-    def stream_at(self, x: float) -> ProcessStream:
-        """The stream, for samples from x on; made for them if they are the first."""
-        stream = self.stream() or self._resumed(x)
+    def stream_at(self, x: float, batch: tuple[int, ...]) -> ProcessStream:
+        """The stream, for samples from x on; a new one, which `after_samples` takes, if none is."""
+        stream = self._last_stream()
+        if stream is None:
+            stream = ProcessStream(self._process, batch, self._stored.x.dtype)
+            stream.begin_before(x)
         if x < stream.x:
             raise ValueError(f"x must not go back: got {x:g} after {stream.x:g}")
         return stream
 
     def last_state(self) -> StateAt | None:
         """The state after the last sample; None before any."""
+        stream = self._last_stream()
+        return None if stream is None else stream.present()
+
+    def _last_stream(self) -> ProcessStream | None:
+        """The stream; one that continues from the data, if they have none yet; or None."""
         stream = self.stream()
-        if stream is None and tf.size(self._stored.z) > 0:
+        if stream is None and self._has_series():
             self._check_shared_places()
             stream = self._resumed()
-        return None if stream is None else stream.present()
+        return stream
 
     def _values(self) -> np.ndarray:
         """The values of all weights, on which a state depends."""
         return np.concatenate([np.zeros(1), *(np.ravel(w.numpy()) for w in self._layer.weights)])
 
-    def _resumed(self, x: float | None = None) -> ProcessStream:
-        """A stream that continues from the data held, or without any from the prior at x."""
+    def _resumed(self) -> ProcessStream:
+        """The stream, continuing from the data held."""
         start = self.start_now()
         values, stream = self._values(), self._stream
         self.join()
@@ -204,30 +250,36 @@ class History(tf.Module):
             self._keep(ProcessStream.kept)
         data = self.data
         if stream is None:
-            stream = ProcessStream(self._process, data.z.shape[0], data.x.dtype)
-        if tf.size(data.z) > 0:
-            series = ordered_series(self._process, data, start=start)
-            found = process_block(series.model, series.z)
-            state = StateAt(tf.reduce_max(data.x), found.last_mean, found.last_chol)
-            if not all(np.isfinite(a).all() for a in state):
-                raise ValueError(NOT_FINITE)
-            stream.begin(state)
-        elif x is not None:
-            stream.begin_before(float(x))
+            batch = tuple(data.batch.numpy().tolist())
+            stream = ProcessStream(self._process, batch, data.x.dtype)
+        series = ordered_series(self._process, data, start=start)
+        found = process_block(series.model, series.z)
+        state = StateAt(tf.reduce_max(data.x), found.last_mean, found.last_chol)
+        if not all(np.isfinite(a).all() for a in state):
+            raise ValueError(NOT_FINITE)
+        stream.begin(state)
         self._stream, self._of_values = stream, values
         return stream
 
-    def after_samples(self) -> None:
-        """Drops old samples, and makes the new ones visible to traced graphs."""
-        stream = self._stream
-        assert stream is not None
+    def after_samples(self, stream: ProcessStream) -> None:
+        """Takes a new stream, drops old samples, and makes new ones visible to traced graphs."""
+        if self._stream is None:
+            places = tf.zeros([1, 0, 1], self._stored.x.dtype)
+            nothing = tf.zeros([stream.streams, 0], self._stored.z.dtype)
+            self._stored.replace(Data(places, nothing, tf.constant(stream.batch, tf.int32)))
+            self._stream, self._of_values = stream, self._values()
         if stream.since >= stream.kept:
             self.join()
             if stream.noted is not None:
                 self._keep(stream.since)
-                self.has_dropped = True
                 self.start.write(stream.noted)
                 confirm(self._layer)
             stream.note()
         elif self._in_graphs:
             self.join()
+
+
+def _data_if(sound: tf.Tensor, data: Data, message: str) -> Data:
+    """The data, in a graph that fails with a message unless a scalar bool holds."""
+    with tf.control_dependencies([tf.debugging.Assert(sound, [message])]):
+        return data._replace(x=tf.identity(data.x))

@@ -22,24 +22,25 @@ class ProcessStream:
 
     Args:
         process: Kernel, mean and noise.
-        streams: B.
+        batch: The batch axes of the series, `()` or `(B,)`.
         real: Real dtype of the places.
     """
 
     kept = 512
     """After this many samples since a noted state, samples before that state may be dropped."""
 
-    def __init__(self, process: SignalPlusNoise, streams: int, real: tf.DType):
-        self._process, self.streams, self._real = process, streams, real.as_numpy_dtype
+    def __init__(self, process: SignalPlusNoise, batch: tuple[int, ...], real: tf.DType):
+        self._process, self.batch, self._real = process, batch, real.as_numpy_dtype
+        self.streams = int(np.prod(batch, dtype=int))
         complex_ = tf.complex128 if real == tf.float64 else tf.complex64
         emission, place = DiscretizedProcess(process).emission(), tf.TensorSpec([], real)
         self._filter = OnlineFilter(
             lambda name, shape: tf.Variable(tf.zeros(shape, real), trainable=False, name=name),
             self._advance,
             emission.shape[-1],
-            streams,
+            self.streams,
             emission.dtype,
-            [place, place, tf.TensorSpec([streams], complex_)],
+            [place, place, tf.TensorSpec([self.streams], complex_)],
             jit=False,  # kernels have operations that XLA does not compile
         )
         self.x = 0.0
@@ -93,7 +94,7 @@ class ProcessStream:
         series = ordered_series(self._process, block, start=self.present())
         found = process_block(series.model, series.z)
         state = StateAt(places[-1], found.last_mean, found.last_chol)
-        if not all(np.isfinite(a).all() for a in state):
+        if not all(np.isfinite(a).all() for a in (*state, found.predicted.variance)):
             raise ValueError(NOT_FINITE)
         rows = tf.linalg.matmul(series.H, found.moments.filtered_chols)
         signal = covariance_marginals(

@@ -118,16 +118,13 @@ class StateSpaceGP(MaximumLikelihoodGP):
     _recall = _condition
 
     def _data(self) -> Data:
-        if self._history.has_dropped:
-            raise ValueError(
-                "the process has followed a stream, and holds its latest samples alone: "
-                "condition(x, z) on the data that are meant, or give them as arguments"
-            )
         if tf.executing_eagerly():
+            self._history.check_whole()
             self._history.join()
-        else:
-            self._history.data_of_graph()  # which will see later samples
         return super()._data()
+
+    def _data_of_graph(self) -> Data:
+        return self._history.whole_data()  # which will see later samples
 
     def reset(self) -> None:
         """Drops all data and samples, which leaves the prior."""
@@ -164,7 +161,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             raise ValueError(f"x must have one dimension, got {points.shape[-1]}")
         by_series = points if points.shape.rank == 3 else points[None]
         if not tf.executing_eagerly():
-            data = self._history.data_of_graph()
+            data = self._history.data_for(points)
             return self._posterior(data, by_series, observed, self._history.start)
         self.kernel.moments_diagonal(points)  # may refuse them
         data, start = self._history.held_for(points)
@@ -281,8 +278,9 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """
         sample = one_sample(x, z, missing, self.variable_dtype, self._recent)
         place = self._admitted(sample)[0]
-        found = self._history.stream_at(place).step(place, sample.z[:, 0])
-        self._history.after_samples()
+        stream = self._history.stream_at(place, tuple(sample.batch.tolist()))
+        found = stream.step(place, sample.z[:, 0])
+        self._history.after_samples(stream)
         return _single(found) if sample.is_single else found
 
     def process(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> Step:
@@ -301,8 +299,9 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """
         block = as_block(x, z, missing, self.variable_dtype)
         places = self._admitted(block)
-        found = self._history.stream_at(places[0]).process(places, block.z)
-        self._history.after_samples()
+        stream = self._history.stream_at(places[0], tuple(block.batch.tolist()))
+        found = stream.process(places, block.z)
+        self._history.after_samples(stream)
         return _single(found) if block.is_single else found
 
     @property
@@ -332,7 +331,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         places = x[0, :, 0]
         if np.any(np.diff(places) < 0.0):
             raise ValueError("x must not go back: the places of a block must be in order")
-        self._history.check_samples(places, samples.batch.tolist())
+        self._history.check_samples(places, tuple(samples.batch.tolist()))
         return places
 
     # --- saving ----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import cgp
 from cgp.gp.state_space.process_stream import ProcessStream
@@ -113,5 +114,64 @@ def test_does_a_reset_forget_everything():
     gp.step(x[-1] + 1.0, 1j)
     gp.reset()
     np.testing.assert_allclose(gp.predict([1.0])["variance"], [1.0], rtol=1e-13)
-    first = gp.step(0.0, 1j)  # back in time, and of another batch
+    first = gp.step(0.0, np.array([1j, 2j]))  # back in time, and of another batch
+    np.testing.assert_allclose(first.predicted.variance, [1.1, 1.1], rtol=1e-13)
+
+
+def test_do_batches_keep_their_axes_when_a_state_is_read_or_saved(tmp_path):
+    x, z = series(6)
+    z = np.stack([z, 2j * z])
+    gp, alone = cgp.StateSpaceGP(tone(), 0.1), cgp.StateSpaceGP(tone(), 0.1)
+    gp.step(0.0, 1j)  # one series, forgotten with the data of two
+    gp.condition(x, z)
+    alone.condition(x, z[1])
+    assert gp.state.mean.shape == (2, 2)
+    gp.save(tmp_path / "two.keras")
+    loaded = keras.models.load_model(tmp_path / "two.keras")
+    expected = alone.step(x[-1] + 1.0, 3j)
+    for both in (gp, loaded):
+        with pytest.raises(ValueError, match=r"batch axes of the data, \[2\], got \[\]"):
+            both.step(x[-1] + 1.0, 3j)
+        found = both.step(x[-1] + 1.0, np.array([1j, 3j]))
+        np.testing.assert_allclose(found.filtered.mean[1], expected.filtered.mean, atol=1e-12)
+        assert both.posterior(x[:3]).mean().shape == (2, 3)
+
+
+@pytest.mark.parametrize("block", [False, True])
+def test_does_a_first_sample_that_fails_leave_no_trace(block):
+    gp = cgp.StateSpaceGP(tone(), 0.1)
+    value = gp.noise_variance.variable.numpy()
+    gp.noise_variance.variable.assign(np.nan)
+    take_in = gp.process if block else gp.step
+    x, z = ([100.0], np.ones([2, 1], complex)) if block else (100.0, np.ones(2, complex))
+    with pytest.raises(ValueError, match="finite"):
+        take_in(x, z)
+    gp.noise_variance.variable.assign(value)
+    first = gp.step(1.0, 1j)  # before, and of one series
     np.testing.assert_allclose(first.predicted.variance, 1.1, rtol=1e-13)
+
+
+def test_do_graphs_refuse_what_is_not_held_any_more(short_memory):
+    x, z = series(60)
+    gp = cgp.StateSpaceGP(tone(), 0.1)
+    gp.condition(x[:20], z[:20])
+    likelihood = tf.function(gp.log_marginal_likelihood)
+    mean = tf.function(lambda x: gp.posterior(x).mean())
+    np.testing.assert_allclose(likelihood(), gp.log_marginal_likelihood(), rtol=1e-12)
+    for i in range(20, 60):
+        gp.step(x[i], z[i])
+    late = x[-1] + np.array([-0.1, 0.2])
+    for change in (False, True):
+        if change:
+            gp.noise_variance.assign(0.2)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="holds its latest samples alone"):
+            likelihood()
+        with pytest.raises(tf.errors.InvalidArgumentError, match="before the samples"):
+            mean(np.array([x[0], x[-1]]))
+        np.testing.assert_allclose(mean(late), gp.posterior(late).mean(), rtol=1e-10)
+
+
+def test_may_no_points_be_asked_of_a_stream():
+    gp = cgp.StateSpaceGP(tone(), 0.1)
+    gp.step(0.0, 1j)
+    assert gp.posterior(np.zeros(0)).mean().shape == (0,)
