@@ -10,7 +10,7 @@ import os
 from importlib.metadata import version
 
 _QUICK_TO_COMPILE = (
-    "--xla_backend_optimization_level=1",
+    "--xla_backend_optimization_level=0",
     "--xla_cpu_use_fusion_emitters=false",
     "--xla_cpu_parallel_codegen_split_count=1",
 )

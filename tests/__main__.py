@@ -24,11 +24,11 @@ LARGEST = 4e9  # bytes of memory
 # Files to a process, in folders that compile or compute much; in others all.
 FILES = {
     "examples": 1,
-    "gp": 2,
-    "gp/recursive": 2,
+    "gp": 4,
+    "gp/recursive": 3,
     "gp/state_space": 1,
     "layers": 2,
-    "statespace": 2,
+    "statespace": 1,
     "equivalences": 2,
 }
 FIRST = ("examples", "gp/", "statespace", "layers", "equivalences")  # the longest
