@@ -367,3 +367,10 @@ def test_a_second_fit_of_the_same_shape_compiles_nothing_again(monkeypatch):
     assert traces > 0
     np.testing.assert_allclose(model.point, [2.0, -0.95], atol=1e-6)
     assert len(model.weights) == 3
+
+
+def test_what_is_no_objective_is_refused():
+    with pytest.raises(TypeError, match=r"model must be a cgp\.Model or cgp\.Functional, got 3"):
+        cgp.training.Objective(3, ())
+    with pytest.raises(ValueError, match=r"batch must be \(x, y, sample_weight\), got 1 parts"):
+        cgp.training.Objective(objective("quadratic"), (ONES,))
