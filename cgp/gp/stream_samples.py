@@ -1,6 +1,7 @@
 """The check of samples of streams, one of each stream or a block, which returns one shape."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -94,6 +95,47 @@ def one_sample(
         samples = as_block(x, z[..., None], None, real_dtype)
     recent.check(x, real_dtype)
     return samples
+
+
+class CheckedRange:
+    """The range of inputs in which a process has accepted the samples of a stream.
+
+    A compiled step evaluates a kernel without its checks, and the checks take longer than a step.
+    They are made where a sample lies beyond the range, and then for a range that reaches further
+    by as much again: as often as its width doubles. What is accepted at both ends of a range is
+    taken to be accepted between them.
+
+    Args:
+        check: A function of inputs `[2, D]` or `[B, T, D]` that raises a `ValueError` for those
+            that the process refuses.
+    """
+
+    def __init__(self, check: Callable[[np.ndarray], Any]):
+        self._check = check
+        self._ends: tuple[np.ndarray, np.ndarray] | None = None
+
+    def admit(self, x: np.ndarray) -> None:
+        """Raises for inputs `[B, T, D]` that the process refuses."""
+        first, last = np.min(x, axis=(0, 1)), np.max(x, axis=(0, 1))
+        if self._ends is None:
+            self._check(x)
+            self._ends = first, last
+            return
+        low, high = self._ends
+        if np.all(low <= first) and np.all(last <= high):
+            return
+        self._check(x)
+        first, last = np.minimum(low, first), np.maximum(high, last)
+        width = last - first
+        further = (
+            np.where(first < low, first - width, low),
+            np.where(last > high, last + width, high),
+        )
+        try:
+            self._check(np.stack(further))
+            self._ends = further
+        except ValueError:  # near the end of what is accepted: sample by sample
+            self._ends = first, last
 
 
 def check_streams(samples: Samples, x_shape: tuple[int, int], is_single: bool) -> None:
