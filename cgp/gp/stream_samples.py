@@ -39,8 +39,12 @@ def as_block(
     real_dtype: str,
     *,
     require_targets: bool = False,
+    recent: RecentInputs | None = None,
 ) -> Samples:
-    """A block of samples; arguments and errors as for `as_data`, with at most one batch axis."""
+    """A block of samples; arguments and errors as for `as_data`, with at most one batch axis.
+
+    The block joins the inputs before it, `recent`, if they are given.
+    """
     check_eager()
     z = as_observations(z, missing, complex_dtype(real_dtype))
     if np.ndim(x) == 2 and np.shape(x) == np.shape(z) and np.size(x) > 1:
@@ -49,6 +53,8 @@ def as_block(
             "x[..., None]"
         )
     data = as_data(x, z, None, real_dtype, require_targets=require_targets)
+    if recent is not None:
+        recent.check_block(np.asarray(as_array(x, "x")), real_dtype)
     x, z, batch = data.x.numpy(), data.z.numpy(), data.batch.numpy()
     if batch.size > 1:
         raise ValueError(f"z must be [T], or [B, T] of B streams, got batch axes {batch.tolist()}")

@@ -183,6 +183,7 @@ class RecursiveGP(GaussianProcess):
 
     def reset(self) -> None:
         """Forgets all data, but keeps the numbers of streams and dimensions."""
+        self._recent.clear()
         if self._stream is not None:
             self._stream.clear()
 
@@ -268,7 +269,7 @@ class RecursiveGP(GaussianProcess):
             TypeError, ValueError, NotPositiveDefiniteError: As for `step`. Nothing of the block has
                 been taken in then.
         """
-        samples = as_block(x, z, missing, self.variable_dtype)
+        samples = as_block(x, z, missing, self.variable_dtype, recent=self._recent)
         stream = self._stream_with_room(samples)
         if verbose not in (0, 1, 2, "auto"):
             raise ValueError(f'verbose must be 0, 1, 2 or "auto", got {verbose!r}')

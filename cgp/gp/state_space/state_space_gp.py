@@ -113,6 +113,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         self.kernel.moments_diagonal(data.x)  # so may the kernel
 
     def _condition(self, data: Data) -> None:
+        self._recent.clear()
         self._history.hold(data)
 
     _recall = _condition
@@ -133,7 +134,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """Drops all data and samples, which leaves the prior."""
         empty = tf.zeros([0, 0, 1], self.variable_dtype)
         z = tf.zeros([0, 0], self._stored.z.dtype)
-        self._history.hold(Data(empty, z, tf.zeros([0], tf.int32)))
+        self._condition(Data(empty, z, tf.zeros([0], tf.int32)))
 
     # --- likelihood ----------------------------------------------------------------------------
 
@@ -300,7 +301,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         Raises:
             TypeError, ValueError: As for `step`. The state is then unchanged.
         """
-        block = as_block(x, z, missing, self.variable_dtype)
+        block = as_block(x, z, missing, self.variable_dtype, recent=self._recent)
         places, observations, is_single = self._admitted(block)
         found = self._history.stream_at(places[0]).process(places, observations)
         self._history.after_samples()
