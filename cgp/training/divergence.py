@@ -1,6 +1,7 @@
 """A training that diverges is stopped, and the best parameters that it saw are restored."""
 
 import math
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,13 +16,17 @@ from cgp.training.parameters import Parameter
 
 # What cgp.linalg, and TensorFlow's own factorisation of a real matrix, raise in a graph.
 _MESSAGES = ("not positive definite", "Cholesky decomposition was not successful")
+_NOT_FINITE = r"the matrix of shape .* has elements that are NaN or infinite"
 
 
 def is_indefinite(error: Exception) -> bool:
-    """Whether an error says that a matrix is not positive definite."""
+    """Whether an error says that a matrix is not positive definite, or not even finite."""
     if isinstance(error, tf.errors.InvalidArgumentError):
         return any(words in error.message for words in _MESSAGES)
-    return isinstance(error, NotPositiveDefiniteError)
+    if isinstance(error, NotPositiveDefiniteError):
+        return True
+    # What is not finite is called so where a step runs eagerly.
+    return re.search(_NOT_FINITE, str(error)) is not None
 
 
 class Trained(NamedTuple):
@@ -83,7 +88,7 @@ def guarded(model: Any, fit: Callable, callbacks: Any) -> keras.callbacks.Histor
     callbacks = guard.ahead_of(callbacks)
     try:
         history = fit(callbacks=callbacks)
-    except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError) as error:
+    except (tf.errors.InvalidArgumentError, ValueError) as error:
         if not is_indefinite(error):
             raise
         reached = description(trained(model))
@@ -192,8 +197,8 @@ class DivergenceGuard(keras.callbacks.Callback):
         bad = any(v.is_lost() for v in self._trained) or self._are_bad(self._values())
         try:
             self._refresh()
-        except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError) as error:
-            if not is_indefinite(error):
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            if not (bad or is_indefinite(error)):
                 raise
             bad = True
         if bad:
@@ -244,8 +249,9 @@ class DivergenceGuard(keras.callbacks.Callback):
     def _guarded_step(self, iterator: Any) -> dict:
         try:
             return self._step(iterator)
-        except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError) as error:
-            if not is_indefinite(error):
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            # Of parameters that are lost, any error will do.
+            if not (is_indefinite(error) or any(v.is_lost() for v in self._trained)):
                 raise
             self._note(running_loss(self.model))
             if self._best_epoch is None:  # not even the first loss could be computed
