@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg import NotPositiveDefiniteError
-from cgp.training.keras_private import forget_loss, running_loss
+from cgp.training.keras_private import forget_loss
 from cgp.training.parameters import Parameter
 
 # What cgp.linalg, and TensorFlow's own factorisation of a real matrix, raise in a graph.
@@ -152,6 +152,7 @@ class DivergenceGuard(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Keeps the values whose loss this epoch computes."""
         self._epoch, self._at_start, self._first_loss = epoch, self._values(), math.nan
+        self._logs: dict = {}
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Keeps the loss of the first batch, for an epoch that begins well and ends badly."""
@@ -161,7 +162,7 @@ class DivergenceGuard(keras.callbacks.Callback):
     def on_test_begin(self, logs: dict | None = None) -> None:
         """Looks before a validation, which would fail with parameters that are lost."""
         if self.reached is None and any(v.is_lost() for v in self._trained):
-            self._note(running_loss(self.model))
+            self._note(self._running_loss())
             self._stop()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
@@ -248,17 +249,23 @@ class DivergenceGuard(keras.callbacks.Callback):
 
     def _guarded_step(self, iterator: Any) -> dict:
         try:
-            return self._step(iterator)
+            self._logs = self._step(iterator)
+            return self._logs
         except (tf.errors.InvalidArgumentError, ValueError) as error:
             # Of parameters that are lost, any error will do.
             if not (is_indefinite(error) or any(v.is_lost() for v in self._trained)):
                 raise
-            self._note(running_loss(self.model))
+            self._note(self._running_loss())
             if self._best_epoch is None:  # not even the first loss could be computed
                 raise
             self._stop()
             forget_loss(self.model)
             return {"loss": math.nan}
+
+    def _running_loss(self) -> float:
+        """The mean loss of the steps of the epoch that have ended; NaN before the first."""
+        # Keras's own sums may hold half of a step that has failed: its weight without its loss.
+        return float((self._logs or {}).get("loss", math.nan))
 
     def _values(self) -> list[np.ndarray]:
         return [v.variable.numpy() for v in self._trained]

@@ -43,7 +43,6 @@ __all__ = [
     "in_symbolic_scope",
     "loss_weighed",
     "metrics_and_values",
-    "running_loss",
     "sublayers",
     "written_by_keras",
 ]
@@ -97,12 +96,6 @@ def loss_weighed(model: Any, rows: tf.Tensor, weight: tf.Tensor) -> Iterator[Non
     share = tf.math.divide_no_nan(weight, rows)
     tracker.total.assign(before + share * (tracker.total - before))
     tracker.count.assign_add(weight - rows)
-
-
-def running_loss(model: Any) -> float:
-    """Returns the mean loss of the steps of the epoch so far; NaN before the first."""
-    tracker = model._loss_tracker
-    return float(tracker.result()) if float(tracker.count) > 0 else math.nan
 
 
 def forget_loss(model: Any) -> None:
