@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg import NotPositiveDefiniteError
-from cgp.training.keras_private import forget_loss
+from cgp.training.keras_private import first_loss, forget_loss
 from cgp.training.parameters import Parameter
 
 # What cgp.linalg, and TensorFlow's own factorisation of a real matrix, raise in a graph.
@@ -263,9 +263,8 @@ class DivergenceGuard(keras.callbacks.Callback):
             return {"loss": math.nan}
 
     def _running_loss(self) -> float:
-        """The mean loss of the steps of the epoch that have ended; NaN before the first."""
-        # Keras's own sums may hold half of a step that has failed: its weight without its loss.
-        return float((self._logs or {}).get("loss", math.nan))
+        """The mean loss of the steps of the epoch that have ended, or else that of the first."""
+        return float(self._logs.get("loss", math.nan)) if self._logs else first_loss(self.model)
 
     def _values(self) -> list[np.ndarray]:
         return [v.variable.numpy() for v in self._trained]

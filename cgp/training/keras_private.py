@@ -38,6 +38,7 @@ __all__ = [
     "add_losses_in_float64",
     "ask_to_proceed_with_overwrite",
     "completed_by_keras",
+    "first_loss",
     "flatten_layers",
     "forget_compilation",
     "forget_loss",
@@ -115,6 +116,14 @@ def losses_kept() -> Iterator[None]:
     yield
     for layer, losses in before:
         layer._losses[:] = losses
+
+
+def first_loss(model: Any) -> float:
+    """The loss of the first step of an epoch, which may have failed later on; NaN if not known."""
+    tracker = model._loss_tracker
+    total, count = (float(tf.identity(v.value)) for v in (tracker.total, tracker.count))
+    # TensorFlow may have added the weight of a step whose loss has failed.
+    return total / count if total != 0.0 and count > 0.0 else math.nan
 
 
 def forget_loss(model: Any) -> None:
