@@ -295,13 +295,6 @@ def _principal(
     z, mean, v, w = (values[observed] for values in (z, mean, variance, pseudo_variance))
     if not np.all(np.isfinite(mean) & np.isfinite(v) & np.isfinite(w)):
         raise ValueError("the prediction has elements that are NaN or infinite")
-    # The tolerance is wide because a posterior variance has the rounding of the prior variance.
-    impossible = np.abs(w) - v > 1e-6 * np.max(np.abs(v))
-    if np.any(impossible):
-        raise ValueError(
-            f"{np.sum(impossible)} of {impossible.size} predicted points have a variance that is "
-            "negative, or less than the modulus of their pseudo-variance"
-        )
     larger, smaller, angle = (np.asarray(part) for part in principal_axes(v, w))
     turned = (z - mean) * np.exp(-1j * angle)
     return turned.real, turned.imag, larger, smaller

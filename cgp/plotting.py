@@ -9,7 +9,8 @@ import numpy as np
 from cgp.distributions import Marginals, ellipses, marginals, squared_radius
 from cgp.distributions.ellipses import check_probability
 from cgp.distributions.marginals import Prediction
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, as_numbers
+from cgp.observations import as_observations
 from cgp.statespace import Diagnostics
 
 if TYPE_CHECKING:  # an optional dependency
@@ -48,7 +49,7 @@ def series(
 
     Args:
         x: The inputs of the data, `[N]` or `[N, 1]`, in any order.
-        z: Complex data, `[N]`; NaN where missing. None for no data.
+        z: Complex data, `[N]`; NaN, or masked, where missing. None for no data.
         posterior: A `ComplexNormal`, or a dict with keys mean, variance and pseudo_variance, as
             `predict` returns; of M points. None for no prediction.
         x_new: The inputs of the posterior, `[M]` or `[M, 1]`, in any order; `x` if None.
@@ -63,7 +64,8 @@ def series(
     Raises:
         ImportError: matplotlib is not installed.
         TypeError: Real data, or not a prediction.
-        ValueError: Shapes that do not fit, more than one series, or nothing to plot.
+        ValueError: Shapes that do not fit, more than one series, infinite data, inputs or a
+            prediction that are masked, or nothing to plot.
 
     Example:
         >>> import numpy as np
@@ -139,7 +141,7 @@ def plane(
     (`ComplexNormal.ellipses`).
 
     Args:
-        z: Complex data, `[N]`; NaN where missing. None for no data.
+        z: Complex data, `[N]`; NaN, or masked, where missing. None for no data.
         posterior: A `ComplexNormal`, or a dict with keys mean, variance and pseudo_variance, as
             `predict` returns; of any number of points. None for no prediction.
         probability: Of each ellipse, between 0 and 1.
@@ -151,7 +153,8 @@ def plane(
     Raises:
         ImportError: matplotlib is not installed.
         TypeError: Real data, or not a prediction.
-        ValueError: More than one series, or nothing to plot.
+        ValueError: More than one series, infinite data, a prediction that is masked, or nothing to
+            plot.
 
     Example:
         >>> import numpy as np
@@ -372,7 +375,7 @@ def _require_something(z: ArrayLike | None, posterior: Prediction | None) -> Non
 
 def _as_inputs(x: ArrayLike, name: str) -> np.ndarray:
     """Converts real inputs, `[N]` or `[N, 1]`, to float64 `[N]`."""
-    x = np.asarray(x)
+    x = np.asarray(as_numbers(x, name))
     if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)):
         raise TypeError(f"{name} must be real numbers, got {x.dtype}")
     if x.ndim == 2 and x.shape[1] == 1:
@@ -386,13 +389,11 @@ def _as_inputs(x: ArrayLike, name: str) -> np.ndarray:
 
 def _as_series(z: ArrayLike, x: np.ndarray | None = None) -> np.ndarray:
     """Converts complex data to an array `[N]`, NaN in both parts where missing."""
-    z = np.asarray(z)
-    if not np.iscomplexobj(z):
-        raise TypeError(f"z must be complex, got {z.dtype}")
+    z = np.asarray(as_observations(z, None, "complex128", promote=True))
     _require_one_series(z, "z")
     if x is not None and z.shape != x.shape:
         raise ValueError(f"z must have the {len(x)} points of x, got {len(z)}")
-    return np.where(np.isnan(z), complex(np.nan, np.nan), z)  # a real NaN has the imaginary part 0
+    return z
 
 
 def _as_moments(posterior: Prediction, x_new: np.ndarray | None = None) -> Marginals:

@@ -64,6 +64,19 @@ def test_a_series_shows_each_part_with_its_own_band():
     assert labels == ["95 % interval", "mean", "data"]
 
 
+def test_masked_data_are_missing():
+    x, z, posterior = example()
+    hidden = np.isnan(z)
+    hidden[[2, 7]] = True
+    masked = np.ma.array(np.where(hidden, 99 + 99j, z), mask=hidden)
+    for data in (masked, list(masked)):
+        axes = plotting.series(x, data, posterior)
+        plane = plotting.plane(data, posterior)
+        for drawn in (line(axes[0], "data")[1], *line(plane, "data")):
+            np.testing.assert_array_equal(np.isnan(drawn), hidden)
+        np.testing.assert_array_equal(line(axes[1], "data")[1][~hidden], z.imag[~hidden])
+
+
 def test_bands_of_modulus_and_phase_hold_their_share_of_draws():
     x, _, posterior = example()
     mean, v, w = posterior.values()
@@ -278,6 +291,7 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
 
 
 X, Z, ONE = np.arange(3.0), np.ones(3, complex), np.ones(3)
+MASKED = np.ma.array(X, mask=[False, True, False])
 GOOD = {"mean": Z, "variance": ONE, "pseudo_variance": 0 * Z}
 BATCH = {name: np.stack([moment, moment]) for name, moment in GOOD.items()}
 
@@ -289,6 +303,14 @@ BATCH = {name: np.stack([moment, moment]) for name, moment in GOOD.items()}
         (lambda: plotting.plane(), ValueError, "nothing to draw"),
         (lambda: plotting.series(X, X), TypeError, "z must be complex, got float64"),
         (lambda: plotting.series(1j * X, Z), TypeError, "x must be real numbers, got complex128"),
+        (lambda: plotting.series(MASKED, Z), ValueError, "x has masked elements"),
+        (lambda: plotting.series(X, Z, GOOD, MASKED), ValueError, "x_new has masked elements"),
+        (
+            lambda: plotting.plane(Z, GOOD | {"mean": MASKED + 0j}),
+            ValueError,
+            "the mean of a prediction has masked elements",
+        ),
+        (lambda: plotting.plane([1j, np.inf]), ValueError, "z has infinite elements"),
         (lambda: plotting.series(X * np.nan, Z), ValueError, "x has elements that are NaN"),
         (lambda: plotting.series(X, Z[:2]), ValueError, "the 3 points of x, got 2"),
         (lambda: plotting.series(X[None], Z), ValueError, r"x must be .* got shape \(1, 3\)"),

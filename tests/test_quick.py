@@ -325,7 +325,9 @@ REFUSALS = {
     "ComplexNormal": (lambda: cgp.ComplexNormal(ZERO, np.eye(3) + 0j), "chol"),
     "distributions.ellipses": (lambda: distributions.ellipses(Z, X, Z, 95), "probability"),
     "distributions.marginals": (lambda: distributions.marginals(Z), "prediction"),
+    "distributions.principal_axes": (lambda: distributions.principal_axes(-X, 0 * Z), "negative"),
     "distributions.squared_radius": (lambda: distributions.squared_radius(95), "probability"),
+    "clone_model": (lambda: cgp.clone_model(3), "model must be a Keras model, got 3"),
     "statespace.LinearGaussian": (
         lambda: statespace.LinearGaussian(I2, INDEFINITE, I2, I2), "Q"
     ),
@@ -413,8 +415,8 @@ REFUSALS = {
 
 # To be subclassed; or what takes functions, layers, or numbers as they are.
 NOTHING_TO_REFUSE = {
-    "linalg.with_gradient", "distributions.principal_axes", "clone_model", "refresh",
-    "sharing_scope", "statespace.clear_cache", "training.confirm", "training.invalidate",
+    "linalg.with_gradient", "refresh", "sharing_scope", "statespace.clear_cache",
+    "training.confirm", "training.invalidate",
     "training.Parameter", "training.Parameterized", "training.Shareable",
 }  # fmt: skip
 

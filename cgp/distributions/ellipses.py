@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, as_numbers
 
 
 class Ellipses(NamedTuple):
@@ -45,6 +45,11 @@ def principal_axes(variance: ArrayLike, pseudo_variance: ArrayLike) -> Principal
     Returns:
         `PrincipalAxes(larger, smaller, angle)`, each real, `[...]`.
 
+    Raises:
+        TypeError: A complex variance, or not numbers.
+        ValueError: Two shapes; eagerly, a variance that is negative, or below the modulus of the
+            pseudo-variance, beyond rounding.
+
     Example:
         >>> import numpy as np
         >>> from cgp.distributions import principal_axes
@@ -52,14 +57,39 @@ def principal_axes(variance: ArrayLike, pseudo_variance: ArrayLike) -> Principal
         >>> larger.numpy(), smaller.numpy(), angle.numpy().round(3)  # π/4
         (array([2.]), array([1.]), array([0.785]))
     """
+    variance, pseudo_variance = _as_variances(variance, pseudo_variance)
     modulus = tf.abs(pseudo_variance)
-    variance = tf.cast(variance, modulus.dtype)
     return PrincipalAxes(
-        larger=0.5 * (variance + modulus),
-        # Rounding may leave −1e-17, or −0.0, where the ellipse is a line segment.
+        # Rounding may leave −1e-17, or −0.0, where the ellipse is a point or a line segment.
+        larger=0.5 * tf.maximum(variance + modulus, 0.0),
         smaller=0.5 * tf.maximum(variance - modulus, 0.0),
         angle=0.5 * tf.math.angle(pseudo_variance),
     )
+
+
+def _as_variances(variance: ArrayLike, pseudo_variance: ArrayLike) -> tuple[tf.Tensor, tf.Tensor]:
+    """A variance and a pseudo-variance that some component has, as tensors of one precision."""
+    v = tf.convert_to_tensor(as_numbers(variance, "variance"))
+    w = tf.convert_to_tensor(as_numbers(pseudo_variance, "pseudo_variance"))
+    if v.dtype.is_complex:
+        raise TypeError(f"variance must be real, got {v.dtype.name}")
+    if not v.shape.is_compatible_with(w.shape):
+        raise ValueError(
+            f"variance and pseudo_variance must have one shape, got {v.shape} and {w.shape}"
+        )
+    if w.dtype.is_integer:
+        w = tf.cast(w, tf.float64)
+    v = tf.cast(v, w.dtype.real_dtype)
+    if tf.executing_eagerly() and tf.size(v):
+        # Wide, because a posterior variance has the rounding of the prior variance.
+        tolerance = (1e-6 if v.dtype == tf.float64 else 1e-3) * tf.reduce_max(tf.abs(v))
+        impossible = tf.math.count_nonzero(tf.abs(w) - v > tolerance)
+        if impossible:
+            raise ValueError(
+                f"{int(impossible)} of {int(tf.size(v))} points have a variance that is negative, "
+                "or less than the modulus of their pseudo-variance"
+            )
+    return v, w
 
 
 def ellipses(
@@ -79,7 +109,9 @@ def ellipses(
         `Ellipses(center, semi_major, semi_minor, angle)`, each `[...]`.
 
     Raises:
-        ValueError: A probability out of range.
+        TypeError: A complex variance, or not numbers.
+        ValueError: A probability out of range; different shapes; eagerly, variances that no
+            component has, as for `principal_axes`.
 
     Example:
         >>> import numpy as np
@@ -90,6 +122,11 @@ def ellipses(
     """
     factor = squared_radius(probability)
     larger, smaller, angle = principal_axes(variance, pseudo_variance)
+    center = tf.convert_to_tensor(as_numbers(center, "center"))
+    if not center.shape.is_compatible_with(larger.shape):
+        raise ValueError(
+            f"center must have the shape of the variances, {larger.shape}, got {center.shape}"
+        )
     return Ellipses(center, tf.sqrt(factor * larger), tf.sqrt(factor * smaller), angle)
 
 

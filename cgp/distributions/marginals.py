@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from cgp.distributions.complex_normal import ComplexNormal
+from cgp.linalg.arguments import as_numbers
 
 
 class Marginals(NamedTuple):
@@ -52,7 +53,7 @@ def marginals(prediction: Prediction) -> Marginals:
 
     Raises:
         TypeError: None of these, a real mean, or a complex variance.
-        ValueError: Keys that are missing, or shapes that differ.
+        ValueError: Keys that are missing, masked elements, or shapes that differ.
 
     Example:
         >>> import numpy as np
@@ -76,7 +77,12 @@ def marginals(prediction: Prediction) -> Marginals:
         raise ValueError(
             f"the prediction has no {', '.join(missing)}; it has {', '.join(prediction)}"
         )
-    moments = Marginals(*(np.asarray(prediction[name]) for name in Marginals._fields))
+    moments = Marginals(
+        *(
+            np.asarray(as_numbers(prediction[name], f"the {name} of a prediction"))
+            for name in Marginals._fields
+        )
+    )
     if not np.iscomplexobj(moments.mean):
         raise TypeError(f"the mean of a prediction must be complex, got {moments.mean.dtype}")
     if np.iscomplexobj(moments.variance):

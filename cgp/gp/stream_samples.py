@@ -4,6 +4,9 @@ Both become `Data` of NumPy arrays: x `[B, T, D]` in the dtype of the model, z `
 missing, with the batch axes given: none, or `[B]`.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -28,8 +31,12 @@ def as_block(
     real_dtype: str,
     *,
     require_targets: bool = False,
+    recent: RecentInputs | None = None,
 ) -> Data:
-    """A block of samples; arguments and errors as for `as_data`, with at most one batch axis."""
+    """A block of samples; arguments and errors as for `as_data`, with at most one batch axis.
+
+    The block joins the inputs before it, `recent`, if they are given.
+    """
     check_eager()
     z = as_observations(z, missing, complex_dtype(real_dtype))
     if np.ndim(x) == 2 and np.shape(x) == np.shape(z) and np.size(x) > 1:
@@ -38,6 +45,8 @@ def as_block(
             "x[..., None]"
         )
     data = as_data(x, z, None, real_dtype, require_targets=require_targets)
+    if recent is not None:
+        recent.check_block(np.asarray(as_array(x, "x")), real_dtype)
     x, z, batch = data.x.numpy(), data.z.numpy(), data.batch.numpy()
     if batch.size > 1:
         raise ValueError(f"z must be [T], or [B, T] of B streams, got batch axes {batch.tolist()}")
@@ -84,6 +93,47 @@ def one_sample(
         samples = as_block(x, z[..., None], None, real_dtype)
     recent.check(x, real_dtype)
     return samples
+
+
+class CheckedRange:
+    """The range of inputs in which a process has accepted the samples of a stream.
+
+    A compiled step evaluates a kernel without its checks, and the checks take longer than a step.
+    They are made where a sample lies beyond the range, and then for a range that reaches further
+    by as much again: as often as its width doubles. What is accepted at both ends of a range is
+    taken to be accepted between them.
+
+    Args:
+        check: A function of inputs `[2, D]` or `[B, T, D]` that raises a `ValueError` for those
+            that the process refuses.
+    """
+
+    def __init__(self, check: Callable[[np.ndarray], Any]):
+        self._check = check
+        self._ends: tuple[np.ndarray, np.ndarray] | None = None
+
+    def admit(self, x: np.ndarray) -> None:
+        """Raises for inputs `[B, T, D]` that the process refuses."""
+        first, last = np.min(x, axis=(0, 1)), np.max(x, axis=(0, 1))
+        if self._ends is None:
+            self._check(x)
+            self._ends = first, last
+            return
+        low, high = self._ends
+        if np.all(low <= first) and np.all(last <= high):
+            return
+        self._check(x)
+        first, last = np.minimum(low, first), np.maximum(high, last)
+        width = last - first
+        further = (
+            np.where(first < low, first - width, low),
+            np.where(last > high, last + width, high),
+        )
+        try:
+            self._check(np.stack(further))
+            self._ends = further
+        except ValueError:  # near the end of what is accepted: sample by sample
+            self._ends = first, last
 
 
 def check_streams(samples: Data, x_shape: tuple[int, int], is_single: bool) -> None:

@@ -145,29 +145,43 @@ def _moved(x: np.ndarray, dtype: str) -> np.ndarray:
     return np.abs(rounded - (x - low).astype(np.float64) - low)
 
 
-def _check_rounding(x: np.ndarray, dtype: str, name: str) -> None:
-    """Refuses numbers `[N]` that a dtype moves by more than a tenth of the step between them."""
+def _check_rounding(x: np.ndarray, dtype: str, name: str, moved: np.ndarray | None = None) -> None:
+    """Refuses numbers `[N]` that a dtype moves by more than a tenth of the step between them.
+
+    Args:
+        x: The numbers.
+        dtype: The dtype.
+        name: What errors call them.
+        moved: How far rounding moves the one that is judged; all of them if None.
+    """
     values = np.unique(_widened(x))
-    # Of integers as of unsigned ones, whose differences wrap around to the right ones.
-    steps = np.diff(values.astype(np.uint64) if values.dtype.kind == "i" else values)
+    steps = _steps(values)
     # Equal points, computed in two ways, may differ by the rounding of double precision.
     rounding = 1e-14 * np.max(np.abs(values.astype(np.float64)), initial=0.0)
-    steps = steps[steps > (rounding if values.dtype.kind == "f" else 0)]
-    moved = np.max(_moved(values, dtype), initial=0.0)
-    if steps.size and moved > 0.1 * np.median(steps):
+    steps = np.sort(steps[steps > (rounding if values.dtype.kind == "f" else 0)])
+    moved = np.max(_moved(values, dtype) if moved is None else moved, initial=0.0)
+    # The median; of two in the middle the smaller: a long way between two groups is no step.
+    typical = steps[(steps.size - 1) // 2] if steps.size else np.inf
+    if moved > 0.1 * typical:
         remedy = f"subtract an origin from it first, {name} - {name}[0]"
         remedy += ', or use dtype="float64"' if dtype == "float32" else ""
         raise ValueError(
-            f"{name} loses its steps of {np.median(steps):.2g} in {dtype}, which rounds it by up "
-            f"to {moved:.2g}: {remedy}"
+            f"{name} loses its steps of {typical:.2g} in {dtype}, which rounds it by up to "
+            f"{moved:.2g}: {remedy}"
         )
+
+
+def _steps(values: np.ndarray) -> np.ndarray:
+    """The steps between sorted numbers `[N, ...]`, `[N − 1, ...]`."""
+    # Of integers as of unsigned ones, whose differences wrap around to the right ones.
+    return np.diff(values.astype(np.uint64) if values.dtype.kind == "i" else values, axis=0)
 
 
 class RecentInputs:
     """The last inputs of a stream, by which the rounding of the next is judged.
 
     One number has no step. It is compared with those before it by the rule of `as_points`: rounding
-    may move it by a tenth of the median step between the last few.
+    may move it by a tenth of the median step between the last few, wherever it lies.
     """
 
     def __init__(self) -> None:
@@ -185,12 +199,29 @@ class RecentInputs:
         if held and held[-1].shape != x.shape:  # of other streams
             held.clear()
         if held:
-            moved = _moved(x, dtype)
-            # Mostly the last step shows that all is well, in no time.
-            if np.any(moved > 0.1 * (np.maximum(x, held[-1]) - np.minimum(x, held[-1]))):
-                for series in np.stack([*held, x], axis=-1).reshape(-1, len(held) + 1):
-                    _check_rounding(series, dtype, name)
+            moved, series = _moved(x, dtype), np.sort([*held, x], axis=0)
+            steps = _steps(series)
+            smallest = np.min(np.where(steps > 0, steps, np.inf), axis=0)
+            # Mostly the smallest step shows that all is well, in little time.
+            for i in map(tuple, np.argwhere(moved > 0.1 * smallest)):
+                _check_rounding(series[:, *i], dtype, name, moved[i])
         held.append(x)
+
+    def check_block(self, x: np.ndarray, dtype: str, name: str = "x") -> None:
+        """Takes the next inputs in, `[T]`, `[T, D]` or `[B, T, D]`, told apart among themselves.
+
+        Raises:
+            ValueError: The dtype does not tell the first from those before.
+        """
+        x = x[:, None] if x.ndim == 1 else x
+        by_time = np.moveaxis(x, -2, 0)[..., None, :]  # each as one sample comes
+        self.check(by_time[0], dtype, name)
+        if not _is_contained(x.dtype, dtype):
+            self._held.extend(_widened(by_time[1:][-_RECENT:]))
+
+    def clear(self) -> None:
+        """Forgets them: what comes next is another stream."""
+        self._held.clear()
 
 
 def one_number(value: ArrayLike, name: str, or_vector: bool = False) -> ArrayLike:

@@ -164,7 +164,8 @@ class KalmanFilter(Model):
         model, found = series.model, moments(series)
         if self.loss_weight:
             seen = tf.reduce_sum(tf.cast(series.observed, found.log_likelihoods.dtype))
-            seen = tf.maximum(mean_over_replicas(seen / model.form.multiplicity), 1.0)
+            seen = mean_over_replicas(seen / model.form.multiplicity)
+            seen = tf.where(seen > 0.0, seen, tf.ones_like(seen))
             self.add_loss(-self.loss_weight * tf.reduce_sum(found.log_likelihoods) / seen)
         join = model.form.join
         outputs = {

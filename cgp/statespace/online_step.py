@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.distributions.marginals import Marginals, Step, innovation
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, as_numbers, check_batches
 from cgp.linalg.batch_last import matmul, matvec
+from cgp.observations import as_observations
 from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of
@@ -56,7 +57,8 @@ def step(
             state of the model.
         z: Observations, `[..., M]`, or a number where M is 1; NaN where missing.
         missing: Bool, broadcast against z: True where missing.
-        inputs: Known inputs of a model with B, `[..., k]`, from this observation to the next.
+        inputs: Known inputs of a model with B, `[..., k]`, or a number where k is 1, from this
+            observation to the next.
         arrived: Bool, broadcast against the batch axes: False for a stream without an arrival.
 
     Returns:
@@ -86,14 +88,16 @@ def step(
             "the matrices of the model vary over time: filter a whole series, or make a model for "
             "each step"
         )
-    if np.ndim(z) == 0 and model.observation_size == 1:
-        z = tf.reshape(z, [1]) if tf.is_tensor(z) else np.ma.asanyarray(z).reshape(1)
-    if np.ndim(z) == 0:
-        raise ValueError(f"z must be [..., {model.observation_size}], got a single number")
+    z = as_observations(z, missing, model.series_dtype, promote=True)
+    z = tf.convert_to_tensor(_vectors(z, model.observation_size, "z"))
+    if inputs is not None and model.B is not None:
+        size = model.B.shape[-1] // model.form.multiplicity
+        inputs = _vectors(as_numbers(inputs, "inputs"), size, "inputs")[..., None, :]
     if state is not None:
-        model = model.starting_from(*checked_state(model, state))
-    # A series of one step.
-    series = Series(model, *map(_with_time_axis, (z, missing, inputs)))
+        mean, chol = checked_state(model, state)
+        check_batches(state_mean=(mean, 1), state_chol=(chol, 2), z=(z, 1))
+        model = model.starting_from(mean, chol)
+    series = Series(model, z[..., None, :], None, inputs)  # of one step
     system = series.system()
     mean, _, chol = series.start(system)
     H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
@@ -122,12 +126,14 @@ def step(
     return after, Step(predicted, innovation(np.asarray(seen), predicted.mean), filtered)
 
 
-def _with_time_axis(a: Any) -> Any:
-    """`[..., M]` as `[..., 1, M]`; a single number stays one."""
-    if a is None:
-        return None
-    a = a if tf.is_tensor(a) else np.ma.asanyarray(a)
-    return a if len(a.shape) == 0 else a[..., None, :]
+def _vectors(a: np.ndarray | tf.Tensor, size: int, name: str) -> np.ndarray | tf.Tensor:
+    """Vectors `[..., size]`; a number is one where `size` is 1."""
+    if a.shape == () and size == 1:
+        return a[None]
+    if a.shape == () or a.shape[-1] != size:
+        came = f"shape {a.shape}" if a.shape != () else "a single number"
+        raise ValueError(f"{name} must be [..., {size}], got {came}")
+    return a
 
 
 def checked_state(
@@ -160,7 +166,12 @@ def checked_state(
 
 def _arrivals(arrived: ArrayLike, series: Series) -> tf.Tensor:
     """`arrived` of each series, bool, `[B]`."""
-    arrived = tf.convert_to_tensor(arrived)
+    try:
+        arrived = tf.convert_to_tensor(arrived)
+    except ValueError as error:
+        raise ValueError(
+            f"arrived must be a bool array, with rows of one length: {error}"
+        ) from None
     if arrived.dtype != tf.bool:
         raise TypeError(f"arrived must be bool, False without an arrival, got {arrived.dtype.name}")
     try:

@@ -13,6 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.training import keras_private
+
 
 def are_arrays(*structures: Any) -> bool:
     """Tells whether all leaves are dense arrays, tensors or None, and at least one is not None."""
@@ -66,7 +68,8 @@ def mean_over_replicas(count: tf.Tensor) -> tf.Tensor:
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return count
-    return context.all_reduce(tf.distribute.ReduceOp.MEAN, count)
+    with keras_private.losses_kept():
+        return context.all_reduce(tf.distribute.ReduceOp.MEAN, count)
 
 
 def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:

@@ -1,6 +1,7 @@
 """A training that diverges is stopped, and the best parameters that it saw are restored."""
 
 import math
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,18 +11,22 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg import NotPositiveDefiniteError
-from cgp.training.keras_private import forget_loss, running_loss
+from cgp.training.keras_private import first_loss, forget_loss
 from cgp.training.parameters import Parameter
 
 # What cgp.linalg, and TensorFlow's own factorisation of a real matrix, raise in a graph.
 _MESSAGES = ("not positive definite", "Cholesky decomposition was not successful")
+_NOT_FINITE = r"the matrix of shape .* has elements that are NaN or infinite"
 
 
 def is_indefinite(error: Exception) -> bool:
-    """Whether an error says that a matrix is not positive definite."""
+    """Whether an error says that a matrix is not positive definite, or not even finite."""
     if isinstance(error, tf.errors.InvalidArgumentError):
         return any(words in error.message for words in _MESSAGES)
-    return isinstance(error, NotPositiveDefiniteError)
+    if isinstance(error, NotPositiveDefiniteError):
+        return True
+    # What is not finite is called so where a step runs eagerly.
+    return re.search(_NOT_FINITE, str(error)) is not None
 
 
 class Trained(NamedTuple):
@@ -83,7 +88,7 @@ def guarded(model: Any, fit: Callable, callbacks: Any) -> keras.callbacks.Histor
     callbacks = guard.ahead_of(callbacks)
     try:
         history = fit(callbacks=callbacks)
-    except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError) as error:
+    except (tf.errors.InvalidArgumentError, ValueError) as error:
         if not is_indefinite(error):
             raise
         reached = description(trained(model))
@@ -147,6 +152,7 @@ class DivergenceGuard(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Keeps the values whose loss this epoch computes."""
         self._epoch, self._at_start, self._first_loss = epoch, self._values(), math.nan
+        self._logs: dict = {}
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Keeps the loss of the first batch, for an epoch that begins well and ends badly."""
@@ -156,7 +162,7 @@ class DivergenceGuard(keras.callbacks.Callback):
     def on_test_begin(self, logs: dict | None = None) -> None:
         """Looks before a validation, which would fail with parameters that are lost."""
         if self.reached is None and any(v.is_lost() for v in self._trained):
-            self._note(running_loss(self.model))
+            self._note(self._running_loss())
             self._stop()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
@@ -192,8 +198,8 @@ class DivergenceGuard(keras.callbacks.Callback):
         bad = any(v.is_lost() for v in self._trained) or self._are_bad(self._values())
         try:
             self._refresh()
-        except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError) as error:
-            if not is_indefinite(error):
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            if not (bad or is_indefinite(error)):
                 raise
             bad = True
         if bad:
@@ -243,16 +249,22 @@ class DivergenceGuard(keras.callbacks.Callback):
 
     def _guarded_step(self, iterator: Any) -> dict:
         try:
-            return self._step(iterator)
-        except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError) as error:
-            if not is_indefinite(error):
+            self._logs = self._step(iterator)
+            return self._logs
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            # Of parameters that are lost, any error will do.
+            if not (is_indefinite(error) or any(v.is_lost() for v in self._trained)):
                 raise
-            self._note(running_loss(self.model))
+            self._note(self._running_loss())
             if self._best_epoch is None:  # not even the first loss could be computed
                 raise
             self._stop()
             forget_loss(self.model)
             return {"loss": math.nan}
+
+    def _running_loss(self) -> float:
+        """The mean loss of the steps of the epoch that have ended, or else that of the first."""
+        return float(self._logs.get("loss", math.nan)) if self._logs else first_loss(self.model)
 
     def _values(self) -> list[np.ndarray]:
         return [v.variable.numpy() for v in self._trained]

@@ -13,6 +13,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+# Where the model is kept whose call is under way, one for each thread.
+from keras.src.backend.common.global_state import get_global_attribute
+
 # Whether a call has its state as an argument, so that nothing may be stored.
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 
@@ -35,6 +38,7 @@ __all__ = [
     "add_losses_in_float64",
     "ask_to_proceed_with_overwrite",
     "completed_by_keras",
+    "first_loss",
     "flatten_layers",
     "forget_compilation",
     "forget_loss",
@@ -42,8 +46,8 @@ __all__ = [
     "in_stateless_scope",
     "in_symbolic_scope",
     "loss_weighed",
+    "losses_kept",
     "metrics_and_values",
-    "running_loss",
     "sublayers",
     "written_by_keras",
 ]
@@ -99,10 +103,27 @@ def loss_weighed(model: Any, rows: tf.Tensor, weight: tf.Tensor) -> Iterator[Non
     tracker.count.assign_add(weight - rows)
 
 
-def running_loss(model: Any) -> float:
-    """Returns the mean loss of the steps of the epoch so far; NaN before the first."""
+@contextlib.contextmanager
+def losses_kept() -> Iterator[None]:
+    """A context after which the layers of the model under way have the losses they had before.
+
+    Where replicas wait for each other inside a call, one runs while the other waits, and Keras
+    keeps what `add_loss` is given in one list for all of them.
+    """
+    context = get_global_attribute("current_call_ctx")
+    layers = [] if context is None else flatten_layers(context.entry_layer)
+    before = [(layer, layer._losses[:]) for layer in layers]
+    yield
+    for layer, losses in before:
+        layer._losses[:] = losses
+
+
+def first_loss(model: Any) -> float:
+    """The loss of the first step of an epoch, which may have failed later on; NaN if not known."""
     tracker = model._loss_tracker
-    return float(tracker.result()) if float(tracker.count) > 0 else math.nan
+    total, count = (float(tf.identity(v.value)) for v in (tracker.total, tracker.count))
+    # TensorFlow may have added the weight of a step whose loss has failed.
+    return total / count if total != 0.0 and count > 0.0 else math.nan
 
 
 def forget_loss(model: Any) -> None:

@@ -7,9 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg import NotPositiveDefiniteError
 from cgp.training.batches import are_arrays, pack
-from cgp.training.divergence import description, trained
+from cgp.training.divergence import description, is_indefinite, trained
 from cgp.training.objective import Objective
 
 
@@ -189,7 +188,9 @@ class _Run:
         try:
             value, gradient = self.loss(point)
             failed = not self._is_finite(value, gradient) or self._is_lost(point)
-        except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError):
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            if isinstance(error, ValueError) and not (is_indefinite(error) or self._is_lost(point)):
+                raise
             failed = True
         if failed:
             value, gradient = self._retreat(point)

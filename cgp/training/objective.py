@@ -35,7 +35,9 @@ class Objective:
         resolution: The relative change of the loss below which it is rounding.
 
     Raises:
-        ValueError: No trainable variables, one with a constraint, or several replicas.
+        TypeError: Not a model.
+        ValueError: A batch of other parts, no trainable variables, one with a constraint, or
+            several replicas.
 
     Example:
         >>> import keras, numpy as np, cgp
@@ -50,6 +52,10 @@ class Objective:
     """
 
     def __init__(self, model: keras.Model, batch: tuple):
+        if not isinstance(model, keras.Model):
+            raise TypeError(f"model must be a cgp.Model or cgp.Functional, got {model!r}")
+        if len(batch) != 3:
+            raise ValueError(f"batch must be (x, y, sample_weight), got {len(batch)} parts")
         require_one_replica(model, "LBFGS")
         self.model, self.batch = model, batch
         if not model.built:

@@ -167,6 +167,11 @@ def clone_model(model: keras.Model) -> keras.Model:
 
     Returns:
         A model of the same class, compiled if `model` was.
+
+    Raises:
+        TypeError: Not a model.
     """
+    if not isinstance(model, keras.layers.Layer):  # Keras returns what is none as it is
+        raise TypeError(f"model must be a Keras model, got {model!r}")
     with sharing_scope():
         return keras.models.clone_model(model)

@@ -40,3 +40,41 @@ def test_the_squared_radius_is_the_quantile_of_chi_squared():
 def test_what_is_no_probability_is_refused(probability):
     with pytest.raises(ValueError, match=f"between 0 and 1, got {probability}"):
         squared_radius(probability)
+
+
+Z, V, W = np.zeros(3, complex), np.ones(3), 0.5j * np.ones(3)
+
+
+@pytest.mark.parametrize(
+    ("variance", "pseudo_variance", "error", "message"),
+    [
+        (V[:2], W, ValueError, r"must have one shape, got \(2,\) and \(3,\)"),
+        (V, W[0], ValueError, r"must have one shape, got \(3,\) and \(\)"),
+        ([1.0, -1.0, 1.0], W, ValueError, "1 of 3 points have a variance that is negative"),
+        ([-1.0, -1.0, 1.0], 0 * W, ValueError, "2 of 3 points have a variance that is negative"),
+        (V, 3 * W, ValueError, "3 of 3 points .* less than the modulus of their pseudo-variance"),
+        (V + 1j, W, TypeError, "variance must be real, got complex128"),
+        (V, ["a"] * 3, TypeError, "pseudo_variance must be numbers"),
+    ],
+)
+def test_what_are_no_variances_is_refused(variance, pseudo_variance, error, message):
+    for call in (principal_axes, lambda v, w: ellipses(Z, v, w, 0.9)):
+        with pytest.raises(error, match=message):
+            call(variance, pseudo_variance)
+    with pytest.raises(ValueError, match=r"center must have .* variances, \(3,\), got \(2,\)"):
+        ellipses(Z[:2], V, W, 0.9)
+
+
+def test_rounding_beside_a_large_variance_is_none_of_a_variance():
+    """A posterior variance far below the prior one may come out below zero."""
+    for v, w in (([1.0, -1e-9], [0, 0]), (np.float32([1, -1e-5]), np.zeros(2, "complex64"))):
+        axes = ellipses(Z[:2], v, w, 0.9)
+        np.testing.assert_array_equal([axes.semi_major[1], axes.semi_minor[1]], 0.0)
+
+
+def test_unknown_shapes_and_values_of_a_graph_are_left_alone():
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float64)])
+    def larger(v):
+        return principal_axes(v, tf.zeros_like(tf.cast(v, tf.complex128))).larger
+
+    np.testing.assert_array_equal(larger(V), 0.5 * V)

@@ -242,6 +242,41 @@ def test_does_a_fit_that_diverges_keep_the_data_and_the_best_parameters(optimize
     np.testing.assert_allclose(gp.predict(X_NEW)["mean"], expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_are_predictions_after_a_divergence_those_of_the_best_parameters_and_the_new_data(
+    run_eagerly,
+):
+    class Leap(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            starts.append(self.model.parameters())
+            self.model.optimizer.learning_rate = 0.05 if epoch < 3 else 1e3
+
+    gp, starts = model(), []
+    gp.compile(optimizer=keras.optimizers.Adam(0.05), run_eagerly=run_eagerly)
+    gp.condition(*tone(1, 33))  # other data, of another number
+    gp.predict(X_NEW)
+    x, z = tone(n=20)
+    z[4] = np.nan
+    with pytest.warns(RuntimeWarning, match="has diverged.*again those of the start of epoch 3"):
+        gp.fit(x, z, epochs=9, callbacks=[Leap()], verbose=0)
+    assert gp.parameters() == starts[3] != starts[0]
+    restored = gp.parameters()
+    fresh = cgp.ExactGP(
+        Matern32(restored["matern32.variance"], restored["matern32.lengthscale"])
+        * Rotation(restored["rotation.frequency"]),
+        restored["noise_variance"],
+    )
+    fresh.condition(x, z)
+    for observed in (False, True):
+        expected = fresh.predict(X_NEW, observed=observed)
+        for name, value in gp.predict(X_NEW, observed=observed).items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        gp.log_marginal_likelihood(), fresh.log_marginal_likelihood(), rtol=1e-12
+    )
+    np.testing.assert_allclose(gp.loo()["mean"], fresh.loo()["mean"], rtol=1e-9)
+
+
 def test_is_laplaces_covariance_the_inverse_hessian():
     x, z = tone(n=120)
     kernel = WidelyLinear(Matern32(1.0, 5.0, fixed=["variance"]) * Rotation(0.31), 0.3 + 0.2j)

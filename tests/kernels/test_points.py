@@ -46,6 +46,7 @@ def test_nanoseconds_since_1970_are_refused_in_double_precision(kind):
     [
         (np.arange(5, dtype=np.int32), "float32"),
         (np.array([-7, 3, 2**24], np.int32), "float32"),
+        (np.array([0, 1, 2**24 + 2], np.int32), "float32"),
         (2**30 + 128 * np.arange(5, dtype=np.int32), "float32"),  # exact
         (1_700_000_000_000_000_000 + 1_000_000_000 * np.arange(5), "float64"),
         (np.array([-(2**62), 2**62], np.int64), "float64"),
@@ -136,7 +137,11 @@ def test_a_stream_is_judged_by_its_last_steps():
     assert taken(SECONDS.astype(np.uint32)) == 1
     assert taken(1.6e9 + np.arange(4.0)) == 1
     assert taken(NANOSECONDS, "float64") == 1
-    assert taken([0.0, *SECONDS]) == 3  # a long step hides one sample
+    assert taken([0.0, *SECONDS]) == 2
+    assert taken([-3e9, 0.0, *SECONDS]) == 4  # two long steps hide one sample
+    assert taken([*np.arange(8.0), 1.6e9 + 50]) == 8  # a long step itself loses digits
+    assert taken([*np.arange(8.0), 1.6e9, 8.0, 9.0]) == 11  # but not if its number is exact
+    assert taken([1.6e9 + 50, *np.arange(8.0)]) == 9
     assert taken(np.arange(0.0, 1e6, 0.37)[::999]) == 2706
     assert taken(0.1 * np.arange(3000)) == 3000
     assert taken(0.1 * np.arange(2_999_000, 3_000_000)) < 9
@@ -151,6 +156,23 @@ def test_streams_with_inputs_of_their_own_are_judged_each_by_itself():
     assert taken([i + offsets for i in range(50)]) == 50
     assert taken([np.array([[i], [1.6e9 + i]]) for i in range(5)]) == 1
     assert taken([np.array([0.1]), np.array([[0.2], [0.3]]), np.array([0.4])]) == 3
+
+
+def test_of_three_points_two_that_become_one_are_refused():
+    with pytest.raises(ValueError, match="x loses its steps of 1 in float32"):
+        as_points([0.0, 1.6e9, 1.6e9 + 1], "float32")
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1), (1, -1, 1)])
+def test_a_block_is_judged_by_the_steps_before_it(shape):
+    recent = RecentInputs()
+    for first in (0.0, 2.0, 12.0):  # more than are held
+        recent.check_block((first + np.arange(20.0)).reshape(shape), "float32")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="x loses its steps of 1 in float32"):
+            recent.check_block(np.array([1.6e9 + 50]).reshape(shape), "float32")
+    recent.clear()
+    recent.check_block(np.array([1.6e9 + 50]).reshape(shape), "float32")
 
 
 @pytest.mark.parametrize("kind", ["recursive", "state space"])
@@ -169,6 +191,10 @@ def test_a_step_in_single_precision_refuses_what_data_would_be_refused(kind):
     for x, message in ((1e300, "too large"), ([1.0, None], "objects"), ([[1.0], []], "sequence")):
         with pytest.raises((TypeError, ValueError), match=f"x .*{message}"):
             gp.step(x, np.complex64(0.9))
+    with pytest.raises(ValueError, match="x loses its steps of 1 in float32"):
+        gp.process([1.6e9 + 1], np.ones(1, np.complex64))
     if kind == "recursive":
         assert gp.size == 1
         gp.step(1.6e9 + 256, np.complex64(1.0))
+    gp.reset()
+    gp.step(1.6e9 + 1, np.complex64(1.0))  # of another stream

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def extended(a):
-    """The same numbers in 80-bit arithmetic, or, of single precision, in double, which is faster."""
+    """The same numbers in 80-bit arithmetic; of single precision in double, which is faster."""
     a = np.asarray(a)
     single = a.dtype in (np.float32, np.complex64)
     real, complex_ = (np.float64, np.complex128) if single else (np.longdouble, np.clongdouble)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from cgp import statespace
-from tests.statespace.problems import problem
+from tests.reference import kalman
+from tests.statespace.problems import assert_filtered, problem
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,38 @@ def test_does_replace_filter_with_the_factor_of_the_new_covariance(model):
     np.testing.assert_allclose(one, other, rtol=1e-13)
     assert abs(float(one - statespace.log_likelihood(model, found.z))) > 0.1
     np.testing.assert_array_equal(model.Q, found.matrices["Q"])
+
+
+@pytest.mark.parametrize("names", [["Q"], ["F", "R"], ["H", "B", "Q"]])
+def test_may_matrices_that_are_replaced_begin_or_cease_to_vary(names):
+    still, varying = problem(3, 2, inputs=2), problem(3, 2, inputs=2, varying="FQHRB", seed=1)
+    changes = {name: varying.matrices[name] for name in names}
+    began = still.changed(**changes)
+    model = still.model().replace(**changes)
+    assert model.steps == len(still.z)
+    expected = began.expected(kalman.filter)
+    found = statespace.filter(model, began.z, inputs=began.inputs)
+    assert_filtered(found, expected, began.z)
+    back = model.replace(**{name: still.matrices[name] for name in names})
+    assert back.steps is None
+    found = statespace.filter(back, still.z, inputs=still.inputs)
+    assert_filtered(found, still.expected(kalman.filter), still.z)
+
+
+def test_do_matrices_that_vary_over_other_times_not_fit():
+    varying = problem(3, 2, varying="FQ")
+    model = varying.model()
+    with pytest.raises(ValueError, match=r"as long in all .*'F': 14, 'Q': 14, 'R': 3"):
+        model.replace(R=np.stack([varying.matrices["R"]] * 3))
+    kept = model.replace(F=varying.matrices["F"][0], Q=varying.matrices["Q"][:5])
+    assert kept.steps == 5
+    with pytest.raises(ValueError, match="z has 14 steps, but the matrices of the model have 5"):
+        statespace.filter(kept, varying.z)
+    stationary = statespace.LinearGaussian([[0.5j]], [[3.0]], [[1.0]], [[1.0]])
+    with pytest.raises(ValueError, match=r'"stationary" needs F and Q that do not vary.*"diffuse"'):
+        stationary.replace(Q=np.full((4, 1, 1), 3.0))
+    anywhere = stationary.replace(Q=np.full((4, 1, 1), 3.0), initial_covariance="diffuse")
+    assert (anywhere.initial, anywhere.steps) == ("diffuse", 4)
 
 
 def test_a_stationary_start_stays_stationary():

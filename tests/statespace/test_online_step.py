@@ -22,26 +22,64 @@ def model_of(kind):
     return statespace.widely_linear(proper, **parts), found.z
 
 
-@pytest.mark.parametrize("kind", ["proper", "improper"])
-def test_are_steps_those_of_the_filter(kind):
-    model, z = model_of(kind)
-    whole, state = statespace.filter(model, z), None
+def walk(initial_covariance):
+    """A level that drifts, seen once a step: real, and without a stationary state."""
+    rng = np.random.default_rng(2)
+    z = np.cumsum(rng.normal(size=(STEPS, 1)), axis=0) + 30.0
+    z[4] = np.nan
+    return statespace.LinearGaussian(
+        [[1.0]], [[1.0]], [[1.0]], [[0.5]], initial_covariance=initial_covariance
+    ), z
+
+
+def given(*args, **kwargs):
+    found = problem(*args, steps=STEPS, **kwargs)
+    return found.model(), found.z, found.inputs
+
+
+CASES = {
+    "proper": lambda: model_of("proper"),
+    "improper": lambda: model_of("improper"),
+    "real": lambda: given(2, 2, "float64", holes="shared"),
+    "complex64": lambda: given(2, 2, "complex64", holes="shared"),
+    "float32": lambda: given(2, 2, "float32", holes="shared"),
+    "models": lambda: given(2, 2, batch=3, models=True, holes="own"),
+    "driven": lambda: given(1, 1, inputs=1),
+    "a walk": lambda: walk([[4.0]]),
+    "a walk from anywhere": lambda: walk("diffuse"),
+}
+
+
+def case(name):
+    """A model, its series, and its inputs or None."""
+    model, z, *inputs = CASES[name]()
+    return model, z, inputs[0] if inputs else None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_are_steps_those_of_the_filter(name):
+    model, z, inputs = case(name)
+    whole, state = statespace.filter(model, z, inputs=inputs), None
+    tolerance = 1e-5 if model.dtype.real_dtype == tf.float32 else 1e-13
+
+    def assert_near(found, expected):
+        assert np.asarray(found).dtype == np.asarray(expected).dtype
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
     for t in range(STEPS):
-        before = state
-        state, step = statespace.step(model, state, z[t])
-        np.testing.assert_allclose(step.filtered.mean, whole.filtered_means[t], atol=1e-13)
-        innovations = np.asarray(whole.innovations[t])
-        np.testing.assert_array_equal(np.isnan(step.innovation), np.isnan(innovations))
-        np.testing.assert_allclose(step.innovation, innovations, atol=1e-13)
-        variances = np.diagonal(whole.innovation_covariances[t]).real
-        np.testing.assert_allclose(step.predicted.variance, variances, atol=1e-13)
-        if kind == "improper":
+        before, now = state, np.s_[..., t, :]
+        at = {} if inputs is None else {"inputs": inputs[t]}
+        state, step = statespace.step(model, state, z[now], **at)
+        assert_near(step.filtered.mean, whole.filtered_means[now])
+        np.testing.assert_array_equal(np.isnan(step.innovation), np.isnan(whole.innovations[now]))
+        assert_near(step.innovation, whole.innovations[now])
+        assert_near(step.predicted.variance, whole.innovation_variances[now])
+        if name == "improper":
             pseudo = np.diagonal(whole.innovation_pseudo_covariances[t])
-            np.testing.assert_allclose(step.predicted.pseudo_variance, pseudo, atol=1e-13)
+            assert_near(step.predicted.pseudo_variance, pseudo)
         if t:
-            np.testing.assert_allclose(before.mean, whole.predicted_means[t], atol=1e-13)
-            expected = square(whole.predicted_chols[t])
-            np.testing.assert_allclose(square(before.chol), expected, atol=1e-13)
+            assert_near(before.mean, whole.predicted_means[now])
+            assert_near(square(before.chol), square(whole.predicted_chols[..., t, :, :]))
 
 
 @pytest.mark.parametrize("kind", ["proper", "improper"])
@@ -90,6 +128,53 @@ def test_a_missing_observation_moves_time_on():
         stays, step = statespace.step(model, many, z[1], arrived=arrived)
         np.testing.assert_array_equal(stays.mean, many[0])
         assert step.innovation.shape == (3, 2)
+
+
+def test_are_numbers_vectors_of_one():
+    model, z, inputs = case("driven")
+    expected, seen = statespace.step(model, None, z[0], inputs=inputs[0])
+    for number in (inputs[0, 0], complex(inputs[0, 0]), tf.constant(inputs[0, 0])):
+        state, step = statespace.step(model, None, z[0, 0], inputs=number)
+        np.testing.assert_array_equal(state.mean, expected.mean)
+        np.testing.assert_array_equal(step.innovation, seen.innovation)
+
+
+REFUSED = {
+    "z": ({"z": np.ones(3) + 0j}, r"z must be \[\.\.\., 2\], got shape \(3,\)"),
+    "a number": ({"z": 1j}, r"z must be \[\.\.\., 2\], got a single number"),
+    "missing": ({"missing": [True] * 3}, r"broadcast against z of shape \(2,\), got \(3,\)"),
+    "no inputs": ({"inputs": [1j]}, "inputs were given, but the model has no input matrix B"),
+    "state": (
+        {"state": (np.zeros((3, 2)), np.eye(2)), "z": np.ones((4, 2)) + 0j},
+        r"batch axes .* state_mean \(3, 2\), state_chol \(2, 2\), z \(4, 2\)",
+    ),
+    "arrived": ({"arrived": [[True], [True, False]]}, "arrived must be .* rows of one length"),
+    "another arrived": ({"arrived": [True]}, r"against the batch axes \(\), got shape \(1,\)"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_what_does_not_fit_a_step_refused(name):
+    arguments, words = REFUSED[name]
+    model, z = model_of("proper")
+    with pytest.raises(ValueError, match=words):
+        statespace.step(model, **({"state": None, "z": np.nan_to_num(z[1])} | arguments))
+
+
+def test_are_inputs_that_do_not_fit_a_step_refused():
+    model, z, _ = case("driven")
+    for inputs, words in (
+        (np.ones(2), r"inputs must be \[\.\.\., 1\], got shape \(2,\)"),
+        (np.nan, "inputs must be finite"),
+        (None, "the model has an input matrix B: give inputs"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            statespace.step(model, None, z[0], inputs=inputs)
+    real, z, _ = case("real")
+    with pytest.raises(TypeError, match="z must be real, got complex128"):
+        statespace.step(real, None, z[1] + 1j)
+    with pytest.raises(TypeError, match="mean of the state must be real"):
+        statespace.step(real, (np.zeros(2) + 0j, np.eye(2)), z[1])
 
 
 def test_is_a_step_the_same_in_a_graph():

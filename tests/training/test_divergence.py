@@ -95,6 +95,20 @@ def test_a_failure_of_the_first_evaluation_is_raised():
     assert float(model.scale) == -3.0
 
 
+def test_a_step_that_has_failed_counts_for_nothing():
+    """TensorFlow may add its weight to the mean loss before the loss itself fails."""
+
+    class Early(Scale):
+        def train_step(self, data):
+            self.metrics[0].count.assign_add(4.0)
+            return super().train_step(data)
+
+    model = Early(np.eye(2), scale=-3.0)
+    model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+    with pytest.raises(cgp.NotPositiveDefiniteError, match=r"scale = -3\..*other parameters"):
+        model.fit(ONES, epochs=3, verbose=0)
+
+
 def test_a_loss_that_is_not_finite_at_the_start_leaves_the_parameters():
     model = well(depth=-1.0)
     with pytest.warns(RuntimeWarning, match=r"depth = -0\.4.*from before the training"):

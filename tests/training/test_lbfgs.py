@@ -47,6 +47,10 @@ class Objective(Model):
         chol = cgp.linalg.cholesky(tf.reshape(2.0 - a, [1, 1]))
         return 1e3 * (a - 1.5) ** 2 + b**2 + 1e-20 * chol[0, 0]
 
+    def _overflowing(self, a, b):  # beyond a = 2.02
+        chol = cgp.linalg.cholesky(tf.reshape(tf.exp(350.0 * a), [1, 1]))
+        return 1e3 * (a - 1.5) ** 2 + b**2 + 1e-200 * chol[0, 0]
+
     def _unbounded(self, a, b):
         return -a + b**2
 
@@ -162,7 +166,7 @@ def test_stop_training_is_honoured():
 
 
 @pytest.mark.parametrize("mode", [{}, {"run_eagerly": True}, {"jit_compile": True}])
-@pytest.mark.parametrize("function", ["walled", "asserting"])
+@pytest.mark.parametrize("function", ["walled", "asserting", "overflowing"])
 def test_a_failed_evaluation_turns_the_line_search_back(function, mode):
     model = objective(function, start=(1.2, 0.5), **mode)  # the first step has a length of one
     failures = []
@@ -367,3 +371,10 @@ def test_a_second_fit_of_the_same_shape_compiles_nothing_again(monkeypatch):
     assert traces > 0
     np.testing.assert_allclose(model.point, [2.0, -0.95], atol=1e-6)
     assert len(model.weights) == 3
+
+
+def test_what_is_no_objective_is_refused():
+    with pytest.raises(TypeError, match=r"model must be a cgp\.Model or cgp\.Functional, got 3"):
+        cgp.training.Objective(3, ())
+    with pytest.raises(ValueError, match=r"batch must be \(x, y, sample_weight\), got 1 parts"):
+        cgp.training.Objective(objective("quadratic"), (ONES,))

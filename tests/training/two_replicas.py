@@ -3,6 +3,8 @@
 Logical devices must be configured before TensorFlow starts.
 """
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ if __name__ == "__main__":
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 import cgp
+from cgp import statespace
 from cgp.training.batches import require_one_replica
 from tests.training import toys
 
@@ -25,10 +28,41 @@ def train(model, x, y):
     return history.history["loss"]
 
 
-def check():
+def filters(strategy):
+    """A Kalman filter on one replica, and one on two."""
+    model = statespace.LinearGaussian([[0.5]], [[1.0]], [[1.0]], [[1.0]])
+    for scope in (contextlib.nullcontext(), strategy.scope()):
+        with scope:
+            kf = cgp.KalmanFilter(model, learn=("F", "Q"))
+            kf.compile(keras.optimizers.Adam(0.05))
+        yield kf
+
+
+def check_weights_of_missing_data(strategy):
+    """The loss is that of an observed element, however few of them a replica was given."""
+    rng = np.random.default_rng(0)
+    z = 10.0 * rng.normal(size=(8, 6, 1))
+    z[0, 1:] = z[1] = z[3, 2:] = z[5] = np.nan
+    one, two = filters(strategy)
+    total = float(tf.reduce_sum(statespace.log_likelihood(one.model, z)))
+    expected = -total / np.sum(~np.isnan(z))
+    for kf in (one, two):
+        for batch_size in (2, 8):
+            found = kf.evaluate(z, batch_size=batch_size, verbose=0)
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+    losses = [
+        kf.fit(z, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
+        for kf in (one, two)
+    ]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-9)
+    for name in ("F", "Q"):
+        np.testing.assert_allclose(getattr(two, name), getattr(one, name), rtol=1e-9)
+        assert not np.allclose(getattr(one, name), getattr(one._start, name).numpy(), rtol=1e-3)
+
+
+def check(strategy):
     x, y = toys.series(48)
     one = toys.network()
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
         two = toys.network()
     toys.copy_trainables(one, two)
@@ -65,4 +99,6 @@ def check():
 
 if __name__ == "__main__":
     assert len(tf.config.list_logical_devices("CPU")) == 2
-    check()
+    both = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    check(both)
+    check_weights_of_missing_data(both)

@@ -142,12 +142,30 @@ class Budget(Policy):
         is_possible = tf.reduce_all(total > 0.999 * variance)
         if recursion.forgetting == 1.0:
             is_possible &= tf.reduce_all(total < 1.001 * noise)
+        else:
+            is_possible &= tf.reduce_all(self._may_be_pruned(recursion, window))
         if not is_possible or not recursion.is_factored(window):
             raise ValueError(
                 "the saved window is damaged: its factors are not those of its points at the saved "
                 "hyperparameters, and a budget cannot be recomputed from its points"
             )
         return True
+
+    def _may_be_pruned(self, recursion: WindowRecursion, window: Window) -> tf.Tensor:
+        """Whether a point has been pruned, or else M is that of all observations; bool, `[B]`.
+
+        Pruning needs a full window, and leaves points of one age, which forgetting then adds to
+        alike as long as none is beyond all rounding.
+        """
+        data, forgotten = window.data(), recursion.is_forgotten(window)
+        one_age = tf.reduce_all(window.age == window.age[:, :1], axis=-1)
+        pruned = (window.size == recursion.capacity) & one_age
+        whole = super().gram(data)
+        jitter = tf.cast(recursion.jitter_of_rows(data), whole.dtype)
+        whole = tf.linalg.set_diag(whole, tf.linalg.diag_part(whole) + jitter)
+        whole *= recursion.forgetting_weights(window)
+        alike = recursion.are_factors_of(window, whole)
+        return pruned | tf.reduce_any(forgotten, axis=-1) | alike
 
     def _noise(self, dtype: tf.DType) -> tf.Tensor:
         """The working covariance of the noise of one point, `[m, m]`; `dtype` is complex."""

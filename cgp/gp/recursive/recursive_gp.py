@@ -20,7 +20,7 @@ from cgp.gp.recursive.sliding import Sliding
 from cgp.gp.recursive.stream_weights import StreamWeights
 from cgp.gp.recursive.window import Policy, Window
 from cgp.gp.recursive.window_recursion import WindowRecursion
-from cgp.gp.stream_samples import as_block, check_streams, one_sample
+from cgp.gp.stream_samples import CheckedRange, as_block, check_streams, one_sample
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import RecentInputs, as_points, one_number
 from cgp.linalg import stored_cholesky
@@ -145,7 +145,7 @@ class RecursiveGP(GaussianProcess):
         self._recursion = WindowRecursion(
             self._process, self.capacity, _POLICIES[policy](self._process), self.forgetting
         )
-        self._recent = RecentInputs()
+        self._recent, self._range = RecentInputs(), CheckedRange(self._check_inputs)
         self._stream: StreamWeights | None = None  # until the first data have shown the shapes
         self.built = True
 
@@ -183,22 +183,28 @@ class RecursiveGP(GaussianProcess):
 
     def reset(self) -> None:
         """Forgets all data, but keeps the numbers of streams and dimensions."""
+        self._recent.clear()
         if self._stream is not None:
             self._stream.clear()
 
     # --- taking samples in ---------------------------------------------------------------------
 
+    def _check_inputs(self, x: np.ndarray) -> None:
+        """Raises for inputs that the mean or the kernel refuses."""
+        if self.mean is not None:
+            self.mean.evaluate(tf.constant(x))
+        self.kernel.moments_diagonal(x)
+
     def _stream_for(self, samples: Data) -> StreamWeights:
         """The stream that samples fit, or an error; the first samples make it."""
         if self._stream is None:
-            if self.mean is not None:
-                self.mean.evaluate(tf.constant(samples.x))  # may refuse the inputs
-            self.kernel.moments_diagonal(samples.x)  # so may the kernel
+            self._range.admit(samples.x)
             streams, _, dimensions = samples.x.shape
             self._make_window(None if samples.is_single else streams, dimensions)
         stream = self._stream
         assert stream is not None
         check_streams(samples, stream.x_shape, stream.is_single)
+        self._range.admit(samples.x)
         stream.check_factors()
         return stream
 
@@ -263,7 +269,7 @@ class RecursiveGP(GaussianProcess):
             TypeError, ValueError, NotPositiveDefiniteError: As for `step`. Nothing of the block has
                 been taken in then.
         """
-        samples = as_block(x, z, missing, self.variable_dtype)
+        samples = as_block(x, z, missing, self.variable_dtype, recent=self._recent)
         stream = self._stream_with_room(samples)
         if verbose not in (0, 1, 2, "auto"):
             raise ValueError(f'verbose must be 0, 1, 2 or "auto", got {verbose!r}')

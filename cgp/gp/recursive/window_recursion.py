@@ -103,14 +103,14 @@ class WindowRecursion:
         gram = self.gram(window) if gram is None else gram
         if self.forgetting == 1.0:
             return self.policy.covariance(window, gram, None)
-        total = self.policy.covariance(window, gram, self._forgetting_weights(window))
+        total = self.policy.covariance(window, gram, self.forgetting_weights(window))
         # Points that have ceased to age would not fit those that have not: they are by themselves.
-        ages = tf.repeat(~self._is_forgotten(window), self.process.form.multiplicity, axis=-1)
+        ages = tf.repeat(~self.is_forgotten(window), self.process.form.multiplicity, axis=-1)
         pair = ages[:, :, None] & ages[:, None, :]
         alone = tf.where(pair, total, tf.zeros_like(total))
         return tf.linalg.set_diag(alone, tf.linalg.diag_part(total))
 
-    def _forgetting_weights(self, window: Window) -> tf.Tensor:
+    def forgetting_weights(self, window: Window) -> tf.Tensor:
         """The factors by which forgetting multiplies K, `[B, n, n]`.
 
         With D and Λ as above, (D⁻¹ Λ D⁻¹)_ij = λ^−min(age_i, age_j): the age of the pair.
@@ -121,7 +121,7 @@ class WindowRecursion:
             weights = tf.repeat(weights, self.process.form.multiplicity, axis=axis)
         return tf.cast(weights, window.chol.dtype)
 
-    def _is_forgotten(self, window: Window) -> tf.Tensor:
+    def is_forgotten(self, window: Window) -> tf.Tensor:
         """Whether a point weighs less than ε², beyond all rounding; bool, `[B, C]`."""
         eps = np.finfo(window.x.dtype.as_numpy_dtype).eps
         rows = tf.reshape(squared_modulus(window.chol), [*window.age.shape, -1])
@@ -145,9 +145,12 @@ class WindowRecursion:
 
     def is_factored(self, window: Window) -> bool:
         """Whether, eagerly, the factor of a window is that of M at the present hyperparameters."""
-        forgotten = self._is_forgotten(window)
+        return bool(tf.reduce_all(self.are_factors_of(window, self.covariance(window))))
+
+    def are_factors_of(self, window: Window, expected: tf.Tensor) -> tf.Tensor:
+        """Whether the factors of windows are those of covariances `[B, n, n]`, bool, `[B]`."""
+        forgotten = self.is_forgotten(window)
         rows = tf.repeat(forgotten, self.process.form.multiplicity, axis=-1)
-        expected = self.covariance(window)
         gap = tf.abs(tf.linalg.matmul(window.chol, window.chol, adjoint_b=True) - expected)
         deviation = tf.sqrt(tf.abs(tf.linalg.diag_part(expected)))
         gap /= deviation[:, :, None] * deviation[:, None, :]
@@ -155,7 +158,7 @@ class WindowRecursion:
         alone = (rows[:, :, None] | rows[:, None, :]) & ~tf.eye(rows.shape[-1], dtype=tf.bool)
         # Rounding grows with the steps that a factor has been through.
         tolerance = 100.0 * np.finfo(window.x.dtype.as_numpy_dtype).eps ** 0.5
-        return bool(tf.reduce_all(alone | (gap <= tolerance)))
+        return tf.reduce_all(alone | (gap <= tolerance), axis=[1, 2])
 
     def conditioned(self, window: Window, chol: tf.Tensor) -> Conditioned:
         """The window, ready for predictions; `chol` is its factor, or one that gradients pass."""
@@ -213,7 +216,7 @@ class WindowRecursion:
         """The window after one step back to the prior."""
         if self.forgetting == 1.0:
             return window
-        ages = window.in_use & ~self._is_forgotten(window)  # it would overflow one day
+        ages = window.in_use & ~self.is_forgotten(window)  # it would overflow one day
         factor = tf.where(ages, tf.constant(self.forgetting**-0.5, window.x.dtype), 1.0)
         rows = tf.repeat(factor, self.process.form.multiplicity, axis=-1)[..., None]
         return window._replace(

@@ -21,6 +21,7 @@ from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.discretization import StateAt, StoredState
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.process_stream import ProcessStream
+from cgp.gp.stream_samples import CheckedRange
 from cgp.statespace.filtering import process_block
 from cgp.statespace.online_step import NOT_FINITE
 from cgp.training import confirm, refresh, register_post_update
@@ -55,6 +56,8 @@ class History(tf.Module):
         self._loaded: tuple[StateAt, np.ndarray] | None = None
         self._streamed = 0  # of the data held, how many are samples of the stream
         self._in_graphs = False
+        # The kernel may refuse a place, or disagree with its own state-space form.
+        self._range = CheckedRange(process.kernel.moments_diagonal)
         register_post_update(layer, layer.weights, self.start.clear, state_is_weights=False)
 
     # --- what is held ----------------------------------------------------------------------------
@@ -187,13 +190,13 @@ class History(tf.Module):
 
     def check_samples(self, x: np.ndarray, batch: tuple[int, ...]) -> None:
         """Raises for samples at places `[T]` that do not fit the data or the kernel."""
+        self._range.admit(x[None, :, None])
         if self._stream is not None:
             expected = self._stream.batch
         elif self._has_series():
             self._check_shared_places()
             expected = tuple(self._stored.batch.numpy().tolist())
-        else:  # the kernel may refuse the place, or disagree with its own state-space form
-            self._process.kernel.moments_diagonal(tf.constant(x[:1, None]))
+        else:
             return
         if batch != expected:
             raise ValueError(

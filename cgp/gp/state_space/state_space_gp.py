@@ -113,6 +113,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         self.kernel.moments_diagonal(data.x)  # so may the kernel
 
     def _condition(self, data: Data) -> None:
+        self._recent.clear()
         self._history.hold(data)
 
     _recall = _condition
@@ -130,7 +131,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """Drops all data and samples, which leaves the prior."""
         empty = tf.zeros([0, 0, 1], self.variable_dtype)
         z = tf.zeros([0, 0], self._stored.z.dtype)
-        self._history.hold(Data(empty, z, tf.zeros([0], tf.int32)))
+        self._condition(Data(empty, z, tf.zeros([0], tf.int32)))
 
     # --- likelihood ----------------------------------------------------------------------------
 
@@ -297,7 +298,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         Raises:
             TypeError, ValueError: As for `step`. The state is then unchanged.
         """
-        block = as_block(x, z, missing, self.variable_dtype)
+        block = as_block(x, z, missing, self.variable_dtype, recent=self._recent)
         places = self._admitted(block)
         stream = self._history.stream_at(places[0], tuple(block.batch.tolist()))
         found = stream.process(places, block.z)

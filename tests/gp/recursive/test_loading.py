@@ -106,7 +106,7 @@ def test_is_a_factor_that_is_another_recomputed_from_the_points(policy, tmp_path
     [
         ("_prior_chol", 10.0, 1.0),
         ("_prior_chol", 0.1, 0.93),
-        ("_chol", 10.0, 1.0),  # where something is forgotten, there may be so little left
+        ("_chol", 10.0, 1.0),  # with forgetting, there may be so little left once it has pruned
         ("_chol", 0.1, 0.93),
     ],
 )
@@ -118,6 +118,25 @@ def test_is_a_factor_of_a_budget_that_is_another_refused(ending, scale, forgetti
     for use in (lambda: loaded.predict(X_NEW), lambda: loaded.step(0.0, 1j)):
         with pytest.raises(ValueError, match="window is damaged: its factors"):
             use()
+
+
+@pytest.mark.parametrize(("capacity", "samples"), [(5, 3), (5, 6)])  # of which one is missing
+def test_is_a_budget_that_has_pruned_nothing_known_with_forgetting(capacity, samples, tmp_path):
+    gp = tracker(named("all improper"), policy="budget", capacity=capacity, forgetting=0.93)
+    x, z = stream(missing=[1])
+    with untraced(gp):
+        for sample in zip(x[:samples], z[:samples], strict=True):
+            gp.step(*sample)
+    assert gp.size == samples - 1
+    gp.noise_variance.assign(0.3)
+    gp.predict(X_NEW)
+    sound = keras.models.load_model(saved(gp, tmp_path))
+    assert_predictions(sound.predict(X_NEW), gp.predict(X_NEW), **SAME)
+    w = weight(gp, "_chol")
+    w.assign(10.0 * w.numpy())
+    loaded = keras.models.load_model(saved(gp, tmp_path))
+    with pytest.raises(ValueError, match="window is damaged: its factors"):
+        loaded.predict(X_NEW)
 
 
 @pytest.mark.parametrize("policy", ["growing", "sliding", "budget"])

@@ -10,12 +10,15 @@ from cgp.kernels import Matern32, Rotation
 from tests.gp.recursive.streams import (
     CAPACITY,
     assert_predictions,
+    assert_steps,
     assign,
     borrowed,
     exact,
     named,
+    stepped,
     stream,
     tracker,
+    untraced,
 )
 from tests.reference import kernels as reference_kernels
 from tests.reference import recursive as reference
@@ -247,6 +250,25 @@ def test_does_each_epoch_start_from_the_state_before(policy):
     np.testing.assert_allclose(history.history["loss"], history.history["loss"][0], rtol=1e-12)
     assert gp.size == size
     assert_predictions(gp.predict(X_NEW), expected)
+
+
+@exact_ones
+def test_do_steps_after_learning_go_on_as_those_of_a_new_process(policy):
+    x, z = stream(missing=HOLES)
+    gp = borrowed(NAMES[policy], policy)
+    gp.optimizer.learning_rate = 0.02
+    before = gp.parameters()
+    stepped(gp, x[:12], z[:12])
+    gp.fit(x[12:START], z[12:START], batch_size=5, epochs=2, verbose=0)
+    assert gp.parameters() != before
+    now = {name.replace(".", "_"): value for name, value in gp.parameters().items()}
+    fresh = assign(tracker(named(NAMES[policy]), policy=policy, capacity=CAPACITY[policy]), **now)
+    with untraced(fresh):
+        fresh.process(x[:START], z[:START], verbose=0)
+        expected = stepped(fresh, x[START:32], z[START:32])
+    assert_steps(stepped(gp, x[START:32], z[START:32]), expected, rtol=1e-8, atol=1e-9)
+    assert gp.size == fresh.size
+    assert_predictions(gp.predict(X_NEW), fresh.predict(X_NEW), rtol=1e-8, atol=1e-8)
 
 
 def test_does_a_second_fit_go_on_where_the_first_has_ended():

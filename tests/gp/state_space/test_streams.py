@@ -175,3 +175,45 @@ def test_may_no_points_be_asked_of_a_stream():
     gp = cgp.StateSpaceGP(tone(), 0.1)
     gp.step(0.0, 1j)
     assert gp.posterior(np.zeros(0)).mean().shape == (0,)
+
+
+def learned(gp):
+    """A new process with the hyperparameters that `gp` has now."""
+    now = gp.parameters()
+    kernel = Matern32(now["matern32.variance"], now["matern32.lengthscale"])
+    return cgp.StateSpaceGP(kernel * Rotation(now["rotation.frequency"]), now["noise_variance"])
+
+
+@pytest.mark.parametrize("verb", ["condition", "fit"])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_do_other_data_replace_a_stream(verb, dropped, short_memory):
+    """What came before is forgotten, and the stream goes on from the new data, back in time too."""
+    x, z = series(50 if dropped else 10)
+    other_x, other_z = series(14, seed=1)
+    gp = cgp.StateSpaceGP(tone(), 0.1)
+    gp.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
+    gp.process(x[:-2], z[:-2])
+    for i in (-2, -1):
+        gp.step(x[i], z[i])
+    if verb == "condition":
+        gp.condition(other_x[:9], other_z[:9])
+        assert gp.parameters() == cgp.StateSpaceGP(tone(), 0.1).parameters()
+    else:
+        gp.fit(other_x[:9], other_z[:9], epochs=2, verbose=0)
+        assert abs(gp.parameters()["noise_variance"] - 0.1) > 1e-3
+    fresh = learned(gp)
+    fresh.condition(other_x[:9], other_z[:9])
+    for i in range(9, 14):
+        found, expected = (process.step(other_x[i], other_z[i]) for process in (gp, fresh))
+        for name in ("predicted", "filtered"):
+            np.testing.assert_allclose(
+                getattr(found, name), getattr(expected, name), rtol=1e-11, atol=1e-12
+            )
+    for a, b in zip(gp.state, fresh.state, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
+    new = np.linspace(other_x[0] - 1.0, other_x[-1] + 1.0, 6)
+    for name, value in fresh.predict(new).items():
+        np.testing.assert_allclose(gp.predict(new)[name], value, rtol=1e-10, atol=1e-12)
+    exact = cgp.ExactGP(fresh.kernel, float(fresh.noise_variance))
+    expected = exact.log_marginal_likelihood(other_x, other_z)
+    np.testing.assert_allclose(gp.log_marginal_likelihood(), expected, rtol=1e-10)
