@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from cgp.kernels.points import as_points
+from cgp.kernels.points import LARGEST, as_points
 from cgp.linalg.arguments import ArrayLike, complex_dtype, is_nan
 from cgp.observations import as_observations
 
@@ -139,7 +139,18 @@ def as_inputs_and_targets(
     x = as_points(x, real_dtype)
     z = tf.convert_to_tensor(as_observations(z, missing, complex_dtype(real_dtype)))
     _check_shapes(x.shape, z.shape)
+    if tf.executing_eagerly():
+        check_squares(z.numpy(), real_dtype)
     return x, z
+
+
+def check_squares(z: np.ndarray, real_dtype: str) -> None:
+    """Raises for targets whose squares, which a density is made of, overflow; NaN passes."""
+    if np.any(np.abs(z) > LARGEST[real_dtype]):
+        raise ValueError(
+            f"z is too large, {np.nanmax(np.abs(z)):.3g}: at most {LARGEST[real_dtype]:.2g} in "
+            f"modulus was expected, as squares overflow in {real_dtype}. Give z another unit"
+        )
 
 
 def _check_shapes(x: tf.TensorShape, z: tf.TensorShape) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data, as_data
+from cgp.gp.data import Data, as_data, check_squares
 from cgp.kernels.points import LARGEST, RecentInputs, as_array
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.observations import as_observations
@@ -87,6 +87,7 @@ def one_sample(
         )
     x = np.atleast_1d(x)[..., None, :]
     if np.all(np.abs(x) <= LARGEST[real_dtype]):  # the checks of `as_data`, in no time
+        check_squares(z, real_dtype)
         of_each = np.broadcast_to(x.astype(real_dtype), (z.size, *x.shape[-2:]))
         samples = Data(of_each, z.reshape(-1, 1), np.array(z.shape, np.int32))
     else:

@@ -10,7 +10,7 @@ from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import Parameter
 
 LARGEST = {dtype: 0.25 * float(np.sqrt(np.finfo(dtype).max)) for dtype in ("float64", "float32")}
-"""The largest input of each dtype: squares of differences beyond it overflow."""
+"""The largest number of each dtype to work with: squares of differences beyond it overflow."""
 
 # How many samples of a stream show how far apart its samples are.
 _RECENT = 8

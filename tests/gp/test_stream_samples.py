@@ -66,3 +66,21 @@ def test_is_a_later_sample_refused_before_the_start_of_a_walk():
         with pytest.raises(ValueError, match=r"starts at 0\.0, but x goes back to -3"):
             gp.step(-3.0, z)
     assert gp.size == 2
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_is_a_target_whose_square_overflows_refused(dtype):
+    """It would be taken in, and leave a window whose next predictions are NaN."""
+    complex_ = np.complex128 if dtype == "float64" else np.complex64
+    largest = np.sqrt(np.finfo(dtype).max)
+    z = np.array([1j, largest], complex_)
+    for kind in (cgp.ExactGP, cgp.StateSpaceGP, cgp.RecursiveGP):
+        gp = kind(Matern32(dtype=dtype), 0.1)
+        if kind is not cgp.RecursiveGP:
+            with pytest.raises(ValueError, match=f"z is too large, .* overflow in {dtype}"):
+                gp.condition(np.arange(2.0), z)
+        if kind is not cgp.ExactGP:
+            with pytest.raises(ValueError, match=f"z is too large, .* overflow in {dtype}"):
+                gp.step(0.0, z[1])
+            with pytest.raises(ValueError, match=f"z is too large, .* overflow in {dtype}"):
+                gp.process(np.arange(2.0), z)
