@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Step
-from cgp.layers.kalman_stream import KalmanStream
+from cgp.layers.kalman_stream import KalmanStream, streams_of
 from cgp.layers.learned_model import LearnedModel
 from cgp.layers.model_config import model_config, model_from_config
 from cgp.layers.stream_observations import stream_observations
@@ -334,21 +334,11 @@ class KalmanFilter(Model):
                 The state is unchanged.
         """
         mean, chol = checked_state(self._start, (mean, chol))
-        axes = {mean.shape.rank - 1, chol.shape.rank - 2}
-        if not axes <= {0, 1}:
-            raise ValueError(
-                f"a state has at most one batch axis, got shapes {mean.shape} and {chol.shape}"
-            )
-        sizes = {a.shape[0] for a, own in ((mean, 1), (chol, 2)) if a.shape.rank > own}
-        if len(sizes) > 1:
-            raise ValueError(
-                f"mean and chol must have one batch axis, got shapes {mean.shape} and {chol.shape}"
-            )
-        self._make_stream(sizes.pop() if sizes else None)
+        self._make_stream(streams_of(mean, chol))
         self._stream.set_state(mean, chol)
 
     def reset(self) -> None:
-        """Resets all streams to the initial state."""
+        """Resets all streams to the initial state: by the matrices of the next observation."""
         if self._stream is not None:
             self._stream.reset()
 
@@ -357,7 +347,7 @@ class KalmanFilter(Model):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Checks observations and inputs; the first ones decide the number of streams."""
         values, known, streams = stream_observations(self._start, z, missing, inputs, along)
-        if self._stream is None and self._start.initial == "diffuse":
+        if self._start.initial == "diffuse" and not (self._stream and self._stream.has_begun()):
             check_diffuse(self._start, np.nan_to_num(values if along else values[..., None, :]))
         self._make_stream(streams, "z")
         return values, known
@@ -407,6 +397,16 @@ class KalmanFilter(Model):
         if streams is not None:
             layer._make_stream(streams[0])
         return layer
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads the state of the streams.
+
+        Raises:
+            ValueError: A state that is not finite, or that this filter could not have saved.
+        """
+        if self._stream is not None and {"0", "1"} <= set(store.keys()):
+            self._stream.check(*(np.asarray(store[key]) for key in "01"))
+        super().load_own_variables(store)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a loaded model."""
