@@ -1,7 +1,6 @@
 """The Kalman filter as a layer, and as a model to fit and to run online."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -11,16 +10,17 @@ import tensorflow as tf
 from cgp.distributions.marginals import Step
 from cgp.layers.kalman_stream import KalmanStream, streams_of
 from cgp.layers.learned_model import LearnedModel
+from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.layers.model_config import model_config, model_from_config
 from cgp.layers.stream_observations import stream_observations
-from cgp.linalg.arguments import ArrayLike, is_nan
+from cgp.linalg.arguments import ArrayLike
 from cgp.statespace.diffuse import check_diffuse
 from cgp.statespace.filtering import innovate, moments, observation_moments
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.online_step import StateArrays, checked_state
 from cgp.statespace.series import Series
-from cgp.training import Model, keras_private
-from cgp.training.batches import mean_over_replicas, require_one_replica
+from cgp.training import Model
+from cgp.training.batches import require_one_replica
 from cgp.training.optimizers import LBFGS
 
 
@@ -94,6 +94,7 @@ class KalmanFilter(Model):
             raise ValueError(f"loss_weight must be finite and not negative, got {loss_weight!r}")
         self._present = LearnedModel(model, learn)
         self.learned = self._present.layers
+        self._objective = LikelihoodObjective()
         self._stream: Any = None
         self.built = True
         self._present.model()  # raises an error if the layers do not fit
@@ -163,9 +164,7 @@ class KalmanFilter(Model):
         series = Series(self._present.model(), z, missing, inputs)
         model, found = series.model, moments(series)
         if self.loss_weight:
-            seen = tf.reduce_sum(tf.cast(series.observed, found.log_likelihoods.dtype))
-            seen = tf.maximum(mean_over_replicas(seen / model.form.multiplicity), 1.0)
-            self.add_loss(-self.loss_weight * tf.reduce_sum(found.log_likelihoods) / seen)
+            self.add_loss(self.loss_weight * self._objective.loss(series, found.log_likelihoods))
         join = model.form.join
         outputs = {
             "predicted_mean": join(found.predicted_means),
@@ -236,20 +235,13 @@ class KalmanFilter(Model):
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Keras's `train_step`; the mean loss weighs batches by their observed elements."""
-        with self._weighed(data):
+        with self._objective.of_step(self, data):
             return super().train_step(data)
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """Keras's `test_step`; the mean loss weighs batches by their observed elements."""
-        with self._weighed(data):
+        with self._objective.of_step(self, data):
             return super().test_step(data)
-
-    def _weighed(self, data: Any) -> AbstractContextManager[None]:
-        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        z = x[0] if isinstance(x, tuple | list) else x
-        observed = tf.math.logical_not(is_nan(z))
-        count = tf.reduce_sum(tf.cast(observed, self.variable_dtype))
-        return keras_private.loss_weighed(self, tf.shape(z)[0], mean_over_replicas(count))
 
     def predict(  # type: ignore[override]
         self,
@@ -355,13 +347,8 @@ class KalmanFilter(Model):
     def _make_stream(self, streams: int | None, name: str = "the state") -> None:
         """Makes the streams, or checks their number if there are streams already."""
         if self._stream is not None:
-            if streams == self._stream.streams:
-                return
-            wanted, came = (
-                "no batch axis" if count is None else f"a batch axis of {count}"
-                for count in (self._stream.streams, streams)
-            )
-            raise ValueError(f"{name} must have {wanted}, as its first data had, but has {came}")
+            self._stream.check_number(streams, name)
+            return
         require_one_replica(self, "a KalmanFilter that runs online")
         # XLA cannot factorise Q, which is needed where its layer provides no factor.
         jit = "Q" not in self.learned or hasattr(self.learned["Q"], "factor")

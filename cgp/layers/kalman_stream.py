@@ -80,6 +80,16 @@ class KalmanStream:
         H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
         return advance(model.form, series.system(), H, R, state, None)
 
+    def check_number(self, streams: int | None, name: str) -> None:
+        """Raises a ValueError for something of another number of streams."""
+        if streams == self.streams:
+            return
+        wanted, came = (
+            "no batch axis" if count is None else f"a batch axis of {count}"
+            for count in (self.streams, streams)
+        )
+        raise ValueError(f"{name} must have {wanted}, as its first data had, but has {came}")
+
     # --- the state -------------------------------------------------------------------------------
 
     def has_begun(self) -> bool:

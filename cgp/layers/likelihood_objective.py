@@ -1,0 +1,57 @@
+"""What a Kalman filter minimises: its negative log likelihood."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from cgp.linalg.arguments import is_nan
+from cgp.statespace.series import Series
+from cgp.training import keras_private
+from cgp.training.batches import mean_over_replicas
+
+
+class LikelihoodObjective:
+    """The loss of series, per observed element.
+
+    The mean over batches weighs each by its observed elements, so that it is the loss of all data.
+    """
+
+    def __init__(self) -> None:
+        self._count: tf.Tensor | None = None
+
+    def loss(self, series: Series, log_likelihoods: tf.Tensor) -> tf.Tensor:
+        """The loss of one batch.
+
+        Args:
+            series: The batch.
+            log_likelihoods: Of any shape, to be added up.
+        """
+        count = self._count
+        if count is None:
+            seen = tf.reduce_sum(tf.cast(series.observed, log_likelihoods.dtype))
+            count = seen / series.model.form.multiplicity
+        return -tf.reduce_sum(log_likelihoods) / tf.maximum(count, 1.0)
+
+    @contextlib.contextmanager
+    def of_step(self, model: keras.Model, data: Any) -> Iterator[None]:
+        """A context of a `train_step` or `test_step` of Keras, in which batches weigh as they do.
+
+        Args:
+            model: The filter.
+            data: Of the step; NaN where missing.
+        """
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        z = x[0] if isinstance(x, tuple | list) else x
+        observed = tf.cast(tf.math.logical_not(is_nan(z)), model.variable_dtype)
+        # Counted before the call: replicas wait for each other here, and one that waits between a
+        # loss and the sum of losses finds those of others among its own.
+        count = mean_over_replicas(tf.reduce_sum(observed))
+        with keras_private.loss_weighed(model, tf.shape(z)[0], count):
+            self._count = count
+            try:
+                yield
+            finally:
+                self._count = None
