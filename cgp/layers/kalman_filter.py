@@ -32,9 +32,11 @@ class KalmanFilter(Model):
     or set the NaN after that layer: the gradient through a NaN would be NaN.
 
     Called on series `[B, T, M]` it returns a dictionary of moments of state and observation at each
-    time, and adds the negative log likelihood per observed element to the losses; it sits between
-    other layers, and passes gradients to both sides. `fit(z)` learns by that likelihood alone.
-    `step(z)` filters online; between calls the state is in the weights, and saved with them.
+    time, and adds the negative log likelihood, less that of the priors, per observed element to the
+    losses; it sits between other layers, and passes gradients to both sides. `fit(z)` learns by
+    that alone. A prior counts once in all the data of a `fit` or `evaluate` of a `cgp` model, else
+    once in each call. `step(z)` filters online; between calls the state is in the weights, and
+    saved with them.
 
     For a widely linear model the matrices, shown and learned, are those of the real composite,
     `[2n, 2n]` for `[n, n]`: F with F_conj, Q with its pseudo-covariance.
@@ -44,9 +46,9 @@ class KalmanFilter(Model):
         learn: Names of the matrices to learn, among "F", "H", "Q", "R", "B", "initial_mean" and
             "initial_covariance"; covariances are learned through their factors. Or a dictionary
             from such names to layers: `cgp.layers.Matrix` and `cgp.layers.Covariance`, passed to
-            several filters to share it, or any layer that makes its weights in
-            `__init__` and whose `call()`, without arguments, returns the matrix; to be shared it
-            derives from `cgp.training.Shareable`.
+            several filters to share it (each counts its priors), or any layer that makes its
+            weights in `__init__` and whose `call()`, without arguments, returns the matrix; to be
+            shared it derives from `cgp.training.Shareable`.
         loss_weight: Factor of the loss; 0 for no loss.
         name: Name of the model.
         dtype: The real dtype of the model, which is also the default.
@@ -94,7 +96,8 @@ class KalmanFilter(Model):
             raise ValueError(f"loss_weight must be finite and not negative, got {loss_weight!r}")
         self._present = LearnedModel(model, learn)
         self.learned = self._present.layers
-        self._objective = LikelihoodObjective()
+        self._objective = LikelihoodObjective(self._present, own)
+        self.batch_count = self._objective.batch_count
         self._stream: Any = None
         self.built = True
         self._present.model()  # raises an error if the layers do not fit

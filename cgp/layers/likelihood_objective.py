@@ -1,4 +1,4 @@
-"""What a Kalman filter minimises: its negative log likelihood."""
+"""What a Kalman filter minimises: its negative log likelihood and that of priors."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from cgp.layers.learned_model import LearnedModel
 from cgp.linalg.arguments import is_nan
 from cgp.statespace.series import Series
 from cgp.training import keras_private
@@ -16,11 +17,23 @@ from cgp.training.batches import mean_over_replicas
 class LikelihoodObjective:
     """The loss of series, per observed element.
 
-    The mean over batches weighs each by its observed elements, so that it is the loss of all data.
+    The mean over batches weighs each by its observed elements, so that it is the loss of all data,
+    in which a prior counts once: each batch and replica has an equal share of it.
+
+    Args:
+        present: The learned model.
+        dtype: Its real dtype.
+
+    Attributes:
+        batch_count: The number of batches of all the data, see `Trainer`; None without priors.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, present: LearnedModel, dtype: str):
+        self._present = present
         self._count: tf.Tensor | None = None
+        self.batch_count: tf.Variable | None = None
+        if present.with_priors:
+            self.batch_count = tf.Variable(1.0, trainable=False, dtype=dtype, name="batch_count")
 
     def loss(self, series: Series, log_likelihoods: tf.Tensor) -> tf.Tensor:
         """The loss of one batch.
@@ -33,7 +46,11 @@ class LikelihoodObjective:
         if count is None:
             seen = tf.reduce_sum(tf.cast(series.observed, log_likelihoods.dtype))
             count = seen / series.model.form.multiplicity
-        return -tf.reduce_sum(log_likelihoods) / tf.maximum(count, 1.0)
+        log_density = tf.reduce_sum(log_likelihoods)
+        if self.batch_count is not None:
+            replicas = tf.distribute.get_strategy().num_replicas_in_sync
+            log_density += self._present.log_prior() / (self.batch_count * replicas)
+        return -log_density / tf.maximum(count, 1.0)
 
     @contextlib.contextmanager
     def of_step(self, model: keras.Model, data: Any) -> Iterator[None]:

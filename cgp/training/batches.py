@@ -69,6 +69,21 @@ def mean_over_replicas(count: tf.Tensor) -> tf.Tensor:
     return context.all_reduce(tf.distribute.ReduceOp.MEAN, count)
 
 
+def number_of_batches(data: Any, steps: int | None) -> int:
+    """How many batches make up all the data; where there is no end, those of one pass.
+
+    Args:
+        data: A `tf.data.Dataset`, or whatever else Keras takes batches from.
+        steps: Batches in a pass, or None.
+    """
+    known = 0
+    if isinstance(data, tf.data.Dataset):
+        known = int(data.cardinality())  # negative where it is not known, or infinite
+    elif isinstance(data, keras.utils.PyDataset):
+        known = data.num_batches or 0
+    return known if known > 0 else steps or 1
+
+
 def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
     """Converts arrays to the tuple of tensors that Keras expects, in their own dtype.
 

@@ -1,4 +1,4 @@
-"""Trains a filter under MirroredStrategy on two logical CPUs, in a process of its own.
+"""Trains a filter with a prior under MirroredStrategy on two logical CPUs, in a process of its own.
 
 Logical devices must be configured before TensorFlow starts.
 """
@@ -11,15 +11,14 @@ if __name__ == "__main__":
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
-import cgp
-from tests.layers.test_weighing import data, model
+from tests.layers.test_priors import data, expected, learner
 
 
 def train(strategy):
     with strategy.scope():
-        kf = cgp.KalmanFilter(model(), learn=("Q",))
-        kf.compile(keras.optimizers.SGD(0.05))
+        kf = learner(optimizer=keras.optimizers.SGD(0.05))
     loss = kf.evaluate(data(), batch_size=2, verbose=0)
+    np.testing.assert_allclose(loss, expected(data()), rtol=1e-12)
     kf.fit(data(), batch_size=2, shuffle=False, epochs=2, verbose=0)
     return loss, kf.Q[0, 0]
 
