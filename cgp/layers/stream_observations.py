@@ -46,7 +46,8 @@ def stream_observations(
     if inputs is None and model.B is None:
         return values, None, streams
     if inputs is not None and not along:  # a series of one step
-        inputs = np.asarray(inputs)[..., None, :] if np.ndim(inputs) else np.reshape(inputs, [1, 1])
+        inputs = np.ma.asanyarray(inputs)  # a mask stays, and is refused
+        inputs = inputs[..., None, :] if inputs.ndim else inputs.reshape(1, 1)
     known = model.form.join(known_inputs(model, inputs, values.shape[-2] if along else 1)).numpy()
     if not along:
         known = known[..., 0, :]
