@@ -323,7 +323,7 @@ class KalmanFilter(Model):
                 real composite, `[..., 2n, 2n]`.
 
         Raises:
-            TypeError: Not numbers, or a complex state of a real model.
+            TypeError: Not numbers, more precise than the model, or complex for a real one.
             ValueError: Shapes that do not fit the model or the streams, values that are not finite,
                 a factor that is not lower triangular with a diagonal that is real and not negative.
                 The state is unchanged.

@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.distributions.marginals import Marginals, Step, innovation
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_of_python
 from cgp.linalg.batch_last import matmul, matvec
+from cgp.observations import check_rounding
 from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of
@@ -66,7 +67,8 @@ def step(
 
     Raises:
         TypeError: Not a model; a real observation of a complex model, or a complex one of a real
-            model; `arrived` that is not bool.
+            model; an observation or state of more precision than the model; `arrived` that is not
+            bool.
         ValueError: Shapes that do not fit; infinite values; a model that varies over time; a state
             that would not be finite.
 
@@ -137,8 +139,8 @@ def checked_state(
     if not isinstance(state, tuple | list) or len(state) != 2:
         raise TypeError(f"state must be a pair (mean, chol), got {type(state).__name__}")
     n, rows = model.state_size, model.F.shape[-1]
-    mean = as_dtype(state[0], model.series_dtype, "the mean of the state")
-    chol = as_dtype(state[1], model.dtype, "the factor of the state")
+    mean = _of_state(state[0], model.series_dtype, "mean", "mean")
+    chol = _of_state(state[1], model.dtype, "factor", "chol")
     if mean.shape.rank < 1 or mean.shape[-1] != n:
         raise ValueError(f"the mean of the state must be [..., {n}], got shape {mean.shape}")
     if chol.shape.rank < 2 or list(chol.shape[-2:]) != [rows, rows]:
@@ -146,9 +148,6 @@ def checked_state(
             f"the factor of the state must be [..., {rows}, {rows}], got shape {chol.shape}"
         )
     if tf.executing_eagerly():
-        for a, name in ((mean, "mean"), (chol, "factor")):
-            if not np.isfinite(a).all():
-                raise ValueError(f"the {name} of the state must be finite, got {a.numpy()}")
         diagonal = np.diagonal(chol, axis1=-2, axis2=-1)
         if np.any(np.triu(chol, 1)) or np.any(diagonal.imag) or np.any(diagonal.real < 0.0):
             raise ValueError(
@@ -156,6 +155,18 @@ def checked_state(
                 f"negative, got {chol.numpy()}"
             )
     return model.form.split(mean), chol
+
+
+def _of_state(a: ArrayLike, dtype: tf.DType, word: str, variable: str) -> tf.Tensor:
+    """A part of a state in the dtype of the model; its precision as that of observations."""
+    name = f"the {word} of the state"
+    a = as_numbers(a, name) if not is_of_python(a) else a
+    check_rounding(a, dtype, name, variable)
+    with np.errstate(over="ignore"):  # what overflows in single precision is refused below
+        found = as_dtype(a, dtype, name)
+    if tf.executing_eagerly() and not is_finite(found):
+        raise ValueError(f"{name} must be finite, in {dtype.name}, got {np.asarray(a)}")
+    return found
 
 
 def _arrivals(arrived: ArrayLike, series: Series) -> tf.Tensor:
