@@ -269,7 +269,8 @@ class KalmanFilter(Model):
             z: `[M]`, or a number where M is 1, or `[B, M]` of B streams; NaN where missing. The
                 first call decides.
             missing: Bool, broadcast against z: True where missing.
-            inputs: Of a model with B, `[k]` or `[B, k]`, from this observation to the next.
+            inputs: Of a model with B, `[k]`, or a number where k is 1, or `[B, k]`: from this
+                observation to the next.
 
         Returns:
             `Step(predicted, innovation, filtered)`, NumPy: `predicted` is the one-step prediction

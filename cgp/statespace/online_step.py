@@ -17,6 +17,7 @@ from cgp.statespace.conversion import as_dtype
 from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of
 from cgp.statespace.forward_pass import System, predict_at, update_at
 from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
+from cgp.statespace.samples import checked_samples
 from cgp.statespace.series import Series
 
 NOT_FINITE = (
@@ -57,7 +58,8 @@ def step(
             state of the model.
         z: Observations, `[..., M]`, or a number where M is 1; NaN where missing.
         missing: Bool, broadcast against z: True where missing.
-        inputs: Known inputs of a model with B, `[..., k]`, from this observation to the next.
+        inputs: Known inputs of a model with B, `[..., k]`, or a number where k is 1, from this
+            observation to the next.
         arrived: Bool, broadcast against the batch axes: False for a stream without an arrival.
 
     Returns:
@@ -88,14 +90,11 @@ def step(
             "the matrices of the model vary over time: filter a whole series, or make a model for "
             "each step"
         )
-    if np.ndim(z) == 0 and model.observation_size == 1:
-        z = tf.reshape(z, [1]) if tf.is_tensor(z) else np.ma.asanyarray(z).reshape(1)
-    if np.ndim(z) == 0:
-        raise ValueError(f"z must be [..., {model.observation_size}], got a single number")
+    z, inputs = checked_samples(model, z, missing, inputs)
     if state is not None:
         model = model.starting_from(*checked_state(model, state))
     # A series of one step.
-    series = Series(model, *map(_with_time_axis, (z, missing, inputs)))
+    series = Series(model, z[..., None, :], inputs=None if inputs is None else inputs[..., None, :])
     system = series.system()
     mean, _, chol = series.start(system)
     H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
@@ -122,14 +121,6 @@ def step(
         raise ValueError(NOT_FINITE)
     predicted, filtered = (Marginals(*(np.asarray(a) for a in m)) for m in (predicted, filtered))
     return after, Step(predicted, innovation(np.asarray(seen), predicted.mean), filtered)
-
-
-def _with_time_axis(a: Any) -> Any:
-    """`[..., M]` as `[..., 1, M]`; a single number stays one."""
-    if a is None:
-        return None
-    a = a if tf.is_tensor(a) else np.ma.asanyarray(a)
-    return a if len(a.shape) == 0 else a[..., None, :]
 
 
 def checked_state(
@@ -169,11 +160,16 @@ def _of_state(a: ArrayLike, dtype: tf.DType, word: str, variable: str) -> tf.Ten
     return found
 
 
-def _arrivals(arrived: ArrayLike, series: Series) -> tf.Tensor:
+def _arrivals(arrived: Any, series: Series) -> tf.Tensor:
     """`arrived` of each series, bool, `[B]`."""
-    arrived = tf.convert_to_tensor(arrived)
-    if arrived.dtype != tf.bool:
+    if not tf.is_tensor(arrived):
+        try:
+            arrived = np.asarray(arrived)
+        except ValueError as error:
+            raise ValueError(f"arrived must be an array of bool: {error}") from None
+    if arrived.dtype != bool:
         raise TypeError(f"arrived must be bool, False without an arrival, got {arrived.dtype.name}")
+    arrived = tf.convert_to_tensor(arrived)
     try:
         fits = tf.broadcast_static_shape(arrived.shape, series.batch_shape)
     except ValueError:
