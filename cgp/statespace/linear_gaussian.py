@@ -298,7 +298,8 @@ class LinearGaussian:
         if F.shape[-3] != 1 or Q.shape[-3] != 1:
             raise ValueError(
                 'initial_covariance="stationary" needs F and Q that do not vary over time: give a '
-                'matrix, or "diffuse"'
+                'matrix, or "diffuse"; in model.replace, '
+                "initial_covariance=model.initial_covariance keeps that of the model"
             )
         F, Q, G = F[..., 0, :, :], Q[..., 0, :, :], G[..., 0, :, :]
         if tf.executing_eagerly():

@@ -126,3 +126,13 @@ def test_is_a_composite_of_odd_size_refused(name, changes):
         improper.replace(**changes)
     larger = improper.replace(H=np.ones((4, 2)), R=np.eye(4))
     assert larger.observation_size == 2
+
+
+@pytest.mark.parametrize("name", ["F", "Q"])
+def test_says_a_stationary_model_that_is_to_vary_how_it_keeps_its_start(name):
+    model = statespace.LinearGaussian([[0.5]], [[3.0]], [[1.0]], [[1.0]])
+    varying = {name: np.full((4, 1, 1), 0.25)}
+    with pytest.raises(ValueError, match=r"initial_covariance=model\.initial_covariance keeps"):
+        model.replace(**varying)
+    kept = model.replace(**varying, initial_covariance=model.initial_covariance)
+    np.testing.assert_allclose(kept.initial_covariance, [[4.0]])
