@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import ArrayLike, is_finite, is_nan
+from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_nan, is_of_python
 
 
 def as_observations(
@@ -25,7 +25,8 @@ def as_observations(
 
     An element is missing where it is NaN in either part, where a masked array hides it, and where
     `missing` is True; what it holds there has no meaning. An array that is missing altogether may
-    be of any dtype, as `np.nan` is. A number of Python has no precision of its own.
+    be of any dtype, as `np.nan` is. Python's own numbers, in lists and tuples too, have no
+    precision; all others have that of their dtype, as NumPy's scalars in a list.
 
     Args:
         z: Observations of any shape: numbers, sequences, NumPy arrays (masked ones too), tensors.
@@ -55,8 +56,7 @@ def as_observations(
     if is_plain and np.isfinite(plain).all():  # a sample of a stream has no time for more
         return plain.copy()
     nothing = complex(np.nan, np.nan) if dtype.is_complex else np.nan
-    # A number of Python has no precision of its own.
-    accepted = {4, 8} if not hasattr(z, "dtype") else _precisions(dtype, promote)
+    accepted = None if not hasattr(z, "dtype") and is_of_python(z) else _precisions(dtype, promote)
     z, absent = _array(z, name)
     if missing is not None:
         missing = _as_missing(missing, z, name)
@@ -148,7 +148,7 @@ def _numpy_dtype(z: np.ndarray | tf.Tensor) -> np.dtype:
     return z.dtype if isinstance(z, np.ndarray) else _numpy(z.dtype)
 
 
-def _check_dtype(came: np.dtype, dtype: tf.DType, accepted: set[int], name: str) -> None:
+def _check_dtype(came: np.dtype, dtype: tf.DType, accepted: set[int] | None, name: str) -> None:
     """Raises for a real series of a complex model, the reverse, and for another precision."""
     is_complex = came.kind == "c"
     if dtype.is_complex and not is_complex:
@@ -161,11 +161,32 @@ def _check_dtype(came: np.dtype, dtype: tf.DType, accepted: set[int], name: str)
             f"{name} must be real, got {came}: a complex signal has a complex model; if these are "
             f"real values, give {name}.real"
         )
-    size, own = came.itemsize // (1 + is_complex), dtype.real_dtype.size
+    if accepted is not None:
+        _check_precision(came, dtype, accepted, name, name)
+
+
+def check_rounding(x: ArrayLike, dtype: tf.DType, name: str, variable: str) -> None:
+    """Raises a TypeError for numbers of more precision than a model, as for its observations.
+
+    Args:
+        x: Numbers, real or complex.
+        dtype: The dtype of the model.
+        name: What errors call x.
+        variable: Its name in the remedy.
+    """
+    if not is_of_python(x):
+        came = _numpy_dtype(as_numbers(x, name))
+        _check_precision(came, dtype, _precisions(dtype, promote=True), name, variable)
+
+
+def _check_precision(
+    came: np.dtype, dtype: tf.DType, accepted: set[int], name: str, variable: str
+) -> None:
+    size, own = came.itemsize // (1 + (came.kind == "c")), dtype.real_dtype.size
     if came.kind in "fc" and size not in accepted:
         verb = "round" if size > own else "promote"
         or_model = ", or make a model of double precision" if own < size == 8 else ""
         raise TypeError(
             f"{name} is {came}, but the model is {dtype.name}: {verb} it, "
-            f'{name}.astype("{dtype.name}"){or_model}'
+            f'{variable}.astype("{dtype.name}"){or_model}'
         )

@@ -143,3 +143,19 @@ def test_are_unknown_values_of_a_graph_checked_by_dtype_alone_and_differentiable
     found, gradient = checked(np.array([2j, np.inf, 0]))
     np.testing.assert_array_equal(found, np.array([2j, NAN, NAN]))
     np.testing.assert_allclose(gradient, [4j, 0, 0])
+
+
+class Array:
+    """An array of another library, which says its dtype only as an array of NumPy."""
+
+    def __array__(self, dtype=None, copy=None):
+        return Z
+
+
+@pytest.mark.parametrize(
+    "z", [Array(), list(Z), [1j, Z[0]], [Z, Z], [[tuple(Z)]], [tf.constant(Z[0])]]
+)
+def test_have_only_numbers_of_python_no_precision(z):
+    with pytest.raises(TypeError, match="z is complex128, but the model is complex64: round it"):
+        as_observations(z, None, "complex64")
+    np.testing.assert_array_equal(as_observations(z, None, "complex128"), np.asarray(z))

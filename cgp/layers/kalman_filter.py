@@ -1,7 +1,6 @@
 """The Kalman filter as a layer, and as a model to fit and to run online."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -9,18 +8,19 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Step
-from cgp.layers.kalman_stream import KalmanStream
+from cgp.layers.kalman_stream import KalmanStream, streams_of
 from cgp.layers.learned_model import LearnedModel
+from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.layers.model_config import model_config, model_from_config
 from cgp.layers.stream_observations import stream_observations
-from cgp.linalg.arguments import ArrayLike, is_nan
+from cgp.linalg.arguments import ArrayLike
 from cgp.statespace.diffuse import check_diffuse
 from cgp.statespace.filtering import innovate, moments, observation_moments
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.online_step import StateArrays, checked_state
 from cgp.statespace.series import Series
-from cgp.training import Model, keras_private
-from cgp.training.batches import mean_over_replicas, require_one_replica
+from cgp.training import Model
+from cgp.training.batches import require_one_replica
 from cgp.training.optimizers import LBFGS
 
 
@@ -32,9 +32,11 @@ class KalmanFilter(Model):
     or set the NaN after that layer: the gradient through a NaN would be NaN.
 
     Called on series `[B, T, M]` it returns a dictionary of moments of state and observation at each
-    time, and adds the negative log likelihood per observed element to the losses; it sits between
-    other layers, and passes gradients to both sides. `fit(z)` learns by that likelihood alone.
-    `step(z)` filters online; between calls the state is in the weights, and saved with them.
+    time, and adds the negative log likelihood, less that of the priors, per observed element to the
+    losses; it sits between other layers, and passes gradients to both sides. `fit(z)` learns by
+    that alone. A prior counts once in all the data of a `fit` or `evaluate` of a `cgp` model, else
+    once in each call. `step(z)` filters online; between calls the state is in the weights, and
+    saved with them.
 
     For a widely linear model the matrices, shown and learned, are those of the real composite,
     `[2n, 2n]` for `[n, n]`: F with F_conj, Q with its pseudo-covariance.
@@ -44,9 +46,9 @@ class KalmanFilter(Model):
         learn: Names of the matrices to learn, among "F", "H", "Q", "R", "B", "initial_mean" and
             "initial_covariance"; covariances are learned through their factors. Or a dictionary
             from such names to layers: `cgp.layers.Matrix` and `cgp.layers.Covariance`, passed to
-            several filters to share it, or any layer that makes its weights in
-            `__init__` and whose `call()`, without arguments, returns the matrix; to be shared it
-            derives from `cgp.training.Shareable`.
+            several filters to share it (each counts its priors), or any layer that makes its
+            weights in `__init__` and whose `call()`, without arguments, returns the matrix; to be
+            shared it derives from `cgp.training.Shareable`.
         loss_weight: Factor of the loss; 0 for no loss.
         name: Name of the model.
         dtype: The real dtype of the model, which is also the default.
@@ -94,6 +96,8 @@ class KalmanFilter(Model):
             raise ValueError(f"loss_weight must be finite and not negative, got {loss_weight!r}")
         self._present = LearnedModel(model, learn)
         self.learned = self._present.layers
+        self._objective = LikelihoodObjective(self._present, own)
+        self.batch_count = self._objective.batch_count
         self._stream: Any = None
         self.built = True
         self._present.model()  # raises an error if the layers do not fit
@@ -163,10 +167,7 @@ class KalmanFilter(Model):
         series = Series(self._present.model(), z, missing, inputs)
         model, found = series.model, moments(series)
         if self.loss_weight:
-            seen = tf.reduce_sum(tf.cast(series.observed, found.log_likelihoods.dtype))
-            seen = mean_over_replicas(seen / model.form.multiplicity)
-            seen = tf.where(seen > 0.0, seen, tf.ones_like(seen))
-            self.add_loss(-self.loss_weight * tf.reduce_sum(found.log_likelihoods) / seen)
+            self.add_loss(self.loss_weight * self._objective.loss(series, found.log_likelihoods))
         join = model.form.join
         outputs = {
             "predicted_mean": join(found.predicted_means),
@@ -237,20 +238,13 @@ class KalmanFilter(Model):
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Keras's `train_step`; the mean loss weighs batches by their observed elements."""
-        with self._weighed(data):
+        with self._objective.of_step(self, data):
             return super().train_step(data)
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """Keras's `test_step`; the mean loss weighs batches by their observed elements."""
-        with self._weighed(data):
+        with self._objective.of_step(self, data):
             return super().test_step(data)
-
-    def _weighed(self, data: Any) -> AbstractContextManager[None]:
-        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        z = x[0] if isinstance(x, tuple | list) else x
-        observed = tf.math.logical_not(is_nan(z))
-        count = tf.reduce_sum(tf.cast(observed, self.variable_dtype))
-        return keras_private.loss_weighed(self, tf.shape(z)[0], mean_over_replicas(count))
 
     def predict(  # type: ignore[override]
         self,
@@ -275,7 +269,8 @@ class KalmanFilter(Model):
             z: `[M]`, or a number where M is 1, or `[B, M]` of B streams; NaN where missing. The
                 first call decides.
             missing: Bool, broadcast against z: True where missing.
-            inputs: Of a model with B, `[k]` or `[B, k]`, from this observation to the next.
+            inputs: Of a model with B, `[k]`, or a number where k is 1, or `[B, k]`: from this
+                observation to the next.
 
         Returns:
             `Step(predicted, innovation, filtered)`, NumPy: `predicted` is the one-step prediction
@@ -329,27 +324,17 @@ class KalmanFilter(Model):
                 real composite, `[..., 2n, 2n]`.
 
         Raises:
-            TypeError: Not numbers, or a complex state of a real model.
+            TypeError: Not numbers, more precise than the model, or complex for a real one.
             ValueError: Shapes that do not fit the model or the streams, values that are not finite,
                 a factor that is not lower triangular with a diagonal that is real and not negative.
                 The state is unchanged.
         """
         mean, chol = checked_state(self._start, (mean, chol))
-        axes = {mean.shape.rank - 1, chol.shape.rank - 2}
-        if not axes <= {0, 1}:
-            raise ValueError(
-                f"a state has at most one batch axis, got shapes {mean.shape} and {chol.shape}"
-            )
-        sizes = {a.shape[0] for a, own in ((mean, 1), (chol, 2)) if a.shape.rank > own}
-        if len(sizes) > 1:
-            raise ValueError(
-                f"mean and chol must have one batch axis, got shapes {mean.shape} and {chol.shape}"
-            )
-        self._make_stream(sizes.pop() if sizes else None)
+        self._make_stream(streams_of(mean, chol))
         self._stream.set_state(mean, chol)
 
     def reset(self) -> None:
-        """Resets all streams to the initial state."""
+        """Resets all streams to the initial state: by the matrices of the next observation."""
         if self._stream is not None:
             self._stream.reset()
 
@@ -358,7 +343,7 @@ class KalmanFilter(Model):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Checks observations and inputs; the first ones decide the number of streams."""
         values, known, streams = stream_observations(self._start, z, missing, inputs, along)
-        if self._stream is None and self._start.initial == "diffuse":
+        if self._start.initial == "diffuse" and not (self._stream and self._stream.has_begun()):
             check_diffuse(self._start, np.nan_to_num(values if along else values[..., None, :]))
         self._make_stream(streams, "z")
         return values, known
@@ -366,13 +351,8 @@ class KalmanFilter(Model):
     def _make_stream(self, streams: int | None, name: str = "the state") -> None:
         """Makes the streams, or checks their number if there are streams already."""
         if self._stream is not None:
-            if streams == self._stream.streams:
-                return
-            wanted, came = (
-                "no batch axis" if count is None else f"a batch axis of {count}"
-                for count in (self._stream.streams, streams)
-            )
-            raise ValueError(f"{name} must have {wanted}, as its first data had, but has {came}")
+            self._stream.check_number(streams, name)
+            return
         require_one_replica(self, "a KalmanFilter that runs online")
         # XLA cannot factorise Q, which is needed where its layer provides no factor.
         jit = "Q" not in self.learned or hasattr(self.learned["Q"], "factor")
@@ -408,6 +388,16 @@ class KalmanFilter(Model):
         if streams is not None:
             layer._make_stream(streams[0])
         return layer
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads the state of the streams.
+
+        Raises:
+            ValueError: A state that is not finite, or that this filter could not have saved.
+        """
+        if self._stream is not None and {"0", "1"} <= set(store.keys()):
+            self._stream.check(*(np.asarray(store[key]) for key in "01"))
+        super().load_own_variables(store)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a loaded model."""

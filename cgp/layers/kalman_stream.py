@@ -19,6 +19,9 @@ from cgp.statespace.series import Series
 class KalmanStream:
     """B streams filtered online by a Kalman filter, or one without a batch axis.
 
+    Streams that have not begun have a state of NaN in the weights, in files too. It stands for the
+    initial state of the model, by the matrices that this has when the first observation comes.
+
     Args:
         layer: The layer to which the weights of the state are added.
         present: Returns the model of the present matrices.
@@ -77,11 +80,25 @@ class KalmanStream:
         H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
         return advance(model.form, series.system(), H, R, state, None)
 
+    def check_number(self, streams: int | None, name: str) -> None:
+        """Raises a ValueError for something of another number of streams."""
+        if streams == self.streams:
+            return
+        wanted, came = (
+            "no batch axis" if count is None else f"a batch axis of {count}"
+            for count in (self.streams, streams)
+        )
+        raise ValueError(f"{name} must have {wanted}, as its first data had, but has {came}")
+
     # --- the state -------------------------------------------------------------------------------
+
+    def has_begun(self) -> bool:
+        """Whether there is a state, of an observation or set; otherwise it is the initial one."""
+        return not np.isnan(self._filter.variables[0]).any()
 
     def state(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and factor predicted for the next observation, working values."""
-        mean, chol = self._filter.state()
+        mean, chol = self._filter.state() if self.has_begun() else self._initial()
         return (mean[0], chol[0]) if self.streams is None else (mean, chol)
 
     def set_state(self, mean: tf.Tensor, chol: tf.Tensor) -> None:
@@ -89,11 +106,28 @@ class KalmanStream:
         self._filter.set_state(mean, chol)
 
     def reset(self) -> None:
-        """Resets the streams to the initial state of the model."""
-        model = self._present()
+        """Makes the streams begin again with the next observation."""
+        for variable in self._filter.variables:
+            variable.assign(tf.fill(variable.shape, tf.constant(np.nan, variable.dtype)))
+
+    def check(self, mean: np.ndarray, chol: np.ndarray) -> None:
+        """Raises a ValueError for values of the weights that are no state, begun or not."""
+        for finite, nan in ((np.isfinite(a), np.isnan(a)) for a in (mean, chol)):
+            if not (finite.all() or nan.all()) or finite.all() != np.isfinite(mean).all():
+                raise ValueError(
+                    "the state of the streams must be finite, or all of it NaN where they have not "
+                    "begun: the file is damaged"
+                )
+
+    def _initial(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """The initial state by the present matrices, `[B, n]` and `[B, n, n]`."""
+        model, count = self._present(), self.streams or 1
         mean, chol = model.initial_mean, model.initial_chol
-        self.set_state(
-            tf.reshape(mean, [-1, *mean.shape[-1:]]), tf.reshape(chol, [-1, *chol.shape[-2:]])
+        mean = tf.reshape(mean, [-1, *mean.shape[-1:]])
+        chol = tf.reshape(chol, [-1, *chol.shape[-2:]])
+        return (
+            tf.broadcast_to(mean, [count, *mean.shape[1:]]),
+            tf.broadcast_to(chol, [count, *chol.shape[1:]]),
         )
 
     # --- observations ----------------------------------------------------------------------------
@@ -103,10 +137,23 @@ class KalmanStream:
         arguments = [z] if inputs is None else [z, inputs]
         if self.streams is None:
             arguments = [a[None] for a in arguments]
-        predicted, filtered = self._filter.step(*arguments)
+        predicted, filtered = self._step(arguments)
         if self.streams is None:
             predicted, filtered = (Marginals(*(a[0] for a in m)) for m in (predicted, filtered))
         return Step(predicted, innovation(z, predicted.mean), filtered)
+
+    def _step(self, arguments: list[np.ndarray]) -> tuple[Marginals, Marginals]:
+        try:
+            return self._filter.step(*arguments)
+        except ValueError:  # asked only now: at each step it would take a tenth of the time
+            if self.has_begun():
+                raise
+        self._filter.set_state(*self._initial())
+        try:
+            return self._filter.step(*arguments)
+        except Exception:
+            self.reset()
+            raise
 
     def process(self, z: np.ndarray, inputs: np.ndarray | None) -> Step:
         """Filters a block, `[T, M]` or `[B, T, M]`; NaN where missing."""
@@ -118,3 +165,22 @@ class KalmanStream:
             raise ValueError(NOT_FINITE)
         self.set_state(*following)
         return Step(block.predicted, innovation(z, block.predicted.mean), block.states)
+
+
+def streams_of(mean: tf.Tensor, chol: tf.Tensor) -> int | None:
+    """The number of streams that a state is of, `[..., n]` and `[..., n, n]`; None for no axis.
+
+    Raises:
+        ValueError: More than one batch axis, or axes that differ.
+    """
+    axes = {mean.shape.rank - 1, chol.shape.rank - 2}
+    if not axes <= {0, 1}:
+        raise ValueError(
+            f"a state has at most one batch axis, got shapes {mean.shape} and {chol.shape}"
+        )
+    sizes = {a.shape[0] for a, own in ((mean, 1), (chol, 2)) if a.shape.rank > own}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"mean and chol must have one batch axis, got shapes {mean.shape} and {chol.shape}"
+        )
+    return sizes.pop() if sizes else None

@@ -11,6 +11,8 @@ from cgp.layers.matrices import Covariance, Matrix
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.linear_gaussian import LinearGaussian
+from cgp.training.keras_private import flatten_layers
+from cgp.training.parameters import Parameter, Parameterized
 
 _COVARIANCES = ("Q", "R", "initial_covariance")
 _MATRICES = ("F", "H", "B", "initial_mean")
@@ -25,6 +27,7 @@ class LearnedModel:
 
     Attributes:
         layers: The layers by name.
+        with_priors: Their hyperparameters that have a prior, each once.
     """
 
     def __init__(self, start: LinearGaussian, learn: Iterable[str] | Mapping[str, Any]):
@@ -32,6 +35,8 @@ class LearnedModel:
         self.layers = {
             name: self._layer(name, layer) for name, layer in self._learnable(learn).items()
         }
+        found = {id(p): p for layer in self.layers.values() for p in _parameters(layer)}
+        self.with_priors = [p for p in found.values() if p.prior is not None]
 
     def _learnable(self, learn: Any) -> dict[str, Any]:
         """Checks names; returns a layer, or None for the default one, by name."""
@@ -81,6 +86,12 @@ class LearnedModel:
         given |= {name: self._present(name) for name in self.layers}
         return LinearGaussian.from_tensors(given, initial, start.form)
 
+    def log_prior(self) -> tf.Tensor:
+        """The log density of the priors at the present values."""
+        real = self._start.dtype.real_dtype
+        densities = [tf.cast(p.log_prior(), real) for p in self.with_priors]
+        return tf.add_n([tf.zeros([], real), *densities])
+
     def matrix(self, name: str) -> np.ndarray:
         """A present matrix."""
         if name in self.layers:
@@ -104,3 +115,9 @@ class LearnedModel:
         if not shape.is_compatible_with(wanted):
             raise ValueError(f"the layer of {name} must return {wanted}, got {shape}")
         return found
+
+
+def _parameters(layer: keras.layers.Layer) -> list[Parameter]:
+    """The hyperparameters of a layer and of the layers inside it."""
+    layers = [x for x in flatten_layers(layer) if isinstance(x, Parameterized)]
+    return [parameter for x in layers for parameter in x.own_parameters]

@@ -27,7 +27,7 @@ class Matrix(HyperparameterLayer):
     Args:
         value: Initial value, of any shape; a complex one makes a complex array.
         fixed: "value" to exclude it from training.
-        priors: TFP distribution of "value", by that name.
+        priors: TFP distribution of "value", by that name; the loss of a `KalmanFilter` has it.
         name: A name.
         dtype: "float64" or "float32".
 
@@ -72,7 +72,7 @@ class Covariance(HyperparameterLayer):
         value: V, `[n, n]`, Hermitian, positive semidefinite. A real one stays real.
         fixed: Names of parameters excluded from training: "scale", the diagonal of A, and
             "mixing", what is below it.
-        priors: TFP distributions of these, by name.
+        priors: TFP distributions of these, by name; the loss of a `KalmanFilter` has them.
         name: A name.
         dtype: "float64" or "float32".
 

@@ -1,11 +1,11 @@
-"""Checks of the observations of streams, and their conversion to one form."""
+"""Observations of streams in the form of a `KalmanFilter`."""
 
 import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import ArrayLike
-from cgp.observations import as_observations
 from cgp.statespace.linear_gaussian import LinearGaussian
+from cgp.statespace.samples import checked_samples
 from cgp.statespace.series import known_inputs
 
 
@@ -34,20 +34,18 @@ def stream_observations(
     """
     if not tf.executing_eagerly():
         raise RuntimeError("samples are taken in outside of a tf.function: call process(z)")
-    values = np.asarray(as_observations(z, missing, model.series_dtype, promote=True))
-    m = model.observation_size
-    if values.ndim == along and m == 1:
-        values = values[..., None]
-    if values.ndim not in (along + 1, along + 2) or values.shape[-1] != m or values.size == 0:
-        time, short = "T, " * along, ("a number, ", "[T], ")[along] if m == 1 else ""
-        wanted = f"{short}[{time}{m}] or [B, {time}{m}]"
-        raise ValueError(f"z must be {wanted}, got shape {values.shape}")
+    z, inputs = checked_samples(model, z, missing, inputs, along=along, most=1)
+    values = np.asarray(z)
     streams = None if values.ndim == along + 1 else values.shape[0]
     if inputs is None and model.B is None:
         return values, None, streams
-    if inputs is not None and not along:  # a series of one step
-        inputs = np.asarray(inputs)[..., None, :] if np.ndim(inputs) else np.reshape(inputs, [1, 1])
+    if inputs is not None and not along:
+        inputs = inputs[..., None, :]  # a series of one step
     known = model.form.join(known_inputs(model, inputs, values.shape[-2] if along else 1)).numpy()
     if not along:
         known = known[..., 0, :]
+    if known.ndim > along + 1 and (streams is None or len(known) not in (1, streams)):
+        raise ValueError(
+            f"inputs must have the batch axis of z, got shapes {known.shape} and {values.shape}"
+        )
     return values, np.broadcast_to(known, (*values.shape[:-1], known.shape[-1])), streams

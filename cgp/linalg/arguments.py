@@ -19,6 +19,11 @@ def _is_tensor(x: object) -> bool:
     return tf.is_tensor(x) or hasattr(x, "__tf_tensor__")  # as Keras variables have
 
 
+def is_of_python(x: object) -> bool:
+    """Whether `x` is Python's own numbers, in lists and tuples too: they have no precision."""
+    return all(type(leaf) in (int, float, complex) for leaf in tf.nest.flatten(x))
+
+
 def as_numbers(x: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
     """Converts numbers to a NumPy array, and tensors or sequences of tensors to a tensor.
 
@@ -54,10 +59,7 @@ def _as_tensor(
     x: ArrayLike, name: str, dtypes: tuple[tf.DType, ...], like: tf.Tensor | None = None
 ) -> tf.Tensor:
     numbers = as_numbers(x, name)
-    if isinstance(numbers, np.ndarray) and all(
-        type(leaf) in (int, float, complex) for leaf in tf.nest.flatten(x)
-    ):
-        # Python's numbers have no precision of their own: double, or that of another argument.
+    if isinstance(numbers, np.ndarray) and is_of_python(x):  # double, or as another argument
         real = tf.float64 if like is None else like.dtype.real_dtype
         kind = np.complex64 if numbers.dtype.kind == "c" else np.float32
         numbers = numbers.astype(np.result_type(real.as_numpy_dtype, kind))

@@ -34,6 +34,22 @@ def of_one_dtype(named: Mapping[str, ArrayLike | None]) -> dict[str, tf.Tensor]:
     return {name: as_dtype(array, tf.as_dtype(common), name) for name, array in arrays.items()}
 
 
+def matrix_or_word(
+    initial_covariance: ArrayLike | str | None,
+) -> tuple[ArrayLike | None, str | None]:
+    """Returns `(matrix, None)`, or `(None, word)` for 'stationary' and 'diffuse'."""
+    if initial_covariance is None or (
+        isinstance(initial_covariance, str) and initial_covariance not in ("stationary", "diffuse")
+    ):
+        raise ValueError(
+            'initial_covariance must be a matrix, "stationary" or "diffuse", got '
+            f"{initial_covariance!r}"
+        )
+    if isinstance(initial_covariance, str):
+        return None, initial_covariance
+    return initial_covariance, None
+
+
 def _array(value: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
     if hasattr(value, "value"):  # a hyperparameter, through which gradients flow
         return tf.convert_to_tensor(value)

@@ -49,8 +49,8 @@ def forecast(
 
     Raises:
         TypeError: `result` is not what `filter` returns; complex inputs of a real model.
-        ValueError: A model that varies over time, or whose state size is not that of the result;
-            steps below 1; inputs that do not fit.
+        ValueError: A model that varies over time, or another than the result is of, in the size of
+            its state, its form or dtype; steps below 1; inputs that do not fit.
 
     Example:
         >>> import numpy as np
@@ -65,11 +65,7 @@ def forecast(
         raise TypeError(f"result must be what filter returns, got {type(result).__name__}")
     check_model(model)
     steps = whole_steps(steps)
-    if result.filtered_means.shape[-1] != model.state_size:
-        raise ValueError(
-            f"result is of {result.filtered_means.shape[-1]} states, but the model has "
-            f"{model.state_size}"
-        )
+    _check_result(result, model)
     if model.steps is not None:
         raise ValueError(
             "the matrices of the model vary over time, and say nothing of what comes after: "
@@ -94,6 +90,22 @@ def forecast(
         observed.k,
         observed.c,
     )
+
+
+def _check_result(result: Filtered, model: LinearGaussian) -> None:
+    """Raises unless a result is of the states of a model, in its form and dtype."""
+    means, chols, rows = result.filtered_means, result.filtered_chols, model.F.shape[-1]
+    if means.shape[-1] != model.state_size:
+        raise ValueError(
+            f"result is of {means.shape[-1]} states, but the model has {model.state_size}"
+        )
+    if chols.shape[-1] != rows or chols.dtype != model.dtype:
+        kind = "proper" if model.is_proper else "widely linear"
+        raise ValueError(
+            f"result must be that of filter for this model, which is {kind}, with factors [{rows}, "
+            f"{rows}] of {model.dtype.name}, but its factors are {chols.shape} of "
+            f"{chols.dtype.name}"
+        )
 
 
 def ahead(

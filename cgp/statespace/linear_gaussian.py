@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.linalg.arguments import ArrayLike, check_finite, complex_dtype
-from cgp.statespace.conversion import of_one_dtype
+from cgp.statespace.conversion import matrix_or_word, of_one_dtype
 from cgp.statespace.diffuse import diffuse_variance
 from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.stationary_covariance import stationary_chol
@@ -91,7 +91,7 @@ class LinearGaussian:
         B: ArrayLike | None = None,
     ):
         named = {"F": F, "Q": Q, "H": H, "R": R, "B": B, "initial_mean": initial_mean}
-        matrix, initial = _matrix_or_word(initial_covariance)
+        matrix, initial = matrix_or_word(initial_covariance)
         self._set(of_one_dtype({**named, "initial_covariance": matrix}), initial, ProperForm())
 
     @classmethod
@@ -150,7 +150,7 @@ class LinearGaussian:
         named = {name: getattr(self, name) for name in known[:-1]} | changes
         matrix, initial = None, self.initial
         if "initial_covariance" in changes:
-            matrix, initial = _matrix_or_word(changes["initial_covariance"])
+            matrix, initial = matrix_or_word(changes["initial_covariance"])
         elif initial is None:
             matrix = self.initial_covariance
         given = of_one_dtype({**named, "initial_covariance": matrix})
@@ -259,6 +259,13 @@ class LinearGaussian:
         self._check(noise["R"], "R", m, m)
         if self.B is not None:
             self._check(self.B, "B", n, self.B.shape[-1] if self.B.shape.rank else None)
+        sizes = {"F": n, "H": m, "B": 0 if self.B is None else self.B.shape[-1]}
+        for name, size in sizes.items():
+            if size % self.form.multiplicity:
+                raise ValueError(
+                    f"{name} of a widely linear model is that of its real composite, whose rows "
+                    f"and columns are even in number, got shape {getattr(self, name).shape}"
+                )
         return n
 
     def _check(
@@ -291,7 +298,8 @@ class LinearGaussian:
         if F.shape[-3] != 1 or Q.shape[-3] != 1:
             raise ValueError(
                 'initial_covariance="stationary" needs F and Q that do not vary over time: give a '
-                'matrix, or "diffuse"'
+                'matrix, or "diffuse"; in model.replace, '
+                "initial_covariance=model.initial_covariance keeps that of the model"
             )
         F, Q, G = F[..., 0, :, :], Q[..., 0, :, :], G[..., 0, :, :]
         if tf.executing_eagerly():
@@ -389,22 +397,6 @@ class LinearGaussian:
 def with_time(a: tf.Tensor) -> tf.Tensor:
     """A matrix with a time axis, `[..., T, n, m]`."""
     return a[None] if a.shape.rank == 2 else a
-
-
-def _matrix_or_word(
-    initial_covariance: ArrayLike | str | None,
-) -> tuple[ArrayLike | None, str | None]:
-    """Returns `(matrix, None)`, or `(None, word)` for 'stationary' and 'diffuse'."""
-    if initial_covariance is None or (
-        isinstance(initial_covariance, str) and initial_covariance not in ("stationary", "diffuse")
-    ):
-        raise ValueError(
-            'initial_covariance must be a matrix, "stationary" or "diffuse", got '
-            f"{initial_covariance!r}"
-        )
-    if isinstance(initial_covariance, str):
-        return None, initial_covariance
-    return initial_covariance, None
 
 
 def _matrix_of(given: tf.Tensor | FactoredCovariance) -> tf.Tensor:

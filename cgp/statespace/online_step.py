@@ -9,14 +9,15 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.distributions.marginals import Marginals, Step, innovation
-from cgp.linalg.arguments import ArrayLike, as_numbers, check_batches
+from cgp.linalg.arguments import ArrayLike, as_numbers, check_batches, is_finite, is_of_python
 from cgp.linalg.batch_last import matmul, matvec
-from cgp.observations import as_observations
+from cgp.observations import check_rounding
 from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of
 from cgp.statespace.forward_pass import System, predict_at, update_at
 from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
+from cgp.statespace.samples import checked_samples
 from cgp.statespace.series import Series
 
 NOT_FINITE = (
@@ -68,7 +69,8 @@ def step(
 
     Raises:
         TypeError: Not a model; a real observation of a complex model, or a complex one of a real
-            model; `arrived` that is not bool.
+            model; an observation or state of more precision than the model; `arrived` that is not
+            bool.
         ValueError: Shapes that do not fit; infinite values; a model that varies over time; a state
             that would not be finite.
 
@@ -88,16 +90,14 @@ def step(
             "the matrices of the model vary over time: filter a whole series, or make a model for "
             "each step"
         )
-    z = as_observations(z, missing, model.series_dtype, promote=True)
-    z = tf.convert_to_tensor(_vectors(z, model.observation_size, "z"))
-    if inputs is not None and model.B is not None:
-        size = model.B.shape[-1] // model.form.multiplicity
-        inputs = _vectors(as_numbers(inputs, "inputs"), size, "inputs")[..., None, :]
+    z, inputs = checked_samples(model, z, missing, inputs)
+    z = tf.convert_to_tensor(z)
     if state is not None:
         mean, chol = checked_state(model, state)
         check_batches(state_mean=(mean, 1), state_chol=(chol, 2), z=(z, 1))
         model = model.starting_from(mean, chol)
-    series = Series(model, z[..., None, :], None, inputs)  # of one step
+    # A series of one step.
+    series = Series(model, z[..., None, :], inputs=None if inputs is None else inputs[..., None, :])
     system = series.system()
     mean, _, chol = series.start(system)
     H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
@@ -126,16 +126,6 @@ def step(
     return after, Step(predicted, innovation(np.asarray(seen), predicted.mean), filtered)
 
 
-def _vectors(a: np.ndarray | tf.Tensor, size: int, name: str) -> np.ndarray | tf.Tensor:
-    """Vectors `[..., size]`; a number is one where `size` is 1."""
-    if a.shape == () and size == 1:
-        return a[None]
-    if a.shape == () or a.shape[-1] != size:
-        came = f"shape {a.shape}" if a.shape != () else "a single number"
-        raise ValueError(f"{name} must be [..., {size}], got {came}")
-    return a
-
-
 def checked_state(
     model: LinearGaussian, state: tuple[ArrayLike, ArrayLike]
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -143,8 +133,8 @@ def checked_state(
     if not isinstance(state, tuple | list) or len(state) != 2:
         raise TypeError(f"state must be a pair (mean, chol), got {type(state).__name__}")
     n, rows = model.state_size, model.F.shape[-1]
-    mean = as_dtype(state[0], model.series_dtype, "the mean of the state")
-    chol = as_dtype(state[1], model.dtype, "the factor of the state")
+    mean = _of_state(state[0], model.series_dtype, "mean", "mean")
+    chol = _of_state(state[1], model.dtype, "factor", "chol")
     if mean.shape.rank < 1 or mean.shape[-1] != n:
         raise ValueError(f"the mean of the state must be [..., {n}], got shape {mean.shape}")
     if chol.shape.rank < 2 or list(chol.shape[-2:]) != [rows, rows]:
@@ -152,9 +142,6 @@ def checked_state(
             f"the factor of the state must be [..., {rows}, {rows}], got shape {chol.shape}"
         )
     if tf.executing_eagerly():
-        for a, name in ((mean, "mean"), (chol, "factor")):
-            if not np.isfinite(a).all():
-                raise ValueError(f"the {name} of the state must be finite, got {a.numpy()}")
         diagonal = np.diagonal(chol, axis1=-2, axis2=-1)
         if np.any(np.triu(chol, 1)) or np.any(diagonal.imag) or np.any(diagonal.real < 0.0):
             raise ValueError(
@@ -164,16 +151,28 @@ def checked_state(
     return model.form.split(mean), chol
 
 
-def _arrivals(arrived: ArrayLike, series: Series) -> tf.Tensor:
+def _of_state(a: ArrayLike, dtype: tf.DType, word: str, variable: str) -> tf.Tensor:
+    """A part of a state in the dtype of the model; its precision as that of observations."""
+    name = f"the {word} of the state"
+    a = as_numbers(a, name) if not is_of_python(a) else a
+    check_rounding(a, dtype, name, variable)
+    with np.errstate(over="ignore"):  # what overflows in single precision is refused below
+        found = as_dtype(a, dtype, name)
+    if tf.executing_eagerly() and not is_finite(found):
+        raise ValueError(f"{name} must be finite, in {dtype.name}, got {np.asarray(a)}")
+    return found
+
+
+def _arrivals(arrived: Any, series: Series) -> tf.Tensor:
     """`arrived` of each series, bool, `[B]`."""
-    try:
-        arrived = tf.convert_to_tensor(arrived)
-    except ValueError as error:
-        raise ValueError(
-            f"arrived must be a bool array, with rows of one length: {error}"
-        ) from None
-    if arrived.dtype != tf.bool:
+    if not tf.is_tensor(arrived):
+        try:
+            arrived = np.asarray(arrived)
+        except ValueError as error:
+            raise ValueError(f"arrived must be an array of bool: {error}") from None
+    if arrived.dtype != bool:
         raise TypeError(f"arrived must be bool, False without an arrival, got {arrived.dtype.name}")
+    arrived = tf.convert_to_tensor(arrived)
     try:
         fits = tf.broadcast_static_shape(arrived.shape, series.batch_shape)
     except ValueError:

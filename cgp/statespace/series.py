@@ -152,7 +152,9 @@ def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Te
     """Checks known inputs and converts them to working values, `[..., T, k]`."""
     if inputs is None:
         if model.B is not None:
-            raise ValueError("the model has an input matrix B: give inputs, [..., T, k]")
+            raise ValueError(
+                "the model has an input matrix B: give inputs, of the axes of z, with k for M"
+            )
         return None
     if model.B is None:
         raise ValueError("inputs were given, but the model has no input matrix B")

@@ -13,8 +13,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.training import keras_private
-
 
 def are_arrays(*structures: Any) -> bool:
     """Tells whether all leaves are dense arrays, tensors or None, and at least one is not None."""
@@ -68,8 +66,22 @@ def mean_over_replicas(count: tf.Tensor) -> tf.Tensor:
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return count
-    with keras_private.losses_kept():
-        return context.all_reduce(tf.distribute.ReduceOp.MEAN, count)
+    return context.all_reduce(tf.distribute.ReduceOp.MEAN, count)
+
+
+def number_of_batches(data: Any, steps: int | None) -> int:
+    """How many batches make up all the data; where there is no end, those of one pass.
+
+    Args:
+        data: A `tf.data.Dataset`, or whatever else Keras takes batches from.
+        steps: Batches in a pass, or None.
+    """
+    known = 0
+    if isinstance(data, tf.data.Dataset):
+        known = int(data.cardinality())  # negative where it is not known, or infinite
+    elif isinstance(data, keras.utils.PyDataset):
+        known = data.num_batches or 0
+    return known if known > 0 else steps or 1
 
 
 def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:

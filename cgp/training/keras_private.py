@@ -13,9 +13,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-# Where the model is kept whose call is under way, one for each thread.
-from keras.src.backend.common.global_state import get_global_attribute
-
 # Whether a call has its state as an argument, so that nothing may be stored.
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 
@@ -46,7 +43,6 @@ __all__ = [
     "in_stateless_scope",
     "in_symbolic_scope",
     "loss_weighed",
-    "losses_kept",
     "metrics_and_values",
     "sublayers",
     "written_by_keras",
@@ -101,21 +97,6 @@ def loss_weighed(model: Any, rows: tf.Tensor, weight: tf.Tensor) -> Iterator[Non
     share = tf.math.divide_no_nan(weight, rows)
     tracker.total.assign(before + share * (tracker.total - before))
     tracker.count.assign_add(weight - rows)
-
-
-@contextlib.contextmanager
-def losses_kept() -> Iterator[None]:
-    """A context after which the layers of the model under way have the losses they had before.
-
-    Where replicas wait for each other inside a call, one runs while the other waits, and Keras
-    keeps what `add_loss` is given in one list for all of them.
-    """
-    context = get_global_attribute("current_call_ctx")
-    layers = [] if context is None else flatten_layers(context.entry_layer)
-    before = [(layer, layer._losses[:]) for layer in layers]
-    yield
-    for layer, losses in before:
-        layer._losses[:] = losses
 
 
 def first_loss(model: Any) -> float:

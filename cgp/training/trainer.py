@@ -1,14 +1,15 @@
 """The methods that `cgp.Model` and `cgp.Functional` add to a Keras model."""
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from cgp.training import divergence, keras_private, lbfgs, saving
-from cgp.training.batches import are_arrays, batches, split
+from cgp.training.batches import are_arrays, batches, number_of_batches, split
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import Parameter, Parameterized
 from cgp.training.post_updates import refresh_all
@@ -215,10 +216,30 @@ class Trainer(_Base):
                 validation_batch_size=validation_batch_size,
                 validation_freq=validation_freq,
             )
-            history = divergence.guarded(self, fit, callbacks)
+            with self._in_batches(x, steps_per_epoch):
+                history = divergence.guarded(self, fit, callbacks)
         # Weight averaging and callbacks that restore weights act after the last step.
         self._refresh_eagerly()
         return history
+
+    batch_count: tf.Variable | None = None
+    """The number of batches of all the data, for a loss a part of which counts once in all of them;
+    1 outside of `fit` and `evaluate`. A model with such a loss makes the variable."""
+
+    @contextlib.contextmanager
+    def _in_batches(self, data: Any, steps: int | None) -> Iterator[None]:
+        """A context in which the model, and models inside it, know the number of batches."""
+        found = [getattr(x, "batch_count", None) for x in keras_private.flatten_layers(self)]
+        counts = [count for count in found if count is not None]
+        before = [count.numpy() for count in counts]
+        number = number_of_batches(data, steps) if counts else 1
+        try:
+            for count in counts:
+                count.assign(number)
+            yield
+        finally:
+            for count, value in zip(counts, before, strict=True):
+                count.assign(value)
 
     def _parameters(self) -> dict[str, Parameter]:
         """Returns the hyperparameters of all layers, by the paths of their weights."""
@@ -241,17 +262,18 @@ class Trainer(_Base):
         if are_arrays(x, y, sample_weight):
             x = batches(x, y, sample_weight, batch_size, steps=steps)
             y = sample_weight = batch_size = None
-        return super().evaluate(
-            x,
-            y,
-            batch_size=batch_size,
-            verbose=verbose,
-            sample_weight=sample_weight,
-            steps=steps,
-            callbacks=callbacks,
-            return_dict=return_dict,
-            **kwargs,
-        )
+        with self._in_batches(x, steps):
+            return super().evaluate(
+                x,
+                y,
+                batch_size=batch_size,
+                verbose=verbose,
+                sample_weight=sample_weight,
+                steps=steps,
+                callbacks=callbacks,
+                return_dict=return_dict,
+                **kwargs,
+            )
 
     def predict(
         self,

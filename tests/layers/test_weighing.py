@@ -1,5 +1,8 @@
 """The loss of a KalmanFilter over batches: each weighs by what was observed of it."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -36,3 +39,9 @@ def test_are_masked_elements_of_a_series_with_inputs_missing():
     masked = np.ma.array(np.nan_to_num(z, nan=1e6), mask=np.isnan(z))
     found, expected = (kf.evaluate((a, inputs), verbose=0) for a in (masked, z))
     assert found == expected
+
+
+def test_do_two_replicas_equal_one():
+    script = "tests.layers.two_replicas"
+    done = subprocess.run([sys.executable, "-m", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -284,3 +284,23 @@ def test_is_an_improper_forecast_that_of_the_parts():
     np.testing.assert_allclose(found.observation_pseudo_covariances, pseudo, **TIGHT)
     means = np.einsum("tmn,tn->tm", reference.H, expected.predicted_means)[-AHEAD:]
     np.testing.assert_allclose(kalman.parts(np.asarray(found.observation_means)), means, **TIGHT)
+
+
+def test_is_a_result_of_another_form_or_dtype_refused():
+    proper = statespace.LinearGaussian([[0.5 + 0j]], [[1.0]], [[1.0]], [[1.0]])
+    improper = statespace.widely_linear(proper)
+    real = statespace.LinearGaussian([[0.5]], [[1.0]], [[1.0]], [[1.0]])
+    single = statespace.LinearGaussian(*np.complex64([[[0.5]], [[1.0]], [[1.0]], [[1.0]]]))
+    z = np.array([1j, 2.0])
+    series = {proper: z, improper: z, real: z.real, single: z.astype("complex64")}
+    for model, words in (
+        (proper, r"is proper, with factors \[1, 1\] of complex128, but its factors are "),
+        (improper, r"is widely linear, with factors \[2, 2\] of float64, but its factors are "),
+    ):
+        for other in series:
+            if other is not model:
+                result = statespace.filter(other, series[other])
+                with pytest.raises(ValueError, match=words):
+                    statespace.forecast(model, result, 2)
+    forecast = statespace.forecast(improper, statespace.filter(improper, z), 2)
+    assert forecast.state_means.shape == (2, 1)

@@ -141,3 +141,31 @@ def test_is_the_cache_of_compiled_programs_bounded_and_cleared(caplog):
     for n in range(1, 9):  # stationary starts of many sizes used to warn of retracing
         statespace.LinearGaussian(0.5 * np.eye(n), np.eye(n), np.ones((1, n)), [[1.0]])
     assert "retracing" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("F", {"F": np.eye(3) / 2, "Q": np.eye(3), "H": np.ones((2, 3)), "B": np.ones((3, 2)),
+               "initial_mean": np.zeros(3)}),
+        ("H", {"H": np.ones((3, 2)), "R": np.eye(3)}),
+        ("B", {"B": np.ones((2, 3))}),
+    ],
+)  # fmt: skip
+def test_is_a_composite_of_odd_size_refused(name, changes):
+    proper = statespace.LinearGaussian([[0.5 + 0j]], [[1.0]], [[1.0]], [[1.0]], B=[[1.0]])
+    improper = statespace.widely_linear(proper)
+    with pytest.raises(ValueError, match=f"{name} of a widely linear .* even in number, got shape"):
+        improper.replace(**changes)
+    larger = improper.replace(H=np.ones((4, 2)), R=np.eye(4))
+    assert larger.observation_size == 2
+
+
+@pytest.mark.parametrize("name", ["F", "Q"])
+def test_says_a_stationary_model_that_is_to_vary_how_it_keeps_its_start(name):
+    model = statespace.LinearGaussian([[0.5]], [[3.0]], [[1.0]], [[1.0]])
+    varying = {name: np.full((4, 1, 1), 0.25)}
+    with pytest.raises(ValueError, match=r"initial_covariance=model\.initial_covariance keeps"):
+        model.replace(**varying)
+    kept = model.replace(**varying, initial_covariance=model.initial_covariance)
+    np.testing.assert_allclose(kept.initial_covariance, [[4.0]])
