@@ -96,8 +96,9 @@ def step(
         mean, chol = checked_state(model, state)
         check_batches(state_mean=(mean, 1), state_chol=(chol, 2), z=(z, 1))
         model = model.starting_from(mean, chol)
-    # A series of one step.
-    series = Series(model, z[..., None, :], inputs=None if inputs is None else inputs[..., None, :])
+    if inputs is not None and model.B is not None:
+        inputs = inputs[..., None, :]
+    series = Series(model, z[..., None, :], inputs=inputs)  # of one step
     system = series.system()
     mean, _, chol = series.start(system)
     H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
@@ -168,8 +169,10 @@ def _arrivals(arrived: Any, series: Series) -> tf.Tensor:
     if not tf.is_tensor(arrived):
         try:
             arrived = np.asarray(arrived)
-        except ValueError as error:
-            raise ValueError(f"arrived must be an array of bool: {error}") from None
+        except ValueError:
+            raise ValueError(
+                "arrived must be an array of bool, but has rows of different lengths"
+            ) from None
     if arrived.dtype != bool:
         raise TypeError(f"arrived must be bool, False without an arrival, got {arrived.dtype.name}")
     arrived = tf.convert_to_tensor(arrived)

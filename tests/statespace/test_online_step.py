@@ -141,14 +141,17 @@ def test_are_numbers_vectors_of_one():
 
 REFUSED = {
     "z": ({"z": np.ones(3) + 0j}, r"z must be \[\.\.\., 2\], got shape \(3,\)"),
-    "a number": ({"z": 1j}, r"z must be \[\.\.\., 2\], got a single number"),
+    "a number": ({"z": 1j}, r"z must be \[\.\.\., 2\], got shape \(\)"),
     "missing": ({"missing": [True] * 3}, r"broadcast against z of shape \(2,\), got \(3,\)"),
     "no inputs": ({"inputs": [1j]}, "inputs were given, but the model has no input matrix B"),
     "state": (
         {"state": (np.zeros((3, 2)), np.eye(2)), "z": np.ones((4, 2)) + 0j},
         r"batch axes .* state_mean \(3, 2\), state_chol \(2, 2\), z \(4, 2\)",
     ),
-    "arrived": ({"arrived": [[True], [True, False]]}, "arrived must be .* rows of one length"),
+    "arrived": (
+        {"arrived": [[True], [True, False]]},
+        "arrived must be .* rows of different lengths",
+    ),
     "another arrived": ({"arrived": [True]}, r"against the batch axes \(\), got shape \(1,\)"),
 }
 
@@ -164,7 +167,7 @@ def test_is_what_does_not_fit_a_step_refused(name):
 def test_are_inputs_that_do_not_fit_a_step_refused():
     model, z, _ = case("driven")
     for inputs, words in (
-        (np.ones(2), r"inputs must be \[\.\.\., 1\], got shape \(2,\)"),
+        (np.ones(2), r"inputs must be a number, \[\.\.\., 1\], got shape \(2,\)"),
         (np.nan, "inputs must be finite"),
         (None, "the model has an input matrix B: give inputs"),
     ):
