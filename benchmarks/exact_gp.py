@@ -51,7 +51,7 @@ def evaluations(n, rng):
 
     def complex_():
         k = gp.kernel.covariance(points)
-        k += cgp.linalg.composite.as_complex(gp.noise_variance.value * tf.eye(n, dtype=tf.float64))
+        k += cgp.linalg.arguments.as_complex(gp.noise_variance.value * tf.eye(n, dtype=tf.float64))
         chol = tf.linalg.cholesky(k)
         white = tf.linalg.triangular_solve(chol, targets[:, None])
         log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.math.real(tf.linalg.diag_part(chol))))
