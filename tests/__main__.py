@@ -28,7 +28,7 @@ FILES = {
     "gp/recursive": 3,
     "gp/state_space": 1,
     "layers": 2,
-    "statespace": 1,
+    "statespace": 2,
     "equivalences": 2,
 }
 FIRST = ("examples", "gp/", "statespace", "layers", "equivalences")  # the longest
@@ -54,10 +54,10 @@ def parts() -> dict[str, list[Path]]:
     for folder in sorted({path.parent for path in HERE.rglob("test_*.py")}):
         files = sorted(folder.glob("test_*.py"))
         name = folder.relative_to(HERE).as_posix() if folder != HERE else "whole"
-        count = FILES.get(name, len(files))
-        for start in range(0, len(files), count):
-            number = f" {start // count + 1}" if count < len(files) else ""
-            found[name + number] = files[start : start + count]
+        processes = -(-len(files) // FILES.get(name, len(files)))
+        for i in range(processes):
+            number = f" {i + 1}" if processes > 1 else ""
+            found[name + number] = files[i::processes]  # neighbours are large together
     return dict(sorted(found.items(), key=lambda part: not part[0].startswith(FIRST)))
 
 
