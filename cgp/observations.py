@@ -134,8 +134,9 @@ def _as_missing(missing: Any, z: np.ndarray | tf.Tensor, name: str) -> np.ndarra
     except ValueError:
         fits = None
     if fits is None or not fits.is_compatible_with(shape):
+        hint = ": missing[..., None]" if (*missing.shape, 1) == tuple(z.shape) else ""
         raise ValueError(
-            f"missing must be broadcast against {name} of shape {shape}, got {missing.shape}"
+            f"missing must be broadcast against {name} of shape {shape}, got {missing.shape}{hint}"
         )
     return missing
 

@@ -282,7 +282,7 @@ EXACT_GP = {
         lambda: gp().condition(np.array(["2020-01-01"] * 3, "M8[D]"), Z), TypeError,
         "x must be real numbers, got datetime64"),
     "fit before compile": (
-        lambda: gp().fit(X, Z), ValueError, r"compile the model first: gp.compile\("),
+        lambda: gp().fit(X, Z), ValueError, r"compile the model first: model.compile\("),
     "fit in batches": (
         lambda: compiled().fit(X, Z, batch_size=2), ValueError,
         "batch_size=2: the likelihood of ExactGP takes all data at once"),

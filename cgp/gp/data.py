@@ -136,8 +136,14 @@ def as_inputs_and_targets(
     x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, real_dtype: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Inputs `[..., N, D]` and targets `[..., N]` as tensors; arguments and errors of `as_data`."""
+    line = np.ndim(x) == 1
     x = as_points(x, real_dtype)
     z = tf.convert_to_tensor(as_observations(z, missing, complex_dtype(real_dtype)))
+    if line and z.shape[-1:] == [1] and x.shape[0] not in (1, None):
+        raise ValueError(
+            f"z must be [..., {x.shape[0]}] for x of shape ({x.shape[0]},), got shape {z.shape}: "
+            "of one series, z[:, 0]"
+        )
     _check_shapes(x.shape, z.shape)
     if tf.executing_eagerly():
         check_squares(z.numpy(), real_dtype)

@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.markov import Generator, MarkovForm, Pair, over
-from cgp.kernels.points import one_number, per_dimension
+from cgp.kernels.points import as_array, one_number, per_dimension
 from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.observations import as_observations
 from cgp.training.parameters import REAL, Parameter, in_steps_of
 
 # Of a grid of a periodogram: what a regular series of a million points needs.
@@ -117,7 +118,7 @@ class Rotation(Kernel):
 
         Args:
             x: Times, or any one-dimensional input, `[N]`, in any order and spacing.
-            z: Complex signal, `[N]`; NaN where missing.
+            z: Complex signal, `[N]`; NaN, or hidden by a mask, where missing.
             **kwargs: As for the constructor.
 
         Returns:
@@ -137,14 +138,13 @@ class Rotation(Kernel):
             >>> print(f"{float(rotation.frequency):.4f}")
             -0.1200
         """
-        x, z = np.asarray(x), np.asarray(z)
-        if x.dtype.kind not in "iuf" or z.dtype.kind != "c":
-            raise TypeError(f"x must be real and z complex, got {x.dtype} and {z.dtype}")
+        x = np.asarray(as_array(x, "x"))
+        z = np.asarray(as_observations(z, None, "complex128", promote=True))
         if x.ndim != 1 or x.shape != z.shape:
             raise ValueError(f"x and z must both be [N], got shapes {x.shape} and {z.shape}")
-        x, z = x.astype(np.float64), z.astype(np.complex128)
-        if not np.all(np.isfinite(x)) or np.any(np.isinf(z)):
-            raise ValueError("x must be finite, and z finite or NaN, but there are others")
+        x = x.astype(np.float64)
+        if not np.all(np.isfinite(x)):
+            raise ValueError("x must be finite, but has NaN or infinite elements")
         present = ~np.isnan(z)
         x, z = x[present], z[present]
         if len(x) < 3 or x.min() == x.max():

@@ -10,7 +10,7 @@ import tensorflow as tf
 from cgp.distributions.marginals import Step
 from cgp.layers.kalman_stream import KalmanStream, streams_of
 from cgp.layers.learned_model import LearnedModel
-from cgp.layers.likelihood_objective import LikelihoodObjective
+from cgp.layers.likelihood_objective import LikelihoodObjective, check_learnable
 from cgp.layers.model_config import model_config, model_from_config
 from cgp.layers.stream_observations import stream_observations
 from cgp.linalg.arguments import ArrayLike
@@ -217,12 +217,15 @@ class KalmanFilter(Model):
         """Keras's `compile`; the optimizer is `cgp.optimizers.LBFGS()` if None."""
         super().compile(LBFGS() if optimizer is None else optimizer, *args, **kwargs)
 
-    def fit(self, x: Any = None, *args: Any, missing: Any = None, **kwargs: Any) -> Any:
+    def fit(
+        self, x: Any = None, y: None = None, *args: Any, missing: Any = None, **kwargs: Any
+    ) -> Any:
         """Learns from series, by their likelihood: Keras's `fit`.
 
         Args:
             x: `[B, T, M]`, `[T, M]`, or `[T]` where M is 1; NaN where missing. Or a pair of series
                 `[B, T, M]` and of inputs `[B, T, k]`; or a dataset of batches.
+            y: None: a filter learns from series alone.
             *args: Further arguments of Keras's `fit`.
             missing: Bool, broadcast against x: True where missing.
             **kwargs: Further arguments of Keras's `fit`.
@@ -230,11 +233,17 @@ class KalmanFilter(Model):
         Returns:
             Keras's `History`.
         """
-        return super().fit(self._batched(x, missing), *args, **kwargs)
+        x = self._batched(x, missing) if y is None else x
+        check_learnable(self, x, y)
+        return super().fit(x, y, *args, **kwargs)
 
-    def evaluate(self, x: Any = None, *args: Any, missing: Any = None, **kwargs: Any) -> Any:
+    def evaluate(
+        self, x: Any = None, y: None = None, *args: Any, missing: Any = None, **kwargs: Any
+    ) -> Any:
         """The loss, as in `fit`."""
-        return super().evaluate(self._batched(x, missing), *args, **kwargs)
+        x = self._batched(x, missing) if y is None else x
+        check_learnable(self, x, y)
+        return super().evaluate(x, y, *args, **kwargs)
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Keras's `train_step`; the mean loss weighs batches by their observed elements."""
@@ -317,6 +326,8 @@ class KalmanFilter(Model):
 
     def set_state(self, mean: ArrayLike, chol: ArrayLike) -> None:
         """Sets the state predicted for the next observation, in the form of `state`.
+
+        After `cgp.statespace.filter` this is what a forecast of one step predicts.
 
         Args:
             mean: `[n]`, or `[B, n]` of B streams; the first state or observation decides.

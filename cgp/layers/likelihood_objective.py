@@ -5,13 +5,26 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from cgp.layers.learned_model import LearnedModel
 from cgp.linalg.arguments import is_nan
 from cgp.statespace.series import Series
 from cgp.training import keras_private
-from cgp.training.batches import mean_over_replicas
+from cgp.training.batches import check_compiled, mean_over_replicas
+
+
+def check_learnable(model: keras.Model, x: Any, y: Any) -> None:
+    """Raises where a filter cannot learn from what `fit` was given, or `evaluate` judge by it."""
+    check_compiled(model, "optimizer=cgp.optimizers.LBFGS()")
+    if y is not None:
+        raise TypeError(
+            "a KalmanFilter learns from series alone, fit(z): its steps are regular, and have no "
+            "times x. For samples at times of their own there is cgp.StateSpaceGP"
+        )
+    if isinstance(x, np.ndarray) and np.isnan(x).all():
+        raise ValueError("every element of z is missing: there is nothing to learn from")
 
 
 class LikelihoodObjective:

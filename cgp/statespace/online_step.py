@@ -48,14 +48,19 @@ def step(
 
     A pure function, batched over streams. Where the observations of streams arrive at different
     times, `arrived` says which streams have one now; the state of the others is unchanged. With a
-    missing value (NaN) time moves on instead: the state is predicted without an update.
+    missing value (NaN) time moves on instead: the state is predicted without an update, so that
+    steps of NaN alone are a forecast.
+
+    Called eagerly a step takes milliseconds, whatever the number of streams: most of it is checks
+    of the arguments. Within a `tf.function` it takes a fraction of that.
 
     Args:
         model: A model that does not vary over time.
         state: Mean and Cholesky factor of the state predicted for this observation, `[..., n]` and
             `[..., n, n]`, as from `KalmanFilter.state`; for a widely linear model the mean is
             complex and the factor that of the real composite, `[..., 2n, 2n]`. None for the initial
-            state of the model.
+            state of the model. After `filter` it is not the last filtered state, but what a
+            `forecast` of one step predicts (see the example).
         z: Observations, `[..., M]`, or a number where M is 1; NaN where missing.
         missing: Bool, broadcast against z: True where missing.
         inputs: Known inputs of a model with B, `[..., k]`, or a number where k is 1, from this
@@ -65,7 +70,8 @@ def step(
     Returns:
         `(state, Step)`: the state predicted for the next observation, and
         `Step(predicted, innovation, filtered)` as from `KalmanFilter.step`: the prediction of z,
-        z minus its mean, and the state after it. NumPy arrays; tensors inside a `tf.function`.
+        z minus its mean, and the state after it. NumPy arrays; tensors inside a `tf.function`. Of
+        a stream without an arrival the innovation is NaN, and the moments are of the state as is.
 
     Raises:
         TypeError: Not a model; a real observation of a complex model, or a complex one of a real
@@ -83,6 +89,11 @@ def step(
         ...     state, step = statespace.step(walk, state, z)
         >>> step.predicted.mean, step.filtered.mean, state.chol
         (array([0.5]), array([1.25]), array([[1.41421356]]))
+        >>> result = statespace.filter(walk, np.array([1.0, 2.0]))
+        >>> ahead = statespace.forecast(walk, result, 1)  # to go on from there
+        >>> same = ahead.state_means[..., 0, :], ahead.state_chols[..., 0, :, :]
+        >>> bool(np.allclose(same[0], state.mean) and np.allclose(same[1], state.chol))
+        True
     """
     check_model(model)
     if model.steps is not None:

@@ -58,5 +58,7 @@ def _with_components(a: Any, name: str, size: int, along: int, most: int | None)
         short = ("a number, ", "[T], ")[along] if size == 1 else ""
         own = "T, " * along + str(size)
         wanted = f"[..., {own}]" if most is None else f"[{own}] or [B, {own}]"
-        raise ValueError(f"{name} must be {short}{wanted}, got shape {tuple(a.shape)}")
+        several = size == 1 and a.shape[-1:] != (1,) and 0 not in a.shape and axes > 0
+        hint = f": of streams of one component each, {name}[..., None]" if several else ""
+        raise ValueError(f"{name} must be {short}{wanted}, got shape {tuple(a.shape)}{hint}")
     return a

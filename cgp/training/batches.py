@@ -30,7 +30,7 @@ def check_compiled(model: keras.Model, usual: str) -> None:
     """Raises if a model has no optimizer; `usual` is the one that the message proposes."""
     if not model.compiled:
         raise ValueError(
-            f"compile the model first: gp.compile({usual}), or any other Keras optimizer"
+            f"compile the model first: model.compile({usual}), or any other Keras optimizer"
         )
 
 

@@ -185,3 +185,19 @@ def test_are_damaged_data_of_a_file_refused(saved, tmp_path, name, how):
     damage(path, **arrays)
     with pytest.raises(ValueError, match=words):
         keras.models.load_model(path)
+
+
+def test_is_one_column_of_targets_told_from_many_series():
+    with pytest.raises(
+        ValueError, match=r"z must be \[..., 5\] .* got shape \(5, 1\): .* z\[:, 0\]"
+    ):
+        cgp.ExactGP(cgp.kernels.RBF(), 0.1).condition(np.arange(5.0), np.ones((5, 1), complex))
+
+
+def test_do_series_of_a_state_space_process_share_their_places():
+    gp = cgp.StateSpaceGP(cgp.kernels.Matern32(), 0.1)
+    words = "all series of a StateSpaceGP go on together"
+    with pytest.raises(ValueError, match=rf"x must be one number, got shape \(3,\): {words}"):
+        gp.step(np.arange(3.0), np.ones(3, complex))
+    with pytest.raises(ValueError, match=rf"x must be \[T\], got shape \(3, 4\): {words}"):
+        gp.process(np.ones((3, 4)), np.ones((3, 4), complex))

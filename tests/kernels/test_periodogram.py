@@ -109,11 +109,20 @@ X, Z = np.arange(5.0), np.exp(0.9j * np.arange(5))
         (X[:4], Z, ValueError, r"\[N\], got shapes \(4,\) and \(5,\)"),
         (X[:, None], Z[:, None], ValueError, r"\[N\], got shapes \(5, 1\)"),
         (X + 0j, Z, TypeError, "x must be real.*got complex128"),
-        (X, Z.real, TypeError, "z complex, got float64 and float64"),
+        (X, Z.real, TypeError, "z must be complex, got float64"),
         (np.where(X == 2, np.nan, X), Z, ValueError, "x must be finite"),
-        (X, np.where(X == 2, np.inf, Z), ValueError, "z finite or NaN"),
+        (np.ma.array(X, mask=X == 2), Z, ValueError, "x must be known everywhere"),
+        (X, np.where(X == 2, np.inf, Z), ValueError, "z has infinite elements"),
     ],
 )
 def test_data_that_have_no_periodogram_are_refused(x, z, error, message):
     with pytest.raises(error, match=message):
         Rotation.from_periodogram(x, z)
+
+
+def test_is_what_a_mask_hides_missing():
+    x = np.arange(60.0)
+    z, hidden = np.exp(0.24j * np.pi * x), x % 3 == 0
+    z[hidden] = 100.0
+    found = Rotation.from_periodogram(x, np.ma.array(z, mask=hidden))
+    assert abs(float(found.frequency) - 0.12) < 1e-3

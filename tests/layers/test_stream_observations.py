@@ -37,13 +37,14 @@ def test_are_masked_inputs_refused():
 REFUSED = {
     "components": (
         [1j, 2j], {}, ValueError,
-        r"z must be a number, (\[\.\.\., 1\]|\[1\] or \[B, 1\]), got shape \(2,\)$"),
+        r"z must be a number, (\[\.\.\., 1\]|\[1\] or \[B, 1\]), got shape \(2,\): .* z\[..., N"),
     "nothing": (np.zeros((0, 1)) + 0j, {}, ValueError, r"z must be .*, got shape \(0, 1\)$"),
     "missing": (
         [[1j], [2j]], {"missing": [True, False]}, ValueError,
-        r"against z of shape \(2, 1\), got \(2,\)$"),
+        r"against z of shape \(2, 1\), got \(2,\): missing\[..., None\]$"),
     "inputs": (
-        1j, {"inputs": [1.0, 2.0]}, ValueError, r"inputs must be a number, .*, got shape \(2,\)$"),
+        1j, {"inputs": [1.0, 2.0]}, ValueError,
+        r"inputs must be a number, .*, got shape \(2,\): .* inputs\[..., None\]$"),
     "inputs of others": (
         [[1j], [2j]], {"inputs": np.ones((3, 1))}, ValueError, "batch ax.*[(][23],.*[(][23],"),
     "no inputs": (1j, {"inputs": None}, ValueError, "has an input matrix B: give inputs"),

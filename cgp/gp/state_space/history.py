@@ -10,6 +10,7 @@ data held is cleared (a post-update), and the stream resumes from the data and s
 compares the weights); what was dropped before no longer counts.
 """
 
+import warnings
 from collections.abc import Mapping
 
 import keras
@@ -252,6 +253,13 @@ class History(tf.Module):
             # The hyperparameters change too often for a state to be noted.
             self._keep(ProcessStream.kept)
         data = self.data
+        if start is None and bool(self._has_dropped):
+            warnings.warn(
+                "the hyperparameters of a StateSpaceGP have changed after samples of its stream "
+                f"were dropped: it is now the process of the {data.z.shape[1]} samples still held, "
+                "and what came before them does not count any more",
+                stacklevel=2,
+            )
         if stream is None:
             batch = tuple(data.batch.numpy().tolist())
             stream = ProcessStream(self._process, batch, data.x.dtype)

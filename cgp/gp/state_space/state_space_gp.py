@@ -21,7 +21,7 @@ from cgp.gp.state_space.joint_covariance import joint_covariance
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.stream_samples import as_block, one_sample
 from cgp.kernels.base import Kernel
-from cgp.kernels.points import RecentInputs, as_points
+from cgp.kernels.points import RecentInputs, as_array, as_points
 from cgp.linalg.arguments import ArrayLike
 from cgp.statespace.filtering import log_likelihood
 from cgp.statespace.online_step import StateArrays
@@ -38,7 +38,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
     the smoother of `cgp.statespace` in O(N n³), n being the number of states of the kernel. Points
     may be in any order and spacing, and several at one place.
 
-    The methods are those of `ExactGP`; `step` also updates the posterior one sample at a time.
+    The methods are those of `ExactGP`; `step` also updates the posterior one sample at a time. A
+    stream holds its latest 500 to 1000 samples alone, and the state before them. After a
+    change of hyperparameters that state has no meaning: the process is that of the samples held,
+    and a warning says so. Series whose samples come at different places go on together with NaN at
+    the places of the others, which changes nothing for a series.
 
     Args:
         kernel: A Markov kernel over one-dimensional inputs, shared with other layers that hold it.
@@ -277,6 +281,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
             ValueError: A step back, shapes other than those of the data, an x that is not finite,
                 an infinite observation. The state is then unchanged.
         """
+        if np.size(place := as_array(x, "x")) > 1:
+            raise ValueError(f"x must be one number, got shape {place.shape}: {_TOGETHER}")
         sample = one_sample(x, z, missing, self.variable_dtype, self._recent)
         place = self._admitted(sample)[0]
         stream = self._history.stream_at(place, tuple(sample.batch.tolist()))
@@ -298,6 +304,9 @@ class StateSpaceGP(MaximumLikelihoodGP):
         Raises:
             TypeError, ValueError: As for `step`. The state is then unchanged.
         """
+        shape = as_array(x, "x").shape
+        if shape not in (shape[:1], (*shape[:1], 1)):
+            raise ValueError(f"x must be [T], got shape {shape}: {_TOGETHER}")
         block = as_block(x, z, missing, self.variable_dtype, recent=self._recent)
         places = self._admitted(block)
         stream = self._history.stream_at(places[0], tuple(block.batch.tolist()))
@@ -324,12 +333,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     def _admitted(self, samples: Data) -> np.ndarray:
         """The places `[T]` of samples, in order; an error if these do not fit those before."""
-        x = samples.x
-        if x.shape[-1] != 1:
-            raise ValueError(f"x must be one number, got {x.shape[-1]} dimensions")
-        if np.ptp(x[..., 0], axis=0).any():
-            raise ValueError("x must be one number: all series of a StateSpaceGP go on together")
-        places = x[0, :, 0]
+        places = samples.x[0, :, 0]
         if np.any(np.diff(places) < 0.0):
             raise ValueError("x must not go back: the places of a block must be in order")
         self._history.check_samples(places, tuple(samples.batch.tolist()))
@@ -348,6 +352,9 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """See `save_own_variables`."""
         super().load_own_variables(store)
         self._history.load({name: np.asarray(store[name]) for name in store.keys()})  # noqa: SIM118
+
+
+_TOGETHER = "all series of a StateSpaceGP go on together, over a line"
 
 
 def _single(found: Any) -> Any:
