@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
-import numpy as np
-import tensorflow as tf
 
 from cgp.training import keras_private
 from cgp.training.sharing import sharing_scope
@@ -62,19 +60,6 @@ class Model(Trainer, keras.Model):
             )
         kwargs["dtype"] = kwargs.get("dtype") or "float64"
         super().__init__(**kwargs)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Keras's `__call__`; what a masked array hides is NaN, where Keras would show it."""
-        args, kwargs = tf.nest.map_structure(_without_mask, (args, kwargs))
-        return super().__call__(*args, **kwargs)
-
-
-def _without_mask(x: Any) -> Any:
-    if not np.ma.is_masked(x):
-        return x
-    if x.dtype.kind not in "fc":
-        raise TypeError(f"masked elements must be of a float or complex array, got {x.dtype}")
-    return np.ma.filled(x, complex(np.nan, np.nan) if x.dtype.kind == "c" else np.nan)
 
 
 @keras.saving.register_keras_serializable(package="cgp")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from cgp.training import divergence, keras_private, lbfgs, saving
@@ -222,6 +223,11 @@ class Trainer(_Base):
         self._refresh_eagerly()
         return history
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Keras's `__call__`; what a masked array hides is NaN, where Keras would show it."""
+        args, kwargs = tf.nest.map_structure(_without_mask, (args, kwargs))
+        return super().__call__(*args, **kwargs)
+
     batch_count: tf.Variable | None = None
     """The number of batches of all the data, for a loss a part of which counts once in all of them;
     1 outside of `fit` and `evaluate`. A model with such a loss makes the variable."""
@@ -347,3 +353,11 @@ def any_complex(structure: Any) -> bool:
     """Tells whether a leaf of a structure of tensors is complex."""
     leaves = keras.tree.flatten(structure)
     return any("complex" in str(getattr(leaf, "dtype", "")) for leaf in leaves)
+
+
+def _without_mask(x: Any) -> Any:
+    if not np.ma.is_masked(x):
+        return x
+    if x.dtype.kind not in "fc":
+        raise TypeError(f"masked elements must be of a float or complex array, got {x.dtype}")
+    return np.ma.filled(x, complex(np.nan, np.nan) if x.dtype.kind == "c" else np.nan)
