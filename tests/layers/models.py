@@ -102,6 +102,22 @@ def flat(gradients):
     return np.hstack([np.ravel(tf.convert_to_tensor(g)) for g in gradients])
 
 
+def assert_gradients(kf, z):
+    """The gradients of a filter's loss are its central differences, which are returned."""
+
+    @tf.function
+    def value_and_gradients():
+        with tf.GradientTape() as tape:
+            kf(z)
+            loss = kf.losses[0]
+        return loss, tape.gradient(loss, kf.trainable_variables)
+
+    _, gradients = value_and_gradients()
+    differences = central_differences(kf.trainable_variables, lambda: value_and_gradients()[0])
+    np.testing.assert_allclose(flat(gradients), differences, rtol=1e-6, atol=1e-8)
+    return differences
+
+
 def normals(rng, *shape):
     """Proper complex normals of variance 1."""
     return (rng.normal(size=shape) + 1j * rng.normal(size=shape)) / np.sqrt(2)

@@ -9,7 +9,7 @@ from scipy import stats
 
 import cgp
 from cgp import statespace
-from tests.layers.models import central_differences, flat, guess, simulated, two_modes
+from tests.layers.models import assert_gradients, guess, simulated, two_modes
 
 F, R = 0.9, 0.5
 
@@ -96,17 +96,7 @@ def test_do_gradients_agree_with_central_differences():
     kf = cgp.KalmanFilter(guess(), learn={"H": gain, "R": noise, "Q": None})
     value = np.asarray(gain.call()).ravel()
     z = tf.constant(simulated(two_modes(), 2, 20, seed=0))
-
-    @tf.function
-    def value_and_gradients():
-        with tf.GradientTape() as tape:
-            kf(z)
-            loss = kf.losses[0]
-        return loss, tape.gradient(loss, kf.trainable_variables)
-
-    _, gradients = value_and_gradients()
-    differences = central_differences(kf.trainable_variables, lambda: value_and_gradients()[0])
-    np.testing.assert_allclose(flat(gradients), differences, rtol=1e-6, atol=1e-8)
+    assert_gradients(kf, z)
     kf(z)
     prior = stats.norm(0.2, 0.3).logpdf([value.real, value.imag]).sum()
     prior += stats.lognorm(0.2, scale=np.exp(0.1)).logpdf(1.0)  # of the scale of the factor

@@ -197,25 +197,23 @@ class RecursiveGP(GaussianProcess):
 
     def _stream_for(self, samples: Data) -> StreamWeights:
         """The stream that samples fit, or an error; the first samples make it."""
+        if self._stream is not None:
+            check_streams(samples, self._stream.x_shape, self._stream.is_single)
+        self._range.admit(samples.x)
         if self._stream is None:
-            self._range.admit(samples.x)
             streams, _, dimensions = samples.x.shape
             self._make_window(None if samples.is_single else streams, dimensions)
-        stream = self._stream
-        assert stream is not None
-        check_streams(samples, stream.x_shape, stream.is_single)
-        self._range.admit(samples.x)
-        stream.check_factors()
-        return stream
+        assert self._stream is not None
+        self._stream.check_factors()
+        return self._stream
 
     def _stream_with_room(self, samples: Data) -> StreamWeights:
         """The stream that samples fit, or an error if its policy has no room for them."""
-        if self._stream is not None:
-            self._stream_for(samples)
-        held = np.zeros(1, int) if self._stream is None else self._stream.sizes
+        stream = None if self._stream is None else self._stream_for(samples)
+        held = np.zeros(1, int) if stream is None else stream.sizes
         coming = np.sum(~np.isnan(samples.z), axis=-1)
         self._recursion.policy.check_room(self.capacity, held, coming)
-        return self._stream_for(samples)
+        return self._stream_for(samples) if stream is None else stream
 
     def step(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> Step:
         """Predicts a sample, then takes it in.
