@@ -1,0 +1,93 @@
+"""The compiled core: ops in C++ for eager work on the CPU, where it was built with the package.
+
+Results are those of the TensorFlow path of the same function, which is taken in graphs, under XLA,
+on a GPU, and where an op refuses its input: it then says what was wrong. The environment variable
+`CGP_NATIVE=0` turns the core off. `python -m cgp.native` says whether it is active, and why not.
+"""
+
+import ctypes
+import functools
+import importlib.machinery
+import logging
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+_HERE = Path(__file__).parent
+_log = logging.getLogger("cgp")
+
+
+class Core(NamedTuple):
+    """The compiled core as it was found."""
+
+    ops: ModuleType | None
+    """The ops; None if it is not active."""
+    reason: str
+    """Where it was loaded from, or why it is not active."""
+
+
+@functools.cache
+def core() -> Core:
+    """Loads the compiled core, once. A line in the log says where it should be there and is not."""
+    if os.environ.get("CGP_NATIVE") == "0":
+        return Core(None, "turned off by CGP_NATIVE=0")
+    suffixes = tuple(importlib.machinery.EXTENSION_SUFFIXES)
+    found = sorted(path for path in _HERE.glob("_ops*") if path.name.endswith(suffixes))
+    if not found:
+        return _missing("it was not built: there was no C++ compiler, or it failed")
+    path = str(found[0])
+    try:
+        # TensorFlow 2.18 loads its C interface with local symbols; ops look for them globally.
+        ctypes.CDLL(_framework(), mode=ctypes.RTLD_GLOBAL)
+        ops = tf.load_op_library(path)
+        refusal = ctypes.CDLL(path).cgp_refusal
+    except (OSError, tf.errors.OpError, AttributeError) as error:
+        return _missing(f"{path} could not be loaded: {error}")
+    refusal.restype = ctypes.c_char_p
+    if refusal():
+        return _missing(f"{path}: {refusal().decode()}")
+    return Core(ops, f"loaded from {path}")
+
+
+def _missing(reason: str) -> Core:
+    _log.warning("cgp runs without its compiled core, slower and with the same results: %s", reason)
+    return Core(None, reason)
+
+
+def _framework() -> str:
+    """The library that has TensorFlow's C interface; it is in the process already."""
+    library = Path(tf.sysconfig.get_lib())
+    return str(next(library.glob("libtensorflow_framework.*")))
+
+
+_NUMBERS = {
+    key: dtype
+    for dtype in (tf.complex128, tf.complex64, tf.float64, tf.float32)
+    for key in (dtype, np.dtype(dtype.as_numpy_dtype))
+}
+_EAGER_TENSOR = type(tf.constant(0.0))
+
+
+def serves(*arrays: Any) -> bool:
+    """Whether compiled ops take these: eager tensors or NumPy arrays of one dtype, on the CPU."""
+    if not tf.executing_eagerly() or core().ops is None:
+        return False
+    dtypes = set()
+    for array in arrays:
+        kind = type(array)
+        if kind is _EAGER_TENSOR:
+            if _has_gpu() and "CPU" not in array.device:
+                return False
+        elif kind is not np.ndarray:
+            return False
+        dtypes.add(_NUMBERS.get(array.dtype))
+    return len(dtypes) == 1 and None not in dtypes
+
+
+@functools.cache
+def _has_gpu() -> bool:
+    return bool(tf.config.list_physical_devices("GPU"))

@@ -1,0 +1,49 @@
+// Registration of ops through TensorFlow's C interface.
+#include "op.h"
+
+namespace cgp {
+namespace {
+
+// Ops are registered while the library is loaded, where no exception can be caught.
+std::string& first_refusal() {
+  static std::string message;
+  return message;
+}
+
+void note(const std::string& name, const StatusHandle& status) {
+  if (TF_GetCode(status.get()) != TF_OK && first_refusal().empty())
+    first_refusal() = "TensorFlow refused " + name + ": " + TF_Message(status.get());
+}
+
+}  // namespace
+
+void define(const char* name, std::initializer_list<const char*> inputs,
+            std::initializer_list<const char*> outputs) {
+  TF_OpDefinitionBuilder* builder = TF_NewOpDefinitionBuilder(name);
+  TF_OpDefinitionBuilderAddAttr(builder, "T: {complex128, complex64, float64, float32}");
+  TF_OpDefinitionBuilderAddAttr(builder, "R: {float64, float32}");
+  for (const char* input : inputs) TF_OpDefinitionBuilderAddInput(builder, input);
+  for (const char* output : outputs) TF_OpDefinitionBuilderAddOutput(builder, output);
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(builder,
+                                                  &TF_ShapeInferenceContextSetUnknownShape);
+  StatusHandle status(TF_NewStatus());
+  TF_RegisterOpDefinition(builder, status.get());
+  note(name, status);
+}
+
+void add_kernel(const char* name, TF_DataType numbers, TF_DataType reals,
+                void (*compute)(void*, TF_OpKernelContext*)) {
+  TF_KernelBuilder* builder = TF_NewKernelBuilder(name, "CPU", nullptr, compute, nullptr);
+  StatusHandle status(TF_NewStatus());
+  TF_KernelBuilder_TypeConstraint(builder, "T", numbers, status.get());
+  if (TF_GetCode(status.get()) == TF_OK)
+    TF_KernelBuilder_TypeConstraint(builder, "R", reals, status.get());
+  if (TF_GetCode(status.get()) == TF_OK)
+    TF_RegisterKernelBuilder(name, builder, status.get());
+  note(name, status);
+}
+
+}  // namespace cgp
+
+// Why an op could not be registered; empty if all were.
+extern "C" const char* cgp_refusal() { return cgp::first_refusal().c_str(); }
