@@ -183,8 +183,9 @@ def as_index(
     x = as_numbers(x, name)
     if not tf.as_dtype(x.dtype).is_integer:
         raise TypeError(f"{name} must be an integer, got {tf.as_dtype(x.dtype).name}")
-    x = tf.cast(tf.convert_to_tensor(x), tf.int32)
-    value, last = tf.get_static_value(x), tf.get_static_value(tf.convert_to_tensor(stop))
+    # Compared before they are narrowed: 2**40 would become 0.
+    x, stop = (tf.cast(tf.convert_to_tensor(a), tf.int64) for a in (x, stop))
+    value, last = tf.get_static_value(x), tf.get_static_value(stop)
     if value is not None and last is not None:
         if np.any(value < start) or np.any(value >= last):
             meaning += too_large if np.any(value >= last) else ""
@@ -197,7 +198,7 @@ def as_index(
         )
         meaning += too_large
         tf.debugging.Assert(tf.reduce_all(x < stop), [f"{name} {meaning}; got", x, "of", stop])
-    return x, (x >= start) & (x < stop)
+    return tf.cast(x, tf.int32), (x >= start) & (x < stop)
 
 
 def known_sign(x: tf.Tensor) -> str | None:

@@ -1,40 +1,16 @@
 """Rank-one operations on Cholesky factors: update, downdate, measurement, append and remove.
 
 Every operation costs O(n²), takes real and complex factors of either precision with any batch axes,
-runs eagerly, in a graph and under XLA, and is differentiable.
+runs eagerly, in a graph and under XLA, and is differentiable. Eagerly on a CPU it is done by
+compiled ops, which answer None where they do not serve; then TensorFlow does it, or says what is
+wrong.
 """
 
-from typing import NamedTuple
-
-import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import (
-    ArrayLike,
-    as_index,
-    as_real,
-    as_vector_for,
-    broadcast,
-    has_positive_diagonal,
-    is_finite,
-    known_sign,
-    real_as,
-    real_diagonal,
-    squared_modulus,
-)
-from cgp.linalg.cholesky import NotPositiveDefiniteError, as_factor, assert_positive_definite
-from cgp.linalg.rank_one import scale_columns, scale_columns_of_update
-
-
-class ScalarUpdate(NamedTuple):
-    """The result of `cholesky_condition`: posterior factor, Kalman gain, innovation variance."""
-
-    chol: tf.Tensor
-    """The posterior factor, `[..., n, n]`."""
-    gain: tf.Tensor
-    """The Kalman gain `P hᴴ / S`, `[..., n]`."""
-    innovation_variance: tf.Tensor
-    """`S = h P hᴴ + r`, real, `[...]`."""
+from cgp.linalg import native_updates, tensorflow_updates
+from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.tensorflow_updates import ScalarUpdate
 
 
 def cholesky_update(
@@ -74,50 +50,8 @@ def cholesky_update(
         >>> bool(np.allclose(cgp.linalg.cholesky_update(new, v, multiplier=-1.0), chol))
         True
     """
-    chol = as_factor(chol)
-    v = as_vector_for(update_vector, "update_vector", chol)
-    alpha = as_real(multiplier, "multiplier", chol)
-    sign = known_sign(alpha)
-    chol, v, alpha = broadcast(chol=(chol, 2), update_vector=(v, 1), multiplier=(alpha, 0))
-    if chol.shape[-1] == 0:
-        return chol
-    chol = tf.linalg.band_part(chol, -1, 0)
-    w = _solve_vector(chol, v)
-    power = squared_modulus(w)
-
-    def update(alpha: tf.Tensor) -> tf.Tensor:
-        squares = alpha[..., None] * power
-        s = 1.0 + tf.cumsum(squares, axis=-1)
-        s_before = 1.0 + tf.cumsum(squares, axis=-1, exclusive=True)
-        scales = _scales(s_before, s, alpha[..., None], w)
-        return scale_columns_of_update(chol, w, *scales, tf.stop_gradient(v))
-
-    def downdate(alpha: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        squares = -alpha[..., None] * power
-        last = 1.0 - tf.reduce_sum(squares, axis=-1, keepdims=True)
-        # Summed from the end, where s is smallest, every added term is positive.
-        s = last + tf.cumsum(squares, axis=-1, exclusive=True, reverse=True)
-        s_before = last + tf.cumsum(squares, axis=-1, reverse=True)
-        return scale_columns(chol, w, *_scales(s_before, s, alpha[..., None], w)), last[..., 0] > 0
-
-    if sign == "+":
-        new, ok = update(alpha), tf.ones_like(alpha, tf.bool)
-    elif sign == "-":
-        new, ok = downdate(alpha)
-    else:
-        # A branch gets a multiplier of zero where the other is chosen: its NaN would reach the
-        # gradient.
-        new, ok = downdate(tf.minimum(alpha, 0.0))
-        new = tf.where((alpha >= 0)[..., None, None], update(tf.maximum(alpha, 0.0)), new)
-    ok &= has_positive_diagonal(new)
-    return _checked(
-        ok,
-        new,
-        _NO_UPDATE if sign == "+" else _NO_DOWNDATE,
-        chol=chol,
-        update_vector=v,
-        multiplier=alpha,
-    )
+    found = native_updates.update(chol, update_vector, multiplier)
+    return tensorflow_updates.update(chol, update_vector, multiplier) if found is None else found
 
 
 def cholesky_condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> ScalarUpdate:
@@ -159,43 +93,8 @@ def cholesky_condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike)
         >>> bool(np.allclose(new.gain, [-0.4j])), bool(np.allclose(new.chol, 5**-0.5))
         (True, True)
     """
-    chol = as_factor(chol, singular=True)
-    h = as_vector_for(h, "h", chol)
-    r = as_real(noise_variance, "noise_variance", chol)
-    chol, h, r = broadcast(chol=(chol, 2), h=(h, 1), noise_variance=(r, 0))
-    chol = tf.linalg.band_part(chol, -1, 0)
-    phi = tf.linalg.matvec(chol, tf.math.conj(h), adjoint_a=True)
-    power = squared_modulus(phi)
-    s = r[..., None] + tf.cumsum(power, axis=-1, exclusive=True, reverse=True)
-    s_before = r[..., None] + tf.cumsum(power, axis=-1, reverse=True)
-    variance = r + tf.reduce_sum(power, axis=-1)
-    new = scale_columns(chol, phi, *_scales(s_before, s, tf.constant(-1.0, r.dtype), phi))
-    learns = variance != 0
-    inverse = 1.0 / tf.where(learns, variance, tf.ones_like(variance))
-    inverse = tf.where(learns, inverse, tf.zeros_like(inverse))
-    gain = tf.linalg.matvec(chol, phi) * real_as(inverse, chol.dtype)[..., None]
-
-    diagonal = real_diagonal(new)
-    ok = tf.reduce_all((diagonal >= 0) & (diagonal < np.inf), axis=-1)
-    ok &= (r >= 0) & tf.math.is_finite(variance)
-    message = _NO_MEASUREMENT
-    if tf.executing_eagerly():
-        message = _NEGATIVE_NOISE if bool(tf.reduce_any(r < 0)) else _OVERFLOW
-    new = _checked(
-        ok,
-        new,
-        message,
-        error=ValueError,
-        chol=chol,
-        h=h,
-        noise_variance=r,
-    )
-    nan = tf.constant(np.nan, r.dtype)
-    return ScalarUpdate(
-        new,
-        tf.where(ok[..., None], gain, real_as(nan, gain.dtype)),
-        tf.where(ok, variance, nan),
-    )
+    found = native_updates.condition(chol, h, noise_variance)
+    return tensorflow_updates.condition(chol, h, noise_variance) if found is None else found
 
 
 def cholesky_append(
@@ -235,43 +134,8 @@ def cholesky_append(
                [1., 2., 0.],
                [0., 0., 1.]])
     """
-    chol = as_factor(chol)
-    cross = as_vector_for(cross, "cross", chol)
-    variance = as_real(variance, "variance", chol)
-    capacity = _size_of(chol)
-    if size is None:
-        chol, cross, variance = broadcast(chol=(chol, 2), cross=(cross, 1), variance=(variance, 0))
-        fits = tf.constant(True)
-    else:
-        used, fits = as_index(size, "size", _USED, capacity, too_large=": the buffer is full")
-        chol, cross, variance, used, fits = broadcast(
-            chol=(chol, 2), cross=(cross, 1), variance=(variance, 0), size=(used, 0), fits=(fits, 0)
-        )
-        rows = tf.range(capacity)
-        cross = tf.where(rows < used[..., None], cross, tf.zeros_like(cross))
-    # The adjoint of this is the new row of the factor.
-    column = _solve_vector(chol, cross)
-    rest = variance - tf.reduce_sum(squared_modulus(column), axis=-1)
-    ok = fits & (rest > 0) & (rest < np.inf)
-    pivot = real_as(tf.sqrt(tf.where(rest > 0, rest, tf.ones_like(rest))), chol.dtype)
-    row = tf.math.conj(column)
-    if size is None:
-        above = tf.concat([chol, tf.zeros_like(row)[..., None]], axis=-1)
-        below = tf.concat([row, pivot[..., None]], axis=-1)
-        new = tf.concat([above, below[..., None, :]], axis=-2)
-    else:
-        here = rows == used[..., None]
-        row = tf.where(here, pivot[..., None], row)
-        new = tf.where(here[..., None], row[..., None, :], chol)
-    return _checked(
-        ok,
-        new,
-        "the appended row leaves no positive definite matrix: it depends on the rows before it "
-        "(add noise to variance, or check for a duplicated point)",
-        chol=chol,
-        cross=cross,
-        variance=variance,
-    )
+    found = native_updates.append(chol, cross, variance, size)
+    return tensorflow_updates.append(chol, cross, variance, size) if found is None else found
 
 
 def cholesky_remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> tf.Tensor:
@@ -308,106 +172,5 @@ def cholesky_remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = 
         array([[5., 0.],
                [0., 1.]])
     """
-    chol = as_factor(chol, singular=True)
-    capacity = _size_of(chol)
-    used, fits = capacity, tf.constant(True)
-    if size is not None:
-        used, fits = as_index(size, "size", _USED, capacity + 1, start=1)
-    index, inside = as_index(index, "index", "is the row to remove", used)
-    known = tf.get_static_value(index)
-    chol, index, fits = broadcast(chol=(chol, 2), index=(index, 0), fits=(fits & inside, 0))
-    if known is not None and known.ndim == 0:
-        new = _without(chol, int(known))
-    else:
-        rows = tf.linalg.band_part(chol, -1, 0)
-        stays = tf.range(capacity - 1) < index[..., None]
-        rows = tf.where(stays[..., None], rows[..., :-1, :], rows[..., 1:, :])
-        removed = tf.linalg.matvec(rows, tf.one_hot(index, capacity, dtype=chol.dtype))
-        new = cholesky_update(tf.where(stays[..., None, :], rows[..., :-1], rows[..., 1:]), removed)
-    if size is not None:
-        new = tf.concat([new, tf.zeros_like(chol[..., 1:, :1])], axis=-1)
-        last = tf.cast(tf.range(capacity) == capacity - 1, new.dtype)
-        new = tf.concat([new, last * tf.ones_like(new[..., :1, :])], axis=-2)
-    return _checked(fits, new, "index is outside the rows in use", error=ValueError)
-
-
-def _without(chol: tf.Tensor, i: int) -> tf.Tensor:
-    """The factor without row i, known at tracing: the rows before it stay as they are."""
-    below = cholesky_update(chol[..., i + 1 :, i + 1 :], chol[..., i + 1 :, i])
-    if i == 0:
-        return below
-    corner = tf.linalg.band_part(chol[..., :i, :i], -1, 0)
-    left = tf.concat([corner, chol[..., i + 1 :, :i]], axis=-2)
-    zeros = tf.zeros_like(chol[..., :i, i + 1 :])
-    return tf.concat([left, tf.concat([zeros, below], axis=-2)], axis=-1)
-
-
-_USED = "is the number of rows in use"
-_NO_UPDATE = (
-    "A + multiplier·v·vᴴ is not positive definite: the diagonal of chol is not positive, or the "
-    "sum overflows"
-)
-_NO_DOWNDATE = (
-    "A + multiplier·v·vᴴ is not positive definite: the downdate takes away more than there is, or "
-    "the diagonal of chol is not positive"
-)
-_NEGATIVE_NOISE = "noise_variance must be finite and not negative"
-_OVERFLOW = (
-    "the innovation variance h P hᴴ + noise_variance overflows, P = chol cholᴴ: give h and chol in "
-    "units in which they are smaller"
-)
-_NO_MEASUREMENT = (
-    "noise_variance must be finite and not negative, the diagonal of chol must not be negative, "
-    "and the innovation variance must not overflow"
-)
-
-
-def _size_of(chol: tf.Tensor) -> int | tf.Tensor:
-    """The number of rows, a tensor where it is not known at tracing."""
-    return chol.shape[-1] if chol.shape[-1] is not None else tf.shape(chol)[-1]
-
-
-def _solve_vector(chol: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-    """`L⁻¹ v`."""
-    if chol.shape[-1] == 0:
-        return v
-    return tf.squeeze(tf.linalg.triangular_solve(chol, tf.expand_dims(v, -1)), axis=-1)
-
-
-def _scales(
-    s_before: tf.Tensor, s: tf.Tensor, alpha: tf.Tensor, w: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """`d_j = √(s_j / s_{j−1})` and `u_j = α w̄_j / √(s_j s_{j−1})`, in the dtype of `w`.
-
-    Sums are zero only for a measurement without noise: no variance is left in the first column
-    that it reaches (d = 0), and the columns after it stay as they are (d = 1). Ones in place of the
-    zeros keep the gradient finite. NaN is not zero, and propagates.
-    """
-    zero, one = tf.zeros([], s.dtype), tf.ones([], s.dtype)
-    reached, last = s_before != 0, s == 0
-    root, root_before = tf.sqrt(tf.where(last, one, s)), tf.sqrt(tf.where(reached, s_before, one))
-    d = tf.where(reached, tf.where(last, zero, root / root_before), one)
-    u = tf.where(last, zero, alpha / root / root_before)
-    return real_as(d, w.dtype), real_as(u, w.dtype) * tf.math.conj(w)
-
-
-def _checked(
-    ok: tf.Tensor,
-    new: tf.Tensor,
-    message: str,
-    error: type[ValueError] = NotPositiveDefiniteError,
-    **inputs: tf.Tensor,
-) -> tf.Tensor:
-    """Returns `new`, or fails as `assert_positive_definite` does; eagerly, NaN inputs are named.
-
-    NaN in an input always makes the result fail, so inputs are searched only then.
-    """
-    if tf.executing_eagerly() and not bool(tf.reduce_all(ok)):
-        for name, x in inputs.items():
-            if not is_finite(x):
-                raise ValueError(
-                    f"{name}, of shape {x.shape}, has elements that are NaN or infinite"
-                )
-        given = ", ".join(f"{name} of shape {x.shape}" for name, x in inputs.items())
-        raise error(f"{message}; got {given}" if given else message)
-    return assert_positive_definite(ok, new, message)
+    found = native_updates.remove(chol, index, size)
+    return tensorflow_updates.remove(chol, index, size) if found is None else found

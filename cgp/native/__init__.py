@@ -64,8 +64,9 @@ def _framework() -> str:
     return str(next(library.glob("libtensorflow_framework.*")))
 
 
-_NUMBERS = {
-    key: dtype
+# The precision of the numbers that ops compute with, by NumPy's and TensorFlow's name of them.
+_PRECISIONS = {
+    key: dtype.real_dtype
     for dtype in (tf.complex128, tf.complex64, tf.float64, tf.float32)
     for key in (dtype, np.dtype(dtype.as_numpy_dtype))
 }
@@ -76,16 +77,22 @@ def serves(*arrays: Any) -> bool:
     """Whether compiled ops take these: eager tensors or NumPy arrays of one dtype, on the CPU."""
     if not tf.executing_eagerly() or core().ops is None:
         return False
-    dtypes = set()
-    for array in arrays:
-        kind = type(array)
-        if kind is _EAGER_TENSOR:
-            if _has_gpu() and "CPU" not in array.device:
-                return False
-        elif kind is not np.ndarray:
-            return False
-        dtypes.add(_NUMBERS.get(array.dtype))
-    return len(dtypes) == 1 and None not in dtypes
+    if not all(map(is_array, arrays)):
+        return False
+    dtype = arrays[0].dtype
+    return dtype in _PRECISIONS and all(array.dtype == dtype for array in arrays[1:])
+
+
+def is_array(x: Any) -> bool:
+    """Whether this is an eager tensor on the CPU or a NumPy array, one with a mask excepted."""
+    if type(x) is _EAGER_TENSOR:
+        return not _has_gpu() or "CPU" in x.device
+    return type(x) is np.ndarray
+
+
+def precision(array: Any) -> tf.DType:
+    """float64 or float32, that of an array which ops serve."""
+    return _PRECISIONS[array.dtype]
 
 
 @functools.cache

@@ -1,6 +1,8 @@
 // Registration of ops through TensorFlow's C interface.
 #include "op.h"
 
+#include <cstring>
+
 namespace cgp {
 namespace {
 
@@ -17,11 +19,17 @@ void note(const std::string& name, const StatusHandle& status) {
 
 }  // namespace
 
+bool names_reals(std::initializer_list<const char*> inputs) {
+  for (const char* input : inputs)
+    if (const size_t size = std::strlen(input); input[size - 1] == 'R') return true;
+  return false;
+}
+
 void define(const char* name, std::initializer_list<const char*> inputs,
-            std::initializer_list<const char*> outputs) {
+            std::initializer_list<const char*> outputs, bool has_reals) {
   TF_OpDefinitionBuilder* builder = TF_NewOpDefinitionBuilder(name);
   TF_OpDefinitionBuilderAddAttr(builder, "T: {complex128, complex64, float64, float32}");
-  TF_OpDefinitionBuilderAddAttr(builder, "R: {float64, float32}");
+  if (has_reals) TF_OpDefinitionBuilderAddAttr(builder, "R: {float64, float32}");
   for (const char* input : inputs) TF_OpDefinitionBuilderAddInput(builder, input);
   for (const char* output : outputs) TF_OpDefinitionBuilderAddOutput(builder, output);
   TF_OpDefinitionBuilderSetShapeInferenceFunction(builder,
@@ -31,12 +39,12 @@ void define(const char* name, std::initializer_list<const char*> inputs,
   note(name, status);
 }
 
-void add_kernel(const char* name, TF_DataType numbers, TF_DataType reals,
+void add_kernel(const char* name, TF_DataType numbers, TF_DataType reals, bool has_reals,
                 void (*compute)(void*, TF_OpKernelContext*)) {
   TF_KernelBuilder* builder = TF_NewKernelBuilder(name, "CPU", nullptr, compute, nullptr);
   StatusHandle status(TF_NewStatus());
   TF_KernelBuilder_TypeConstraint(builder, "T", numbers, status.get());
-  if (TF_GetCode(status.get()) == TF_OK)
+  if (TF_GetCode(status.get()) == TF_OK && has_reals)
     TF_KernelBuilder_TypeConstraint(builder, "R", reals, status.get());
   if (TF_GetCode(status.get()) == TF_OK)
     TF_RegisterKernelBuilder(name, builder, status.get());

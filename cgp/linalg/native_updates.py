@@ -1,0 +1,148 @@
+"""Rank-one operations on Cholesky factors by compiled ops: the eager path of `cgp.linalg.updates`.
+
+Each function answers None where the ops do not serve, and where they refuse their input. The
+TensorFlow path then does the work, or says what is wrong: no error is written twice.
+"""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cgp import native
+from cgp.linalg import tensorflow_updates as reference
+from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.tensorflow_updates import ScalarUpdate
+
+
+def update(
+    chol: ArrayLike, update_vector: ArrayLike, multiplier: ArrayLike = 1.0
+) -> tf.Tensor | None:
+    """`cgp.linalg.cholesky_update`."""
+    if not native.serves(chol, update_vector):
+        return None
+    return _call(
+        "cgp_cholesky_update", (chol, 2), (update_vector, 1), (_reals(multiplier, chol), 0)
+    )
+
+
+def condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> ScalarUpdate | None:
+    """`cgp.linalg.cholesky_condition`."""
+    if not native.serves(chol, h):
+        return None
+    found = _call("cgp_cholesky_condition", (chol, 2), (h, 1), (_reals(noise_variance, chol), 0))
+    return None if found is None else ScalarUpdate(*found)
+
+
+def append(
+    chol: ArrayLike, cross: ArrayLike, variance: ArrayLike, size: ArrayLike | None = None
+) -> tf.Tensor | None:
+    """`cgp.linalg.cholesky_append`."""
+    if not native.serves(chol, cross):
+        return None
+    arguments = [(chol, 2), (cross, 1), (_reals(variance, chol), 0)]
+    if size is None:
+        return _call("cgp_cholesky_append", *arguments)
+    return _call("cgp_cholesky_append_in_buffer", *arguments, (_integers(size), 0))
+
+
+def remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> tf.Tensor | None:
+    """`cgp.linalg.cholesky_remove`."""
+    if not native.serves(chol):
+        return None
+    arguments = [(chol, 2), (_integers(index), 0)]
+    if size is None:
+        return _call("cgp_cholesky_remove", *arguments)
+    return _call("cgp_cholesky_remove_from_buffer", *arguments, (_integers(size), 0))
+
+
+def _reals(x: Any, like: Any) -> Any:
+    """Real numbers in the precision of a factor; None if that is for the TensorFlow path to say."""
+    precision = native.precision(like)
+    if type(x) in (float, int, np.float64, np.float32):
+        return _constant(float(x), precision)
+    if native.is_array(x) and x.dtype == precision.as_numpy_dtype:
+        return x
+    return None
+
+
+@functools.lru_cache(maxsize=64)
+def _constant(x: float, dtype: tf.DType) -> tf.Tensor:
+    """A scalar, which takes longer to convert than a small update takes."""
+    return tf.constant(x, dtype)
+
+
+def _integers(x: Any) -> Any:
+    """Integers as int32; None if that is for the TensorFlow path to say."""
+    if type(x) is int or isinstance(x, np.integer):
+        return np.asarray(x, np.int32) if abs(int(x)) < 2**31 else None
+    if native.is_array(x) and x.dtype == np.int32:
+        return x
+    return None
+
+
+def _call(name: str, *arguments: tuple[Any, int]) -> Any:
+    """Calls an op; each argument comes with the number of its axes that are not batch axes."""
+    if any(x is None for x, _ in arguments):
+        return None
+    if any(x.ndim != own for x, own in arguments):
+        batches = [tuple(x.shape)[: x.ndim - own] for x, own in arguments]
+        try:
+            batch = np.broadcast_shapes(*batches)
+        except ValueError:
+            return None
+        if any(own_batch != batch for own_batch in batches):
+            arguments = tuple(
+                (tf.broadcast_to(x, [*batch, *x.shape[x.ndim - own :]]), own)
+                for x, own in arguments
+            )
+    try:
+        return getattr(native.core().ops, name)(*[x for x, _ in arguments])
+    except tf.errors.InvalidArgumentError:
+        return None
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+
+def _register_gradients(
+    name: str, function: Callable[..., Any], differentiable: int, others: int = 0
+) -> None:
+    """Registers the pullback of an op as its gradient, and TensorFlow's as that of the pullback.
+
+    Args:
+        name: Name of the op, as in `CgpCholeskyUpdate`.
+        function: What it computes of its inputs, in TensorFlow.
+        differentiable: The number of its differentiable inputs, which come first.
+        others: The number of its integer inputs.
+    """
+    pullback = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() + "_pullback"
+
+    @tf.RegisterGradient(name)
+    def _first(op: tf.Operation, *bars: tf.Tensor) -> list[tf.Tensor | None]:
+        found = getattr(native.core().ops, pullback)(*op.inputs, *bars)
+        return [*(found if isinstance(found, tuple) else [found]), *[None] * others]
+
+    @tf.RegisterGradient(f"{name}Pullback")
+    def _second(op: tf.Operation, *seconds: tf.Tensor) -> list[tf.Tensor | None]:
+        inputs, bars = op.inputs[: differentiable + others], op.inputs[differentiable + others :]
+        by = list(inputs[:differentiable])
+        with tf.GradientTape() as outer:
+            outer.watch([*by, *bars])
+            with tf.GradientTape() as tape:
+                tape.watch(by)
+                values = tf.nest.flatten(function(*inputs))
+            firsts = tape.gradient(values, by, output_gradients=list(bars))
+        found = outer.gradient(firsts, [*by, *bars], output_gradients=list(seconds))
+        return [*found[:differentiable], *[None] * others, *found[differentiable:]]
+
+
+_register_gradients("CgpCholeskyUpdate", reference.update, 3)
+_register_gradients("CgpCholeskyCondition", reference.condition, 3)
+_register_gradients("CgpCholeskyAppend", reference.append, 3)
+_register_gradients("CgpCholeskyAppendInBuffer", reference.append, 3, others=1)
+_register_gradients("CgpCholeskyRemove", reference.remove, 1, others=1)
+_register_gradients("CgpCholeskyRemoveFromBuffer", reference.remove, 1, others=2)

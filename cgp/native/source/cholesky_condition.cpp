@@ -1,0 +1,177 @@
+// cgp.linalg.cholesky_condition: the factor of a covariance after a scalar measurement.
+//
+// Of y = h x + n, E|n|² = r, P = L Lᴴ (Carlson, AIAA J. 11, 1973), without a solve or a subtraction:
+//
+//     φ = Lᴴ hᴴ,  s_j = r + Σ_{k>j} |φ_k|²,  S = s_{−1} = h P hᴴ + r,  gain = L φ / S,
+//     L'_ij = d_j L_ij + u_j Σ_{k>j} L_ik φ_k,
+//     d_j = √(s_j / s_{j−1}),  u_j = −φ̄_j / √(s_j s_{j−1}) .
+//
+// Without noise s may be zero: no variance is left in the first column that is reached (d = u = 0),
+// and the columns after it stay as they are (d = 1, u = 0).
+#include "op.h"
+#include "parallel.h"
+#include "rank_one.h"
+
+namespace cgp {
+namespace {
+
+// φ, d, u, s; returns S.
+template <class T>
+CGP_INLINE Real<T> scale_by_measurement(Rows<const T> chol, const T* h, Real<T> r, int64_t n,
+                                        const Scaling<T>& by, Real<T>* s) {
+  std::fill(by.w, by.w + n, T{});
+  for (int64_t i = 0; i < n; ++i) {
+    const T hi = conj(h[i]);
+    const T* row = chol[i];
+    for (int64_t j = 0; j <= i; ++j) by.w[j] += conj(row[j]) * hi;
+  }
+  Real<T> sum = r;
+  for (int64_t j = n - 1; j >= 0; --j) {
+    s[j] = sum;
+    sum += square(by.w[j]);
+    const Real<T> root = std::sqrt(s[j]), root_before = std::sqrt(sum);
+    by.d[j] = sum == 0 ? Real<T>(1) : s[j] == 0 ? Real<T>(0) : root / root_before;
+    by.u[j] = s[j] == 0 ? T{} : (-1 / root / root_before) * conj(by.w[j]);
+  }
+  return sum;
+}
+
+template <class R>
+CGP_INLINE R inverse_or_zero(R s) {
+  return s == 0 ? R(0) : 1 / s;
+}
+
+// False where the measurement or the factor is not one.
+template <class T>
+CGP_FOR_EACH_PROCESSOR bool condition(Rows<const T> chol, const T* h, Real<T> r, Rows<T> result,
+                                      T* gain, Real<T>* variance, int64_t n, Workspace<T>& work) {
+  const Scaling<T> by = work.scaling();
+  *variance = scale_by_measurement(chol, h, r, n, by, work.s());
+  scale_columns(chol, result, n, by, gain);
+  const Real<T> inverse = inverse_or_zero(*variance);
+  bool ok = r >= 0 && is_not_negative_and_finite(*variance);
+  for (int64_t i = 0; i < n; ++i) {
+    gain[i] = inverse * gain[i];
+    ok &= is_not_negative_and_finite(real(chol[i][i])) && imag(chol[i][i]) == 0 &&
+          is_not_negative_and_finite(real(result[i][i]));
+  }
+  return ok;
+}
+
+// The cotangents of L and h, and of r (returned), from those of L', the gain and S.
+template <class T>
+CGP_FOR_EACH_PROCESSOR Real<T> condition_pullback(Rows<const T> chol, const T* h, Real<T> r,
+                                                  Rows<const T> bar, const T* by_gain,
+                                                  Real<T> by_variance, Rows<T> by_chol, T* by_h,
+                                                  int64_t n, Workspace<T>& work,
+                                                  Workspace<T>& bars) {
+  using R = Real<T>;
+  const Scaling<T> by = work.scaling();
+  const R* s = work.s();
+  const R variance = scale_by_measurement(chol, h, r, n, by, work.s());
+  T* by_phi = bars.scaling().w;
+  const ScalingCotangents<T> to{by_chol, by_phi, bars.scaling().d, bars.scaling().u};
+  scale_columns_pullback(chol, bar, n, by, to);
+
+  // gain = (L φ) / S.
+  const R inverse = inverse_or_zero(variance);
+  R by_inverse = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const T by_total = inverse * by_gain[i];
+    const T* row = chol[i];
+    T total{};
+    for (int64_t j = 0; j <= i; ++j) {
+      total += row[j] * by.w[j];
+      by_chol[i][j] += by_total * conj(by.w[j]);
+      by_phi[j] += conj(row[j]) * by_total;
+    }
+    by_inverse += inner(by_gain[i], total);
+  }
+  // By S, and by all s that contain |φ_j|²: those before j, and the one between j and its left.
+  R by_sums = by_variance - inverse * inverse * by_inverse;
+  for (int64_t j = 0; j < n; ++j) {
+    const R before = j ? s[j - 1] : variance;
+    R by_s = 0;
+    if (s[j] != 0) {  // elsewhere d and u are constants
+      const R of_d = to.d[j] * by.d[j], of_u = inner(to.u[j], by.u[j]);
+      by_phi[j] -= (1 / std::sqrt(s[j]) / std::sqrt(before)) * conj(to.u[j]);
+      by_sums -= (of_d + of_u) / (2 * before);
+      by_s = (of_d - of_u) / (2 * s[j]);
+    }
+    by_phi[j] += (2 * by_sums) * by.w[j];
+    by_sums += by_s;
+  }
+  // φ = Lᴴ hᴴ.
+  for (int64_t i = 0; i < n; ++i) {
+    const T* row = chol[i];
+    by_h[i] = T{};
+    for (int64_t j = 0; j <= i; ++j) {
+      by_h[i] += conj(by_phi[j] * row[j]);
+      by_chol[i][j] += conj(by_phi[j] * h[i]);
+    }
+  }
+  return by_sums;  // r is in all of the sums
+}
+
+template <class T>
+void check(const Array<const T>& chol, const Array<const T>& h, const Array<const Real<T>>& r) {
+  require(chol.shape.size() >= 2 && chol.axis(-1) == chol.axis(-2), "chol is not square");
+  const Shape batch = without_last(chol.shape, 2);
+  require(h.shape == with(batch, {chol.axis(-1)}), "h does not fit chol");
+  require(r.shape == batch, "noise_variance does not fit chol");
+}
+
+template <class T>
+struct CholeskyCondition {
+  static void run(Call& call) {
+    const auto chol = call.input<T>(0), h = call.input<T>(1);
+    const auto r = call.input<Real<T>>(2);
+    check(chol, h, r);
+    const auto result = call.output<T>(0, chol.shape), gain = call.output<T>(1, h.shape);
+    const auto variance = call.output<Real<T>>(2, r.shape);
+    const int64_t n = chol.axis(-1), size = n * n;
+    for_each(r.size(), size, [&](int64_t i) {
+      Workspace<T> work(n);
+      require(condition<T>({chol.data + i * size, n}, h.data + i * n, r.data[i],
+                           {result.data + i * size, n}, gain.data + i * n, variance.data + i, n,
+                           work),
+              "the factor, the noise variance or the innovation variance is not one");
+    });
+  }
+};
+
+template <class T>
+struct CholeskyConditionPullback {
+  static void run(Call& call) {
+    const auto chol = call.input<T>(0), h = call.input<T>(1);
+    const auto r = call.input<Real<T>>(2);
+    const auto bar = call.input<T>(3), by_gain = call.input<T>(4);
+    const auto by_variance = call.input<Real<T>>(5);
+    check(chol, h, r);
+    require(bar.shape == chol.shape && by_gain.shape == h.shape && by_variance.shape == r.shape,
+            "the cotangents do not fit");
+    const auto by_chol = call.output<T>(0, chol.shape), by_h = call.output<T>(1, h.shape);
+    const auto by_r = call.output<Real<T>>(2, r.shape);
+    const int64_t n = chol.axis(-1), size = n * n;
+    for_each(r.size(), 5 * size, [&](int64_t i) {
+      Workspace<T> work(n), bars(n);
+      by_r.data[i] = condition_pullback<T>(
+          {chol.data + i * size, n}, h.data + i * n, r.data[i], {bar.data + i * size, n},
+          by_gain.data + i * n, by_variance.data[i], {by_chol.data + i * size, n},
+          by_h.data + i * n, n, work, bars);
+    });
+  }
+};
+
+const bool registered = [] {
+  register_op<CholeskyCondition>("CgpCholeskyCondition", {"chol: T", "h: T", "noise_variance: R"},
+                                 {"result: T", "gain: T", "innovation_variance: R"});
+  register_op<CholeskyConditionPullback>(
+      "CgpCholeskyConditionPullback",
+      {"chol: T", "h: T", "noise_variance: R", "bar: T", "by_gain: T", "by_variance: R"},
+      {"by_chol: T", "by_h: T", "by_noise_variance: R"});
+  return true;
+}();
+
+}  // namespace
+}  // namespace cgp
