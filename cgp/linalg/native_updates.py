@@ -100,7 +100,7 @@ def _call(name: str, *arguments: tuple[Any, int]) -> Any:
                 for x, own in arguments
             )
     try:
-        return getattr(native.core().ops, name)(*[x for x, _ in arguments])
+        return native.op(name)(*[x for x, _ in arguments])
     except tf.errors.InvalidArgumentError:
         return None
 
@@ -123,7 +123,7 @@ def _register_gradients(
 
     @tf.RegisterGradient(name)
     def _first(op: tf.Operation, *bars: tf.Tensor) -> list[tf.Tensor | None]:
-        found = getattr(native.core().ops, pullback)(*op.inputs, *bars)
+        found = native.op(pullback)(*op.inputs, *bars)
         return [*(found if isinstance(found, tuple) else [found]), *[None] * others]
 
     @tf.RegisterGradient(f"{name}Pullback")

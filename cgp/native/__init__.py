@@ -10,6 +10,7 @@ import functools
 import importlib.machinery
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -81,6 +82,16 @@ def serves(*arrays: Any) -> bool:
         return False
     dtype = arrays[0].dtype
     return dtype in _PRECISIONS and all(array.dtype == dtype for array in arrays[1:])
+
+
+def op(name: str) -> Callable[..., Any]:
+    """The op of a name, which exists where these functions say that it serves."""
+    return getattr(core().ops, name)
+
+
+def serves_graphs() -> bool:
+    """Whether compiled ops may be part of a graph that XLA does not compile and nobody exports."""
+    return core().ops is not None and not _has_gpu()
 
 
 def is_array(x: Any) -> bool:

@@ -12,6 +12,7 @@ class Growing(Policy):
     """The policy of a window that keeps all its points; arguments as for `Policy`."""
 
     replaces = False
+    is_compiled = True
 
     def check_room(self, capacity: int, held: np.ndarray, coming: np.ndarray) -> None:
         """See `Policy.check_room`."""

@@ -210,9 +210,10 @@ class RecursiveGP(GaussianProcess):
     def _stream_with_room(self, samples: Data) -> StreamWeights:
         """The stream that samples fit, or an error if its policy has no room for them."""
         stream = None if self._stream is None else self._stream_for(samples)
-        held = np.zeros(1, int) if stream is None else stream.sizes
-        coming = np.sum(~np.isnan(samples.z), axis=-1)
-        self._recursion.policy.check_room(self.capacity, held, coming)
+        if not self._recursion.policy.replaces:
+            held = np.zeros(1, int) if stream is None else stream.sizes
+            coming = np.sum(~np.isnan(samples.z), axis=-1)
+            self._recursion.policy.check_room(self.capacity, held, coming)
         return self._stream_for(samples) if stream is None else stream
 
     def step(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> Step:
@@ -238,9 +239,9 @@ class RecursiveGP(GaussianProcess):
         samples = one_sample(x, z, missing, self.variable_dtype, self._recent)
         stream = self._stream_with_room(samples)
         with stream.translated_errors():
-            found = stream.compiled_step(samples.x[:, 0], samples.z[:, 0])
+            found = stream.take(samples.x, samples.z)
         first = 0 if stream.is_single else slice(None)
-        return tf.nest.map_structure(lambda a: a.numpy()[first], found)
+        return tf.nest.map_structure(lambda a: a.numpy()[first, 0], found)
 
     def process(
         self,

@@ -21,6 +21,8 @@ from cgp.linalg.arguments import as_complex
 class Sliding(Policy):
     """The policy of a window that drops its oldest point; arguments as for `Policy`."""
 
+    is_compiled = True
+
     def replace(
         self,
         recursion: WindowRecursion,

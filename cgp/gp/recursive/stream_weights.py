@@ -5,6 +5,7 @@ import functools
 import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from cgp.distributions import Step
 from cgp.gp.data import Data
+from cgp.gp.recursive import native_scan
 from cgp.gp.recursive.window import Window
 from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.linalg import NotPositiveDefiniteError
@@ -19,7 +21,7 @@ from cgp.linalg.arguments import has_positive_diagonal
 from cgp.training import invalidate, refresh, register_post_update
 from cgp.training.post_updates import is_stale
 
-_CHUNK = 512  # samples to a call of the compiled loop: between two looks at the clock
+_CHUNK = 128  # samples to a call of the compiled loop: between two looks at the clock
 _PATIENCE = 3.0  # seconds that a block may still take without a progress bar
 
 
@@ -52,6 +54,7 @@ class StreamWeights:
             )
         self.recursion, self._layer = recursion, layer
         self._is_checked = True
+        self._concrete: Any = None
         self.is_single, streams = streams is None, shape[0]
         self.x_shape = (streams, dimensions)
         _check_memory(recursion, streams, dimensions)
@@ -72,17 +75,9 @@ class StreamWeights:
         ]
         register_post_update(layer, recursion.process.weights, self.refactorize)
         x, z = self._empty.x, self._empty.z
-        # One signature each: nothing is traced again, whatever comes. There is no Python control
+        # One signature: nothing is traced again, whatever comes. There is no Python control
         # flow for AutoGraph to find, and looking for it takes seconds. A partial is a thing of its
         # own: TensorFlow counts the traces of one code, and would warn of the fifth tracker.
-        self.compiled_step = tf.function(
-            functools.partial(self.step),
-            autograph=False,
-            input_signature=[
-                tf.TensorSpec([streams, dimensions], x.dtype),
-                tf.TensorSpec([streams], z.dtype),
-            ],
-        )
         self.compiled_scan = tf.function(
             functools.partial(self.scan),
             autograph=False,
@@ -193,19 +188,23 @@ class StreamWeights:
 
     # --- samples ---------------------------------------------------------------------------------
 
-    def step(self, x: tf.Tensor, z: tf.Tensor) -> Step:
-        """Takes in one sample of each stream, `[B, D]` and `[B]`; a `Step` of tensors `[B]`."""
+    def scan(self, x: tf.Tensor, z: tf.Tensor) -> Step:
+        """Takes in T samples, `[B, T, D]` and `[B, T]`; a `Step` of tensors `[B, T]`."""
         x, z = tf.convert_to_tensor(x), tf.convert_to_tensor(z)  # where functions run eagerly
-        window, found = self.recursion.step(self.current(), x, z)
+        window = self.current()
+        if native_scan.serves(self.recursion):
+            window, found = native_scan.scan(self.recursion, window, x, z)
+        else:
+            window, found = self.recursion.scan(window, x, z)
         self.write(window)
         return found
 
-    def scan(self, x: tf.Tensor, z: tf.Tensor) -> Step:
-        """Takes in T samples, `[B, T, D]` and `[B, T]`; a `Step` of tensors `[T, B]`."""
-        x, z = tf.convert_to_tensor(x), tf.convert_to_tensor(z)
-        window, found = self.recursion.scan(self.current(), x, z)
-        self.write(window)
-        return found
+    def take(self, x: np.ndarray, z: np.ndarray) -> Step:
+        """`scan`, compiled at the first call."""
+        if self._concrete is None:
+            # A call of a concrete function takes half the time.
+            self._concrete = self.compiled_scan.get_concrete_function()
+        return self._concrete(tf.constant(x), tf.constant(z))
 
     def process(self, x: np.ndarray, z: np.ndarray, verbose: int | str) -> Step:
         """Takes in T samples, compiled, with a progress bar.
@@ -222,7 +221,7 @@ class StreamWeights:
         start = time.monotonic()
         for first in range(0, length, _CHUNK):
             chunk = slice(first, first + _CHUNK)
-            parts.append(self.compiled_scan(x[:, chunk], z[:, chunk]))
+            parts.append(self.take(x[:, chunk], z[:, chunk]))
             done = min(first + _CHUNK, length)
             if first == 0:  # the first chunk was traced, and does not tell how long others take
                 start = time.monotonic()
@@ -231,9 +230,7 @@ class StreamWeights:
                 bar = keras.utils.Progbar(length, unit_name="sample")
             if bar is not None:
                 bar.update(done)
-        return tf.nest.map_structure(
-            lambda *leaves: np.moveaxis(np.concatenate(leaves), 0, -1), *parts
-        )
+        return tf.nest.map_structure(lambda *leaves: np.concatenate(leaves, axis=-1), *parts)
 
     def of_each_stream(self, data: Data) -> Data:
         """A block with inputs for each stream, `[B, T, D]`; inputs that they share are repeated."""

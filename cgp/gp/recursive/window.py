@@ -102,6 +102,8 @@ class Policy:
 
     replaces = True
     """Whether a sample can enter a full window, by `replace`."""
+    is_compiled = False
+    """Whether the compiled core runs the recursion with this policy."""
 
     def __init__(self, process: SignalPlusNoise):
         self.process = process

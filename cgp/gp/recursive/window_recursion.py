@@ -62,7 +62,7 @@ class WindowRecursion:
 
     # --- covariance and targets at the present hyperparameters -----------------------------------
 
-    def _jitter(self, prior: SecondMoments) -> tf.Tensor:
+    def jitter(self, prior: SecondMoments) -> tf.Tensor:
         """The variance that rounding takes from observations at this capacity, real, `[B, N]`.
 
         It is added to the noise: points that are equal, or nearly, then leave a factor of full rank
@@ -81,7 +81,7 @@ class WindowRecursion:
         """The jitter on the diagonal of working matrices, `[B, n]`; zero in unused rows."""
         m = self.process.form.multiplicity
         jitter = (
-            self._jitter(self.process.marginal(data.x)) / m
+            self.jitter(self.process.marginal(data.x)) / m
         )  # a composite has a part of the variance in each row
         jitter = tf.where(data.present, jitter, tf.zeros_like(jitter))
         return tf.repeat(jitter, m, axis=-1)
@@ -194,7 +194,7 @@ class WindowRecursion:
         return tf.cond(tf.reduce_any(seen), take_in, lambda: (window, found))
 
     def scan(self, window: Window, x: tf.Tensor, z: tf.Tensor) -> tuple[Window, Step]:
-        """T steps; x is `[B, T, D]`, z `[B, T]`, and the tensors of the `Step` are `[T, B]`."""
+        """T steps; x is `[B, T, D]`, z `[B, T]`, as are the tensors of the `Step`."""
         steps = tf.shape(z)[1]
         moments = Marginals(z.dtype, x.dtype, z.dtype)
         arrays = tf.nest.map_structure(
@@ -210,7 +210,8 @@ class WindowRecursion:
         _, window, arrays = tf.while_loop(
             lambda t, *_: t < steps, body, (0, window, arrays), parallel_iterations=1
         )
-        return window, tf.nest.map_structure(lambda array: array.stack(), arrays)
+        found = tf.nest.map_structure(lambda array: array.stack(), arrays)
+        return window, tf.nest.map_structure(lambda a: tf.einsum("tb->bt", a), found)
 
     def _forget(self, window: Window) -> Window:
         """The window after one step back to the prior."""
@@ -235,7 +236,7 @@ class WindowRecursion:
         mean = form.join(tf.linalg.matmul(w, targets, adjoint_a=True)[..., 0])
         prior = self.process.marginal(points)
         signal = clipped(prior.map(tf.subtract, form.marginal(w)).map(_only))
-        jitter = self._jitter(prior)[:, 0]
+        jitter = self.jitter(prior)[:, 0]
         return OneStepPrediction(
             x=x,
             cross=cross,

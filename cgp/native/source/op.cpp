@@ -19,17 +19,22 @@ void note(const std::string& name, const StatusHandle& status) {
 
 }  // namespace
 
-bool names_reals(std::initializer_list<const char*> inputs) {
-  for (const char* input : inputs)
-    if (const size_t size = std::strlen(input); input[size - 1] == 'R') return true;
-  return false;
+Kinds kinds_of(std::initializer_list<const char*> inputs) {
+  Kinds kinds{false, false};
+  for (const char* input : inputs) {
+    kinds.reals |= input[std::strlen(input) - 1] == 'R';
+    kinds.complexes |= input[std::strlen(input) - 1] == 'C';
+  }
+  return kinds;
 }
 
 void define(const char* name, std::initializer_list<const char*> inputs,
-            std::initializer_list<const char*> outputs, bool has_reals) {
+            std::initializer_list<const char*> outputs) {
+  const Kinds kinds = kinds_of(inputs);
   TF_OpDefinitionBuilder* builder = TF_NewOpDefinitionBuilder(name);
   TF_OpDefinitionBuilderAddAttr(builder, "T: {complex128, complex64, float64, float32}");
-  if (has_reals) TF_OpDefinitionBuilderAddAttr(builder, "R: {float64, float32}");
+  if (kinds.reals) TF_OpDefinitionBuilderAddAttr(builder, "R: {float64, float32}");
+  if (kinds.complexes) TF_OpDefinitionBuilderAddAttr(builder, "C: {complex128, complex64}");
   for (const char* input : inputs) TF_OpDefinitionBuilderAddInput(builder, input);
   for (const char* output : outputs) TF_OpDefinitionBuilderAddOutput(builder, output);
   TF_OpDefinitionBuilderSetShapeInferenceFunction(builder,
@@ -39,15 +44,18 @@ void define(const char* name, std::initializer_list<const char*> inputs,
   note(name, status);
 }
 
-void add_kernel(const char* name, TF_DataType numbers, TF_DataType reals, bool has_reals,
+void add_kernel(const char* name, Types types, Kinds kinds,
                 void (*compute)(void*, TF_OpKernelContext*)) {
   TF_KernelBuilder* builder = TF_NewKernelBuilder(name, "CPU", nullptr, compute, nullptr);
   StatusHandle status(TF_NewStatus());
-  TF_KernelBuilder_TypeConstraint(builder, "T", numbers, status.get());
-  if (TF_GetCode(status.get()) == TF_OK && has_reals)
-    TF_KernelBuilder_TypeConstraint(builder, "R", reals, status.get());
-  if (TF_GetCode(status.get()) == TF_OK)
-    TF_RegisterKernelBuilder(name, builder, status.get());
+  const auto constrain = [&](const char* attribute, TF_DataType type) {
+    if (TF_GetCode(status.get()) == TF_OK)
+      TF_KernelBuilder_TypeConstraint(builder, attribute, type, status.get());
+  };
+  constrain("T", types.numbers);
+  if (kinds.reals) constrain("R", types.reals);
+  if (kinds.complexes) constrain("C", types.complexes);
+  if (TF_GetCode(status.get()) == TF_OK) TF_RegisterKernelBuilder(name, builder, status.get());
   note(name, status);
 }
 

@@ -117,28 +117,40 @@ void compute(void*, TF_OpKernelContext* context) {
   }
 }
 
-// Whether an input is of type R. An attribute that no input determines would have to be given.
-bool names_reals(std::initializer_list<const char*> inputs);
+// Which types besides T the inputs of an op have. An attribute that no input determines would have
+// to be given at each call.
+struct Kinds {
+  bool reals, complexes;
+};
+Kinds kinds_of(std::initializer_list<const char*> inputs);
 
-// Declares an op: its name, inputs and outputs as "name: type", the type T (the numbers), R (the
-// real numbers of their precision) or another of TensorFlow's.
+// The types of a kernel: T, R and C.
+struct Types {
+  TF_DataType numbers, reals, complexes;
+};
+
+// Declares an op: its name, inputs and outputs as "name: type", of type T (the numbers), R (the
+// real ones of their precision), C (the complex ones) or another of TensorFlow's.
 void define(const char* name, std::initializer_list<const char*> inputs,
-            std::initializer_list<const char*> outputs, bool has_reals);
+            std::initializer_list<const char*> outputs);
 
-// Registers the kernel of an op for numbers of type T, on the CPU.
-void add_kernel(const char* name, TF_DataType numbers, TF_DataType reals, bool has_reals,
+// Registers a kernel of an op, on the CPU.
+void add_kernel(const char* name, Types types, Kinds kinds,
                 void (*compute)(void*, TF_OpKernelContext*));
 
 // Declares an op with kernels for all four kinds of numbers; Op<T>::run(Call&) computes it.
 template <template <class> class Op>
 void register_op(const char* name, std::initializer_list<const char*> inputs,
                  std::initializer_list<const char*> outputs) {
-  const bool has_reals = names_reals(inputs);
-  define(name, inputs, outputs, has_reals);
-  add_kernel(name, TF_COMPLEX128, TF_DOUBLE, has_reals, compute<Op<Complex<double>>::run>);
-  add_kernel(name, TF_COMPLEX64, TF_FLOAT, has_reals, compute<Op<Complex<float>>::run>);
-  add_kernel(name, TF_DOUBLE, TF_DOUBLE, has_reals, compute<Op<double>::run>);
-  add_kernel(name, TF_FLOAT, TF_FLOAT, has_reals, compute<Op<float>::run>);
+  constexpr Types of_double{TF_DOUBLE, TF_DOUBLE, TF_COMPLEX128};
+  constexpr Types of_float{TF_FLOAT, TF_FLOAT, TF_COMPLEX64};
+  const Kinds kinds = kinds_of(inputs);
+  define(name, inputs, outputs);
+  add_kernel(name, {TF_COMPLEX128, TF_DOUBLE, TF_COMPLEX128}, kinds,
+             compute<Op<Complex<double>>::run>);
+  add_kernel(name, {TF_COMPLEX64, TF_FLOAT, TF_COMPLEX64}, kinds, compute<Op<Complex<float>>::run>);
+  add_kernel(name, of_double, kinds, compute<Op<double>::run>);
+  add_kernel(name, of_float, kinds, compute<Op<float>::run>);
 }
 
 }  // namespace cgp

@@ -123,7 +123,7 @@ def test_is_a_step_traced_once_however_long_the_stream(policy):
     counts = set()
     for sample in zip(x, z, strict=True):
         gp.step(*sample)
-        counts.add(gp._stream.compiled_step.experimental_get_tracing_count())
+        counts.add(gp._stream.compiled_scan.experimental_get_tracing_count())
     gp.process(x[:400], np.full(400, np.nan + 0j))
     gp.process(x[:77], np.full(77, np.nan + 0j))
     assert counts == {1}

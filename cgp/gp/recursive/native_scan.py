@@ -1,0 +1,92 @@
+"""The window recursion over a block of samples by one compiled op.
+
+Every covariance that a block can ask for is between points known before it starts: those of the
+window and those of the block. The kernel is evaluated once for all of them, in a graph, and the op
+runs the recursion of `WindowRecursion.scan` without it.
+"""
+
+import tensorflow as tf
+
+from cgp import native
+from cgp.distributions import Marginals, Step
+from cgp.distributions.forms import SecondMoments
+from cgp.gp.recursive.window import Window
+from cgp.gp.recursive.window_recursion import WindowRecursion
+from cgp.linalg.arguments import is_nan, nan
+
+
+def serves(recursion: WindowRecursion) -> bool:
+    """Whether the op can run a recursion: it knows its policy, and there is no GPU."""
+    return recursion.policy.is_compiled and native.serves_graphs()
+
+
+def scan(
+    recursion: WindowRecursion, window: Window, x: tf.Tensor, z: tf.Tensor
+) -> tuple[Window, Step]:
+    """`WindowRecursion.scan`; the tensors of the `Step` are `[B, T]`."""
+    process, form = recursion.process, recursion.process.form
+    points = tf.concat([window.x, x], axis=1)
+    cross = process.in_data_order(form.covariance(process.kernel.moments_matrix(points, x)))
+    prior = process.marginal(x)
+    noise = process.with_noise(SecondMoments(tf.zeros([], z.dtype)))
+    function = process.plus_function(tf.zeros_like(z), x)
+    residual = tf.where(is_nan(z), nan(z.dtype), z - function)
+    values = native.op("cgp_window_scan")(
+        size=window.size,
+        age=window.age,
+        chol=window.chol,
+        y=recursion.targets(window)[..., 0],
+        cross=cross,
+        k=tf.math.real(prior.k),
+        c=prior.c_or_zeros(),
+        jitter=recursion.jitter(prior),
+        observed=_observed_variances(recursion, points),
+        z=_parts(residual, form.multiplicity),
+        noise_k=tf.math.real(noise.k),
+        noise_c=noise.c_or_zeros(),
+        forgetting=tf.constant(recursion.forgetting, x.dtype),
+    )
+    size, age, chol, point, mean, filtered_mean, *moments = values
+    mean, filtered_mean = (function + _joined(a, form.multiplicity) for a in (mean, filtered_mean))
+    signal, filtered = SecondMoments(*moments[:2]), SecondMoments(*moments[2:])
+    observed = process.with_noise(SecondMoments(tf.cast(signal.k, z.dtype), signal.c))
+    step = Step(
+        Marginals(mean, tf.math.real(observed.k), observed.c_or_zeros()),
+        tf.where(is_nan(z), nan(z.dtype), z - mean),
+        Marginals(filtered_mean, filtered.k, filtered.c_or_zeros()),
+    )
+    after = Window(
+        size=size,
+        x=_gathered(points, point),
+        z=_gathered(tf.concat([window.z, z], axis=1), point),
+        age=age,
+        chol=chol,
+    )
+    # The op does not tell its shapes.
+    shaped = [tf.ensure_shape(a, b.shape) for a, b in zip(after[:-1], window[:-1], strict=True)]
+    return Window(*shaped), tf.nest.map_structure(lambda a: tf.ensure_shape(a, z.shape), step)
+
+
+def _observed_variances(recursion: WindowRecursion, points: tf.Tensor) -> tf.Tensor:
+    """The prior variances of observations, `[B, N]`; zero, and not used, without forgetting."""
+    if recursion.forgetting == 1.0:
+        return tf.zeros_like(points[..., 0])
+    process = recursion.process
+    return tf.math.real(process.with_noise(process.marginal(points)).k)
+
+
+def _parts(z: tf.Tensor, parts: int) -> tf.Tensor:
+    """Working values of complex numbers on a last axis, `[...]` -> `[..., m]`."""
+    return z[..., None] if parts == 1 else tf.stack([tf.math.real(z), tf.math.imag(z)], axis=-1)
+
+
+def _joined(values: tf.Tensor, parts: int) -> tf.Tensor:
+    """Undoes `_parts`."""
+    return values[..., 0] if parts == 1 else tf.complex(values[..., 0], values[..., 1])
+
+
+def _gathered(values: tf.Tensor, point: tf.Tensor) -> tf.Tensor:
+    """The values `[B, N, ...]` of points `[B, C]`; zero where there is none, -1."""
+    found = tf.gather(values, tf.maximum(point, 0), batch_dims=1)
+    in_use = tf.reshape(point >= 0, tf.concat([tf.shape(point), [1] * (values.shape.rank - 2)], 0))
+    return tf.where(in_use, found, tf.zeros_like(found))

@@ -1,0 +1,137 @@
+// RecursiveGP.step and RecursiveGP.process: a block of samples taken into a window, without a call
+// of the kernel, whose values for all points that the block can meet are given.
+#include "op.h"
+#include "parallel.h"
+#include "window.h"
+
+namespace cgp {
+namespace {
+
+// The results of one stream: of the observation before each sample, and of the signal before and
+// after it.
+template <class T>
+struct Predictions {
+  T *mean, *filtered_mean;                                    // [steps, m]
+  Real<T> *signal_k, *filtered_k;                             // [steps]
+  Complex<Real<T>> *signal_c, *filtered_c;                    // [steps]
+};
+
+// False where a factor fails. `z` is [steps, m] less the mean function; NaN where missing.
+template <class T>
+CGP_FOR_EACH_PROCESSOR bool scan(Window<T>& window, const PriorOfBlock<T>& prior, const T* z,
+                                 Moments<Real<T>> noise, Real<T> forgetting,
+                                 const Predictions<T>& to) {
+  using R = Real<T>;
+  constexpr int m = kRowsOfPoint<T>;
+  const R factor = 1 / std::sqrt(forgetting);
+  for (int64_t t = 0; t < prior.steps; ++t) {
+    if (forgetting != 1) window.forget(factor, prior.observed);
+    Sample<T> sample = window.predict(prior, noise, t);
+    Vector<T> target;
+    for (int a = 0; a < m; ++a) {
+      target[a] = z[t * m + a];
+      to.mean[t * m + a] = sample.mean[a];
+    }
+    to.signal_k[t] = sample.signal.k;
+    to.signal_c[t] = sample.signal.c;
+    Moments<R> after = sample.signal;
+    Vector<T> gained{};
+    R sum = 0;  // NaN if any part is
+    for (int a = 0; a < m; ++a) sum += real(target[a]) + imag(target[a]);
+    if (!std::isnan(sum)) {
+      const bool is_full = window.is_full();
+      window.append(sample, target, window.capacity + t);
+      if (!is_positive_and_finite(real(sample.pivot.a)) ||
+          (m == 2 && !is_positive_and_finite(real(sample.pivot.d))))
+        return false;
+      if (is_full) {
+        if (!window.remove_oldest()) return false;
+        sample = window.last_given_the_others(noise, prior.jitter[t], target);
+      }
+      Vector<T> innovation;
+      for (int a = 0; a < m; ++a) innovation[a] = target[a] - sample.mean[a];
+      after = measured(sample.signal, sample.pivot, noise, innovation, gained);
+    }
+    for (int a = 0; a < m; ++a) to.filtered_mean[t * m + a] = sample.mean[a] + gained[a];
+    to.filtered_k[t] = after.k;
+    to.filtered_c[t] = after.c;
+  }
+  return true;
+}
+
+template <class T>
+struct WindowScan {
+  static void run(Call& call) {
+    using R = Real<T>;
+    constexpr int m = kRowsOfPoint<T>;
+    const auto size = call.input<int32_t>(0);                   // [B]
+    const auto age = call.input<R>(1);                          // [B, C]
+    const auto chol = call.input<T>(2), y = call.input<T>(3);   // [B, n, n], [B, n]
+    const auto cross = call.input<T>(4);                        // [B, (C + S) m, S m]
+    const auto k = call.input<R>(5);                            // [B, S]
+    const auto c = call.input<Complex<R>>(6);                   // [B, S]
+    const auto jitter = call.input<R>(7);                       // [B, S]
+    const auto observed = call.input<R>(8);                     // [B, C + S]
+    const auto z = call.input<T>(9);                            // [B, S, m]
+    const auto noise_k = call.input<R>(10);                     // []
+    const auto noise_c = call.input<Complex<R>>(11);            // []
+    const auto forgetting = call.input<R>(12);                  // []
+    require(size.shape.size() == 1 && age.shape.size() == 2 && k.shape.size() == 2,
+            "the shapes of a window are others");
+    const int64_t streams = size.axis(0), capacity = age.axis(1), steps = k.axis(1);
+    const int64_t n = capacity * m, points = capacity + steps;
+    require(age.shape == Shape{streams, capacity} && chol.shape == Shape{streams, n, n} &&
+                y.shape == Shape{streams, n} && k.shape == Shape{streams, steps} &&
+                cross.shape == Shape{streams, points * m, steps * m} && c.shape == k.shape &&
+                jitter.shape == k.shape && observed.shape == Shape{streams, points} &&
+                z.shape == Shape{streams, steps, m},
+            "the arguments of a window do not fit together");
+    require(noise_k.size() == 1 && noise_c.size() == 1 && forgetting.size() == 1,
+            "noise and forgetting are single numbers");
+
+    const auto size_after = call.output<int32_t>(0, size.shape);
+    const auto age_after = call.output<R>(1, age.shape);
+    const auto chol_after = call.output<T>(2, chol.shape);
+    const auto point = call.output<int32_t>(3, age.shape);
+    const auto mean = call.output<T>(4, z.shape), filtered_mean = call.output<T>(5, z.shape);
+    const auto signal_k = call.output<R>(6, k.shape), filtered_k = call.output<R>(8, k.shape);
+    const auto signal_c = call.output<Complex<R>>(7, k.shape);
+    const auto filtered_c = call.output<Complex<R>>(9, k.shape);
+    for_each(streams, steps * (m + 3) * n * n / 2, [&](int64_t b) {
+      require(size.data[b] >= 0 && size.data[b] <= capacity, "a window is larger than its room");
+      Window<T> window(capacity);
+      window.load(size.data[b], chol.data + b * n * n, y.data + b * n, age.data + b * capacity);
+      const PriorOfBlock<T> prior{{cross.data + b * points * m * steps * m, steps * m},
+                                  steps,
+                                  k.data + b * steps,
+                                  c.data + b * steps,
+                                  jitter.data + b * steps,
+                                  observed.data + b * points};
+      const int64_t first = b * steps;
+      const Predictions<T> to{mean.data + first * m,   filtered_mean.data + first * m,
+                              signal_k.data + first,   filtered_k.data + first,
+                              signal_c.data + first,   filtered_c.data + first};
+      require(scan<T>(window, prior, z.data + first * m, {noise_k.data[0], noise_c.data[0]},
+                      forgetting.data[0], to),
+              "the window is not positive definite any more");
+      size_after.data[b] = window.size;
+      window.store(chol_after.data + b * n * n, age_after.data + b * capacity,
+                   point.data + b * capacity);
+    });
+  }
+};
+
+const bool registered = [] {
+  const auto inputs = {"size: int32",  "age: R",       "chol: T",   "y: T",
+                       "cross: T",     "k: R",         "c: C",      "jitter: R",
+                       "observed: R",  "z: T",         "noise_k: R", "noise_c: C",
+                       "forgetting: R"};
+  const auto outputs = {"size_after: int32", "age_after: R", "chol_after: T", "point: int32",
+                        "mean: T",           "filtered_mean: T", "signal_k: R", "signal_c: C",
+                        "filtered_k: R",     "filtered_c: C"};
+  register_op<WindowScan>("CgpWindowScan", inputs, outputs);
+  return true;
+}();
+
+}  // namespace
+}  // namespace cgp
