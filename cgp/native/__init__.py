@@ -71,7 +71,7 @@ _PRECISIONS = {
     for dtype in (tf.complex128, tf.complex64, tf.float64, tf.float32)
     for key in (dtype, np.dtype(dtype.as_numpy_dtype))
 }
-_EAGER_TENSOR = type(tf.constant(0.0))
+_EAGER_TENSOR = tf.__internal__.EagerTensor
 
 
 def serves(*arrays: Any) -> bool:

@@ -63,6 +63,13 @@ def test_is_a_damaged_core_told_and_done_without(tmp_path, monkeypatch, caplog):
     assert "_ops.so could not be loaded" in caplog.text
 
 
+def test_may_threads_be_set_after_the_import():
+    """A tensor made at import would settle TensorFlow's devices and threads."""
+    code = "import tensorflow as tf, cgp; tf.config.threading.set_intra_op_parallelism_threads(1)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+
+
 @needs_core
 @pytest.mark.parametrize("dtype", ["complex128", "complex64", "float64", "float32"])
 def test_are_eager_arrays_and_tensors_of_one_dtype_served(dtype):
