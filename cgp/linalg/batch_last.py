@@ -2,8 +2,13 @@
 
 Each operation runs along the batch axis, and sums over rows and columns are unrolled: for matrices
 of a few rows this is several times faster than matrix products, for which XLA calls a library. A
-batch axis of 1 broadcasts.
+batch axis of 1 broadcasts, and so does an array without an axis of rows along the rows of another.
+
+To trace a function takes as long as it has operations, and an index `a[k]` makes four: rows and
+columns are taken apart by one `tf.unstack` or `tf.split`.
 """
+
+from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
@@ -45,7 +50,8 @@ def adjoint(a: tf.Tensor) -> tf.Tensor:
 
 def matmul(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     """`a b`: `[n, k, ...]`, `[k, m, ...]` -> `[n, m, ...]`."""
-    terms = [a[:, k, None] * b[None, k] for k in range(a.shape[1])]
+    k = a.shape[1]
+    terms = [x * y for x, y in zip(tf.split(a, k, axis=1), tf.split(b, k), strict=True)]
     return tf.add_n(terms) if len(terms) > 1 else terms[0]
 
 
@@ -54,17 +60,25 @@ def matvec(a: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     if a.shape.rank == 3 and a.shape[-1] == 1 and x.shape[-1] not in (1, None):
         # A matmul keeps XLA from fusing the computation of x into every row, n times over.
         return tf.linalg.matmul(a[..., 0], x)
-    return sum(a[:, k] * x[k] for k in range(1, a.shape[1])) + a[:, 0] * x[0]
+    columns = tf.unstack(a, axis=1)
+    return _sum(c * y for c, y in zip(columns, tf.unstack(x, len(columns)), strict=True))
 
 
 def dot(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """`Σ x y` without conjugation: `[n, ...]`, `[n, ...]` -> `[...]`."""
-    return sum(x[k] * y[k] for k in range(1, x.shape[0])) + x[0] * y[0]
+    n = x.shape[0]
+    return _sum(a * b for a, b in zip(tf.unstack(x), tf.unstack(y, n), strict=True))
+
+
+def _sum(terms: Iterable[tf.Tensor]) -> tf.Tensor:
+    """The sum of terms of one shape, the first added last."""
+    first, *others = terms
+    return tf.add_n([*others, first]) if others else first
 
 
 def outer(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """`x yᴴ`: `[n, ...]`, `[m, ...]` -> `[n, m, ...]`."""
-    return x[:, None] * tf.math.conj(y)[None]
+    return tf.expand_dims(x, 1) * tf.math.conj(y)
 
 
 def cholesky(a: tf.Tensor) -> tf.Tensor:
@@ -116,17 +130,18 @@ def triangularize(a: tf.Tensor) -> tf.Tensor:
     eps = np.finfo(a.dtype.real_dtype.as_numpy_dtype).eps
     negligible = (_ROUNDING * eps) ** 2 * tf.reduce_sum(squared_modulus(a), axis=1)
     columns = []
-    for j in range(n):
-        power = tf.reduce_sum(squared_modulus(a[j]), axis=0)
+    for j, least in enumerate(tf.unstack(negligible, n)):
+        row = a[j]
+        power = tf.reduce_sum(squared_modulus(row), axis=0)
         inverse = tf.math.rsqrt(power)
-        inverse = tf.where(power > negligible[j], inverse, tf.zeros_like(inverse))
-        direction = a[j] * real_as(inverse, a.dtype)
-        components = tf.reduce_sum(a * tf.math.conj(direction)[None], axis=1)
+        inverse = tf.where(power > least, inverse, tf.zeros_like(inverse))
+        direction = row * real_as(inverse, a.dtype)
+        components = tf.reduce_sum(a * tf.math.conj(direction), axis=1)
         below = np.arange(n).reshape([n] + [1] * (a.shape.rank - 2))
         diagonal = real_as(power * inverse, a.dtype)
         components = tf.where(below > j, components, tf.zeros_like(components))
-        columns.append(tf.where(below == j, diagonal[None], components))
-        a = a - components[:, None] * direction[None]
+        columns.append(tf.where(below == j, diagonal, components))
+        a = a - tf.expand_dims(components, 1) * direction
     return tf.stack(columns, axis=1)
 
 
@@ -147,20 +162,21 @@ def condition(
         The new factor; `P hᴴ`, `[n, ...]`; and `S = h P hᴴ + noise_variance`, real, `[...]`.
     """
     n = chol.shape[0]
-    phi = sum(tf.math.conj(chol[i] * h[i]) for i in range(1, n)) + tf.math.conj(chol[0] * h[0])
+    terms = [row * x for row, x in zip(tf.unstack(chol), tf.unstack(h, n), strict=True)]
+    phi = tf.math.conj(_sum(terms))
     # Without noise, a variance that is only the rounding of a sum equal to zero is set to zero.
-    size = sum(tf.abs(chol[i] * h[i]) for i in range(n))
+    size = sum(map(tf.abs, terms))
     eps = np.finfo(chol.dtype.real_dtype.as_numpy_dtype).eps
     noise = (_ROUNDING * n * eps) ** 2 * tf.reduce_sum(size**2, axis=0)
     known = (noise_variance <= 0) & (tf.reduce_sum(squared_modulus(phi), axis=0) <= noise)
     phi = tf.where(known, tf.zeros_like(phi), phi)
-    power, rows = squared_modulus(phi), chol * phi[None]
+    powers, columns = tf.unstack(squared_modulus(phi), n), tf.unstack(chol * phi, n, axis=1)
     # Carlson's σ_j and σ_{j−1}: sums over the columns after j, without and with column j.
-    after = [noise_variance + tf.zeros_like(power[0])]
-    sums = [tf.zeros_like(rows[:, 0])]
-    for k in reversed(range(n)):
-        after.append(after[-1] + power[k])
-        sums.append(sums[-1] + rows[:, k])
+    after = [noise_variance + tf.zeros_like(powers[0])]
+    sums = [tf.zeros_like(columns[0])]
+    for power, column in zip(reversed(powers), reversed(columns), strict=True):
+        after.append(after[-1] + power)
+        sums.append(sums[-1] + column)
     variance, cross = after.pop(), sums.pop()
     s = tf.sqrt(tf.stack(after[::-1]))
     s_before = tf.concat([tf.sqrt(variance)[None], s[:-1]], axis=0)
@@ -170,5 +186,5 @@ def condition(
     # s and s_before are roots already: the root of their squares' product would underflow.
     weight = tf.where(both, 1.0 / tf.where(both, s * s_before, 1.0), tf.zeros_like(s))
     weight = tf.math.conj(phi) * real_as(weight, chol.dtype)
-    new = chol * real_as(ratio, chol.dtype)[None] - tf.stack(sums[::-1], axis=1) * weight[None]
+    new = chol * real_as(ratio, chol.dtype) - tf.stack(sums[::-1], axis=1) * weight
     return new, cross, variance

@@ -87,16 +87,17 @@ def update(
     mean, chol = state
     scale, constant = density(mean.dtype)
     log_likelihood, innovations = 0.0, []
-    for i in range(z.shape[0]):
-        seen = observed[i]
-        row = h[i] * real_as(seen, h.dtype)
-        chol, cross, variance = condition(chol, row, tf.where(seen > 0, r[i], tf.ones_like(seen)))
-        deviation = (z[i] - dot(h[i], mean)) * real_as(seen, mean.dtype)
+    components = (tf.unstack(a, z.shape[0]) for a in (h, r, z, observed))
+    for row, noise, value, seen in zip(*components, strict=True):
+        effective = row * real_as(seen, h.dtype)
+        noise = tf.where(seen > 0, noise, tf.ones_like(seen))
+        chol, cross, variance = condition(chol, effective, noise)
+        deviation = (value - dot(row, mean)) * real_as(seen, mean.dtype)
         mean_before = mean
         inverse = inverse_or_zero(variance)
-        mean = mean + cross * (deviation * real_as(inverse, mean.dtype))[None]
+        mean = mean + cross * (deviation * real_as(inverse, mean.dtype))
         loss = tf.math.log(variance) + squared_modulus(deviation) * inverse + constant * seen
-        certain = _loss_of_the_certain(deviation, z[i], h[i] * mean_before, loss.dtype)
+        certain = _loss_of_the_certain(deviation, value, row * mean_before, loss.dtype)
         log_likelihood -= tf.where(variance > 0, scale * loss, certain)
         innovations.append(Innovation(deviation, variance + tf.zeros_like(seen), cross))
     return State(mean, chol), log_likelihood, innovations
