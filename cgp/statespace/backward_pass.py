@@ -117,8 +117,11 @@ def _step(
     by_state = _plus(by_state, cotangents.filtered_means, cotangents.filtered_covariances, t)
 
     parts, state, weight = [], (mean, covariance), at(cotangents.log_likelihoods, t)
-    for i in reversed(range(system.z.shape[1])):
-        part, by_state, state = _component(system, forward, weight, t, i, by_state, state)
+    own = (at(system.h, t), at(system.observed, t))
+    found = (forward.crosses[t], forward.deviations[t], forward.variances[t])
+    # Taken apart at once: each index would be several operations of the graph.
+    for values in reversed(list(zip(*map(tf.unstack, (*own, *found)), strict=True))):
+        part, by_state, state = _component(system, forward, weight, values, by_state, state)
         mean, covariance = state
         parts.append(part)
     for name, values in zip(("h", "r", "z"), zip(*parts[::-1], strict=True), strict=True):
@@ -143,15 +146,14 @@ def _component(
     system: System,
     forward: ForwardPass,
     weight: tf.Tensor,
-    t: tf.Tensor,
-    i: int,
+    values: tuple[tf.Tensor, ...],
     by_state: StateCotangent,
     state: tuple[tf.Tensor, tf.Tensor],
 ) -> tuple[tuple[tf.Tensor, ...], StateCotangent, tuple[tf.Tensor, tf.Tensor]]:
-    """Differentiates the update with component i of an observation.
+    """Differentiates the update with one component of an observation.
 
     With `k = P hᴴ` and `S = h k + r`, the update made the moments `m + k v/S` and `P − k kᴴ/S`,
-    and the log likelihood `−c (log S + |v|²/S)`.
+    and the log likelihood `−c (log S + |v|²/S)`. The values are h, whether observed, k, v and S.
 
     Returns:
         Gradients with respect to h, r and z; the cotangent of the state before the update; and the
@@ -160,10 +162,9 @@ def _component(
     mean, covariance = state
     dtype = mean.dtype
     scale, _ = density(dtype)
-    seen = at(system.observed, t)[i]
-    h = at(system.h, t)[i] * real_as(seen, dtype)
-    k, v = forward.crosses[t, i], forward.deviations[t, i]
-    inverse = inverse_or_zero(forward.variances[t, i])
+    h, seen, k, v, variance = values
+    h = h * real_as(seen, dtype)
+    inverse = inverse_or_zero(variance)
     gain = k * real_as(inverse, dtype)
     e = v * real_as(inverse, dtype)
     # The moments before the update: the covariance added is positive, so no digits cancel.

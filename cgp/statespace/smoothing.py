@@ -145,17 +145,19 @@ def _gains(steps: _Steps) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     both = triangularize(tf.concat([upper, lower], axis=0))
     n = chols.shape[0]
     gains = _divide(both[n:, :n], both[:n, :n])
-    predicted = sum(steps.F[:, :, k] * steps.means[:, None, k] for k in range(n)) + steps.b
+    columns = zip(tf.unstack(steps.F, axis=2), tf.split(steps.means, n, axis=1), strict=True)
+    predicted = sum(column * mean for column, mean in columns) + steps.b
     return *(tf.einsum("ijtb->tijb", a) for a in (gains, both[n:, n:])), predicted
 
 
 def _divide(x: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
     """J with `J L = X`; a column of J is zero where the pivot of L is zero."""
     n = chol.shape[0]
-    columns: list[tf.Tensor] = [None] * n
+    columns = tf.unstack(x, axis=1)
+    elements = [tf.unstack(row) for row in tf.unstack(chol)]
     for j in reversed(range(n)):
-        rest = x[:, j] - sum(columns[k] * chol[k, j] for k in range(j + 1, n))
-        pivot = tf.math.real(chol[j, j])
+        rest = columns[j] - sum(columns[k] * elements[k][j] for k in range(j + 1, n))
+        pivot = tf.math.real(elements[j][j])
         columns[j] = rest * real_as(inverse_or_zero(pivot), x.dtype)
     return tf.stack(columns, axis=1)
 
