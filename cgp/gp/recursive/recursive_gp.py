@@ -272,7 +272,7 @@ class RecursiveGP(GaussianProcess):
         stream = self._stream_with_room(samples)
         if verbose not in (0, 1, 2, "auto"):
             raise ValueError(f'verbose must be 0, 1, 2 or "auto", got {verbose!r}')
-        with stream.translated_errors(), stream.restored_on_error():
+        with stream.translated_errors():
             found = stream.process(samples.x, samples.z, verbose)
         return tf.nest.map_structure(lambda a: a[0], found) if stream.is_single else found
 

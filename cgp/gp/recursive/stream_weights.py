@@ -217,6 +217,14 @@ class StreamWeights:
         Returns:
             A `Step` of NumPy arrays, `[B, T]`.
         """
+        if verbose in (0, "auto") and z.shape[-1] <= _CHUNK:
+            # Nothing to restore: a chunk is written as a whole.
+            return tf.nest.map_structure(np.asarray, self.take(x, z))
+        with self.restored_on_error():
+            return self._process_chunks(x, z, verbose)
+
+    def _process_chunks(self, x: np.ndarray, z: np.ndarray, verbose: int | str) -> Step:
+        """`process`, chunk by chunk."""
         parts, bar, length = [], None, z.shape[-1]
         start = time.monotonic()
         for first in range(0, length, _CHUNK):
