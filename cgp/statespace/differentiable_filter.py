@@ -1,6 +1,7 @@
-"""The Kalman filter over a series of any length, with its gradient, in compiled chunks.
+"""The Kalman filter over a series of any length, with its gradient.
 
-The backward pass recomputes each chunk from the state stored before it, so that it needs only the
+Eagerly, on a CPU, by compiled ops where they were built; else in chunks that XLA compiles. There
+the backward pass recomputes each chunk from the state stored before it, so that it needs only the
 memory of one chunk beside the results.
 """
 
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from cgp.linalg.gradients import without_gradient
-from cgp.statespace import forward_pass
+from cgp.statespace import forward_pass, native_filter
 from cgp.statespace.backward_pass import DIFFERENTIABLE, Cotangents, StateCotangent, backward_pass
 from cgp.statespace.chunks import Chunks
 from cgp.statespace.compiled import CompiledByShape
@@ -55,10 +56,11 @@ def log_likelihood(
         (totals,), starts = _forward(_compiled_likelihood, chunks, system, start, [system.r.dtype])
         return (tf.reduce_sum(totals, axis=0),), starts
 
-    def cotangents(chunks: Chunks, by_total: tf.Tensor) -> Cotangents:
+    def cotangents(by_total: tf.Tensor) -> Cotangents:
         return Cotangents(None, None, None, None, by_total[None])
 
-    return _differentiable(forward, cotangents, system, mean, covariance, chol)
+    natively = native_filter.log_likelihood
+    return _differentiable(forward, natively, cotangents, system, mean, covariance, chol)
 
 
 def moments(
@@ -74,12 +76,14 @@ def moments(
         values, starts = _forward(_compiled_moments, chunks, system, start, dtypes)
         return tuple(map(chunks.join, values)), starts
 
-    def cotangents(chunks: Chunks, *by_values: tf.Tensor) -> Cotangents:
+    def cotangents(*by_values: tf.Tensor) -> Cotangents:
         predicted_mean, predicted, filtered_mean, filtered, log_likelihood, *_ = by_values
         by_moments = (predicted_mean, _hermitian(predicted), filtered_mean, _hermitian(filtered))
-        return Cotangents(*map(chunks.pad, (*by_moments, log_likelihood)))
+        return Cotangents(*by_moments, log_likelihood)
 
-    return StateMoments(*_differentiable(forward, cotangents, system, mean, covariance, chol))
+    natively = native_filter.moments
+    values = _differentiable(forward, natively, cotangents, system, mean, covariance, chol)
+    return StateMoments(*values)
 
 
 def _hermitian(a: tf.Tensor) -> tf.Tensor:
@@ -89,6 +93,7 @@ def _hermitian(a: tf.Tensor) -> tf.Tensor:
 
 def _differentiable(
     forward: Callable[[Chunks, System, State], tuple[tuple[tf.Tensor, ...], State]],
+    natively: Callable[[System, State], tuple[tf.Tensor, ...] | None],
     cotangents: Callable[..., Cotangents],
     system: System,
     mean: tf.Tensor,
@@ -100,14 +105,14 @@ def _differentiable(
     Args:
         forward: Function of the chunks, a system and the first state; it returns values, batch
             last, and the states before each chunk.
-        cotangents: Function of the chunks and of the gradients with respect to the values; it
-            returns `Cotangents`.
+        natively: Function of a system and the first state, of the same values by a compiled op;
+            None where there is none.
+        cotangents: Function of the gradients with respect to the values; it returns `Cotangents`.
         system: See `log_likelihood`.
         mean: See `log_likelihood`.
         covariance: See `log_likelihood`.
         chol: See `log_likelihood`.
     """
-    chunks = chunks_of(system, chol)
     inputs = [*(getattr(system, name) for name in DIFFERENTIABLE), mean, covariance]
 
     @tf.custom_gradient
@@ -122,27 +127,15 @@ def _differentiable(
             observed=tf.stop_gradient(system.observed),
         )
         start = State(mean, tf.stop_gradient(chol))
-        once, same = _with_shared_pattern(given)
-        if once is None:
-            values, starts = forward(chunks, given, start)
-        else:
-            first = State(mean, _first(start.chol))
-            values, starts = tf.cond(
-                same,
-                lambda: _widened(forward(chunks, once, first), tf.shape(given.z)[-1]),
-                lambda: forward(chunks, given, start),
-            )
+        values, pullback = natively(given, start), None
+        if values is None:
+            values, pullback = _in_chunks(forward, given, start)
 
         def backward(*by_values: tf.Tensor) -> list[tf.Tensor]:
-            pulled = cotangents(chunks, *map(tf.stop_gradient, by_values))
-            if once is None:
-                gradients = _backward(chunks, given, starts, pulled)
-            else:
-                gradients = tf.cond(
-                    same,
-                    lambda: _backward_once(chunks, once, starts, pulled),
-                    lambda: _backward(chunks, given, starts, pulled),
-                )
+            pulled = cotangents(*map(tf.stop_gradient, by_values))
+            gradients = native_filter.pullback(given, start, pulled) if pullback is None else None
+            if gradients is None:
+                gradients = (pullback or _in_chunks(forward, given, start)[1])(pulled)
             return without_gradient(
                 gradients,
                 inputs,
@@ -153,6 +146,36 @@ def _differentiable(
 
     values = recursion(*inputs)
     return values[0] if isinstance(values, tuple) and len(values) == 1 else values
+
+
+def _in_chunks(
+    forward: Callable[..., Any], system: System, start: State
+) -> tuple[tuple[tf.Tensor, ...], Callable[[Cotangents], list[tf.Tensor]]]:
+    """The values of `forward`, and their pullback."""
+    chunks = chunks_of(system, start.chol)
+    once, same = _with_shared_pattern(system)
+    if once is None:
+        values, starts = forward(chunks, system, start)
+    else:
+        first = State(start.mean, _first(start.chol))
+        values, starts = tf.cond(
+            same,
+            lambda: _widened(forward(chunks, once, first), tf.shape(system.z)[-1]),
+            lambda: forward(chunks, system, start),
+        )
+
+    def pullback(pulled: Cotangents) -> list[tf.Tensor]:
+        if pulled.predicted_means is not None:  # else there is one cotangent for all steps
+            pulled = Cotangents(*map(chunks.pad, pulled))
+        if once is None:
+            return _backward(chunks, system, starts, pulled)
+        return tf.cond(
+            same,
+            lambda: _backward_once(chunks, once, starts, pulled),
+            lambda: _backward(chunks, system, starts, pulled),
+        )
+
+    return values, pullback
 
 
 # --- one covariance for all series: inside a graph this is known only when it runs ----------------

@@ -1,0 +1,259 @@
+// The Kalman filter over whole series: its log likelihood, the moments of the state along them, and
+// the pullback of both. cgp.statespace.differentiable_filter does the same in TensorFlow.
+//
+// One series is filtered with plain numbers; several that share covariances, which are computed
+// once, side by side in lanes; so are series with covariances of their own.
+#include "kalman_adjoint.h"
+#include "parallel.h"
+
+namespace cgp {
+namespace {
+
+constexpr Tile kOne{0, 1};
+
+// The gains and means of one series; loops over few states are unrolled.
+template <class T>
+void filter_one(const System<T>& system, Gains<T>& gains, Real<T>* log_likelihood, Means<T>* kept) {
+  const auto run = [&](auto order) {
+    constexpr int N = decltype(order)::value;
+    covariances<T, N>(system, kOne, gains);
+    if (system.batch == 1) means<T, T, N>(system, kOne, gains, log_likelihood, kept);
+  };
+  switch (system.q <= system.n ? system.n : 0) {
+    case 1: return run(std::integral_constant<int, 1>());
+    case 2: return run(std::integral_constant<int, 2>());
+    case 3: return run(std::integral_constant<int, 3>());
+    case 4: return run(std::integral_constant<int, 4>());
+    default: return run(std::integral_constant<int, 0>());
+  }
+}
+
+// The tiles of a batch of series, and about how many operations one of them takes.
+template <class T>
+struct Tiles {
+  static constexpr int64_t width = lanes_of<Pack<T>>;
+
+  explicit Tiles(const System<T>& system)
+      : batch(system.batch), count((batch + width - 1) / width) {
+    const int64_t n = system.n, of_means = n * (n + 2 * system.m);
+    work = width * system.steps * (of_means + (system.shared() ? 0 : 4 * n * n * n));
+  }
+  Tile operator[](int64_t i) const { return {i * width, std::min(width, batch - i * width)}; }
+
+  int64_t batch, count, work;
+};
+
+// Calls f with some of the tiles, with the gains of their series, and with their means if kept.
+template <class T, class F>
+void for_each_tile(const System<T>& system, const Gains<T>* shared, bool keep, Real<T>* values,
+                   const Tiles<T>& tiles, int64_t first, int64_t last, const F& f) {
+  for (int64_t i = first; i < last; ++i) {
+    const Tile tile = tiles[i];
+    std::unique_ptr<Means<Pack<T>>> kept;
+    if (keep) kept.reset(new Means<Pack<T>>(system.steps, system.m, system.n));
+    if (shared) {
+      means<T, Pack<T>, 0>(system, tile, *shared, values, kept.get());
+      f(tile, *shared, kept.get());
+    } else {
+      Gains<Pack<T>> gains(system.steps, system.m, system.n, keep);
+      covariances<Pack<T>, 0>(system, tile, gains);
+      means<Pack<T>, Pack<T>, 0>(system, tile, gains, values, kept.get());
+      f(tile, gains, kept.get());
+    }
+  }
+}
+
+template <class R>
+void require_finite(const R* values, int64_t count) {
+  R sum = 0;  // of zeros, or NaN
+  for (int64_t i = 0; i < count; ++i) sum += values[i] * 0;
+  require(sum == 0, "a result is not finite");
+}
+
+template <class T>
+struct KalmanLikelihood {
+  static void run(Call& call) {
+    const System<T> system(call);
+    Real<T>* values = call.output<Real<T>>(0, {system.batch}).data;
+    Gains<T> gains(system.shared() ? system.steps : 0, system.m, system.n, false);
+    const Gains<T>* shared = system.shared() ? &gains : nullptr;
+    if (shared) filter_one<T>(system, gains, values, nullptr);
+    if (!shared || system.batch > 1) {
+      const Tiles<T> tiles(system);
+      for_each(tiles.count, tiles.work, [&](int64_t i) {
+        for_each_tile(system, shared, false, values, tiles, i, i + 1, [](auto&&...) {});
+      });
+    }
+    require_finite(values, system.batch);
+  }
+};
+
+// The moments as they are returned: [T, ..., B].
+template <class T>
+struct MomentsOut {
+  MomentsOut(Call& call, const System<T>& system)
+      : n(system.n), steps(system.steps), batch(system.batch), matrices(system.chol.batch) {
+    const int64_t n = system.n;
+    predicted_means = call.output<T>(0, {steps, n, batch}).data;
+    predicted_covariances = call.output<T>(1, {steps, n, n, matrices}).data;
+    filtered_means = call.output<T>(2, {steps, n, batch}).data;
+    filtered_covariances = call.output<T>(3, {steps, n, n, matrices}).data;
+    log_likelihoods = call.output<Real<T>>(4, {steps, batch}).data;
+    predicted_chols = call.output<T>(5, {steps, n, n, matrices}).data;
+    filtered_chols = call.output<T>(6, {steps, n, n, matrices}).data;
+  }
+
+  template <class M>
+  void set_means(Tile tile, const Means<M>& kept) const {
+    for (int64_t e = 0; e < steps * n; ++e) {
+      store(kept.predicted[e], predicted_means + e * batch + tile.first, tile.count);
+      store(kept.filtered[e], filtered_means + e * batch + tile.first, tile.count);
+    }
+    for (int64_t t = 0; t < steps; ++t)
+      store(kept.log_likelihoods[t], log_likelihoods + t * batch + tile.first, tile.count);
+  }
+
+  template <class C>
+  void set_covariances(Tile tile, const Gains<C>& gains) const {
+    for (int64_t t = 0; t < steps; ++t) {
+      const int64_t from = gains.at(t) * n * n;
+      set_matrices(t, tile, gains.predicted.get() + from, predicted_chols, predicted_covariances);
+      set_matrices(t, tile, gains.filtered.get() + from, filtered_chols, filtered_covariances);
+    }
+  }
+
+  void require_finite_values() const {
+    require_finite(log_likelihoods, steps * batch);
+    for (const T* a : {predicted_covariances, filtered_covariances})
+      require_finite(reinterpret_cast<const Real<T>*>(a),
+                     steps * n * n * matrices * (is_complex<T> ? 2 : 1));
+  }
+
+ private:
+  template <class C>
+  void set_matrices(int64_t t, Tile tile, const C* L, T* chols, T* covariances) const {
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        const int64_t to = ((t * n + i) * n + j) * matrices + tile.first;
+        C sum{};
+        for (int64_t k = 0; k <= std::min(i, j); ++k) sum += L[k * n + i] * conj(L[k * n + j]);
+        store(j <= i ? L[j * n + i] : C{}, chols + to, tile.count);
+        store(sum, covariances + to, tile.count);
+      }
+  }
+
+  int64_t n, steps, batch, matrices;
+  T *predicted_means, *predicted_covariances, *filtered_means, *filtered_covariances;
+  Real<T>* log_likelihoods;
+  T *predicted_chols, *filtered_chols;
+};
+
+template <class T>
+struct KalmanMoments {
+  static void run(Call& call) {
+    const System<T> system(call);
+    const MomentsOut<T> to(call, system);
+    Gains<T> gains(system.shared() ? system.steps : 0, system.m, system.n, true);
+    const Gains<T>* shared = system.shared() ? &gains : nullptr;
+    if (shared) {
+      Means<T> kept(system.batch == 1 ? system.steps : 0, system.m, system.n);
+      filter_one<T>(system, gains, nullptr, &kept);
+      to.set_covariances(kOne, gains);
+      if (system.batch == 1) to.set_means(kOne, kept);
+    }
+    if (!shared || system.batch > 1) {
+      const Tiles<T> tiles(system);
+      for_each(tiles.count, tiles.work, [&](int64_t i) {
+        for_each_tile(system, shared, true, static_cast<Real<T>*>(nullptr), tiles, i, i + 1,
+                      [&](Tile tile, const auto& own, const auto* kept) {
+                        to.set_means(tile, *kept);
+                        if (!shared) to.set_covariances(tile, own);
+                      });
+      });
+    }
+    to.require_finite_values();
+  }
+};
+
+// The gradients of groups of tiles, each with sums of its own, which are added up in order.
+constexpr int64_t kGroups = kMostThreads;
+
+template <class T>
+struct KalmanPullback {
+  static void run(Call& call) {
+    const System<T> system(call);
+    Gradients<T> to(call, system);
+    const Cotangents<T> given(call, System<T>::inputs + 1, system);
+    const int64_t m = system.m, n = system.n, steps = system.steps;
+    const bool is_shared = system.shared();
+    Gains<T> gains(is_shared ? steps : 0, m, n, true);
+    GainCotangents<T> by(is_shared ? steps : 0, m, n);
+    if (is_shared) {
+      Means<T> kept(system.batch == 1 ? steps : 0, m, n);
+      filter_one<T>(system, gains, nullptr, &kept);
+      if (system.batch == 1) means_pullback<T, T>(system, kOne, gains, kept, given, to, by);
+    }
+    if (!is_shared || system.batch > 1)
+      pull_tiles(system, is_shared ? &gains : nullptr, given, to, by);
+    if (is_shared) covariances_pullback<T>(system, kOne, gains, by, given, to);
+  }
+
+ private:
+  static void pull_tiles(const System<T>& system, const Gains<T>* shared,
+                         const Cotangents<T>& given, Gradients<T>& to, GainCotangents<T>& by) {
+    const Tiles<T> tiles(system);
+    const int64_t groups = std::clamp<int64_t>(tiles.count * tiles.work / kWorkOfThread, 1,
+                                               std::min(kGroups, tiles.count));
+    std::vector<std::unique_ptr<GradientsApart<T>>> parts(groups);
+    std::vector<GainCotangents<T>> bys(groups, by);
+    for_each(groups, tiles.count * tiles.work / groups, [&](int64_t g) {
+      parts[g].reset(new GradientsApart<T>(to));
+      Gradients<T>& sums = parts[g]->own;
+      for_each_tile(system, shared, true, static_cast<Real<T>*>(nullptr), tiles,
+                    g * tiles.count / groups, (g + 1) * tiles.count / groups,
+                    [&](Tile tile, const auto& own, const auto* kept) {
+                      pull(system, tile, own, *kept, given, sums, bys[g]);
+                    });
+    });
+    for (int64_t g = 0; g < groups; ++g) {
+      for (size_t i = 0; i < by.by_s.size(); ++i) by.by_s[i] += bys[g].by_s[i];
+      for (size_t i = 0; i < by.by_k.size(); ++i) by.by_k[i] += bys[g].by_k[i];
+      parts[g]->join();
+    }
+  }
+
+  static void pull(const System<T>& system, Tile tile, const Gains<T>& shared,
+                   const Means<Pack<T>>& kept, const Cotangents<T>& given, Gradients<T>& to,
+                   GainCotangents<T>& by) {
+    means_pullback<T, Pack<T>>(system, tile, shared, kept, given, to, by);
+  }
+  static void pull(const System<T>& system, Tile tile, const Gains<Pack<T>>& own,
+                   const Means<Pack<T>>& kept, const Cotangents<T>& given, Gradients<T>& to,
+                   GainCotangents<T>&) {
+    GainCotangents<Pack<T>> by(system.steps, system.m, system.n);
+    means_pullback<Pack<T>, Pack<T>>(system, tile, own, kept, given, to, by);
+    covariances_pullback<Pack<T>>(system, tile, own, by, given, to);
+  }
+};
+
+const bool registered = [] {
+#define SYSTEM                                                                                \
+  "transition: T", "noise_factor: T", "h: T", "r: R", "b: T", "z: T", "observed: R", "mean: T", \
+      "chol: T"
+  register_op<KalmanLikelihood>("CgpKalmanLikelihood", {SYSTEM}, {"log_likelihood: R"});
+  register_op<KalmanMoments>(
+      "CgpKalmanMoments", {SYSTEM},
+      {"predicted_means: T", "predicted_covariances: T", "filtered_means: T",
+       "filtered_covariances: T", "log_likelihoods: R", "predicted_chols: T", "filtered_chols: T"});
+  register_op<KalmanPullback>(
+      "CgpKalmanPullback",
+      {SYSTEM, "noise: T", "by_log_likelihoods: R", "by_predicted_means: T",
+       "by_predicted_covariances: T", "by_filtered_means: T", "by_filtered_covariances: T"},
+      {"by_transition: T", "by_noise: T", "by_h: T", "by_r: R", "by_b: T", "by_z: T", "by_mean: T",
+       "by_covariance: T"});
+#undef SYSTEM
+  return true;
+}();
+
+}  // namespace
+}  // namespace cgp

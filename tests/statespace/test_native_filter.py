@@ -1,0 +1,230 @@
+"""The compiled Kalman filter gives what that of TensorFlow gives, which these take as known."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cgp import native, statespace
+from cgp.statespace import differentiable_filter, native_filter
+from cgp.statespace.backward_pass import DIFFERENTIABLE
+from cgp.statespace.series import Series
+from tests.linalg.problems import is_single, random
+from tests.statespace.problems import problem
+
+pytestmark = pytest.mark.skipif(native.core().ops is None, reason=native.core().reason)
+
+DTYPES = ["complex128", "complex64", "float64", "float32"]
+EVERY = "FQHR"
+
+
+@pytest.fixture
+def without_core(monkeypatch):
+    """A function that calls another without the compiled core."""
+
+    def call(function, *arguments):
+        with monkeypatch.context() as patch:
+            patch.setattr(native, "core", lambda: native.Core(None, "turned off by a test"))
+            return function(*arguments)
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def results(monkeypatch):
+    """What the ops returned, None where they did not serve, in the order of the calls."""
+    found, run = [], native_filter._run
+
+    def noted(*arguments, **more):
+        found.append(run(*arguments, **more))
+        return found[-1]
+
+    monkeypatch.setattr(native_filter, "_run", noted)
+    return found
+
+
+def arguments_of(given):
+    series = Series(given.model(), given.z, inputs=given.inputs)
+    system = series.system()
+    return system, *series.start(system)
+
+
+def likelihood_and_gradients(system, mean, covariance, chol):
+    inputs = [*(getattr(system, name) for name in DIFFERENTIABLE), mean, covariance]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = differentiable_filter.log_likelihood(system, mean, covariance, chol)
+        # A different weight for each series.
+        total = tf.reduce_sum(
+            value * np.arange(1.0, value.shape[0] + 1).astype(value.numpy().dtype)
+        )
+    return value, tape.gradient(total, inputs)
+
+
+def moments_and_gradients(system, mean, covariance, chol):
+    inputs = [*(getattr(system, name) for name in DIFFERENTIABLE), mean, covariance]
+    rng = np.random.default_rng(5)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        found = differentiable_filter.moments(system, mean, covariance, chol)
+        total = sum(
+            tf.reduce_sum(tf.math.real(random(rng, value.shape, value.dtype.name) * value))
+            for value in found[:5]
+        )
+    return found, tape.gradient(total, inputs)
+
+
+def assert_same(found, expected, dtype, tolerance):
+    """Relative to the largest element of each array, or to a hundredth of that of all arrays."""
+    tolerance = 1e-5 if is_single(np.asarray(0, dtype).real.dtype) else tolerance
+    floor = 1e-2 * max(np.abs(b).max() for b in expected)
+    for a, b in zip(found, expected, strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        assert a.shape == b.shape
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(np.abs(b).max(), floor))
+
+
+def assert_equivalent(given, results, without_core, moments=True):
+    arguments = arguments_of(given)
+    dtype = arguments[0].F.dtype.as_numpy_dtype
+    for function in (likelihood_and_gradients, *[moments_and_gradients] * moments):
+        value, gradients = function(*arguments)
+        assert len(results) == 2
+        assert None not in results
+        expected, expected_gradients = without_core(function, *arguments)
+        assert results[2:] == [None]
+        results.clear()
+        values = (value, expected) if isinstance(value, tuple) else ([value], [expected])
+        assert_same(*values, dtype, 1e-13)
+        assert_same(gradients, expected_gradients, dtype, 1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 9])
+def test_one_series(n, dtype, results, without_core):
+    assert_equivalent(problem(n, 1 + n % 3, dtype), results, without_core)
+
+
+@pytest.mark.parametrize("n", [6, 7, 8, 17])
+def test_larger_states(n, results, without_core):
+    assert_equivalent(problem(n, 2, "complex128"), results, without_core, moments=False)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("batch", [2, 8, 21])
+def test_series_that_share_covariances(batch, dtype, results, without_core):
+    given = problem(3, 2, dtype, batch=batch, holes="shared", inputs=1)
+    assert_equivalent(given, results, without_core)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("models", [False, True])
+@pytest.mark.parametrize("varying", ["", EVERY])
+def test_series_with_covariances_of_their_own(varying, models, dtype, results, without_core):
+    kinds = {"varying": varying, "models": models, "holes": "own", "inputs": 2}
+    assert_equivalent(problem(3, 2, dtype, batch=11, **kinds), results, without_core)
+
+
+@pytest.mark.parametrize("varying", ["F", "Q", "H", "R", "FQHRB"])
+@pytest.mark.parametrize("batch", [None, 5])
+def test_matrices_that_vary(batch, varying, results, without_core):
+    kinds = {"batch": batch, "varying": varying, "holes": "shared", "inputs": 1}
+    assert_equivalent(problem(4, 3, "complex128", **kinds), results, without_core)
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+def test_one_step(batch, results, without_core):
+    assert_equivalent(problem(2, 2, steps=1, batch=batch), results, without_core)
+
+
+@pytest.mark.parametrize("name", ["Q", "R", "initial_covariance"])
+@pytest.mark.parametrize("batch", [None, 3])
+def test_singular_covariances(batch, name, results, without_core):
+    given = problem(3, 2, batch=batch)
+    given = given.changed(**{name: np.zeros_like(given.matrices[name])})
+    assert_equivalent(given, results, without_core)
+
+
+def test_noise_of_low_rank_and_of_more_columns_than_states(results, without_core):
+    for columns in (1, 5):
+        system, *start = arguments_of(problem(3, 1))
+        factor = random(np.random.default_rng(3), (1, 3, columns, 1), "complex128")
+        system = system._replace(
+            Q_factor=tf.constant(factor),
+            Q=tf.einsum("tikb,tjkb->tijb", factor, np.conj(factor)),
+        )
+        found = likelihood_and_gradients(system, *start)
+        expected = without_core(likelihood_and_gradients, system, *start)
+        assert None not in results[:2]
+        results.clear()
+        assert_same([found[0], *found[1]], [expected[0], *expected[1]], "complex128", 1e-12)
+
+
+@pytest.mark.parametrize("z", [[1.0, 1.0], [1.0, 2.0]])
+def test_observations_that_are_certain(z, without_core):
+    """They agree, or the likelihood is zero."""
+    model = statespace.LinearGaussian([[1.0]], [[0.0]], [[1.0]], [[0.0]], [0.0], [[1.0]])
+    value = statespace.log_likelihood(model, z)
+    assert value == without_core(statespace.log_likelihood, model, z)
+    assert np.isfinite(value) == (z[0] == z[1])
+
+
+def test_single_precision_where_a_covariance_form_fails(without_core):
+    model = statespace.LinearGaussian(
+        *(np.array(a, "complex64") for a in ([[1, 0.1], [0, 1]], np.zeros((2, 2)), [[1, 0]])),
+        np.array([[1e-12]], "complex64"),
+        initial_covariance=1e6 * np.eye(2, dtype="complex64"),
+    )
+    z = np.linspace(0, 1, 30).astype("complex64")
+    value = statespace.log_likelihood(model, z)
+    double = model.replace(F=np.asarray(model.F, "complex128"))
+    expected = without_core(statespace.log_likelihood, double, z)
+    np.testing.assert_allclose(value, expected, rtol=1e-4)
+
+
+def test_is_an_overflow_reported_as_without_the_core(without_core):
+    model = statespace.LinearGaussian([[1e3]], [[1.0]], [[0.0]], [[1.0]], [0.0], [[1.0]])
+    for function in (statespace.log_likelihood, statespace.filter):
+        messages = []
+        for call in (lambda f, *a: f(*a), without_core):
+            with pytest.raises(ValueError, match="overflows at step") as caught:
+                call(function, model, np.ones(200))
+            messages.append(str(caught.value))
+        assert messages[0] == messages[1]
+
+
+def test_a_graph_takes_the_other_path(results):
+    given = problem(2, 1)
+    model = given.model()
+    eager = statespace.log_likelihood(model, given.z)
+    traced = tf.function(statespace.log_likelihood)(model, tf.constant(given.z))
+    assert results[0] is not None
+    assert results[1:] == [None]
+    np.testing.assert_allclose(traced, eager, rtol=1e-13)
+
+
+def test_is_a_second_derivative_an_error(results):
+    given = problem(2, 1)
+    F = tf.constant(given.matrices["F"])
+    with tf.GradientTape() as outer:
+        outer.watch(F)
+        with tf.GradientTape() as inner:
+            inner.watch(F)
+            value = statespace.log_likelihood(given.model().replace(F=F), given.z)
+        gradient = inner.gradient(value, F)
+    assert None not in results
+    with pytest.raises(NotImplementedError, match="differentiable once"):
+        outer.gradient(gradient, F)
+
+
+@pytest.mark.parametrize("batch", [None, 40])
+def test_many_steps_on_threads(batch, results, without_core):
+    given = problem(4, 1, batch=batch, steps=300, holes="own" if batch else "")
+    arguments = arguments_of(given)
+    found = likelihood_and_gradients(*arguments)
+    again = likelihood_and_gradients(*arguments)
+    assert None not in results
+    for a, b in zip([found[0], *found[1]], [again[0], *again[1]], strict=True):
+        np.testing.assert_array_equal(a, b)
+    expected = without_core(likelihood_and_gradients, *arguments)
+    assert_same([found[0], *found[1]], [expected[0], *expected[1]], "complex128", 1e-11)
