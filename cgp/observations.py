@@ -55,6 +55,9 @@ def as_observations(
     is_plain = type(plain) is np.ndarray and missing is None and plain.dtype == _numpy(dtype)
     if is_plain and np.isfinite(plain).all():  # a sample of a stream has no time for more
         return plain.copy()
+    is_plain = tf.executing_eagerly() and isinstance(z, tf.Tensor) and missing is None
+    if is_plain and plain.dtype == dtype and np.isfinite(np.asarray(z)).all():
+        return z
     nothing = complex(np.nan, np.nan) if dtype.is_complex else np.nan
     accepted = None if not hasattr(z, "dtype") and is_of_python(z) else _precisions(dtype, promote)
     z, absent = _array(z, name)

@@ -294,11 +294,8 @@ def nan(dtype: tf.DType) -> tf.Tensor:
 
 
 def is_finite(x: tf.Tensor) -> bool:
-    """Whether every element is finite, eagerly. The modulus of a finite element may overflow."""
-    return all(
-        bool(tf.reduce_all(tf.math.is_finite(part)))
-        for part in ((tf.math.real(x), tf.math.imag(x)) if x.dtype.is_complex else (x,))
-    )
+    """Whether every element is finite, eagerly."""
+    return bool(np.isfinite(np.asarray(x)).all())  # NumPy launches faster, and no tape records it
 
 
 def check_finite(x: tf.Tensor, name: str) -> None:
@@ -314,11 +311,14 @@ def hermitian_gap(a: tf.Tensor, symmetric: bool = False) -> float:
         a: `[..., n, n]`.
         symmetric: Whether to compare with the transpose instead.
     """
-    if tf.size(a) == 0:
+    values = np.asarray(a)
+    if values.size == 0:
         return 0.0
-    # A pseudo-covariance is symmetric: no conjugation is meant then.
-    turned = tf.linalg.matrix_transpose(a) if symmetric else tf.linalg.adjoint(a)
+    turned = np.swapaxes(values, -1, -2)
+    if not symmetric:
+        turned = np.conj(turned)
     # Relative to each matrix: a large one of the batch must not excuse the others.
-    gap, largest = (tf.reduce_max(tf.abs(x), axis=[-2, -1]).numpy() for x in (a - turned, a))
-    eps = np.finfo(a.dtype.real_dtype.as_numpy_dtype).eps
+    with np.errstate(invalid="ignore", over="ignore"):  # whether elements are finite is not asked
+        gap, largest = (np.max(np.abs(x), axis=(-2, -1)) for x in (values - turned, values))
+    eps = np.finfo(values.dtype).eps
     return float(np.max(np.where(gap > 1e3 * eps * largest, gap, 0.0)))

@@ -8,6 +8,7 @@ To trace a function takes as long as it has operations, and an index `a[k]` make
 columns are taken apart by one `tf.unstack` or `tf.split`.
 """
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -28,6 +29,13 @@ def to_last(a: tf.Tensor, own: int, batch: tf.Tensor) -> tf.Tensor:
         own: Number of trailing axes that are not batch axes.
         batch: The batch shape, int32, of B elements.
     """
+    if tf.executing_eagerly():  # with static shapes, in fewer operations
+        shape = a.shape[-own:].as_list()
+        whole = [*batch.numpy().tolist(), *shape]
+        a = a if a.shape == whole else tf.broadcast_to(a, whole)
+        a = tf.reshape(a, [-1, math.prod(shape)])
+        # Axes are moved, so there is nothing to conjugate.
+        return tf.reshape(tf.linalg.matrix_transpose(a), [*shape, -1])
     a = tf.broadcast_to(a, tf.concat([batch, tf.shape(a)[-own:]], axis=0))
     a = tf.reshape(a, tf.concat([[-1], tf.shape(a)[-own:]], axis=0))
     return tf.experimental.numpy.moveaxis(a, 0, -1)
@@ -38,6 +46,13 @@ def to_first(a: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
 
     A batch axis B of 1 is broadcast to `batch`.
     """
+    if tf.executing_eagerly():
+        shape, several = a.shape[:-1].as_list(), batch.numpy().tolist()
+        a = tf.reshape(a, [math.prod(shape), -1])
+        a = tf.linalg.matrix_transpose(a)  # as in `to_last`
+        if a.shape[0] != math.prod(several):
+            a = tf.broadcast_to(a, [math.prod(several), a.shape[1]])
+        return tf.reshape(a, [*several, *shape])
     a = tf.experimental.numpy.moveaxis(a, -1, 0)
     a = tf.broadcast_to(a, tf.concat([[tf.reduce_prod(batch)], tf.shape(a)[1:]], axis=0))
     return tf.reshape(a, tf.concat([batch, tf.shape(a)[1:]], axis=0))

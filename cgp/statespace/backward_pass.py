@@ -184,11 +184,11 @@ def _component(
         - 2.0 * by_gain
         + tf.math.conj(h) * real_as(by_s, dtype)[None]
     )
-    by_h = _both(
-        -by_v[None] * tf.math.conj(mean),
-        real_as(by_s, dtype)[None] * tf.math.conj(k) + tf.math.conj(matvec(covariance, by_k)),
-        system.h,
-    ) * real_as(seen, dtype)
+    of_covariances = real_as(by_s, dtype)[None] * tf.math.conj(k) + tf.math.conj(
+        matvec(covariance, by_k)
+    )
+    # What is missing is zero already in v; here it must be before series are summed.
+    by_h = _both(-by_v[None] * tf.math.conj(mean), of_covariances * real_as(seen, dtype), system.h)
     half = 0.5 * outer(by_k, tf.math.conj(h))
     by_state = StateCotangent(
         by_state.mean - tf.math.conj(h) * by_v[None],

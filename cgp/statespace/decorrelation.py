@@ -28,9 +28,9 @@ def decorrelated(
         Rows h, `[T, m, n, B]`; variances r, real, `[T, m, B]`; values z, `[T, m, B]`.
     """
     m = R.shape[1]
-    diagonal = tf.stack([tf.math.real(R[:, i, i]) for i in range(m)], axis=1)
     if m == 1:
-        return H, diagonal, z
+        return H, tf.squeeze(tf.math.real(R), axis=2), z
+    diagonal = tf.stack([tf.math.real(R[:, i, i]) for i in range(m)], axis=1)
     # Makes the gradient with respect to R Hermitian. A diagonal R takes this path too, because its
     # derivatives with respect to the off-diagonal elements are not zero.
     R = 0.5 * (R + tf.math.conj(tf.einsum("tijb->tjib", R)))

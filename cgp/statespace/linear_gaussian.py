@@ -284,7 +284,7 @@ class LinearGaussian:
             check_finite(a, name)
 
     def _check_steps(self) -> None:
-        lengths = {name: self._matrix(name).shape[-3] for name in self._names()}
+        lengths = {name: self._shape(name)[-3] for name in self._names()}
         varying = {name: steps for name, steps in lengths.items() if steps != 1}
         known = {steps for steps in varying.values() if steps is not None}
         if len(known) > 1 or 0 in known:
@@ -317,8 +317,10 @@ class LinearGaussian:
     def _names(self) -> list[str]:
         return [name for name in _MATRICES if getattr(self, name) is not None]
 
-    def _matrix(self, name: str) -> tf.Tensor:
-        return with_time(getattr(self, name))
+    def _shape(self, name: str) -> tf.TensorShape:
+        """The shape of a matrix, with a time axis."""
+        shape = getattr(self, name).shape
+        return tf.TensorShape([1, *shape]) if shape.rank == 2 else shape
 
     @property
     def state_size(self) -> int:
@@ -333,7 +335,7 @@ class LinearGaussian:
     @property
     def steps(self) -> int | None:
         """T where a matrix varies over time; None where none does."""
-        varying = [self._matrix(name).shape[-3] for name in self._names()]
+        varying = [self._shape(name)[-3] for name in self._names()]
         return next((steps for steps in varying if steps != 1), None)
 
     @property
@@ -342,7 +344,7 @@ class LinearGaussian:
         return self._check_batches()
 
     def _check_batches(self) -> tf.TensorShape:
-        parts = {name: self._matrix(name).shape[:-3] for name in self._names()}
+        parts = {name: self._shape(name)[:-3] for name in self._names()}
         parts["initial_mean"] = self.initial_mean.shape[:-1]
         parts["initial_covariance"] = self.initial_covariance.shape[:-2]
         batch = tf.TensorShape([])
@@ -396,7 +398,7 @@ class LinearGaussian:
 
 def with_time(a: tf.Tensor) -> tf.Tensor:
     """A matrix with a time axis, `[..., T, n, m]`."""
-    return a[None] if a.shape.rank == 2 else a
+    return tf.expand_dims(a, 0) if a.shape.rank == 2 else a
 
 
 def _matrix_of(given: tf.Tensor | FactoredCovariance) -> tf.Tensor:

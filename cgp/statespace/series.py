@@ -43,11 +43,13 @@ class Series:
         self.is_vector = z.shape.rank == 1
         if self.is_vector:
             z = z[:, None]
-        absent = is_nan(z)
         self._check_length(z)
+        # Where values are known to be whole, as most are, half of the operations are left out.
+        self._is_whole = tf.executing_eagerly() and bool(np.isfinite(np.asarray(z)).all())
+        absent = tf.zeros(z.shape, bool) if self._is_whole else is_nan(z)
         if model.initial == "diffuse" and tf.executing_eagerly():
             check_diffuse(model, np.where(absent, 0.0, z))
-        self.z = model.form.split(tf.where(absent, tf.zeros_like(z), z))
+        self.z = model.form.split(z if self._is_whole else tf.where(absent, tf.zeros_like(z), z))
         self.observed = tf.concat([~absent] * model.form.multiplicity, axis=-1)
         self.inputs = known_inputs(model, inputs, self.z.shape[-2])
 
@@ -92,6 +94,8 @@ class Series:
     def last(self, a: tf.Tensor, own: int) -> tf.Tensor:
         """`[..., own axes]` -> `[own axes, B]`, with B = 1 where nothing varies over the batch."""
         if a.shape[:-own].num_elements() == 1:
+            if a.shape.is_fully_defined():
+                return tf.reshape(a, [*a.shape[-own:], 1])
             return tf.reshape(a, tf.concat([tf.shape(a)[-own:], [1]], axis=0))
         return to_last(a, own, self._batch)
 
@@ -117,8 +121,10 @@ class Series:
         F, Q, H, R = (self.last(with_time(a), 3) for a in (model.F, model.Q, model.H, model.R))
         G = self.last(with_time(model.Q_factor), 3)
         z = self.last(self.z, 2)
-        size = 1 if self.batch_shape.num_elements() == 1 else tf.reduce_prod(self._batch)
-        z += tf.zeros([1, 1, size], z.dtype)
+        size = self.batch_shape.num_elements()
+        size = tf.reduce_prod(self._batch) if size is None else size
+        if z.shape[-1] is None or z.shape[-1] != size:
+            z += tf.zeros([1, 1, size], z.dtype)
         observed = self._pattern()
         h, r, z = decorrelated(H, R, z, observed)
         if self.inputs is None:
@@ -130,7 +136,7 @@ class Series:
     def _pattern(self) -> tf.Tensor:
         """1 where observed, else 0, real, `[T, m, B]`; T or B is 1 where nothing varies."""
         real = self.model.dtype.real_dtype
-        if tf.executing_eagerly() and bool(tf.reduce_all(self.observed)):
+        if self._is_whole:
             return tf.ones([1, self.observed.shape[-1], 1], real)
         observed = self.last(tf.cast(self.observed, real), 2)
         if tf.executing_eagerly() and bool(tf.reduce_all(observed == observed[..., :1])):
@@ -140,12 +146,28 @@ class Series:
     def start(self, system: System) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Mean, covariance and factor of the initial state, with the batch axes of the system."""
         model = self.model
-        mean = self.last(model.initial_mean, 1) + tf.zeros_like(system.z[0, :1])
+        mean = self.last(model.initial_mean, 1)
         parts = (system.F, system.Q_factor, system.h, system.r, system.observed)
+        if tf.executing_eagerly():
+            covariance, chol = (
+                self.last(a, 2) for a in (model.initial_covariance, model.initial_chol)
+            )
+            own = [a.shape[-1] for a in (*parts, covariance)]
+            return (
+                _of_batch(mean, system.z.shape[-1]),
+                _of_batch(covariance, max(own)),
+                _of_batch(chol, max(own)),
+            )
+        mean += tf.zeros_like(system.z[0, :1])
         zero = sum(tf.zeros_like(tf.abs(a[(0,) * (a.shape.rank - 1)])) for a in parts)
         zero = real_as(zero, model.dtype)
         covariance = self.last(model.initial_covariance, 2) + zero
         return mean, covariance, self.last(model.initial_chol, 2) + zero
+
+
+def _of_batch(a: tf.Tensor, size: int) -> tf.Tensor:
+    """A tensor whose batch axis, the last, is 1 or `size`, with one of `size`."""
+    return a if a.shape[-1] == size else tf.broadcast_to(a, [*a.shape[:-1], size])
 
 
 def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Tensor | None:

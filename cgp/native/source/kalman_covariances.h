@@ -160,7 +160,7 @@ class Settling {
   // Whether the factor, and the variances S, are those of some time ago.
   CGP_INLINE bool check(int64_t t, const Split<C, N * N>& L, int64_t n, const Gains<C>& gains) {
     if (t < next_) return false;
-    const R eps = kSettled * std::numeric_limits<Lane<R>>::epsilon();
+    const R eps = kSettled * n * std::numeric_limits<Lane<R>>::epsilon();
     R moved(last_ < 0 ? 1 : 0);
     for (int64_t i = 0; i < n; ++i) {
       R change(0), size(0);
@@ -183,7 +183,7 @@ class Settling {
   }
 
  private:
-  static constexpr int kSettled = 32;  // roundings
+  static constexpr int kSettled = 64;  // roundings a state
   static constexpr int64_t kShortestSpan = 8;
   Split<C, N * N> before_;
   int64_t last_, next_;
