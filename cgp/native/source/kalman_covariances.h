@@ -161,6 +161,7 @@ class Settling {
   CGP_INLINE bool check(int64_t t, const Split<C, N * N>& L, int64_t n, const Gains<C>& gains) {
     if (t < next_) return false;
     const R eps = kSettled * n * std::numeric_limits<Lane<R>>::epsilon();
+    const R most(std::numeric_limits<Lane<R>>::max());
     R moved(last_ < 0 ? 1 : 0);
     for (int64_t i = 0; i < n; ++i) {
       R change(0), size(0);
@@ -171,6 +172,7 @@ class Settling {
         before_.set(k * n + i, element);
       }
       moved += where_greater(change, eps * eps * size, R(1), R(0));
+      moved += where_greater(most, size, R(0), R(1));  // overflow, or NaN
     }
     for (int64_t i = 0; i < gains.m && last_ >= 0; ++i) {
       const R now = gains.variance[t * gains.m + i];

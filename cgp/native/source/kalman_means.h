@@ -25,8 +25,8 @@ struct Means {
 template <class R>
 CGP_INLINE R loss_of_the_certain(R deviation, R size) {
   const R tolerance = std::sqrt(std::numeric_limits<Lane<R>>::epsilon());
-  return where_greater(deviation, tolerance * size,
-                       R(std::numeric_limits<Lane<R>>::infinity()), R(0));
+  const R infinity(std::numeric_limits<Lane<R>>::infinity());
+  return where_greater(deviation, tolerance * size, infinity, deviation - deviation);
 }
 
 // The log likelihood of each series, and its means.
@@ -61,6 +61,7 @@ CGP_FOR_EACH_PROCESSOR void means(const System<T>& system, Tile tile, const Gain
           size += sqrt(square(system.h.template at<C>(t, i * n + k, tile) * mean[k]));
         own = where_greater(Real<M>(variance), Real<M>(0), own,
                             loss_of_the_certain<Real<M>>(sqrt(square(v)), size));
+        own += Real<M>(variance - variance);  // NaN where the variance is
       }
       loss += own;
       const C* gain = gains.gain.get() + at * n;

@@ -15,7 +15,8 @@ using std::sqrt;
 template <class R>
 struct Lanes {
   static constexpr int count = 64 / sizeof(R);
-  typedef R Vector __attribute__((vector_size(64)));
+  // Functions compiled for different processors do not agree on how wide vectors are aligned.
+  typedef R Vector __attribute__((vector_size(64), aligned(sizeof(R))));
   Vector v;
 
   CGP_INLINE Lanes() : v{} {}
