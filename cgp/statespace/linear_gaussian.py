@@ -284,7 +284,7 @@ class LinearGaussian:
             check_finite(a, name)
 
     def _check_steps(self) -> None:
-        lengths = {name: self._shape(name)[-3] for name in self._names()}
+        lengths = {name: self._shape_of(name)[-3] for name in self._names()}
         varying = {name: steps for name, steps in lengths.items() if steps != 1}
         known = {steps for steps in varying.values() if steps is not None}
         if len(known) > 1 or 0 in known:
@@ -317,7 +317,7 @@ class LinearGaussian:
     def _names(self) -> list[str]:
         return [name for name in _MATRICES if getattr(self, name) is not None]
 
-    def _shape(self, name: str) -> tf.TensorShape:
+    def _shape_of(self, name: str) -> tf.TensorShape:
         """The shape of a matrix, with a time axis."""
         shape = getattr(self, name).shape
         return tf.TensorShape([1, *shape]) if shape.rank == 2 else shape
@@ -335,7 +335,7 @@ class LinearGaussian:
     @property
     def steps(self) -> int | None:
         """T where a matrix varies over time; None where none does."""
-        varying = [self._shape(name)[-3] for name in self._names()]
+        varying = [self._shape_of(name)[-3] for name in self._names()]
         return next((steps for steps in varying if steps != 1), None)
 
     @property
@@ -344,7 +344,7 @@ class LinearGaussian:
         return self._check_batches()
 
     def _check_batches(self) -> tf.TensorShape:
-        parts = {name: self._shape(name)[:-3] for name in self._names()}
+        parts = {name: self._shape_of(name)[:-3] for name in self._names()}
         parts["initial_mean"] = self.initial_mean.shape[:-1]
         parts["initial_covariance"] = self.initial_covariance.shape[:-2]
         batch = tf.TensorShape([])

@@ -42,17 +42,26 @@ def results(monkeypatch):
     return found
 
 
+def is_double(dtype):
+    return not is_single(np.asarray(0, dtype).real.dtype)
+
+
 def arguments_of(given):
     series = Series(given.model(), given.z, inputs=given.inputs)
     system = series.system()
     return system, *series.start(system)
 
 
-def likelihood_and_gradients(system, mean, covariance, chol):
+def likelihood_and_gradients(system, mean, covariance, chol, by_moments=False):
+    """By the moments: the same programs serve both as a reference, and compile once."""
     inputs = [*(getattr(system, name) for name in DIFFERENTIABLE), mean, covariance]
     with tf.GradientTape() as tape:
         tape.watch(inputs)
-        value = differentiable_filter.log_likelihood(system, mean, covariance, chol)
+        if by_moments:
+            found = differentiable_filter.moments(system, mean, covariance, chol)
+            value = tf.reduce_sum(found.log_likelihoods, axis=0)
+        else:
+            value = differentiable_filter.log_likelihood(system, mean, covariance, chol)
         # A different weight for each series.
         total = tf.reduce_sum(
             value * np.arange(1.0, value.shape[0] + 1).astype(value.numpy().dtype)
@@ -75,7 +84,7 @@ def moments_and_gradients(system, mean, covariance, chol):
 
 def assert_same(found, expected, dtype, tolerance):
     """Relative to the largest element of each array, or to a hundredth of that of all arrays."""
-    tolerance = 1e-5 if is_single(np.asarray(0, dtype).real.dtype) else tolerance
+    tolerance = tolerance if is_double(dtype) else 1e-5
     floor = 1e-2 * max(np.abs(b).max() for b in expected)
     for a, b in zip(found, expected, strict=True):
         a, b = np.asarray(a), np.asarray(b)
@@ -91,7 +100,8 @@ def assert_equivalent(given, results, without_core, moments=True):
         value, gradients = function(*arguments)
         assert len(results) == 2
         assert None not in results
-        expected, expected_gradients = without_core(function, *arguments)
+        by_moments = [True] * (function is likelihood_and_gradients)
+        expected, expected_gradients = without_core(function, *arguments, *by_moments)
         assert results[2:] == [None]
         results.clear()
         values = (value, expected) if isinstance(value, tuple) else ([value], [expected])
@@ -99,7 +109,7 @@ def assert_equivalent(given, results, without_core, moments=True):
         assert_same(gradients, expected_gradients, dtype, 1e-12)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 9, 17])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 9, 17])  # unrolled up to 4
 def test_one_series(n, results, without_core):
     given = problem(n, 1 + n % 3, "complex128")
     assert_equivalent(given, results, without_core, moments=n < 3)
@@ -108,26 +118,29 @@ def test_one_series(n, results, without_core):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [3, 5])
 def test_one_series_of_every_dtype(n, dtype, results, without_core):
-    assert_equivalent(problem(n, 1, dtype), results, without_core, moments=n == 3)
+    moments = n == 3 and dtype in ("complex128", "float32")
+    assert_equivalent(problem(n, 1, dtype), results, without_core, moments)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_series_that_share_covariances(dtype, results, without_core):
     for batch in (5, 21) if dtype == "complex128" else (21,):
         given = problem(3, 2, dtype, batch=batch, holes="shared", inputs=1)
-        assert_equivalent(given, results, without_core)
+        assert_equivalent(given, results, without_core, moments=is_double(dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("m", "models", "varying"), [(1, False, ""), (2, True, EVERY)])
 def test_series_with_covariances_of_their_own(m, models, varying, dtype, results, without_core):
     kinds = {"varying": varying, "models": models, "holes": "own", "inputs": 2}
-    assert_equivalent(problem(3, m, dtype, batch=19, **kinds), results, without_core)
+    given = problem(3, m, dtype, batch=19, **kinds)
+    assert_equivalent(given, results, without_core, moments=is_double(dtype))
 
 
-@pytest.mark.parametrize("varying", ["F", "QR", "H", "FQHRB"])
-@pytest.mark.parametrize("batch", [None, 5])
-def test_matrices_that_vary(batch, varying, results, without_core):
+@pytest.mark.parametrize(
+    ("varying", "batch"), [("F", None), ("QR", None), ("H", 5), ("FQHRB", None), ("FQHRB", 5)]
+)
+def test_matrices_that_vary(varying, batch, results, without_core):
     kinds = {"batch": batch, "varying": varying, "holes": "shared", "inputs": 1}
     given = problem(3, 3, "complex128", **kinds)
     assert_equivalent(given, results, without_core, moments=batch is None)
@@ -250,3 +263,15 @@ def test_many_steps_on_threads(batch, results, without_core):
         np.testing.assert_array_equal(a, b)
     expected = without_core(likelihood_and_gradients, *arguments)
     assert_same([found[0], *found[1]], [expected[0], *expected[1]], "complex128", 1e-11)
+
+
+def test_is_a_start_whose_factor_is_not_triangular_left_to_tensorflow(results, without_core):
+    system, mean, covariance, _ = arguments_of(problem(2, 1))
+    root = np.linalg.cholesky(covariance.numpy()[..., 0])[::-1, ::-1]  # upper triangular
+    covariance = root @ root.conj().swapaxes(0, 1)
+    start = (mean, *(tf.constant(a[..., None]) for a in (covariance, root)))
+    value = differentiable_filter.log_likelihood(system, *start)
+    assert results == [None]
+    np.testing.assert_allclose(
+        value, without_core(differentiable_filter.log_likelihood, system, *start), rtol=1e-13
+    )

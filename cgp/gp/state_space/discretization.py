@@ -1,5 +1,6 @@
 """Discretisation of a noisy Markov process at irregular points, as a linear Gaussian model."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -7,7 +8,7 @@ import tensorflow as tf
 from cgp.distributions.forms import CompositeForm, SecondMoments
 from cgp.gp.data import empty_variable
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.linalg.batch_last import cholesky
+from cgp.linalg.batch_last import cholesky, triangularize
 from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.filter_step import State, predict
 from cgp.statespace.linear_gaussian import LinearGaussian
@@ -98,9 +99,12 @@ class DiscretizedProcess:
         return self.form.covariance(self._process.with_noise(SecondMoments(zero, None)))
 
     def initial(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The covariance of the state at points `[...]`, and a factor: `[..., n, n]`."""
+        """The covariance of the state at points `[...]`, and its Cholesky factor, `[..., n, n]`."""
         covariance = self._markov.covariance(x)
-        return self._covariance(covariance), self._root(covariance)
+        root = self._root(covariance)
+        if self._working and covariance.dtype.is_complex:  # the composite of L is not triangular
+            root = _first_axes_last(triangularize, root)
+        return self._covariance(covariance), root
 
     def discretize(self, x: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """F, Q and a factor of Q over steps `[...]` from points `[...]`: `[..., n, n]`."""
@@ -119,10 +123,7 @@ class DiscretizedProcess:
 
     def _root(self, covariance: tf.Tensor) -> tf.Tensor:
         """A factor of proper covariances `[..., n, n]`, in the working form, without gradient."""
-        batch = covariance.shape.rank - 2
-        axes = list(range(batch)), list(range(-batch, 0))
-        last = tf.experimental.numpy.moveaxis(tf.stop_gradient(covariance), *axes)
-        return self.form.root(tf.experimental.numpy.moveaxis(cholesky(last), *axes[::-1]))
+        return self.form.root(_first_axes_last(cholesky, tf.stop_gradient(covariance)))
 
     # --- the model -------------------------------------------------------------------------------
 
@@ -173,3 +174,11 @@ class DiscretizedProcess:
         state = self.predict(start, tf.reshape(x, [-1])[0])
         mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in state)
         return mean, tf.linalg.matmul(chol, chol, adjoint_b=True), chol
+
+
+def _first_axes_last(function: Callable[[tf.Tensor], tf.Tensor], a: tf.Tensor) -> tf.Tensor:
+    """A function of matrices with their batch axes last, of matrices `[..., n, n]`."""
+    batch = a.shape.rank - 2
+    axes = list(range(batch)), list(range(-batch, 0))
+    last = function(tf.experimental.numpy.moveaxis(a, *axes))
+    return tf.experimental.numpy.moveaxis(last, *axes[::-1])

@@ -89,6 +89,9 @@ struct System {
     observed = input_of<R>(call, 6, {m}, steps, matrices);
     mean = input_of<T>(call, 7, {n}, 1, batch, true);
     chol = input_of<T>(call, 8, {n, n}, 1, batch, true);
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t j = (i * n + i + 1) * matrices; j < (i + 1) * n * matrices; ++j)
+        require(square(chol.data[j]) == 0, "the factor of the state is not lower triangular");
   }
 
   // Whether all series have the same covariances.
