@@ -99,10 +99,7 @@ def _call(name: str, *arguments: tuple[Any, int]) -> Any:
                 (tf.broadcast_to(x, [*batch, *x.shape[x.ndim - own :]]), own)
                 for x, own in arguments
             )
-    try:
-        return native.op(name)(*[x for x, _ in arguments])
-    except tf.errors.InvalidArgumentError:
-        return None
+    return native.attempt(name, *[x for x, _ in arguments])
 
 
 # --- gradients ------------------------------------------------------------------------------------

@@ -89,6 +89,14 @@ def op(name: str) -> Callable[..., Any]:
     return getattr(core().ops, name)
 
 
+def attempt(name: str, *arguments: Any, **named: Any) -> Any:
+    """What an op returns, eagerly; None where it refuses its input."""
+    try:
+        return op(name)(*arguments, **named)
+    except tf.errors.InvalidArgumentError:
+        return None
+
+
 def serves_graphs() -> bool:
     """Whether compiled ops may be part of a graph that XLA does not compile and nobody exports."""
     return core().ops is not None and not _has_gpu()

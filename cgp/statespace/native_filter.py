@@ -4,7 +4,6 @@ Each function returns None where they do not, or where they refuse, as they do w
 finite: the TensorFlow path then finds the same, or says what is wrong.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -43,19 +42,16 @@ def _run(op: str, system: System, start: State, **more: tf.Tensor) -> Any:
     reals = (system.r, system.observed)
     if not (native.serves(*numbers) and native.serves(*reals)):
         return None
-    run: Callable[..., Any] = getattr(native.core().ops, op)
-    try:
-        return run(
-            transition=system.F,
-            noise_factor=system.Q_factor,
-            h=system.h,
-            r=system.r,
-            b=system.b,
-            z=system.z,
-            observed=system.observed,
-            mean=start.mean,
-            chol=start.chol,
-            **more,
-        )
-    except tf.errors.InvalidArgumentError:
-        return None
+    return native.attempt(
+        op,
+        transition=system.F,
+        noise_factor=system.Q_factor,
+        h=system.h,
+        r=system.r,
+        b=system.b,
+        z=system.z,
+        observed=system.observed,
+        mean=start.mean,
+        chol=start.chol,
+        **more,
+    )

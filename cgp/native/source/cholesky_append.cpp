@@ -2,7 +2,7 @@
 //
 // With x = L⁻¹ c of the new column c, the new row is (xᴴ, √(variance − |x|²)). It is appended, or
 // takes the first row of a buffer that is not in use.
-#include "op.h"
+#include "factor_arguments.h"
 #include "parallel.h"
 #include "rank_one.h"
 
@@ -15,14 +15,12 @@ CGP_FOR_EACH_PROCESSOR bool append(Rows<const T> chol, const T* cross, Real<T> v
                                    int64_t used, T* row, Workspace<T>& work) {
   T* x = work.scaling().w;
   solve(chol, cross, used, x);
-  bool ok = true;
   for (int64_t j = 0; j < used; ++j) {
     variance -= square(x[j]);
     row[j] = conj(x[j]);
-    ok &= is_pivot(chol[j][j]);
   }
   row[used] = number<T>(std::sqrt(variance));
-  return ok && is_positive_and_finite(variance);
+  return is_positive_and_finite(variance);
 }
 
 // The cotangents of c, and of the variance (returned), from that of the new row. `by_chol` begins
@@ -45,14 +43,11 @@ template <class T>
 struct Arguments {
   Arguments(Call& call, bool in_buffer)
       : chol(call.input<T>(0)), cross(call.input<T>(1)), variance(call.input<Real<T>>(2)) {
-    require(chol.shape.size() >= 2 && chol.axis(-1) == chol.axis(-2), "chol is not square");
+    require_fit(chol, cross, variance);
     n = chol.axis(-1);
-    const Shape batch = without_last(chol.shape, 2);
-    require(cross.shape == with(batch, {n}), "cross does not fit chol");
-    require(variance.shape == batch, "variance does not fit chol");
     if (!in_buffer) return;
     const auto size = call.input<int32_t>(3);
-    require(size.shape == batch, "size does not fit chol");
+    require(size.shape == variance.shape, "size does not fit chol");
     sizes = size.data;
     for (int64_t i = 0; i < size.size(); ++i)
       require(sizes[i] >= 0 && sizes[i] < n, "the buffer is full");

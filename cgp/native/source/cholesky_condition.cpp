@@ -8,7 +8,7 @@
 //
 // Without noise s may be zero: no variance is left in the first column that is reached (d = u = 0),
 // and the columns after it stay as they are (d = 1, u = 0).
-#include "op.h"
+#include "factor_arguments.h"
 #include "parallel.h"
 #include "rank_one.h"
 
@@ -114,19 +114,11 @@ CGP_FOR_EACH_PROCESSOR Real<T> condition_pullback(Rows<const T> chol, const T* h
 }
 
 template <class T>
-void check(const Array<const T>& chol, const Array<const T>& h, const Array<const Real<T>>& r) {
-  require(chol.shape.size() >= 2 && chol.axis(-1) == chol.axis(-2), "chol is not square");
-  const Shape batch = without_last(chol.shape, 2);
-  require(h.shape == with(batch, {chol.axis(-1)}), "h does not fit chol");
-  require(r.shape == batch, "noise_variance does not fit chol");
-}
-
-template <class T>
 struct CholeskyCondition {
   static void run(Call& call) {
     const auto chol = call.input<T>(0), h = call.input<T>(1);
     const auto r = call.input<Real<T>>(2);
-    check(chol, h, r);
+    require_fit(chol, h, r);
     const auto result = call.output<T>(0, chol.shape), gain = call.output<T>(1, h.shape);
     const auto variance = call.output<Real<T>>(2, r.shape);
     const int64_t n = chol.axis(-1), size = n * n;
@@ -147,7 +139,7 @@ struct CholeskyConditionPullback {
     const auto r = call.input<Real<T>>(2);
     const auto bar = call.input<T>(3), by_gain = call.input<T>(4);
     const auto by_variance = call.input<Real<T>>(5);
-    check(chol, h, r);
+    require_fit(chol, h, r);
     require(bar.shape == chol.shape && by_gain.shape == h.shape && by_variance.shape == r.shape,
             "the cotangents do not fit");
     const auto by_chol = call.output<T>(0, chol.shape), by_h = call.output<T>(1, h.shape);

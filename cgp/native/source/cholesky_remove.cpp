@@ -2,7 +2,7 @@
 //
 // The rows before it stay. Those after it lose the removed column, by which their block at the
 // diagonal is updated: L_b L_bᴴ + c cᴴ, an update, which is unconditionally stable.
-#include "op.h"
+#include "factor_arguments.h"
 #include "parallel.h"
 #include "rank_one.h"
 
@@ -64,9 +64,8 @@ template <class T>
 struct Arguments {
   Arguments(Call& call, bool in_buffer)
       : chol(call.input<T>(0)), index(call.input<int32_t>(1)) {
-    require(chol.shape.size() >= 2 && chol.axis(-1) == chol.axis(-2), "chol is not square");
+    const Shape batch = batch_of(chol);
     n = chol.axis(-1);
-    const Shape batch = without_last(chol.shape, 2);
     require(index.shape == batch, "index does not fit chol");
     rows = in_buffer ? n : n - 1;
     const int32_t* sizes = nullptr;

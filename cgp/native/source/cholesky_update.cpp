@@ -1,5 +1,5 @@
 // cgp.linalg.cholesky_update: the factor of A + α v vᴴ from that of A.
-#include "op.h"
+#include "factor_arguments.h"
 #include "parallel.h"
 #include "rank_one.h"
 
@@ -7,19 +7,11 @@ namespace cgp {
 namespace {
 
 template <class T>
-void check(const Array<const T>& chol, const Array<const T>& v, const Array<const Real<T>>& alpha) {
-  require(chol.shape.size() >= 2 && chol.axis(-1) == chol.axis(-2), "chol is not square");
-  const Shape batch = without_last(chol.shape, 2);
-  require(v.shape == with(batch, {chol.axis(-1)}), "update_vector does not fit chol");
-  require(alpha.shape == batch, "multiplier does not fit chol");
-}
-
-template <class T>
 struct CholeskyUpdate {
   static void run(Call& call) {
     const auto chol = call.input<T>(0), v = call.input<T>(1);
     const auto alpha = call.input<Real<T>>(2);
-    check(chol, v, alpha);
+    require_fit(chol, v, alpha);
     const auto result = call.output<T>(0, chol.shape);
     const int64_t n = chol.axis(-1), size = n * n;
     for_each(alpha.size(), size, [&](int64_t i) {
@@ -37,7 +29,7 @@ struct CholeskyUpdatePullback {
     const auto chol = call.input<T>(0), v = call.input<T>(1);
     const auto alpha = call.input<Real<T>>(2);
     const auto bar = call.input<T>(3);
-    check(chol, v, alpha);
+    require_fit(chol, v, alpha);
     require(bar.shape == chol.shape, "the cotangent does not fit chol");
     const auto by_chol = call.output<T>(0, chol.shape), by_v = call.output<T>(1, v.shape);
     const auto by_alpha = call.output<Real<T>>(2, alpha.shape);
