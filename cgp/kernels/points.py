@@ -56,6 +56,8 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
         TypeError: Not real numbers of at most double precision.
         ValueError: Masked elements, or a ragged sequence.
     """
+    if isinstance(x, float) or (type(x) is np.ndarray and x.dtype.char in "df"):
+        return np.asarray(x)  # a sample of a stream has no time for more
     if np.ma.is_masked(x):
         raise ValueError(f"{name} must be known everywhere, but has masked elements")
     if isinstance(x, tf.RaggedTensor | tf.SparseTensor):

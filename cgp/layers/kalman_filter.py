@@ -367,7 +367,7 @@ class KalmanFilter(Model):
         require_one_replica(self, "a KalmanFilter that runs online")
         # XLA cannot factorise Q, which is needed where its layer provides no factor.
         jit = "Q" not in self.learned or hasattr(self.learned["Q"], "factor")
-        self._stream = KalmanStream(self, self._present.model, streams, jit)
+        self._stream = KalmanStream(self, self._present, streams, jit)
 
     # --- serialisation ---------------------------------------------------------------------------
 

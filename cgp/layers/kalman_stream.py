@@ -1,19 +1,22 @@
 """The streams of an online Kalman filter, whose state is stored in weights of a layer."""
 
-from collections.abc import Callable
-
 import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp import native
 from cgp.distributions.marginals import Marginals, Step, innovation
+from cgp.layers.learned_model import LearnedModel
 from cgp.statespace.filter_step import BatchLastMarginals, State
 from cgp.statespace.filtering import process_block
 from cgp.statespace.forecasting import ahead
-from cgp.statespace.linear_gaussian import LinearGaussian, with_time
-from cgp.statespace.online_filter import OnlineFilter
-from cgp.statespace.online_step import NOT_FINITE, advance
+from cgp.statespace.linear_gaussian import with_time
+from cgp.statespace.native_step import CompiledStep, step_matrices
+from cgp.statespace.online_step import advance
 from cgp.statespace.series import Series
+from cgp.statespace.stream_state import NOT_FINITE, StreamState
+from cgp.statespace.traced_step import TracedStep
+from cgp.training.host_variable import HostVariable
 
 
 class KalmanStream:
@@ -24,23 +27,19 @@ class KalmanStream:
 
     Args:
         layer: The layer to which the weights of the state are added.
-        present: Returns the model of the present matrices.
+        present: The model, and what of it is learned.
         streams: B, or None for one stream without a batch axis.
-        jit: Whether the step may be compiled by XLA.
+        jit: Whether XLA may compile the step, where there is no compiled core.
 
     Raises:
         ValueError: A model that varies over time, or a batch of models of another size.
     """
 
     def __init__(
-        self,
-        layer: keras.layers.Layer,
-        present: Callable[[], LinearGaussian],
-        streams: int | None,
-        jit: bool,
+        self, layer: keras.layers.Layer, present: LearnedModel, streams: int | None, jit: bool
     ):
-        self.streams, self._present = streams, present
-        model, count = present(), streams or 1
+        self.streams, self._present, self._jit = streams, present, jit
+        model, count = present.model(), streams or 1
         if model.steps is not None:
             raise ValueError(
                 "the matrices of the model vary over time, and a stream has no end: filter a whole "
@@ -51,34 +50,18 @@ class KalmanStream:
                 f"the model is a batch of {model.batch_shape.num_elements()}, but there are "
                 f"{count} streams"
             )
-        signature = [tf.TensorSpec([count, model.observation_size], model.series_dtype)]
-        if model.B is not None:
-            size = model.B.shape[-1] // model.form.multiplicity
-            signature.append(tf.TensorSpec([count, size], model.series_dtype))
 
-        def add_variable(name: str, shape: tuple[int, ...]) -> keras.Variable:
-            return layer.add_weight(
-                shape=shape,
-                initializer="zeros",
-                dtype=model.dtype.real_dtype.name,
-                trainable=False,
-                autocast=False,
-                name=name,
-            )
+        def make_variable(name: str, shape: tuple[int, ...]) -> HostVariable:
+            variable = HostVariable(shape, model.dtype.real_dtype.name, name)
+            setattr(layer, f"_{name}", variable)  # Keras finds it, and counts it as a weight
+            return variable
 
-        self._filter = OnlineFilter(
-            add_variable, self._advance, model.F.shape[-1], count, model.dtype, signature, jit
-        )
+        self._state = StreamState(make_variable, model.F.shape[-1], count, model.dtype)
+        self._compiled: CompiledStep | None = None
+        self._snapshot = b""  # of the weights that its matrices belong to
+        self._inputs_to_state = np.zeros(0)
+        self._traced: TracedStep | None = None
         self.reset()
-
-    def _advance(
-        self, state: State, z: tf.Tensor, *inputs: tf.Tensor
-    ) -> tuple[State, BatchLastMarginals, BatchLastMarginals]:
-        model = self._present()
-        # A series of one step.
-        series = Series(model, z[:, None], inputs=inputs[0][:, None] if inputs else None)
-        H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
-        return advance(model.form, series.system(), H, R, state, None)
 
     def check_number(self, streams: int | None, name: str) -> None:
         """Raises a ValueError for something of another number of streams."""
@@ -94,20 +77,20 @@ class KalmanStream:
 
     def has_begun(self) -> bool:
         """Whether there is a state, of an observation or set; otherwise it is the initial one."""
-        return not np.isnan(self._filter.variables[0]).any()
+        return not np.isnan(self._state.variables[0].host()).any()
 
     def state(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and factor predicted for the next observation, working values."""
-        mean, chol = self._filter.state() if self.has_begun() else self._initial()
+        mean, chol = self._state.state() if self.has_begun() else self._initial()
         return (mean[0], chol[0]) if self.streams is None else (mean, chol)
 
     def set_state(self, mean: tf.Tensor, chol: tf.Tensor) -> None:
         """Sets the state, in the form of `state`, or without the batch axis for all streams."""
-        self._filter.set_state(mean, chol)
+        self._state.set_state(mean, chol)
 
     def reset(self) -> None:
         """Makes the streams begin again with the next observation."""
-        for variable in self._filter.variables:
+        for variable in self._state.variables:
             variable.assign(tf.fill(variable.shape, tf.constant(np.nan, variable.dtype)))
 
     def check(self, mean: np.ndarray, chol: np.ndarray) -> None:
@@ -121,7 +104,7 @@ class KalmanStream:
 
     def _initial(self) -> tuple[tf.Tensor, tf.Tensor]:
         """The initial state by the present matrices, `[B, n]` and `[B, n, n]`."""
-        model, count = self._present(), self.streams or 1
+        model, count = self._present.model(), self.streams or 1
         mean, chol = model.initial_mean, model.initial_chol
         mean = tf.reshape(mean, [-1, *mean.shape[-1:]])
         chol = tf.reshape(chol, [-1, *chol.shape[-2:]])
@@ -134,30 +117,64 @@ class KalmanStream:
 
     def step(self, z: np.ndarray, inputs: np.ndarray | None) -> Step:
         """Filters one observation of each stream, `[M]` or `[B, M]`; NaN where missing."""
-        arguments = [z] if inputs is None else [z, inputs]
-        if self.streams is None:
-            arguments = [a[None] for a in arguments]
-        predicted, filtered = self._step(arguments)
-        if self.streams is None:
-            predicted, filtered = (Marginals(*(a[0] for a in m)) for m in (predicted, filtered))
-        return Step(predicted, innovation(z, predicted.mean), filtered)
-
-    def _step(self, arguments: list[np.ndarray]) -> tuple[Marginals, Marginals]:
+        take = self._take_compiled if native.core().ops else self._take_traced
         try:
-            return self._filter.step(*arguments)
+            predicted, filtered = take(z, inputs)
         except ValueError:  # asked only now: at each step it would take a tenth of the time
             if self.has_begun():
                 raise
-        self._filter.set_state(*self._initial())
-        try:
-            return self._filter.step(*arguments)
-        except Exception:
-            self.reset()
-            raise
+            self._state.set_state(*self._initial())
+            try:
+                predicted, filtered = take(z, inputs)
+            except Exception:
+                self.reset()
+                raise
+        return Step(predicted, innovation(z, predicted.mean), filtered)
+
+    def _take_compiled(
+        self, z: np.ndarray, inputs: np.ndarray | None
+    ) -> tuple[Marginals, Marginals]:
+        """Updates the state; the moments of the observation before, and of the state after."""
+        snapshot = self._present.snapshot()
+        if self._compiled is None or snapshot != self._snapshot:
+            model = self._present.model()
+            is_composite = not model.is_proper
+            self._compiled = CompiledStep(step_matrices(model), self.streams, is_composite)
+            self._snapshot = snapshot
+            if model.B is not None:
+                self._inputs_to_state = with_time(model.B).numpy()[..., 0, :, :]
+        if inputs is not None:
+            known = self._present.form.split(tf.constant(inputs)).numpy()
+            drift = np.reshape(self._inputs_to_state @ known[..., None], (self._state.streams, -1))
+            self._compiled.set(drift=np.ascontiguousarray(drift.T))
+        found = self._compiled(z, *self._state.arrays())
+        self._state.changed()
+        return found
+
+    def _take_traced(self, z: np.ndarray, inputs: np.ndarray | None) -> tuple[Marginals, Marginals]:
+        """`_take_compiled` without the compiled core."""
+        arguments = [a if self.streams else a[None] for a in (z, inputs) if a is not None]
+        if self._traced is None:
+            given = [tf.TensorSpec(a.shape, a.dtype) for a in arguments]
+            self._traced = TracedStep(self._state, self._advance, given, self._jit)
+        found = self._traced(*arguments)
+        if self.streams is not None:
+            return found
+        predicted, filtered = (Marginals(*(a[0] for a in m)) for m in found)
+        return predicted, filtered
+
+    def _advance(
+        self, state: State, z: tf.Tensor, *inputs: tf.Tensor
+    ) -> tuple[State, BatchLastMarginals, BatchLastMarginals]:
+        model = self._present.model()
+        # A series of one step.
+        series = Series(model, z[:, None], inputs=inputs[0][:, None] if inputs else None)
+        H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
+        return advance(model.form, series.system(), H, R, state, None)
 
     def process(self, z: np.ndarray, inputs: np.ndarray | None) -> Step:
         """Filters a block, `[T, M]` or `[B, T, M]`; NaN where missing."""
-        model = self._present().starting_from(*self.state())
+        model = self._present.model().starting_from(*self.state())
         block = process_block(model, z, inputs)
         last = None if block.inputs is None else block.inputs[..., -1, :]
         following = ahead(model, block.last_mean, block.last_chol, last)

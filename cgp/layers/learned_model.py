@@ -13,6 +13,7 @@ from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.training.keras_private import flatten_layers
 from cgp.training.parameters import Parameter, Parameterized
+from cgp.training.post_updates import snapshot
 
 _COVARIANCES = ("Q", "R", "initial_covariance")
 _MATRICES = ("F", "H", "B", "initial_mean")
@@ -31,7 +32,7 @@ class LearnedModel:
     """
 
     def __init__(self, start: LinearGaussian, learn: Iterable[str] | Mapping[str, Any]):
-        self._start = start
+        self._start, self.form = start, start.form
         self.layers = {
             name: self._layer(name, layer) for name, layer in self._learnable(learn).items()
         }
@@ -85,6 +86,10 @@ class LearnedModel:
             del given["initial_covariance"]
         given |= {name: self._present(name) for name in self.layers}
         return LinearGaussian.from_tensors(given, initial, start.form)
+
+    def snapshot(self) -> bytes:
+        """The values of all weights of the layers, on which the matrices depend."""
+        return snapshot(v for layer in self.layers.values() for v in layer.variables)
 
     def log_prior(self) -> tf.Tensor:
         """The log density of the priors at the present values."""

@@ -29,6 +29,8 @@ class Core(NamedTuple):
     """The ops; None if it is not active."""
     reason: str
     """Where it was loaded from, or why it is not active."""
+    library: ctypes.CDLL | None = None
+    """Its functions that are no ops; None if it is not active."""
 
 
 @functools.cache
@@ -45,13 +47,14 @@ def core() -> Core:
         # TensorFlow 2.18 loads its C interface with local symbols; ops look for them globally.
         ctypes.CDLL(_framework(), mode=ctypes.RTLD_GLOBAL)
         ops = tf.load_op_library(path)
-        refusal = ctypes.CDLL(path).cgp_refusal
+        library = ctypes.CDLL(path)
+        refusal = library.cgp_refusal
     except (OSError, tf.errors.OpError, AttributeError) as error:
         return _missing(f"{path} could not be loaded: {error}")
     refusal.restype = ctypes.c_char_p
     if refusal():
         return _missing(f"{path}: {refusal().decode()}")
-    return Core(ops, f"loaded from {path}")
+    return Core(ops, f"loaded from {path}", library)
 
 
 def _missing(reason: str) -> Core:
@@ -95,6 +98,12 @@ def attempt(name: str, *arguments: Any, **named: Any) -> Any:
         return op(name)(*arguments, **named)
     except tf.errors.InvalidArgumentError:
         return None
+
+
+def function(name: str) -> Callable[..., int] | None:
+    """A plain C function of the core, for arrays in memory; None if the core is not active."""
+    library = core().library
+    return None if library is None else getattr(library, name)
 
 
 def serves_graphs() -> bool:

@@ -19,11 +19,7 @@ from cgp.statespace.forward_pass import System, predict_at, update_at
 from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
 from cgp.statespace.samples import checked_samples
 from cgp.statespace.series import Series
-
-NOT_FINITE = (
-    "the state would not be finite any more, and is as it was: the matrices of the model are not "
-    "finite, or far off"
-)
+from cgp.statespace.stream_state import NOT_FINITE
 
 
 class StateArrays(NamedTuple):

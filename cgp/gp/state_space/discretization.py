@@ -78,6 +78,11 @@ class DiscretizedProcess:
         # A proper state gives an improper signal where its conjugate is observed too.
         self._working = isinstance(self.form, CompositeForm)
 
+    @property
+    def is_stationary(self) -> bool:
+        """Whether transition and process noise depend on the step alone."""
+        return self._markov.is_stationary
+
     # --- matrices, complex or of the composite ---------------------------------------------------
 
     def emission(self) -> tf.Tensor:
@@ -108,7 +113,7 @@ class DiscretizedProcess:
 
     def discretize(self, x: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """F, Q and a factor of Q over steps `[...]` from points `[...]`: `[..., n, n]`."""
-        if self._markov.is_stationary:
+        if self.is_stationary:
             # Steps between samples often take few different values: each is discretised once.
             different, index = tf.unique(tf.reshape(step, [-1]))
             F, Q = self._markov.discretize(tf.zeros_like(different), different)

@@ -24,8 +24,9 @@ from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.process_stream import ProcessStream
 from cgp.gp.stream_samples import CheckedRange
 from cgp.statespace.filtering import process_block
-from cgp.statespace.online_step import NOT_FINITE
+from cgp.statespace.stream_state import NOT_FINITE
 from cgp.training import confirm, refresh, register_post_update
+from cgp.training.post_updates import snapshot
 
 TOO_EARLY = (
     "x lies before the samples that are still held: step and process keep the latest samples, and "
@@ -53,13 +54,14 @@ class History(tf.Module):
         """The state before the data held, where older samples have been dropped."""
         self._has_dropped = tf.Variable(False, trainable=False)  # graphs read it too
         self._stream: ProcessStream | None = None
-        self._of_values = np.zeros(0)  # the weights that the state of the stream belongs to
+        self._weights = layer.weights
+        self._snapshot = b""  # of the weights that the state of the stream belongs to
         self._loaded: tuple[StateAt, np.ndarray] | None = None
         self._streamed = 0  # of the data held, how many are samples of the stream
         self._in_graphs = False
         # The kernel may refuse a place, or disagree with its own state-space form.
         self._range = CheckedRange(process.kernel.moments_diagonal)
-        register_post_update(layer, layer.weights, self.start.clear, state_is_weights=False)
+        register_post_update(layer, self._weights, self.start.clear, state_is_weights=False)
 
     # --- what is held ----------------------------------------------------------------------------
 
@@ -213,7 +215,7 @@ class History(tf.Module):
 
     def stream(self) -> ProcessStream | None:
         """The stream, its state at the present hyperparameters; None before any sample."""
-        if self._stream is None or np.array_equal(self._of_values, self._values()):
+        if self._stream is None or self._snapshot == snapshot(self._weights):
             return self._stream
         return self._resumed()
 
@@ -242,12 +244,12 @@ class History(tf.Module):
 
     def _values(self) -> np.ndarray:
         """The values of all weights, on which a state depends."""
-        return np.concatenate([np.zeros(1), *(np.ravel(w.numpy()) for w in self._layer.weights)])
+        return np.concatenate([np.zeros(1), *(np.ravel(w.numpy()) for w in self._weights)])
 
     def _resumed(self) -> ProcessStream:
         """The stream, continuing from the data held."""
         start = self.start_now()
-        values, stream = self._values(), self._stream
+        of_weights, stream = snapshot(self._weights), self._stream
         self.join()
         if self._streamed > 4 * ProcessStream.kept:
             # The hyperparameters change too often for a state to be noted.
@@ -269,7 +271,7 @@ class History(tf.Module):
         if not all(np.isfinite(a).all() for a in state):
             raise ValueError(NOT_FINITE)
         stream.begin(state)
-        self._stream, self._of_values = stream, values
+        self._stream, self._snapshot = stream, of_weights
         return stream
 
     def after_samples(self, stream: ProcessStream) -> None:
@@ -278,7 +280,7 @@ class History(tf.Module):
             places = tf.zeros([1, 0, 1], self._stored.x.dtype)
             nothing = tf.zeros([stream.streams, 0], self._stored.z.dtype)
             self._stored.replace(Data(places, nothing, tf.constant(stream.batch, tf.int32)))
-            self._stream, self._of_values = stream, self._values()
+            self._stream, self._snapshot = stream, snapshot(self._weights)
         if stream.since >= stream.kept:
             self.join()
             if stream.noted is not None:

@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from cgp import native
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
@@ -13,8 +14,13 @@ from cgp.linalg.batch_last import matmul, matvec
 from cgp.statespace.decorrelation import decorrelated
 from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of, update
 from cgp.statespace.filtering import covariance_marginals, process_block
-from cgp.statespace.online_filter import OnlineFilter
-from cgp.statespace.online_step import NOT_FINITE
+from cgp.statespace.native_step import CompiledStep, StepMatrices
+from cgp.statespace.stream_state import NOT_FINITE, StreamState
+from cgp.statespace.traced_step import TracedStep
+from cgp.training.host_variable import HostVariable
+
+# Steps between samples take few different values, or so many that keeping them is no use.
+_MOST_TRANSITIONS = 64
 
 
 class ProcessStream:
@@ -32,17 +38,17 @@ class ProcessStream:
     def __init__(self, process: SignalPlusNoise, batch: tuple[int, ...], real: tf.DType):
         self._process, self.batch, self._real = process, batch, real.as_numpy_dtype
         self.streams = int(np.prod(batch, dtype=int))
-        complex_ = tf.complex128 if real == tf.float64 else tf.complex64
-        emission, place = DiscretizedProcess(process).emission(), tf.TensorSpec([], real)
-        self._filter = OnlineFilter(
-            lambda name, shape: tf.Variable(tf.zeros(shape, real), trainable=False, name=name),
-            self._advance,
+        self._markov = DiscretizedProcess(process)
+        emission = self._markov.emission()
+        self._state = StreamState(
+            lambda name, shape: HostVariable(shape, real.name, name),
             emission.shape[-1],
             self.streams,
             emission.dtype,
-            [place, place, tf.TensorSpec([self.streams], complex_)],
-            jit=False,  # kernels have operations that XLA does not compile
         )
+        self._compiled: CompiledStep | None = None
+        self._transitions: dict[float, tuple[np.ndarray, np.ndarray]] = {}
+        self._traced: TracedStep | None = None
         self.x = 0.0
         """The place of the last sample."""
         self.recent: list[tuple[float, np.ndarray]] = []
@@ -54,18 +60,25 @@ class ProcessStream:
 
     def present(self) -> StateAt:
         """The state after the last sample."""
-        return StateAt(tf.constant(self.x, self._real), *self._filter.state())
+        return StateAt(tf.constant(self.x, self._real), *self._state.state())
 
     def begin(self, state: StateAt) -> None:
         """Continues from a state, which is noted."""
-        self._filter.set_state(state.mean, state.chol)
+        self._renew()
+        self._state.set_state(state.mean, state.chol)
         self.x, self.noted, self.since = float(state.x), state, 0
 
     def begin_before(self, x: float) -> None:
         """Starts from the prior at a first place."""
-        _, chol = DiscretizedProcess(self._process).initial(tf.constant(x, self._real))
-        self._filter.set_state(tf.zeros_like(chol[0]), chol)
+        self._renew()
+        _, chol = self._markov.initial(tf.constant(x, self._real))
+        self._state.set_state(tf.zeros_like(chol[0]), chol)
         self.x, self.noted, self.since = x, None, 0
+
+    def _renew(self) -> None:
+        """Drops what was computed with earlier hyperparameters."""
+        self._markov = DiscretizedProcess(self._process)
+        self._compiled, self._transitions = None, {}
 
     def note(self) -> None:
         """Notes the present state."""
@@ -75,9 +88,8 @@ class ProcessStream:
 
     def step(self, x: float, z: np.ndarray) -> Step:
         """Takes one sample of each series, `[B]`, NaN where missing, not before the last place."""
-        arguments = (np.asarray(a, self._real) for a in (self.x, x))
-        predicted, filtered = self._filter.step(*arguments, z)
-        predicted, filtered = (Marginals(*(a[:, 0] for a in m)) for m in (predicted, filtered))
+        take = self._take_compiled if native.core().ops else self._take_traced
+        predicted, filtered = take(x, z)
         self.x = float(x)
         self.recent.append((self.x, z))
         self.since += 1
@@ -106,7 +118,7 @@ class ProcessStream:
             Marginals(m.mean[..., 0] + function, m.variance[..., 0], m.pseudo_variance[..., 0])
             for m in (found.predicted, signal)
         )
-        self._filter.set_state(state.mean, state.chol)
+        self._state.set_state(state.mean, state.chol)
         self.recent.extend((float(place), z[:, t]) for t, place in enumerate(x))
         self.x, self.since = float(x[-1]), self.since + len(x)
         if (before := len(x) - self.kept - 1) >= 0:
@@ -126,6 +138,52 @@ class ProcessStream:
         )
 
     # --- one step --------------------------------------------------------------------------------
+
+    def _take_compiled(self, x: float, z: np.ndarray) -> tuple[Marginals, Marginals]:
+        """Updates the state; the moments of z before, and of the signal after it, `[B]`."""
+        transition, Q_factor = self._transition(x)
+        if self._compiled is None:
+            H, R = (a.numpy()[..., None] for a in (self._markov.emission(), self._markov.noise()))
+            matrices = StepMatrices(transition, Q_factor, H, R)
+            is_composite = self._process.form.multiplicity > 1
+            self._compiled = CompiledStep(matrices, self.streams, is_composite, predicts_first=True)
+        self._compiled.set(F=transition, Q_factor=Q_factor)
+        function: np.ndarray | float = 0.0
+        if self._process.mean is not None:
+            place = tf.constant([[[x]]], self._real)
+            function = self._process.plus_function(tf.zeros_like(z)[:, None], place).numpy()
+        found = self._compiled(z[:, None] - function, *self._state.arrays())
+        self._state.changed()
+        predicted, filtered = (
+            Marginals((m.mean + function)[:, 0], m.variance[:, 0], m.pseudo_variance[:, 0])
+            for m in found
+        )
+        return predicted, filtered
+
+    def _transition(self, x: float) -> tuple[np.ndarray, np.ndarray]:
+        """F and a factor of Q from the last place to x, `[n, n, 1]`; often the same again."""
+        step = x - self.x
+        if step in self._transitions:
+            return self._transitions[step]
+        places = (tf.constant([a], self._real) for a in (self.x, step))
+        F, _, Q_factor = self._markov.discretize(*places)
+        transition, factor = (np.ascontiguousarray(a.numpy()[0][..., None]) for a in (F, Q_factor))
+        if self._markov.is_stationary:
+            if len(self._transitions) == _MOST_TRANSITIONS:
+                self._transitions.clear()
+            self._transitions[step] = transition, factor
+        return transition, factor
+
+    def _take_traced(self, x: float, z: np.ndarray) -> tuple[Marginals, Marginals]:
+        """`_take_compiled` without the compiled core."""
+        if self._traced is None:
+            place, values = tf.TensorSpec([], self._real), tf.TensorSpec([self.streams], z.dtype)
+            # Kernels have operations that XLA does not compile.
+            signature = [place, place, values]
+            self._traced = TracedStep(self._state, self._advance, signature, jit=False)
+        found = self._traced(*(np.asarray(a, self._real) for a in (self.x, x)), z)
+        predicted, filtered = (Marginals(*(a[:, 0] for a in m)) for m in found)
+        return predicted, filtered
 
     def _advance(
         self, state: State, last: tf.Tensor, x: tf.Tensor, z: tf.Tensor

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cgp.distributions.checks import stateless_seed
 from cgp.distributions.forms import Form
-from cgp.distributions.marginals import Step
+from cgp.distributions.marginals import Marginals, Step
 from cgp.gp.base import as_dict, check_draws
 from cgp.gp.data import Data, as_data, check_points
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
@@ -283,12 +283,12 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """
         if np.size(place := as_array(x, "x")) > 1:
             raise ValueError(f"x must be one number, got shape {place.shape}: {_TOGETHER}")
-        sample = one_sample(x, z, missing, self.variable_dtype, self._recent)
+        sample = one_sample(place, z, missing, self.variable_dtype, self._recent)
         place = self._admitted(sample)[0]
         stream = self._history.stream_at(place, tuple(sample.batch.tolist()))
         found = stream.step(place, sample.z[:, 0])
         self._history.after_samples(stream)
-        return _single(found) if sample.is_single else found
+        return _of_one_series(found) if sample.is_single else found
 
     def process(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> Step:
         """Filters a block of samples: `step` for each, in one compiled loop.
@@ -312,7 +312,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         stream = self._history.stream_at(places[0], tuple(block.batch.tolist()))
         found = stream.process(places, block.z)
         self._history.after_samples(stream)
-        return _single(found) if block.is_single else found
+        return _of_one_series(found) if block.is_single else found
 
     @property
     def state(self) -> StateArrays:
@@ -329,7 +329,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         if state is None:
             raise ValueError("there is no state yet: take data or a sample in first")
         found = StateArrays(self.form.join(state.mean).numpy(), state.chol.numpy())
-        return _single(found) if self._stored.data.is_single else found
+        return StateArrays(*(a[0] for a in found)) if self._stored.data.is_single else found
 
     def _admitted(self, samples: Data) -> np.ndarray:
         """The places `[T]` of samples, in order; an error if these do not fit those before."""
@@ -357,6 +357,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
 _TOGETHER = "all series of a StateSpaceGP go on together, over a line"
 
 
-def _single(found: Any) -> Any:
-    """Drops the batch axis of the arrays of a single series."""
-    return tf.nest.map_structure(lambda a: a[0], found)
+def _of_one_series(step: Step) -> Step:
+    """Drops the batch axis."""
+    predicted, filtered = (Marginals(*(a[0] for a in m)) for m in (step.predicted, step.filtered))
+    return Step(predicted, step.innovation[0], filtered)

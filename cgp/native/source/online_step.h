@@ -1,0 +1,237 @@
+// One step of the square-root Kalman filter for several streams, each with a state of its own: the
+// same formulas as along a series (kalman_covariances.h), and the moments that a step returns.
+// cgp.statespace.online_step does the same in TensorFlow.
+#pragma once
+#include <vector>
+
+#include "kalman_covariances.h"
+
+namespace cgp {
+
+// The arrays of a step, batch last; a batch axis is 1 where streams share a matrix.
+template <class T>
+struct OnlineStep {
+  using R = Real<T>;
+  int64_t n, q, m, streams;
+  bool predicts_first;  // from the last observation to this one; else from this one to the next
+  bool is_composite;    // real and imaginary parts of complex numbers, one half after the other
+  Input<T> F, G, H, noise, b, z;  // z is NaN where missing
+  Input<T> mean, chol;            // the state
+  T *next_mean, *next_chol;       // the state after the step
+  // Of the observation before it is seen; and, after it, of H x or else of the state.
+  struct Moments {
+    R *mean, *variance, *pseudo;  // [B, k], complex ones as pairs; `pseudo` of a composite alone
+  } predicted, filtered;
+};
+
+template <class T, class C>
+struct StepWork {
+  using R = Real<C>;
+  StepWork(int64_t n, int64_t q, int64_t m)
+      : covariances(n, q), mean(n), next(n), rows(m * n), noise(m * m), z(m), seen(m), size(m * n) {}
+
+  CovarianceWork<C, 0> covariances;
+  Split<C, 0> mean, next, rows, noise, z;
+  Split<R, 0> seen, size;
+};
+
+// Uncorrelates the noise of the components that are seen: with U D Uᴴ for its covariance, U⁻¹ H in
+// `rows`, U⁻¹ z in `z` and D on the diagonal of `noise`, by elimination
+// (cgp.statespace.decorrelation, where the scales and roundings are explained).
+template <class T, class C>
+CGP_INLINE void decorrelate(const OnlineStep<T>& step, Tile tile, StepWork<T, C>& work) {
+  using R = Real<C>;
+  const int64_t n = step.n, m = step.m;
+  auto& [covariances, mean, next, rows, noise, z, seen, size] = work;
+  for (int64_t i = 0; i < m; ++i) {
+    const C value = step.z.template at<C>(0, i, tile);
+    const R known = square(value) + R(1);  // NaN where missing
+    seen.set(i, where_greater(known, R(0), R(1), R(0)));
+    z.set(i, where_greater(known, R(0), value, C{}));
+    for (int64_t k = 0; k < n; ++k) rows.set(i * n + k, step.H.template at<C>(0, i * n + k, tile));
+    for (int64_t j = 0; j < m; ++j) {
+      const C one = step.noise.template at<C>(0, i * m + j, tile);
+      const C other = step.noise.template at<C>(0, j * m + i, tile);
+      noise.set(i * m + j, R(0.5) * (one + conj(other)));
+    }
+  }
+  if (m == 1) return;
+  constexpr int kRoundingOfPivot = 8;
+  const R eps = kRoundingOfPivot * std::numeric_limits<Lane<R>>::epsilon(), least = R(m) * eps;
+  std::vector<R> unit(m);
+  for (int64_t i = 0; i < m; ++i) {
+    const R variance = real(noise[i * m + i]);
+    unit[i] = where_greater(variance, R(0), sqrt(variance), R(1));
+  }
+  for (int64_t i = 0; i < m; ++i) {
+    const R scale = R(1) / unit[i];
+    z.set(i, scale * z[i]);
+    for (int64_t k = 0; k < n; ++k) {
+      rows.set(i * n + k, scale * rows[i * n + k]);
+      size.set(i * n + k, sqrt(square(rows[i * n + k])));
+    }
+    for (int64_t j = 0; j < m; ++j)
+      noise.set(i * m + j, (seen[i] * seen[j] * scale / unit[j]) * noise[i * m + j]);
+  }
+  for (int64_t j = 0; j < m; ++j) {
+    const R diagonal = real(noise[j * m + j]);
+    const R pivot = where_greater(diagonal, least, diagonal, R(0)), inverse = inverse_or_zero(pivot);
+    noise.set(j * m + j, number<C>(pivot));
+    for (int64_t i = j + 1; i < m; ++i) {
+      const C factor = inverse * noise[i * m + j];
+      const R weight = sqrt(square(factor));
+      for (int64_t k = j + 1; k < m; ++k) noise.add(i * m + k, -R(1) * (factor * noise[j * m + k]));
+      z.add(i, -R(1) * (factor * z[j]));
+      for (int64_t k = 0; k < n; ++k) {
+        const C left = rows[i * n + k] - factor * rows[j * n + k];
+        size.add(i * n + k, weight * sqrt(square(rows[j * n + k])));
+        const R most = eps * size[i * n + k];
+        rows.set(i * n + k, where_greater(sqrt(square(left)), most, left, C{}));
+      }
+    }
+  }
+  for (int64_t i = 0; i < m; ++i) {
+    noise.set(i * m + i, (unit[i] * unit[i]) * noise[i * m + i]);
+    z.set(i, unit[i] * z[i]);
+    for (int64_t k = 0; k < n; ++k) rows.set(i * n + k, unit[i] * rows[i * n + k]);
+  }
+}
+
+// The measurement update, one component after another.
+template <class T, class C>
+CGP_INLINE void update(const OnlineStep<T>& step, Tile tile, StepWork<T, C>& work) {
+  using R = Real<C>;
+  const int64_t n = step.n;
+  decorrelate(step, tile, work);
+  auto& [covariances, mean, next, rows, noise, z, seen, size] = work;
+  for (int64_t i = 0; i < step.m; ++i) {
+    C expected{};
+    for (int64_t k = 0; k < n; ++k) {
+      expected += rows[i * n + k] * mean[k];
+      covariances.h.set(k, seen[i] * rows[i * n + k]);
+    }
+    const R r = where_greater(seen[i], R(0), real(noise[i * step.m + i]), R(1));
+    const R inverse = inverse_or_zero(measure<C, 0>(covariances, n, r));
+    const C v = inverse * (seen[i] * (z[i] - expected));
+    for (int64_t k = 0; k < n; ++k) mean.add(k, covariances.sum[k] * v);
+  }
+}
+
+// The time update.
+template <class T, class C>
+CGP_INLINE void predict(const OnlineStep<T>& step, Tile tile, StepWork<T, C>& work) {
+  const int64_t n = step.n, q = step.q;
+  auto& [covariances, mean, next, rows, noise, z, seen, size] = work;
+  for (int64_t i = 0; i < n; ++i) {
+    next.set(i, step.b.template at<C>(0, i, tile));
+    for (int64_t k = 0; k < n; ++k)
+      covariances.F.set(k * n + i, step.F.template at<C>(0, i * n + k, tile));
+    for (int64_t k = 0; k < q; ++k)
+      covariances.A.set((n + k) * n + i, step.G.template at<C>(0, i * q + k, tile));
+  }
+  for (int64_t k = 0; k < n; ++k)
+    for (int64_t i = 0; i < n; ++i) next.add(i, covariances.F[k * n + i] * mean[k]);
+  for (int64_t i = 0; i < n; ++i) mean.set(i, next[i]);
+  predict<C, 0>(covariances, n, q);
+}
+
+// The moments of `count` components x_i = Σ_k a(i, k) s_k of noise r(i, j); false if a variance is
+// not finite.
+template <class T, class C, class Row, class Noise>
+CGP_INLINE bool set_moments(const OnlineStep<T>& step, Tile tile, const StepWork<T, C>& work,
+                            int64_t count, const Row& row, const Noise& noise,
+                            const typename OnlineStep<T>::Moments& to) {
+  using R = Real<C>;
+  using One = Real<T>;
+  const int64_t n = step.n, half = step.is_composite ? count / 2 : count;
+  const int parts = is_complex<T> || step.is_composite ? 2 : 1;
+  std::vector<C> spread(count * n), value(count);
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t k = 0; k < n; ++k) {
+      value[i] += row(i, k) * work.mean[k];
+      for (int64_t l = k; l < n; ++l)  // L is lower triangular, by columns
+        spread[i * n + k] += row(i, l) * work.covariances.L[k * n + l];
+    }
+  const auto covariance = [&](int64_t i, int64_t j) {
+    C sum = noise(i, j);
+    for (int64_t k = 0; k < n; ++k) sum += spread[i * n + k] * conj(spread[j * n + k]);
+    return real(sum);
+  };
+  R sound(0);  // or NaN
+  const auto put = [&](R x, One* start, int64_t i, int stride, int part) {
+    One each[lanes_of<R>];
+    store(x, each, tile.count);
+    for (int64_t s = 0; s < tile.count; ++s)
+      start[((tile.first + s) * half + i) * stride + part] = each[s];
+  };
+  for (int64_t i = 0; i < half; ++i) {
+    R variance = covariance(i, i);
+    put(real(value[i]), to.mean, i, parts, 0);
+    if (step.is_composite) {
+      const R other = covariance(i + half, i + half);
+      put(real(value[i + half]), to.mean, i, parts, 1);
+      put(variance - other, to.pseudo, i, 2, 0);
+      put(R(2) * covariance(i, i + half), to.pseudo, i, 2, 1);
+      variance += other;
+    } else if constexpr (is_complex<T>) {
+      put(imag(value[i]), to.mean, i, parts, 1);
+    }
+    put(variance, to.variance, i, 1, 0);
+    sound += R(0) * variance;
+  }
+  return all_positive(R(1) + sound);
+}
+
+// The step of the streams of a tile; false if a variance or the state after it is not finite.
+template <class T, class C>
+CGP_INLINE bool take(const OnlineStep<T>& step, Tile tile) {
+  using R = Real<C>;
+  const int64_t n = step.n;
+  StepWork<T, C> work(n, step.q, step.m);
+  auto& L = work.covariances.L;
+  for (int64_t i = 0; i < n; ++i) {
+    work.mean.set(i, step.mean.template at<C>(0, i, tile));
+    for (int64_t k = 0; k < n; ++k)
+      L.set(k * n + i, i < k ? C{} : step.chol.template at<C>(0, i * n + k, tile));
+  }
+  bool sound = true;
+  for (const bool is_seen : {false, true}) {
+    if (is_seen)
+      update(step, tile, work);
+    else if (step.predicts_first)
+      predict(step, tile, work);
+    const bool of_state = is_seen && !step.predicts_first;
+    const auto row = [&](int64_t i, int64_t k) {
+      return of_state ? number<C>(R(i == k ? 1 : 0)) : step.H.template at<C>(0, i * n + k, tile);
+    };
+    const auto noise = [&](int64_t i, int64_t j) {
+      return is_seen ? C{} : step.noise.template at<C>(0, i * step.m + j, tile);
+    };
+    sound &= set_moments(step, tile, work, of_state ? n : step.m, row, noise,
+                         is_seen ? step.filtered : step.predicted);
+  }
+  if (!step.predicts_first) predict(step, tile, work);
+  R sum(0);
+  for (int64_t i = 0; i < n; ++i) {
+    store(work.mean[i], step.next_mean + i * step.streams + tile.first, tile.count);
+    sum += R(0) * (real(work.mean[i]) + imag(work.mean[i]));
+    for (int64_t k = 0; k < n; ++k) {
+      const C element = i < k ? C{} : L[k * n + i];
+      store(element, step.next_chol + (i * n + k) * step.streams + tile.first, tile.count);
+      sum += R(0) * (real(element) + imag(element));
+    }
+  }
+  return sound && all_positive(R(1) + sum);
+}
+
+// A single stream has no use for wide vectors.
+template <class T>
+bool take_one(const OnlineStep<T>& step) {
+  return take<T, T>(step, {0, 1});
+}
+template <class T>
+CGP_FOR_EACH_PROCESSOR bool take_tile(const OnlineStep<T>& step, Tile tile) {
+  return take<T, Pack<T>>(step, tile);
+}
+
+}  // namespace cgp

@@ -1,0 +1,88 @@
+"""The state of the streams of an online filter, in variables."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.statespace.filter_step import State
+
+NOT_FINITE = (
+    "the state would not be finite any more, and is as it was: the matrices of the model are not "
+    "finite, or far off"
+)
+
+
+class StreamState:
+    """The state of B streams.
+
+    It is stored in real variables, `[n, B]` and `[n, n, B]`; a complex state has a last axis of
+    two.
+
+    Args:
+        make_variable: Makes a variable of a name and a shape, initially zero, with the interface of
+            `cgp.training.host_variable.HostVariable`.
+        size: n, the number of working components of the state.
+        streams: B.
+        dtype: Dtype of the working values.
+    """
+
+    def __init__(
+        self,
+        make_variable: Callable[[str, tuple[int, ...]], Any],
+        size: int,
+        streams: int,
+        dtype: tf.DType,
+    ):
+        self.streams, self.dtype = streams, dtype
+        parts = [2] if dtype.is_complex else []
+        self.variables = [
+            make_variable("state_mean", (size, streams, *parts)),
+            make_variable("state_chol", (size, size, streams, *parts)),
+        ]
+
+    def read(self) -> State:
+        """The state, batch last."""
+        if tf.executing_eagerly():
+            values = [tf.constant(variable.numpy()) for variable in self.variables]
+        else:
+            values = [tf.convert_to_tensor(variable) for variable in self.variables]
+        if self.dtype.is_complex:
+            values = [tf.complex(value[..., 0], value[..., 1]) for value in values]
+        return State(*values)
+
+    def write(self, state: State) -> None:
+        """Stores a state, batch last."""
+        values = list(state)
+        if self.dtype.is_complex:
+            values = [tf.stack([tf.math.real(a), tf.math.imag(a)], axis=-1) for a in values]
+        for variable, value in zip(self.variables, values, strict=True):
+            variable.assign(value)
+
+    def state(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and factor as working values, batch first: `[B, n]` and `[B, n, n]`."""
+        mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in self.read())
+        return mean, chol
+
+    def set_state(self, mean: tf.Tensor, chol: tf.Tensor) -> None:
+        """Stores a state, batch first, broadcast to all streams."""
+        mean = tf.broadcast_to(mean, [self.streams, *mean.shape[-1:]])
+        chol = tf.broadcast_to(chol, [self.streams, *chol.shape[-2:]])
+        self.write(State(*(tf.experimental.numpy.moveaxis(a, 0, -1) for a in (mean, chol))))
+
+    def arrays(self) -> list[np.ndarray]:
+        """Mean and factor as arrays of working values, `[n, B]` and `[n, n, B]`, batch last.
+
+        A step changes them in place; `changed` must be called then.
+        """
+        found = []
+        for variable in self.variables:
+            a = variable.host()
+            found.append(a.view(self.dtype.as_numpy_dtype)[..., 0] if self.dtype.is_complex else a)
+        return found
+
+    def changed(self) -> None:
+        """Says that the arrays have been changed."""
+        for variable in self.variables:
+            variable.changed()

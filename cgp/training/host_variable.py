@@ -1,0 +1,83 @@
+"""A weight that is worked on as a NumPy array, and reaches TensorFlow when it is asked for."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.training.keras_private import in_stateless_scope
+
+
+class HostVariable(keras.Variable):
+    """A weight whose value may be changed in place, as an array, at no cost.
+
+    Writing a TensorFlow variable and reading it takes longer than a step of an online filter. So
+    the array is the value, and it is written to TensorFlow only once that is asked for the value.
+    Whoever asks for the TensorFlow variable itself (`value`) may read and write it at any time:
+    from then on each change is written at once, and each use reads it.
+
+    Args:
+        shape: Its shape.
+        dtype: Its dtype.
+        name: Its name.
+
+    Example:
+        >>> from cgp.training.host_variable import HostVariable
+        >>> variable = HostVariable((2,), "float64", "state")
+        >>> variable.host()[0] = 3.0
+        >>> variable.changed()
+        >>> variable.numpy()
+        array([3., 0.])
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, name: str):
+        self._host: np.ndarray | None = None
+        self._is_ahead = self._is_shared = False
+        super().__init__(
+            np.zeros(shape, dtype), dtype=dtype, trainable=False, autocast=False, name=name
+        )
+
+    def host(self) -> np.ndarray:
+        """The value as an array; after a change of it in place, `changed` must be called."""
+        if self._host is None or self._is_shared:
+            self._host = self._stored().numpy()
+        return self._host
+
+    def changed(self) -> None:
+        """Says that the array has been changed."""
+        if self._is_shared:
+            self._stored().assign(self._host)
+        else:
+            self._is_ahead = True
+
+    @property
+    def value(self) -> Any:
+        """The TensorFlow variable."""
+        with tf.init_scope():  # not when a graph runs, but now
+            self._write()
+        self._is_shared = True
+        return super().value
+
+    def assign(self, value: Any) -> Any:
+        """Keras's `assign`."""
+        if not tf.executing_eagerly() or in_stateless_scope():
+            _ = self.value  # the array may only be dropped when it has been written
+        found = super().assign(value)
+        self._host, self._is_ahead = None, False
+        return found
+
+    def numpy(self) -> np.ndarray:
+        """The value, as a new array."""
+        return self.host().copy() if self._is_ahead else self._stored().numpy()
+
+    def __array__(self, dtype: Any = None) -> np.ndarray:
+        return np.asarray(self.numpy(), dtype)
+
+    def _stored(self) -> tf.Variable:
+        return super().value
+
+    def _write(self) -> None:
+        if self._is_ahead:
+            self._stored().assign(self._host)
+            self._is_ahead = False
