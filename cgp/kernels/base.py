@@ -15,6 +15,7 @@ import tensorflow as tf
 from cgp.kernels.covariance_function import CovarianceFunction, add, multiply
 from cgp.kernels.markov import Generator, MarkovForm, Pair, direct_sum, over, product
 from cgp.kernels.points import one_number
+from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import POSITIVE, Parameter
 from cgp.training.sharing import sharing_scope
@@ -135,6 +136,10 @@ class Constant(Kernel):
         shape = tf.broadcast_dynamic_shape(tf.shape(x1)[:-1], tf.shape(x2)[:-1])
         return tf.broadcast_to(self.variance.value, shape), None
 
+    def instructions(self) -> Instructions:
+        """See `Kernel.instructions`."""
+        return (instruction(Code.CONSTANT, self.variance),)
+
     def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`.
 
@@ -242,6 +247,10 @@ class Sum(Combination):
         improper = [c for c in cs if c is not None]
         return functools.reduce(add, ks), functools.reduce(add, improper) if improper else None
 
+    def instructions(self) -> Instructions | None:
+        """See `Kernel.instructions`."""
+        return joined(Code.SUM, (part.instructions() for part in self.parts))
+
     def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`."""
         return direct_sum([part.markov_form() for part in self.parts])
@@ -302,6 +311,10 @@ class Product(Combination):
             return k, None
         # A real process is its own conjugate: its C is its K.
         return k, functools.reduce(multiply, [k if c is None else c for k, c in pairs])
+
+    def instructions(self) -> Instructions | None:
+        """See `Kernel.instructions`."""
+        return joined(Code.PRODUCT, (part.instructions() for part in self.parts))
 
     def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`."""

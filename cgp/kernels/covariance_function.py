@@ -9,6 +9,7 @@ import tensorflow as tf
 from cgp.distributions.forms import SecondMoments
 from cgp.kernels.markov import MarkovForm, Pair
 from cgp.kernels.points import as_pairs, as_points
+from cgp.kernels.program import Instructions, as_numbers
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.keras_private import flatten_layers, sublayers
@@ -89,6 +90,17 @@ class CovarianceFunction(HyperparameterLayer):
             "have several dimensions. Periodic and RBF have approximations, "
             "cgp.kernels.MarkovApproximation; take ExactGP for others"
         )
+
+    def instructions(self) -> Instructions | None:
+        """The kernel at its present hyperparameters, for the compiled core; None if it has none."""
+        return None
+
+    def program(self) -> np.ndarray | None:
+        """`instructions` as numbers; None where a class of its own may compute something else."""
+        if not all(type(kernel).__module__.startswith("cgp.kernels.") for kernel in self.walk()):
+            return None
+        instructions = self.instructions()
+        return None if instructions is None else as_numbers(instructions)
 
     def covariance(self, x1: ArrayLike, x2: ArrayLike | None = None) -> tf.Tensor:
         """The covariance `E[z(x1) conj(z(x2))]`.

@@ -10,6 +10,7 @@ from cgp.kernels.base import Combination, Kernel
 from cgp.kernels.covariance_function import add, multiply
 from cgp.kernels.markov import MarkovForm, Pair, conjugate, widely_linear
 from cgp.kernels.points import one_number
+from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import UNIT_DISK, Parameter
 
@@ -51,6 +52,10 @@ class Conjugate(UnaryCombination):
         """See `Kernel.moments`."""
         k, c = self.kernel.checked_moments(x1, x2)
         return tf.math.conj(k), None if c is None else tf.math.conj(c)
+
+    def instructions(self) -> Instructions | None:
+        """See `Kernel.instructions`."""
+        return joined(Code.CONJUGATE, [self.kernel.instructions()])
 
     def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`."""
@@ -119,6 +124,12 @@ class WidelyLinear(UnaryCombination):
         c = as_complex(c)
         cross = 2.0 * tf.math.real(w * tf.math.conj(c))
         return add(covariance, cross), pseudo + c + w * w * tf.math.conj(c)
+
+    def instructions(self) -> Instructions | None:
+        """See `Kernel.instructions`."""
+        inner, w = self.kernel.instructions(), complex(self.coefficient.numpy())
+        own = instruction(Code.WIDELY_LINEAR, w.real, w.imag)
+        return None if inner is None else (*inner, own)
 
     def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`."""

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.markov import Generator, MarkovForm, over, stacked, unit
+from cgp.kernels.program import Code
 from cgp.kernels.stationary import Stationary, psd_kernels
 from cgp.linalg.arguments import as_complex
 
@@ -107,6 +108,7 @@ class Matern12(Matern):
     """
 
     order = 0
+    code = Code.MATERN12
 
     def correlation(self) -> Any:
         """See `ScaledCorrelation.correlation`."""
@@ -126,6 +128,7 @@ class Matern32(Matern):
     """
 
     order = 1
+    code = Code.MATERN32
 
     def correlation(self) -> Any:
         """See `ScaledCorrelation.correlation`."""
@@ -145,6 +148,7 @@ class Matern52(Matern):
     """
 
     order = 2
+    code = Code.MATERN52
 
     def correlation(self) -> Any:
         """See `ScaledCorrelation.correlation`."""

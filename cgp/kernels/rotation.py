@@ -11,6 +11,7 @@ import tensorflow as tf
 from cgp.kernels.base import Kernel
 from cgp.kernels.markov import Generator, MarkovForm, Pair, over
 from cgp.kernels.points import as_array, one_number, per_dimension
+from cgp.kernels.program import Code, Instructions, instruction
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.observations import as_observations
 from cgp.training.parameters import REAL, Parameter, in_steps_of
@@ -68,6 +69,10 @@ class Rotation(Kernel):
         turns = tf.reduce_sum(per_dimension(self.frequency, x1) * (x1 - x2), axis=-1)
         angle = 2.0 * np.pi * turns
         return tf.complex(tf.cos(angle), tf.sin(angle)), None
+
+    def instructions(self) -> Instructions:
+        """See `Kernel.instructions`."""
+        return (instruction(Code.ROTATION, self.frequency),)
 
     def _check_resolved(self, *points: tf.Tensor) -> None:
         """Raises, eagerly, for points whose neighbours in their dtype are a turn away."""

@@ -16,6 +16,7 @@ import tensorflow as tf
 from cgp.kernels.base import Kernel
 from cgp.kernels.markov import Pair
 from cgp.kernels.points import one_number, per_dimension
+from cgp.kernels.program import Code, Instructions, instruction
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import POSITIVE, Parameter, in_steps_of
 
@@ -36,6 +37,8 @@ class ScaledCorrelation(Kernel):
     is_real = True
     variance: Parameter
     lengthscale: Parameter
+    code: Code
+    """The instruction that computes it."""
 
     def correlation(self) -> Any:
         """The kernel at unit variance and length scale, one of TensorFlow Probability's."""
@@ -46,6 +49,10 @@ class ScaledCorrelation(Kernel):
         # The difference first: a date over a length scale would lose the digits that matter.
         r = (x1 - x2) / per_dimension(self.lengthscale, x1)
         return self.variance.value * self.correlation().apply(r, tf.zeros_like(r)), None
+
+    def instructions(self) -> Instructions:
+        """See `Kernel.instructions`."""
+        return (instruction(self.code, self.variance, self.lengthscale),)
 
 
 class Stationary(ScaledCorrelation):
@@ -97,6 +104,8 @@ class RBF(Stationary):
                [1.2131, 2.    ]])
     """
 
+    code = Code.RBF
+
     def correlation(self) -> Any:
         """See `ScaledCorrelation.correlation`."""
         return psd_kernels().ExponentiatedQuadratic()
@@ -146,6 +155,11 @@ class RationalQuadratic(ScaledCorrelation):
     def correlation(self) -> Any:
         """See `ScaledCorrelation.correlation`."""
         return psd_kernels().RationalQuadratic(scale_mixture_rate=self.alpha.value)
+
+    def instructions(self) -> Instructions:
+        """See `Kernel.instructions`."""
+        numbers = self.variance, self.alpha, self.lengthscale
+        return (instruction(Code.RATIONAL_QUADRATIC, *numbers),)
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -202,3 +216,7 @@ class Periodic(Kernel):
         turns = per_dimension(self.frequency, x1) * (x1 - x2)
         kernel = psd_kernels().ExpSinSquared(length_scale=self.lengthscale.value)
         return self.variance.value * kernel.apply(turns, tf.zeros_like(turns)), None
+
+    def instructions(self) -> Instructions:
+        """See `Kernel.instructions`."""
+        return (instruction(Code.PERIODIC, self.variance, self.lengthscale, self.frequency),)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from cgp.kernels.base import Kernel
 from cgp.kernels.markov import MarkovForm, Pair, over
 from cgp.kernels.points import one_number
+from cgp.kernels.program import Code, Instructions, instruction
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import POSITIVE, Parameter
 
@@ -56,6 +57,10 @@ class White(Kernel):
         """See `Kernel.moments`."""
         same = tf.reduce_all(x1 == x2, axis=-1)
         return self.variance.value * tf.cast(same, self.variable_dtype), None
+
+    def instructions(self) -> Instructions:
+        """See `Kernel.instructions`."""
+        return (instruction(Code.WHITE, self.variance),)
 
     def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`.

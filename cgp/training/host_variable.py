@@ -69,7 +69,7 @@ class HostVariable(keras.Variable):
 
     def numpy(self) -> np.ndarray:
         """The value, as a new array."""
-        return self.host().copy() if self._is_ahead else self._stored().numpy()
+        return self._stored().numpy() if self._is_shared else self.host().copy()
 
     def __array__(self, dtype: Any = None) -> np.ndarray:
         return np.asarray(self.numpy(), dtype)

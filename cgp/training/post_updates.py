@@ -53,8 +53,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from cgp.training.host_variable import HostVariable
 from cgp.training.keras_private import flatten_layers, in_stateless_scope, in_symbolic_scope
 
 
@@ -99,8 +101,14 @@ class _PostUpdate:
             with tf.control_dependencies(done):
                 self.snapshot.assign(self.present())
 
-    def is_stale(self) -> tf.Tensor:
+    def is_stale(self) -> bool | tf.Tensor:
         # NaN, the mark of stale state, differs from everything.
+        if tf.executing_eagerly():  # in a tenth of the time
+            values = [np.frombuffer(_read(v.value), v.dtype) for v in self.variables]
+            present = np.concatenate([np.zeros(1), *values])
+            stored = self.snapshot
+            stored = stored.host() if isinstance(stored, HostVariable) else stored.numpy()
+            return not np.array_equal(stored, present)
         return tf.reduce_any(tf.not_equal(tf.convert_to_tensor(self.snapshot), self.present()))
 
     def run_if_stale(self) -> None:
@@ -198,20 +206,15 @@ def register_post_update(
     size = 1 + sum(v.shape.num_elements() for v in variables)
     name = f"post_update_snapshot_{len(_updates(layer))}"
     if state_is_weights:
-        snapshot = layer.add_weight(
-            shape=(size,),
-            initializer=keras.initializers.Constant(float("nan")),
-            dtype="float64",
-            trainable=False,
-            autocast=False,
-            name=name,
-        )
+        with tf.init_scope():
+            snapshot = HostVariable((size,), "float64", name)
+            snapshot.assign(np.full(size, np.nan))
     else:
         with tf.init_scope():
             nan = tf.fill([size], tf.constant(float("nan"), tf.float64))
             snapshot = tf.Variable(nan, trainable=False, name=name)
-        # Where TensorFlow's checkpoints and exports find it, as they find the state.
-        setattr(layer, f"_{name}", snapshot)
+    # Where Keras finds weights, and TensorFlow's checkpoints and exports the state.
+    setattr(layer, f"_{name}", snapshot)
     if getattr(layer, "_post_updates", None) is None:
         layer._post_updates = _Registry()
     layer._post_updates.updates.append(_PostUpdate(variables, update, snapshot))
@@ -263,6 +266,12 @@ def confirm(layer: keras.layers.Layer) -> None:
     """
     for update in _updates(layer):
         update.snapshot.assign(update.present())
+
+
+def current_values(layer: keras.layers.Layer) -> bytes:
+    """The values of the variables that the states of a layer belong to, in no time."""
+    found = (update.snapshot for update in _updates(layer))
+    return b"".join(v.host().tobytes() if isinstance(v, HostVariable) else _read(v) for v in found)
 
 
 def snapshot(variables: Iterable[keras.Variable]) -> bytes:

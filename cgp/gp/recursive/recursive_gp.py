@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions import Step
+from cgp.distributions import Marginals, Step
 from cgp.gp.base import GaussianProcess, as_dict
 from cgp.gp.data import Data, arranged, as_inputs_and_targets, check_points, flattened
 from cgp.gp.means import Mean
@@ -241,7 +241,9 @@ class RecursiveGP(GaussianProcess):
         with stream.translated_errors():
             found = stream.take(samples.x, samples.z)
         first = 0 if stream.is_single else slice(None)
-        return tf.nest.map_structure(lambda a: a.numpy()[first, 0], found)
+        moments = (Marginals(*(a[first, 0] for a in m)) for m in (found.predicted, found.filtered))
+        predicted, filtered = moments
+        return Step(predicted, found.innovation[first, 0], filtered)
 
     def process(
         self,

@@ -14,12 +14,14 @@ import tensorflow as tf
 from cgp.distributions import Step
 from cgp.gp.data import Data
 from cgp.gp.recursive import native_scan
+from cgp.gp.recursive.native_window import CompiledWindow
 from cgp.gp.recursive.window import Window
 from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.linalg.arguments import has_positive_diagonal
 from cgp.training import invalidate, refresh, register_post_update
-from cgp.training.post_updates import is_stale
+from cgp.training.host_variable import HostVariable
+from cgp.training.post_updates import current_values, is_stale
 
 _CHUNK = 128  # samples to a call of the compiled loop: between two looks at the clock
 _PATIENCE = 3.0  # seconds that a block may still take without a progress bar
@@ -55,6 +57,7 @@ class StreamWeights:
         self.recursion, self._layer = recursion, layer
         self._is_checked = True
         self._concrete: Any = None
+        self._compiled = CompiledWindow(recursion)
         self.is_single, streams = streams is None, shape[0]
         self.x_shape = (streams, dimensions)
         _check_memory(recursion, streams, dimensions)
@@ -62,17 +65,12 @@ class StreamWeights:
             self._empty = recursion.empty(streams, dimensions, layer.variable_dtype)
             values = [_as_weight(value).numpy() for value in tf.nest.flatten(self._empty)]
         names = [*Window._fields[:-1], *getattr(self._empty.extra, "_fields", ())]
-        self._weights = [
-            layer.add_weight(
-                shape=value.shape,
-                initializer=lambda shape, dtype, value=value: tf.constant(value, dtype),
-                dtype=value.dtype.name,
-                trainable=False,
-                autocast=False,
-                name=f"window_{name}",
-            )
-            for name, value in zip(names, values, strict=True)
-        ]
+        self._weights = []
+        for name, value in zip(names, values, strict=True):
+            weight = HostVariable(value.shape, value.dtype.name, f"window_{name}")
+            weight.assign(value)
+            setattr(layer, f"_window_{name}", weight)  # Keras finds it, and counts it as a weight
+            self._weights.append(weight)
         register_post_update(layer, recursion.process.weights, self.refactorize)
         x, z = self._empty.x, self._empty.z
         # One signature: nothing is traced again, whatever comes. There is no Python control
@@ -96,13 +94,21 @@ class StreamWeights:
 
     def read(self) -> Window:
         """The windows as they are in the weights."""
-        values = [
-            tf.bitcast(tf.convert_to_tensor(weight), value.dtype)
-            if value.dtype.is_complex
-            else weight.value
-            for weight, value in zip(self._weights, tf.nest.flatten(self._empty), strict=True)
-        ]
+        eager = tf.executing_eagerly()
+        values = []
+        for weight, value in zip(self._weights, tf.nest.flatten(self._empty), strict=True):
+            a = tf.constant(weight.numpy()) if eager else tf.convert_to_tensor(weight)
+            values.append(tf.bitcast(a, value.dtype) if value.dtype.is_complex else a)
         return tf.nest.pack_sequence_as(self._empty, values)
+
+    def _arrays(self) -> list[np.ndarray]:
+        """The windows as arrays, which share the memory of the weights."""
+        found = []
+        for weight, value in zip(self._weights, tf.nest.flatten(self._empty), strict=True):
+            a = weight.host()
+            is_complex = value.dtype.is_complex
+            found.append(a.view(value.dtype.as_numpy_dtype)[..., 0] if is_complex else a)
+        return found
 
     def check_loaded(self) -> None:
         """Raises if the values that were loaded into the weights are no windows.
@@ -200,11 +206,29 @@ class StreamWeights:
         return found
 
     def take(self, x: np.ndarray, z: np.ndarray) -> Step:
-        """`scan`, compiled at the first call."""
+        """`scan`, compiled: by the core if it serves, else as a graph, traced at the first call."""
+        found = self._take_by_core(x, z)
+        if found is not None:
+            return found
         if self._concrete is None:
             # A call of a concrete function takes half the time.
             self._concrete = self.compiled_scan.get_concrete_function()
-        return self._concrete(tf.constant(x), tf.constant(z))
+        return tf.nest.map_structure(np.asarray, self._concrete(tf.constant(x), tf.constant(z)))
+
+    def _take_by_core(self, x: np.ndarray, z: np.ndarray) -> Step | None:
+        """`take` by the compiled core; None, and nothing has changed, where that cannot."""
+        self.check_factors()
+        try:
+            refresh(self._layer)
+        except ValueError:  # of hyperparameters that are not finite; the graph says which
+            return None
+        if not self._compiled.serves(current_values(self._layer)):
+            return None
+        found = self._compiled.take(x, z, self._arrays())
+        if found is not None:
+            for weight in self._weights:
+                weight.changed()
+        return found
 
     def process(self, x: np.ndarray, z: np.ndarray, verbose: int | str) -> Step:
         """Takes in T samples, compiled, with a progress bar.
@@ -219,7 +243,7 @@ class StreamWeights:
         """
         if verbose in (0, "auto") and z.shape[-1] <= _CHUNK:
             # Nothing to restore: a chunk is written as a whole.
-            return tf.nest.map_structure(np.asarray, self.take(x, z))
+            return self.take(x, z)
         with self.restored_on_error():
             return self._process_chunks(x, z, verbose)
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "point.h"
@@ -37,12 +38,17 @@ class Window {
   using R = Real<T>;
   static constexpr int m = kRowsOfPoint<T>;
 
+  // The numbers that a window works in. Large memory takes longer to get than a step, so that who
+  // takes one step after another keeps it.
+  static int64_t memory(int64_t capacity) { return 2 * square((capacity + 1) * m); }
+
   // A window of at most `capacity` points; a factor and targets are copied in by rows.
-  explicit Window(int64_t capacity)
+  explicit Window(int64_t capacity, T* memory = nullptr)
       : capacity(capacity),
         stride_((capacity + 1) * m),
-        chol_(stride_ * stride_),
-        other_(stride_ * stride_),
+        own_(memory ? nullptr : new T[Window::memory(capacity)]),
+        chol_(memory ? memory : own_.get()),
+        other_(chol_ + stride_ * stride_),
         y_(stride_),
         age_(capacity + 1),
         point_(capacity + 1),
@@ -59,16 +65,10 @@ class Window {
     for (int64_t i = 0; i < size; ++i) point_[i] = i;
   }
 
-  // Back to buffers of the capacity: unused rows are those of the identity.
+  // Back to buffers of the capacity, whose rows have zeros to the right of the diagonal.
   void store(T* chol, R* age, int32_t* point) const {
     const int64_t n = capacity * m;
-    std::fill(chol, chol + n * n, T{});
-    for (int64_t i = 0; i < n; ++i) {
-      if (i < size * m)
-        std::copy(row(i), row(i) + i + 1, chol + i * n);
-      else
-        chol[i * n + i] = number<T>(1);
-    }
+    for (int64_t i = 0; i < size * m; ++i) std::copy(row(i), row(i) + i + 1, chol + i * n);
     std::fill(std::copy(age_.data(), age_.data() + size, age), age + capacity, R(0));
     std::fill(std::copy(point_.data(), point_.data() + size, point), point + capacity, -1);
   }
@@ -82,7 +82,7 @@ class Window {
     for (int64_t i = 0; i < size; ++i) {
       R power = 0;
       for (int r = 0; r < m; ++r)
-        for (int64_t j = 0; j <= i * m + r; ++j) power += square(row(i * m + r)[j]);
+        for (int64_t j = 0; j <= i * m + r; ++j) power += cgp::square(row(i * m + r)[j]);
       if (power >= observed[point_[i]] / (eps * eps)) continue;
       for (int r = 0; r < m; ++r) {
         T* elements = row(i * m + r);
@@ -136,9 +136,9 @@ class Window {
     for (int a = 0; a < m; ++a) {
       const int64_t n = size * m - a;
       for (int64_t i = 1; i < n; ++i) gone_[i - 1] = row(i)[0];
-      ok &= rank_one<T>(factor().from(1, 1), gone_.data(), R(1), {other_.data(), stride_}, n - 1,
+      ok &= rank_one<T>(factor().from(1, 1), gone_.data(), R(1), {other_, stride_}, n - 1,
                         work_);
-      chol_.swap(other_);
+      std::swap(chol_, other_);
     }
     --size;
     std::copy(y_.begin() + m, y_.begin() + (size + 1) * m, y_.begin());
@@ -168,12 +168,15 @@ class Window {
   int64_t capacity, size = 0;
 
  private:
-  T* row(int64_t i) { return chol_.data() + i * stride_; }
-  const T* row(int64_t i) const { return chol_.data() + i * stride_; }
-  Rows<const T> factor() const { return {chol_.data(), stride_}; }
+  static int64_t square(int64_t n) { return n * n; }
+  T* row(int64_t i) { return chol_ + i * stride_; }
+  const T* row(int64_t i) const { return chol_ + i * stride_; }
+  Rows<const T> factor() const { return {chol_, stride_}; }
 
   int64_t stride_;
-  std::vector<T> chol_, other_, y_;
+  std::unique_ptr<T[]> own_;
+  T *chol_, *other_;  // lower triangles; what is above them is not set
+  std::vector<T> y_;
   std::vector<R> age_;
   std::vector<int32_t> point_;  // which of all points each row is
   std::vector<T> white_, gone_;

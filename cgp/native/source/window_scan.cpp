@@ -2,62 +2,10 @@
 // of the kernel, whose values for all points that the block can meet are given.
 #include "op.h"
 #include "parallel.h"
-#include "window.h"
+#include "window_recursion.h"
 
 namespace cgp {
 namespace {
-
-// The results of one stream: of the observation before each sample, and of the signal before and
-// after it.
-template <class T>
-struct Predictions {
-  T *mean, *filtered_mean;                                    // [steps, m]
-  Real<T> *signal_k, *filtered_k;                             // [steps]
-  Complex<Real<T>> *signal_c, *filtered_c;                    // [steps]
-};
-
-// False where a factor fails. `z` is [steps, m] less the mean function; NaN where missing.
-template <class T>
-CGP_FOR_EACH_PROCESSOR bool scan(Window<T>& window, const PriorOfBlock<T>& prior, const T* z,
-                                 Moments<Real<T>> noise, Real<T> forgetting,
-                                 const Predictions<T>& to) {
-  using R = Real<T>;
-  constexpr int m = kRowsOfPoint<T>;
-  const R factor = 1 / std::sqrt(forgetting);
-  for (int64_t t = 0; t < prior.steps; ++t) {
-    if (forgetting != 1) window.forget(factor, prior.observed);
-    Sample<T> sample = window.predict(prior, noise, t);
-    Vector<T> target;
-    for (int a = 0; a < m; ++a) {
-      target[a] = z[t * m + a];
-      to.mean[t * m + a] = sample.mean[a];
-    }
-    to.signal_k[t] = sample.signal.k;
-    to.signal_c[t] = sample.signal.c;
-    Moments<R> after = sample.signal;
-    Vector<T> gained{};
-    R sum = 0;  // NaN if any part is
-    for (int a = 0; a < m; ++a) sum += real(target[a]) + imag(target[a]);
-    if (!std::isnan(sum)) {
-      const bool is_full = window.is_full();
-      window.append(sample, target, window.capacity + t);
-      if (!is_positive_and_finite(real(sample.pivot.a)) ||
-          (m == 2 && !is_positive_and_finite(real(sample.pivot.d))))
-        return false;
-      if (is_full) {
-        if (!window.remove_oldest()) return false;
-        sample = window.last_given_the_others(noise, prior.jitter[t], target);
-      }
-      Vector<T> innovation;
-      for (int a = 0; a < m; ++a) innovation[a] = target[a] - sample.mean[a];
-      after = measured(sample.signal, sample.pivot, noise, innovation, gained);
-    }
-    for (int a = 0; a < m; ++a) to.filtered_mean[t * m + a] = sample.mean[a] + gained[a];
-    to.filtered_k[t] = after.k;
-    to.filtered_c[t] = after.c;
-  }
-  return true;
-}
 
 template <class T>
 struct WindowScan {
@@ -115,6 +63,9 @@ struct WindowScan {
                       forgetting.data[0], to),
               "the window is not positive definite any more");
       size_after.data[b] = window.size;
+      T* rows = chol_after.data + b * n * n;  // unused ones are those of the identity
+      std::fill(rows, rows + n * n, T{});
+      for (int64_t i = window.size * m; i < n; ++i) rows[i * n + i] = number<T>(1);
       window.store(chol_after.data + b * n * n, age_after.data + b * capacity,
                    point.data + b * capacity);
     });

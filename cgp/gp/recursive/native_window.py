@@ -1,0 +1,125 @@
+"""Samples taken into windows by a plain C function of the compiled core, on arrays.
+
+The kernel is evaluated there too, from its instructions: nothing is traced, and a step takes tens
+of microseconds. `cgp.gp.recursive.window_recursion` says what is computed.
+"""
+
+import ctypes
+
+import numpy as np
+import tensorflow as tf
+
+from cgp import native
+from cgp.distributions import Marginals, Step
+from cgp.distributions.marginals import innovation
+from cgp.gp.recursive.window_recursion import WindowRecursion
+from cgp.linalg.arguments import complex_dtype
+
+
+class _Moments(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("mean", "variance", "pseudo")]
+
+
+class _Take(ctypes.Structure):  # as window_take.cpp declares it
+    _sizes = ("streams", "capacity", "steps", "dimensions", "program_size")
+    _numbers = ("noise_variance", "noise_pseudo_re", "noise_pseudo_im", "forgetting")
+    _arrays = (
+        *("x", "z", "residuals", "targets"),
+        *("size", "held_x", "held_z", "age", "chol", "memory"),
+    )
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in _sizes),
+        ("program", ctypes.c_void_p),
+        *((name, ctypes.c_double) for name in _numbers),
+        *((name, ctypes.c_void_p) for name in _arrays),
+        *((name, _Moments) for name in ("predicted", "filtered")),
+    ]
+
+
+class CompiledWindow:
+    """The window recursion at the present hyperparameters, as arguments of the C function.
+
+    Args:
+        recursion: The recursion.
+    """
+
+    def __init__(self, recursion: WindowRecursion):
+        self._recursion = recursion
+        self._given = _Take(capacity=recursion.capacity, forgetting=recursion.forgetting)
+        self._memory: np.ndarray | None = None
+        self._program: np.ndarray | None = None
+        self._values = b""  # of the hyperparameters that the program belongs to
+
+    def serves(self, values: bytes) -> bool:
+        """Whether it can take samples in: it knows the policy and the kernel.
+
+        Args:
+            values: The present values of the hyperparameters.
+        """
+        if not self._recursion.policy.is_compiled or native.core().library is None:
+            return False
+        if values != self._values:
+            self._read_hyperparameters()
+            self._values = values
+        return self._program is not None
+
+    def _read_hyperparameters(self) -> None:
+        process, given = self._recursion.process, self._given
+        self._program = process.kernel.program()
+        if self._program is not None:
+            given.program, given.program_size = self._program.ctypes.data, self._program.size
+        variance, circularity = process.noise_variance, process.noise_circularity
+        given.noise_variance = float(variance.numpy())
+        pseudo = 0.0 if circularity is None else given.noise_variance * circularity.numpy()
+        given.noise_pseudo_re, given.noise_pseudo_im = np.real(pseudo), np.imag(pseudo)
+
+    def take(self, x: np.ndarray, z: np.ndarray, window: list[np.ndarray]) -> Step | None:
+        """Takes samples into windows.
+
+        Args:
+            x: Inputs, `[B, T, D]`.
+            z: Observations, complex, `[B, T]`; NaN where missing.
+            window: The arrays of the fields of `Window` but the last, changed in place.
+
+        Returns:
+            A `Step` of NumPy arrays, `[B, T]`; or None, and the windows are unchanged, where a
+            factor fails: TensorFlow then says what is wrong.
+        """
+        size, held_x, held_z, age, chol = window
+        x, z = np.ascontiguousarray(x, held_x.dtype), np.ascontiguousarray(z, held_z.dtype)
+        residuals, targets, mean = z, held_z, None
+        if self._recursion.process.mean is not None:
+            mean = self._mean_function(x)
+            residuals, targets = z - mean, held_z - self._mean_function(held_x)
+        given = self._given
+        given.streams, given.steps, given.dimensions = x.shape
+        arrays = (x, z, residuals, targets, size, held_x, held_z, age, chol, self._work(chol))
+        for name, a in zip(_Take._arrays, arrays, strict=True):
+            setattr(given, name, a.ctypes.data)
+        found = []
+        for to in (given.predicted, given.filtered):
+            moments = Marginals(np.empty_like(z), np.empty(z.shape, x.dtype), np.empty_like(z))
+            to.mean, to.variance, to.pseudo = (a.ctypes.data for a in moments)
+            found.append(moments)
+        function = native.function(f"cgp_window_take_{chol.dtype.name}")
+        if function is None or function(ctypes.byref(given)):
+            return None
+        if mean is not None:
+            for moments in found:
+                moments.mean[...] += mean
+        predicted, filtered = found
+        return Step(predicted, innovation(z, predicted.mean), filtered)
+
+    def _mean_function(self, x: np.ndarray) -> np.ndarray:
+        """The mean function at points `[B, N, D]`, complex, `[B, N]`."""
+        points = tf.constant(x)
+        zeros = tf.zeros(points.shape[:-1], complex_dtype(points.dtype))
+        return self._recursion.process.plus_function(zeros, points).numpy()
+
+    def _work(self, chol: np.ndarray) -> np.ndarray:
+        """Memory to work in, kept: of each stream two factors of one point more than it holds."""
+        if self._memory is None:
+            streams, rows, _ = chol.shape
+            rows += rows // self._recursion.capacity
+            self._memory = np.empty((streams, 2, rows, rows), chol.dtype)
+        return self._memory

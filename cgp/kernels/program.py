@@ -1,0 +1,62 @@
+"""Kernels as instructions for the compiled core, which then evaluates them without TensorFlow.
+
+A kernel of cgp that is a function of the difference of two points has instructions; any kernel may
+be evaluated by its `moments` instead. `covariance_program.h` runs them, and has the formulas.
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Code(IntEnum):
+    """What an instruction does: the first push a value, the others combine values."""
+
+    CONSTANT = 0
+    WHITE = 1
+    RBF = 2
+    RATIONAL_QUADRATIC = 3
+    MATERN12 = 4
+    MATERN32 = 5
+    MATERN52 = 6
+    PERIODIC = 7
+    ROTATION = 8
+    SUM = 9
+    PRODUCT = 10
+    CONJUGATE = 11
+    WIDELY_LINEAR = 12
+
+
+class Instruction(NamedTuple):
+    """One instruction and its numbers: those of all dimensions first, one for each or all last."""
+
+    code: Code
+    numbers: np.ndarray
+
+
+Instructions = tuple[Instruction, ...]
+
+
+def instruction(code: Code, *numbers: object) -> Instruction:
+    """An instruction with the values of parameters, or numbers."""
+    parts = [np.ravel(getattr(n, "numpy", lambda n=n: n)()) for n in numbers]
+    return Instruction(code, np.concatenate([np.zeros(0), *parts]))
+
+
+def joined(code: Code, parts: Iterable[Instructions | None]) -> Instructions | None:
+    """The instructions of several kernels and one that combines them; None if one has none."""
+    found: Instructions = ()
+    count = 0
+    for part in parts:
+        if part is None:
+            return None
+        found, count = found + part, count + 1
+    return (*found, instruction(code, count))
+
+
+def as_numbers(instructions: Instructions) -> np.ndarray:
+    """Instructions in a row: of each its code, the count of its numbers, and these."""
+    rows = [[float(code), float(len(numbers)), *numbers] for code, numbers in instructions]
+    return np.concatenate([np.zeros(0), *rows])

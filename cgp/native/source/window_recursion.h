@@ -1,0 +1,60 @@
+// The recursion of a window over a block of samples (cgp/gp/recursive/window_recursion.py), without a
+// call of the kernel, whose values for all points that the block can meet are given.
+#pragma once
+#include "window.h"
+
+namespace cgp {
+
+// The results of one stream: of the observation before each sample, and of the signal before and
+// after it.
+template <class T>
+struct Predictions {
+  T *mean, *filtered_mean;                                    // [steps, m]
+  Real<T> *signal_k, *filtered_k;                             // [steps]
+  Complex<Real<T>> *signal_c, *filtered_c;                    // [steps]
+};
+
+// False where a factor fails. `z` is [steps, m] less the mean function; NaN where missing.
+template <class T>
+CGP_FOR_EACH_PROCESSOR bool scan(Window<T>& window, const PriorOfBlock<T>& prior, const T* z,
+                                 Moments<Real<T>> noise, Real<T> forgetting,
+                                 const Predictions<T>& to) {
+  using R = Real<T>;
+  constexpr int m = kRowsOfPoint<T>;
+  const R factor = 1 / std::sqrt(forgetting);
+  for (int64_t t = 0; t < prior.steps; ++t) {
+    if (forgetting != 1) window.forget(factor, prior.observed);
+    Sample<T> sample = window.predict(prior, noise, t);
+    Vector<T> target;
+    for (int a = 0; a < m; ++a) {
+      target[a] = z[t * m + a];
+      to.mean[t * m + a] = sample.mean[a];
+    }
+    to.signal_k[t] = sample.signal.k;
+    to.signal_c[t] = sample.signal.c;
+    Moments<R> after = sample.signal;
+    Vector<T> gained{};
+    R sum = 0;  // NaN if any part is
+    for (int a = 0; a < m; ++a) sum += real(target[a]) + imag(target[a]);
+    if (!std::isnan(sum)) {
+      const bool is_full = window.is_full();
+      window.append(sample, target, window.capacity + t);
+      if (!is_positive_and_finite(real(sample.pivot.a)) ||
+          (m == 2 && !is_positive_and_finite(real(sample.pivot.d))))
+        return false;
+      if (is_full) {
+        if (!window.remove_oldest()) return false;
+        sample = window.last_given_the_others(noise, prior.jitter[t], target);
+      }
+      Vector<T> innovation;
+      for (int a = 0; a < m; ++a) innovation[a] = target[a] - sample.mean[a];
+      after = measured(sample.signal, sample.pivot, noise, innovation, gained);
+    }
+    for (int a = 0; a < m; ++a) to.filtered_mean[t * m + a] = sample.mean[a] + gained[a];
+    to.filtered_k[t] = after.k;
+    to.filtered_c[t] = after.c;
+  }
+  return true;
+}
+
+}  // namespace cgp

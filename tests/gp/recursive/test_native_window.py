@@ -1,0 +1,180 @@
+"""Samples taken in by a plain C function against the recursion in TensorFlow, which
+`tests/gp/recursive/test_recursive_gp.py` compares with refitting in NumPy."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import cgp
+from cgp import native
+from cgp.gp.recursive.native_window import CompiledWindow
+from cgp.kernels import (
+    RBF,
+    Conjugate,
+    Constant,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RandomWalk,
+    RationalQuadratic,
+    Rotation,
+    White,
+    WidelyLinear,
+)
+
+pytestmark = pytest.mark.skipif(native.core().ops is None, reason=native.core().reason)
+
+KERNELS = {
+    "constant": Constant(0.7),
+    "white": White(0.4) + RBF(1.0, 2.0),
+    "rbf": RBF(1.2, 1.5),
+    "rational quadratic": RationalQuadratic(0.8, 1.5, 0.6),
+    "matern 1/2": Matern12(1.1, 2.0),
+    "matern 3/2": Matern32(1.1, 2.0),
+    "matern 5/2": Matern52(1.1, 2.0),
+    "periodic": Periodic(0.9, 0.8, 0.3),
+    "rotation": Matern32(1.0, 4.0) * Rotation(-0.2),
+    "sum of products": Matern12(1.0, 4.0) * Rotation(0.2) * 0.5 + RBF() * Rotation(-0.1),
+    "conjugate": Conjugate(Matern32(1.0, 4.0) * Rotation(0.2)),
+    "widely linear": WidelyLinear(Matern32(1.0, 4.0) * Rotation(0.2), 0.5 - 0.3j),
+    "of an improper one": WidelyLinear(WidelyLinear(RBF() * Rotation(0.1), 0.4j), 0.3),
+    "its conjugate": Conjugate(WidelyLinear(RBF() * Rotation(0.1), 0.4j)),
+    "real times improper": RBF(0.8, 3.0) * WidelyLinear(Matern12() * Rotation(0.1), 0.2 + 0.4j),
+    "improper times improper": WidelyLinear(RBF(), 0.2j) * WidelyLinear(Matern12(), 0.4),
+    "proper plus improper": RBF() * Rotation(0.2) + WidelyLinear(Matern12(), 0.4j),
+}
+
+
+def samples(rng, streams, steps, dimensions=1, dtype="float64", start=0.0, at_one_place=True):
+    x = start + np.cumsum(rng.uniform(0.2, 1.0, (streams, steps, dimensions)), axis=1)
+    if at_one_place:
+        x[:, 1::4] = x[:, ::4][:, : len(x[0, 1::4])]
+    z = rng.normal(size=(streams, steps)) + 1j * rng.normal(size=(streams, steps))
+    z[rng.uniform(size=z.shape) < 0.2] = np.nan
+    return x.astype(dtype), z.astype(np.result_type(dtype, np.complex64))
+
+
+def assert_takes(gp, blocks, tolerance=1e-11):
+    """Blocks one after another, each against TensorFlow's recursion from the same window."""
+    recursion = gp._recursion
+    compiled = CompiledWindow(recursion)
+    assert compiled.serves(b"present")
+    x, _ = blocks[0]
+    empty = recursion.empty(len(x), x.shape[-1], gp.variable_dtype)
+    arrays = [a.numpy() for a in empty[:-1]]
+    for block in blocks:
+        before = empty._replace(**dict(zip(empty._fields, map(tf.constant, arrays), strict=False)))
+        found = compiled.take(*block, arrays)
+        after, expected = recursion.scan(before, *map(tf.constant, block))
+        found = [*found.predicted, found.innovation, *found.filtered, *arrays]
+        expected = [*expected.predicted, expected.innovation, *expected.filtered, *after[:-1]]
+        for a, b in zip(found, expected, strict=True):
+            b = b.numpy()
+            assert a.shape == b.shape
+            assert a.dtype == b.dtype
+            np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(1, np.nanmax(np.abs(b))))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_is_a_kernel_of_instructions_that_of_tensorflow(kernel):
+    gp = cgp.RecursiveGP(KERNELS[kernel], 0.1, capacity=4)
+    rng = np.random.default_rng(0)
+    assert_takes(gp, [samples(rng, 1, 6), samples(rng, 1, 6, start=6.0)])
+
+
+@pytest.mark.parametrize("forgetting", [1.0, 0.9])
+@pytest.mark.parametrize("pseudo", [0.0, 0.1 - 0.05j, 0.2])
+@pytest.mark.parametrize(("policy", "capacity"), [("sliding", 4), ("sliding", 1), ("growing", 20)])
+def test_is_every_window_that_of_tensorflow(policy, capacity, pseudo, forgetting):
+    gp = cgp.RecursiveGP(
+        KERNELS["rotation"], 0.2, pseudo, capacity=capacity, policy=policy, forgetting=forgetting
+    )
+    rng = np.random.default_rng(1)
+    # Two measurements at one place of a part without noise are one to rounding.
+    given = {"at_one_place": abs(pseudo) < 0.2}
+    assert_takes(gp, [samples(rng, 3, 6, **given), samples(rng, 3, 6, start=6.0, **given)])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_are_several_dimensions_and_precisions_those_of_tensorflow(dtype):
+    rotation = Rotation([0.1, -0.2], dtype=dtype)
+    waves = Periodic(0.5, 0.8, [0.3, 0.1], dtype=dtype) + RationalQuadratic(
+        0.8, [1.5, 3.0], 0.6, dtype=dtype
+    )
+    gp = cgp.RecursiveGP(
+        RBF(1.0, [1.0, 2.0], dtype=dtype) * rotation + waves, 0.2, capacity=4, dtype=dtype
+    )
+    rng = np.random.default_rng(2)
+    blocks = [samples(rng, 2, 6, 2, dtype), samples(rng, 2, 6, 2, dtype, start=6.0)]
+    assert_takes(gp, blocks, 1e-11 if dtype == "float64" else 2e-5)
+
+
+@pytest.mark.parametrize("forgetting", [1.0, 0.9])
+def test_is_a_mean_taken_away_and_added(forgetting):
+    mean = cgp.means.Polynomial(1, [1.0 + 2.0j, 0.3j])
+    gp = cgp.RecursiveGP(RBF(), 0.1, mean=mean, capacity=4, forgetting=forgetting)
+    rng = np.random.default_rng(4)
+    assert_takes(gp, [samples(rng, 2, 6), samples(rng, 2, 6, start=6.0)])
+
+
+def test_may_a_date_have_a_fine_lengthscale():
+    gp = cgp.RecursiveGP(RBF(1.0, 1e-3) * Rotation(100.0), 0.1, capacity=4)
+    rng = np.random.default_rng(3)
+    x, z = samples(rng, 1, 6)
+    assert_takes(gp, [(2.46e6 + 1e-3 * x, z)])
+
+
+class Doubled(RBF):
+    """A kernel of a user's own, which computes something else than what it derives from."""
+
+    def moments(self, x1, x2):
+        return 2.0 * super().moments(x1, x2)[0], None
+
+
+@pytest.mark.parametrize("kernel", [RandomWalk(1.0), Doubled(), RBF() + Doubled()])
+def test_is_a_kernel_without_instructions_taken_by_tensorflow(kernel):
+    assert kernel.program() is None
+    gp = cgp.RecursiveGP(kernel, 0.1, capacity=4)
+    assert not CompiledWindow(gp._recursion).serves(b"present")
+    exact = cgp.ExactGP(kernel, 0.1)
+    x, z = np.arange(1.0, 4.0), np.array([1j, 2.0, -1j])
+    exact.condition(x, z)
+    for sample in zip(x, z, strict=True):
+        gp.step(*sample)
+    found, expected = gp.predict([3.5]), exact.predict([3.5])
+    np.testing.assert_allclose(found["variance"], expected["variance"], rtol=1e-10)
+
+
+def test_does_a_window_that_fails_stay_as_it_was():
+    gp = cgp.RecursiveGP(RBF(), 0.1, capacity=2)
+    gp.process(np.arange(3.0), np.ones(3) + 0j)
+    gp.kernel.variance.variables[0].assign(np.nan)
+    compiled = CompiledWindow(gp._recursion)
+    assert compiled.serves(b"present")
+    arrays = gp._stream._arrays()
+    before = [a.copy() for a in arrays]
+    assert compiled.take(np.full((1, 1, 1), 3.0), np.array([[1j]]), arrays) is None
+    for a, b in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_is_a_kernel_of_other_dimensions_left_to_tensorflow():
+    gp = cgp.RecursiveGP(RBF(1.0, [1.0, 2.0]), 0.1, capacity=2)
+    with pytest.raises(ValueError, match="lengthscale has 2 elements"):
+        gp.step(0.0, 1j)
+    gp.step([0.0, 1.0], 1j)
+
+
+def test_does_a_changed_hyperparameter_change_the_program():
+    gp, other = (cgp.RecursiveGP(RBF(), 0.1, capacity=4) for _ in range(2))
+    other.kernel.lengthscale.assign(3.0)
+    other.noise_variance.assign(0.3)
+    for sample in ((0.0, 1j), (1.0, 2.0 + 0j)):
+        gp.step(*sample)
+        other.step(*sample)
+    gp.kernel.lengthscale.assign(3.0)
+    gp.noise_variance.assign(0.3)
+    found, expected = gp.step(2.0, 1j), other.step(2.0, 1j)
+    np.testing.assert_allclose(found.predicted.mean, expected.predicted.mean, rtol=1e-12)
+    np.testing.assert_allclose(found.filtered.variance, expected.filtered.variance, rtol=1e-12)
