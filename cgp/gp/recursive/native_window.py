@@ -12,6 +12,7 @@ import tensorflow as tf
 from cgp import native
 from cgp.distributions import Marginals, Step
 from cgp.distributions.marginals import innovation
+from cgp.gp.recursive.budget import NUGGET
 from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.linalg.arguments import complex_dtype
 
@@ -22,10 +23,10 @@ class _Moments(ctypes.Structure):
 
 class _Take(ctypes.Structure):  # as window_take.cpp declares it
     _sizes = ("streams", "capacity", "steps", "dimensions", "program_size")
-    _numbers = ("noise_variance", "noise_pseudo_re", "noise_pseudo_im", "forgetting")
+    _numbers = ("noise_variance", "noise_pseudo_re", "noise_pseudo_im", "forgetting", "nugget")
     _arrays = (
-        *("x", "z", "residuals", "targets"),
-        *("size", "held_x", "held_z", "age", "chol", "memory"),
+        *("x", "z", "mean", "held_mean"),
+        *("size", "held_x", "held_z", "age", "chol", "prior_chol", "prior_precision", "memory"),
     )
     _fields_ = [
         *((name, ctypes.c_int64) for name in _sizes),
@@ -45,18 +46,20 @@ class CompiledWindow:
 
     def __init__(self, recursion: WindowRecursion):
         self._recursion = recursion
-        self._given = _Take(capacity=recursion.capacity, forgetting=recursion.forgetting)
+        self._given = _Take(
+            capacity=recursion.capacity, forgetting=recursion.forgetting, nugget=NUGGET
+        )
         self._memory: np.ndarray | None = None
         self._program: np.ndarray | None = None
         self._values = b""  # of the hyperparameters that the program belongs to
 
     def serves(self, values: bytes) -> bool:
-        """Whether it can take samples in: it knows the policy and the kernel.
+        """Whether it can take samples in: it knows the kernel.
 
         Args:
             values: The present values of the hyperparameters.
         """
-        if not self._recursion.policy.is_compiled or native.core().library is None:
+        if native.core().library is None:
             return False
         if values != self._values:
             self._read_hyperparameters()
@@ -79,23 +82,25 @@ class CompiledWindow:
         Args:
             x: Inputs, `[B, T, D]`.
             z: Observations, complex, `[B, T]`; NaN where missing.
-            window: The arrays of the fields of `Window` but the last, changed in place.
+            window: The arrays of the fields of `Window`, those of the policy last; changed in
+                place.
 
         Returns:
             A `Step` of NumPy arrays, `[B, T]`; or None, and the windows are unchanged, where a
             factor fails: TensorFlow then says what is wrong.
         """
-        size, held_x, held_z, age, chol = window
+        _, held_x, held_z, _, chol, *basis = window
+        prior_chol, prior_precision = basis[:2] if basis else (None, None)
         x, z = np.ascontiguousarray(x, held_x.dtype), np.ascontiguousarray(z, held_z.dtype)
-        residuals, targets, mean = z, held_z, None
+        mean = held_mean = None
         if self._recursion.process.mean is not None:
-            mean = self._mean_function(x)
-            residuals, targets = z - mean, held_z - self._mean_function(held_x)
+            mean, held_mean = self._mean_function(x), self._mean_function(held_x)
         given = self._given
         given.streams, given.steps, given.dimensions = x.shape
-        arrays = (x, z, residuals, targets, size, held_x, held_z, age, chol, self._work(chol))
-        for name, a in zip(_Take._arrays, arrays, strict=True):
-            setattr(given, name, a.ctypes.data)
+        arrays = (x, z, mean, held_mean, *window[:5], prior_chol, prior_precision)
+        work = self._work(chol, 2 if basis else 1)
+        for name, a in zip(_Take._arrays, (*arrays, work), strict=True):
+            setattr(given, name, None if a is None else a.ctypes.data)
         found = []
         for to in (given.predicted, given.filtered):
             moments = Marginals(np.empty_like(z), np.empty(z.shape, x.dtype), np.empty_like(z))
@@ -104,9 +109,6 @@ class CompiledWindow:
         function = native.function(f"cgp_window_take_{chol.dtype.name}")
         if function is None or function(ctypes.byref(given)):
             return None
-        if mean is not None:
-            for moments in found:
-                moments.mean[...] += mean
         predicted, filtered = found
         return Step(predicted, innovation(z, predicted.mean), filtered)
 
@@ -116,10 +118,10 @@ class CompiledWindow:
         zeros = tf.zeros(points.shape[:-1], complex_dtype(points.dtype))
         return self._recursion.process.plus_function(zeros, points).numpy()
 
-    def _work(self, chol: np.ndarray) -> np.ndarray:
-        """Memory to work in, kept: of each stream two factors of one point more than it holds."""
+    def _work(self, chol: np.ndarray, factors: int) -> np.ndarray:
+        """Memory to work in, kept: twice the factors of each stream with one point more."""
         if self._memory is None:
             streams, rows, _ = chol.shape
             rows += rows // self._recursion.capacity
-            self._memory = np.empty((streams, 2, rows, rows), chol.dtype)
+            self._memory = np.empty((streams, 2 * factors, rows, rows), chol.dtype)
         return self._memory

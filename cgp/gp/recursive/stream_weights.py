@@ -19,7 +19,7 @@ from cgp.gp.recursive.window import Window
 from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.linalg.arguments import has_positive_diagonal
-from cgp.training import invalidate, refresh, register_post_update
+from cgp.training import confirm, invalidate, refresh, register_post_update
 from cgp.training.host_variable import HostVariable
 from cgp.training.post_updates import current_values, is_stale
 
@@ -72,6 +72,9 @@ class StreamWeights:
             setattr(layer, f"_window_{name}", weight)  # Keras finds it, and counts it as a weight
             self._weights.append(weight)
         register_post_update(layer, recursion.process.weights, self.refactorize)
+        if not tf.nest.flatten(self._empty.extra):
+            with tf.init_scope():
+                confirm(layer)  # a window without points has one factor at all hyperparameters
         x, z = self._empty.x, self._empty.z
         # One signature: nothing is traced again, whatever comes. There is no Python control
         # flow for AutoGraph to find, and looking for it takes seconds. A partial is a thing of its

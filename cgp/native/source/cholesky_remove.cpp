@@ -1,42 +1,10 @@
 // cgp.linalg.cholesky_remove: the factor of a covariance with a row and its column removed.
-//
-// The rows before it stay. Those after it lose the removed column, by which their block at the
-// diagonal is updated: L_b L_bᴴ + c cᴴ, an update, which is unconditionally stable.
 #include "factor_arguments.h"
 #include "parallel.h"
-#include "rank_one.h"
+#include "removal.h"
 
 namespace cgp {
 namespace {
-
-// Column `removed` below the diagonal.
-template <class T>
-void copy_column(Rows<const T> chol, int64_t removed, int64_t n, T* column) {
-  for (int64_t j = removed + 1; j < n; ++j) *column++ = chol[j][removed];
-}
-
-// Copies what stays: the rows before the removed one, and the columns before it of those after.
-template <class T>
-void copy_what_stays(Rows<const T> chol, Rows<T> result, int64_t removed, int64_t n) {
-  for (int64_t j = 0; j + 1 < n; ++j) {
-    const T* from = chol[j < removed ? j : j + 1];
-    const int64_t stop = j < removed ? j + 1 : removed;
-    std::fill(std::copy(from, from + stop, result[j]), result[j] + n - 1, T{});
-  }
-}
-
-// False where the factor is none.
-template <class T>
-bool remove_row(Rows<const T> chol, Rows<T> result, int64_t removed, int64_t n, Workspace<T>& work,
-                T* column) {
-  copy_what_stays(chol, result, removed, n);
-  copy_column(chol, removed, n, column);
-  bool ok = true;
-  for (int64_t j = 0; j < n; ++j)
-    ok &= is_not_negative_and_finite(real(chol[j][j])) && imag(chol[j][j]) == 0;
-  return ok & rank_one<T>(chol.from(removed + 1, removed + 1), column, Real<T>(1),
-                          result.from(removed, removed), n - 1 - removed, work);
-}
 
 template <class T>
 void remove_row_pullback(Rows<const T> chol, Rows<const T> bar, Rows<T> by_chol, int64_t removed,

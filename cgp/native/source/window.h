@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "factor.h"
 #include "point.h"
-#include "rank_one.h"
 
 namespace cgp {
 
@@ -24,6 +24,13 @@ struct PriorOfBlock {
   const Real<T>* observed;     // E|f + n|² of all points, [points]
 };
 
+// Rows without those of point i, `rows` to a point.
+template <class A>
+void without(A& values, int64_t i, int64_t rows) {
+  const int64_t last = static_cast<int64_t>(values.size()) - rows;
+  for (int64_t k = i * rows; k < last; ++k) values[k] = values[k + rows];
+}
+
 // The distribution of a sample given the window before it.
 template <class T>
 struct Sample {
@@ -38,37 +45,28 @@ class Window {
   using R = Real<T>;
   static constexpr int m = kRowsOfPoint<T>;
 
-  // The numbers that a window works in. Large memory takes longer to get than a step, so that who
-  // takes one step after another keeps it.
-  static int64_t memory(int64_t capacity) { return 2 * square((capacity + 1) * m); }
-
-  // A window of at most `capacity` points; a factor and targets are copied in by rows.
-  explicit Window(int64_t capacity, T* memory = nullptr)
+  // A window of at most `capacity` points, whose factor works in given memory.
+  Window(int64_t capacity, T* memory)
       : capacity(capacity),
-        stride_((capacity + 1) * m),
-        own_(memory ? nullptr : new T[Window::memory(capacity)]),
-        chol_(memory ? memory : own_.get()),
-        other_(chol_ + stride_ * stride_),
-        y_(stride_),
+        chol((capacity + 1) * m, memory),
+        y_((capacity + 1) * m),
         age_(capacity + 1),
         point_(capacity + 1),
-        white_(stride_ * (m + 1)),
-        gone_(stride_),
-        work_(stride_) {}
+        white_((capacity + 1) * m * (m + 1)) {}
+
+  static int64_t memory(int64_t capacity) { return Factor<T>::memory((capacity + 1) * m); }
 
   void load(int64_t size, const T* chol, const T* y, const R* age) {
     this->size = size;
-    const int64_t n = capacity * m;
-    for (int64_t i = 0; i < size * m; ++i) std::copy(chol + i * n, chol + i * n + i + 1, row(i));
-    std::copy(y, y + size * m, y_.data());
+    this->chol.load(chol, capacity * m, size * m);
+    for (int64_t i = 0; i < size * m; ++i) y_[i] = y[i];
     std::copy(age, age + size, age_.data());
     for (int64_t i = 0; i < size; ++i) point_[i] = i;
   }
 
   // Back to buffers of the capacity, whose rows have zeros to the right of the diagonal.
   void store(T* chol, R* age, int32_t* point) const {
-    const int64_t n = capacity * m;
-    for (int64_t i = 0; i < size * m; ++i) std::copy(row(i), row(i) + i + 1, chol + i * n);
+    this->chol.store(chol, capacity * m, size * m);
     std::fill(std::copy(age_.data(), age_.data() + size, age), age + capacity, R(0));
     std::fill(std::copy(point_.data(), point_.data() + size, point), point + capacity, -1);
   }
@@ -82,10 +80,10 @@ class Window {
     for (int64_t i = 0; i < size; ++i) {
       R power = 0;
       for (int r = 0; r < m; ++r)
-        for (int64_t j = 0; j <= i * m + r; ++j) power += cgp::square(row(i * m + r)[j]);
+        for (int64_t j = 0; j <= i * m + r; ++j) power += square(chol.row(i * m + r)[j]);
       if (power >= observed[point_[i]] / (eps * eps)) continue;
       for (int r = 0; r < m; ++r) {
-        T* elements = row(i * m + r);
+        T* elements = chol.row(i * m + r);
         for (int64_t j = 0; j <= i * m + r; ++j) elements[j] = factor * elements[j];
         y_[i * m + r] = factor * y_[i * m + r];
       }
@@ -97,13 +95,12 @@ class Window {
   CGP_INLINE Sample<T> predict(const PriorOfBlock<T>& prior, Moments<R> noise, int64_t t) {
     const int64_t n = size * m;
     T* y = white_.data() + m * n;
-    solve<T>(factor(), y_.data(), n, y);
+    solve<T>(chol.rows(), y_.data(), n, y);
     Sample<T> sample;
     for (int a = 0; a < m; ++a) {
       T* w = white_.data() + a * n;
-      for (int64_t i = 0; i < n; ++i)
-        w[i] = prior.cross[point_[i / m] * m + i % m][a * prior.steps + t];
-      solve<T>(factor(), w, n, w);
+      covariances(prior, t, a, size, w);
+      solve<T>(chol.rows(), w, n, w);
       T mean{};
       for (int64_t i = 0; i < n; ++i) mean += conj(w[i]) * y[i];
       sample.mean[a] = mean;
@@ -119,11 +116,10 @@ class Window {
     const int64_t n = size * m;
     for (int a = 0; a < m; ++a) {
       const T* w = white_.data() + a * n;
-      for (int64_t j = 0; j < n; ++j) row(n + a)[j] = conj(w[j]);
+      for (int64_t j = 0; j < n; ++j) chol.row(n + a)[j] = conj(w[j]);
       y_[n + a] = target[a];
     }
-    row(n)[n] = sample.pivot.a;
-    if (m == 2) row(n + 1)[n] = sample.pivot.b, row(n + 1)[n + 1] = sample.pivot.d;
+    chol.set_corner(sample.pivot, n);
     age_[size] = 0;
     point_[size] = point;
     ++size;
@@ -133,27 +129,26 @@ class Window {
   // False where the factor fails.
   CGP_INLINE bool remove_oldest() {
     bool ok = true;
-    for (int a = 0; a < m; ++a) {
-      const int64_t n = size * m - a;
-      for (int64_t i = 1; i < n; ++i) gone_[i - 1] = row(i)[0];
-      ok &= rank_one<T>(factor().from(1, 1), gone_.data(), R(1), {other_, stride_}, n - 1,
-                        work_);
-      std::swap(chol_, other_);
-    }
-    --size;
-    std::copy(y_.begin() + m, y_.begin() + (size + 1) * m, y_.begin());
-    std::copy(age_.begin() + 1, age_.begin() + size + 1, age_.begin());
-    std::copy(point_.begin() + 1, point_.begin() + size + 1, point_.begin());
+    for (int a = 0; a < m; ++a) ok &= chol.remove(0, size * m - a);
+    drop(0);
     return ok;
+  }
+
+  // Row i of everything but the factor goes.
+  void drop(int64_t i) {
+    without(y_, i, m);
+    without(age_, i, 1);
+    without(point_, i, 1);
+    --size;
   }
 
   // The prediction of the last point from the others: the last row of L is [wᴴ √S], and the last of
   // L⁻¹ y is the innovation over √S.
   CGP_INLINE Sample<T> last_given_the_others(Moments<R> noise, R jitter, Vector<T> target) {
     const int64_t n = size * m;
-    solve<T>(factor(), y_.data(), n, white_.data());
-    Lower<T> pivot{row(n - m)[n - m], {}, {}};
-    if (m == 2) pivot.b = row(n - 1)[n - 2], pivot.d = row(n - 1)[n - 1];
+    solve<T>(chol.rows(), y_.data(), n, white_.data());
+    Lower<T> pivot{chol.row(n - m)[n - m], {}, {}};
+    if (m == 2) pivot.b = chol.row(n - 1)[n - 2], pivot.d = chol.row(n - 1)[n - 1];
     Vector<T> white;
     for (int a = 0; a < m; ++a) white[a] = white_[n - m + a];
     const Vector<T> innovation = product(pivot, white);
@@ -165,22 +160,25 @@ class Window {
     return sample;
   }
 
+  // Column a of the covariances of the first `count` points and sample t.
+  void covariances(const PriorOfBlock<T>& prior, int64_t t, int a, int64_t count, T* to) const {
+    for (int64_t i = 0; i < count * m; ++i)
+      to[i] = prior.cross[point_[i / m] * m + i % m][a * prior.steps + t];
+  }
+
+  // New targets take the place of those observed, and no point has aged since.
+  void set_targets() { std::fill(age_.begin(), age_.end(), R(0)); }
+  T* y() { return y_.data(); }
+  const T* y() const { return y_.data(); }
+
   int64_t capacity, size = 0;
+  Factor<T> chol;
 
  private:
-  static int64_t square(int64_t n) { return n * n; }
-  T* row(int64_t i) { return chol_ + i * stride_; }
-  const T* row(int64_t i) const { return chol_ + i * stride_; }
-  Rows<const T> factor() const { return {chol_, stride_}; }
-
-  int64_t stride_;
-  std::unique_ptr<T[]> own_;
-  T *chol_, *other_;  // lower triangles; what is above them is not set
   std::vector<T> y_;
   std::vector<R> age_;
   std::vector<int32_t> point_;  // which of all points each row is
-  std::vector<T> white_, gone_;
-  Workspace<T> work_;
+  std::vector<T> white_;
 };
 
 }  // namespace cgp

@@ -1,7 +1,7 @@
 // The recursion of a window over a block of samples (cgp/gp/recursive/window_recursion.py), without a
 // call of the kernel, whose values for all points that the block can meet are given.
 #pragma once
-#include "window.h"
+#include "basis.h"
 
 namespace cgp {
 
@@ -14,10 +14,11 @@ struct Predictions {
   Complex<Real<T>> *signal_c, *filtered_c;                    // [steps]
 };
 
-// False where a factor fails. `z` is [steps, m] less the mean function; NaN where missing.
+// Takes a block in; a full window loses its oldest point, or, with a basis, the least informative
+// one. False where a factor fails. `z` is [steps, m] less the mean function; NaN where missing.
 template <class T>
 CGP_FOR_EACH_PROCESSOR bool scan(Window<T>& window, const PriorOfBlock<T>& prior, const T* z,
-                                 Moments<Real<T>> noise, Real<T> forgetting,
+                                 Moments<Real<T>> noise, Real<T> forgetting, Basis<T>* basis,
                                  const Predictions<T>& to) {
   using R = Real<T>;
   constexpr int m = kRowsOfPoint<T>;
@@ -42,13 +43,20 @@ CGP_FOR_EACH_PROCESSOR bool scan(Window<T>& window, const PriorOfBlock<T>& prior
       if (!is_positive_and_finite(real(sample.pivot.a)) ||
           (m == 2 && !is_positive_and_finite(real(sample.pivot.d))))
         return false;
-      if (is_full) {
-        if (!window.remove_oldest()) return false;
-        sample = window.last_given_the_others(noise, prior.jitter[t], target);
+      if (basis && !basis->append(window, prior, noise, t)) return false;
+      if (is_full && basis) {
+        if (!basis->prune(window)) return false;
+        sample = window.predict(prior, noise, t);
+        after = sample.signal;
+      } else {
+        if (is_full) {
+          if (!window.remove_oldest()) return false;
+          sample = window.last_given_the_others(noise, prior.jitter[t], target);
+        }
+        Vector<T> innovation;
+        for (int a = 0; a < m; ++a) innovation[a] = target[a] - sample.mean[a];
+        after = measured(sample.signal, sample.pivot, noise, innovation, gained);
       }
-      Vector<T> innovation;
-      for (int a = 0; a < m; ++a) innovation[a] = target[a] - sample.mean[a];
-      after = measured(sample.signal, sample.pivot, noise, innovation, gained);
     }
     for (int a = 0; a < m; ++a) to.filtered_mean[t * m + a] = sample.mean[a] + gained[a];
     to.filtered_k[t] = after.k;

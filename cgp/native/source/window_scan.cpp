@@ -47,7 +47,8 @@ struct WindowScan {
     const auto filtered_c = call.output<Complex<R>>(9, k.shape);
     for_each(streams, steps * (m + 3) * n * n / 2, [&](int64_t b) {
       require(size.data[b] >= 0 && size.data[b] <= capacity, "a window is larger than its room");
-      Window<T> window(capacity);
+      const std::unique_ptr<T[]> memory(new T[Window<T>::memory(capacity)]);
+      Window<T> window(capacity, memory.get());
       window.load(size.data[b], chol.data + b * n * n, y.data + b * n, age.data + b * capacity);
       const PriorOfBlock<T> prior{{cross.data + b * points * m * steps * m, steps * m},
                                   steps,
@@ -60,7 +61,7 @@ struct WindowScan {
                               signal_k.data + first,   filtered_k.data + first,
                               signal_c.data + first,   filtered_c.data + first};
       require(scan<T>(window, prior, z.data + first * m, {noise_k.data[0], noise_c.data[0]},
-                      forgetting.data[0], to),
+                      forgetting.data[0], static_cast<Basis<T>*>(nullptr), to),
               "the window is not positive definite any more");
       size_after.data[b] = window.size;
       T* rows = chol_after.data + b * n * n;  // unused ones are those of the identity

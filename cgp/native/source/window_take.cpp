@@ -16,12 +16,13 @@ struct cgp_StreamMoments {
 struct cgp_WindowTake {
   int64_t streams, capacity, steps, dimensions, program_size;
   const double* program;
-  double noise_variance, noise_pseudo_re, noise_pseudo_im, forgetting;
+  double noise_variance, noise_pseudo_re, noise_pseudo_im, forgetting, nugget;
   const void *x, *z;  // the samples, [B, T, D] and, NaN where missing, complex [B, T]
-  const void *residuals, *targets;  // z, and held_z, less the mean function
+  const void *mean, *held_mean;  // the mean function at both, complex, or null
   int32_t* size;      // the windows, which are replaced: [B]
   void *held_x, *held_z, *age, *chol;  // [B, C, D], complex [B, C], [B, C], [B, n, n]
-  void* memory;                        // to work in: of each stream as much as a Window needs
+  void *prior_chol, *prior_precision;  // of a budget: [B, n, n], [B, C, m, m]; or null
+  void* memory;  // to work in: of each stream as much as a Window needs, and a Basis as much again
   cgp_StreamMoments predicted, filtered;
 };
 }
@@ -31,11 +32,11 @@ namespace {
 
 // What the kernel says of a block, and where the window finds it.
 template <class T>
-struct Block {
+struct PriorBuffers {
   using R = Real<T>;
   static constexpr int m = kRowsOfPoint<T>;
 
-  Block(int64_t points, int64_t steps)
+  PriorBuffers(int64_t points, int64_t steps)
       : cross(points * m * steps * m), k(steps), jitter(steps), observed(points), c(steps) {}
 
   std::vector<T> cross;
@@ -75,7 +76,7 @@ struct Taking {
     return x;
   }
 
-  bool evaluate(const std::vector<R>& x, int64_t size, Block<T>& block) const {
+  bool evaluate(const std::vector<R>& x, int64_t size, PriorBuffers<T>& block) const {
     const int64_t C = given.capacity, D = given.dimensions, S = given.steps, stride = S * m;
     CovarianceProgram<R> program(given.program, given.program_size);
     Covariances<R> found;
@@ -88,7 +89,7 @@ struct Taking {
       for (int64_t i = 0; i < size; ++i) put<T>(found.k[i], of(i), row(i, t), stride, S);
       // Samples before this one, and itself.
       program.evaluate(x.data() + C * D, t + 1, y, D, found);
-      for (int64_t i = 0; i < t; ++i) put<T>(found.k[i], of(i), row(C + i, t), stride, S);
+      for (int64_t i = 0; i <= t; ++i) put<T>(found.k[i], of(i), row(C + i, t), stride, S);
       block.k[t] = found.k[t].re;
       block.c[t] = of(t);
       block.jitter[t] = scale * (block.k[t] + noise.k);
@@ -116,37 +117,47 @@ struct Taking {
       return {from[0], from[1]};
   }
 
+  // An array of complex numbers of a stream; of zeros where there is none.
+  std::vector<C> numbers(const void* from, int64_t b, int64_t count) const {
+    if (!from) return std::vector<C>(count);
+    const auto* first = static_cast<const C*>(from) + b * count;
+    return std::vector<C>(first, first + count);
+  }
+
   // Takes the samples of a stream into a copy of its window; false where that fails.
-  bool take(int64_t b, Window<T>& window, std::vector<R>& x) const {
+  bool take(int64_t b, Window<T>& window, Basis<T>* basis, std::vector<R>& x) const {
     const int64_t C = given.capacity, S = given.steps, n = C * m;
     const int64_t size = given.size[b];
     if (size < 0 || size > C) return false;
     x = points(b);
-    Block<T> block(C + S, S);
+    PriorBuffers<T> block(C + S, S);
     if (!evaluate(x, size, block)) return false;
-    const auto* targets = static_cast<const Complex<R>*>(given.targets) + b * C;
+    const auto held = numbers(given.held_z, b, C), held_mean = numbers(given.held_mean, b, C);
+    const auto samples = numbers(given.z, b, S), function = numbers(given.mean, b, S);
     const R* age = static_cast<const R*>(given.age) + b * C;
     std::vector<T> y(n), z(S * m), mean(S * m), filtered_mean(S * m);
     for (int64_t i = 0; i < size; ++i) {
       const R factor = given.forgetting == 1 ? R(1) : std::pow(R(given.forgetting), age[i] / -2);
-      split(factor * targets[i], y.data() + i * m);
+      split(factor * (held[i] - held_mean[i]), y.data() + i * m);
     }
-    const auto* residuals = static_cast<const Complex<R>*>(given.residuals) + b * S;
-    for (int64_t t = 0; t < S; ++t) split(residuals[t], z.data() + t * m);
+    for (int64_t t = 0; t < S; ++t) split(samples[t] - function[t], z.data() + t * m);
     window.load(size, static_cast<const T*>(given.chol) + b * n * n, y.data(), age);
+    if (basis)
+      basis->load(size, C, static_cast<const T*>(given.prior_chol) + b * n * n,
+                  static_cast<const Block<T>*>(given.prior_precision) + b * C);
     std::vector<R> signal_k(S), filtered_k(S);
     std::vector<Complex<R>> signal_c(S), filtered_c(S);
     const PriorOfBlock<T> prior{{block.cross.data(), S * m}, S, block.k.data(), block.c.data(),
                                 block.jitter.data(), block.observed.data()};
-    if (!scan<T>(window, prior, z.data(), noise, R(given.forgetting),
+    if (!scan<T>(window, prior, z.data(), noise, R(given.forgetting), basis,
                  {mean.data(), filtered_mean.data(), signal_k.data(), filtered_k.data(),
                   signal_c.data(), filtered_c.data()}))
       return false;
     for (int64_t t = 0; t < S; ++t) {
-      set(given.predicted, b * S + t, joined(mean.data() + t * m), signal_k[t] + noise.k,
-          signal_c[t] + noise.c);
-      set(given.filtered, b * S + t, joined(filtered_mean.data() + t * m), filtered_k[t],
-          filtered_c[t]);
+      set(given.predicted, b * S + t, function[t] + joined(mean.data() + t * m),
+          signal_k[t] + noise.k, signal_c[t] + noise.c);
+      set(given.filtered, b * S + t, function[t] + joined(filtered_mean.data() + t * m),
+          filtered_k[t], filtered_c[t]);
     }
     return true;
   }
@@ -158,19 +169,30 @@ struct Taking {
   }
 
   // Replaces the window of a stream. Points are in order, and the samples after those held.
-  void store(int64_t b, const Window<T>& window, const std::vector<R>& x) const {
+  void store(int64_t b, const Window<T>& window, const Basis<T>* basis,
+             const std::vector<R>& x) const {
     const int64_t C = given.capacity, D = given.dimensions, n = C * m;
     std::vector<int32_t> point(C);
     window.store(static_cast<T*>(given.chol) + b * n * n, static_cast<R*>(given.age) + b * C,
                  point.data());
     R* held_x = static_cast<R*>(given.held_x) + b * C * D;
     auto* held_z = static_cast<Complex<R>*>(given.held_z) + b * C;
-    const auto* samples = static_cast<const Complex<R>*>(given.z) + b * given.steps;
+    const auto samples = numbers(given.z, b, given.steps);
+    const auto function = numbers(given.mean, b, given.steps);
+    const auto held_mean = numbers(given.held_mean, b, C);
     for (int64_t i = 0; i < window.size; ++i) {
-      held_z[i] = point[i] < C ? held_z[point[i]] : samples[point[i] - C];
+      const bool was_held = point[i] < C;
+      const int64_t at = was_held ? point[i] : point[i] - C;
+      if (basis && basis->has_pruned)
+        held_z[i] = joined(window.y() + i * m) + (was_held ? held_mean[at] : function[at]);
+      else
+        held_z[i] = was_held ? held_z[at] : samples[at];
       std::copy(x.data() + point[i] * D, x.data() + (point[i] + 1) * D, held_x + i * D);
     }
     given.size[b] = window.size;
+    if (basis)
+      basis->store(window.size, C, static_cast<T*>(given.prior_chol) + b * n * n,
+                   static_cast<Block<T>*>(given.prior_precision) + b * C);
   }
 
   const cgp_WindowTake& given;
@@ -186,15 +208,20 @@ int run(const cgp_WindowTake* given) try {
   const Taking<T> taking(*given);
   const int64_t n = given->capacity * Taking<T>::m;
   std::vector<std::unique_ptr<Window<T>>> windows(given->streams);
+  std::vector<std::unique_ptr<Basis<T>>> bases(given->streams);
   std::vector<std::vector<R>> points(given->streams);
   std::atomic<bool> sound{true};
   for_each(given->streams, given->steps * (Taking<T>::m + 3) * n * n / 2, [&](int64_t b) {
-    T* memory = static_cast<T*>(given->memory) + b * Window<T>::memory(given->capacity);
+    const int64_t each = Window<T>::memory(given->capacity), all = given->prior_chol ? 2 : 1;
+    T* memory = static_cast<T*>(given->memory) + b * all * each;
     windows[b].reset(new Window<T>(given->capacity, memory));
-    if (!taking.take(b, *windows[b], points[b])) sound = false;
+    if (given->prior_chol)
+      bases[b].reset(new Basis<T>(given->capacity, R(given->nugget), memory + each));
+    if (!taking.take(b, *windows[b], bases[b].get(), points[b])) sound = false;
   });
   if (!sound) return kRefused;
-  for (int64_t b = 0; b < given->streams; ++b) taking.store(b, *windows[b], points[b]);
+  for (int64_t b = 0; b < given->streams; ++b)
+    taking.store(b, *windows[b], bases[b].get(), points[b]);
   return kDone;
 } catch (const std::exception&) {  // none may leave a function that C calls
   return kRefused;
