@@ -17,6 +17,7 @@ from cgp.statespace.series import Series
 from cgp.statespace.stream_state import NOT_FINITE, StreamState
 from cgp.statespace.traced_step import TracedStep
 from cgp.training.host_variable import HostVariable
+from cgp.training.keras_private import add_variable
 
 
 class KalmanStream:
@@ -52,9 +53,8 @@ class KalmanStream:
             )
 
         def make_variable(name: str, shape: tuple[int, ...]) -> HostVariable:
-            variable = HostVariable(shape, model.dtype.real_dtype.name, name)
-            setattr(layer, f"_{name}", variable)  # Keras finds it, and counts it as a weight
-            return variable
+            real = model.dtype.real_dtype.name
+            return add_variable(layer, lambda: HostVariable(shape, real, name))
 
         self._state = StreamState(make_variable, model.F.shape[-1], count, model.dtype)
         self._compiled: CompiledStep | None = None
@@ -146,7 +146,7 @@ class KalmanStream:
         if inputs is not None:
             known = self._present.form.split(tf.constant(inputs)).numpy()
             drift = np.reshape(self._inputs_to_state @ known[..., None], (self._state.streams, -1))
-            self._compiled.set(drift=np.ascontiguousarray(drift.T))
+            self._compiled.set(drift=np.ascontiguousarray(np.moveaxis(drift, 0, -1)))
         found = self._compiled(z, *self._state.arrays())
         self._state.changed()
         return found

@@ -143,9 +143,8 @@ class CompiledStep:
             ValueError: The new state or a moment would not be finite; the state is unchanged.
         """
         if self._is_composite:
-            self._z[...] = np.concatenate([z.real, z.imag], axis=-1).T.reshape(self._z.shape)
-        else:
-            self._z[...] = z.T if z.ndim > 1 else z[:, None]
+            z = np.concatenate([z.real, z.imag], axis=-1)
+        self._z[...] = np.moveaxis(z, 0, -1) if z.ndim > 1 else z[:, None]
         if mean is not self._kept.get("mean") or chol is not self._kept.get("chol"):
             self._kept |= {"mean": mean, "chol": chol}
             self._given.mean, self._given.chol = mean.ctypes.data, chol.ctypes.data

@@ -7,11 +7,14 @@ version that the package admits.
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
+
+# The path of a variable without TensorFlow's scope of names, which `add_variable` says why.
+from keras.src.backend.common.name_scope import name_scope
 
 # Whether a call has its state as an argument, so that nothing may be stored.
 from keras.src.backend.common.stateless_scope import in_stateless_scope
@@ -33,6 +36,7 @@ from keras.src.utils.python_utils import default as completed_by_keras
 __all__ = [
     "FunctionalModel",
     "add_losses_in_float64",
+    "add_variable",
     "ask_to_proceed_with_overwrite",
     "completed_by_keras",
     "first_loss",
@@ -70,6 +74,22 @@ def flatten_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 def sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     """Lists the direct sublayers of a layer, in the order in which they were added."""
     return list(layer._layers)
+
+
+def add_variable(layer: keras.layers.Layer, make: Callable[[], keras.Variable]) -> keras.Variable:
+    """Adds a variable to the weights of a layer, as `add_weight` does.
+
+    That makes variables in a TensorFlow scope of the layer's name, and TensorFlow keeps 35 kB for
+    each name of a variable as long as the process: a hundred trackers would leave ten megabytes.
+
+    Args:
+        layer: The layer.
+        make: Makes the variable.
+    """
+    with name_scope(layer.name, caller=layer):
+        variable = make()
+    layer._track_variable(variable)
+    return variable
 
 
 def forget_compilation(model: Any) -> None:

@@ -24,6 +24,7 @@ from cgp.training.constraints import (
     in_steps_of,
     split,
 )
+from cgp.training.keras_private import add_variable
 from cgp.training.priors import prior_config, prior_from_config
 
 __all__ = [
@@ -44,14 +45,18 @@ __all__ = [
 def _weight(
     layer: keras.layers.Layer, name: str, value: np.ndarray, trainable: bool
 ) -> keras.Variable:
-    return layer.add_weight(
-        name=name,
-        shape=value.shape,
-        dtype=layer.variable_dtype,
-        # A Keras initialiser would take the value through floatx.
-        initializer=lambda shape, dtype: tf.constant(value, dtype),
-        trainable=trainable,
-        autocast=False,  # or a float32 layer that uses a float64 kernel would round it
+    dtype = layer.variable_dtype
+    return add_variable(
+        layer,
+        lambda: keras.Variable(
+            # A Keras initialiser would take the value through floatx.
+            lambda shape, dtype: tf.constant(value, dtype),
+            shape=value.shape,
+            dtype=dtype,
+            trainable=trainable,
+            autocast=False,  # or a float32 layer that uses a float64 kernel would round it
+            name=name,
+        ),
     )
 
 

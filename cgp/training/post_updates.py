@@ -57,7 +57,12 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.training.host_variable import HostVariable
-from cgp.training.keras_private import flatten_layers, in_stateless_scope, in_symbolic_scope
+from cgp.training.keras_private import (
+    add_variable,
+    flatten_layers,
+    in_stateless_scope,
+    in_symbolic_scope,
+)
 
 
 class _PostUpdate:
@@ -207,14 +212,14 @@ def register_post_update(
     name = f"post_update_snapshot_{len(_updates(layer))}"
     if state_is_weights:
         with tf.init_scope():
-            snapshot = HostVariable((size,), "float64", name)
+            snapshot = add_variable(layer, lambda: HostVariable((size,), "float64", name))
             snapshot.assign(np.full(size, np.nan))
     else:
         with tf.init_scope():
             nan = tf.fill([size], tf.constant(float("nan"), tf.float64))
             snapshot = tf.Variable(nan, trainable=False, name=name)
-    # Where Keras finds weights, and TensorFlow's checkpoints and exports the state.
-    setattr(layer, f"_{name}", snapshot)
+        # Where TensorFlow's checkpoints and exports find it, as they find the state.
+        setattr(layer, f"_{name}", snapshot)
     if getattr(layer, "_post_updates", None) is None:
         layer._post_updates = _Registry()
     layer._post_updates.updates.append(_PostUpdate(variables, update, snapshot))

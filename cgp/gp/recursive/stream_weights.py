@@ -21,6 +21,7 @@ from cgp.linalg import NotPositiveDefiniteError
 from cgp.linalg.arguments import has_positive_diagonal
 from cgp.training import confirm, invalidate, refresh, register_post_update
 from cgp.training.host_variable import HostVariable
+from cgp.training.keras_private import add_variable
 from cgp.training.post_updates import current_values, is_stale
 
 _CHUNK = 128  # samples to a call of the compiled loop: between two looks at the clock
@@ -67,9 +68,9 @@ class StreamWeights:
         names = [*Window._fields[:-1], *getattr(self._empty.extra, "_fields", ())]
         self._weights = []
         for name, value in zip(names, values, strict=True):
-            weight = HostVariable(value.shape, value.dtype.name, f"window_{name}")
+            make = functools.partial(HostVariable, value.shape, value.dtype.name, f"window_{name}")
+            weight = add_variable(layer, make)
             weight.assign(value)
-            setattr(layer, f"_window_{name}", weight)  # Keras finds it, and counts it as a weight
             self._weights.append(weight)
         register_post_update(layer, recursion.process.weights, self.refactorize)
         if not tf.nest.flatten(self._empty.extra):
