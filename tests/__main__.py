@@ -37,6 +37,24 @@ FIRST = ("examples", "gp/", "statespace", "layers", "equivalences")  # the longe
 ONE_THREAD = dict.fromkeys(
     ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "OPENBLAS_NUM_THREADS"), "1"
 )
+# Graphs are millions of objects, and slow to take apart: what is left after one collection is not
+# looked through again, and a process ends when all exit handlers have run, with its objects.
+PROCESS = """
+import atexit, gc, os, sys, pytest
+
+class Ending:
+    def pytest_unconfigure(self):
+        gc.collect()
+        gc.freeze()
+
+def end():
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+atexit.register(end)  # the first of them is the last to run
+code = pytest.main(sys.argv[1:], plugins=[Ending()])
+"""
 RESIDENT = 1 if sys.platform == "darwin" else 1024  # the unit of a maximal resident set
 
 
@@ -68,7 +86,7 @@ def parts() -> dict[str, list[Path]]:
 
 def run(name: str, paths: list[Path]) -> Result:
     """Runs one part; prints all that it printed if it failed."""
-    command = [sys.executable, "-m", "pytest", "-q", "--durations=3", *map(str, paths)]
+    command = [sys.executable, "-c", PROCESS, "-q", "--durations=3", *map(str, paths)]
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             command,
