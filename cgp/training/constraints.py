@@ -24,10 +24,12 @@ class Constraint(NamedTuple):
 def _disk_from_plane(raw: tf.Tensor) -> tf.Tensor:
     # c = sin|w| w/|w| covers the closed disk: an optimum on the unit circle is a stationary point
     # in w, where a map onto the open disk would send w to infinity.
-    square = tf.reduce_sum(raw**2, axis=-1, keepdims=True)
+    re, im = tf.unstack(raw, axis=-1)
+    square = re * re + im * im
     small = square < 1e-8  # sin r / r has no derivative by r² that TensorFlow can take at 0
     r = tf.sqrt(tf.where(small, tf.ones_like(square), square))
-    return _join(raw * tf.where(small, 1.0 - square / 6.0, tf.sin(r) / r))
+    ratio = tf.where(small, 1.0 - square / 6.0, tf.sin(r) / r)
+    return tf.complex(ratio * re, ratio * im)
 
 
 def _plane_from_disk(value: np.ndarray) -> np.ndarray:
@@ -38,7 +40,7 @@ def _plane_from_disk(value: np.ndarray) -> np.ndarray:
 
 def _join(raw: tf.Tensor) -> tf.Tensor:
     """Combines a last axis [re, im] into complex numbers."""
-    return tf.complex(raw[..., 0], raw[..., 1])
+    return tf.complex(*tf.unstack(raw, axis=-1))
 
 
 def split(value: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from cgp.gp.data import Data
-from cgp.gp.recursive.window import Window
+from cgp.gp.recursive.window import Window, repeated
 from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.gp.signal_plus_noise import log_density
 from cgp.linalg import cholesky
@@ -58,7 +58,7 @@ def log_predictive(
         # The sample of step j is correlated with the window by λ^{j/2}, with that of step i by
         # λ^{|i−j|/2}.
         steps = tf.range(1, tf.shape(data.z)[-1] + 1)
-        steps = tf.cast(tf.repeat(steps, process.form.multiplicity), real)
+        steps = tf.cast(repeated(steps, process.form.multiplicity), real)
         weight = tf.constant(recursion.forgetting**0.5, real)
         v *= tf.cast(weight**steps, v.dtype)
         covariance *= tf.cast(weight ** tf.abs(steps[:, None] - steps), v.dtype)

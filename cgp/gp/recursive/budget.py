@@ -41,6 +41,7 @@ from cgp.gp.recursive.window import (
     Window,
     append_point,
     put_row,
+    repeated,
     select_streams,
 )
 from cgp.gp.recursive.window_recursion import WindowRecursion
@@ -180,7 +181,7 @@ class Budget(Policy):
 
     def _unused(self, data: Data, dtype: tf.DType) -> tf.Tensor:
         """1 in rows without a point, else 0, `[B, n]`."""
-        return tf.repeat(tf.cast(~data.present, dtype), self.m, axis=-1)
+        return repeated(tf.cast(~data.present, dtype), self.m)
 
     # --- a point enters, a point leaves ----------------------------------------------------------
 
@@ -193,7 +194,7 @@ class Budget(Policy):
         rest = sample.prior.map(lambda a, b: a - b[:, 0], form.marginal(white))
         nugget = NUGGET * self._noise(sample.mean.dtype)
         rest = form.covariance(as_matrices(clipped(rest))) + nugget
-        jitter = tf.cast(tf.repeat(sample.jitter[:, None] / m, m, axis=-1), rest.dtype)
+        jitter = tf.cast(repeated(sample.jitter[:, None] / m, m), rest.dtype)
         pivot = tf.linalg.cholesky(tf.linalg.set_diag(rest, tf.linalg.diag_part(rest) + jitter))
         # The inverse of the larger matrix is K⁻¹ + g gᴴ, g = L⁻ᴴ w pivot⁻ᴴ, and beside it the new
         # block, pivot⁻ᴴ pivot⁻¹.

@@ -42,7 +42,7 @@ class Window(NamedTuple):
     @property
     def in_use(self) -> tf.Tensor:
         """Which rows hold a point, bool, `[B, C]`."""
-        return tf.range(self.x.shape[1]) < self.size[:, None]
+        return tf.expand_dims(self.size, -1) > np.arange(self.x.shape[1], dtype=np.int32)
 
     def data(self, single: bool = False) -> Data:
         """The points as data, unused rows as missing; without batch axes if `single`."""
@@ -226,3 +226,16 @@ def append_point(
     blocks = tf.reshape(chol, [-1, n // m, m, n])
     blocks = put_row(blocks, slot, tf.linalg.adjoint(white) + block, where)
     return tf.reshape(blocks, [-1, n, n])
+
+
+def repeated(values: tf.Tensor, times: int, axis: int = -1) -> tf.Tensor:
+    """`tf.repeat`, with a tenth of its operations: of each point, a value for each of its rows."""
+    if times == 1:
+        return values
+    sizes = values.shape.as_list()
+    axis %= len(sizes)
+    sizes[axis] = None if sizes[axis] is None else times * sizes[axis]
+    if sizes.count(None) > 1:
+        return tf.repeat(values, times, axis=axis)
+    rows = tf.stack([values] * times, axis=axis + 1)
+    return tf.reshape(rows, [-1 if size is None else size for size in sizes])

@@ -25,7 +25,14 @@ from cgp.distributions import Marginals, Step
 from cgp.distributions.forms import SecondMoments, as_matrices, clipped
 from cgp.gp.data import Data
 from cgp.gp.posterior import Conditioned
-from cgp.gp.recursive.window import OneStepPrediction, Policy, Window, append_point, put_row
+from cgp.gp.recursive.window import (
+    OneStepPrediction,
+    Policy,
+    Window,
+    append_point,
+    put_row,
+    repeated,
+)
 from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened
 from cgp.linalg import cholesky
 from cgp.linalg.arguments import as_complex, complex_dtype, is_nan, nan, real_as, squared_modulus
@@ -84,7 +91,7 @@ class WindowRecursion:
             self.jitter(self.process.marginal(data.x)) / m
         )  # a composite has a part of the variance in each row
         jitter = tf.where(data.present, jitter, tf.zeros_like(jitter))
-        return tf.repeat(jitter, m, axis=-1)
+        return repeated(jitter, m)
 
     def gram(self, window: Window) -> tf.Tensor:
         """The part of M that follows from points and hyperparameters, jitter included."""
@@ -105,7 +112,7 @@ class WindowRecursion:
             return self.policy.covariance(window, gram, None)
         total = self.policy.covariance(window, gram, self.forgetting_weights(window))
         # Points that have ceased to age would not fit those that have not: they are by themselves.
-        ages = tf.repeat(~self.is_forgotten(window), self.process.form.multiplicity, axis=-1)
+        ages = repeated(~self.is_forgotten(window), self.process.form.multiplicity)
         pair = ages[:, :, None] & ages[:, None, :]
         alone = tf.where(pair, total, tf.zeros_like(total))
         return tf.linalg.set_diag(alone, tf.linalg.diag_part(total))
@@ -118,7 +125,7 @@ class WindowRecursion:
         pair = tf.minimum(window.age[:, :, None], window.age[:, None, :])
         weights = self.forgetting**-pair
         for axis in (1, 2):
-            weights = tf.repeat(weights, self.process.form.multiplicity, axis=axis)
+            weights = repeated(weights, self.process.form.multiplicity, axis)
         return tf.cast(weights, window.chol.dtype)
 
     def is_forgotten(self, window: Window) -> tf.Tensor:
@@ -134,7 +141,7 @@ class WindowRecursion:
         if self.forgetting == 1.0:
             return targets
         factor = self.forgetting ** (-0.5 * window.age)
-        factor = tf.repeat(factor, self.process.form.multiplicity, axis=-1)
+        factor = repeated(factor, self.process.form.multiplicity)
         return targets * tf.cast(factor, targets.dtype)[..., None]
 
     def refactorized(self, window: Window) -> Window:
@@ -150,7 +157,7 @@ class WindowRecursion:
     def are_factors_of(self, window: Window, expected: tf.Tensor) -> tf.Tensor:
         """Whether the factors of windows are those of covariances `[B, n, n]`, bool, `[B]`."""
         forgotten = self.is_forgotten(window)
-        rows = tf.repeat(forgotten, self.process.form.multiplicity, axis=-1)
+        rows = repeated(forgotten, self.process.form.multiplicity)
         gap = tf.abs(tf.linalg.matmul(window.chol, window.chol, adjoint_b=True) - expected)
         deviation = tf.sqrt(tf.abs(tf.linalg.diag_part(expected)))
         gap /= deviation[:, :, None] * deviation[:, None, :]
@@ -219,7 +226,7 @@ class WindowRecursion:
             return window
         ages = window.in_use & ~self.is_forgotten(window)  # it would overflow one day
         factor = tf.where(ages, tf.constant(self.forgetting**-0.5, window.x.dtype), 1.0)
-        rows = tf.repeat(factor, self.process.form.multiplicity, axis=-1)[..., None]
+        rows = repeated(factor, self.process.form.multiplicity)[..., None]
         return window._replace(
             chol=window.chol * tf.cast(rows, window.chol.dtype),
             age=window.age + tf.cast(ages, window.age.dtype),
