@@ -19,7 +19,10 @@ def covariance_of(chol):
     covariance = np.zeros((*chol.shape[:-1], n), chol.dtype)
     for first in range(0, n, rows):
         last = first + rows
-        covariance[..., first:last, :last] = chol[..., first:last, :] @ adjoint[..., :last]
+        used = last if not chol[..., first:last, last:].any() else n  # zeros, if L is triangular
+        covariance[..., first:last, :last] = (
+            chol[..., first:last, :used] @ adjoint[..., :used, :last]
+        )
     above = np.conj(np.swapaxes(np.tril(covariance, -1), -1, -2))
     return np.tril(covariance) + above
 

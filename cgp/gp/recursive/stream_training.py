@@ -131,7 +131,8 @@ def train_step(gp: "RecursiveGP", data: tuple) -> dict[str, tf.Tensor]:
         GaussianProcess.train_step(gp, data)
     assert gp._stream is not None
     block = gp._stream.of_each_stream(block)
-    gp._stream.scan(block.x, block.z)
+    # The loss has refreshed the windows, and the training step after it: not once more.
+    gp._stream.scan_from(gp._stream.read(), block.x, block.z)
     return gp.get_metrics_result()
 
 

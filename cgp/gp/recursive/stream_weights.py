@@ -200,8 +200,11 @@ class StreamWeights:
 
     def scan(self, x: tf.Tensor, z: tf.Tensor) -> Step:
         """Takes in T samples, `[B, T, D]` and `[B, T]`; a `Step` of tensors `[B, T]`."""
+        return self.scan_from(self.current(), x, z)
+
+    def scan_from(self, window: Window, x: tf.Tensor, z: tf.Tensor) -> Step:
+        """`scan` from windows, those in the weights, that are known to be current."""
         x, z = tf.convert_to_tensor(x), tf.convert_to_tensor(z)  # where functions run eagerly
-        window = self.current()
         if native_scan.serves(self.recursion):
             window, found = native_scan.scan(self.recursion, window, x, z)
         else:
