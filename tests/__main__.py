@@ -24,12 +24,12 @@ LARGEST = 4e9  # bytes of memory
 # Files to a process, in folders that compile or compute much; in others all.
 FILES = {
     "examples": 1,
-    "gp": 4,
+    "gp": 5,
     "gp/recursive": 3,
     "gp/state_space": 1,
     "layers": 2,
     "statespace": 2,
-    "equivalences": 2,
+    "equivalences": 3,
 }
 FIRST = ("examples", "gp/", "statespace", "layers", "equivalences")  # the longest
 # Two processes share few cores, and their arrays are small: more threads only wait for each other,
