@@ -33,8 +33,11 @@ class Step(NamedTuple):
 
 def innovation(z: np.ndarray, mean: np.ndarray) -> np.ndarray:
     """The innovation `z − mean`; NaN in both parts where z is NaN."""
-    nothing = complex(np.nan, np.nan) if np.iscomplexobj(z) else np.nan
-    return np.where(np.isnan(z), np.asarray(nothing, np.asarray(z).dtype), z - mean)
+    deviation = np.asarray(z - mean)
+    missing = np.isnan(z)
+    if missing.any():
+        deviation[missing] = complex(np.nan, np.nan) if np.iscomplexobj(z) else np.nan
+    return deviation
 
 
 Prediction: TypeAlias = ComplexNormal | Mapping[str, Any] | tuple[Any, ...]

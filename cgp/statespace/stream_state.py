@@ -1,5 +1,6 @@
 """The state of the streams of an online filter, in variables."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,8 @@ class StreamState:
         dtype: tf.DType,
     ):
         self.streams, self.dtype = streams, dtype
+        self._hosts: list[Any] = [None, None]
+        self._arrays: list[np.ndarray] = []
         parts = [2] if dtype.is_complex else []
         self.variables = [
             make_variable("state_mean", (size, streams, *parts)),
@@ -76,11 +79,12 @@ class StreamState:
 
         A step changes them in place; `changed` must be called then.
         """
-        found = []
-        for variable in self.variables:
-            a = variable.host()
-            found.append(a.view(self.dtype.as_numpy_dtype)[..., 0] if self.dtype.is_complex else a)
-        return found
+        hosts = [variable.host() for variable in self.variables]
+        if not all(map(operator.is_, hosts, self._hosts)):
+            self._hosts = self._arrays = hosts
+            if self.dtype.is_complex:
+                self._arrays = [a.view(self.dtype.as_numpy_dtype)[..., 0] for a in hosts]
+        return self._arrays
 
     def changed(self) -> None:
         """Says that the arrays have been changed."""
