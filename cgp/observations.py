@@ -20,6 +20,7 @@ def as_observations(
     name: str = "z",
     *,
     promote: bool = False,
+    copy: bool = True,
 ) -> np.ndarray | tf.Tensor:
     """Observations in the dtype of a model, NaN where missing.
 
@@ -34,10 +35,11 @@ def as_observations(
         dtype: The dtype of the model, real or complex.
         name: What errors call z.
         promote: Whether z may have a lower precision than the model; otherwise that is an error.
+        copy: Whether an array is a new one also where it is z as it came.
 
     Returns:
         An array of `dtype` and of the shape of z, NaN in both parts where missing: a tensor,
-        through which gradients pass, if z or `missing` is one, else a new NumPy array.
+        through which gradients pass, if z or `missing` is one, else a new NumPy array (see `copy`).
 
     Raises:
         TypeError: Elements that are no numbers; real z for a complex model, or the reverse; a
@@ -54,7 +56,7 @@ def as_observations(
     plain: Any = np.asarray(z) if isinstance(z, np.generic | complex) else z
     is_plain = type(plain) is np.ndarray and missing is None and plain.dtype == _numpy(dtype)
     if is_plain and np.isfinite(plain).all():  # a sample of a stream has no time for more
-        return plain.copy()
+        return plain.copy() if copy else plain
     is_plain = tf.executing_eagerly() and isinstance(z, tf.Tensor) and missing is None
     if is_plain and plain.dtype == dtype and np.isfinite(np.asarray(z)).all():
         return z

@@ -16,6 +16,7 @@ from cgp.kernels.covariance_function import CovarianceFunction, add, multiply
 from cgp.kernels.markov import Generator, MarkovForm, Pair, direct_sum, over, product
 from cgp.kernels.points import one_number
 from cgp.kernels.program import Code, Instructions, instruction, joined
+from cgp.kernels.terms import Term, Terms, product_of, sum_of
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import POSITIVE, Parameter
 from cgp.training.sharing import sharing_scope
@@ -157,6 +158,13 @@ class Constant(Kernel):
             Generator(zero, zero),
         )
 
+    def markov_terms(self) -> Terms:
+        """See `Kernel.markov_terms`."""
+        return (Term(0, self.variance.value),)
+
+    def check_points(self, x: tf.Tensor) -> None:
+        """See `Kernel.check_points`: any."""
+
 
 class Combination(Kernel):
     """A kernel made of other kernels, which other holders may share."""
@@ -189,6 +197,11 @@ class Combination(Kernel):
         self.is_real = all(part.is_real for part in parts)
         self.is_proper = all(part.is_proper for part in parts)
         self.is_markov = all(part.is_markov for part in parts)
+
+    def check_points(self, x: tf.Tensor) -> None:
+        """See `Kernel.check_points`."""
+        for part in self.parts:
+            part.check_points(x)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, the parts serialised."""
@@ -254,6 +267,10 @@ class Sum(Combination):
     def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`."""
         return direct_sum([part.markov_form() for part in self.parts])
+
+    def markov_terms(self) -> Terms | None:
+        """See `Kernel.markov_terms`."""
+        return sum_of([part.markov_terms() for part in self.parts])
 
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.parts))
@@ -324,6 +341,10 @@ class Product(Combination):
                 "form; take ExactGP"
             )
         return functools.reduce(product, [part.markov_form() for part in self.parts])
+
+    def markov_terms(self) -> Terms | None:
+        """See `Kernel.markov_terms`."""
+        return functools.reduce(product_of, [part.markov_terms() for part in self.parts])
 
     def __repr__(self) -> str:
         return " * ".join(f"({p!r})" if isinstance(p, Sum) else repr(p) for p in self.parts)

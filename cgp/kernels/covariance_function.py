@@ -10,6 +10,7 @@ from cgp.distributions.forms import SecondMoments
 from cgp.kernels.markov import MarkovForm, Pair
 from cgp.kernels.points import as_pairs, as_points
 from cgp.kernels.program import Instructions, as_numbers
+from cgp.kernels.terms import Terms
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.keras_private import flatten_layers, sublayers
@@ -39,6 +40,11 @@ class CovarianceFunction(HyperparameterLayer):
         super().__init_subclass__(**kwargs)
         if "markov_form" in vars(cls) and "is_markov" not in vars(cls):
             cls.is_markov = True
+        # What a class takes over from its base speaks of the methods of that.
+        if "markov_form" in vars(cls) and "markov_terms" not in vars(cls):
+            cls.markov_terms = CovarianceFunction.markov_terms  # type: ignore[method-assign]
+        if _is_foreign(cls):
+            cls.check_points = CovarianceFunction.check_points  # type: ignore[method-assign]
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """Covariance and pseudo-covariance between points, elementwise.
@@ -71,10 +77,8 @@ class CovarianceFunction(HyperparameterLayer):
             ValueError: At the first use outside of graphs: they are not those of `markov_form`.
         """
         if not self._agrees and tf.executing_eagerly() and tf.size(x1) > 0:
-            methods = (type(self).moments, type(self).markov_form)
             # The tests of cgp compare the kernels of cgp.
-            foreign = any(not m.__module__.startswith("cgp.kernels.") for m in methods)
-            if foreign and self.is_markov and x1.shape[-1] == 1:
+            if _is_foreign(type(self)) and self.is_markov and x1.shape[-1] == 1:
                 check_agreement(self, x1)
             self._agrees = True
         return check_moments(self.moments(x1, x2), self)
@@ -101,6 +105,21 @@ class CovarianceFunction(HyperparameterLayer):
             return None
         instructions = self.instructions()
         return None if instructions is None else as_numbers(instructions)
+
+    def markov_terms(self) -> Terms | None:
+        """The process of `markov_form` as a sum of terms in closed form, with the same states.
+
+        Returns:
+            None where it is not known to be one, which is always right.
+        """
+        return None
+
+    def check_points(self, x: tf.Tensor) -> None:
+        """Raises, eagerly, for points `[..., N, D]` that the kernel does not take.
+
+        By evaluating it there; a kernel that knows what it refuses says so sooner.
+        """
+        self.moments_diagonal(x)
 
     def covariance(self, x1: ArrayLike, x2: ArrayLike | None = None) -> tf.Tensor:
         """The covariance `E[z(x1) conj(z(x2))]`.
@@ -158,6 +177,12 @@ class CovarianceFunction(HyperparameterLayer):
         themselves are attributes of the kernels: `kernel.variance.assign(2.0)`.
         """
         return {name: p.numpy() for name, p in named_parameters(self.named_layers()).items()}
+
+
+def _is_foreign(kind: type[CovarianceFunction]) -> bool:
+    """Whether a class has methods of its own that are not of cgp."""
+    methods = (kind.moments, kind.markov_form)
+    return any(not method.__module__.startswith("cgp.kernels.") for method in methods)
 
 
 def check_moments(moments: Any, kernel: Any) -> Pair:

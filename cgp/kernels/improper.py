@@ -11,6 +11,7 @@ from cgp.kernels.covariance_function import add, multiply
 from cgp.kernels.markov import MarkovForm, Pair, conjugate, widely_linear
 from cgp.kernels.points import one_number
 from cgp.kernels.program import Code, Instructions, instruction, joined
+from cgp.kernels.terms import Terms, conjugate_of
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import UNIT_DISK, Parameter
 
@@ -60,6 +61,10 @@ class Conjugate(UnaryCombination):
     def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`."""
         return conjugate(self.kernel.markov_form())
+
+    def markov_terms(self) -> Terms | None:
+        """See `Kernel.markov_terms`."""
+        return conjugate_of(self.kernel.markov_terms())
 
     def __repr__(self) -> str:
         return f"Conjugate({self.kernel!r})"

@@ -14,6 +14,7 @@ import tensorflow as tf
 from cgp.kernels.markov import Generator, MarkovForm, over, stacked, unit
 from cgp.kernels.program import Code
 from cgp.kernels.stationary import Stationary, psd_kernels
+from cgp.kernels.terms import Term, Terms
 from cgp.linalg.arguments import as_complex
 
 
@@ -32,8 +33,7 @@ class Matern(Stationary):
         """
         if not self.is_markov:
             return super().markov_form()
-        variance, order = self.variance.value, self.order
-        rate = math.sqrt(2 * order + 1) / self.lengthscale.value
+        variance, order, rate = self.variance.value, self.order, self._rate()
         n = order + 1
         weights = np.array(
             [[math.comb(i + j, i) * 2.0 ** -(i + j) for j in range(n)] for i in range(n)]
@@ -69,6 +69,18 @@ class Matern(Stationary):
                 as_complex(variance * rate * tf.constant(diffusion, rate.dtype)),
             ),
         )
+
+    def markov_terms(self) -> Terms | None:
+        """See `Kernel.markov_terms`."""
+        return (Term(self.order, self.variance.value, self._rate()),) if self.is_markov else None
+
+    def check_points(self, x: tf.Tensor) -> None:
+        """See `Kernel.check_points`: one for a line takes any."""
+        if not self.is_markov:
+            super().check_points(x)
+
+    def _rate(self) -> tf.Tensor:
+        return math.sqrt(2 * self.order + 1) / self.lengthscale.value
 
 
 def _incomplete_gammas(most: int, y: tf.Tensor) -> list[tf.Tensor]:

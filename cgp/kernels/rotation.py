@@ -12,6 +12,7 @@ from cgp.kernels.base import Kernel
 from cgp.kernels.markov import Generator, MarkovForm, Pair, over
 from cgp.kernels.points import as_array, one_number, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction
+from cgp.kernels.terms import Term, Terms
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.observations import as_observations
 from cgp.training.parameters import REAL, Parameter, in_steps_of
@@ -78,12 +79,12 @@ class Rotation(Kernel):
         """Raises, eagerly, for points whose neighbours in their dtype are a turn away."""
         if not tf.executing_eagerly():
             return
-        frequency = per_dimension(self.frequency, points[0])
+        frequency = np.abs(per_dimension(self.frequency, points[0]))
         for x in points:
-            turns = float(tf.reduce_max(tf.abs(frequency * x))) if tf.size(x) > 0 else 0.0
+            turns = np.max(frequency * _largest(x), initial=0.0)
             if turns * np.finfo(self.variable_dtype).eps >= 1.0:
                 raise ValueError(
-                    f"x is too large for {self!r}: at {float(tf.reduce_max(tf.abs(x))):.3g}, "
+                    f"x is too large for {self!r}: at {np.max(_largest(x)):.3g}, "
                     f"{self.variable_dtype} does not tell one turn from the next. Subtract an "
                     "origin from x, or choose another unit"
                 )
@@ -111,6 +112,18 @@ class Rotation(Kernel):
             None,
             Generator(1j * as_complex(rate) * one, zero),
         )
+
+    def markov_terms(self) -> Terms | None:
+        """See `Kernel.markov_terms`."""
+        if not self.is_markov:
+            return None
+        frequency = self.frequency.value
+        return (Term(0, tf.ones_like(frequency), frequency=frequency),)
+
+    def check_points(self, x: tf.Tensor) -> None:
+        """See `Kernel.check_points`."""
+        per_dimension(self.frequency, x)
+        self._check_resolved(x)
 
     @classmethod
     def from_periodogram(cls, x: ArrayLike, z: ArrayLike, **kwargs: Any) -> Self:
@@ -176,6 +189,16 @@ class Rotation(Kernel):
             curvature = left - 2.0 * top + right
             offset = 0.5 * (left - right) / curvature if curvature < 0 else 0.0
         return cls(frequency=float(grid[peak] + offset * spacing), **kwargs)
+
+
+def _largest(x: tf.Tensor) -> np.ndarray:
+    """The largest modulus of each coordinate of points `[..., D]`, eagerly; `[D]`, or empty."""
+    values = np.asarray(x)
+    # NumPy is fast along one axis.
+    values = values.reshape(-1, *values.shape[-1:][values.shape[-1] == 1 :])
+    if not values.size:
+        return np.zeros(0)
+    return np.maximum(-values.min(axis=0), values.max(axis=0))
 
 
 def _deviations(z: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from cgp.gp.data import Data, as_data, check_points
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior, of_signal, prior
+from cgp.gp.state_space import native_likelihood
 from cgp.gp.state_space.discretization import StateAt, StoredState
 from cgp.gp.state_space.history import History
 from cgp.gp.state_space.joint_covariance import joint_covariance
@@ -114,7 +115,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             )
         if self.mean is not None:
             self.mean.evaluate(data.x)  # may refuse the inputs
-        self.kernel.moments_diagonal(data.x)  # so may the kernel
+        self.kernel.check_points(data.x)  # so may the kernel
 
     def _condition(self, data: Data) -> None:
         self._recent.clear()
@@ -139,7 +140,10 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     # --- likelihood ----------------------------------------------------------------------------
 
-    def _log_likelihood(self, data: Data) -> tf.Tensor:
+    def _log_likelihood(self, data: Data, in_training: bool = False) -> tf.Tensor:
+        found = native_likelihood.log_likelihood(self._process, data, in_training)
+        if found is not None:
+            return found
         series = ordered_series(self._process, data)
         return log_likelihood(series.model, series.z)
 
@@ -252,7 +256,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """The dictionary of `predict`, at x, or at x given z for inputs `(x, z)`; adds the loss."""
         if isinstance(inputs, Data):
-            return self._add_loss(inputs, self._log_likelihood(inputs))
+            return self._add_loss(inputs, self._log_likelihood(inputs, in_training=True))
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
         x, z = inputs

@@ -17,6 +17,12 @@ void note(const std::string& name, const StatusHandle& status) {
     first_refusal() = "TensorFlow refused " + name + ": " + TF_Message(status.get());
 }
 
+bool has_numbers(std::initializer_list<const char*> inputs) {
+  for (const char* input : inputs)
+    if (std::strstr(input, ": T")) return true;
+  return false;
+}
+
 }  // namespace
 
 Kinds kinds_of(std::initializer_list<const char*> inputs) {
@@ -32,7 +38,8 @@ void define(const char* name, std::initializer_list<const char*> inputs,
             std::initializer_list<const char*> outputs) {
   const Kinds kinds = kinds_of(inputs);
   TF_OpDefinitionBuilder* builder = TF_NewOpDefinitionBuilder(name);
-  TF_OpDefinitionBuilderAddAttr(builder, "T: {complex128, complex64, float64, float32}");
+  if (has_numbers(inputs))
+    TF_OpDefinitionBuilderAddAttr(builder, "T: {complex128, complex64, float64, float32}");
   if (kinds.reals) TF_OpDefinitionBuilderAddAttr(builder, "R: {float64, float32}");
   if (kinds.complexes) TF_OpDefinitionBuilderAddAttr(builder, "C: {complex128, complex64}");
   for (const char* input : inputs) TF_OpDefinitionBuilderAddInput(builder, input);
@@ -52,7 +59,7 @@ void add_kernel(const char* name, Types types, Kinds kinds,
     if (TF_GetCode(status.get()) == TF_OK)
       TF_KernelBuilder_TypeConstraint(builder, attribute, type, status.get());
   };
-  constrain("T", types.numbers);
+  if (types.numbers != kNoNumbers) constrain("T", types.numbers);
   if (kinds.reals) constrain("R", types.reals);
   if (kinds.complexes) constrain("C", types.complexes);
   if (TF_GetCode(status.get()) == TF_OK) TF_RegisterKernelBuilder(name, builder, status.get());

@@ -124,6 +124,9 @@ struct Kinds {
 };
 Kinds kinds_of(std::initializer_list<const char*> inputs);
 
+// For T, of an op none of whose inputs has that type.
+constexpr TF_DataType kNoNumbers = TF_DataType(0);
+
 // The types of a kernel: T, R and C.
 struct Types {
   TF_DataType numbers, reals, complexes;

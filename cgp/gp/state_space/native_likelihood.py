@@ -1,0 +1,84 @@
+"""The log likelihood of a sum of turning Matérn terms by one compiled op, where it serves.
+
+The op works transitions out where it uses them, from a few numbers for each term; the TensorFlow
+path stores matrices for every sample. It takes real scalars of double precision for the terms, and
+places in order.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from cgp import native
+from cgp.gp.data import Data
+from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.kernels.terms import Terms
+from cgp.linalg.gradients import without_gradient
+
+
+def log_likelihood(
+    process: SignalPlusNoise, data: Data, in_training: bool = False
+) -> tf.Tensor | None:
+    """The log likelihood of each series, `[B]`, differentiable once; None where no op serves.
+
+    Args:
+        process: The process.
+        data: The data.
+        in_training: Whether a graph, if there is one, is that of a training step, which XLA does
+            not compile and nobody exports. There what is not finite is NaN.
+    """
+    eagerly = tf.executing_eagerly()
+    if eagerly:
+        serves = native.serves(data.z) and native.serves(data.x)
+    else:
+        serves = in_training and native.serves_graphs()
+    terms = process.kernel.markov_terms() if serves and process.is_proper else None
+    if terms is None:
+        return None
+    x, z = data.x[..., 0], data.z
+    function = None if process.mean is None else process.mean.evaluate(data.x)
+    if function is not None:
+        z = z - function
+    arguments = _numbers(terms, process)
+    if not eagerly:
+        in_order = tf.reduce_all(x[:, 1:] >= x[:, :-1])
+        x, z = tf.cond(in_order, lambda: (x, z), lambda: _sorted(x, z))
+        value = native.op("cgp_state_space_likelihood")(*arguments, x=x, z=z)
+        return tf.ensure_shape(value, z.shape[:1])  # the op does not tell
+    places = np.asarray(x)
+    if np.any(places[:, 1:] < places[:, :-1]):
+        x, z = _sorted(x, z)
+    value = native.attempt("cgp_state_space_likelihood", *arguments, x=x, z=z)
+    return value if value is not None and np.isfinite(value).all() else None
+
+
+def _sorted(x: tf.Tensor, z: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Places `[1, T]` or `[B, T]` in order, and series `[B, T]` with them."""
+    order = tf.argsort(x, axis=-1, stable=True)
+    x = tf.gather(x, order, batch_dims=1)
+    return x, tf.gather(z, tf.broadcast_to(order, tf.shape(z)), batch_dims=1)
+
+
+def _numbers(terms: Terms, process: SignalPlusNoise) -> list[tf.Tensor]:
+    """Variances, rates, frequencies and orders of terms, and the noise."""
+    zero = tf.zeros([], terms[0].variance.dtype)
+    turns = [term.frequency for term in terms]
+    together = all(turn is turns[0] for turn in turns)
+    numbers = [
+        tf.stack([term.variance for term in terms]),
+        tf.stack([zero if term.rate is None else term.rate for term in terms]),
+        tf.stack([zero if turn is None else turn for turn in (turns[:1] if together else turns)]),
+        process.noise_variance.value,
+    ]
+    variance, rate, frequency, noise = (tf.cast(a, tf.float64) for a in numbers)
+    return [variance, rate, frequency, tf.constant([term.order for term in terms]), noise]
+
+
+@tf.RegisterGradient("CgpStateSpaceLikelihood")
+def _pullback(op: tf.Operation, bar: tf.Tensor) -> list[tf.Tensor | None]:
+    gradients = native.op("cgp_state_space_pullback")(*op.inputs, bar)
+    *found, by_noise, by_x, by_z = without_gradient(
+        gradients,
+        [*op.inputs, bar],
+        "the filter is differentiable once: take differences of gradients for a Hessian",
+    )
+    return [*found, None, by_noise, by_x, by_z]

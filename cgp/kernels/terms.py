@@ -1,0 +1,80 @@
+"""Markov processes in closed form: sums of Matérn processes that turn.
+
+A kernel that is such a sum says so in `markov_terms`, in a few numbers where `markov_form` has
+functions that return matrices. Compiled ops work transitions out from them where they use them.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class Term(NamedTuple):
+    """One of the independent processes of a sum: Matérn, and turning.
+
+    Its states are those of `Matern.markov_form`, the last of them is the signal. All numbers are
+    real scalars of the precision of the kernel.
+    """
+
+    order: int
+    """How many derivatives it has, 0, 1 or 2; it has order + 1 states."""
+    variance: tf.Tensor
+    """In squared units of z."""
+    rate: tf.Tensor | None = None
+    """That of the cascade of states, per unit of x; None where it does not decay, of order 0."""
+    frequency: tf.Tensor | None = None
+    """In cycles per unit of x; None where it does not turn."""
+
+
+Terms = tuple[Term, ...]
+"""The terms of a sum, in the order of its states."""
+
+
+def sum_of(parts: Sequence[Terms | None]) -> Terms | None:
+    """The terms of a sum of processes; None where those of a part are not known."""
+    found: Terms = ()
+    for terms in parts:
+        if terms is None:
+            return None
+        found += terms
+    return found
+
+
+def product_of(a: Terms | None, b: Terms | None) -> Terms | None:
+    """The terms of a product of processes, one for each pair; None where it has another form."""
+    if a is None or b is None:
+        return None
+    if 1 not in (_size(a), _size(b)) and any(term.order for term in a + b):
+        return None  # the states of a pair would not follow one another
+    pairs = [(one, other) for one in a for other in b]
+    if any(one.order + other.order and None not in (one.rate, other.rate) for one, other in pairs):
+        return None  # a smooth process that decays faster is no Matérn process
+    return tuple(
+        Term(
+            max(one.order, other.order),
+            one.variance * other.variance,
+            _added(one.rate, other.rate),
+            _added(one.frequency, other.frequency),
+        )
+        for one, other in pairs
+    )
+
+
+def conjugate_of(terms: Terms | None) -> Terms | None:
+    """The terms of the conjugate process, which turns the other way."""
+    if terms is None:
+        return None
+    return tuple(
+        term._replace(frequency=None if term.frequency is None else -term.frequency)
+        for term in terms
+    )
+
+
+def _size(terms: Terms) -> int:
+    return sum(term.order + 1 for term in terms)
+
+
+def _added(a: tf.Tensor | None, b: tf.Tensor | None) -> tf.Tensor | None:
+    """The sum of what is there; one alone stays the object that it is, by which it is known."""
+    return b if a is None else a if b is None else a + b

@@ -1,0 +1,150 @@
+// Series of a process of terms: the arguments of a call, and their blocks of samples.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "lanes.h"
+#include "markov_terms.h"
+#include "parallel.h"
+
+namespace cgp::state_space {
+
+// Series that share covariances.
+struct Group {
+  int64_t first, count;
+};
+
+// The arguments of a call: the process, places [T] or [B, T] in order, and series [B, T].
+template <class T>
+struct Problem {
+  using R = Real<T>;
+  Terms process;
+  const R* x;
+  const T* z;
+  int64_t batch, count;
+  bool own_places, shared;
+  bool is_valid;  // else the result is NaN: an error would end a training
+
+  explicit Problem(Call& call) : process(terms_of(call, 0)) {
+    const auto noise = call.input<double>(4);
+    const auto places = call.input<R>(5);
+    const auto series = call.input<T>(6);
+    require(noise.size() == 1, "the noise must be one number");
+    process.noise = noise.data[0];
+    require(series.shape.size() == 2 && series.size() > 0, "z must be [B, T], and not empty");
+    batch = series.axis(0);
+    count = series.axis(1);
+    require(places.axis(-1) == count && (places.size() == count || places.shape == series.shape),
+            "x must be [T] or as z");
+    x = places.data;
+    z = series.data;
+    own_places = places.size() > count;
+    shared = !own_places && same_pattern();
+    double longest = 0.0;
+    for (int64_t b = 0; b < (own_places ? batch : 1); ++b)
+      for (int64_t t = 0; t + 1 < count; ++t) {
+        const double step = double(x[b * count + t + 1]) - double(x[b * count + t]);
+        require(step >= 0.0, "x is not in order");
+        longest = step > longest ? step : longest;
+      }
+    is_valid = state_space::is_valid(process) && is_resolved(process, longest) &&
+               is_positive_and_finite(process.noise);
+  }
+
+  const R* places(int64_t b) const { return x + (own_places ? b * count : 0); }
+
+  // About how many operations a series takes.
+  int64_t work() const { return count * (40 + 10 * process.n * process.n * process.n); }
+
+  // The series in groups: some for each thread, or one by one.
+  std::vector<Group> groups() const {
+    std::vector<Group> found;
+    constexpr int64_t lanes = lanes_of<Pack<Complex<double>>>;
+    const int64_t threads = std::clamp<int64_t>(batch * work() / kWorkOfThread, 1, kMostThreads);
+    const int64_t all = threads * lanes;
+    const int64_t each = !shared || batch == 1 ? 1 : (batch + all - 1) / all * lanes;
+    for (int64_t first = 0; first < batch; first += each)
+      found.push_back({first, std::min(each, batch - first)});
+    return found;
+  }
+
+ private:
+  bool same_pattern() const {
+    for (int64_t b = 1; b < batch; ++b)
+      for (int64_t t = 0; t < count; ++t)
+        if (is_seen(z[t]) != is_seen(z[b * count + t])) return false;
+    return true;
+  }
+
+ public:
+  static CGP_INLINE bool is_seen(T z) { return z.re == z.re && z.im == z.im; }
+};
+
+// The steps after the samples of a block, computed again only where they differ.
+template <class T>
+class Block {
+ public:
+  explicit Block(const Problem<T>& problem)
+      : steps(problem.process), seen(kBlock), length(kBlock), problem_(problem) {}
+
+  CGP_INLINE void load(Group group, int64_t start) {
+    first = start;
+    count = std::min(kBlock, problem_.count - start);
+    const auto* x = problem_.places(group.first) + start;
+    const T* z = problem_.z + group.first * problem_.count + start;
+    const bool is_last = start + count == problem_.count;
+    bool same = true;
+    for (int64_t t = 0; t < count; ++t) {
+      const double step = t + 1 < count || !is_last ? double(x[t + 1]) - double(x[t]) : 0.0;
+      same &= step == length[t];
+      length[t] = step;
+      seen[t] = Problem<T>::is_seen(z[t]) ? 1.0 : 0.0;
+    }
+    if (!same || !loaded_) discretize(problem_.process, length.data(), count, steps);
+    loaded_ = true;
+  }
+
+  // The observations of some series of the group, zero where missing.
+  template <class M>
+  CGP_INLINE void read(int64_t series, int64_t lanes, M* to) const {
+    const T* z = problem_.z + series * problem_.count + first;
+    for (int64_t t = 0; t < count; ++t) {
+      if constexpr (lanes_of<M> == 1) {
+        to[t] = seen[t] > 0.0 ? M{double(z[t].re), double(z[t].im)} : M{};
+      } else {
+        double re[lanes_of<M>] = {}, im[lanes_of<M>] = {};
+        if (seen[t] > 0.0)
+          for (int64_t i = 0; i < lanes; ++i)
+            re[i] = z[i * problem_.count + t].re, im[i] = z[i * problem_.count + t].im;
+        to[t] = {Lanes<double>::of_array(re), Lanes<double>::of_array(im)};
+      }
+    }
+  }
+
+  // The numbers of some series of a result [B, T].
+  template <class M>
+  CGP_INLINE void write(int64_t series, int64_t lanes, const M* from, T* to) const {
+    to += series * problem_.count + first;
+    for (int64_t t = 0; t < count; ++t) {
+      if constexpr (lanes_of<M> == 1) {
+        to[t] = T{Real<T>(from[t].re), Real<T>(from[t].im)};
+      } else {
+        double re[lanes_of<M>], im[lanes_of<M>];
+        from[t].re.get(re);
+        from[t].im.get(im);
+        for (int64_t i = 0; i < lanes; ++i)
+          to[i * problem_.count + t] = T{Real<T>(re[i]), Real<T>(im[i])};
+      }
+    }
+  }
+
+  Steps steps;
+  std::vector<double> seen, length;
+  int64_t first = 0, count = 0;
+
+ private:
+  const Problem<T>& problem_;
+  bool loaded_ = false;
+};
+
+}  // namespace cgp::state_space

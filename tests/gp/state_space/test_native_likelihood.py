@@ -1,0 +1,351 @@
+"""The compiled likelihood of Matérn terms gives what that of TensorFlow gives."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import cgp
+from cgp import native
+from cgp.gp.state_space import native_likelihood
+from cgp.kernels import (
+    Conjugate,
+    Constant,
+    Matern12,
+    Matern32,
+    Matern52,
+    RandomWalk,
+    Rotation,
+    White,
+    WidelyLinear,
+)
+from tests.gp.state_space.test_state_space_gp import wobble
+
+pytestmark = pytest.mark.skipif(native.core().ops is None, reason=native.core().reason)
+
+KERNELS = {
+    "one state": lambda: Matern12(1.3, 20.0) * Rotation(0.1),
+    "two states": lambda: 0.5 * Matern32(1.0, 4.0) * Rotation(-0.3),
+    "three states": lambda: Matern52(1.3, 5.0) * Rotation(0.2),
+    "still": lambda: Matern32(1.0, 2.0),
+    "one carrier": lambda: (Matern12(1.0, 20.0) + Matern52(0.5, 3.0)) * Rotation(0.1),
+    "two carriers": lambda: (
+        Conjugate(Matern32(1.0, 20.0) * Rotation(0.1)) + Matern12(0.5, 3.0) * Rotation(0.2)
+    ),
+    "tones": lambda: Rotation(0.2) * 0.3 + Matern12(1.0, 2.0) * Matern12(2.0, 3.0) + Constant(2.0),
+}
+LAYOUTS = ["one series", "series", "patterns", "places"]
+
+
+@pytest.fixture
+def without_core(monkeypatch):
+    """A function that calls another without the compiled core."""
+
+    def call(function, *arguments):
+        with monkeypatch.context() as patch:
+            patch.setattr(native, "core", lambda: native.Core(None, "turned off by a test"))
+            return function(*arguments)
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def results(monkeypatch):
+    """What the op returned, None where it did not serve, in the order of the calls."""
+    found, run = [], native_likelihood.log_likelihood
+
+    def noted(*arguments):
+        found.append(run(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(native_likelihood, "log_likelihood", noted)
+    return found
+
+
+def data(layout="one series", count=40, seed=0):
+    """Places in order, two of them equal, and series, two elements of which are missing."""
+    rng = np.random.default_rng(seed)
+    x = np.cumsum(rng.uniform(0.1, 1.0, count))
+    x[5] = x[4]
+    z = rng.normal(size=(3, count)) + 1j * rng.normal(size=(3, count))
+    z[:, [7, count - 2]] = np.nan
+    if layout == "patterns":
+        z[1, 9] = np.nan
+    if layout == "places":
+        x = np.stack([x, x**1.1 + 0.3, x[::-1]])[..., None]
+    return x, z[0] if layout == "one series" else z
+
+
+def likelihood_and_gradients(gp, x, z):
+    """By the hyperparameters and z, with a weight of its own for each series."""
+    z, variables = tf.constant(z), gp.trainable_variables
+    with tf.GradientTape() as tape:
+        tape.watch(z)
+        value = gp.log_marginal_likelihood(x, z)
+        weights = tf.range(1, 1 + tf.size(value))
+        total = tf.reduce_sum(value * tf.reshape(tf.cast(weights, value.dtype), value.shape))
+    return value.numpy(), [g.numpy() for g in tape.gradient(total, [*variables, z])]
+
+
+def assert_same(gp, x, z, results, without_core, value_to=1e-13, gradient_to=1e-12):
+    value, gradients = likelihood_and_gradients(gp, x, z)
+    assert len(results) == 1
+    assert results[0] is not None
+    expected, others = without_core(likelihood_and_gradients, gp, x, z)
+    assert results[1:] == [None]
+    assert value.dtype == expected.dtype
+    np.testing.assert_allclose(value, expected, rtol=value_to)
+    floor = 1e-2 * max(np.abs(b).max() for b in others)
+    for a, b in zip(gradients, others, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=0, atol=gradient_to * max(np.abs(b).max(), floor))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_one_series(name, results, without_core):
+    assert_same(cgp.StateSpaceGP(KERNELS[name](), 0.05), *data(), results, without_core)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[1:])
+@pytest.mark.parametrize("name", ["two states", "two carriers"])
+def test_several_series(name, layout, results, without_core):
+    gp = cgp.StateSpaceGP(KERNELS[name](), 0.05)
+    x, z = data(layout)
+    if layout == "series":  # more than a vector has lanes
+        z = np.concatenate([z, 2.0 * z, z.conj(), -1j * z])
+    assert_same(gp, x, z, results, without_core)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_is_the_likelihood_that_of_the_exact_process_and_its_gradient_by_x(name, results):
+    found = []
+    for kind, points in ((cgp.StateSpaceGP, slice(None)), (cgp.ExactGP, (slice(None), None))):
+        x, z = data()
+        x[5] += 0.1  # at equal places the one derivative is of the right, the other of neither
+        places = tf.constant(x[points])
+        with tf.GradientTape() as tape:
+            tape.watch(places)
+            value = kind(KERNELS[name](), 0.05).log_marginal_likelihood(places, z)
+        found.append((value, np.ravel(tape.gradient(value, places))))
+    assert None not in results
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-12)
+    np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-11 * np.abs(found[1][1]).max())
+
+
+@pytest.mark.parametrize("name", ["three states", "two carriers"])
+def test_are_gradients_those_of_central_differences(name):
+    gp = cgp.StateSpaceGP(KERNELS[name](), 0.05)
+    rng = np.random.default_rng(3)
+    x, z = data(count=300)
+    towards = rng.normal(size=z.shape) + 1j * rng.normal(size=z.shape)
+    variables = gp.trainable_variables
+    values, steps = [v.numpy() for v in variables], [rng.normal(size=v.shape) for v in variables]
+
+    def at(h):
+        for v, value, step in zip(variables, values, steps, strict=True):
+            v.assign(value + h * step)
+        return gp.log_marginal_likelihood(x, z + h * towards)
+
+    _, gradients = likelihood_and_gradients(gp, x, z)
+    h = 1e-5
+    difference = (at(h) - at(-h)) / (2 * h)
+    directions = [*steps, np.where(np.isnan(z), 0.0, towards)]
+    expected = sum(
+        np.sum((np.conj(g) * d).real) for g, d in zip(gradients, directions, strict=True)
+    )
+    np.testing.assert_allclose(expected, difference, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["one state", "three states", "one carrier", "two carriers"])
+def test_steps_that_are_equal(name, results, without_core):
+    """Covariances that have settled are not computed again, before and after a gap."""
+    rng = np.random.default_rng(4)
+    z = rng.normal(size=900) + 1j * rng.normal(size=900)
+    z[600] = np.nan
+    x = 0.5 * np.arange(900.0)
+    x[700:] += 0.25
+    assert_same(
+        cgp.StateSpaceGP(KERNELS[name](), 0.05), x, z, results, without_core, gradient_to=1e-11
+    )
+
+
+def test_do_covariances_that_change_slowly_not_count_as_settled(results, without_core):
+    gp = cgp.StateSpaceGP(Matern12(1e-7, 1e8), 1.0)
+    rng = np.random.default_rng(4)
+    z = rng.normal(size=3000) + 1j * rng.normal(size=3000)
+    assert_same(gp, np.arange(3000.0), z, results, without_core, gradient_to=1e-8)
+
+
+@pytest.mark.parametrize("name", ["one state", "three states", "one carrier"])
+@pytest.mark.parametrize("unit", [1e-9, 1e-5, 1e4])
+def test_tiny_and_huge_steps(name, unit, results, without_core):
+    x, z = data()
+    gp = cgp.StateSpaceGP(KERNELS[name](), 0.05)
+    assert_same(gp, unit * x, z, results, without_core, gradient_to=1e-9)
+
+
+@pytest.mark.parametrize("name", ["one state", "two states"])
+def test_tiny_noise(name, results, without_core):
+    gp = cgp.StateSpaceGP(KERNELS[name](), 1e-12)
+    assert_same(gp, *data(), results, without_core, value_to=1e-12, gradient_to=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("variance", "lengthscale", "noise"),
+    [(1e-12, 1.0, 1e3), (1e12, 1.0, 1.0), (1.0, 1e-8, 1e-3), (1.0, 1e8, 1e-3)],
+)
+def test_extreme_hyperparameters(variance, lengthscale, noise, results, without_core):
+    kernel = (Matern32(variance, lengthscale) + Matern52(variance, 1.0)) * Rotation(0.1)
+    gp = cgp.StateSpaceGP(kernel, noise)
+    x, z = data(seed=1)
+    value = gp.log_marginal_likelihood(x, z)
+    assert results[0] is not None
+    expected = without_core(gp.log_marginal_likelihood, x, z)
+    np.testing.assert_allclose(value, expected, rtol=1e-11)
+
+
+def test_single_precision(results):
+    x, z = data("series")
+    single = cgp.StateSpaceGP(
+        Matern32(1.0, 4.0, dtype="float32") * Rotation(-0.3, dtype="float32"), 0.05
+    )
+    value, gradients = likelihood_and_gradients(single, x.astype("float32"), z.astype("complex64"))
+    assert None not in results
+    assert value.dtype == np.float32
+    assert gradients[-1].dtype == np.complex64
+    double = cgp.StateSpaceGP(Matern32(1.0, 4.0) * Rotation(-0.3), 0.05)
+    expected, others = likelihood_and_gradients(double, x, z)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    for a, b in zip(gradients, others, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * np.abs(b).max())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_places_in_no_order(layout, results):
+    gp = cgp.StateSpaceGP(KERNELS["two carriers"](), 0.05)
+    x, z = data("series" if layout == "patterns" else layout)
+    order = np.random.default_rng(5).permutation(z.shape[-1])
+    value, gradients = likelihood_and_gradients(gp, x, z)
+    mixed = x[order] if x.ndim == 1 else x[:, order]
+    again, others = likelihood_and_gradients(gp, mixed, z[..., order])
+    assert None not in results
+    np.testing.assert_allclose(again, value, rtol=1e-14)
+    np.testing.assert_allclose(others[-1], gradients[-1][..., order], rtol=1e-10, atol=1e-13)
+
+
+def test_mean_function(results, without_core):
+    mean = cgp.means.Polynomial(1, [1.0 + 1j, 0.1])
+    gp = cgp.StateSpaceGP(KERNELS["two states"](), 0.05, mean=mean)
+    assert_same(gp, *data(), results, without_core)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "pseudo"),
+    [
+        (lambda: Matern12() + White(), 0.0),
+        (lambda: Matern12() + RandomWalk(), 0.0),
+        (lambda: Matern32() * Matern12(), 0.0),
+        (lambda: WidelyLinear(Matern12(), 0.5), 0.0),
+        (lambda: Matern12(), 0.01j),
+        (wobble, 0.0),
+    ],
+)
+def test_are_other_kernels_left_to_tensorflow(kernel, pseudo, results):
+    gp = cgp.StateSpaceGP(kernel(), 0.05, pseudo)
+    assert np.isfinite(gp.log_marginal_likelihood(*data()))
+    assert results == [None]
+
+
+def test_has_a_kernel_whose_form_is_its_own_not_the_terms_of_its_base():
+    class Still(Matern12):
+        def markov_form(self):
+            return Constant(2.0).markov_form()
+
+    assert Still().markov_terms() is None
+    assert Matern12().markov_terms() is not None
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_are_terms_the_states_of_the_form(name):
+    kernel = KERNELS[name]()
+    form = kernel.markov_form()
+    step = tf.constant([0.0, 1e-9, 0.3, 0.3, 40.0, 1e5], tf.float64)
+    gp = cgp.StateSpaceGP(kernel, 0.05)
+    numbers = native_likelihood._numbers(kernel.markov_terms(), gp._process)[:-1]
+    F, G = native.op("cgp_markov_discretize")(*numbers, steps=step)
+    transition, noise = form.discretize(tf.zeros_like(step), step)
+    np.testing.assert_allclose(F, transition, rtol=1e-10, atol=1e-14)
+    noise = noise.numpy()
+    found = (G @ tf.linalg.adjoint(G)).numpy()
+    size = np.sqrt(np.einsum("tii->ti", noise).real)  # each element to its own size
+    size = np.where(size > 0.0, size, 1.0)
+    scale = size[:, :, None] * size[:, None, :]
+    np.testing.assert_allclose(found / scale, noise / scale, rtol=0, atol=1e-13)
+    read = np.cumsum([term.order + 1 for term in kernel.markov_terms()]) - 1
+    np.testing.assert_array_equal(form.h, np.isin(np.arange(form.size), read))
+
+
+@pytest.mark.parametrize(
+    ("x", "z"),
+    [
+        ([0.0, 1.0], [1.0, 2.0]),
+        ([0.0, 1.0], [1j, np.inf]),
+        ([0.0, np.nan], [1j, 1.0]),
+        ([0.0, 1.0], [np.nan * 1j, np.nan * 1j]),
+        ([0.0, 1e200], [1j, 1.0]),
+        ([0.0, 1.0], [1j, 1e200]),
+        ([0.0, 1e17], [1j, 1.0]),
+        ([0.0, 1.0], [1j, 1.0, 2.0]),
+    ],
+)
+def test_are_errors_those_without_the_core(x, z, without_core):
+    messages = []
+    for call in (lambda f, *a: f(*a), without_core):
+        gp = cgp.StateSpaceGP(Matern12() * Rotation(1.0), 0.1)
+        with pytest.raises((TypeError, ValueError)) as caught:
+            call(gp.log_marginal_likelihood, np.array(x), np.array(z))
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+def test_is_a_second_derivative_an_error(results):
+    gp = cgp.StateSpaceGP(KERNELS["one state"](), 0.05)
+    variable = gp.trainable_variables[0].value
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            value = gp.log_marginal_likelihood(*data())
+        gradient = inner.gradient(value, variable)
+    assert None not in results
+    with pytest.raises(NotImplementedError, match="differentiable once"):
+        outer.gradient(gradient, variable)
+
+
+def test_serves_the_graph_of_training_and_no_other(results):
+    gp = cgp.StateSpaceGP(KERNELS["two states"](), 0.05)
+    x, z = data()
+    x = x[::-1].copy()
+    value = gp.log_marginal_likelihood(x, z)
+    traced = tf.function(gp.log_marginal_likelihood)(tf.constant(x), tf.constant(z))
+    assert results[1:] == [None]
+    np.testing.assert_allclose(traced, value, rtol=1e-13)
+    results.clear()
+    gp.compile(optimizer=keras.optimizers.SGD(0.0))
+    assert not gp.jit_compile
+    history = gp.fit(x, z, epochs=1, verbose=0)
+    assert results
+    assert None not in results
+    count = np.sum(~np.isnan(z))
+    np.testing.assert_allclose(history.history["loss"][0], -value / count, rtol=1e-6)
+
+
+def test_do_many_series_on_threads_give_the_same_each_time(results, without_core):
+    gp = cgp.StateSpaceGP(KERNELS["two states"](), 0.05)
+    rng = np.random.default_rng(6)
+    x = np.cumsum(rng.uniform(0.1, 1.0, 600))
+    z = rng.normal(size=(70, 600)) + 1j * rng.normal(size=(70, 600))
+    first, again = (likelihood_and_gradients(gp, x, z) for _ in range(2))
+    for a, b in zip([first[0], *first[1]], [again[0], *again[1]], strict=True):
+        np.testing.assert_array_equal(a, b)
+    alone = [float(gp.log_marginal_likelihood(x, row)) for row in z[[0, 33, 69]]]
+    np.testing.assert_allclose(first[0][[0, 33, 69]], alone, rtol=1e-13)
+    assert None not in results
