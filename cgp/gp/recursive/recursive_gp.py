@@ -193,7 +193,7 @@ class RecursiveGP(GaussianProcess):
         """Raises for inputs that the mean or the kernel refuses."""
         if self.mean is not None:
             self.mean.evaluate(tf.constant(x))
-        self.kernel.moments_diagonal(x)
+        self.kernel.check_points(as_points(x, self.variable_dtype))
 
     def _stream_for(self, samples: Data) -> StreamWeights:
         """The stream that samples fit, or an error; the first samples make it."""

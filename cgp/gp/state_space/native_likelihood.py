@@ -38,7 +38,7 @@ def log_likelihood(
     function = None if process.mean is None else process.mean.evaluate(data.x)
     if function is not None:
         z = z - function
-    arguments = _numbers(terms, process)
+    arguments = [*numbers_of(terms), tf.cast(process.noise_variance.value, tf.float64)]
     if not eagerly:
         in_order = tf.reduce_all(x[:, 1:] >= x[:, :-1])
         x, z = tf.cond(in_order, lambda: (x, z), lambda: _sorted(x, z))
@@ -58,8 +58,8 @@ def _sorted(x: tf.Tensor, z: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return x, tf.gather(z, tf.broadcast_to(order, tf.shape(z)), batch_dims=1)
 
 
-def _numbers(terms: Terms, process: SignalPlusNoise) -> list[tf.Tensor]:
-    """Variances, rates, frequencies and orders of terms, and the noise."""
+def numbers_of(terms: Terms) -> list[tf.Tensor]:
+    """Variances, rates, frequencies and orders of terms, as the ops take them."""
     zero = tf.zeros([], terms[0].variance.dtype)
     turns = [term.frequency for term in terms]
     together = all(turn is turns[0] for turn in turns)
@@ -67,10 +67,11 @@ def _numbers(terms: Terms, process: SignalPlusNoise) -> list[tf.Tensor]:
         tf.stack([term.variance for term in terms]),
         tf.stack([zero if term.rate is None else term.rate for term in terms]),
         tf.stack([zero if turn is None else turn for turn in (turns[:1] if together else turns)]),
-        process.noise_variance.value,
     ]
-    variance, rate, frequency, noise = (tf.cast(a, tf.float64) for a in numbers)
-    return [variance, rate, frequency, tf.constant([term.order for term in terms]), noise]
+    return [
+        *(tf.cast(a, tf.float64) for a in numbers),
+        tf.constant([term.order for term in terms]),
+    ]
 
 
 @tf.RegisterGradient("CgpStateSpaceLikelihood")

@@ -8,6 +8,7 @@ from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt
+from cgp.gp.state_space.native_likelihood import numbers_of
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.linalg.arguments import is_nan
 from cgp.linalg.batch_last import matmul, matvec
@@ -47,6 +48,7 @@ class ProcessStream:
             emission.dtype,
         )
         self._compiled: CompiledStep | None = None
+        self._terms: list[tf.Tensor] | None = None
         self._transitions: dict[float, tuple[np.ndarray, np.ndarray]] = {}
         self._traced: TracedStep | None = None
         self.x = 0.0
@@ -79,6 +81,8 @@ class ProcessStream:
         """Drops what was computed with earlier hyperparameters."""
         self._markov = DiscretizedProcess(self._process)
         self._compiled, self._transitions = None, {}
+        terms = self._process.kernel.markov_terms() if self._process.is_proper else None
+        self._terms = None if terms is None else numbers_of(terms)
 
     def note(self) -> None:
         """Notes the present state."""
@@ -165,9 +169,16 @@ class ProcessStream:
         step = x - self.x
         if step in self._transitions:
             return self._transitions[step]
-        places = (tf.constant([a], self._real) for a in (self.x, step))
-        F, _, Q_factor = self._markov.discretize(*places)
-        transition, factor = (np.ascontiguousarray(a.numpy()[0][..., None]) for a in (F, Q_factor))
+        found = None
+        if self._terms is not None:
+            steps = tf.constant([step], tf.float64)
+            found = native.attempt("cgp_markov_discretize", *self._terms, steps=steps)
+        if found is None:
+            places = (tf.constant([a], self._real) for a in (self.x, step))
+            F, _, Q_factor = self._markov.discretize(*places)
+            found = F, Q_factor
+        dtype = self._state.dtype.as_numpy_dtype
+        transition, factor = (np.ascontiguousarray(a.numpy()[0][..., None], dtype) for a in found)
         if self._markov.is_stationary:
             if len(self._transitions) == _MOST_TRANSITIONS:
                 self._transitions.clear()

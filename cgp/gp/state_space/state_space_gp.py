@@ -172,7 +172,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         if not tf.executing_eagerly():
             data = self._history.data_for(points)
             return self._posterior(data, by_series, observed, self._history.start)
-        self.kernel.moments_diagonal(points)  # may refuse them
+        self.kernel.check_points(points)  # may refuse them
         data, start = self._history.held_for(points)
         if tf.size(data.z) == 0 and start is None:
             return prior(self._process, points, observed)
@@ -226,7 +226,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """
         check_draws(count)
         points = as_points(x, self.variable_dtype)
-        self.kernel.moments_diagonal(points)  # may refuse them
+        self.kernel.check_points(points)  # may refuse them
         data, start = self._history.held_for(points)
         if tf.size(data.z) == 0 and start is None:  # series without observations
             batch = points.shape[:-2]
