@@ -2,11 +2,13 @@
 
     python benchmarks/state_space_gp.py [--quick]
 
-Likelihood, and its value with the gradient as L-BFGS asks for it, of N samples at irregular times,
-from a vector of hyperparameters. `exact` is cgp's dense process, where it fits into memory; its
-value is what the error of the value is from. celerite2, if it can be imported, has real processes
-and no gradient without another package: it is given the real and the imaginary part of a signal
-whose kernel it shares, `Matern12`, one after the other, and its value is compared.
+Likelihood by the public call and in a `tf.function` of one's own, and its value with the gradient
+as L-BFGS asks for it, of N samples at irregular times. `equal steps` is the public call for as many
+samples at equal steps. `exact` is cgp's dense process, where it fits into memory; its value is what
+the error of the value is from. celerite2, if it can be imported, has real processes and no gradient
+without another package: it is given the real and the imaginary part of the signal, turned back by
+the rotation, one after the other. Its `Matern12` is the same model, and its value is compared; its
+Matérn-3/2 term is an approximation.
 
 Times are in seconds; `slope` is the exponent of N between one row and the next. One core.
 """
@@ -25,6 +27,7 @@ import tensorflow as tf
 from timing import compare, markdown, save
 
 import cgp
+from cgp.gp.data import as_data
 from cgp.kernels import Matern12, Matern32, Rotation
 from cgp.training.objective import Objective
 
@@ -51,7 +54,7 @@ def functions_of(kind, kernel, x, z):
     gp = kind(KERNELS[kernel](), noise_variance=0.2)
     gp.compile(optimizer=cgp.optimizers.LBFGS())
     data = (tf.constant(x[:, None]), tf.constant(z))
-    loss = Objective(gp, (data, None, None))
+    loss = Objective(gp, (as_data(x, z, None, "float64"), None, None))  # as `fit` gives it
 
     @tf.function(autograph=False)
     def value(x, z):
@@ -61,9 +64,22 @@ def functions_of(kind, kernel, x, z):
     return lambda: float(value(*data)), lambda: loss(loss.start)[0]
 
 
-def celerite(x, z):
+def public(kernel, x, z):
+    """The log likelihood by the public call, as a function of no arguments."""
+    gp = cgp.StateSpaceGP(KERNELS[kernel](), noise_variance=0.2)
+    return lambda: float(gp.log_marginal_likelihood(x, z))
+
+
+def celerite(kernel, x, z):
     """The loss that celerite2 finds, of both parts, as a function of no arguments."""
-    process = celerite2.GaussianProcess(celerite2.terms.RealTerm(a=0.5, c=1.0 / 20.0))
+    if kernel == "Matern12":
+        term = celerite2.terms.RealTerm(a=0.5, c=1.0 / 20.0)
+    else:
+        term, z = (
+            celerite2.terms.Matern32Term(sigma=0.5**0.5, rho=20.0),
+            z * np.exp(-0.2j * np.pi * x),
+        )
+    process = celerite2.GaussianProcess(term)
 
     def value():
         process.compute(x, diag=np.full(len(x), 0.1), quiet=True)
@@ -74,20 +90,27 @@ def celerite(x, z):
 
 def measure(kernel, n, seconds):
     x, z = samples(n, np.random.default_rng(n))
-    value, both = functions_of(cgp.StateSpaceGP, kernel, x, z)
-    ways = {"value": value, "value and gradient": both}
+    in_graph, both = functions_of(cgp.StateSpaceGP, kernel, x, z)
+    ways = {
+        "value": public(kernel, x, z),
+        "equal steps": public(kernel, np.arange(float(n)), z),
+        "in a graph": in_graph,
+        "value and gradient": both,
+    }
     if n <= LARGEST_DENSE:
         dense = functions_of(cgp.ExactGP, kernel, x, z)
         ways |= {"exact, value": dense[0], "exact, both": dense[1]}
-    if celerite2 is not None and kernel == "Matern12":
-        ways["celerite2, value"] = celerite(x, z)
+    if celerite2 is not None:
+        ways["celerite2, value"] = celerite(kernel, x, z)
     timings = compare(ways, seconds, (3, 30))
     row = {"kernel": kernel, "N": n}
-    for name in ("value", "value and gradient", "exact, value", "exact, both", "celerite2, value"):
+    names = ("value", "equal steps", "in a graph", "value and gradient")
+    for name in (*names, "exact, value", "exact, both", "celerite2, value"):
         row[name] = timings[name].median if name in timings else "–"
     row["first call"] = timings["value and gradient"].first
     for name in ("exact, value", "celerite2, value"):
-        found = abs(ways[name]() / value() - 1.0) if name in ways else "–"
+        same = name in ways and (name[0] == "e" or kernel == "Matern12")
+        found = abs(ways[name]() / in_graph() - 1.0) if same else "–"
         row[f"error beside {name.split(',')[0]}"] = found
     return row
 

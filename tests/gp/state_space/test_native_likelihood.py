@@ -270,8 +270,7 @@ def test_are_terms_the_states_of_the_form(name):
     kernel = KERNELS[name]()
     form = kernel.markov_form()
     step = tf.constant([0.0, 1e-9, 0.3, 0.3, 40.0, 1e5], tf.float64)
-    gp = cgp.StateSpaceGP(kernel, 0.05)
-    numbers = native_likelihood._numbers(kernel.markov_terms(), gp._process)[:-1]
+    numbers = native_likelihood.numbers_of(kernel.markov_terms())
     F, G = native.op("cgp_markov_discretize")(*numbers, steps=step)
     transition, noise = form.discretize(tf.zeros_like(step), step)
     np.testing.assert_allclose(F, transition, rtol=1e-10, atol=1e-14)
