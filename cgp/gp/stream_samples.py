@@ -127,15 +127,14 @@ class CheckedRange:
 
     def admit(self, x: np.ndarray) -> None:
         """Raises for inputs `[B, T, D]` that the process refuses."""
+        if self._ends is not None and (self._ends[0] <= x).all() and (x <= self._ends[1]).all():
+            return
+        self._check(x)
         first, last = np.min(x, axis=(0, 1)), np.max(x, axis=(0, 1))
         if self._ends is None:
-            self._check(x)
             self._ends = first, last
             return
         low, high = self._ends
-        if np.all(low <= first) and np.all(last <= high):
-            return
-        self._check(x)
         first, last = np.minimum(low, first), np.maximum(high, last)
         width = last - first
         further = (

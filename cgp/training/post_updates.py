@@ -64,6 +64,8 @@ from cgp.training.keras_private import (
     in_symbolic_scope,
 )
 
+_ZERO = np.zeros(1)
+
 
 class _PostUpdate:
     """An update, the variables it reads, and the values they had when it last ran.
@@ -109,8 +111,7 @@ class _PostUpdate:
     def is_stale(self) -> bool | tf.Tensor:
         # NaN, the mark of stale state, differs from everything.
         if tf.executing_eagerly():  # in a tenth of the time
-            values = [np.frombuffer(_read(v.value), v.dtype) for v in self.variables]
-            present = np.concatenate([np.zeros(1), *values])
+            present = np.concatenate([_ZERO, *(np.ravel(_read(v.value)) for v in self.variables)])
             stored = self.snapshot
             stored = stored.host() if isinstance(stored, HostVariable) else stored.numpy()
             return not np.array_equal(stored, present)
@@ -276,20 +277,20 @@ def confirm(layer: keras.layers.Layer) -> None:
 def current_values(layer: keras.layers.Layer) -> bytes:
     """The values of the variables that the states of a layer belong to, in no time."""
     found = (update.snapshot for update in _updates(layer))
-    return b"".join(v.host().tobytes() if isinstance(v, HostVariable) else _read(v) for v in found)
+    arrays = (v.host() if isinstance(v, HostVariable) else v.numpy() for v in found)
+    return b"".join(a.tobytes() for a in arrays)
 
 
 def snapshot(variables: Iterable[keras.Variable]) -> bytes:
     """The values of variables, to compare with their later ones, in some microseconds each."""
-    return b"".join(_read(v.value) for v in variables)
+    return b"".join(_read(v.value).tobytes() for v in variables)
 
 
-def _read(variable: Any) -> bytes:
+def _read(variable: Any) -> np.ndarray:
     if isinstance(variable, tf.distribute.DistributedValues):  # one variable to a replica
-        return variable.numpy().tobytes()
+        return variable.numpy()
     # The methods of a variable take three times as long.
-    value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
-    return value.numpy().tobytes()
+    return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype).numpy()
 
 
 def refresh_all(

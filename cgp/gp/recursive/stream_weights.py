@@ -163,18 +163,18 @@ class StreamWeights:
         self.write(self._empty)
         invalidate(self._layer)
 
-    def snapshot(self) -> list[tf.Tensor]:
+    def snapshot(self) -> list[np.ndarray]:
         """The present values of the weights, for `restore`."""
-        return [tf.identity(weight) for weight in self._weights]
+        return [weight.numpy() for weight in self._weights]
 
-    def restore(self, values: list[tf.Tensor]) -> None:
+    def restore(self, values: list[np.ndarray]) -> None:
         """Assigns the values of a `snapshot`; the hyperparameters may have changed since."""
         for weight, value in zip(self._weights, values, strict=True):
             weight.assign(value)
         invalidate(self._layer)
 
     @contextlib.contextmanager
-    def restored_on_error(self) -> Iterator[list[tf.Tensor]]:
+    def restored_on_error(self) -> Iterator[list[np.ndarray]]:
         """Restores the windows as they are now if something fails, an interrupt included."""
         before = self.snapshot()
         try:
