@@ -55,7 +55,7 @@ def as_block(
 
 
 def _on_a_line(x: ArrayLike, z: np.ndarray, real_dtype: str) -> Data | None:
-    """One series that needs no conversion: the checks of `as_data`, in no time. None for others."""
+    """One series that needs no conversion: the checks of `as_data`, but faster. None for others."""
     if type(x) is not np.ndarray or x.dtype != real_dtype or x.ndim != 1:
         return None
     if x.shape != np.shape(z) or x.size == 0 or not np.all(np.abs(x) <= LARGEST[real_dtype]):
@@ -98,7 +98,7 @@ def one_sample(
             f"all of them one of {x.size} dimensions as np.tile(x, ({x.size}, 1))"
         )
     x = np.atleast_1d(x)[..., None, :]
-    if np.all(np.abs(x) <= LARGEST[real_dtype]):  # the checks of `as_data`, in no time
+    if np.all(np.abs(x) <= LARGEST[real_dtype]):  # the checks of `as_data`, but faster
         check_squares(z, real_dtype)
         of_each = np.broadcast_to(x.astype(real_dtype), (z.size, *x.shape[-2:]))
         samples = Data(of_each, z.reshape(-1, 1), np.array(z.shape, np.int32))

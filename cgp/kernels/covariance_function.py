@@ -38,12 +38,14 @@ class CovarianceFunction(HyperparameterLayer):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "markov_form" in vars(cls) and "is_markov" not in vars(cls):
+        # What is inherited describes the methods beside it, not one that overrides these.
+        form = _definer(cls, "markov_form")
+        if form < _definer(cls, "is_markov"):
             cls.is_markov = True
-        # What a class takes over from its base speaks of the methods of that.
-        if "markov_form" in vars(cls) and "markov_terms" not in vars(cls):
+        if form < _definer(cls, "markov_terms"):
             cls.markov_terms = CovarianceFunction.markov_terms  # type: ignore[method-assign]
-        if _is_foreign(cls):
+        methods = min(form, _definer(cls, "moments"))
+        if _is_foreign(cls) and methods < _definer(cls, "check_points"):
             cls.check_points = CovarianceFunction.check_points  # type: ignore[method-assign]
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
@@ -177,6 +179,11 @@ class CovarianceFunction(HyperparameterLayer):
         themselves are attributes of the kernels: `kernel.variance.assign(2.0)`.
         """
         return {name: p.numpy() for name, p in named_parameters(self.named_layers()).items()}
+
+
+def _definer(kind: type, name: str) -> int:
+    """The place, among a class and its bases, of the first that defines a method."""
+    return next(i for i, base in enumerate(kind.__mro__) if name in vars(base))
 
 
 def _is_foreign(kind: type[CovarianceFunction]) -> bool:

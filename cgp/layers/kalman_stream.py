@@ -11,10 +11,10 @@ from cgp.statespace.filter_step import BatchLastMarginals, State
 from cgp.statespace.filtering import process_block
 from cgp.statespace.forecasting import ahead
 from cgp.statespace.linear_gaussian import with_time
-from cgp.statespace.native_step import CompiledStep, step_matrices
+from cgp.statespace.native_step import NOT_FINITE, CompiledStep, step_matrices
 from cgp.statespace.online_step import advance
 from cgp.statespace.series import Series
-from cgp.statespace.stream_state import NOT_FINITE, StreamState
+from cgp.statespace.stream_state import StreamState
 from cgp.statespace.traced_step import TracedStep
 from cgp.training.host_variable import HostVariable
 from cgp.training.keras_private import add_variable
@@ -143,13 +143,12 @@ class KalmanStream:
             self._snapshot = snapshot
             if model.B is not None:
                 self._inputs_to_state = with_time(model.B).numpy()[..., 0, :, :]
+        changes = {}
         if inputs is not None:
             known = self._present.form.split(tf.constant(inputs)).numpy()
             drift = np.reshape(self._inputs_to_state @ known[..., None], (self._state.streams, -1))
-            self._compiled.set(drift=np.ascontiguousarray(np.moveaxis(drift, 0, -1)))
-        found = self._compiled(z, *self._state.arrays())
-        self._state.changed()
-        return found
+            changes["drift"] = np.ascontiguousarray(np.moveaxis(drift, 0, -1))
+        return self._state.take(self._compiled, z, changes)
 
     def _take_traced(self, z: np.ndarray, inputs: np.ndarray | None) -> tuple[Marginals, Marginals]:
         """`_take_compiled` without the compiled core."""

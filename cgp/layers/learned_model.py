@@ -88,8 +88,13 @@ class LearnedModel:
         return LinearGaussian.from_tensors(given, initial, start.form)
 
     def snapshot(self) -> bytes:
-        """The values of all weights of the layers, on which the matrices depend."""
-        return snapshot(v for layer in self.layers.values() for v in layer.variables)
+        """The values that the matrices depend on."""
+        if not self.layers:
+            return b""
+        own = {k: v for k, v in self.layers.items() if type(v) in (Matrix, Covariance)}
+        # Others may depend on more than their weights.
+        others = [self.matrix(name).tobytes() for name in self.layers if name not in own]
+        return b"".join([snapshot(v for x in own.values() for v in x.variables), *others])
 
     def log_prior(self) -> tf.Tensor:
         """The log density of the priors at the present values."""

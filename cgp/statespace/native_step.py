@@ -12,7 +12,11 @@ import numpy as np
 from cgp import native
 from cgp.distributions.marginals import Marginals
 from cgp.statespace.linear_gaussian import LinearGaussian, with_time
-from cgp.statespace.stream_state import NOT_FINITE
+
+NOT_FINITE = (
+    "the state would not be finite any more, and is as it was: the matrices of the model are not "
+    "finite, or far off"
+)
 
 
 class StepMatrices(NamedTuple):

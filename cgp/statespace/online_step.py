@@ -17,9 +17,9 @@ from cgp.statespace.conversion import as_dtype
 from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of
 from cgp.statespace.forward_pass import System, predict_at, update_at
 from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
+from cgp.statespace.native_step import NOT_FINITE
 from cgp.statespace.samples import checked_samples
 from cgp.statespace.series import Series
-from cgp.statespace.stream_state import NOT_FINITE
 
 
 class StateArrays(NamedTuple):

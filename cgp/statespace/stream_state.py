@@ -1,18 +1,16 @@
 """The state of the streams of an online filter, in variables."""
 
 import operator
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.marginals import Marginals
 from cgp.statespace.filter_step import State
-
-NOT_FINITE = (
-    "the state would not be finite any more, and is as it was: the matrices of the model are not "
-    "finite, or far off"
-)
+from cgp.statespace.native_step import CompiledStep
 
 
 class StreamState:
@@ -37,6 +35,7 @@ class StreamState:
         dtype: tf.DType,
     ):
         self.streams, self.dtype = streams, dtype
+        self._lock = threading.Lock()
         self._hosts: list[Any] = [None, None]
         self._arrays: list[np.ndarray] = []
         parts = [2] if dtype.is_complex else []
@@ -74,19 +73,28 @@ class StreamState:
         chol = tf.broadcast_to(chol, [self.streams, *chol.shape[-2:]])
         self.write(State(*(tf.experimental.numpy.moveaxis(a, 0, -1) for a in (mean, chol))))
 
-    def arrays(self) -> list[np.ndarray]:
-        """Mean and factor as arrays of working values, `[n, B]` and `[n, n, B]`, batch last.
+    def take(
+        self, step: CompiledStep, z: np.ndarray, changes: Mapping[str, np.ndarray]
+    ) -> tuple[Marginals, Marginals]:
+        """Lets a compiled step change the state, one thread at a time.
 
-        A step changes them in place; `changed` must be called then.
+        Args:
+            step: The step.
+            z: The observations; see `CompiledStep`, for what is returned and raised too.
+            changes: Matrices of the step that are others now, as for `CompiledStep.set`.
         """
+        with self._lock:
+            step.set(**changes)
+            found = step(z, *self._views())
+            for variable in self.variables:
+                variable.changed()
+        return found
+
+    def _views(self) -> list[np.ndarray]:
+        """Mean and factor as arrays of working values, `[n, B]` and `[n, n, B]`."""
         hosts = [variable.host() for variable in self.variables]
         if not all(map(operator.is_, hosts, self._hosts)):
             self._hosts = self._arrays = hosts
             if self.dtype.is_complex:
                 self._arrays = [a.view(self.dtype.as_numpy_dtype)[..., 0] for a in hosts]
         return self._arrays
-
-    def changed(self) -> None:
-        """Says that the arrays have been changed."""
-        for variable in self.variables:
-            variable.changed()

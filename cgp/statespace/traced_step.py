@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals
 from cgp.statespace.filter_step import BatchLastMarginals, State
-from cgp.statespace.stream_state import NOT_FINITE, StreamState
+from cgp.statespace.native_step import NOT_FINITE
+from cgp.statespace.stream_state import StreamState
 
 
 class TracedStep:

@@ -40,44 +40,51 @@ class HostVariable(keras.Variable):
 
     def host(self) -> np.ndarray:
         """The value as an array; after a change of it in place, `changed` must be called."""
+        if in_stateless_scope():  # which may hold another value, to be left alone
+            return np.asarray(super().value)
         if self._host is None or self._is_shared:
-            self._host = self._stored().numpy()
+            self._host = self._value.numpy()
         return self._host
 
     def changed(self) -> None:
         """Says that the array has been changed."""
         if self._is_shared:
-            self._stored().assign(self._host)
+            self._value.assign(self._host)
         else:
             self._is_ahead = True
 
     @property
     def value(self) -> Any:
         """The TensorFlow variable."""
-        with tf.init_scope():  # not when a graph runs, but now
+        found = super().value
+        if found is self._value:  # else that of a stateless scope
             self._write()
-        self._is_shared = True
-        return super().value
+            self._is_shared = True
+        return found
 
     def assign(self, value: Any) -> Any:
         """Keras's `assign`."""
-        if not tf.executing_eagerly() or in_stateless_scope():
-            _ = self.value  # the array may only be dropped when it has been written
+        if in_stateless_scope():
+            return super().assign(value)
+        if not tf.executing_eagerly():
+            _ = self.value  # a graph assigns when it runs; until then the value is this one
         found = super().assign(value)
         self._host, self._is_ahead = None, False
         return found
 
     def numpy(self) -> np.ndarray:
         """The value, as a new array."""
-        return self._stored().numpy() if self._is_shared else self.host().copy()
+        return self.host().copy()
 
     def __array__(self, dtype: Any = None) -> np.ndarray:
         return np.asarray(self.numpy(), dtype)
 
-    def _stored(self) -> tf.Variable:
-        return super().value
+    def __repr__(self) -> str:
+        self._write()
+        return super().__repr__()
 
     def _write(self) -> None:
         if self._is_ahead:
-            self._stored().assign(self._host)
+            with tf.init_scope():  # now, not when a graph runs
+                self._value.assign(self._host)
             self._is_ahead = False

@@ -111,7 +111,8 @@ class _PostUpdate:
     def is_stale(self) -> bool | tf.Tensor:
         # NaN, the mark of stale state, differs from everything.
         if tf.executing_eagerly():  # in a tenth of the time
-            present = np.concatenate([_ZERO, *(np.ravel(_read(v.value)) for v in self.variables)])
+            values = (np.ravel(_read(v.value)).astype(np.float64) for v in self.variables)
+            present = np.concatenate([_ZERO, *values])
             stored = self.snapshot
             stored = stored.host() if isinstance(stored, HostVariable) else stored.numpy()
             return not np.array_equal(stored, present)
@@ -275,7 +276,7 @@ def confirm(layer: keras.layers.Layer) -> None:
 
 
 def current_values(layer: keras.layers.Layer) -> bytes:
-    """The values of the variables that the states of a layer belong to, in no time."""
+    """The values of the variables that the states of a layer belong to, without reading these."""
     found = (update.snapshot for update in _updates(layer))
     arrays = (v.host() if isinstance(v, HostVariable) else v.numpy() for v in found)
     return b"".join(a.tobytes() for a in arrays)
@@ -287,8 +288,9 @@ def snapshot(variables: Iterable[keras.Variable]) -> bytes:
 
 
 def _read(variable: Any) -> np.ndarray:
-    if isinstance(variable, tf.distribute.DistributedValues):  # one variable to a replica
-        return variable.numpy()
+    is_plain = isinstance(variable, tf.Variable)
+    if not is_plain or isinstance(variable, tf.distribute.DistributedValues):
+        return variable.numpy()  # what autocast makes of one; and one to each replica
     # The methods of a variable take three times as long.
     return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype).numpy()
 

@@ -463,3 +463,26 @@ def test_do_two_filters_of_one_model_keep_their_own_streams():
     kf.reset()
     other.process(z[::-1])
     assert_steps(kf.process(z), whole, **CLOSE)
+
+
+class Wandering(keras.layers.Layer):
+    """A layer of a matrix that depends on more than weights."""
+
+    def __init__(self):
+        super().__init__(dtype="float64")
+        self.raw = tf.Variable(0.5, dtype=tf.float64)
+
+    def call(self):
+        return tf.complex(self.raw, 0.0 * self.raw)[None, None]
+
+
+def test_is_a_matrix_used_that_depends_on_more_than_weights():
+    model = statespace.LinearGaussian([[0.5 + 0j]], [[1.0]], [[1.0]], [[0.5]])
+    kf = cgp.KalmanFilter(model, learn={"F": Wandering()})
+    kf.step([1j])
+    before = kf.state
+    kf.learned["F"].raw.assign(0.9)
+    kf.set_state(*before)
+    kf.step([1.0 + 1j])
+    expected, _ = statespace.step(model.replace(F=[[0.9 + 0j]]), before, [1.0 + 1j])
+    np.testing.assert_allclose(kf.state.mean, expected.mean, rtol=1e-12)

@@ -92,7 +92,7 @@ class Holder(keras.layers.Layer):
         self.state = HostVariable((2,), "float64", "state")
 
 
-def test_is_it_a_weight_of_a_layer(tmp_path):
+def test_is_it_a_weight_of_a_layer():
     layer, other = Holder(), Holder()
     layer.state.host()[...] = 3.0
     layer.state.changed()
@@ -117,3 +117,17 @@ def test_does_a_stateless_call_leave_it_alone(ahead):
         ahead.assign([5.0, 6.0])
         np.testing.assert_array_equal(scope.get_current_value(ahead), [5.0, 6.0])
     np.testing.assert_array_equal(ahead.numpy(), [3.0, 3.0])
+
+
+def test_does_a_stateless_scope_have_its_own_value(ahead):
+    given = tf.constant([7.0, 8.0], tf.float64)
+    with keras.StatelessScope(state_mapping=[(ahead, given)]):
+        for reader in ("numpy", "array", "tensor", "arithmetic"):
+            np.testing.assert_array_equal(READERS[reader](ahead), [7.0, 8.0])
+        np.testing.assert_array_equal(ahead.host(), [7.0, 8.0])
+    np.testing.assert_array_equal(ahead.numpy(), [3.0, 3.0])
+    np.testing.assert_array_equal(ahead.value.numpy(), [3.0, 3.0])
+
+
+def test_does_it_say_the_present_value(ahead):
+    assert "3." in repr(ahead)

@@ -310,3 +310,25 @@ def test_a_graph_in_which_nothing_was_computed_confirms_nothing():
     tf.function(lambda: refresh(layer))()
     update.update = compute
     assert float(layer(ONE)) == 1.0
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+def test_is_state_current_in_mixed_precision(dtype):
+    class Squared(keras.layers.Layer):
+        def __init__(self):
+            super().__init__(dtype=dtype)
+            self.root = self.add_weight(shape=(), initializer="ones")
+            self.square = self.add_weight(shape=(), initializer="zeros", trainable=False)
+            cgp.register_post_update(self, [self.root], self._update)
+
+        def _update(self):
+            self.square.assign(self.root.value**2)
+
+        def call(self, x):
+            cgp.refresh(self)
+            return self.square * x
+
+    layer = Squared()
+    for root in (3.0, 2.0):
+        layer.root.assign(root)
+        assert float(layer(tf.constant(2.0))) == 2.0 * root**2

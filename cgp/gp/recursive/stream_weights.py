@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -58,7 +59,7 @@ class StreamWeights:
         self.recursion, self._layer = recursion, layer
         self._is_checked = True
         self._concrete: Any = None
-        self._compiled = CompiledWindow(recursion)
+        self._compiled, self._lock = CompiledWindow(recursion), threading.Lock()
         self.is_single, streams = streams is None, shape[0]
         self.x_shape = (streams, dimensions)
         _check_memory(recursion, streams, dimensions)
@@ -229,12 +230,13 @@ class StreamWeights:
             refresh(self._layer)
         except ValueError:  # of hyperparameters that are not finite; the graph says which
             return None
-        if not self._compiled.serves(current_values(self._layer)):
-            return None
-        found = self._compiled.take(x, z, self._arrays())
-        if found is not None:
-            for weight in self._weights:
-                weight.changed()
+        with self._lock:
+            if not self._compiled.serves(current_values(self._layer)):
+                return None
+            found = self._compiled.take(x, z, self._arrays())
+            if found is not None:
+                for weight in self._weights:
+                    weight.changed()
         return found
 
     def process(self, x: np.ndarray, z: np.ndarray, verbose: int | str) -> Step:

@@ -24,7 +24,7 @@ from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.process_stream import ProcessStream
 from cgp.gp.stream_samples import CheckedRange
 from cgp.statespace.filtering import process_block
-from cgp.statespace.stream_state import NOT_FINITE
+from cgp.statespace.native_step import NOT_FINITE
 from cgp.training import confirm, refresh, register_post_update
 from cgp.training.post_updates import snapshot
 

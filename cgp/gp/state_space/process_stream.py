@@ -15,8 +15,8 @@ from cgp.linalg.batch_last import matmul, matvec
 from cgp.statespace.decorrelation import decorrelated
 from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of, update
 from cgp.statespace.filtering import covariance_marginals, process_block
-from cgp.statespace.native_step import CompiledStep, StepMatrices
-from cgp.statespace.stream_state import NOT_FINITE, StreamState
+from cgp.statespace.native_step import NOT_FINITE, CompiledStep, StepMatrices
+from cgp.statespace.stream_state import StreamState
 from cgp.statespace.traced_step import TracedStep
 from cgp.training.host_variable import HostVariable
 
@@ -151,13 +151,12 @@ class ProcessStream:
             matrices = StepMatrices(transition, Q_factor, H, R)
             is_composite = self._process.form.multiplicity > 1
             self._compiled = CompiledStep(matrices, self.streams, is_composite, predicts_first=True)
-        self._compiled.set(F=transition, Q_factor=Q_factor)
         function: np.ndarray | float = 0.0
         if self._process.mean is not None:
             place = tf.constant([[[x]]], self._real)
             function = self._process.plus_function(tf.zeros_like(z)[:, None], place).numpy()
-        found = self._compiled(z[:, None] - function, *self._state.arrays())
-        self._state.changed()
+        changes = {"F": transition, "Q_factor": Q_factor}
+        found = self._state.take(self._compiled, z[:, None] - function, changes)
         predicted, filtered = (
             Marginals((m.mean + function)[:, 0], m.variance[:, 0], m.pseudo_variance[:, 0])
             for m in found

@@ -24,7 +24,7 @@ struct BlockCotangents {
         k(process.n * kBlock) {}
 
   void clear() {
-    for (auto* each : {&decay, &u, &angle, &S}) std::fill(each->begin(), each->end(), 0.0);
+    for (auto* sums : {&decay, &u, &angle, &S}) std::fill(sums->begin(), sums->end(), 0.0);
     std::fill(k.begin(), k.end(), C{});
   }
 

@@ -67,6 +67,7 @@ struct Problem {
       found.push_back({first, std::min(each, batch - first)});
     return found;
   }
+  static CGP_INLINE bool is_seen(T z) { return z.re == z.re && z.im == z.im; }
 
  private:
   bool same_pattern() const {
@@ -75,9 +76,6 @@ struct Problem {
         if (is_seen(z[t]) != is_seen(z[b * count + t])) return false;
     return true;
   }
-
- public:
-  static CGP_INLINE bool is_seen(T z) { return z.re == z.re && z.im == z.im; }
 };
 
 // The steps after the samples of a block, computed again only where they differ.
@@ -93,15 +91,16 @@ class Block {
     const auto* x = problem_.places(group.first) + start;
     const T* z = problem_.z + group.first * problem_.count + start;
     const bool is_last = start + count == problem_.count;
-    bool same = true;
+    bool same = count <= computed_;
     for (int64_t t = 0; t < count; ++t) {
       const double step = t + 1 < count || !is_last ? double(x[t + 1]) - double(x[t]) : 0.0;
       same &= step == length[t];
       length[t] = step;
       seen[t] = Problem<T>::is_seen(z[t]) ? 1.0 : 0.0;
     }
-    if (!same || !loaded_) discretize(problem_.process, length.data(), count, steps);
-    loaded_ = true;
+    if (same) return;
+    discretize(problem_.process, length.data(), count, steps);
+    computed_ = count;
   }
 
   // The observations of some series of the group, zero where missing.
@@ -144,7 +143,7 @@ class Block {
 
  private:
   const Problem<T>& problem_;
-  bool loaded_ = false;
+  int64_t computed_ = 0;  // of how many samples the steps are those of `length`
 };
 
 }  // namespace cgp::state_space

@@ -1,6 +1,8 @@
 """Samples taken in by a plain C function against the recursion in TensorFlow, which
 `tests/gp/recursive/test_recursive_gp.py` compares with refitting in NumPy."""
 
+import threading
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -189,3 +191,43 @@ def test_does_a_changed_hyperparameter_change_the_program():
     found, expected = gp.step(2.0, 1j), other.step(2.0, 1j)
     np.testing.assert_allclose(found.predicted.mean, expected.predicted.mean, rtol=1e-12)
     np.testing.assert_allclose(found.filtered.variance, expected.filtered.variance, rtol=1e-12)
+
+
+def test_may_threads_share_a_window():
+    gp = cgp.RecursiveGP(Matern32(1.0, 2.0), 0.1, capacity=16)
+    gp.step(0.0, 1j)
+    failures = []
+
+    def run(take, *given):
+        try:
+            for _ in range(100):
+                take(*given)
+        except Exception as error:  # in a thread of its own nobody would see it
+            failures.append(error)
+
+    block = np.linspace(0.0, 1.0, 64), np.ones(64) * 1j
+    works = ((gp.process, *block), (gp.step, 1.0, 1j), (gp.step, 2.0, 1j))
+    threads = [threading.Thread(target=run, args=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert gp._stream.recursion.is_factored(gp._stream.read())
+
+
+def test_does_a_stateless_call_use_the_state_it_is_given():
+    gp = cgp.RecursiveGP(Matern32(1.0, 2.0), 0.1, capacity=4)
+    gp.process(np.arange(4.0), np.array([1j, 2.0, -1j, 0.5]))
+    trained, state = ([tf.constant(v.numpy()) for v in vs] for vs in gp_variables(gp))
+    before = gp.predict([3.5])["mean"]
+    gp.step(4.0, 3.0 + 1j)
+    after = gp.predict([3.5])["mean"]
+    found, _ = gp.stateless_call(trained, state, tf.constant([3.5], tf.float64))
+    np.testing.assert_allclose(found["mean"], before, rtol=1e-12)
+    np.testing.assert_allclose(gp.predict([3.5])["mean"], after, rtol=1e-12)
+    assert not np.allclose(before, after)
+
+
+def gp_variables(gp):
+    return gp.trainable_variables, gp.non_trainable_variables

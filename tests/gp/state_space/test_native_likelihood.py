@@ -265,6 +265,58 @@ def test_has_a_kernel_whose_form_is_its_own_not_the_terms_of_its_base():
     assert Matern12().markov_terms() is not None
 
 
+def test_has_a_kernel_whose_form_comes_from_another_base_no_terms():
+    class Other:
+        def markov_form(self):
+            return Matern32(4.0, 2.0).markov_form()
+
+        def moments(self, x1, x2):
+            return 4.0 * super().moments(x1, x2)[0], None
+
+    class Mixed(Other, Matern32):
+        pass
+
+    assert Mixed(1.0, 2.0).markov_terms() is None
+    x, z = data()
+    found = cgp.StateSpaceGP(Mixed(1.0, 2.0), 0.1).log_marginal_likelihood(x, z)
+    expected = cgp.ExactGP(Matern32(4.0, 2.0), 0.1).log_marginal_likelihood(x, z)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_does_a_kernel_keep_its_own_check_of_points():
+    class Shy(Matern12):
+        def moments(self, x1, x2):
+            return super().moments(x1, x2)
+
+        def check_points(self, x):
+            raise ValueError("not there")
+
+    class Plain(Matern12):
+        def moments(self, x1, x2):
+            raise ValueError("nowhere")
+
+    with pytest.raises(ValueError, match="not there"):
+        cgp.RecursiveGP(Shy(), 0.1).step(0.0, 1j)
+    with pytest.raises(ValueError, match="nowhere"):  # the check inherited knows nothing of it
+        cgp.RecursiveGP(Plain(), 0.1).step(0.0, 1j)
+
+
+@pytest.mark.parametrize("count", [257, 300, 600])
+def test_are_gradients_at_one_place_those_of_the_exact_process(count):
+    rng = np.random.default_rng(0)
+    z = tf.constant(rng.normal(size=count) + 1j * rng.normal(size=count))
+    found = []
+    for kind in (cgp.StateSpaceGP, cgp.ExactGP):
+        gp = kind(Matern32(1.0, 2.0), 0.1)
+        with tf.GradientTape() as tape:
+            tape.watch(z)
+            value = gp.log_marginal_likelihood(np.zeros(count), z)
+        found.append([value, *tape.gradient(value, [z, *gp.trainable_variables])])
+    for a, b in zip(*found, strict=True):
+        b = np.asarray(b)
+        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9 * max(1.0, np.abs(b).max()))
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_are_terms_the_states_of_the_form(name):
     kernel = KERNELS[name]()
