@@ -57,7 +57,7 @@ class KalmanStream:
             return add_variable(layer, lambda: HostVariable(shape, real, name))
 
         self._state = StreamState(make_variable, model.F.shape[-1], count, model.dtype)
-        self._compiled: CompiledStep | None = None
+        self._by_core: CompiledStep | None = None
         self._snapshot = b""  # of the weights that its matrices belong to
         self._inputs_to_state = np.zeros(0)
         self._traced: TracedStep | None = None
@@ -136,10 +136,10 @@ class KalmanStream:
     ) -> tuple[Marginals, Marginals]:
         """Updates the state; the moments of the observation before, and of the state after."""
         snapshot = self._present.snapshot()
-        if self._compiled is None or snapshot != self._snapshot:
+        if self._by_core is None or snapshot != self._snapshot:
             model = self._present.model()
             is_composite = not model.is_proper
-            self._compiled = CompiledStep(step_matrices(model), self.streams, is_composite)
+            self._by_core = CompiledStep(step_matrices(model), self.streams, is_composite)
             self._snapshot = snapshot
             if model.B is not None:
                 self._inputs_to_state = with_time(model.B).numpy()[..., 0, :, :]
@@ -148,7 +148,7 @@ class KalmanStream:
             known = self._present.form.split(tf.constant(inputs)).numpy()
             drift = np.reshape(self._inputs_to_state @ known[..., None], (self._state.streams, -1))
             changes["drift"] = np.ascontiguousarray(np.moveaxis(drift, 0, -1))
-        return self._state.take(self._compiled, z, changes)
+        return self._state.take(self._by_core, z, changes)
 
     def _take_traced(self, z: np.ndarray, inputs: np.ndarray | None) -> tuple[Marginals, Marginals]:
         """`_take_compiled` without the compiled core."""

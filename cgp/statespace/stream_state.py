@@ -35,7 +35,7 @@ class StreamState:
         dtype: tf.DType,
     ):
         self.streams, self.dtype = streams, dtype
-        self._lock = threading.Lock()
+        self._mutex = threading.Lock()
         self._hosts: list[Any] = [None, None]
         self._arrays: list[np.ndarray] = []
         parts = [2] if dtype.is_complex else []
@@ -83,7 +83,7 @@ class StreamState:
             z: The observations; see `CompiledStep`, for what is returned and raised too.
             changes: Matrices of the step that are others now, as for `CompiledStep.set`.
         """
-        with self._lock:
+        with self._mutex:
             step.set(**changes)
             found = step(z, *self._views())
             for variable in self.variables:

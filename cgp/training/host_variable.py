@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.training.keras_private import in_stateless_scope
+from cgp.training.keras_private import in_stateless_scope, stored
 
 
 class HostVariable(keras.Variable):
@@ -43,13 +43,13 @@ class HostVariable(keras.Variable):
         if in_stateless_scope():  # which may hold another value, to be left alone
             return np.asarray(super().value)
         if self._host is None or self._is_shared:
-            self._host = self._value.numpy()
+            self._host = stored(self).numpy()
         return self._host
 
     def changed(self) -> None:
         """Says that the array has been changed."""
         if self._is_shared:
-            self._value.assign(self._host)
+            stored(self).assign(self._host)
         else:
             self._is_ahead = True
 
@@ -57,7 +57,7 @@ class HostVariable(keras.Variable):
     def value(self) -> Any:
         """The TensorFlow variable."""
         found = super().value
-        if found is self._value:  # else that of a stateless scope
+        if found is stored(self):  # else that of a stateless scope
             self._write()
             self._is_shared = True
         return found
@@ -86,5 +86,5 @@ class HostVariable(keras.Variable):
     def _write(self) -> None:
         if self._is_ahead:
             with tf.init_scope():  # now, not when a graph runs
-                self._value.assign(self._host)
+                stored(self).assign(self._host)
             self._is_ahead = False

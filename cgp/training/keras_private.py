@@ -48,6 +48,7 @@ __all__ = [
     "in_symbolic_scope",
     "loss_weighed",
     "metrics_and_values",
+    "stored",
     "sublayers",
     "written_by_keras",
 ]
@@ -90,6 +91,11 @@ def add_variable(layer: keras.layers.Layer, make: Callable[[], keras.Variable]) 
         variable = make()
     layer._track_variable(variable)
     return variable
+
+
+def stored(variable: keras.Variable) -> tf.Variable:
+    """The TensorFlow variable of a variable, which `value` is not inside a stateless scope."""
+    return variable._value
 
 
 def forget_compilation(model: Any) -> None:

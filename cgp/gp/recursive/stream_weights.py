@@ -59,7 +59,7 @@ class StreamWeights:
         self.recursion, self._layer = recursion, layer
         self._is_checked = True
         self._concrete: Any = None
-        self._compiled, self._lock = CompiledWindow(recursion), threading.Lock()
+        self._by_core, self._mutex = CompiledWindow(recursion), threading.Lock()
         self.is_single, streams = streams is None, shape[0]
         self.x_shape = (streams, dimensions)
         _check_memory(recursion, streams, dimensions)
@@ -230,10 +230,10 @@ class StreamWeights:
             refresh(self._layer)
         except ValueError:  # of hyperparameters that are not finite; the graph says which
             return None
-        with self._lock:
-            if not self._compiled.serves(current_values(self._layer)):
+        with self._mutex:
+            if not self._by_core.serves(current_values(self._layer)):
                 return None
-            found = self._compiled.take(x, z, self._arrays())
+            found = self._by_core.take(x, z, self._arrays())
             if found is not None:
                 for weight in self._weights:
                     weight.changed()

@@ -47,7 +47,7 @@ class ProcessStream:
             self.streams,
             emission.dtype,
         )
-        self._compiled: CompiledStep | None = None
+        self._by_core: CompiledStep | None = None
         self._terms: list[tf.Tensor] | None = None
         self._transitions: dict[float, tuple[np.ndarray, np.ndarray]] = {}
         self._traced: TracedStep | None = None
@@ -80,7 +80,7 @@ class ProcessStream:
     def _renew(self) -> None:
         """Drops what was computed with earlier hyperparameters."""
         self._markov = DiscretizedProcess(self._process)
-        self._compiled, self._transitions = None, {}
+        self._by_core, self._transitions = None, {}
         terms = self._process.kernel.markov_terms() if self._process.is_proper else None
         self._terms = None if terms is None else numbers_of(terms)
 
@@ -146,17 +146,17 @@ class ProcessStream:
     def _take_compiled(self, x: float, z: np.ndarray) -> tuple[Marginals, Marginals]:
         """Updates the state; the moments of z before, and of the signal after it, `[B]`."""
         transition, Q_factor = self._transition(x)
-        if self._compiled is None:
+        if self._by_core is None:
             H, R = (a.numpy()[..., None] for a in (self._markov.emission(), self._markov.noise()))
             matrices = StepMatrices(transition, Q_factor, H, R)
             is_composite = self._process.form.multiplicity > 1
-            self._compiled = CompiledStep(matrices, self.streams, is_composite, predicts_first=True)
+            self._by_core = CompiledStep(matrices, self.streams, is_composite, predicts_first=True)
         function: np.ndarray | float = 0.0
         if self._process.mean is not None:
             place = tf.constant([[[x]]], self._real)
             function = self._process.plus_function(tf.zeros_like(z)[:, None], place).numpy()
         changes = {"F": transition, "Q_factor": Q_factor}
-        found = self._state.take(self._compiled, z[:, None] - function, changes)
+        found = self._state.take(self._by_core, z[:, None] - function, changes)
         predicted, filtered = (
             Marginals((m.mean + function)[:, 0], m.variance[:, 0], m.pseudo_variance[:, 0])
             for m in found
