@@ -25,10 +25,10 @@ LARGEST = 4e9  # bytes of memory
 FILES = {
     "examples": 1,
     "gp": 5,
-    "gp/recursive": 3,
-    "gp/state_space": 1,
+    "gp/recursive": 4,
+    "gp/state_space": 2,
     "layers": 2,
-    "statespace": 2,
+    "statespace": 4,
     "equivalences": 3,
 }
 FIRST = ("examples", "gp/", "statespace", "layers", "equivalences")  # the longest

@@ -47,7 +47,10 @@ def to_first(a: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
     A batch axis B of 1 is broadcast to `batch`.
     """
     if tf.executing_eagerly():
-        shape, several = a.shape[:-1].as_list(), batch.numpy().tolist()
+        shape, several = a.shape.as_list()[:-1], batch.numpy().tolist()
+        if not shape:
+            a = a if a.shape[0] == math.prod(several) else tf.broadcast_to(a, several)
+            return tf.reshape(a, several)
         a = tf.reshape(a, [math.prod(shape), -1])
         a = tf.linalg.matrix_transpose(a)  # as in `to_last`
         if a.shape[0] != math.prod(several):

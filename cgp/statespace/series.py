@@ -1,5 +1,6 @@
 """A series checked against a model, and arranged as the recursions need it."""
 
+import math
 from functools import reduce
 from typing import Any
 
@@ -46,11 +47,12 @@ class Series:
         self._check_length(z)
         # Where values are known to be whole, as most are, half of the operations are left out.
         self._is_whole = tf.executing_eagerly() and bool(np.isfinite(np.asarray(z)).all())
-        absent = tf.zeros(z.shape, bool) if self._is_whole else is_nan(z)
+        present = tf.ones(z.shape, bool) if self._is_whole else ~is_nan(z)
         if model.initial == "diffuse" and tf.executing_eagerly():
-            check_diffuse(model, np.where(absent, 0.0, z))
-        self.z = model.form.split(z if self._is_whole else tf.where(absent, tf.zeros_like(z), z))
-        self.observed = tf.concat([~absent] * model.form.multiplicity, axis=-1)
+            check_diffuse(model, np.where(present, z, 0.0))
+        self.z = model.form.split(z if self._is_whole else tf.where(present, z, tf.zeros_like(z)))
+        parts = model.form.multiplicity
+        self.observed = present if parts == 1 else tf.concat([present] * parts, axis=-1)
         self.inputs = known_inputs(model, inputs, self.z.shape[-2])
 
         parts = [self.z.shape[:-2], model.batch_shape]
@@ -93,14 +95,25 @@ class Series:
 
     def last(self, a: tf.Tensor, own: int) -> tf.Tensor:
         """`[..., own axes]` -> `[own axes, B]`, with B = 1 where nothing varies over the batch."""
+        if tf.executing_eagerly():
+            shape = a.shape.as_list()
+            if math.prod(shape[:-own]) == 1:
+                return tf.reshape(a, [*shape[-own:], 1])
+            return to_last(a, own, self._batch)
         if a.shape[:-own].num_elements() == 1:
-            if a.shape.is_fully_defined():
-                return tf.reshape(a, [*a.shape[-own:], 1])
             return tf.reshape(a, tf.concat([tf.shape(a)[-own:], [1]], axis=0))
         return to_last(a, own, self._batch)
 
+    def matrix(self, a: tf.Tensor) -> tf.Tensor:
+        """A matrix of the model as `[T, rows, columns, B]`, T being 1 where it does not vary."""
+        if tf.executing_eagerly() and a.shape.rank == 2:  # in one operation
+            return tf.reshape(a, [1, *a.shape.as_list(), 1])
+        return self.last(with_time(a), 3)
+
     def first(self, a: tf.Tensor) -> tf.Tensor:
         """`[own axes, B]` -> `[..., own axes]`, with the batch axes restored."""
+        if tf.executing_eagerly():
+            return to_first(a, self._batch)
         own = a.shape[:-1]
         return tf.ensure_shape(to_first(a, self._batch), self.batch_shape.concatenate(own))
 
@@ -118,8 +131,8 @@ class Series:
     def system(self) -> System:
         """The model and the series, time first and batch last."""
         model = self.model
-        F, Q, H, R = (self.last(with_time(a), 3) for a in (model.F, model.Q, model.H, model.R))
-        G = self.last(with_time(model.Q_factor), 3)
+        matrices = (model.F, model.Q, model.Q_factor, model.H, model.R)
+        F, Q, G, H, R = map(self.matrix, matrices)
         z = self.last(self.z, 2)
         size = self.batch_shape.num_elements()
         size = tf.reduce_prod(self._batch) if size is None else size
