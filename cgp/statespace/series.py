@@ -51,8 +51,8 @@ class Series:
         if model.initial == "diffuse" and tf.executing_eagerly():
             check_diffuse(model, np.where(present, z, 0.0))
         self.z = model.form.split(z if self._is_whole else tf.where(present, z, tf.zeros_like(z)))
-        parts = model.form.multiplicity
-        self.observed = present if parts == 1 else tf.concat([present] * parts, axis=-1)
+        working = [present] * model.form.multiplicity
+        self.observed = present if len(working) == 1 else tf.concat(working, axis=-1)
         self.inputs = known_inputs(model, inputs, self.z.shape[-2])
 
         parts = [self.z.shape[:-2], model.batch_shape]

@@ -69,7 +69,8 @@ class HostVariable(keras.Variable):
         if not tf.executing_eagerly():
             _ = self.value  # a graph assigns when it runs; until then the value is this one
         found = super().assign(value)
-        self._host, self._is_ahead = None, False
+        self._host = np.array(found) if tf.executing_eagerly() else None
+        self._is_ahead = False
         return found
 
     def numpy(self) -> np.ndarray:
