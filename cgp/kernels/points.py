@@ -34,12 +34,11 @@ def as_points(x: ArrayLike, dtype: str, name: str = "x") -> tf.Tensor:
         points = tf.cast(given, dtype)
     else:
         with np.errstate(over="ignore"):  # 1e300 in float32 is refused below
-            rounded = given.astype(dtype, copy=False)
-        points = tf.convert_to_tensor(rounded)
+            points = tf.convert_to_tensor(given.astype(dtype, copy=False))
     if points.shape.rank == 0:
         raise ValueError(f"{name} must be [N] or [..., N, D], got a scalar")
     if tf.executing_eagerly():
-        if not _is_moderate(points if tf.is_tensor(given) else rounded, dtype):
+        if not within(np.asarray(points), LARGEST[dtype]):
             _refuse_magnitude(np.asarray(given), dtype, name)
         given_dtype = tf.as_dtype(given.dtype).as_numpy_dtype
         if not _is_contained(np.dtype(given_dtype), dtype):
@@ -48,13 +47,6 @@ def as_points(x: ArrayLike, dtype: str, name: str = "x") -> tf.Tensor:
             for coordinate in np.moveaxis(columns, -1, 0):
                 _check_rounding(coordinate, dtype, name)
     return points[:, None] if points.shape.rank == 1 else points
-
-
-def _is_moderate(values: np.ndarray | tf.Tensor, dtype: str) -> bool:
-    """Whether no number is NaN, or so large that squares overflow."""
-    if tf.is_tensor(values):
-        return bool(tf.reduce_all(tf.abs(values) <= LARGEST[dtype]))
-    return within(values, LARGEST[dtype])
 
 
 def within(values: np.ndarray, largest: float) -> bool:

@@ -6,7 +6,7 @@ be evaluated by its `moments` instead. `covariance_program.h` runs them, and has
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,21 +39,20 @@ class Instruction(NamedTuple):
 Instructions = tuple[Instruction, ...]
 
 
-def instruction(code: Code, *numbers: object) -> Instruction:
+def instruction(code: Code, *numbers: Any) -> Instruction:
     """An instruction with the values of parameters, or numbers."""
-    parts = [np.ravel(getattr(n, "numpy", lambda n=n: n)()) for n in numbers]
-    return Instruction(code, np.concatenate([np.zeros(0), *parts]))
+    return Instruction(code, np.concatenate([np.ravel(n) for n in numbers]))
 
 
 def joined(code: Code, parts: Iterable[Instructions | None]) -> Instructions | None:
     """The instructions of several kernels and one that combines them; None if one has none."""
-    found: Instructions = ()
-    count = 0
+    found: list[Instruction] = []
+    parts = list(parts)
     for part in parts:
         if part is None:
             return None
-        found, count = found + part, count + 1
-    return (*found, instruction(code, count))
+        found += part
+    return (*found, instruction(code, len(parts)))
 
 
 def as_numbers(instructions: Instructions) -> np.ndarray:

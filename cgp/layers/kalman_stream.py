@@ -168,7 +168,7 @@ class KalmanStream:
         model = self._present.model()
         # A series of one step.
         series = Series(model, z[:, None], inputs=inputs[0][:, None] if inputs else None)
-        H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
+        H, R = (series.matrix(a)[0] for a in (model.H, model.R))
         return advance(model.form, series.system(), H, R, state, None)
 
     def process(self, z: np.ndarray, inputs: np.ndarray | None) -> Step:

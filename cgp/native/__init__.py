@@ -100,10 +100,15 @@ def attempt(name: str, *arguments: Any, **named: Any) -> Any:
         return None
 
 
-def function(name: str) -> Callable[..., int] | None:
-    """A plain C function of the core, for arrays in memory; None if the core is not active."""
-    library = core().library
-    return None if library is None else getattr(library, name)
+def function(name: str) -> Callable[..., int]:
+    """A plain C function of the core, for arrays in memory; it exists where the core is active."""
+    return getattr(core().library, name)
+
+
+class MomentArrays(ctypes.Structure):
+    """Where such a function writes moments: addresses of arrays."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("mean", "variance", "pseudo")]
 
 
 def serves_graphs() -> bool:

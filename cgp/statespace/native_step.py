@@ -46,10 +46,6 @@ class _Matrix(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("batch", ctypes.c_int64)]
 
 
-class _Moments(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in ("mean", "variance", "pseudo")]
-
-
 class _Step(ctypes.Structure):  # as online_step.cpp declares it
     _sizes = ("n", "q", "m", "streams", "predicts_first", "is_composite")
     _matrices = ("F", "Q_factor", "H", "R", "drift")
@@ -57,7 +53,7 @@ class _Step(ctypes.Structure):  # as online_step.cpp declares it
         *((name, ctypes.c_int64) for name in _sizes),
         *((name, _Matrix) for name in _matrices),
         *((name, ctypes.c_void_p) for name in ("z", "mean", "chol")),
-        *((name, _Moments) for name in ("predicted", "filtered")),
+        *((name, native.MomentArrays) for name in ("predicted", "filtered")),
     ]
 
 
@@ -81,16 +77,14 @@ class CompiledStep:
         predicts_first: bool = False,
     ):
         dtype = matrices.F.dtype
-        function = native.function(f"cgp_online_step_{dtype.name}")
-        assert function is not None  # `native.function` says whether there is one
-        self._function, self._is_composite = function, is_composite
+        self._function = native.function(f"cgp_online_step_{dtype.name}")
+        self._is_composite = is_composite
         (m, n), count = matrices.H.shape[:2], streams or 1
-        self._z, self._nothing = np.zeros((m, count), dtype), np.zeros((n, 1), dtype)
+        self._z = np.zeros((m, count), dtype)
         self._kept: dict[str, np.ndarray] = {}  # the arrays that the C structure points to
         self._given = _Step(n, 0, m, count, predicts_first, is_composite)
         self._given.z = self._z.ctypes.data
-        self.set(**matrices._asdict())
-        self.set(drift=self._nothing)
+        self.set(**matrices._asdict(), drift=np.zeros((n, 1), dtype))
         self._results = self._records(m, m if predicts_first else n, streams)
         self._argument = ctypes.byref(self._given)
 

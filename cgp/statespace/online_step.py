@@ -16,7 +16,7 @@ from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of
 from cgp.statespace.forward_pass import System, predict_at, update_at
-from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
+from cgp.statespace.linear_gaussian import LinearGaussian, check_model
 from cgp.statespace.native_step import NOT_FINITE
 from cgp.statespace.samples import checked_samples
 from cgp.statespace.series import Series
@@ -108,7 +108,7 @@ def step(
     series = Series(model, z[..., None, :], inputs=inputs)  # of one step
     system = series.system()
     mean, _, chol = series.start(system)
-    H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
+    H, R = (series.matrix(a)[0] for a in (model.H, model.R))
     present = None if arrived is None else _arrivals(arrived, series)
     advance = _compiled[model.form.multiplicity] if tf.executing_eagerly() else _advance(model.form)
     following, predicted, filtered = advance(system, H, R, State(mean, chol), present)

@@ -95,18 +95,16 @@ class Series:
 
     def last(self, a: tf.Tensor, own: int) -> tf.Tensor:
         """`[..., own axes]` -> `[own axes, B]`, with B = 1 where nothing varies over the batch."""
-        if tf.executing_eagerly():
-            shape = a.shape.as_list()
-            if math.prod(shape[:-own]) == 1:
+        shape = a.shape.as_list()
+        if None not in shape[:-own] and math.prod(shape[:-own]) == 1:
+            if None not in shape:
                 return tf.reshape(a, [*shape[-own:], 1])
-            return to_last(a, own, self._batch)
-        if a.shape[:-own].num_elements() == 1:
             return tf.reshape(a, tf.concat([tf.shape(a)[-own:], [1]], axis=0))
         return to_last(a, own, self._batch)
 
     def matrix(self, a: tf.Tensor) -> tf.Tensor:
         """A matrix of the model as `[T, rows, columns, B]`, T being 1 where it does not vary."""
-        if tf.executing_eagerly() and a.shape.rank == 2:  # in one operation
+        if a.shape.rank == 2 and a.shape.is_fully_defined():  # in one operation
             return tf.reshape(a, [1, *a.shape.as_list(), 1])
         return self.last(with_time(a), 3)
 

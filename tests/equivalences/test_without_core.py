@@ -11,16 +11,6 @@ from tests.layers.models import made, normals
 pytestmark = pytest.mark.skipif(native.core().ops is None, reason=native.core().reason)
 
 
-@pytest.fixture
-def without_core(monkeypatch):
-    def call(function):
-        with monkeypatch.context() as patch:
-            patch.setattr(native, "core", lambda: native.Core(None, "turned off by a test"))
-            return function()
-
-    return call
-
-
 def assert_same(found, expected, tolerance=1e-11):
     for a, b in zip(found, expected, strict=True):
         for x, y in zip(

@@ -17,18 +17,6 @@ DTYPES = ["complex128", "complex64", "float64", "float32"]
 EVERY = "FQHR"
 
 
-@pytest.fixture
-def without_core(monkeypatch):
-    """A function that calls another without the compiled core."""
-
-    def call(function, *arguments):
-        with monkeypatch.context() as patch:
-            patch.setattr(native, "core", lambda: native.Core(None, "turned off by a test"))
-            return function(*arguments)
-
-    return call
-
-
 @pytest.fixture(autouse=True)
 def results(monkeypatch):
     """What the ops returned, None where they did not serve, in the order of the calls."""

@@ -17,10 +17,6 @@ from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.linalg.arguments import complex_dtype
 
 
-class _Moments(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in ("mean", "variance", "pseudo")]
-
-
 class _Take(ctypes.Structure):  # as window_take.cpp declares it
     _sizes = ("streams", "capacity", "steps", "dimensions", "program_size")
     _numbers = ("noise_variance", "noise_pseudo_re", "noise_pseudo_im", "forgetting", "nugget")
@@ -33,7 +29,7 @@ class _Take(ctypes.Structure):  # as window_take.cpp declares it
         ("program", ctypes.c_void_p),
         *((name, ctypes.c_double) for name in _numbers),
         *((name, ctypes.c_void_p) for name in _arrays),
-        *((name, _Moments) for name in ("predicted", "filtered")),
+        *((name, native.MomentArrays) for name in ("predicted", "filtered")),
     ]
 
 
@@ -106,8 +102,7 @@ class CompiledWindow:
             moments = Marginals(np.empty_like(z), np.empty(z.shape, x.dtype), np.empty_like(z))
             to.mean, to.variance, to.pseudo = (a.ctypes.data for a in moments)
             found.append(moments)
-        function = native.function(f"cgp_window_take_{chol.dtype.name}")
-        if function is None or function(ctypes.byref(given)):
+        if native.function(f"cgp_window_take_{chol.dtype.name}")(ctypes.byref(given)):
             return None
         predicted, filtered = found
         return Step(predicted, innovation(z, predicted.mean), filtered)

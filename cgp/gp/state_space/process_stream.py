@@ -39,7 +39,7 @@ class ProcessStream:
     def __init__(self, process: SignalPlusNoise, batch: tuple[int, ...], real: tf.DType):
         self._process, self.batch, self._real = process, batch, real.as_numpy_dtype
         self.streams = int(np.prod(batch, dtype=int))
-        self._markov = DiscretizedProcess(process)
+        self._renew()
         emission = self._markov.emission()
         self._state = StreamState(
             lambda name, shape: HostVariable(shape, real.name, name),
@@ -47,9 +47,6 @@ class ProcessStream:
             self.streams,
             emission.dtype,
         )
-        self._by_core: CompiledStep | None = None
-        self._terms: list[tf.Tensor] | None = None
-        self._transitions: dict[float, tuple[np.ndarray, np.ndarray]] = {}
         self._traced: TracedStep | None = None
         self.x = 0.0
         """The place of the last sample."""
@@ -72,15 +69,15 @@ class ProcessStream:
 
     def begin_before(self, x: float) -> None:
         """Starts from the prior at a first place."""
-        self._renew()
         _, chol = self._markov.initial(tf.constant(x, self._real))
         self._state.set_state(tf.zeros_like(chol[0]), chol)
         self.x, self.noted, self.since = x, None, 0
 
     def _renew(self) -> None:
-        """Drops what was computed with earlier hyperparameters."""
+        """Takes the present hyperparameters, and drops what was computed with others."""
         self._markov = DiscretizedProcess(self._process)
-        self._by_core, self._transitions = None, {}
+        self._by_core: CompiledStep | None = None
+        self._transitions: dict[float, tuple[np.ndarray, np.ndarray]] = {}
         terms = self._process.kernel.markov_terms() if self._process.is_proper else None
         self._terms = None if terms is None else numbers_of(terms)
 

@@ -22,7 +22,7 @@ CGP_FOR_EACH_PROCESSOR Real<T> condition_pullback(Rows<const T> chol, const T* h
   scale_columns_pullback(chol, bar, n, by, to);
 
   // gain = (L φ) / S.
-  const R inverse = inverse_or_zero(variance);
+  const R inverse = inverse_unless_zero(variance);
   R by_inverse = 0;
   for (int64_t i = 0; i < n; ++i) {
     const T by_total = inverse * by_gain[i];

@@ -35,7 +35,7 @@ CGP_INLINE Real<T> scale_by_measurement(Rows<const T> chol, const T* h, Real<T> 
 }
 
 template <class R>
-CGP_INLINE R inverse_or_zero(R s) {
+CGP_INLINE R inverse_unless_zero(R s) {
   return s == 0 ? R(0) : 1 / s;
 }
 
@@ -46,7 +46,7 @@ CGP_FOR_EACH_PROCESSOR bool condition(Rows<const T> chol, const T* h, Real<T> r,
   const Scaling<T> by = work.scaling();
   *variance = scale_by_measurement(chol, h, r, n, by, work.s());
   scale_columns(chol, result, n, by, gain);
-  const Real<T> inverse = inverse_or_zero(*variance);
+  const Real<T> inverse = inverse_unless_zero(*variance);
   bool ok = r >= 0 && is_not_negative_and_finite(*variance);
   for (int64_t i = 0; i < n; ++i) {
     gain[i] = inverse * gain[i];

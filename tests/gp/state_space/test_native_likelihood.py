@@ -37,18 +37,6 @@ KERNELS = {
 LAYOUTS = ["one series", "series", "patterns", "places"]
 
 
-@pytest.fixture
-def without_core(monkeypatch):
-    """A function that calls another without the compiled core."""
-
-    def call(function, *arguments):
-        with monkeypatch.context() as patch:
-            patch.setattr(native, "core", lambda: native.Core(None, "turned off by a test"))
-            return function(*arguments)
-
-    return call
-
-
 @pytest.fixture(autouse=True)
 def results(monkeypatch):
     """What the op returned, None where it did not serve, in the order of the calls."""
