@@ -1,7 +1,7 @@
 """Marginal moments of predictions, from any of the forms in which cgp returns predictions."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias, cast
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
 
@@ -19,6 +19,10 @@ class Marginals(NamedTuple):
     pseudo_variance: np.ndarray
     """The pseudo-variance `E[(z−m)²]`, complex."""
 
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> Self:
+        """The result of a function of each array, such as the choice of one stream."""
+        return type(self)(*(function(a) for a in self))
+
 
 class Step(NamedTuple):
     """The result of an online filter for a sample, or, stacked over time, for a block."""
@@ -29,6 +33,11 @@ class Step(NamedTuple):
     """The observation minus its predicted mean, complex; NaN where missing."""
     filtered: Marginals
     """The posterior of the latent signal given the observations so far, this one included."""
+
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> Self:
+        """The result of a function of each array, those of both distributions included."""
+        predicted, filtered = self.predicted.map(function), self.filtered.map(function)
+        return type(self)(predicted, function(self.innovation), filtered)
 
 
 def innovation(z: np.ndarray, mean: np.ndarray) -> np.ndarray:

@@ -159,8 +159,8 @@ class KalmanStream:
         found = self._traced(*arguments)
         if self.streams is not None:
             return found
-        predicted, filtered = (Marginals(*(a[0] for a in m)) for m in found)
-        return predicted, filtered
+        predicted, filtered = found
+        return predicted.map(lambda a: a[0]), filtered.map(lambda a: a[0])
 
     def _advance(
         self, state: State, z: tf.Tensor, *inputs: tf.Tensor

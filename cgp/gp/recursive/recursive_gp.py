@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions import Marginals, Step
+from cgp.distributions import Step
 from cgp.gp.base import GaussianProcess, as_dict
 from cgp.gp.data import Data, arranged, as_inputs_and_targets, check_points, flattened
 from cgp.gp.means import Mean
@@ -241,9 +241,7 @@ class RecursiveGP(GaussianProcess):
         with stream.translated_errors():
             found = stream.take(samples.x, samples.z)
         first = 0 if stream.is_single else slice(None)
-        moments = (Marginals(*(a[first, 0] for a in m)) for m in (found.predicted, found.filtered))
-        predicted, filtered = moments
-        return Step(predicted, found.innovation[first, 0], filtered)
+        return found.map(lambda a: a[first, 0])
 
     def process(
         self,
@@ -276,7 +274,7 @@ class RecursiveGP(GaussianProcess):
             raise ValueError(f'verbose must be 0, 1, 2 or "auto", got {verbose!r}')
         with stream.translated_errors():
             found = stream.process(samples.x, samples.z, verbose)
-        return tf.nest.map_structure(lambda a: a[0], found) if stream.is_single else found
+        return found.map(lambda a: a[0]) if stream.is_single else found
 
     # --- training on a stream: see the file of that name -----------------------------------------
 

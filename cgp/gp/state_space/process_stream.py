@@ -188,9 +188,8 @@ class ProcessStream:
             # Kernels have operations that XLA does not compile.
             signature = [place, place, values]
             self._traced = TracedStep(self._state, self._advance, signature, jit=False)
-        found = self._traced(*(np.asarray(a, self._real) for a in (self.x, x)), z)
-        predicted, filtered = (Marginals(*(a[:, 0] for a in m)) for m in found)
-        return predicted, filtered
+        predicted, filtered = self._traced(*(np.asarray(a, self._real) for a in (self.x, x)), z)
+        return predicted.map(lambda a: a[:, 0]), filtered.map(lambda a: a[:, 0])
 
     def _advance(
         self, state: State, last: tf.Tensor, x: tf.Tensor, z: tf.Tensor
