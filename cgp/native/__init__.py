@@ -5,12 +5,14 @@ on a GPU, and where an op refuses its input: it then says what was wrong. The en
 `CGP_NATIVE=0` turns the core off. `python -m cgp.native` says whether it is active, and why not.
 """
 
+import contextlib
+import contextvars
 import ctypes
 import functools
 import importlib.machinery
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -114,6 +116,27 @@ class MomentArrays(ctypes.Structure):
 def serves_graphs() -> bool:
     """Whether compiled ops may be part of a graph that XLA does not compile and nobody exports."""
     return core().ops is not None and not _has_gpu()
+
+
+_in_own_graph = contextvars.ContextVar("_in_own_graph", default=False)
+
+
+@contextlib.contextmanager
+def own_graph(is_own: bool = True) -> Iterator[None]:
+    """A context in which graphs are traced that XLA does not compile and nobody exports.
+
+    Such are those of training. Elsewhere nobody knows what becomes of a graph.
+    """
+    token = _in_own_graph.set(is_own)
+    try:
+        yield
+    finally:
+        _in_own_graph.reset(token)
+
+
+def serves_own_graph() -> bool:
+    """Whether compiled ops may be part of the graph that is being traced."""
+    return _in_own_graph.get() and serves_graphs()
 
 
 def is_array(x: Any) -> bool:

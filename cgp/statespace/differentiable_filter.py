@@ -1,10 +1,11 @@
 """The Kalman filter over a series of any length, with its gradient.
 
-Eagerly, on a CPU, by compiled ops where they were built; else in chunks that XLA compiles. There
-the backward pass recomputes each chunk from the state stored before it, so that it needs only the
-memory of one chunk beside the results.
+Eagerly and in training, on a CPU, by compiled ops where they were built; else in chunks that XLA
+compiles. There the backward pass recomputes each chunk from the state stored before it, so that it
+needs only the memory of one chunk beside the results.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -127,13 +128,17 @@ def _differentiable(
             observed=tf.stop_gradient(system.observed),
         )
         start = State(mean, tf.stop_gradient(chol))
-        values, pullback = natively(given, start), None
+        values, pullback = None, None
+        if native_filter.serves(given, start):
+            values = _once_if_shared(natively, given, start)
         if values is None:
             values, pullback = _in_chunks(forward, given, start)
 
         def backward(*by_values: tf.Tensor) -> list[tf.Tensor]:
             pulled = cotangents(*map(tf.stop_gradient, by_values))
-            gradients = native_filter.pullback(given, start, pulled) if pullback is None else None
+            gradients = None
+            if pullback is None:
+                gradients = _pulled_once_if_shared(native_filter.pullback, given, start, pulled)
             if gradients is None:
                 gradients = (pullback or _in_chunks(forward, given, start)[1])(pulled)
             return without_gradient(
@@ -153,32 +158,18 @@ def _in_chunks(
 ) -> tuple[tuple[tf.Tensor, ...], Callable[[Cotangents], list[tf.Tensor]]]:
     """The values of `forward`, and their pullback."""
     chunks = chunks_of(system, start.chol)
-    once, same = _with_shared_pattern(system)
-    if once is None:
-        values, starts = forward(chunks, system, start)
-    else:
-        first = State(start.mean, _first(start.chol))
-        values, starts = tf.cond(
-            same,
-            lambda: _widened(forward(chunks, once, first), tf.shape(system.z)[-1]),
-            lambda: forward(chunks, system, start),
-        )
+    values, starts = _once_if_shared(functools.partial(forward, chunks), system, start)
 
     def pullback(pulled: Cotangents) -> list[tf.Tensor]:
         if pulled.predicted_means is not None:  # else there is one cotangent for all steps
             pulled = Cotangents(*map(chunks.pad, pulled))
-        if once is None:
-            return _backward(chunks, system, starts, pulled)
-        return tf.cond(
-            same,
-            lambda: _backward_once(chunks, once, starts, pulled),
-            lambda: _backward(chunks, system, starts, pulled),
-        )
+        backward = functools.partial(_backward, chunks)
+        return _pulled_once_if_shared(backward, system, starts, pulled)
 
     return values, pullback
 
 
-# --- one covariance for all series: inside a graph this is known only when it runs ----------------
+# --- one covariance for all series: in a graph this is known only when it runs --------------------
 
 
 def _with_shared_pattern(system: System) -> tuple[System | None, tf.Tensor | None]:
@@ -197,6 +188,19 @@ def _with_shared_pattern(system: System) -> tuple[System | None, tf.Tensor | Non
     return system._replace(observed=once), tf.reduce_all(system.observed == once)
 
 
+def _once_if_shared(function: Callable[[System, State], Any], system: System, start: State) -> Any:
+    """Tensors, batch last, of a function of a system and the state before it."""
+    once, same = _with_shared_pattern(system)
+    if once is None:
+        return function(system, start)
+    first = State(start.mean, _first(start.chol))
+    return tf.cond(
+        same,
+        lambda: _widened(function(once, first), tf.shape(system.z)[-1]),
+        lambda: function(system, start),
+    )
+
+
 def _first(a: tf.Tensor) -> tf.Tensor:
     """The first of a batch, with a batch axis of static size 1."""
     return tf.ensure_shape(a[..., :1], [*a.shape[:-1], 1])
@@ -212,18 +216,30 @@ def _widened(values: Any, width: tf.Tensor) -> Any:
     return tf.nest.map_structure(widen, values)
 
 
-def _backward_once(
-    chunks: Chunks, once: System, starts: State, pulled: Cotangents
-) -> list[tf.Tensor]:
-    """The backward pass for series that share covariances, whose cotangents are summed first."""
-    if pulled.predicted_covariances is not None:
-        total = [tf.reduce_sum(pulled[i], axis=-1, keepdims=True) for i in (1, 3)]
-        pulled = pulled._replace(predicted_covariances=total[0], filtered_covariances=total[1])
-    starts_once = State(starts.mean, _first(starts.chol))
-    *gradients, covariance = _backward(chunks, once, starts_once, pulled)
-    # All series share one covariance: the gradient goes to the first, the others get zero.
-    rest = tf.zeros_like(starts.chol[0][..., 1:])
-    return [*gradients, tf.concat([covariance, rest], axis=-1)]
+def _pulled_once_if_shared(
+    pullback: Callable[[System, State, Cotangents], Any],
+    system: System,
+    start: State,
+    pulled: Cotangents,
+) -> Any:
+    """The gradients that a pullback finds; cotangents of covariances that are shared are summed."""
+    once, same = _with_shared_pattern(system)
+    if once is None:
+        return pullback(system, start, pulled)
+
+    def by_sums() -> list[tf.Tensor]:
+        summed = pulled
+        if pulled.predicted_covariances is not None:
+            total = [tf.reduce_sum(pulled[i], axis=-1, keepdims=True) for i in (1, 3)]
+            summed = pulled._replace(predicted_covariances=total[0], filtered_covariances=total[1])
+        first = State(start.mean, _first(start.chol))
+        *gradients, covariance = pullback(once, first, summed)
+        # All series share one covariance: the gradient goes to the first, the others get zero.
+        others = tf.concat([tf.shape(covariance)[:-1], [tf.shape(system.z)[-1] - 1]], axis=0)
+        rest = tf.zeros(others, covariance.dtype)
+        return [*gradients, tf.concat([covariance, rest], axis=-1)]
+
+    return tf.cond(same, by_sums, lambda: pullback(system, start, pulled))
 
 
 # --- over the chunks ------------------------------------------------------------------------------

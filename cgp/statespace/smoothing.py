@@ -1,13 +1,15 @@
 """The smoother: the state at each time given the whole series."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from cgp import native
 from cgp.linalg.arguments import ArrayLike, real_as
 from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace import differentiable_filter
+from cgp.statespace.chunks import Chunks
 from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.filter_step import State, inverse_or_zero, predict
 from cgp.statespace.forward_pass import System
@@ -96,7 +98,32 @@ def _smooth(
     found = differentiable_filter.moments(system, mean, covariance, chol)
     inputs = (system.F, system.Q_factor, system.b, found.filtered_means, found.filtered_chols)
     steps = _Steps(*map(tf.stop_gradient, inputs))
-    chunks = differentiable_filter.chunks_of(system, chol)
+    values = _by_core(steps)
+    if values is None:
+        values = _in_chunks(steps, differentiable_filter.chunks_of(system, chol))
+    return without_gradient(
+        list(values),
+        [*inputs, found.filtered_covariances],
+        "the smoother is not differentiable",
+    )
+
+
+def _by_core(steps: _Steps) -> Any:
+    """The values of `_smooth` by a compiled op; None where it does not serve, or refuses."""
+    if not native.serves(*steps):
+        return None
+    return native.attempt(
+        "CgpKalmanSmoother",
+        transition=steps.F,
+        noise_factor=steps.Q_factor,
+        b=steps.b,
+        means=steps.means,
+        chols=steps.chols,
+    )
+
+
+def _in_chunks(steps: _Steps, chunks: Chunks) -> list[tf.Tensor]:
+    """The values of `_smooth` by compiled graphs."""
     padded = chunks.pad_varying(steps, always=("means", "chols"))
 
     def step(k: tf.Tensor, later: State) -> tuple[list[tf.Tensor], State]:
@@ -105,12 +132,8 @@ def _smooth(
     # Starts from the state predicted after the end, so the last smoothed state is the filtered one.
     last = _Steps(*(a[-1:] for a in steps))
     after = _compiled_predict(last)
-    values, _ = chunks.loop(step, after, [mean.dtype] * 4, backwards=True)
-    return without_gradient(
-        [chunks.join(value) for value in values],
-        [*inputs, found.filtered_covariances],
-        "the smoother is not differentiable",
-    )
+    values, _ = chunks.loop(step, after, [steps.means.dtype] * 4, backwards=True)
+    return [chunks.join(value) for value in values]
 
 
 def _smooth_chunk(steps: _Steps, later: State, length: tf.Tensor) -> tuple[list[tf.Tensor], State]:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from cgp import native
 from cgp.training.batches import require_one_replica
 from cgp.training.post_updates import refresh_all
 
@@ -140,7 +141,7 @@ def _evaluate(
     x, y, sample_weight = batch
     _assign(variables, point)
     refresh_all(model, variables)
-    with tf.GradientTape() as tape:
+    with native.own_graph(not model.jit_compile), tf.GradientTape() as tape:
         y_pred = model(x, training=True)
         loss = model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
     gradients = tape.gradient(loss, variables)

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp import native
 from cgp.training import divergence, keras_private, lbfgs, saving
 from cgp.training.batches import are_arrays, batches, number_of_batches, split
 from cgp.training.optimizers import LBFGS
@@ -31,11 +32,26 @@ class Trainer(_Base):
 
         With gradient accumulation most steps change no variable, and nothing is recomputed.
         """
-        logs = super().train_step(data)
+        with self._own_graph():
+            logs = super().train_step(data)
         # The loss is counted first: it is that of the last good parameters if an update fails.
         with tf.control_dependencies([v for v in keras.tree.flatten(logs) if tf.is_tensor(v)]):
             refresh_all(self, self.trainable_variables)
         return logs
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """Keras's `test_step`."""
+        with self._own_graph():
+            return super().test_step(data)
+
+    def predict_step(self, data: Any) -> Any:
+        """Keras's `predict_step`."""
+        with self._own_graph():
+            return super().predict_step(data)
+
+    def _own_graph(self) -> contextlib.AbstractContextManager[None]:
+        """The context of a step: its graph is Keras's own, and XLA compiles it only if told so."""
+        return native.own_graph(not self.jit_compile)
 
     def apply_post_updates(self) -> None:
         """Recomputes all state whose variables have changed, in every layer of the model.

@@ -131,6 +131,10 @@ def problem(
     return Problem(matrices, z, u)
 
 
+def is_double(dtype):
+    return not is_single(np.asarray(0, dtype).real.dtype)
+
+
 def square(chol):
     chol = np.asarray(chol)
     return chol @ kalman.adjoint(chol)
@@ -148,6 +152,20 @@ def assert_factors(chols):
     diagonal = np.diagonal(chols, axis1=-2, axis2=-1)
     np.testing.assert_array_equal(diagonal.imag, 0.0)
     assert (diagonal.real >= 0.0).all()
+
+
+def assert_same(found, expected, dtype, tolerance):
+    """Relative to the largest element of each array, or to a hundredth of that of all arrays.
+
+    Arrays of single precision need to agree within 1e-5 only.
+    """
+    tolerance = tolerance if is_double(dtype) else 1e-5
+    floor = 1e-2 * max(np.abs(b).max() for b in expected)
+    for a, b in zip(found, expected, strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        assert a.shape == b.shape
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(np.abs(b).max(), floor))
 
 
 def assert_filtered(found, expected, z, **tolerance):

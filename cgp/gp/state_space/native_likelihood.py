@@ -15,22 +15,16 @@ from cgp.kernels.terms import Terms
 from cgp.linalg.gradients import without_gradient
 
 
-def log_likelihood(
-    process: SignalPlusNoise, data: Data, in_training: bool = False
-) -> tf.Tensor | None:
+def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor | None:
     """The log likelihood of each series, `[B]`, differentiable once; None where no op serves.
 
-    Args:
-        process: The process.
-        data: The data.
-        in_training: Whether a graph, if there is one, is that of a training step, which XLA does
-            not compile and nobody exports. There what is not finite is NaN.
+    In a graph what is not finite is NaN.
     """
     eagerly = tf.executing_eagerly()
     if eagerly:
         serves = native.serves(data.z) and native.serves(data.x)
     else:
-        serves = in_training and native.serves_graphs()
+        serves = native.serves_own_graph()
     terms = process.kernel.markov_terms() if serves and process.is_proper else None
     if terms is None:
         return None

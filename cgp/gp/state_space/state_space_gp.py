@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cgp.distributions.checks import stateless_seed
 from cgp.distributions.forms import Form
-from cgp.distributions.marginals import Marginals, Step
+from cgp.distributions.marginals import Step
 from cgp.gp.base import as_dict, check_draws
 from cgp.gp.data import Data, as_data, check_points
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
@@ -140,8 +140,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     # --- likelihood ----------------------------------------------------------------------------
 
-    def _log_likelihood(self, data: Data, in_training: bool = False) -> tf.Tensor:
-        found = native_likelihood.log_likelihood(self._process, data, in_training)
+    def _log_likelihood(self, data: Data) -> tf.Tensor:
+        found = native_likelihood.log_likelihood(self._process, data)
         if found is not None:
             return found
         series = ordered_series(self._process, data)
@@ -256,7 +256,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """The dictionary of `predict`, at x, or at x given z for inputs `(x, z)`; adds the loss."""
         if isinstance(inputs, Data):
-            return self._add_loss(inputs, self._log_likelihood(inputs, in_training=True))
+            return self._add_loss(inputs, self._log_likelihood(inputs))
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
         x, z = inputs
@@ -292,7 +292,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         stream = self._history.stream_at(place, tuple(sample.batch.tolist()))
         found = stream.step(place, sample.z[:, 0])
         self._history.after_samples(stream)
-        return _of_one_series(found) if sample.is_single else found
+        return found.map(lambda a: a[0]) if sample.is_single else found
 
     def process(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> Step:
         """Filters a block of samples: `step` for each, in one compiled loop.
@@ -316,7 +316,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         stream = self._history.stream_at(places[0], tuple(block.batch.tolist()))
         found = stream.process(places, block.z)
         self._history.after_samples(stream)
-        return _of_one_series(found) if block.is_single else found
+        return found.map(lambda a: a[0]) if block.is_single else found
 
     @property
     def state(self) -> StateArrays:
@@ -359,9 +359,3 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
 
 _TOGETHER = "all series of a StateSpaceGP go on together, over a line"
-
-
-def _of_one_series(step: Step) -> Step:
-    """Drops the batch axis."""
-    predicted, filtered = (Marginals(*(a[0] for a in m)) for m in (step.predicted, step.filtered))
-    return Step(predicted, step.innovation[0], filtered)

@@ -6,15 +6,14 @@
 //
 //     L'_ij = L_ij √(σ_j/σ_{j−1}) − (Σ_{k>j} L_ik φ_k) φ̄_j / √(σ_j σ_{j−1}),   S = σ_0 .
 //
-// Time: triangularize([F L, G]) by modified Gram-Schmidt (Bierman, Factorization Methods for
-// Discrete Sequential Estimation, 1977, ch. VI). cgp/linalg/batch_last.py has both in TensorFlow.
-// Matrices are stored by columns here.
+// cgp/linalg/batch_last.py has it in TensorFlow. Time: the triangular factor of [F L, G]. Matrices
+// are stored by columns here.
 #pragma once
 #include <limits>
 #include <memory>
 
+#include "gram_schmidt.h"
 #include "kalman_system.h"
-#include "split.h"
 
 namespace cgp {
 
@@ -38,26 +37,15 @@ struct Gains {
   std::unique_ptr<C[]> predicted, filtered;  // factors, if wanted: [T, n, n], by columns
 };
 
-// 1/s, and 0 where s is zero: a certain prediction leaves nothing to learn.
-template <class R>
-CGP_INLINE R inverse_or_zero(R s) {
-  return where_greater(s, R(0), R(1) / where_greater(s, R(0), s, R(1)), R(0));
-}
-
-// A row counts as dependent on those above it where less than this many roundings of it are left.
-constexpr int kRounding = 4;
-
 template <class C, int N>
 struct CovarianceWork {
-  using R = Real<C>;
   CovarianceWork(int64_t n, int64_t q)
-      : L(n * n), F(n * n), A(n * (n + q)), direction(n + q), h(n), sum(n), phi(n), size(n) {}
+      : L(n * n), F(n * n), A(n * (n + q)), rows(n, n + q), h(n), sum(n), phi(n) {}
 
   Split<C, N * N> L, F;
   Split<C, 2 * N * N> A;  // [F L, G]
-  Split<C, 2 * N> direction;
+  GramSchmidt<C, N, 2 * N> rows;
   Split<C, N> h, sum, phi;
-  Split<R, N> size;
 };
 
 // The measurement of h x + v, v of variance r. Returns S, and leaves P hᴴ in `sum`.
@@ -65,7 +53,7 @@ template <class C, int N>
 CGP_INLINE Real<C> measure(CovarianceWork<C, N>& work, int64_t order, Real<C> r) {
   using R = Real<C>;
   const int64_t n = N ? N : order;
-  auto& [L, F, A, direction, h, sum, phi, size] = work;
+  auto& [L, F, A, rows, h, sum, phi] = work;
   R power(0);
   for (int64_t k = 0; k < n; ++k) {
     C p{};
@@ -109,9 +97,8 @@ CGP_INLINE Real<C> measure(CovarianceWork<C, N>& work, int64_t order, Real<C> r)
 // L of [F L, G], whose last columns are in A.
 template <class C, int N>
 CGP_INLINE void predict(CovarianceWork<C, N>& work, int64_t order, int64_t q) {
-  using R = Real<C>;
-  const int64_t n = N ? N : order, columns = n + q;
-  auto& [L, F, A, direction, h, sum, phi, size] = work;
+  const int64_t n = N ? N : order;
+  auto& [L, F, A, rows, h, sum, phi] = work;
   for (int64_t k = 0; k < n; ++k) {
     for (int64_t i = 0; i < n; ++i) A.set(k * n + i, C{});
     for (int64_t l = k; l < n; ++l) {
@@ -120,33 +107,7 @@ CGP_INLINE void predict(CovarianceWork<C, N>& work, int64_t order, int64_t q) {
       for (int64_t i = 0; i < n; ++i) A.add(k * n + i, F[l * n + i] * factor);
     }
   }
-  for (int64_t i = 0; i < n; ++i) size.set(i, R(0));
-  for (int64_t k = 0; k < columns; ++k)
-    CGP_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) size.add(i, square(A[k * n + i]));
-  const R eps = kRounding * std::numeric_limits<Lane<R>>::epsilon();
-  for (int64_t j = 0; j < n; ++j) {
-    R power(0);
-    for (int64_t k = 0; k < columns; ++k) power += square(A[k * n + j]);
-    const R length = sqrt(power);
-    const R inverse = where_greater(power, eps * eps * size[j], R(1) / length, R(0));
-    const int64_t first = N ? 0 : j + 1;
-    for (int64_t i = 0; i < n; ++i) sum.set(i, C{});
-    for (int64_t k = 0; k < columns; ++k) {
-      const C d = inverse * A[k * n + j];
-      direction.set(k, d);
-      CGP_INDEPENDENT
-      for (int64_t i = first; i < n; ++i) sum.add(i, A[k * n + i] * conj(d));
-    }
-    for (int64_t k = 0; k < columns; ++k) {
-      const C d = direction[k];
-      CGP_INDEPENDENT
-      for (int64_t i = first; i < n; ++i) A.add(k * n + i, C{} - sum[i] * d);
-    }
-    for (int64_t i = 0; i < j; ++i) L.set(j * n + i, C{});
-    L.set(j * n + j, number<C>(power * inverse));
-    for (int64_t i = j + 1; i < n; ++i) L.set(j * n + i, sum[i]);
-  }
+  rows.triangularize(A, n, n + q, L);
 }
 
 // Notices when the covariances of a constant model change by no more than rounding any more. They

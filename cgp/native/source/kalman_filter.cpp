@@ -9,8 +9,6 @@
 namespace cgp {
 namespace {
 
-constexpr Tile kOne{0, 1};
-
 // The gains and means of one series; loops over few states are unrolled.
 template <class T>
 void filter_one(const System<T>& system, Gains<T>& gains, Real<T>* log_likelihood, Means<T>* kept) {
@@ -28,20 +26,12 @@ void filter_one(const System<T>& system, Gains<T>& gains, Real<T>* log_likelihoo
   }
 }
 
-// The tiles of a batch of series, and about how many operations one of them takes.
 template <class T>
-struct Tiles {
-  static constexpr int64_t width = lanes_of<Pack<T>>;
-
-  explicit Tiles(const System<T>& system)
-      : batch(system.batch), count((batch + width - 1) / width) {
-    const int64_t n = system.n, of_means = n * (n + 2 * system.m);
-    work = width * system.steps * (of_means + (system.shared() ? 0 : 4 * n * n * n));
-  }
-  Tile operator[](int64_t i) const { return {i * width, std::min(width, batch - i * width)}; }
-
-  int64_t batch, count, work;
-};
+Tiles<T> tiles_of(const System<T>& system) {
+  const int64_t n = system.n, of_means = n * (n + 2 * system.m);
+  const int64_t of_covariances = system.shared() ? 0 : 4 * n * n * n;
+  return {system.batch, system.steps * (of_means + of_covariances)};
+}
 
 // Calls f with some of the tiles, with the gains of their series, and with their means if kept.
 template <class T, class F>
@@ -63,13 +53,6 @@ void for_each_tile(const System<T>& system, const Gains<T>* shared, bool keep, R
   }
 }
 
-template <class R>
-void require_finite(const R* values, int64_t count) {
-  R sum = 0;  // of zeros, or NaN
-  for (int64_t i = 0; i < count; ++i) sum += values[i] * 0;
-  require(sum == 0, "a result is not finite");
-}
-
 template <class T>
 struct KalmanLikelihood {
   static void run(Call& call) {
@@ -79,12 +62,11 @@ struct KalmanLikelihood {
     const Gains<T>* shared = system.shared() ? &gains : nullptr;
     if (shared) filter_one<T>(system, gains, values, nullptr);
     if (!shared || system.batch > 1) {
-      const Tiles<T> tiles(system);
+      const Tiles<T> tiles = tiles_of(system);
       for_each(tiles.count, tiles.work, [&](int64_t i) {
         for_each_tile(system, shared, false, values, tiles, i, i + 1, [](auto&&...) {});
       });
     }
-    require_finite(values, system.batch);
   }
 };
 
@@ -101,6 +83,7 @@ struct MomentsOut {
     log_likelihoods = call.output<Real<T>>(4, {steps, batch}).data;
     predicted_chols = call.output<T>(5, {steps, n, n, matrices}).data;
     filtered_chols = call.output<T>(6, {steps, n, n, matrices}).data;
+    sound = call.output<bool>(7, {}).data;
   }
 
   template <class M>
@@ -122,11 +105,11 @@ struct MomentsOut {
     }
   }
 
-  void require_finite_values() const {
-    require_finite(log_likelihoods, steps * batch);
-    for (const T* a : {predicted_covariances, filtered_covariances})
-      require_finite(reinterpret_cast<const Real<T>*>(a),
-                     steps * n * n * matrices * (is_complex<T> ? 2 : 1));
+  // Notes whether all of them are finite.
+  void judge() const {
+    const int64_t size = steps * n * n * matrices;
+    *sound = is_finite(log_likelihoods, steps * batch) && is_finite(predicted_covariances, size) &&
+             is_finite(filtered_covariances, size);
   }
 
  private:
@@ -146,6 +129,7 @@ struct MomentsOut {
   T *predicted_means, *predicted_covariances, *filtered_means, *filtered_covariances;
   Real<T>* log_likelihoods;
   T *predicted_chols, *filtered_chols;
+  bool* sound;
 };
 
 template <class T>
@@ -162,7 +146,7 @@ struct KalmanMoments {
       if (system.batch == 1) to.set_means(kOne, kept);
     }
     if (!shared || system.batch > 1) {
-      const Tiles<T> tiles(system);
+      const Tiles<T> tiles = tiles_of(system);
       for_each(tiles.count, tiles.work, [&](int64_t i) {
         for_each_tile(system, shared, true, static_cast<Real<T>*>(nullptr), tiles, i, i + 1,
                       [&](Tile tile, const auto& own, const auto* kept) {
@@ -171,7 +155,7 @@ struct KalmanMoments {
                       });
       });
     }
-    to.require_finite_values();
+    to.judge();
   }
 };
 
@@ -201,7 +185,7 @@ struct KalmanPullback {
  private:
   static void pull_tiles(const System<T>& system, const Gains<T>* shared,
                          const Cotangents<T>& given, Gradients<T>& to, GainCotangents<T>& by) {
-    const Tiles<T> tiles(system);
+    const Tiles<T> tiles = tiles_of(system);
     const int64_t groups = std::clamp<int64_t>(tiles.count * tiles.work / kWorkOfThread, 1,
                                                std::min(kGroups, tiles.count));
     std::vector<std::unique_ptr<GradientsApart<T>>> parts(groups);
@@ -244,7 +228,8 @@ const bool registered = [] {
   register_op<KalmanMoments>(
       "CgpKalmanMoments", {SYSTEM},
       {"predicted_means: T", "predicted_covariances: T", "filtered_means: T",
-       "filtered_covariances: T", "log_likelihoods: R", "predicted_chols: T", "filtered_chols: T"});
+       "filtered_covariances: T", "log_likelihoods: R", "predicted_chols: T", "filtered_chols: T",
+       "sound: bool"});
   register_op<KalmanPullback>(
       "CgpKalmanPullback",
       {SYSTEM, "noise: T", "by_log_likelihoods: R", "by_predicted_means: T",

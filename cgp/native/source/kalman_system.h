@@ -12,6 +12,30 @@ namespace cgp {
 struct Tile {
   int64_t first, count;
 };
+constexpr Tile kOne{0, 1};
+
+// The tiles of a batch of series, and about how many operations one of them takes.
+template <class T>
+struct Tiles {
+  static constexpr int64_t width = lanes_of<Pack<T>>;
+
+  Tiles(int64_t batch, int64_t work_of_one)
+      : batch(batch), count((batch + width - 1) / width), work(width * work_of_one) {}
+  Tile operator[](int64_t i) const { return {i * width, std::min(width, batch - i * width)}; }
+
+  int64_t batch, count, work;
+};
+
+template <class R>
+bool is_finite(const R* values, int64_t count) {
+  R sum = 0;  // of zeros, or NaN
+  for (int64_t i = 0; i < count; ++i) sum += values[i] * 0;
+  return sum == 0;
+}
+template <class R>
+bool is_finite(const Complex<R>* values, int64_t count) {
+  return is_finite(&values->re, 2 * count);
+}
 
 template <class T>
 struct Input {

@@ -122,6 +122,12 @@ CGP_INLINE Complex<Lanes<R>> where_greater(Lanes<R> x, Lanes<R> y, Complex<Lanes
   return {where_greater(x, y, a.re, b.re), where_greater(x, y, a.im, b.im)};
 }
 
+// 1/s, and 0 where s is zero: a certain prediction leaves nothing to learn.
+template <class R>
+CGP_INLINE R inverse_or_zero(R s) {
+  return where_greater(s, R(0), R(1) / where_greater(s, R(0), s, R(1)), R(0));
+}
+
 // Whether x > 0 in every lane.
 CGP_INLINE bool all_positive(float x) { return x > 0; }
 CGP_INLINE bool all_positive(double x) { return x > 0; }

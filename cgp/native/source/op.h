@@ -43,6 +43,7 @@ inline void require(bool condition, const char* message) {
 template <class T> constexpr TF_DataType data_type = TF_FLOAT;
 template <> inline constexpr TF_DataType data_type<double> = TF_DOUBLE;
 template <> inline constexpr TF_DataType data_type<int32_t> = TF_INT32;
+template <> inline constexpr TF_DataType data_type<bool> = TF_BOOL;
 template <> inline constexpr TF_DataType data_type<Complex<float>> = TF_COMPLEX64;
 template <> inline constexpr TF_DataType data_type<Complex<double>> = TF_COMPLEX128;
 

@@ -22,6 +22,7 @@ enum TF_DataType : int {
   TF_DOUBLE = 2,
   TF_INT32 = 3,
   TF_COMPLEX64 = 8,
+  TF_BOOL = 10,
   TF_COMPLEX128 = 18,
 };
 enum TF_Code : int { TF_OK = 0, TF_INVALID_ARGUMENT = 3 };
