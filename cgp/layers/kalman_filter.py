@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp import native
 from cgp.distributions.marginals import Step
 from cgp.layers.kalman_stream import KalmanStream, streams_of
 from cgp.layers.learned_model import LearnedModel
@@ -214,25 +213,9 @@ class KalmanFilter(Model):
         z = Series(self._start, x, missing).observations().numpy()
         return z[None] if z.ndim == 2 else z
 
-    def compile(
-        self,
-        optimizer: Any = None,
-        *args: Any,
-        jit_compile: bool | str = "auto",
-        **kwargs: Any,
-    ) -> None:
-        """Keras's `compile`.
-
-        Args:
-            optimizer: `cgp.optimizers.LBFGS()` if None.
-            *args: As in Keras.
-            jit_compile: Whether XLA compiles the steps; "auto" where there is no compiled core,
-                which is faster than XLA and which it cannot call.
-            **kwargs: As in Keras.
-        """
-        optimizer = LBFGS() if optimizer is None else optimizer
-        jit_compile = False if jit_compile == "auto" and native.serves_graphs() else jit_compile
-        super().compile(optimizer, *args, jit_compile=jit_compile, **kwargs)
+    def compile(self, optimizer: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Keras's `compile`; the optimizer is `cgp.optimizers.LBFGS()` if None."""
+        super().compile(LBFGS() if optimizer is None else optimizer, *args, **kwargs)
 
     def fit(
         self, x: Any = None, y: None = None, *args: Any, missing: Any = None, **kwargs: Any
