@@ -13,7 +13,7 @@ from cgp.layers.learned_model import LearnedModel
 from cgp.layers.likelihood_objective import LikelihoodObjective, check_learnable
 from cgp.layers.model_config import model_config, model_from_config
 from cgp.layers.stream_observations import stream_observations
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, real_diagonal
 from cgp.statespace.diffuse import check_diffuse
 from cgp.statespace.filtering import innovate, moments, observation_moments
 from cgp.statespace.linear_gaussian import LinearGaussian
@@ -180,9 +180,9 @@ class KalmanFilter(Model):
             "innovation": observation_moments(model, found),
         }
         for name, pair in second.items():
-            outputs[f"{name}_variance"] = tf.math.real(tf.linalg.diag_part(pair.k))
+            outputs[f"{name}_variance"] = series.of_each(real_diagonal(pair.k), 2)
             if pair.c is not None:
-                outputs[f"{name}_pseudo_variance"] = tf.linalg.diag_part(pair.c)
+                outputs[f"{name}_pseudo_variance"] = series.of_each(tf.linalg.diag_part(pair.c), 2)
         return outputs
 
     def compute_output_spec(

@@ -97,7 +97,7 @@ def filter(
     found = moments(series)
     _check_overflow(model, found)
     chols = [
-        stored_cholesky(chol, covariance)
+        series.of_each(stored_cholesky(chol, covariance), 3)
         for chol, covariance in (
             (found.predicted_chols, found.predicted_covariances),
             (found.filtered_chols, found.filtered_covariances),
@@ -110,8 +110,8 @@ def filter(
         model.form.join(found.filtered_means),
         chols[1],
         series.observation_axis(innovate(series, found)),
-        covariances.k,
-        covariances.c,
+        series.of_each(covariances.k, 3),
+        None if covariances.c is None else series.of_each(covariances.c, 3),
         found.log_likelihoods,
         tf.reduce_sum(found.log_likelihoods, axis=-1),
     )
@@ -171,11 +171,20 @@ def _check_overflow(model: LinearGaussian, found: StateMoments) -> None:
 
 
 def moments(series: Series) -> StateMoments:
-    """The moments of the state along a series, batch axes first, in working form."""
+    """The moments of the state along a series, batch axes first, in working form.
+
+    Covariances and factors have batch axes of 1 where all series share them.
+    """
     system = series.system()
-    return StateMoments(
-        *map(series.first, differentiable_filter.moments(system, *series.start(system)))
-    )
+    found = differentiable_filter.moments(system, *series.start(system))
+    arranged = {
+        name: (series.first if name in _OF_EACH else series.first_if_own)(value)
+        for name, value in found._asdict().items()
+    }
+    return StateMoments(**arranged)
+
+
+_OF_EACH = ("predicted_means", "filtered_means", "log_likelihoods")
 
 
 def innovate(series: Series, found: StateMoments) -> tf.Tensor:
@@ -186,7 +195,10 @@ def innovate(series: Series, found: StateMoments) -> tf.Tensor:
 
 
 def observation_moments(model: LinearGaussian, found: StateMoments) -> forms.SecondMoments:
-    """Predicted covariance and pseudo-covariance of the observations, `[..., T, m, m]`."""
+    """Predicted covariance and pseudo-covariance of the observations, `[..., T, m, m]`.
+
+    As in `moments`, series may share them.
+    """
     P, H = found.predicted_covariances, model.H
     covariances = tf.linalg.matmul(H, tf.linalg.matmul(P, H, adjoint_b=True)) + model.R
     return model.form.moments(covariances)
@@ -200,19 +212,13 @@ class Block(NamedTuple):
     states: Marginals
     """The states after them, `[..., T, n]`, NumPy."""
     moments: StateMoments
-    """The moments along the block, working values."""
+    """The moments along the block, working values; series may share covariances."""
+    last_mean: tf.Tensor
+    """The mean of the state after the last observation, working values, `[..., n]`."""
+    last_chol: tf.Tensor
+    """The factor of that state, `[..., n, n]`."""
     inputs: tf.Tensor | None
     """The known inputs, working values."""
-
-    @property
-    def last_mean(self) -> tf.Tensor:
-        """The mean of the state after the last observation, working values."""
-        return self.moments.filtered_means[..., -1, :]
-
-    @property
-    def last_chol(self) -> tf.Tensor:
-        """The factor of the state after the last observation."""
-        return self.moments.filtered_chols[..., -1, :, :]
 
 
 def process_block(model: LinearGaussian, z: ArrayLike, inputs: ArrayLike | None = None) -> Block:
@@ -226,6 +232,8 @@ def process_block(model: LinearGaussian, z: ArrayLike, inputs: ArrayLike | None 
             form.join(found.filtered_means), form.moments(found.filtered_covariances)
         ),
         found,
+        found.filtered_means[..., -1, :],
+        series.of_each(found.filtered_chols[..., -1, :, :], 2),
         series.inputs,
     )
 
@@ -235,11 +243,16 @@ def covariance_marginals(mean: tf.Tensor, covariances: forms.SecondMoments) -> M
 
     Args:
         mean: `[..., n]`.
-        covariances: The pair (K, C), each `[..., n, n]`.
+        covariances: The pair (K, C), each `[..., n, n]`; batch axes are 1 where they are shared.
     """
-    variance = tf.math.real(tf.linalg.diag_part(covariances.k)).numpy()
+
+    def diagonal(a: tf.Tensor) -> np.ndarray:
+        values = tf.linalg.diag_part(a).numpy()
+        return values if values.shape == mean.shape else np.broadcast_to(values, mean.shape).copy()
+
+    variance = diagonal(tf.math.real(covariances.k))
     if covariances.c is not None:
-        pseudo = tf.linalg.diag_part(covariances.c).numpy()
+        pseudo = diagonal(covariances.c)
     else:  # E(x − m)² of a real number is its variance
         pseudo = np.zeros_like(mean.numpy()) if mean.dtype.is_complex else variance
     return Marginals(mean.numpy(), variance, pseudo)

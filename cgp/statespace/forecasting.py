@@ -81,14 +81,15 @@ def forecast(
         known = model.form.join(known)
     after = model.starting_from(mean, chol)
     nothing = tf.fill([steps, model.observation_size], float("nan"))
-    found = moments(Series(after, as_dtype(nothing, model.series_dtype), inputs=known))
+    series = Series(after, as_dtype(nothing, model.series_dtype), inputs=known)
+    found = moments(series)
     observed = observation_moments(model, found)
     return Forecast(
         model.form.join(found.predicted_means),
-        found.predicted_chols,
+        series.of_each(found.predicted_chols, 3),
         model.form.join(tf.linalg.matvec(model.H, found.predicted_means)),
-        observed.k,
-        observed.c,
+        series.of_each(observed.k, 3),
+        None if observed.c is None else series.of_each(observed.c, 3),
     )
 
 

@@ -115,6 +115,22 @@ class Series:
         own = a.shape[:-1]
         return tf.ensure_shape(to_first(a, self._batch), self.batch_shape.concatenate(own))
 
+    def first_if_own(self, a: tf.Tensor) -> tf.Tensor:
+        """As `first`, but with batch axes of 1 where all series share the values."""
+        if a.shape[-1] != 1 or self.batch_shape.rank is None:
+            return self.first(a)
+        ones = tf.ones([self.batch_shape.rank], tf.int32)
+        return tf.reshape(a, tf.concat([ones, tf.shape(a)[:-1]], axis=0))
+
+    def of_each(self, a: tf.Tensor, own: int) -> tf.Tensor:
+        """`[..., own axes]` of each series, where some or all may share the values."""
+        if self.batch_shape.is_fully_defined() and a.shape[:-own] == self.batch_shape:
+            return a
+        shape = tf.concat([self._batch, tf.shape(a)[-own:]], axis=0)
+        return tf.ensure_shape(
+            tf.broadcast_to(a, shape), self.batch_shape.concatenate(a.shape[-own:])
+        )
+
     def observations(self) -> tf.Tensor:
         """The observations as given, `[..., T, M]`; NaN where missing."""
         z = self.model.form.join(self.z)

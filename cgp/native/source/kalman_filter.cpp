@@ -99,6 +99,10 @@ struct MomentsOut {
   template <class C>
   void set_covariances(Tile tile, const Gains<C>& gains) const {
     for (int64_t t = 0; t < steps; ++t) {
+      if (t > gains.last && matrices == 1) {
+        repeat(t);
+        continue;
+      }
       const int64_t from = gains.at(t) * n * n;
       set_matrices(t, tile, gains.predicted.get() + from, predicted_chols, predicted_covariances);
       set_matrices(t, tile, gains.filtered.get() + from, filtered_chols, filtered_covariances);
@@ -113,6 +117,12 @@ struct MomentsOut {
   }
 
  private:
+  // Covariances that have settled are those of the step before.
+  void repeat(int64_t t) const {
+    for (T* a : {predicted_covariances, filtered_covariances, predicted_chols, filtered_chols})
+      std::copy_n(a + (t - 1) * n * n, n * n, a + t * n * n);
+  }
+
   template <class C>
   void set_matrices(int64_t t, Tile tile, const C* L, T* chols, T* covariances) const {
     for (int64_t i = 0; i < n; ++i)
