@@ -7,7 +7,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from pybind11.setup_helpers import ParallelCompile
+from pybind11.setup_helpers import ParallelCompile, has_flag
 from setuptools import setup
 from setuptools.command.build_ext import build_ext
 
@@ -21,6 +21,10 @@ def is_older(object_file: str, source: str) -> bool:
     return any(made < path.stat().st_mtime for path in [Path(source), *READ_BY_ALL])
 
 
+# GCC vectorises as much at -O2 then as at -O3, which takes half as long again to compile.
+OF_GCC = ["-ftree-vectorize", "-fvect-cost-model=dynamic"]
+
+
 class Build(build_ext):
     """Keeps the object files of an editable installation too, in one folder for both kinds."""
 
@@ -29,6 +33,13 @@ class Build(build_ext):
         super().finalize_options()
         machine = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
         self.build_temp = str(Path("build") / f"objects-{machine}")
+
+    def build_extensions(self) -> None:
+        """Adds the options that this compiler has."""
+        known = [flag for flag in OF_GCC if has_flag(self.compiler, flag)]
+        for extension in self.extensions:
+            extension.extra_compile_args += known
+        super().build_extensions()
 
 
 ParallelCompile(needs_recompile=is_older).install()

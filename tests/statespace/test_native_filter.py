@@ -271,6 +271,27 @@ def test_covariances_that_have_settled(batch, n, results, without_core):
     assert_same(found[1], expected[1], "complex128", 1e-11)
 
 
+@pytest.mark.parametrize("radius", [0.3, 0.98, 0.9999, 1.0])
+def test_gradients_where_the_past_is_forgotten_fast_slowly_or_never(radius, results, without_core):
+    """By the sum of all settled steps at once, or by one step after the other."""
+    given = problem(3, 2, steps=900)
+    F = given.matrices["F"] * (radius / 0.9)
+    given = given.changed(F=F, Q=1e-6 * given.matrices["Q"], H=0.1 * given.matrices["H"])
+    arguments = arguments_of(given)
+    found = likelihood_and_gradients(*arguments)
+    assert None not in results
+    expected = without_core(likelihood_and_gradients, *arguments)
+    assert_same(found[1], expected[1], "complex128", 1e-11)
+
+
+def test_gradients_of_settled_covariances_of_each_series(results, without_core):
+    arguments = arguments_of(problem(2, 2, batch=9, models=True, steps=700))
+    found = likelihood_and_gradients(*arguments)
+    assert None not in results
+    expected = without_core(likelihood_and_gradients, *arguments)
+    assert_same(found[1], expected[1], "complex128", 1e-11)
+
+
 def test_do_covariances_that_change_slowly_not_count_as_settled(without_core):
     walk = statespace.LinearGaussian([[1.0]], [[1e-14]], [[1.0]], [[1.0]], [0.0], [[1e-7]])
     z = np.random.default_rng(4).normal(size=5000)

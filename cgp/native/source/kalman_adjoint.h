@@ -7,85 +7,9 @@
 // likelihood −c (log S + |v|²/S). The cotangent λ of the mean does not depend on Λ, that of the
 // covariance: first means backwards, which leaves what they add to the cotangents of S and k.
 #pragma once
-#include "kalman_gradients.h"
-#include "kalman_means.h"
+#include "kalman_means_adjoint.h"
 
 namespace cgp {
-
-// What the means add to the cotangents of S and k, summed over the series that share them.
-template <class C>
-struct GainCotangents {
-  GainCotangents(int64_t steps, int64_t m, int64_t n) : by_s(steps * m), by_k(steps * m * n) {}
-  std::vector<Real<C>> by_s;
-  std::vector<C> by_k;
-};
-
-template <class C, class M, class T>
-CGP_FOR_EACH_PROCESSOR void means_pullback(const System<T>& system, Tile tile,
-                                           const Gains<C>& gains, const Means<M>& kept,
-                                           const Cotangents<T>& given, Gradients<T>& to,
-                                           GainCotangents<C>& by) {
-  using R = Real<C>;
-  const int64_t n = system.n, m = system.m;
-  const Real<T> scale = density_scale<T>;
-  Split<M, 0> lambda(n), next(n), mean(n);
-  std::vector<C> F(n * n), h(n);
-  Accumulator<T, M> by_F(to.F, tile), by_h(to.h, tile), by_b(to.b, tile);
-  for (int64_t t = system.steps - 1; t >= 0; --t) {
-    for (int64_t k = 0; k < n; ++k) mean.set(k, kept.filtered[t * n + k]);
-    if (t + 1 < system.steps) {
-      if (t + 2 == system.steps || system.F.varies())
-        for (int64_t e = 0; e < n * n; ++e) F[e] = system.F.template at<C>(t, e, tile);
-      for (int64_t i = 0; i < n; ++i) {
-        const M l = lambda[i];
-        by_b.add(t, i, l);
-        for (int64_t k = 0; k < n; ++k) by_F.add(t, i * n + k, l * conj(mean[k]));
-      }
-      for (int64_t k = 0; k < n; ++k) {
-        M sum{};
-        for (int64_t i = 0; i < n; ++i) sum += conj(F[i * n + k]) * lambda[i];
-        next.set(k, sum);
-      }
-      for (int64_t k = 0; k < n; ++k) lambda.set(k, next[k]);
-    }
-    if (given.of_moments)
-      for (int64_t k = 0; k < n; ++k)
-        lambda.add(k, given.filtered_means.template at_or_zero<M>(t, k, tile));
-    const Real<M> weight =
-        scale * given.log_likelihoods.template at_or_zero<Real<M>>(t, 0, tile);
-    for (int64_t i = m - 1; i >= 0; --i) {
-      const int64_t at = gains.at(t) * m + i;
-      const C* gain = gains.gain.get() + at * n;
-      const R seen = system.observed.template at<R>(t, i, tile);
-      const R inverse = inverse_or_zero(gains.variance[at]);
-      const M v = kept.deviations[t * m + i], e = inverse * v;
-      M by_v{};
-      for (int64_t k = 0; k < n; ++k) {
-        h[k] = seen * system.h.template at<C>(t, i * n + k, tile);
-        mean.add(k, M{} - gain[k] * v);  // the mean before the measurement
-        by_v += conj(gain[k]) * lambda[k];
-      }
-      const Real<M> of_s =
-          weight * (Real<M>(seen) * (square(e) - Real<M>(inverse))) - inner(by_v, e);
-      by.by_s[t * m + i] += total_as<R>(of_s);
-      by_v = seen * (by_v - Real<M>(2) * weight * e);
-      to.z.add(t, i, tile, by_v);
-      for (int64_t k = 0; k < n; ++k) {
-        const M l = lambda[k];
-        by.by_k[(t * m + i) * n + k] += total_as<C>(l * conj(e));
-        by_h.add(t, i * n + k, M{} - by_v * conj(mean[k]));
-        lambda.set(k, l - conj(h[k]) * by_v);
-      }
-    }
-    if (given.of_moments)
-      for (int64_t k = 0; k < n; ++k)
-        lambda.add(k, given.predicted_means.template at_or_zero<M>(t, k, tile));
-  }
-  for (int64_t k = 0; k < n; ++k) to.mean.add(0, k, tile, lambda[k]);
-  by_F.finish();
-  by_h.finish();
-  by_b.finish();
-}
 
 // c = a b, of matrices by columns.
 template <class C>
@@ -118,6 +42,8 @@ class CovariancePullback {
         spread(n * n),
         product(n * n),
         lambdas(n * n),
+        power(n * n),
+        power_adjoint(n * n),
         by_ks(m * n),
         by_ss(m),
         by_gain(n),
@@ -137,13 +63,60 @@ class CovariancePullback {
 
   // Λ of the step before the transition, Fᴴ Λ F.
   CGP_INLINE void transition() {
-    for (int64_t e = 0; e < n * n; ++e) lambdas.add(e, lambda[e]);
     multiply(lambda, F, n, spread);
     multiply(F_adjoint, spread, n, lambda);
   }
+  CGP_INLINE void count_transition() {
+    for (int64_t e = 0; e < n * n; ++e) lambdas.add(e, lambda[e]);
+  }
 
-  // The measurement of component i at step t.
-  CGP_INLINE void measurement(int64_t t, int64_t i, Real<C> of_s, const C* of_k) {
+  // All steps t ≥ s whose covariances have settled, at once; false if that would not pay.
+  //
+  // There Λ_t = Mᴴ Λ_{t+1} M + u_t, with M = F Π (1 − g h), and u_t linear in the cotangents of k and
+  // S. So the sum of all Λ_t is Σ = Mᴴ (Σ − Λ_s) M + Σ u_t, which doubling solves (Smith, SIAM J.
+  // Appl. Math. 16, 1968), and Λ_s comes from as many steps as powers of M take to vanish.
+  CGP_INLINE bool settled(const GainCotangents<C>& by) {
+    const int64_t s = gains_.last, steps = system_.steps;
+    set_transition(s);
+    const int64_t doublings = doublings_to_vanish(s, steps - s);
+    if (doublings < 0) return false;
+    const int64_t reach = int64_t(1) << doublings;
+    for (int64_t t = s + reach - 1; t >= s; --t) {
+      transition();
+      for (int64_t i = m - 1; i >= 0; --i)
+        measurement(t, i, by.by_s[t * m + i], by.by_k.data() + (t * m + i) * n, false);
+    }
+    const Split<C, 0> first = lambda;
+
+    std::vector<Real<C>> sum_s(m);
+    std::vector<C> sum_k(m * n);
+    for (int64_t t = s; t < steps; ++t) {
+      for (int64_t i = 0; i < m; ++i) sum_s[i] += by.by_s[t * m + i];
+      for (int64_t e = 0; e < m * n; ++e) sum_k[e] += by.by_k[t * m * n + e];
+    }
+    lambda.clear();
+    for (int64_t i = m - 1; i >= 0; --i)
+      measurement(s, i, sum_s[i], sum_k.data() + i * n, false);  // Σ u_t
+    close_loop(s);
+    sandwich(first, Real<C>(-1));
+    for (int64_t i = 0; i < doublings; ++i) {
+      sandwich(lambda, Real<C>(1));
+      square_power();
+    }
+
+    for (int64_t e = 0; e < n * n; ++e) lambda.set(e, lambda[e] - first[e]);
+    count_transition();
+    transition();
+    deposit(s);
+    for (int64_t i = m - 1; i >= 0; --i)
+      measurement(s, i, sum_s[i], sum_k.data() + i * n, true);
+    deposit_measurements(s);
+    lambda = first;
+    return true;
+  }
+
+  // The measurement of component i at step t; `counted` towards the gradients of R and h.
+  CGP_INLINE void measurement(int64_t t, int64_t i, Real<C> of_s, const C* of_k, bool counted) {
     using R = Real<C>;
     const C* gain = gains_.gain.get() + (gains_.at(t) * m + i) * n;
     const R seen = system_.observed.template at<R>(t, i, tile_);
@@ -155,12 +128,14 @@ class CovariancePullback {
     }
     R by_s = of_s;
     for (int64_t k = 0; k < n; ++k) by_s += inner(gain[k], by_gain[k]);
-    by_r_.add(t, i, by_s * seen);
-    by_ss[i] += by_s;
+    if (counted) {
+      by_r_.add(t, i, by_s * seen);
+      by_ss[i] += by_s;
+    }
     for (int64_t k = 0; k < n; ++k) {
       const C h = seen * system_.h.template at<C>(t, i * n + k, tile_);
       const C by_k = of_k[k] - R(2) * by_gain[k] + by_s * conj(h);
-      by_ks.add(i * n + k, by_k);
+      if (counted) by_ks.add(i * n + k, by_k);
       by_gain.set(k, R(0.5) * by_k);
     }
     for (int64_t k = 0; k < n; ++k) {  // half of by_k h, and the adjoint of it
@@ -225,6 +200,49 @@ class CovariancePullback {
   }
 
  private:
+  // How often M is to be squared until nothing is left of Mᴴ Λ M; negative if that takes longer than
+  // half of the steps.
+  CGP_INLINE int64_t doublings_to_vanish(int64_t s, int64_t steps) {
+    using R = Real<C>;
+    close_loop(s);
+    for (int64_t i = 0; (int64_t(2) << i) <= steps; ++i) {
+      R size(0);
+      for (int64_t e = 0; e < n * n; ++e) size += square(power[e]);
+      if (all_positive(R(std::numeric_limits<Lane<R>>::epsilon()) - size)) return i;
+      square_power();
+    }
+    return -1;
+  }
+
+  // M of step s, in `power`.
+  CGP_INLINE void close_loop(int64_t s) {
+    power = F;
+    for (int64_t i = m - 1; i >= 0; --i) {
+      const C* gain = gains_.gain.get() + (gains_.at(s) * m + i) * n;
+      const Real<C> seen = system_.observed.template at<Real<C>>(s, i, tile_);
+      by_gain.clear();
+      for (int64_t k = 0; k < n; ++k)
+        for (int64_t j = 0; j < n; ++j) by_gain.add(j, power[k * n + j] * gain[k]);
+      for (int64_t k = 0; k < n; ++k) {
+        const C h = seen * system_.h.template at<C>(s, i * n + k, tile_);
+        for (int64_t j = 0; j < n; ++j) power.add(k * n + j, C{} - by_gain[j] * h);
+      }
+    }
+  }
+  CGP_INLINE void square_power() {
+    multiply(power, power, n, product);
+    power = product;
+  }
+
+  // Adds Mᴴ a M, times a factor, to Λ, for the present power of M.
+  CGP_INLINE void sandwich(const Split<C, 0>& a, Real<C> factor) {
+    multiply(a, power, n, spread);
+    for (int64_t k = 0; k < n; ++k)
+      for (int64_t i = 0; i < n; ++i) power_adjoint.set(i * n + k, conj(power[k * n + i]));
+    multiply(power_adjoint, spread, n, product);
+    for (int64_t e = 0; e < n * n; ++e) lambda.add(e, factor * product[e]);
+  }
+
   // L Lᴴ times the cotangent of k of component i, in `by_gain`.
   CGP_INLINE void multiply_covariance(const C* L, int64_t i) {
     for (int64_t k = 0; k < n; ++k) by_gain.set(k, C{});
@@ -244,7 +262,7 @@ class CovariancePullback {
   Split<C, 0> lambda;  // Λ, by columns
 
  private:
-  Split<C, 0> F, F_adjoint, spread, product, lambdas, by_ks;
+  Split<C, 0> F, F_adjoint, spread, product, lambdas, power, power_adjoint, by_ks;
   std::vector<Real<C>> by_ss;
   Split<C, 0> by_gain;
   Accumulator<T, C> by_F_, by_Q_, by_h_;
@@ -263,16 +281,19 @@ CGP_FOR_EACH_PROCESSOR void covariances_pullback(const System<T>& system, Tile t
       for (int64_t i = 0; i < n; ++i)
         pullback.lambda.add(k * n + i, cotangent.template at_or_zero<C>(t, i * n + k, tile));
   };
-  for (int64_t t = system.steps - 1; t >= 0; --t) {
+  int64_t steps = system.steps;
+  if (!given.of_moments && gains.last + 1 < steps && pullback.settled(by)) steps = gains.last;
+  for (int64_t t = steps - 1; t >= 0; --t) {
     const bool last_of_its_covariances = t == 0 || gains.at(t - 1) != gains.at(t);
     if (t + 1 < system.steps) {
       if (t + 2 == system.steps || system.F.varies()) pullback.set_transition(t);
+      pullback.count_transition();
       pullback.transition();
       if (last_of_its_covariances) pullback.deposit(t);
     }
     if (given.of_moments) add(given.filtered_covariances, t);
     for (int64_t i = m - 1; i >= 0; --i)
-      pullback.measurement(t, i, by.by_s[t * m + i], by.by_k.data() + (t * m + i) * n);
+      pullback.measurement(t, i, by.by_s[t * m + i], by.by_k.data() + (t * m + i) * n, true);
     if (given.of_moments) add(given.predicted_covariances, t);
     if (last_of_its_covariances) pullback.deposit_measurements(t);
   }

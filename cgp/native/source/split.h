@@ -37,10 +37,42 @@ class Split {
     if constexpr (is_complex<T>) im_.values[i] = imag(x);
   }
   CGP_INLINE void add(int64_t i, T x) { set(i, (*this)[i] + x); }
+  CGP_INLINE void clear() {
+    for (auto& x : re_.values) x = Real<T>(0);
+    for (auto& x : im_.values) x = Real<T>(0);
+  }
 
  private:
   Parts<Real<T>, count> re_;
   Parts<Real<T>, is_complex<T> || count == 0 ? count : 1> im_;
 };
+
+// sums[i] += Σ_k a_ik x[k], where a_ik is a[i * row + k * column]: four rows at a time, whose sums
+// stay in registers and do not wait for each other.
+template <class C, class M, int count>
+CGP_INLINE void multiply_add(const C* a, int64_t row, int64_t column, int64_t n,
+                             const Split<M, count>& x, Split<M, count>& sums) {
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    M s0 = sums[i], s1 = sums[i + 1], s2 = sums[i + 2], s3 = sums[i + 3];
+    for (int64_t k = 0; k < n; ++k) {
+      const C* from = a + i * row + k * column;
+      const M factor = x[k];
+      s0 += from[0] * factor;
+      s1 += from[row] * factor;
+      s2 += from[2 * row] * factor;
+      s3 += from[3 * row] * factor;
+    }
+    sums.set(i, s0);
+    sums.set(i + 1, s1);
+    sums.set(i + 2, s2);
+    sums.set(i + 3, s3);
+  }
+  for (; i < n; ++i) {
+    M sum = sums[i];
+    for (int64_t k = 0; k < n; ++k) sum += a[i * row + k * column] * x[k];
+    sums.set(i, sum);
+  }
+}
 
 }  // namespace cgp
