@@ -140,8 +140,10 @@ class Basis {
     }
     for (int64_t k = 0; k < window.size; ++k) subtract(w, n, k);
     bool ok = true;
-    for (int a = 0; a < m; ++a)
-      ok &= window.chol.remove(i * m, n - a) & chol_.remove(i * m, n - a);
+    for (int a = 0; a < m; ++a) {
+      ok &= window.chol.remove(i * m, n - a);
+      ok &= chol_.remove(i * m, n - a);
+    }
     without(precision_, i, 1);
     window.drop(i);
     has_pruned = true;

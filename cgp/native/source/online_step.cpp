@@ -69,7 +69,7 @@ int run(const cgp_OnlineStep* given) try {
   } else {
     constexpr int64_t width = lanes_of<Pack<T>>;
     for_each((streams + width - 1) / width, width * 6 * n * n * n, [&](int64_t i) {
-      const Tile tile{i * width, std::min(width, streams - i * width)};
+      const Tile tile{i * width, std::min(width, step.streams - i * width)};
       if (!take_tile(step, tile)) sound = false;
     });
   }

@@ -118,7 +118,8 @@ struct CovarianceWork {
 
   // The measurement of h s + v, v of variance r. Leaves P hᴴ / S in `gain`.
   CGP_INLINE void measure(double r) {
-    auto &L = now.L.values, &cross = gain.values;
+    auto& L = now.L.values;
+    auto& cross = gain.values;
     auto& D = now.D.values;
     double sigma = r, inverse = 1.0 / r;
     each<N>(0, n, [&](int64_t reverse) CGP_BODY {
