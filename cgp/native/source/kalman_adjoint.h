@@ -276,7 +276,7 @@ CGP_FOR_EACH_PROCESSOR void covariances_pullback(const System<T>& system, Tile t
                                                  const Cotangents<T>& given, Gradients<T>& to) {
   const int64_t n = system.n, m = system.m;
   CovariancePullback<C, T> pullback(system, tile, gains, to);
-  const auto add = [&](const Input<T>& cotangent, int64_t t) {
+  const auto add = [&](const Input<T>& cotangent, int64_t t) CGP_BODY {
     for (int64_t k = 0; k < n; ++k)
       for (int64_t i = 0; i < n; ++i)
         pullback.lambda.add(k * n + i, cotangent.template at_or_zero<C>(t, i * n + k, tile));

@@ -20,6 +20,13 @@ struct Lanes {
   Vector v;
 
   CGP_INLINE Lanes() : v{} {}
+  // A copy that is not trivial is passed in memory: functions compiled for different processors do
+  // not agree on the registers either.
+  CGP_INLINE Lanes(const Lanes& other) : v(other.v) {}
+  CGP_INLINE Lanes& operator=(const Lanes& other) {
+    v = other.v;
+    return *this;
+  }
   CGP_INLINE Lanes(R x) {
     R each[count];
     for (int i = 0; i < count; ++i) each[i] = x;

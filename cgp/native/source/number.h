@@ -10,6 +10,9 @@
 // Helpers are inlined into the functions that are compiled for several processors.
 #define CGP_INLINE inline __attribute__((always_inline))
 
+// The same of a lambda, after its arguments.
+#define CGP_BODY __attribute__((always_inline))
+
 // Compiles a function for the baseline and for wider vectors; the loader chooses by the processor.
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(CGP_ONE_TARGET)

@@ -152,13 +152,13 @@ CGP_INLINE bool set_moments(const OnlineStep<T>& step, Tile tile, const StepWork
       for (int64_t l = k; l < n; ++l)  // L is lower triangular, by columns
         spread[i * n + k] += row(i, l) * work.covariances.L[k * n + l];
     }
-  const auto covariance = [&](int64_t i, int64_t j) {
+  const auto covariance = [&](int64_t i, int64_t j) CGP_BODY {
     C sum = noise(i, j);
     for (int64_t k = 0; k < n; ++k) sum += spread[i * n + k] * conj(spread[j * n + k]);
     return real(sum);
   };
   R sound(0);  // or NaN
-  const auto put = [&](R x, One* start, int64_t i, int stride, int part) {
+  const auto put = [&](R x, One* start, int64_t i, int stride, int part) CGP_BODY {
     One each[lanes_of<R>];
     store(x, each, tile.count);
     for (int64_t s = 0; s < tile.count; ++s)
@@ -201,10 +201,10 @@ CGP_INLINE bool take(const OnlineStep<T>& step, Tile tile) {
     else if (step.predicts_first)
       predict(step, tile, work);
     const bool of_state = is_seen && !step.predicts_first;
-    const auto row = [&](int64_t i, int64_t k) {
+    const auto row = [&](int64_t i, int64_t k) CGP_BODY {
       return of_state ? number<C>(R(i == k ? 1 : 0)) : step.H.template at<C>(0, i * n + k, tile);
     };
-    const auto noise = [&](int64_t i, int64_t j) {
+    const auto noise = [&](int64_t i, int64_t j) CGP_BODY {
       return is_seen ? C{} : step.noise.template at<C>(0, i * step.m + j, tile);
     };
     sound &= set_moments(step, tile, work, of_state ? n : step.m, row, noise,

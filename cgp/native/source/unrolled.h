@@ -21,6 +21,5 @@ CGP_INLINE void each(int64_t first, int64_t last, const F& f) {
   else
     for (int64_t i = first; i < last; ++i) f(i);
 }
-#define CGP_BODY __attribute__((always_inline))
 
 }  // namespace cgp
