@@ -23,11 +23,11 @@ WORKERS = 2
 LARGEST = 4e9  # bytes of memory
 # Files to a process, in folders that compile or compute much; in others all.
 FILES = {
-    "examples": 1,
+    "examples": 2,
     "gp": 5,
     "gp/recursive": 4,
     "gp/state_space": 2,
-    "layers": 2,
+    "layers": 4,
     "statespace": 4,
     "equivalences": 3,
 }

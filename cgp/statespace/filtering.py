@@ -61,9 +61,9 @@ def filter(
     *Factorization Methods for Discrete Sequential Estimation*, 1977, ch. VI); the measurement
     update is Carlson's (AIAA J. 11, 1973), one component at a time, after a full R is decorrelated.
     Missing elements are skipped. So are elements predicted without uncertainty (R singular), except
-    that the likelihood is zero if the observation differs. The loop is compiled once for each size
-    of model and batch: the first call takes about a second, and series of other lengths need no
-    further compilation.
+    that the likelihood is zero if the observation differs. In a graph, and without the compiled
+    core, the loop is compiled by XLA once for each size of model and batch: the first call takes
+    about a second, and series of other lengths need no further compilation.
 
     In single precision a standard deviation below about 1e-7 of the largest is lost to rounding,
     unless it lies along a coordinate axis of the state.
