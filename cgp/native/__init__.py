@@ -1,7 +1,8 @@
-"""The compiled core: ops in C++ for eager work on the CPU, where it was built with the package.
+"""The compiled core: ops in C++ for work on the CPU, where it was built with the package.
 
-Results are those of the TensorFlow path of the same function, which is taken in graphs, under XLA,
-on a GPU, and where an op refuses its input: it then says what was wrong. The environment variable
+They serve eagerly, and in the graphs of training steps. Results are those of the TensorFlow path of
+the same function, which is taken in other graphs, under XLA, on a GPU, and where an op refuses its
+input eagerly: it then says what was wrong. The environment variable
 `CGP_NATIVE=0` turns the core off. `python -m cgp.native` says whether it is active, and why not.
 """
 
@@ -118,25 +119,32 @@ def serves_graphs() -> bool:
     return core().ops is not None and not _has_gpu()
 
 
-_in_own_graph = contextvars.ContextVar("_in_own_graph", default=False)
+_own_graph: contextvars.ContextVar[Any] = contextvars.ContextVar("_own_graph", default=None)
+# The graphs of a branch or a loop, by their class: they belong to the graph around them.
+_PARTS_OF_GRAPHS = {"CondBranchFuncGraph", "WhileBodyFuncGraph", "WhileCondFuncGraph"}
 
 
 @contextlib.contextmanager
 def own_graph(is_own: bool = True) -> Iterator[None]:
-    """A context in which graphs are traced that XLA does not compile and nobody exports.
+    """A context that XLA does not compile the graph being traced, and that nobody exports it.
 
-    Such are those of training. Elsewhere nobody knows what becomes of a graph.
+    So it is with the graph of a training step. It does not extend to another function that is
+    traced on the way: that may be compiled by XLA, and is kept for later calls.
     """
-    token = _in_own_graph.set(is_own)
+    known = is_own and not tf.executing_eagerly()
+    token = _own_graph.set(tf.compat.v1.get_default_graph() if known else None)
     try:
         yield
     finally:
-        _in_own_graph.reset(token)
+        _own_graph.reset(token)
 
 
 def serves_own_graph() -> bool:
     """Whether compiled ops may be part of the graph that is being traced."""
-    return _in_own_graph.get() and serves_graphs()
+    own, graph = _own_graph.get(), tf.compat.v1.get_default_graph()
+    while graph is not own and type(graph).__name__ in _PARTS_OF_GRAPHS:
+        graph = graph.outer_graph
+    return graph is own and serves_graphs()
 
 
 def is_array(x: Any) -> bool:

@@ -9,7 +9,7 @@ from cgp.statespace import differentiable_filter, native_filter
 from cgp.statespace.backward_pass import DIFFERENTIABLE
 from cgp.statespace.series import Series
 from tests.linalg.problems import random
-from tests.statespace.problems import assert_same, is_double, problem
+from tests.statespace.problems import Problem, assert_same, is_double, problem
 
 pytestmark = pytest.mark.skipif(native.core().ops is None, reason=native.core().reason)
 
@@ -206,7 +206,7 @@ def test_a_graph_of_a_training_step_takes_the_ops(holes, m, by_moments, results)
         return statespace.log_likelihood(model.replace(F=F), z, inputs=u)
 
     def value_and_gradients(F, z, u):
-        with tf.GradientTape() as tape:
+        with native.own_graph(), tf.GradientTape() as tape:
             tape.watch([F, z])
             found = value(F, z, u)
         return found, *tape.gradient(found, [F, z])
@@ -216,8 +216,7 @@ def test_a_graph_of_a_training_step_takes_the_ops(holes, m, by_moments, results)
 
     unknown = [shape(2, 2), shape(None, None, m), shape(None, None, 1)]
     traced = tf.function(value_and_gradients, input_signature=unknown, autograph=False)
-    with native.own_graph():
-        traced.get_concrete_function()
+    traced.get_concrete_function()
     # Once for series that share covariances, once for others; where noise is correlated, what is
     # missing makes their matrices differ, and they share nothing.
     assert len(results) == (4 if m == 1 else 2)
@@ -231,14 +230,34 @@ def test_a_graph_of_a_training_step_takes_the_ops(holes, m, by_moments, results)
     assert None not in results
 
 
+def test_a_function_traced_in_a_training_step_takes_the_other_path(results):
+    """It may be compiled by XLA, and is kept."""
+    model, z = problem(2, 1).model(), tf.constant(problem(2, 1).z)
+
+    def value(z):
+        return statespace.log_likelihood(model, z)
+
+    inner = tf.function(value, jit_compile=True, autograph=False)
+
+    @tf.function(autograph=False)
+    def step(z, twice):
+        with native.own_graph():
+            return inner(z) + tf.cond(twice, lambda: value(z), lambda: tf.zeros([], tf.float64))
+
+    expected = 2.0 * value(z)
+    results.clear()
+    np.testing.assert_allclose(step(z, tf.constant(True)), expected, rtol=1e-12)
+    assert len(results) == 1  # in the branch, which is a part of the graph
+
+
 def test_what_is_not_finite_in_a_graph_is_found_as_it_is():
-    def chols(F):
-        return statespace.filter(walk(F), np.ones(200)).predicted_chols
+    def chols(F, is_own):
+        with native.own_graph(is_own):
+            return statespace.filter(walk(F), np.ones(200)).predicted_chols
 
     finite = []
     for is_own in (True, False):
-        with native.own_graph(is_own):
-            found = tf.function(chols, autograph=False)(tf.constant([[1e3]], tf.float64))
+        found = tf.function(chols, autograph=False)(tf.constant([[1e3]], tf.float64), is_own)
         finite.append(np.isfinite(found))
     assert 0 < finite[0].sum() < 200
     np.testing.assert_array_equal(*finite)
@@ -282,6 +301,29 @@ def test_gradients_where_the_past_is_forgotten_fast_slowly_or_never(radius, resu
     assert None not in results
     expected = without_core(likelihood_and_gradients, *arguments)
     assert_same(found[1], expected[1], "complex128", 1e-11)
+
+
+@pytest.mark.parametrize("link", [1e-9, 1e-5, 1.0])
+@pytest.mark.parametrize("n", [2, 3])
+def test_gradients_along_a_delay_line_in_any_units(n, link, results, without_core):
+    """Powers of its transition are small at once, or zero, and reach each element all the same."""
+    units = link ** -np.arange(n)
+    size = np.diag(units**2)
+    matrices = {
+        "F": np.diag(np.full(n - 1, link), 1),
+        "Q": size,
+        "H": np.eye(1, n),
+        "R": np.eye(1),
+        "initial_mean": np.zeros(n),
+        "initial_covariance": size,
+    }
+    system, *start = arguments_of(Problem(matrices, np.sin(np.arange(600.0))[:, None]))
+    found = likelihood_and_gradients(system, *start)[1][1].numpy()[0, :, :, 0]
+    assert None not in results
+    expected = without_core(likelihood_and_gradients, system, *start)[1][1].numpy()[0, :, :, 0]
+    # Each element in its own units.
+    scale = units[:, None] * units
+    np.testing.assert_allclose(found * scale, expected * scale, rtol=1e-9, atol=1e-9)
 
 
 def test_gradients_of_settled_covariances_of_each_series(results, without_core):

@@ -201,14 +201,25 @@ class CovariancePullback {
 
  private:
   // How often M is to be squared until nothing is left of Mᴴ Λ M; negative if that takes longer than
-  // half of the steps.
+  // half of the steps. The power is judged in units of the standard deviations of the states. What
+  // is small in them may still be all that reaches an element of Λ: it takes n steps until each state
+  // has passed on to all others.
   CGP_INLINE int64_t doublings_to_vanish(int64_t s, int64_t steps) {
     using R = Real<C>;
     close_loop(s);
+    std::vector<R> variance(n);
+    for (int64_t i = 0; i < n; ++i) {
+      R sum(0);
+      for (int64_t k = 0; k <= i; ++k) sum += square(gains_.predicted[(s * n + k) * n + i]);
+      variance[i] = where_greater(sum, R(0), sum, R(1));
+    }
     for (int64_t i = 0; (int64_t(2) << i) <= steps; ++i) {
       R size(0);
-      for (int64_t e = 0; e < n * n; ++e) size += square(power[e]);
-      if (all_positive(R(std::numeric_limits<Lane<R>>::epsilon()) - size)) return i;
+      for (int64_t k = 0; k < n; ++k)
+        for (int64_t j = 0; j < n; ++j)
+          size += square(power[k * n + j]) * (variance[k] / variance[j]);
+      const bool is_small = all_positive(R(std::numeric_limits<Lane<R>>::epsilon()) - size);
+      if (is_small && (int64_t(1) << i) >= 2 * n) return i;
       square_power();
     }
     return -1;
