@@ -126,10 +126,11 @@ _PARTS_OF_GRAPHS = {"CondBranchFuncGraph", "WhileBodyFuncGraph", "WhileCondFuncG
 
 @contextlib.contextmanager
 def own_graph(is_own: bool = True) -> Iterator[None]:
-    """A context that XLA does not compile the graph being traced, and that nobody exports it.
+    """A context in which compiled ops may become part of the graph that is being traced.
 
-    So it is with the graph of a training step. It does not extend to another function that is
-    traced on the way: that may be compiled by XLA, and is kept for later calls.
+    XLA must not compile this graph, and nobody may export it: that of a training step, for
+    instance. Another function that is traced on the way is not included, since XLA may compile it,
+    and it is kept for later calls.
     """
     known = is_own and not tf.executing_eagerly()
     token = _own_graph.set(tf.compat.v1.get_default_graph() if known else None)

@@ -119,7 +119,9 @@ class Series:
         """As `first`, but with batch axes of 1 where all series share the values."""
         if a.shape[-1] != 1 or self.batch_shape.rank is None:
             return self.first(a)
-        ones = tf.ones([self.batch_shape.rank], tf.int32)
+        ones = [1] * self.batch_shape.rank
+        if a.shape.is_fully_defined():  # in one operation
+            return tf.reshape(a, [*ones, *a.shape.as_list()[:-1]])
         return tf.reshape(a, tf.concat([ones, tf.shape(a)[:-1]], axis=0))
 
     def of_each(self, a: tf.Tensor, own: int) -> tf.Tensor:

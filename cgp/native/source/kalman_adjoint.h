@@ -70,12 +70,12 @@ class CovariancePullback {
     for (int64_t e = 0; e < n * n; ++e) lambdas.add(e, lambda[e]);
   }
 
-  // All steps t ≥ s whose covariances have settled, at once; false if that would not pay.
+  // Takes all steps t ≥ s whose covariances have settled, at once; false if that would not pay.
   //
   // There Λ_t = Mᴴ Λ_{t+1} M + u_t, with M = F Π (1 − g h), and u_t linear in the cotangents of k and
   // S. So the sum of all Λ_t is Σ = Mᴴ (Σ − Λ_s) M + Σ u_t, which doubling solves (Smith, SIAM J.
   // Appl. Math. 16, 1968), and Λ_s comes from as many steps as powers of M take to vanish.
-  CGP_INLINE bool settled(const GainCotangents<C>& by) {
+  CGP_INLINE bool take_settled(const GainCotangents<C>& by) {
     const int64_t s = gains_.last, steps = system_.steps;
     set_transition(s);
     const int64_t doublings = doublings_to_vanish(s, steps - s);
@@ -151,14 +151,7 @@ class CovariancePullback {
   CGP_INLINE void deposit(int64_t t) {
     const C* L = gains_.filtered.get() + gains_.at(t) * n * n;
     multiply(lambdas, F, n, spread);
-    for (int64_t j = 0; j < n; ++j) {  // Λ F L
-      for (int64_t i = 0; i < n; ++i) product.set(j * n + i, C{});
-      for (int64_t l = j; l < n; ++l) {
-        const C factor = L[j * n + l];
-        CGP_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i) product.add(j * n + i, spread[l * n + i] * factor);
-      }
-    }
+    multiply_lower(spread, L, n, product, n);  // Λ F L
     for (int64_t j = 0; j < n; ++j)  // 2 Λ F L Lᴴ
       for (int64_t i = 0; i < n; ++i) {
         C sum{};
@@ -293,7 +286,7 @@ CGP_FOR_EACH_PROCESSOR void covariances_pullback(const System<T>& system, Tile t
         pullback.lambda.add(k * n + i, cotangent.template at_or_zero<C>(t, i * n + k, tile));
   };
   int64_t steps = system.steps;
-  if (!given.of_moments && gains.last + 1 < steps && pullback.settled(by)) steps = gains.last;
+  if (!given.of_moments && gains.last + 1 < steps && pullback.take_settled(by)) steps = gains.last;
   for (int64_t t = steps - 1; t >= 0; --t) {
     const bool last_of_its_covariances = t == 0 || gains.at(t - 1) != gains.at(t);
     if (t + 1 < system.steps) {

@@ -99,14 +99,7 @@ template <class C, int N>
 CGP_INLINE void predict(CovarianceWork<C, N>& work, int64_t order, int64_t q) {
   const int64_t n = N ? N : order;
   auto& [L, F, A, rows, h, sum, phi] = work;
-  for (int64_t k = 0; k < n; ++k) {
-    for (int64_t i = 0; i < n; ++i) A.set(k * n + i, C{});
-    for (int64_t l = k; l < n; ++l) {
-      const C factor = L[k * n + l];
-      CGP_INDEPENDENT
-      for (int64_t i = 0; i < n; ++i) A.add(k * n + i, F[l * n + i] * factor);
-    }
-  }
+  multiply_lower(F, L, n, A, n);
   rows.triangularize(A, n, n + q, L);
 }
 

@@ -107,17 +107,9 @@ CGP_INLINE void find_gain(const Filtered<T>& filtered, int64_t t, Tile tile,
       F.set(k * n + i, filtered.F.template at<C>(t, i * n + k, tile));
       L.set(k * n + i, filtered.chols.template at<C>(t, i * n + k, tile));
     }
-  for (int64_t k = 0; k < n; ++k) {
-    for (int64_t i = 0; i < n; ++i) {
-      both.set(k * 2 * n + i, C{});
-      both.set(k * 2 * n + n + i, L[k * n + i]);
-    }
-    for (int64_t l = k; l < n; ++l) {
-      const C element = L[k * n + l];
-      CGP_INDEPENDENT
-      for (int64_t i = 0; i < n; ++i) both.add(k * 2 * n + i, F[l * n + i] * element);
-    }
-  }
+  multiply_lower(F, L, n, both, 2 * n);
+  for (int64_t k = 0; k < n; ++k)
+    for (int64_t i = 0; i < n; ++i) both.set(k * 2 * n + n + i, L[k * n + i]);
   for (int64_t k = 0; k < q; ++k)
     for (int64_t i = 0; i < n; ++i) {
       both.set((n + k) * 2 * n + i, filtered.G.template at<C>(t, i * q + k, tile));
@@ -154,14 +146,7 @@ CGP_FOR_EACH_PROCESSOR void smooth_covariances(const Filtered<T>& filtered, Tile
   to.template set<C>(to.gains, end, tile, J);
   for (int64_t t = end - 1; t >= 0; --t) {
     if (t == end - 1 || !filtered.repeats(t, tile)) find_gain<C, N>(filtered, t, tile, work);
-    for (int64_t k = 0; k < n; ++k) {
-      for (int64_t i = 0; i < n; ++i) spread.set(k * n + i, C{});
-      for (int64_t l = k; l < n; ++l) {
-        const C element = later[k * n + l];
-        CGP_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i) spread.add(k * n + i, J[l * n + i] * element);
-      }
-    }
+    multiply_lower(J, later, n, spread, n);
     for (int64_t j = 0; j < n; ++j) {
       for (int64_t i = 0; i < n; ++i) lag.set(j * n + i, C{});
       for (int64_t k = 0; k < n; ++k) {

@@ -52,6 +52,21 @@ class Split {
   Parts<Real<T>, is_complex<T> || count == 0 ? count : 1> im_;
 };
 
+// a L, of matrices of order n by columns, L lower triangular: into the first rows of `to`, which has
+// `rows` of them.
+template <class A, class Lower, class To>
+CGP_INLINE void multiply_lower(const A& a, const Lower& L, int64_t n, To& to, int64_t rows) {
+  using C = decltype(a[0] * L[0]);
+  for (int64_t k = 0; k < n; ++k) {
+    for (int64_t i = 0; i < n; ++i) to.set(k * rows + i, C{});
+    for (int64_t l = k; l < n; ++l) {
+      const C element = L[k * n + l];
+      CGP_INDEPENDENT
+      for (int64_t i = 0; i < n; ++i) to.add(k * rows + i, a[l * n + i] * element);
+    }
+  }
+}
+
 // sums[i] += Σ_k a_ik x[k], where a_ik is a[i * row + k * column]: four rows at a time, whose sums
 // stay in registers and do not wait for each other.
 template <class C, class M, int count>
