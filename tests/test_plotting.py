@@ -1,4 +1,5 @@
 import builtins
+from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
@@ -218,9 +219,10 @@ def innovations(m=1, real=False, batch=()):
     rng = np.random.default_rng(5)
     v = rng.normal(size=(*batch, 300, m, 2)) @ ([2**0.5, 0.0] if real else [1.0, 1j])
     v[..., 10:20, :] = np.nan
-    result = statespace.Filtered(*[None] * len(statespace.Filtered._fields))
     s = np.broadcast_to(2 * np.eye(m, dtype=v.dtype), (*v.shape, m))
-    result = result._replace(innovations=v, innovation_covariances=s)
+    result = SimpleNamespace(
+        innovations=v, innovation_covariances=s, innovation_pseudo_covariances=None
+    )
     return statespace.diagnostics(result, lags=8, level=0.9)
 
 

@@ -4,6 +4,7 @@ With the doctests this is the quick part of the tests, `python -m tests --quick`
 becomes public needs an entry in both tables.
 """
 
+import dataclasses
 import inspect
 
 import keras
@@ -45,7 +46,7 @@ SPACES = {
 
 
 def public():
-    """Functions and classes by name, each once, but for named tuples and errors."""
+    """Functions and classes by name, each once, but for results and errors."""
     found = {}
     for prefix, space in SPACES.items():
         for name in getattr(space, "__all__", dir(space)):
@@ -53,7 +54,8 @@ def public():
             is_class = inspect.isclass(thing)
             if not is_class and not inspect.isfunction(thing):
                 continue
-            if is_class and (hasattr(thing, "_fields") or issubclass(thing, Exception)):
+            is_result = hasattr(thing, "_fields") or dataclasses.is_dataclass(thing)
+            if is_class and (is_result or issubclass(thing, Exception)):
                 continue
             imported = not hasattr(space, "__all__") and thing.__module__ != space.__name__
             if not (imported or name.startswith("_") or thing in found.values()):

@@ -7,6 +7,7 @@ import tensorflow as tf
 from cgp import native
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.layers.learned_model import LearnedModel
+from cgp.statespace.arranged import for_loops
 from cgp.statespace.filter_step import BatchLastMarginals, State
 from cgp.statespace.filtering import process_block
 from cgp.statespace.forecasting import ahead
@@ -168,8 +169,9 @@ class KalmanStream:
         model = self._present.model()
         # A series of one step.
         series = Series(model, z[:, None], inputs=inputs[0][:, None] if inputs else None)
-        H, R = (series.matrix(a)[0] for a in (model.H, model.R))
-        return advance(model.form, series.system(), H, R, state, None)
+        system, _ = for_loops(series.arranged())
+        H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
+        return advance(model.form, system, H, R, state, None)
 
     def process(self, z: np.ndarray, inputs: np.ndarray | None) -> Step:
         """Filters a block, `[T, M]` or `[B, T, M]`; NaN where missing."""

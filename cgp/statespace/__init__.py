@@ -2,7 +2,8 @@
 
 from cgp.statespace.compiled import clear_cache
 from cgp.statespace.diagnostics import Diagnostics, diagnostics
-from cgp.statespace.filtering import Filtered, filter, log_likelihood
+from cgp.statespace.filtered import Filtered
+from cgp.statespace.filtering import filter, log_likelihood
 from cgp.statespace.forecasting import Forecast, forecast
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.online_step import step

@@ -16,20 +16,23 @@ def decorrelated(
 
     With `R = U D Uᴴ` of the observed components, U unit lower triangular and D diagonal, the result
     is `U⁻¹ H`, D and `U⁻¹ z`. Elimination computes it without an inverse of R, which may be
-    singular. As |U| = 1, the density is the same. Time is the first axis and the batch the last.
+    singular. As |U| = 1, the density is the same. Arrays are arranged as in `Arranged`.
 
     Args:
-        H: `[T, m, n, B]`.
-        R: `[T, m, m, B]`.
-        z: `[T, m, B]`, zero where missing.
-        observed: Real, 0 or 1, `[T, m, B]`.
+        H: `[m, n]`, or `[T, m, n, B]`.
+        R: `[m, m]`, or `[T, m, m, B]`.
+        z: `[B, T, m]`, zero where missing.
+        observed: Real, 0 or 1, `[m]`, or `[T, m, B]`.
 
     Returns:
-        Rows h, `[T, m, n, B]`; variances r, real, `[T, m, B]`; values z, `[T, m, B]`.
+        Rows h, `[m, n]`, or `[T, m, n, B]`; variances r, real, `[m]`, or `[T, m, B]`; values z,
+        `[B, T, m]`.
     """
-    m = R.shape[1]
+    m = z.shape[-1]
     if m == 1:
-        return H, tf.squeeze(tf.math.real(R), axis=2), z
+        return H, tf.math.real(R[..., 0] if R.shape.rank == 2 else R[:, :, 0]), z
+    H, R = (a[None, ..., None] if a.shape.rank == 2 else a for a in (H, R))
+    observed = observed[None, :, None] if observed.shape.rank == 1 else observed
     diagonal = tf.stack([tf.math.real(R[:, i, i]) for i in range(m)], axis=1)
     # Makes the gradient with respect to R Hermitian. A diagonal R takes this path too, because its
     # derivatives with respect to the off-diagonal elements are not zero.
@@ -41,7 +44,7 @@ def decorrelated(
     scale = real_as(1.0 / unit, R.dtype)
     seen = real_as(observed, R.dtype)
     R = R * (scale * seen)[:, :, None] * (scale * seen)[:, None]
-    H, z = H * scale[:, :, None], z * scale
+    H, z = H * scale[:, :, None], z * _by_series(scale)
     eps = np.finfo(R.dtype.real_dtype.as_numpy_dtype).eps
     size, variances = tf.abs(H), []
     for j in range(m):
@@ -55,7 +58,7 @@ def decorrelated(
         factors = tf.where(below, factors, tf.zeros_like(factors))
         variances.append(pivot)
         R = R - factors[:, :, None] * R[:, None, j]
-        z = z - factors * z[:, None, j]
+        z = z - _by_series(factors) * z[..., j, None]
         size = size + tf.abs(factors)[:, :, None] * tf.abs(H[:, None, j])
         H = H - factors[:, :, None] * H[:, None, j]
         # Rounding errors of rows that cancel would count as noise-free observations. Only the
@@ -64,4 +67,9 @@ def decorrelated(
         H += tf.stop_gradient(left - H)
     variance = tf.stack(variances, axis=1) * unit * unit
     unit = real_as(unit, R.dtype)
-    return H * unit[:, :, None], variance, z * unit
+    return H * unit[:, :, None], variance, z * _by_series(unit)
+
+
+def _by_series(a: tf.Tensor) -> tf.Tensor:
+    """`[T, m, B]` -> `[B, T, m]`."""
+    return tf.experimental.numpy.moveaxis(a, -1, 0)

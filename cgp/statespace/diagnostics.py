@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cgp.linalg import NotPositiveDefiniteError
-from cgp.statespace.filtering import Filtered
+from cgp.statespace.filtered import Filtered
 
 _Bounds = tuple[Any, Any]
 _Verdicts = tuple[str, str, str]

@@ -7,46 +7,13 @@ import tensorflow as tf
 
 from cgp.distributions import forms
 from cgp.distributions.marginals import Marginals
-from cgp.linalg.arguments import ArrayLike, nan, real_diagonal
+from cgp.linalg.arguments import ArrayLike, nan
 from cgp.linalg.cholesky import stored_cholesky
 from cgp.statespace import differentiable_filter
-from cgp.statespace.differentiable_filter import StateMoments
+from cgp.statespace.filter_in_chunks import StateMoments
+from cgp.statespace.filtered import Filtered
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.series import Series
-
-
-class Filtered(NamedTuple):
-    """Results of the filter: moments of the state before and after each observation.
-
-    For a widely linear model the factors are those of the real composite, `[..., T, 2n, 2n]`, while
-    means, innovations and their covariances are complex, of n and m components.
-    """
-
-    predicted_means: tf.Tensor
-    """`E[x[t] | z[:t]]`, `[..., T, n]`."""
-    predicted_chols: tf.Tensor
-    """A factor of its covariance, `[..., T, n, n]`: lower triangular, the diagonal not negative."""
-    filtered_means: tf.Tensor
-    """`E[x[t] | z[:t+1]]`, `[..., T, n]`."""
-    filtered_chols: tf.Tensor
-    """A factor of its covariance, `[..., T, n, n]`."""
-    innovations: tf.Tensor
-    """Observations minus their predicted means, shaped like z; NaN where missing."""
-    innovation_covariances: tf.Tensor
-    """Their covariances, observation noise included, `[..., T, m, m]`; also where missing."""
-    innovation_pseudo_covariances: tf.Tensor | None
-    """`E[v vᵀ]`, `[..., T, m, m]`; None if the model is not widely linear, where it is zero."""
-    log_likelihoods: tf.Tensor
-    """`log p(z[t] | z[:t])` of the elements observed, real, `[..., T]`."""
-    log_likelihood: tf.Tensor
-    """Their sum, `[...]`."""
-
-    @property
-    def innovation_variances(self) -> tf.Tensor:
-        """`E|v|²` of each innovation, real, shaped like z."""
-        variances = real_diagonal(self.innovation_covariances)
-        is_vector = self.innovations.shape.rank < variances.shape.rank
-        return variances[..., 0] if is_vector else variances
 
 
 def filter(
@@ -96,24 +63,17 @@ def filter(
     series = Series(model, z, missing, inputs)
     found = moments(series)
     _check_overflow(model, found)
-    chols = [
-        series.of_each(stored_cholesky(chol, covariance), 3)
-        for chol, covariance in (
-            (found.predicted_chols, found.predicted_covariances),
-            (found.filtered_chols, found.filtered_covariances),
-        )
-    ]
     covariances = observation_moments(model, found)
     return Filtered(
-        model.form.join(found.predicted_means),
-        chols[0],
-        model.form.join(found.filtered_means),
-        chols[1],
-        series.observation_axis(innovate(series, found)),
-        series.of_each(covariances.k, 3),
-        None if covariances.c is None else series.of_each(covariances.c, 3),
-        found.log_likelihoods,
-        tf.reduce_sum(found.log_likelihoods, axis=-1),
+        predicted_means=model.form.join(found.predicted_means),
+        predicted_chols=stored_cholesky(found.predicted_chols, found.predicted_covariances),
+        filtered_means=model.form.join(found.filtered_means),
+        filtered_chols=stored_cholesky(found.filtered_chols, found.filtered_covariances),
+        innovations=series.observation_axis(innovate(series, found)),
+        innovation_covariances=covariances.k,
+        innovation_pseudo_covariances=covariances.c,
+        log_likelihoods=found.log_likelihoods,
+        log_likelihood=tf.reduce_sum(found.log_likelihoods, axis=-1),
     )
 
 
@@ -148,8 +108,7 @@ def log_likelihood(
         -3.144730
     """
     series = Series(model, z, missing, inputs)
-    system = series.system()
-    value = series.first(differentiable_filter.log_likelihood(system, *series.start(system)))
+    value = series.from_series(differentiable_filter.log_likelihood(series.arranged()))
     if tf.executing_eagerly() and not np.isfinite(value).all():
         _check_overflow(model, moments(series))
     return value
@@ -175,13 +134,12 @@ def moments(series: Series) -> StateMoments:
 
     Covariances and factors have batch axes of 1 where all series share them.
     """
-    system = series.system()
-    found = differentiable_filter.moments(system, *series.start(system))
-    arranged = {
-        name: (series.first if name in _OF_EACH else series.first_if_own)(value)
+    found = differentiable_filter.moments(series.arranged())
+    by_batch = {
+        name: (series.from_series if name in _OF_EACH else series.first_if_own)(value)
         for name, value in found._asdict().items()
     }
-    return StateMoments(**arranged)
+    return StateMoments(**by_batch)
 
 
 _OF_EACH = ("predicted_means", "filtered_means", "log_likelihoods")
@@ -190,8 +148,17 @@ _OF_EACH = ("predicted_means", "filtered_means", "log_likelihoods")
 def innovate(series: Series, found: StateMoments) -> tf.Tensor:
     """Innovations, `[..., T, m]`, NaN where missing."""
     model = series.model
-    innovations = series.z - tf.linalg.matvec(model.H, found.predicted_means)
-    return model.form.join(tf.where(series.observed, innovations, nan(innovations.dtype)))
+    innovations = series.z - observed_means(model, found.predicted_means)
+    if not series.is_whole:
+        innovations = tf.where(series.observed, innovations, nan(innovations.dtype))
+    return model.form.join(innovations)
+
+
+def observed_means(model: LinearGaussian, means: tf.Tensor) -> tf.Tensor:
+    """Means of the observations by those of the states, working values, `[..., T, m]`."""
+    if model.H.shape.rank == 2:  # one product, instead of one for each step
+        return tf.tensordot(means, model.H, [[-1], [-1]])
+    return tf.linalg.matvec(model.H, means)
 
 
 def observation_moments(model: LinearGaussian, found: StateMoments) -> forms.SecondMoments:
@@ -225,7 +192,7 @@ def process_block(model: LinearGaussian, z: ArrayLike, inputs: ArrayLike | None 
     """Filters a block from the initial state of a model; arguments as for `filter`."""
     series = Series(model, z, inputs=inputs)
     found, form = moments(series), model.form
-    means = form.join(tf.linalg.matvec(model.H, found.predicted_means))
+    means = form.join(observed_means(model, found.predicted_means))
     return Block(
         covariance_marginals(means, observation_moments(model, found)),
         covariance_marginals(

@@ -9,7 +9,8 @@ from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.statespace.conversion import as_dtype, whole_steps
 from cgp.statespace.filter_step import State, predict
-from cgp.statespace.filtering import Filtered, moments, observation_moments
+from cgp.statespace.filtered import Filtered
+from cgp.statespace.filtering import moments, observation_moments, observed_means
 from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
 from cgp.statespace.series import Series, known_inputs
 
@@ -87,7 +88,7 @@ def forecast(
     return Forecast(
         model.form.join(found.predicted_means),
         series.of_each(found.predicted_chols, 3),
-        model.form.join(tf.linalg.matvec(model.H, found.predicted_means)),
+        model.form.join(observed_means(model, found.predicted_means)),
         series.of_each(observed.k, 3),
         None if observed.c is None else series.of_each(observed.c, 3),
     )

@@ -12,51 +12,58 @@ import numpy as np
 import tensorflow as tf
 
 from cgp import native
+from cgp.statespace.arranged import Arranged, batch_of
 from cgp.statespace.backward_pass import DIFFERENTIABLE, Cotangents
-from cgp.statespace.filter_step import State
-from cgp.statespace.forward_pass import System
+from cgp.statespace.filter_in_chunks import StateMoments
 
 
-def serves(system: System, start: State) -> bool:
+def serves(given: Arranged) -> bool:
     """Whether the functions below serve here."""
     if not tf.executing_eagerly():
         return native.serves_own_graph()
-    numbers = (system.F, system.Q_factor, system.h, system.b, system.z, *start)
-    return native.serves(*numbers) and native.serves(system.r, system.observed)
+    reals = (given.r, given.observed)
+    numbers = (given.F, given.Q_factor, given.h, given.b, given.z, given.mean, given.chol)
+    return native.serves(*numbers) and native.serves(*reals)
 
 
-def log_likelihood(system: System, start: State) -> tuple[tf.Tensor, ...] | None:
+def log_likelihood(given: Arranged) -> tuple[tf.Tensor] | None:
     """The log likelihood of each series, `[B]`, alone in a tuple."""
-    value = _run("CgpKalmanLikelihood", system, start)
+    value = _run("CgpKalmanLikelihood", given)
     if value is None or (tf.executing_eagerly() and not np.isfinite(value).all()):
         return None
-    return tuple(_shaped([value], [system.z.shape[-1:]]))
+    return (*_shaped([value], [given.z.shape[:1]]),)
 
 
-def moments(system: System, start: State) -> tuple[tf.Tensor, ...] | None:
-    """The fields of `StateMoments`."""
-    found = _run("CgpKalmanMoments", system, start)
+def moments(given: Arranged) -> StateMoments | None:
+    """The moments of the state at each time."""
+    found = _run("CgpKalmanMoments", given)
     if found is None:
         return None
     *values, sound = found
     if tf.executing_eagerly() and not bool(sound):
         return None
-    (steps, _, batch), (n, _, matrices) = system.z.shape, start.chol.shape
-    means, chols = [steps, n, batch], [steps, n, n, matrices]
-    return tuple(_shaped(values, [means, chols, means, chols, [steps, batch], chols, chols]))
+    (batch, steps, _), n = given.z.shape, given.chol.shape[0]
+    means, chols = [batch, steps, n], [steps, n, n, batch_of(given, "chol")]
+    shapes = [means, chols, means, chols, [batch, steps], chols, chols]
+    return StateMoments(*_shaped(values, shapes))
 
 
-def pullback(system: System, start: State, cotangents: Cotangents) -> list[tf.Tensor] | None:
-    """Gradients by the parts in `DIFFERENTIABLE`, the first mean and the first covariance."""
-    nothing = tf.zeros([0], start.mean.dtype)
-    given = {
+def pullback(given: Arranged, cotangents: Cotangents) -> list[tf.Tensor] | None:
+    """Gradients by the parts in `DIFFERENTIABLE`, the first mean and the first covariance.
+
+    Args:
+        given: The series.
+        cotangents: Arranged as `StateMoments` are; those of log likelihoods, `[B, T or 1, 1]`.
+    """
+    nothing = tf.zeros([0], given.z.dtype)
+    by_values = {
         f"by_{name}": nothing if value is None else value
         for name, value in cotangents._asdict().items()
     }
-    gradients = _run("CgpKalmanPullback", system, start, noise=system.Q, **given)
+    gradients = _run("CgpKalmanPullback", given, noise=given.Q, **by_values)
     if gradients is None:
         return None
-    parts = (*(getattr(system, name) for name in DIFFERENTIABLE), *start)
+    parts = (getattr(given, name) for name in (*DIFFERENTIABLE, "mean", "chol"))
     return _shaped(gradients, [part.shape for part in parts])
 
 
@@ -68,17 +75,17 @@ def _shaped(values: Sequence[tf.Tensor], shapes: Sequence[Any]) -> list[tf.Tenso
     return list(values)
 
 
-def _run(op: str, system: System, start: State, **more: tf.Tensor) -> Any:
+def _run(op: str, given: Arranged, **more: tf.Tensor) -> Any:
     return native.attempt(
         op,
-        transition=system.F,
-        noise_factor=system.Q_factor,
-        h=system.h,
-        r=system.r,
-        b=system.b,
-        z=system.z,
-        observed=system.observed,
-        mean=start.mean,
-        chol=start.chol,
+        transition=given.F,
+        noise_factor=given.Q_factor,
+        h=given.h,
+        r=given.r,
+        b=given.b,
+        z=given.z,
+        observed=given.observed,
+        mean=given.mean,
+        chol=given.chol,
         **more,
     )

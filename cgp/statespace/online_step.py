@@ -12,11 +12,12 @@ from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.linalg.arguments import ArrayLike, as_numbers, check_batches, is_finite, is_of_python
 from cgp.linalg.batch_last import matmul, matvec
 from cgp.observations import check_rounding
+from cgp.statespace.arranged import for_loops
 from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of
 from cgp.statespace.forward_pass import System, predict_at, update_at
-from cgp.statespace.linear_gaussian import LinearGaussian, check_model
+from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
 from cgp.statespace.native_step import NOT_FINITE
 from cgp.statespace.samples import checked_samples
 from cgp.statespace.series import Series
@@ -106,12 +107,11 @@ def step(
     if inputs is not None and model.B is not None:
         inputs = inputs[..., None, :]
     series = Series(model, z[..., None, :], inputs=inputs)  # of one step
-    system = series.system()
-    mean, _, chol = series.start(system)
-    H, R = (series.matrix(a)[0] for a in (model.H, model.R))
+    system, start = for_loops(series.arranged())
+    H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
     present = None if arrived is None else _arrivals(arrived, series)
     advance = _compiled[model.form.multiplicity] if tf.executing_eagerly() else _advance(model.form)
-    following, predicted, filtered = advance(system, H, R, State(mean, chol), present)
+    following, predicted, filtered = advance(system, H, R, start, present)
 
     def first(a: Any) -> Any:
         return None if a is None else series.first(a)

@@ -158,10 +158,7 @@ def _path(
     nothing = as_dtype(tf.fill([steps, model.observation_size], float("nan")), model.series_dtype)
     driven = model.starting_from(start, tf.zeros_like(model.initial_chol)).driven()
     series = Series(driven, nothing, inputs=model.form.join(drive))
-    system = series.system()
-    return series.first(
-        differentiable_filter.moments(system, *series.start(system)).predicted_means
-    )
+    return series.from_series(differentiable_filter.moments(series.arranged()).predicted_means)
 
 
 def white(shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

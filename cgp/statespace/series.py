@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_nan, nan, real_as
+from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_nan, nan
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.observations import as_observations
+from cgp.statespace.arranged import Arranged, with_covariances_of_each
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.decorrelation import decorrelated
 from cgp.statespace.diffuse import check_diffuse
-from cgp.statespace.forward_pass import System
 from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
 
 
@@ -46,11 +46,11 @@ class Series:
             z = z[:, None]
         self._check_length(z)
         # Where values are known to be whole, as most are, half of the operations are left out.
-        self._is_whole = tf.executing_eagerly() and bool(np.isfinite(np.asarray(z)).all())
-        present = tf.ones(z.shape, bool) if self._is_whole else ~is_nan(z)
+        self.is_whole = tf.executing_eagerly() and bool(np.isfinite(np.asarray(z)).all())
+        present = tf.ones(z.shape, bool) if self.is_whole else ~is_nan(z)
         if model.initial == "diffuse" and tf.executing_eagerly():
             check_diffuse(model, np.where(present, z, 0.0))
-        self.z = model.form.split(z if self._is_whole else tf.where(present, z, tf.zeros_like(z)))
+        self.z = model.form.split(z if self.is_whole else tf.where(present, z, tf.zeros_like(z)))
         working = [present] * model.form.multiplicity
         self.observed = present if len(working) == 1 else tf.concat(working, axis=-1)
         self.inputs = known_inputs(model, inputs, self.z.shape[-2])
@@ -103,10 +103,32 @@ class Series:
         return to_last(a, own, self._batch)
 
     def matrix(self, a: tf.Tensor) -> tf.Tensor:
-        """A matrix of the model as `[T, rows, columns, B]`, T being 1 where it does not vary."""
-        if a.shape.rank == 2 and a.shape.is_fully_defined():  # in one operation
-            return tf.reshape(a, [1, *a.shape.as_list(), 1])
-        return self.last(with_time(a), 3)
+        """A matrix of the model as it is, or as `[T, rows, columns, B]` where it varies."""
+        return a if a.shape.rank == 2 else self.last(with_time(a), 3)
+
+    def by_series(self, a: tf.Tensor) -> tf.Tensor:
+        """`[..., T, m]` -> `[B, T, m]`."""
+        shape, batch = a.shape, self.batch_shape
+        if batch.rank == 1 and batch.is_fully_defined() and shape[:-2] == batch:
+            return a
+        if batch.rank == 0:
+            return tf.expand_dims(a, 0)
+        own = tf.shape(a)[-2:]
+        a = tf.reshape(
+            tf.broadcast_to(a, tf.concat([self._batch, own], axis=0)),
+            tf.concat([[-1], own], axis=0),
+        )
+        return tf.ensure_shape(a, [batch.num_elements(), *shape[-2:]])
+
+    def from_series(self, a: tf.Tensor) -> tf.Tensor:
+        """`[B, own axes]` -> `[..., own axes]`, with the batch axes restored."""
+        batch = self.batch_shape
+        if batch.rank == 1 and (not batch.is_fully_defined() or a.shape[:1] == batch):
+            return a
+        if batch.is_fully_defined() and a.shape[1:].is_fully_defined():  # in one operation
+            return tf.reshape(a, batch.concatenate(a.shape[1:]))
+        shape = tf.concat([self._batch, tf.shape(a)[1:]], axis=0)
+        return tf.ensure_shape(tf.reshape(a, shape), batch.concatenate(a.shape[1:]))
 
     def first(self, a: tf.Tensor) -> tf.Tensor:
         """`[own axes, B]` -> `[..., own axes]`, with the batch axes restored."""
@@ -144,59 +166,37 @@ class Series:
 
     # --- the system ------------------------------------------------------------------------------
 
-    def system(self) -> System:
-        """The model and the series, time first and batch last."""
+    def arranged(self) -> Arranged:
+        """The model and the series, as compiled ops take them."""
         model = self.model
         matrices = (model.F, model.Q, model.Q_factor, model.H, model.R)
         F, Q, G, H, R = map(self.matrix, matrices)
-        z = self.last(self.z, 2)
-        size = self.batch_shape.num_elements()
-        size = tf.reduce_prod(self._batch) if size is None else size
-        if z.shape[-1] is None or z.shape[-1] != size:
-            z += tf.zeros([1, 1, size], z.dtype)
         observed = self._pattern()
-        h, r, z = decorrelated(H, R, z, observed)
+        h, r, z = decorrelated(H, R, self.by_series(self.z), observed)
         if self.inputs is None:
-            b = tf.zeros([1, F.shape[1], 1], model.dtype)
+            b = tf.zeros([model.F.shape[-1]], model.dtype)
         else:
             b = self.last(tf.linalg.matvec(with_time(model.B), self.inputs), 2)
-        return System(F, Q, G, h, r, b, z, real_as(observed, r.dtype))
+        mean, covariance, chol = (
+            a if a.shape.rank == own else self.last(a, own)
+            for a, own in (
+                (model.initial_mean, 1),
+                (model.initial_covariance, 2),
+                (model.initial_chol, 2),
+            )
+        )
+        given = Arranged(F, Q, G, h, r, b, z, observed, mean, covariance, chol)
+        return with_covariances_of_each(given)
 
     def _pattern(self) -> tf.Tensor:
-        """1 where observed, else 0, real, `[T, m, B]`; T or B is 1 where nothing varies."""
+        """1 where observed, else 0, real, `[m]` where nothing is missing, else `[T, m, B or 1]`."""
         real = self.model.dtype.real_dtype
-        if self._is_whole:
-            return tf.ones([1, self.observed.shape[-1], 1], real)
+        if self.is_whole:
+            return tf.ones([self.z.shape[-1]], real)
         observed = self.last(tf.cast(self.observed, real), 2)
         if tf.executing_eagerly() and bool(tf.reduce_all(observed == observed[..., :1])):
             return observed[..., :1]
         return observed
-
-    def start(self, system: System) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Mean, covariance and factor of the initial state, with the batch axes of the system."""
-        model = self.model
-        mean = self.last(model.initial_mean, 1)
-        parts = (system.F, system.Q_factor, system.h, system.r, system.observed)
-        if tf.executing_eagerly():
-            covariance, chol = (
-                self.last(a, 2) for a in (model.initial_covariance, model.initial_chol)
-            )
-            own = [a.shape[-1] for a in (*parts, covariance)]
-            return (
-                _of_batch(mean, system.z.shape[-1]),
-                _of_batch(covariance, max(own)),
-                _of_batch(chol, max(own)),
-            )
-        mean += tf.zeros_like(system.z[0, :1])
-        zero = sum(tf.zeros_like(tf.abs(a[(0,) * (a.shape.rank - 1)])) for a in parts)
-        zero = real_as(zero, model.dtype)
-        covariance = self.last(model.initial_covariance, 2) + zero
-        return mean, covariance, self.last(model.initial_chol, 2) + zero
-
-
-def _of_batch(a: tf.Tensor, size: int) -> tf.Tensor:
-    """A tensor whose batch axis, the last, is 1 or `size`, with one of `size`."""
-    return a if a.shape[-1] == size else tf.broadcast_to(a, [*a.shape[:-1], size])
 
 
 def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Tensor | None:

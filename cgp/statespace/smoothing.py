@@ -9,10 +9,10 @@ from cgp.linalg.arguments import ArrayLike, real_as
 from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace import differentiable_filter
-from cgp.statespace.chunks import Chunks
+from cgp.statespace.arranged import Arranged, for_loops
 from cgp.statespace.compiled import CompiledByShape
+from cgp.statespace.filter_in_chunks import chunks_of
 from cgp.statespace.filter_step import State, inverse_or_zero, predict
-from cgp.statespace.forward_pass import System
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.series import Series
 
@@ -68,9 +68,9 @@ def smooth(
         array([0.6, 0.7, 0.8])
     """
     series = Series(model, z, missing, inputs)
-    system = series.system()
-    means, chols, lags, gains = map(series.first, _smooth(system, *series.start(system)))
-    form = model.form
+    means, *of_covariances = _smooth(series.arranged())
+    means, form = series.from_series(means), model.form
+    chols, lags, gains = map(series.first, of_covariances)
     lags = form.moments(lags[..., :-1, :, :])
     return Smoothed(form.join(means), chols, lags.k, lags.c, gains[..., :-1, :, :])
 
@@ -79,28 +79,26 @@ class _Steps(NamedTuple):
     """The parts of each step that the backward pass of the smoother needs."""
 
     F: tf.Tensor
-    """F, Q_factor and b are those of `System`."""
+    """F, Q_factor and b are those of `Arranged`; for loops, of `System`."""
     Q_factor: tf.Tensor
     b: tf.Tensor
     means: tf.Tensor
-    """Filtered, `[T, n, B]`."""
+    """Filtered, `[B, T, n]`; for loops, `[T, n, B]`."""
     chols: tf.Tensor
     """`[T, n, n, B]`."""
 
 
-def _smooth(
-    system: System, mean: tf.Tensor, covariance: tf.Tensor, chol: tf.Tensor
-) -> list[tf.Tensor]:
-    """Means `[T, n, B]`; factors, lag-one covariances and gains, `[T, n, n, B]`.
+def _smooth(given: Arranged) -> list[tf.Tensor]:
+    """Means `[B, T, n]`; factors, lag-one covariances and gains, `[T, n, n, B]`.
 
     The last lag-one covariance and the last gain are not meaningful.
     """
-    found = differentiable_filter.moments(system, mean, covariance, chol)
-    inputs = (system.F, system.Q_factor, system.b, found.filtered_means, found.filtered_chols)
+    found = differentiable_filter.moments(given)
+    inputs = (given.F, given.Q_factor, given.b, found.filtered_means, found.filtered_chols)
     steps = _Steps(*map(tf.stop_gradient, inputs))
     values = _by_core(steps)
     if values is None:
-        values = _in_chunks(steps, differentiable_filter.chunks_of(system, chol))
+        values = _in_chunks(given, steps)
     return without_gradient(
         list(values),
         [*inputs, found.filtered_covariances],
@@ -122,8 +120,12 @@ def _by_core(steps: _Steps) -> Any:
     )
 
 
-def _in_chunks(steps: _Steps, chunks: Chunks) -> list[tf.Tensor]:
+def _in_chunks(given: Arranged, steps: _Steps) -> list[tf.Tensor]:
     """The values of `_smooth` by compiled graphs."""
+    system, start = for_loops(given)
+    chunks = chunks_of(system, start)
+    F, G, b = map(tf.stop_gradient, (system.F, system.Q_factor, system.b))
+    steps = _Steps(F, G, b, tf.experimental.numpy.moveaxis(steps.means, 0, -1), steps.chols)
     padded = chunks.pad_varying(steps, always=("means", "chols"))
 
     def step(k: tf.Tensor, later: State) -> tuple[list[tf.Tensor], State]:
@@ -133,7 +135,8 @@ def _in_chunks(steps: _Steps, chunks: Chunks) -> list[tf.Tensor]:
     last = _Steps(*(a[-1:] for a in steps))
     after = _compiled_predict(last)
     values, _ = chunks.loop(step, after, [steps.means.dtype] * 4, backwards=True)
-    return [chunks.join(value) for value in values]
+    means, *of_covariances = map(chunks.join, values)
+    return [tf.experimental.numpy.moveaxis(means, -1, 0), *of_covariances]
 
 
 def _smooth_chunk(steps: _Steps, later: State, length: tf.Tensor) -> tuple[list[tf.Tensor], State]:

@@ -1,5 +1,8 @@
 """Filters as layers, the series they are given, and what they should say."""
 
+import dataclasses
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -51,7 +54,9 @@ def variances(chols, improper):
 def expected(model, z, **kwargs):
     """What the layer's dict should hold, and the log likelihoods of the series."""
     found = statespace.filter(model, z, **kwargs)
-    found = type(found)(*(None if part is None else np.asarray(part) for part in found))
+    names = (field.name for field in dataclasses.fields(found))
+    parts = (None if part is None else np.asarray(part) for part in found)
+    found = SimpleNamespace(**dict(zip(names, parts, strict=True)))
     pseudo = found.innovation_pseudo_covariances
     values = {
         "predicted_mean": found.predicted_means,

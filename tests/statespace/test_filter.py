@@ -1,7 +1,10 @@
 """Filters against the recursions of the textbooks and against one dense normal."""
 
+import dataclasses
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from cgp import statespace
 from tests.linalg.problems import random
@@ -180,9 +183,10 @@ def test_is_what_is_called_missing_as_good_as_nan(batch):
     filled = np.where(some, 1e6 - 3j, p.z)
     given = {"missing": missing, "inputs": p.inputs}
     found = statespace.filter(p.model(), filled, **given)
-    for a, b in zip(found[:7], p.filter()[:7], strict=True):
-        if a is not None:
-            np.testing.assert_array_equal(a, b)
+    expected = p.filter()
+    for field in dataclasses.fields(found):
+        if not field.name.startswith("log_") and getattr(found, field.name) is not None:
+            np.testing.assert_array_equal(*(getattr(r, field.name) for r in (found, expected)))
     np.testing.assert_array_equal(
         statespace.log_likelihood(p.model(), filled, **given), p.log_likelihood()
     )
@@ -439,3 +443,47 @@ def test_are_data_that_are_not_small_beside_a_diffuse_start_refused():
     p = problem(3, 2).changed(initial_covariance="diffuse")
     with pytest.raises(ValueError, match="diffuse"):
         p._replace(z=1e7 * p.z).filter()
+
+
+@pytest.mark.parametrize("holes", ["", "shared", "own"])
+@pytest.mark.parametrize("shape", [(6,), (2, 3), ()])
+def test_covariances_are_of_each_series_in_and_out_of_a_graph(shape, holes):
+    """Series that share them hold them once, until they are read."""
+    batch = int(np.prod(shape)) if shape else None
+    p = problem(2, 2, inputs=1, batch=batch, holes=holes)
+    z, inputs = (a.reshape(*shape, *a.shape[-2:]) for a in (p.z, p.inputs))
+    model = p.model()
+
+    def filtered(z, inputs):
+        return statespace.filter(model, z, inputs=inputs)
+
+    results = [
+        filtered(z, inputs),
+        tf.function(filtered, autograph=False)(tf.constant(z), tf.constant(inputs)),
+        dataclasses.replace(filtered(z, inputs), innovations=None),
+    ]
+    names = ("predicted_chols", "filtered_chols", "innovation_covariances")
+    for name in names:
+        own = [getattr(result, name) for result in results]
+        assert own[0].shape == (*shape, *z.shape[-2:], 2)
+        assert own[0] is getattr(results[0], name)  # spread once
+        for other in own[1:]:
+            np.testing.assert_allclose(other, own[0], rtol=1e-12, atol=1e-14)
+        for i in np.ndindex(shape):
+            alone = getattr(filtered(z[i], inputs[i]), name)
+            np.testing.assert_allclose(own[0][i], alone, rtol=1e-12, atol=1e-14)
+    assert results[1].innovation_pseudo_covariances is None
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        results[0].log_likelihood = 0.0
+
+
+def test_do_gradients_flow_through_covariances_that_series_share():
+    p = usual(batch=3, holes="")
+    F = tf.constant(p.matrices["F"])
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(F)
+        found = statespace.filter(p.model().replace(F=F), p.z, inputs=p.inputs)
+        shared = tf.reduce_sum(tf.abs(found.innovation_covariances))
+        first = tf.reduce_sum(tf.abs(found.innovation_covariances[1]))
+    assert np.abs(tape.gradient(first, F)).max() > 0.1
+    np.testing.assert_allclose(tape.gradient(shared, F), 3 * tape.gradient(first, F), rtol=1e-12)

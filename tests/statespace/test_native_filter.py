@@ -30,22 +30,24 @@ def results(monkeypatch):
     return found
 
 
-def arguments_of(given):
-    series = Series(given.model(), given.z, inputs=given.inputs)
-    system = series.system()
-    return system, *series.start(system)
+def arranged(given):
+    return Series(given.model(), given.z, inputs=given.inputs).arranged()
 
 
-def likelihood_and_gradients(system, mean, covariance, chol, by_moments=False):
+def inputs_of(arranged):
+    return [getattr(arranged, name) for name in (*DIFFERENTIABLE, "mean", "covariance")]
+
+
+def likelihood_and_gradients(arranged, by_moments=False):
     """By the moments: the same programs serve both as a reference, and compile once."""
-    inputs = [*(getattr(system, name) for name in DIFFERENTIABLE), mean, covariance]
+    inputs = inputs_of(arranged)
     with tf.GradientTape() as tape:
         tape.watch(inputs)
         if by_moments:
-            found = differentiable_filter.moments(system, mean, covariance, chol)
-            value = tf.reduce_sum(found.log_likelihoods, axis=0)
+            found = differentiable_filter.moments(arranged)
+            value = tf.reduce_sum(found.log_likelihoods, axis=-1)
         else:
-            value = differentiable_filter.log_likelihood(system, mean, covariance, chol)
+            value = differentiable_filter.log_likelihood(arranged)
         # A different weight for each series.
         total = tf.reduce_sum(
             value * np.arange(1.0, value.shape[0] + 1).astype(value.numpy().dtype)
@@ -53,12 +55,12 @@ def likelihood_and_gradients(system, mean, covariance, chol, by_moments=False):
     return value, tape.gradient(total, inputs)
 
 
-def moments_and_gradients(system, mean, covariance, chol):
-    inputs = [*(getattr(system, name) for name in DIFFERENTIABLE), mean, covariance]
+def moments_and_gradients(arranged):
+    inputs = inputs_of(arranged)
     rng = np.random.default_rng(5)
     with tf.GradientTape() as tape:
         tape.watch(inputs)
-        found = differentiable_filter.moments(system, mean, covariance, chol)
+        found = differentiable_filter.moments(arranged)
         total = sum(
             tf.reduce_sum(tf.math.real(random(rng, value.shape, value.dtype.name) * value))
             for value in found[:5]
@@ -67,14 +69,14 @@ def moments_and_gradients(system, mean, covariance, chol):
 
 
 def assert_equivalent(given, results, without_core, moments=True):
-    arguments = arguments_of(given)
-    dtype = arguments[0].F.dtype.as_numpy_dtype
+    series = arranged(given)
+    dtype = series.F.dtype.as_numpy_dtype
     for function in (likelihood_and_gradients, *[moments_and_gradients] * moments):
-        value, gradients = function(*arguments)
+        value, gradients = function(series)
         assert len(results) == 2
         assert None not in results
         by_moments = [True] * (function is likelihood_and_gradients)
-        expected, expected_gradients = without_core(function, *arguments, *by_moments)
+        expected, expected_gradients = without_core(function, series, *by_moments)
         assert len(results) == 2
         results.clear()
         values = (value, expected) if isinstance(value, tuple) else ([value], [expected])
@@ -132,14 +134,12 @@ def test_singular_covariances(name, results, without_core):
 
 def test_noise_of_low_rank_and_of_more_columns_than_states(results, without_core):
     for columns in (1, 5):
-        system, *start = arguments_of(problem(3, 1))
-        factor = random(np.random.default_rng(3), (1, 3, columns, 1), "complex128")
-        system = system._replace(
-            Q_factor=tf.constant(factor),
-            Q=tf.einsum("tikb,tjkb->tijb", factor, np.conj(factor)),
+        factor = random(np.random.default_rng(3), (3, columns), "complex128")
+        series = arranged(problem(3, 1))._replace(
+            Q_factor=tf.constant(factor), Q=tf.constant(factor @ factor.conj().T)
         )
-        found = likelihood_and_gradients(system, *start)
-        expected = without_core(likelihood_and_gradients, system, *start)
+        found = likelihood_and_gradients(series)
+        expected = without_core(likelihood_and_gradients, series)
         assert None not in results[:2]
         results.clear()
         assert_same([found[0], *found[1]], [expected[0], *expected[1]], "complex128", 1e-12)
@@ -282,10 +282,10 @@ def test_is_a_second_derivative_an_error(results):
 def test_covariances_that_have_settled(batch, n, results, without_core):
     """They are not computed again, and nothing shows it."""
     given = problem(n, 1, batch=batch, steps=700)
-    arguments = arguments_of(given)
-    found = likelihood_and_gradients(*arguments)
+    series = arranged(given)
+    found = likelihood_and_gradients(series)
     assert None not in results
-    expected = without_core(likelihood_and_gradients, *arguments)
+    expected = without_core(likelihood_and_gradients, series)
     assert_same([found[0]], [expected[0]], "complex128", 1e-13)
     assert_same(found[1], expected[1], "complex128", 1e-11)
 
@@ -296,10 +296,10 @@ def test_gradients_where_the_past_is_forgotten_fast_slowly_or_never(radius, resu
     given = problem(3, 2, steps=900)
     F = given.matrices["F"] * (radius / 0.9)
     given = given.changed(F=F, Q=1e-6 * given.matrices["Q"], H=0.1 * given.matrices["H"])
-    arguments = arguments_of(given)
-    found = likelihood_and_gradients(*arguments)
+    series = arranged(given)
+    found = likelihood_and_gradients(series)
     assert None not in results
-    expected = without_core(likelihood_and_gradients, *arguments)
+    expected = without_core(likelihood_and_gradients, series)
     assert_same(found[1], expected[1], "complex128", 1e-11)
 
 
@@ -317,20 +317,20 @@ def test_gradients_along_a_delay_line_in_any_units(n, link, results, without_cor
         "initial_mean": np.zeros(n),
         "initial_covariance": size,
     }
-    system, *start = arguments_of(Problem(matrices, np.sin(np.arange(600.0))[:, None]))
-    found = likelihood_and_gradients(system, *start)[1][1].numpy()[0, :, :, 0]
+    series = arranged(Problem(matrices, np.sin(np.arange(600.0))[:, None]))
+    found = likelihood_and_gradients(series)[1][1].numpy()
     assert None not in results
-    expected = without_core(likelihood_and_gradients, system, *start)[1][1].numpy()[0, :, :, 0]
+    expected = without_core(likelihood_and_gradients, series)[1][1].numpy()
     # Each element in its own units.
     scale = units[:, None] * units
     np.testing.assert_allclose(found * scale, expected * scale, rtol=1e-9, atol=1e-9)
 
 
 def test_gradients_of_settled_covariances_of_each_series(results, without_core):
-    arguments = arguments_of(problem(2, 2, batch=9, models=True, steps=700))
-    found = likelihood_and_gradients(*arguments)
+    series = arranged(problem(2, 2, batch=9, models=True, steps=700))
+    found = likelihood_and_gradients(series)
     assert None not in results
-    expected = without_core(likelihood_and_gradients, *arguments)
+    expected = without_core(likelihood_and_gradients, series)
     assert_same(found[1], expected[1], "complex128", 1e-11)
 
 
@@ -346,23 +346,23 @@ def test_do_covariances_that_change_slowly_not_count_as_settled(without_core):
 @pytest.mark.parametrize("batch", [None, 40])
 def test_many_steps_on_threads(batch, results, without_core):
     given = problem(4, 1, batch=batch, steps=300, holes="own" if batch else "")
-    arguments = arguments_of(given)
-    found = likelihood_and_gradients(*arguments)
-    again = likelihood_and_gradients(*arguments)
+    series = arranged(given)
+    found = likelihood_and_gradients(series)
+    again = likelihood_and_gradients(series)
     assert None not in results
     for a, b in zip([found[0], *found[1]], [again[0], *again[1]], strict=True):
         np.testing.assert_array_equal(a, b)
-    expected = without_core(likelihood_and_gradients, *arguments)
+    expected = without_core(likelihood_and_gradients, series)
     assert_same([found[0], *found[1]], [expected[0], *expected[1]], "complex128", 1e-11)
 
 
 def test_is_a_start_whose_factor_is_not_triangular_left_to_tensorflow(results, without_core):
-    system, mean, covariance, _ = arguments_of(problem(2, 1))
-    root = np.linalg.cholesky(covariance.numpy()[..., 0])[::-1, ::-1]  # upper triangular
+    series = arranged(problem(2, 1))
+    root = np.linalg.cholesky(series.covariance)[::-1, ::-1]  # upper triangular
     covariance = root @ root.conj().swapaxes(0, 1)
-    start = (mean, *(tf.constant(a[..., None]) for a in (covariance, root)))
-    value = differentiable_filter.log_likelihood(system, *start)
+    series = series._replace(covariance=tf.constant(covariance), chol=tf.constant(root))
+    value = differentiable_filter.log_likelihood(series)
     assert results == [None]
     np.testing.assert_allclose(
-        value, without_core(differentiable_filter.log_likelihood, system, *start), rtol=1e-13
+        value, without_core(differentiable_filter.log_likelihood, series), rtol=1e-13
     )

@@ -55,8 +55,8 @@ def expected(given, state, z, drift, form, predicts_first):
     seen = ~np.isnan(z)
     known = tf.constant(np.where(seen, z, 0).astype(z.dtype))
     observed = tf.cast(seen, known.dtype.real_dtype)
-    h, r, values = decorrelated(H[None], R[None], known[None], observed[None])
-    after, _, _ = update(state, h[0], r[0], values[0], observed)
+    h, r, values = decorrelated(H[None], R[None], tf.transpose(known)[:, None], observed[None])
+    after, _, _ = update(state, h[0], r[0], tf.transpose(values[:, 0]), observed)
     if predicts_first:
         signal = marginals_of(form, matvec(H, after.mean), matmul(H, after.chol), None)
         return after, before, signal

@@ -202,10 +202,11 @@ class ProcessStream:
         function = self._process.plus_function(tf.zeros_like(z)[:, None], x[None, None, None])[:, 0]
         absent = is_nan(z)
         value = form.split(tf.where(absent, tf.zeros_like(z), z - function)[:, None])
-        value = tf.experimental.numpy.moveaxis(value, 0, -1)[None]
-        seen = tf.zeros_like(tf.math.real(value)) + tf.cast(~absent, value.dtype.real_dtype)
-        h, r, value = decorrelated(H[None], R[None], value, seen)
-        after, _, _ = update(before, h[0], r[0], value[0], seen[0])
+        seen = tf.cast(~absent, value.dtype.real_dtype) + tf.zeros_like(tf.math.real(R[:, 0]))
+        h, r, value = decorrelated(H[None], R[None], value[:, None], seen[None])
+        after, _, _ = update(
+            before, h[0], r[0], tf.experimental.numpy.moveaxis(value[:, 0], 0, -1), seen
+        )
 
         def signal(state: State, noise: tf.Tensor | None) -> BatchLastMarginals:
             found = marginals_of(form, matvec(H, state.mean), matmul(H, state.chol), noise)

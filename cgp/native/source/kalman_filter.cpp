@@ -70,17 +70,17 @@ struct KalmanLikelihood {
   }
 };
 
-// The moments as they are returned: [T, ..., B].
+// The moments as they are returned: means of each series, covariances [T, n, n, B or 1].
 template <class T>
 struct MomentsOut {
   MomentsOut(Call& call, const System<T>& system)
       : n(system.n), steps(system.steps), batch(system.batch), matrices(system.chol.batch) {
     const int64_t n = system.n;
-    predicted_means = call.output<T>(0, {steps, n, batch}).data;
+    predicted_means = series_output_of<T>(call, 0, {batch, steps, n});
     predicted_covariances = call.output<T>(1, {steps, n, n, matrices}).data;
-    filtered_means = call.output<T>(2, {steps, n, batch}).data;
+    filtered_means = series_output_of<T>(call, 2, {batch, steps, n});
     filtered_covariances = call.output<T>(3, {steps, n, n, matrices}).data;
-    log_likelihoods = call.output<Real<T>>(4, {steps, batch}).data;
+    log_likelihoods = series_output_of<Real<T>>(call, 4, {batch, steps});
     predicted_chols = call.output<T>(5, {steps, n, n, matrices}).data;
     filtered_chols = call.output<T>(6, {steps, n, n, matrices}).data;
     sound = call.output<bool>(7, {}).data;
@@ -88,12 +88,13 @@ struct MomentsOut {
 
   template <class M>
   void set_means(Tile tile, const Means<M>& kept) const {
-    for (int64_t e = 0; e < steps * n; ++e) {
-      store(kept.predicted[e], predicted_means + e * batch + tile.first, tile.count);
-      store(kept.filtered[e], filtered_means + e * batch + tile.first, tile.count);
+    for (int64_t t = 0; t < steps; ++t) {
+      for (int64_t k = 0; k < n; ++k) {
+        predicted_means.set(t, k, tile, kept.predicted[t * n + k]);
+        filtered_means.set(t, k, tile, kept.filtered[t * n + k]);
+      }
+      log_likelihoods.set(t, 0, tile, kept.log_likelihoods[t]);
     }
-    for (int64_t t = 0; t < steps; ++t)
-      store(kept.log_likelihoods[t], log_likelihoods + t * batch + tile.first, tile.count);
   }
 
   template <class C>
@@ -112,7 +113,7 @@ struct MomentsOut {
   // Notes whether all of them are finite.
   void judge() const {
     const int64_t size = steps * n * n * matrices;
-    *sound = is_finite(log_likelihoods, steps * batch) && is_finite(predicted_covariances, size) &&
+    *sound = is_finite(log_likelihoods.data, steps * batch) && is_finite(predicted_covariances, size) &&
              is_finite(filtered_covariances, size);
   }
 
@@ -136,9 +137,9 @@ struct MomentsOut {
   }
 
   int64_t n, steps, batch, matrices;
-  T *predicted_means, *predicted_covariances, *filtered_means, *filtered_covariances;
-  Real<T>* log_likelihoods;
-  T *predicted_chols, *filtered_chols;
+  OfSeries<T> predicted_means, filtered_means;
+  OfSeries<Real<T>> log_likelihoods;
+  T *predicted_covariances, *filtered_covariances, *predicted_chols, *filtered_chols;
   bool* sound;
 };
 

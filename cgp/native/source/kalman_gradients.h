@@ -63,7 +63,9 @@ template <class T>
 struct Gradients {
   Gradient<T> F, Q, h;
   Gradient<Real<T>> r;
-  Gradient<T> b, z, mean, covariance;
+  Gradient<T> b;
+  OfSeries<T> z;
+  Gradient<T> mean, covariance;
 
   Gradients(Call& call, const System<T>& system)
       : F(call, 0, call.input<T>(0), system.F),
@@ -73,7 +75,7 @@ struct Gradients {
         h(call, 2, call.input<T>(2), system.h),
         r(call, 3, call.input<Real<T>>(3), system.r),
         b(call, 4, call.input<T>(4), system.b),
-        z(call, 5, call.input<T>(5), system.z),
+        z(series_output_of<T>(call, 5, call.input<T>(5).shape)),
         mean(call, 6, call.input<T>(7), system.mean),
         covariance(call, 7, call.input<T>(8), system.chol) {}
 };
@@ -88,6 +90,7 @@ struct GradientsApart {
     set_apart(own.h);
     set_apart(own.r);
     set_apart(own.b);
+    set_apart(own.mean);
   }
 
   void join() {
@@ -112,18 +115,20 @@ struct GradientsApart {
 // Cotangents of the moments; those of means and covariances may be missing, which means zero.
 template <class T>
 struct Cotangents {
-  Input<Real<T>> log_likelihoods;  // [T or 1, B]
-  Input<T> predicted_means, predicted_covariances, filtered_means, filtered_covariances;
+  OfSeries<const Real<T>> log_likelihoods;
+  OfSeries<const T> predicted_means, filtered_means;
+  Input<T> predicted_covariances, filtered_covariances;
   bool of_moments;
 
   Cotangents(Call& call, int first, const System<T>& system)
-      : log_likelihoods(input_of<Real<T>>(call, first, {}, system.steps, system.batch)),
+      : log_likelihoods(
+            series_input_of<Real<T>>(call, first, 1, system.steps, system.batch)),
         of_moments(call.input<T>(first + 1).size() > 0) {
     if (!of_moments) return;
     const int64_t n = system.n, steps = system.steps, matrices = system.chol.batch;
-    predicted_means = input_of<T>(call, first + 1, {n}, steps, system.batch);
+    predicted_means = series_input_of<T>(call, first + 1, n, steps, system.batch);
     predicted_covariances = input_of<T>(call, first + 2, {n, n}, steps, matrices);
-    filtered_means = input_of<T>(call, first + 3, {n}, steps, system.batch);
+    filtered_means = series_input_of<T>(call, first + 3, n, steps, system.batch);
     filtered_covariances = input_of<T>(call, first + 4, {n, n}, steps, matrices);
   }
 };

@@ -60,7 +60,7 @@ CGP_FOR_EACH_PROCESSOR void means_pullback(const System<T>& system, Tile tile,
           weight * (Real<M>(seen) * (square(e) - Real<M>(inverse))) - inner(by_v, e);
       by.by_s[t * m + i] += total_as<R>(of_s);
       by_v = seen * (by_v - Real<M>(2) * weight * e);
-      to.z.add(t, i, tile, by_v);
+      to.z.set(t, i, tile, by_v);
       for (int64_t k = 0; k < n; ++k) {
         const M l = lambda[k];
         by.by_k[(t * m + i) * n + k] += total_as<C>(l * conj(e));

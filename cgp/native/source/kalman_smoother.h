@@ -16,19 +16,20 @@ struct Filtered {
   explicit Filtered(Call& call) {
     const Shape means_shape = call.input<T>(3).shape, chols_shape = call.input<T>(4).shape;
     const Shape G_shape = call.input<T>(1).shape;
-    require(means_shape.size() == 3 && chols_shape.size() == 4 && G_shape.size() == 4,
+    require(means_shape.size() == 3 && chols_shape.size() == 4 &&
+                (G_shape.size() == 2 || G_shape.size() == 4),
             "an array has not the axes of a filtered series");
-    steps = means_shape[0];
-    n = means_shape[1];
-    batch = means_shape[2];
-    q = G_shape[2];
+    batch = means_shape[0];
+    steps = means_shape[1];
+    n = means_shape[2];
+    q = G_shape[G_shape.size() / 2];
     matrices = chols_shape[3];
     require(n > 0 && steps > 0 && batch > 0 && (matrices == 1 || matrices == batch),
             "an array is empty, or the batches differ");
     F = input_of<T>(call, 0, {n, n}, steps, matrices);
     G = input_of<T>(call, 1, {n, q}, steps, matrices);
     b = input_of<T>(call, 2, {n}, steps, batch);
-    means = input_of<T>(call, 3, {n}, steps, batch);
+    means = series_input_of<T>(call, 3, n, steps, batch);
     chols = input_of<T>(call, 4, {n, n}, steps, matrices);
   }
 
@@ -41,17 +42,18 @@ struct Filtered {
     return true;
   }
 
-  Input<T> F, G, b, means, chols;
+  Input<T> F, G, b, chols;
+  OfSeries<const T> means;
   int64_t n, q, steps, batch, matrices;
 };
 
-// The moments as they are returned: [T, ..., B]. No gain or lag-one covariance goes with the last
-// step; they are zero.
+// The moments as they are returned: means of each series, matrices [T, n, n, B or 1]. No gain or
+// lag-one covariance goes with the last step; they are zero.
 template <class T>
 struct Smoothed {
   Smoothed(Call& call, const Filtered<T>& filtered)
       : steps(filtered.steps), n(filtered.n), batch(filtered.batch), matrices(filtered.matrices) {
-    means = call.output<T>(0, {steps, n, batch}).data;
+    means = series_output_of<T>(call, 0, {batch, steps, n});
     chols = call.output<T>(1, {steps, n, n, matrices}).data;
     lags = call.output<T>(2, {steps, n, n, matrices}).data;
     gains = call.output<T>(3, {steps, n, n, matrices}).data;
@@ -67,17 +69,17 @@ struct Smoothed {
 
   template <class M, class Vector>
   CGP_INLINE void set_mean(int64_t t, Tile tile, const Vector& mean) const {
-    for (int64_t i = 0; i < n; ++i)
-      store<M>(mean[i], means + (t * n + i) * batch + tile.first, tile.count);
+    for (int64_t i = 0; i < n; ++i) means.template set<M>(t, i, tile, mean[i]);
   }
 
   void require_finite_values() const {
-    require(is_finite(means, steps * n * batch) && is_finite(chols, steps * n * n * matrices),
+    require(is_finite(means.data, steps * n * batch) && is_finite(chols, steps * n * n * matrices),
             "a result is not finite");
   }
 
   int64_t steps, n, batch, matrices;
-  T *means, *chols, *lags, *gains;
+  OfSeries<T> means;
+  T *chols, *lags, *gains;
 };
 
 template <class C, int N>

@@ -1,5 +1,4 @@
-// The arrays of a series and its model, as cgp.statespace.forward_pass.System has them: time first,
-// batch last, either of length 1 where nothing varies along it.
+// The arrays of series and their model, as cgp.statespace.arranged.Arranged has them.
 #pragma once
 #include <algorithm>
 
@@ -65,13 +64,16 @@ struct Input {
   }
 };
 
-// An input of the shape [T or 1, own axes, B or 1]; `at_start` without the axis of time.
+// An input of the shape [T or 1, own axes, B or 1], or of its own axes alone; `at_start` without the
+// axis of time.
 template <class T>
 Input<T> input_of(Call& call, int i, Shape own, int64_t steps, int64_t batch,
                   bool at_start = false) {
   const Array<const T> array = call.input<T>(i);
   Shape shape = array.shape;
-  if (at_start) shape.insert(shape.begin(), 1);
+  const bool is_alone = shape.size() == own.size();
+  if (is_alone || at_start) shape.insert(shape.begin(), 1);
+  if (is_alone) shape.push_back(1);
   require(shape.size() == own.size() + 2 && Shape(shape.begin() + 1, shape.end() - 1) == own,
           "an array has not the shape of its step");
   require(shape.front() == steps || shape.front() == 1, "an array has not the length of z");
@@ -79,12 +81,57 @@ Input<T> input_of(Call& call, int i, Shape own, int64_t steps, int64_t batch,
   return {array.data, shape.front(), size_of(own), shape.back()};
 }
 
+// Numbers of each series in one piece, [B, T or 1, size].
+template <class T>
+struct OfSeries {
+  using Number = std::remove_const_t<T>;
+  T* data;
+  int64_t steps, size;
+
+  int64_t stride() const { return steps * size; }
+  T* pointer(int64_t t, int64_t element, Tile tile) const {
+    return data + tile.first * stride() + (steps > 1 ? t * size : 0) + element;
+  }
+
+  template <class N>
+  CGP_INLINE N at(int64_t t, int64_t element, Tile tile) const {
+    return load<N, Number>(pointer(t, element, tile), tile.count, nullptr, stride());
+  }
+  // The same, with zeros in the lanes that no series has.
+  template <class N>
+  CGP_INLINE N at_or_zero(int64_t t, int64_t element, Tile tile) const {
+    const Number zero{};
+    return load<N, Number>(pointer(t, element, tile), tile.count, &zero, stride());
+  }
+  template <class N>
+  CGP_INLINE void set(int64_t t, int64_t element, Tile tile, N x) const {
+    store(x, pointer(t, element, tile), tile.count, stride());
+  }
+};
+
+template <class T>
+OfSeries<const T> series_input_of(Call& call, int i, int64_t size, int64_t steps, int64_t batch) {
+  const Array<const T> array = call.input<T>(i);
+  const Shape& shape = array.shape;
+  require(shape.size() == 3 && shape[0] == batch && shape[2] == size &&
+              (shape[1] == steps || shape[1] == 1),
+          "an array has not the shape of its series");
+  return {array.data, shape[1], size};
+}
+
+template <class T>
+OfSeries<T> series_output_of(Call& call, int i, Shape shape) {
+  T* data = call.output<T>(i, shape).data;
+  return {data, shape[1], shape.size() > 2 ? shape[2] : 1};
+}
+
 template <class T>
 struct System {
   using R = Real<T>;
   Input<T> F, G, h;
   Input<R> r;
-  Input<T> b, z;
+  Input<T> b;
+  OfSeries<const T> z;
   Input<R> observed;
   Input<T> mean, chol;  // of the first state
   int64_t n, q, m, steps, batch;
@@ -92,24 +139,25 @@ struct System {
   static constexpr int inputs = 9;
 
   explicit System(Call& call) {
-    const auto F_shape = call.input<T>(0).shape, G_shape = call.input<T>(1).shape;
-    const auto z_shape = call.input<T>(5).shape, chol_shape = call.input<T>(8).shape;
-    require(F_shape.size() == 4 && G_shape.size() == 4 && z_shape.size() == 3 &&
-                chol_shape.size() == 3,
+    const Shape G_shape = call.input<T>(1).shape, z_shape = call.input<T>(5).shape;
+    const Shape chol_shape = call.input<T>(8).shape;
+    require((G_shape.size() == 2 || G_shape.size() == 4) && z_shape.size() == 3 &&
+                (chol_shape.size() == 2 || chol_shape.size() == 3),
             "an array has not the axes of a system");
-    n = F_shape[1];
-    q = G_shape[2];
-    m = z_shape[1];
-    steps = z_shape[0];
-    batch = z_shape[2];
-    const int64_t matrices = chol_shape[2];
+    n = chol_shape[0];
+    q = G_shape[G_shape.size() / 2];
+    batch = z_shape[0];
+    steps = z_shape[1];
+    m = z_shape[2];
+    const int64_t matrices = chol_shape.size() == 3 ? chol_shape[2] : 1;
     require(n > 0 && m > 0 && steps > 0 && batch > 0, "an array is empty");
+    require(matrices == 1 || matrices == batch, "an array has not the batch of z");
     F = input_of<T>(call, 0, {n, n}, steps, matrices);
     G = input_of<T>(call, 1, {n, q}, steps, matrices);
     h = input_of<T>(call, 2, {m, n}, steps, matrices);
     r = input_of<R>(call, 3, {m}, steps, matrices);
     b = input_of<T>(call, 4, {n}, steps, batch);
-    z = input_of<T>(call, 5, {m}, steps, batch);
+    z = series_input_of<T>(call, 5, m, steps, batch);
     observed = input_of<R>(call, 6, {m}, steps, matrices);
     mean = input_of<T>(call, 7, {n}, 1, batch, true);
     chol = input_of<T>(call, 8, {n, n}, 1, batch, true);

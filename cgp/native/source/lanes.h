@@ -174,34 +174,37 @@ CGP_INLINE C total_as(M x) {
 
 // Parts of numbers to and from lanes that are not all in use, which is rare: not inlined.
 template <class T, class R>
-__attribute__((noinline)) void load_some(const T* from, int64_t count, T rest, R* re, R* im) {
+__attribute__((noinline)) void load_some(const T* from, int64_t count, int64_t stride, T rest, R* re,
+                                         R* im) {
   for (int64_t i = 0; i < int64_t(64 / sizeof(R)); ++i) {
-    const T x = i < count ? from[i] : rest;
+    const T x = i < count ? from[i * stride] : rest;
     re[i] = real(x);
     im[i] = imag(x);
   }
 }
 template <class T, class R>
-__attribute__((noinline)) void store_some(const R* re, const R* im, T* to, int64_t count) {
+__attribute__((noinline)) void store_some(const R* re, const R* im, T* to, int64_t count,
+                                          int64_t stride) {
   for (int64_t i = 0; i < count; ++i)
     if constexpr (is_complex<T>)
-      to[i] = {re[i], im[i]};
+      to[i * stride] = {re[i], im[i]};
     else
-      to[i] = re[i];
+      to[i * stride] = re[i];
 }
 
-// `count` numbers in a row into lanes; those after them are `rest`, or repeat the last.
+// `count` numbers, `stride` apart, into lanes; those after them are `rest`, or repeat the last.
 template <class N, class T>
-CGP_INLINE N load(const T* from, int64_t count, const T* rest = nullptr) {
+CGP_INLINE N load(const T* from, int64_t count, const T* rest = nullptr, int64_t stride = 1) {
   if constexpr (lanes_of<N> == 1) {
     return *from;
   } else {
     constexpr int lanes = lanes_of<N>;
     Lane<N> re[lanes], im[lanes];
     if (count == lanes)
-      for (int i = 0; i < lanes; ++i) re[i] = real(from[i]), im[i] = imag(from[i]);
+      for (int i = 0; i < lanes; ++i)
+        re[i] = real(from[i * stride]), im[i] = imag(from[i * stride]);
     else
-      load_some(from, count, rest ? *rest : from[count - 1], re, im);
+      load_some(from, count, stride, rest ? *rest : from[(count - 1) * stride], re, im);
     if constexpr (is_complex<T>)
       return {Lanes<Lane<N>>::of_array(re), Lanes<Lane<N>>::of_array(im)};
     else
@@ -219,9 +222,9 @@ CGP_INLINE N broadcast(T x) {
     return N(x);
 }
 
-// The first `count` lanes to numbers in a row.
+// The first `count` lanes to numbers that are `stride` apart.
 template <class N, class T>
-CGP_INLINE void store(N x, T* to, int64_t count) {
+CGP_INLINE void store(N x, T* to, int64_t count, int64_t stride = 1) {
   if constexpr (lanes_of<N> == 1) {
     *to = x;
   } else {
@@ -229,12 +232,12 @@ CGP_INLINE void store(N x, T* to, int64_t count) {
     Lane<N> re[lanes], im[lanes];
     real(x).get(re);
     imag(x).get(im);
-    if (count < lanes) return store_some(re, im, to, count);
+    if (count < lanes) return store_some(re, im, to, count, stride);
     for (int i = 0; i < lanes; ++i)
       if constexpr (is_complex<T>)
-        to[i] = {re[i], im[i]};
+        to[i * stride] = {re[i], im[i]};
       else
-        to[i] = re[i];
+        to[i * stride] = re[i];
   }
 }
 
