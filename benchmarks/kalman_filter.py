@@ -15,10 +15,13 @@ interpreter PYTHON, as dynamax and cgp cannot be installed side by side:
 
 Of those that cannot be imported there the table says "absent"; "–" is what one does not offer.
 filterpy and statsmodels take one series at a time; of filterpy only that one is timed. statsmodels
-stops updating a covariance that has settled; `TFP` is `LinearGaussianStateSpaceModel`, compiled by
-XLA, with a tape. Throughput is in million steps a second, series counted each. Errors are of the
-log likelihood of the first series, and of the derivative of the sum over series in a random
-direction of F, Q, H and R, relative, against a textbook recursion in 80-bit arithmetic.
+stops updating a covariance that has settled. It is timed as it comes, with the univariate filter,
+and with the Chandrasekhar recursion, of which the latter two leave the covariance as rounding
+leaves it (`stability_method = 0`): in this problem that is faster and no less exact. `TFP` is
+`LinearGaussianStateSpaceModel`, compiled by XLA, with a tape. Throughput is in million steps a
+second, series counted each. Errors are of the log likelihood of the first series, and of the
+derivative of the sum over series in a random direction of F, Q, H and R, relative, against a
+textbook recursion in 80-bit arithmetic.
 
 Everything runs on one core.
 """
@@ -37,11 +40,12 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from kalman_peers import MATRICES, STEPS
-from scipy.linalg import solve_discrete_lyapunov
+from kalman_problem import composite, problem, reference, slope_of_reference
 from timing import Timing, compare, markdown, save
 
 import cgp
@@ -50,75 +54,10 @@ from cgp import statespace
 STATES = [2, 4, 8, 16]
 SERIES = {1: 10_000, 32: 1000, 1000: 100}  # number of series, and how long they are
 SHORT, LONG = 2000, 10_000  # lengths between which the cost should be linear
-BAR = 8.0  # value and gradient, in values, at LONG
 
 QUANTITIES = ("value", "value and gradient", "filter")
-NAMES = ("cgp", "statsmodels", "dynamax", "TFP", "filterpy")
-
-
-# --- the problem ---------------------------------------------------------------------------------
-
-
-def problem(n, series, length):
-    """A complex model by the names of its arguments, a direction, and data `[B, T, 1]`."""
-    rng = np.random.default_rng(n)
-    basis = _normal(rng, n, n)
-    poles = np.linspace(0.9, 0.98, n) * np.exp(1j * rng.uniform(-np.pi, np.pi, n))
-    f = basis @ np.diag(poles) @ np.linalg.inv(basis)
-    root = _normal(rng, n, n) / n
-    q = root @ root.conj().T + 0.01 * np.eye(n)
-    h, r = _normal(rng, 1, n), np.array([[0.5 + 0j]])
-    p0 = solve_discrete_lyapunov(f, q)
-    p0 = (p0 + p0.conj().T) / 2
-    direction = [_normal(rng, n, n) for _ in range(2)]
-    d_q = direction[1] + direction[1].conj().T
-    made = {"F": f, "Q": q, "H": h, "R": r, "initial_covariance": p0}
-    made |= {"d_F": direction[0], "d_Q": d_q, "d_H": _normal(rng, 1, n), "d_R": r}
-    x = _normal(rng, series, n) @ np.linalg.cholesky(p0).T  # drawn, not filtered: no adjoint
-    noise_root, z = np.linalg.cholesky(q), np.empty((series, length, 1), complex)
-    for t in range(length):
-        z[:, t] = x @ h.T + np.sqrt(r[0, 0]) * _normal(rng, series, 1)
-        x = x @ f.T + _normal(rng, series, n) @ noise_root.T
-    return made | {"z": z}
-
-
-def _normal(rng, *shape):
-    return (rng.normal(size=shape) + 1j * rng.normal(size=shape)) / np.sqrt(2)
-
-
-def composite(p):
-    """The same for real and imaginary parts, `[Re; Im]`."""
-    made = {"z": np.concatenate([p["z"].real, p["z"].imag], axis=-1)}
-    for name in p.keys() - {"z"}:
-        a = p[name]
-        scale = 1.0 if name.endswith(("F", "H")) else 0.5
-        made[name] = scale * np.block([[a.real, -a.imag], [a.imag, a.real]])
-    return made
-
-
-def reference(p, shift=0.0):
-    """Log likelihoods `[B]` in 80-bit arithmetic, the matrices moved along the direction."""
-    moved = {name: p[name].astype(np.clongdouble) for name in (*MATRICES, "initial_covariance")}
-    for name in MATRICES:
-        moved[name] += np.longdouble(shift) * p["d_" + name]
-    f, q, h, r, cov = moved.values()
-    mean = np.zeros((len(p["z"]), len(f)), np.clongdouble)
-    total = np.zeros(len(p["z"]), np.longdouble)
-    for t in range(p["z"].shape[1]):
-        innovation = p["z"][:, t] - mean @ h.T  # rows are the means: H m, no adjoint
-        s = (h @ cov @ h.conj().T + r)[0, 0].real
-        gain = cov @ h.conj().T / s
-        total -= np.log(np.longdouble(np.pi) * s) + np.abs(innovation[:, 0]) ** 2 / s
-        mean = (mean + innovation * gain[:, 0]) @ f.T
-        cov = f @ (cov - gain @ (h @ cov)) @ f.conj().T + q
-        cov = (cov + cov.conj().T) / 2
-    return total
-
-
-def slope_of_reference(p, step=1e-6):
-    """The derivative of their sum along the direction: central differences, extrapolated."""
-    once, twice = (np.sum(reference(p, s) - reference(p, -s)) / (2 * s) for s in (step, 2 * step))
-    return float((4 * once - twice) / 3)
+STATSMODELS = ("statsmodels", "statsmodels univariate", "statsmodels Chandrasekhar")
+NAMES = ("cgp", *STATSMODELS, "dynamax", "TFP", "filterpy")
 
 
 # --- cgp and TensorFlow Probability, here --------------------------------------------------------
@@ -205,6 +144,19 @@ def _along(gradients, p):
 # --- the others, in another process --------------------------------------------------------------
 
 
+class Asked(NamedTuple):
+    """A way of theirs, timed where it runs: the words that go to and fro cost 0.1 ms."""
+
+    peers: "Peers"
+    way: str
+
+    def __call__(self):
+        return self.peers.ask(way=self.way, calls=1)["found"]
+
+    def seconds(self, calls):
+        return self.peers.ask(way=self.way, calls=calls)["seconds"]
+
+
 class Peers:
     """The process of `kalman_peers.py`, and what it has been asked last."""
 
@@ -229,7 +181,7 @@ class Peers:
         np.savez(path, **p)
         answer = self.ask(problem=path)
         self.versions, self.absent = answer["versions"], answer["absent"]
-        return {way: lambda way=way: self.ask(way=way, calls=1)["found"] for way in answer["ways"]}
+        return {way: Asked(self, way) for way in answer["ways"]}
 
     def close(self):
         self.process.stdin.close()
@@ -373,9 +325,6 @@ def main():
     if quick:
         return
     print("\n" + markdown(growths))
-    worst = max(row["gradient / value"] for row in growths)
-    verdict = "met" if worst <= BAR else "MISSED"
-    print(f"\nvalue and gradient cost at most {worst:.1f} values; the bar, {BAR:g}, is {verdict}\n")
     notes = {"unit": "million steps a second", "cores": 1, "versions of peers": peers.versions}
     tables = {"errors": errors, "first calls": firsts, "steps": steps, "growth": growths}
     print("written to", save("kalman_filter", rows, **notes, **tables).name)

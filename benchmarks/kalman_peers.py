@@ -26,11 +26,11 @@ MATRICES = ("F", "Q", "H", "R")
 STEPS = 100  # steps to a call of the way "step"
 
 
-def by_statsmodels(p):
-    from statsmodels.tsa.statespace.kalman_filter import KalmanFilter
+def by_statsmodels(p, *methods):
+    from statsmodels.tsa.statespace import kalman_filter
 
     def model(z):
-        made = KalmanFilter(
+        made = kalman_filter.KalmanFilter(
             k_endog=z.shape[1],
             k_states=len(p["F"]),
             design=p["H"],
@@ -41,6 +41,9 @@ def by_statsmodels(p):
         )
         made.bind(z)
         made.initialize_known(np.zeros(len(p["F"])), p["initial_covariance"])
+        if methods:
+            made.filter_method = sum(getattr(kalman_filter, name) for name in methods)
+            made.stability_method = 0  # else it makes the covariance symmetric at every step
         return made
 
     # Series by series, as it knows no batch.
@@ -51,8 +54,9 @@ def by_statsmodels(p):
         return values[0]
 
     def filtered():
-        results = [m.filter() for m in models]
-        return results[0].llf
+        # Each result is dropped before the next: a thousand would fill gigabytes.
+        values = [m.filter().llf for m in models]
+        return values[0]
 
     return {"value": value, "filter": filtered}
 
@@ -129,7 +133,16 @@ def by_dynamax(p):
     }
 
 
-PEERS = {"statsmodels": by_statsmodels, "dynamax": by_dynamax, "filterpy": by_filterpy}
+UNIVARIATE = ("FILTER_UNIVARIATE",)  # one observation after the other: no matrix to invert
+CHANDRASEKHAR = ("FILTER_UNIVARIATE", "FILTER_CHANDRASEKHAR")  # for a start that is stationary
+PEERS = {
+    "statsmodels": by_statsmodels,
+    "statsmodels univariate": lambda p: by_statsmodels(p, *UNIVARIATE),
+    "statsmodels Chandrasekhar": lambda p: by_statsmodels(p, *CHANDRASEKHAR),
+    "dynamax": by_dynamax,
+    "filterpy": by_filterpy,
+}
+PACKAGES = ("statsmodels", "dynamax", "filterpy", "jax", "numpy")
 
 
 def ways_of(path):
@@ -164,7 +177,7 @@ def versions():
     from importlib.metadata import PackageNotFoundError, version
 
     found = {}
-    for package in (*PEERS, "jax", "numpy"):
+    for package in PACKAGES:
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -10,6 +10,7 @@ allocate, is kept apart from the steady state.
 """
 
 import json
+import math
 import os
 import platform
 import statistics
@@ -43,7 +44,8 @@ def compare(
     """Times functions of no arguments in turns.
 
     Each must return once its work is done (TensorFlow on a CPU does; on another device let it end
-    in `.numpy()`).
+    in `.numpy()`). One that works in another process has a method `seconds(calls)`, which says how
+    long so many calls took there: the way to it and back is not its own.
 
     Args:
         functions: By name.
@@ -75,6 +77,8 @@ def compare(
 
 
 def _time(f: Callable[[], object], calls: int) -> float:
+    if hasattr(f, "seconds"):
+        return f.seconds(calls) / calls
     start = time.perf_counter()
     for _ in range(calls):
         f()
@@ -124,15 +128,26 @@ def with_ratios(row: Mapping[str, float], names: Sequence[str], reference: str) 
 
 
 def markdown(rows: Sequence[Mapping[str, object]]) -> str:
-    """Rows with the same keys as a Markdown table; numbers to three digits."""
+    """Rows with the same keys as a Markdown table; numbers to two digits, and to the right."""
     header = list(rows[0])
-    lines = [header, ["---"] * len(header), *[[_cell(row[key]) for key in header] for row in rows]]
+    numbers = {
+        key for key in header if any(isinstance(row[key], int | float | None) for row in rows)
+    }
+    rule = ["---:" if key in numbers else "---" for key in header]
+    lines = [header, rule, *[[cell(row[key], key) for key in header] for row in rows]]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _cell(value: object) -> str:
+def cell(value: object, name: str = "") -> str:
+    """A value as a table shows it: whole numbers in full, others to two digits, errors to one."""
+    if value is None:
+        return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
     if not isinstance(value, float):
         return str(value)
-    if value != 0 and not 1e-2 <= abs(value) < 1e4:
-        return f"{value:.1e}"
-    return f"{value:.3g}"
+    if value != 0 and ("error" in name or not 1e-4 <= abs(value) < 1e6):
+        mantissa, exponent = f"{value:.0e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
+    digits = max(0, 1 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{float(f'{value:.2g}'):,.{digits}f}".replace("-", "−")
