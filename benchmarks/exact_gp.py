@@ -87,7 +87,7 @@ def measure(n, seconds):
     found = {name: f(point) for name, f in functions.items()}
     value, gradient = found["real composite tape"]
     row = {"n": n} | {name: t.median for name, t in timings.items()}
-    row |= {"first call of cgp": timings["cgp"].first}
+    row |= {f"first call of {name}": t.first for name, t in timings.items()}
     row |= {
         "error of value": abs(found["cgp"][0] - value) / abs(value),
         "error of gradient": float(

@@ -5,9 +5,13 @@
 Each way is given what it would have at hand: the update the factor, the others the matrix, to which
 they add v vᴴ before they factorise it. `cgp` is the public function called eagerly, with tensors,
 which the compiled core serves; `graph` the same in a `tf.function`, in plain TensorFlow; `copy` is
-a copy of n (n + 1) / 2 elements, the least that a new factor can cost. Times are in microseconds
-for a call. Backward errors are relative, ‖L'L'ᴴ − (A ± v vᴴ)‖ / ‖A‖ in the Frobenius norm,
-estimated in 80-bit arithmetic.
+a copy of n (n + 1) / 2 elements, the least that a new factor can cost. SciPy is given the matrix in
+the order of LAPACK, and no checks. Times are in microseconds for a call. Backward errors are
+relative, ‖L'L'ᴴ − (A ± v vᴴ)‖ / ‖A‖ in the Frobenius norm, estimated in 80-bit arithmetic.
+
+Gradients are those of a linear function of the new factor, with respect to the old factor and v, of
+a factorisation with respect to the matrix and v, which must agree for v. The update is called
+eagerly, under a tape; the factorisation is compiled with its tape, which is faster.
 
 Everything runs on one thread: the threads of OpenBLAS wait by spinning, so that on a machine with
 other work the figures would tell of that work.
@@ -27,6 +31,7 @@ from timing import compare, markdown, save, with_ratios
 
 import cgp
 
+GRADIENTS = [128, 512]
 SIZES = [8, 16, 32, 64, 128, 256, 512, 1024, 2048]
 
 
@@ -90,6 +95,33 @@ def measure(n, sign, seconds):
     return row | errors
 
 
+def measure_gradient(n, seconds):
+    rng = np.random.default_rng(n)
+    a, chol, v = (tf.constant(x) for x in problem(n, rng))
+    weight = tf.constant(np.tril(rng.normal(size=(n, n)) + 1j * rng.normal(size=(n, n))))
+
+    def update():
+        with tf.GradientTape() as tape:
+            tape.watch([chol, v])
+            new = cgp.linalg.cholesky_update(chol, v)
+        return new, tape.gradient(new, [chol, v], output_gradients=weight)
+
+    @tf.function(autograph=False)
+    def refactor(a, v):
+        with tf.GradientTape() as tape:
+            tape.watch([a, v])
+            new = tf.linalg.cholesky(a + v[:, None] * tf.math.conj(v)[None, :])
+        return new, tape.gradient(new, [a, v], output_gradients=weight)
+
+    functions = {"cgp": update, "Cholesky tape": lambda: refactor(a, v)}
+    timings = compare(functions, seconds)
+    ours, theirs = (f()[1][1].numpy() for f in functions.values())
+    row = {"n": n} | {name: timing.median * 1e6 for name, timing in timings.items()}
+    row = with_ratios(row, ["cgp"], "Cholesky tape")
+    row |= {f"first call of {name}": t.first * 1e6 for name, t in timings.items()}
+    return row | {"error": float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="small sizes, nothing written")
@@ -104,9 +136,12 @@ def main():
             for other in ("TensorFlow", "SciPy", "copy"):
                 row |= with_ratios(row, ["cgp"], other)
             rows.append(row)
+    gradients = [measure_gradient(n, seconds) for n in (SIZES[:3] if quick else GRADIENTS)]
     print(markdown(rows))
+    print("\nwith gradients\n\n" + markdown(gradients))
     if not quick:
-        print("written to", save("rank_one_updates", rows, unit="microseconds", threads=1).name)
+        notes = {"unit": "microseconds", "threads": 1, "gradients": gradients}
+        print("written to", save("rank_one_updates", rows, **notes).name)
 
 
 if __name__ == "__main__":

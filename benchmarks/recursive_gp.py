@@ -53,8 +53,6 @@ BUDGETS = [8, 16, 32, 64, 128]
 STREAMS, SAMPLES, SETTLED = 4, 1500, 500
 FORGETTING = 0.998
 
-BAR = 1.2  # what a step may cost at capacity 512, in refactorisations and solves of SciPy
-
 
 # --- the cost of a step ------------------------------------------------------------------------
 
@@ -259,10 +257,6 @@ def main():
         row = cost(n, seconds=0.2 if quick else 3.0)
         rows.append(with_ratios(row, ["step", "in process"], "SciPy"))
     print(markdown(rows))
-    at_bar = {row["n"]: row["step / SciPy"] for row in rows}.get(512)
-    if at_bar is not None:
-        verdict = "met" if at_bar <= BAR else "MISSED"
-        print(f"\nstep / SciPy at capacity 512: {at_bar:.2f}; the bar, {BAR}, is {verdict}\n")
 
     gp = learned()
     samples, settled = (300, 100) if quick else (SAMPLES, SETTLED)
