@@ -1,0 +1,117 @@
+"""What it takes to make trackers, one after the other: the first, the second, and a hundred more.
+
+    python benchmarks/trackers.py [--quick]
+
+A tracker is made, takes ten samples one by one, and is dropped. The first of a process may load,
+trace and compile what the others find ready. Resident memory is read after a collection of
+garbage: what the first leaves behind stays for the others, and what a hundred more leave behind is
+lost. Each kind of tracker has a process of its own. Times are in seconds, memory in megabytes.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+import argparse
+import gc
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from timing import markdown, save
+
+import cgp
+from cgp.kernels import Matern32, Rotation
+
+SAMPLES = 10
+MEMORY = Path("/proc/self/statm")
+
+
+def kalman_filter():
+    model = cgp.statespace.LinearGaussian(
+        F=0.95 * np.diag(np.exp(1j * np.arange(4.0))),
+        Q=0.1 * np.eye(4, dtype=complex),
+        H=np.ones((1, 4), complex),
+        R=np.array([[0.5 + 0j]]),
+    )
+    layer = cgp.KalmanFilter(model)
+    return lambda t, value: layer.step([value])
+
+
+def state_space_gp():
+    return cgp.StateSpaceGP(Matern32(1.0, 2.0) * Rotation(0.3), noise_variance=0.01).step
+
+
+def recursive_gp():
+    kernel = Matern32(1.0, 2.0) * Rotation(0.3)
+    return cgp.RecursiveGP(kernel, noise_variance=0.01, capacity=32).step
+
+
+MAKERS = {
+    "KalmanFilter": kalman_filter,
+    "StateSpaceGP": state_space_gp,
+    "RecursiveGP": recursive_gp,
+}
+
+
+def live(make):
+    """The life of a tracker; seconds to make it, and of its first step."""
+    start = time.perf_counter()
+    step = make()
+    made = time.perf_counter()
+    step(0.0, 1.0 + 0.0j)
+    stepped = time.perf_counter()
+    for i in range(1, SAMPLES):
+        step(0.1 * i, np.exp(0.2j * i))
+    return made - start, stepped - made
+
+
+def resident():
+    """Megabytes; nothing where the system does not say."""
+    gc.collect()
+    if not MEMORY.exists():
+        return float("nan")
+    return int(MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def measure(kind, count):
+    make = MAKERS[kind]
+    before = resident()
+    first = live(make)
+    after = resident()
+    second = live(make)
+    for _ in range(count - 1):
+        live(make)
+    return {
+        "tracker": kind,
+        "first made": first[0],
+        "its first step": first[1],
+        "second made": second[0],
+        "first step of the second": second[1],
+        "memory of the first": after - before,
+        "count": count,
+        "memory of as many more": resident() - after,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few trackers, nothing written")
+    quick = parser.parse_args().quick
+    count = 5 if quick else 100
+    rows = []
+    for kind in MAKERS:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            rows.append(process.submit(measure, kind, count).result())
+    print(markdown(rows))
+    if not quick:
+        print("written to", save("trackers", rows, unit="seconds, megabytes").name)
+
+
+if __name__ == "__main__":
+    main()
