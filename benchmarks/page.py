@@ -1,0 +1,285 @@
+"""The tables and sentences of `README.md` that tell figures, from the records in `results/`.
+
+The page is written by hand, but for what stands between `<!-- name -->` and `<!-- end -->`: that is
+what the function of this name says here. A mark of an unknown name is an error.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from bars import BARS, SERIES, Bar, Record, fastest
+from timing import cell, markdown
+
+PAGE = Path(__file__).with_name("README.md")
+BLOCK = re.compile(r"<!-- (?!end)([\w ]+) -->\n.*?<!-- end -->", re.DOTALL)
+OF_FILTERS = ("", "n", "series", "steps")  # the columns that say what a row is of
+MISSED, UNKNOWN, MET = "**MISSED**", "not measured", "met"
+
+Records = Mapping[str, Record]
+
+
+def write(found: Records, path: Path = PAGE) -> None:
+    """Writes the generated parts of the page anew."""
+    text = path.read_text(encoding="utf-8")
+    new = BLOCK.sub(lambda m: f"<!-- {m[1]} -->\n{PARTS[m[1]](found)}\n<!-- end -->", text)
+    path.write_text(new, encoding="utf-8")
+
+
+def _table(rows: Sequence[Record], columns: Mapping[str, str | Callable]) -> str:
+    """A table of some columns: the heading of each, and where in a row its value is found."""
+
+    def value(row, of):
+        return of(row) if callable(of) else row.get(of)
+
+    return markdown([{name: value(row, of) for name, of in columns.items()} for row in rows])
+
+
+# --- the bars, and where they were measured ------------------------------------------------------
+
+
+def machine(found: Records) -> str:
+    environments = {name: record["environment"] for name, record in found.items()}
+    dates = {}
+    for name, environment in environments.items():
+        dates.setdefault(environment["date"], []).append(f"`{name}`")
+    versions: dict[str, str] = {}
+    for name, record in found.items():
+        versions |= record.get("versions of peers", {}) | environments[name]["versions"]
+    last = max(environments.values(), key=lambda e: e["date"])
+    measured = "; ".join(f"{', '.join(names)} on {date}" for date, names in sorted(dates.items()))
+    packages = ", ".join(f"{name} {v}" for name, v in versions.items() if v is not None)
+    return (
+        f"Measured: {measured}; {last['cpu']}, {last['cpu_count']} cores that others use too, "
+        f"Python {last['python']}, {packages}. Read the ratios, not the times."
+    )
+
+
+def bars(found: Records) -> str:
+    rows = sorted((_bar(bar, found) for bar in BARS), key=lambda row: row[0])
+    verdicts = [row["verdict"] for _, row in rows]
+    counts = ", ".join(f"{verdicts.count(v)} {v}" for v in (MISSED, UNKNOWN, MET) if v in verdicts)
+    return f"{len(rows)} bars: {counts}.\n\n" + markdown([row for _, row in rows])
+
+
+def _bar(bar: Bar, found: Records) -> tuple[tuple, dict[str, str]]:
+    """The order of a bar, the worst miss first, and its row."""
+    figures, missed = bar.figures(found), bar.missed_by(found)
+    unknown = None in figures.values()
+    verdict = MISSED if missed else UNKNOWN if unknown else MET
+    shown = [f"**{cell(f)}**" if size in missed else cell(f) for size, f in figures.items()]
+    asked = [f"{a:.2g}" for a in bar.asked.values()]
+    same = asked[:1] if len(set(asked)) == 1 else asked
+    sizes = ", ".join(cell(size) for size in bar.asked)
+    row = {
+        "verdict": verdict,
+        "what": bar.name,
+        "at": f"{bar.sizes} = {sizes}" if bar.sizes else sizes,
+        "asked": ("≥ " if bar.at_least else "≤ ") + ", ".join(same),
+        "measured": ", ".join(shown),
+    }
+    order = (MISSED, UNKNOWN, MET).index(verdict)
+    return (order, -max(missed.values(), default=0.0)), row
+
+
+# --- one question after the other ----------------------------------------------------------------
+
+
+def exact_gp(found: Records) -> str:
+    return _table(
+        found["exact_gp"]["rows"],
+        {
+            "N": "n",
+            "cgp, s": "cgp",
+            "composite tape / cgp": "real composite tape / cgp",
+            "complex tape / cgp": "complex tape / cgp",
+            "error of gradient": "error of gradient",
+        },
+    )
+
+
+def rank_one(found: Records) -> str:
+    rows = found["rank_one_updates"]["rows"]
+    down = {row["n"]: row for row in rows if row["operation"] == "downdate"}
+    up = [row for row in rows if row["operation"] == "update"]
+    table = _table(
+        up,
+        {
+            "n": "n",
+            "cgp, µs": "cgp",
+            "graph, µs": "graph",
+            "cgp / TensorFlow": "cgp / TensorFlow",
+            "cgp / SciPy": "cgp / SciPy",
+            "downdate / SciPy": lambda row: down[row["n"]]["cgp / SciPy"],
+            "cgp / copy": "cgp / copy",
+            "downdate / copy": lambda row: down[row["n"]]["cgp / copy"],
+            "error of cgp": "error cgp",
+            "error of SciPy": "error SciPy",
+        },
+    )
+    pays = [row["n"] for row in up if row["cgp / SciPy"] < 1.0]
+    return f"An update takes less time than SciPy from n = {min(pays)} on.\n\n{table}"
+
+
+def rank_one_gradient(found: Records) -> str:
+    rows = found["rank_one_updates"].get("gradients")
+    if not rows:
+        return "Not measured yet."
+    return _table(
+        rows,
+        {
+            "n": "n",
+            "update and gradient, µs": "cgp",
+            "factorisation and tape, µs": "Cholesky tape",
+            "ratio": "cgp / Cholesky tape",
+            "error between": "error",
+        },
+    )
+
+
+def recursive_gp(found: Records) -> str:
+    columns = {"capacity": "n", "step": "step", "in `process`": "in process", "in `fit`": "in fit"}
+    columns |= {"SciPy": "SciPy"}
+    if "GPyTorch" in found["recursive_gp"]["rows"][0]:
+        columns |= {"GPyTorch": "GPyTorch"}
+    columns |= {"step / SciPy": "step / SciPy", "`process` / SciPy": "in process / SciPy"}
+    columns |= {"error of step": "error of step", "error of SciPy": "error of SciPy"}
+    return _table(found["recursive_gp"]["rows"], columns)
+
+
+def budgets(found: Records) -> str:
+    rows = found["recursive_gp"]["budgets"]
+    of_decibels = [name for name in rows[0] if name != "points"]
+    decibels = {n: lambda row, n=n: f"{row[n]:.1f}".replace("-", "−") for n in of_decibels}
+    return _table(rows, {"points": "points"} | decibels)
+
+
+def kalman_speed(found: Records) -> str:
+    rows = found["kalman_filter"]["rows"]
+    lines = []
+    for quantity in dict.fromkeys(row[""] for row in rows):
+        for series in SERIES:
+            of = [row for row in rows if row[""] == quantity and row["series"] == series]
+            ratios = [row["cgp"] / fastest(row)[1] for row in of]
+            line = {"": quantity, "series × steps": f"{series:,} × {SERIES[series]:,}"}
+            pairs = zip(of, ratios, strict=True)
+            line |= {
+                f"n = {row['n']}": f"{cell(r)} × {fastest(row)[0].replace('statsmodels ', '')}"
+                for row, r in pairs
+            }
+            lines.append(line)
+    ahead = sum(row["cgp"] > fastest(row)[1] for row in rows)
+    return f"cgp is the fastest in {ahead} of {len(rows)} cells.\n\n" + markdown(lines)
+
+
+def kalman_rates(found: Records) -> str:
+    rows = sorted(found["kalman_filter"]["rows"], key=lambda row: (row["n"], row["series"]))
+    names = [name for name in rows[0] if name not in OF_FILTERS]
+    size = {"series × steps": lambda row: f"{row['series']:,} × {row['steps']:,}"}
+    return _table(rows, {"n": "n"} | size | {"": ""} | {name: name for name in names})
+
+
+def kalman_errors(found: Records) -> str:
+    rows = found["kalman_filter"]["errors"]
+    names = [name for name in rows[0] if name not in OF_FILTERS]
+    worst = []
+    for what in dict.fromkeys(row[""] for row in rows):
+        numbers = {
+            name: [row[name] for row in rows if row[""] == what and isinstance(row[name], float)]
+            for name in names
+        }
+        line = {name: max(found, default=None) for name, found in numbers.items()}
+        worst.append({"largest error": what} | {n: cell(v, "error") for n, v in line.items()})
+    return markdown(worst)
+
+
+def kalman_steps(found: Records) -> str:
+    growth = {row["n"]: row["gradient / value"] for row in found["kalman_filter"]["growth"]}
+    return _table(
+        found["kalman_filter"]["steps"],
+        {
+            "n": "n",
+            "`KalmanFilter.step`, µs": "cgp",
+            "a loop of NumPy, µs": "NumPy",
+            "filterpy, µs": "filterpy",
+            "value and gradient / value": lambda row: growth.get(row["n"]),
+        },
+    )
+
+
+def state_space_gp(found: Records) -> str:
+    columns = {"kernel": "kernel", "N": "N", "value": "value", "at equal steps": "equal steps"}
+    columns |= {"in a graph of one's own": "in a graph", "value and gradient": "value and gradient"}
+    columns |= {"exact, value": "exact, value", "exact, value and gradient": "exact, both"}
+    columns |= {"celerite2, value": "celerite2, value", "error": _error_of_process}
+    return _table(found["state_space_gp"]["rows"], columns)
+
+
+def _error_of_process(row: Record) -> object:
+    errors = [row["error beside exact"], row["error beside celerite2"]]
+    return max((e for e in errors if isinstance(e, float)), default=None)
+
+
+def first_calls(found: Records) -> str:
+    """In seconds; of a script whose rows are of several sizes, those of one in the middle."""
+    lines = []
+
+    def line(what, cgp, **others):
+        told = ", ".join(f"{n} {cell(t)}" for n, t in others.items() if isinstance(t, float))
+        lines.append({"what": what, "cgp, s": cgp, "others, s": told or "–"})
+
+    row = found["rank_one_updates"]["rows"][0]
+    line("`cholesky_update`, the first of a process", row["first call of cgp"] * 1e-6)
+    for row in found["kalman_filter"]["first calls"]:
+        if row["n"] == 4 and row["series"] == 1:
+            others = {name: row[name] for name in row if name not in (*OF_FILTERS, "cgp")}
+            line(f"Kalman filter of 4 states, {row['']}", row["cgp"], **others)
+    for row in found["kalman_filter"]["growth"]:
+        if row["n"] == 4:
+            what = "the same, value and gradient of another length"
+            line(what, row["first of another length, s"])
+    calls = _first_calls_of(found["state_space_gp"]["rows"][0])
+    line("`StateSpaceGP`, value and gradient", calls.get("value and gradient"))
+    calls = _first_calls_of(found["exact_gp"]["rows"][0])
+    line("`ExactGP`, value and gradient", calls.pop("cgp"), **calls)
+    return markdown(lines)
+
+
+def _first_calls_of(row: Record) -> dict[str, object]:
+    begin = "first call of "
+    return {name.removeprefix(begin): t for name, t in row.items() if name.startswith(begin)}
+
+
+def trackers(found: Records) -> str:
+    if "trackers" not in found:
+        return "Not measured yet."
+    return _table(
+        found["trackers"]["rows"],
+        {
+            "": "tracker",
+            "first made, ms": lambda row: 1e3 * row["first made"],
+            "its first step, ms": lambda row: 1e3 * row["its first step"],
+            "second made, ms": lambda row: 1e3 * row["second made"],
+            "its first step, ms ": lambda row: 1e3 * row["first step of the second"],
+            "the first keeps, MB": "memory of the first",
+            "a hundred more keep, MB": "memory of as many more",
+        },
+    )
+
+
+PARTS: dict[str, Callable[[Records], str]] = {
+    "machine": machine,
+    "bars": bars,
+    "exact gp": exact_gp,
+    "rank one": rank_one,
+    "rank one gradient": rank_one_gradient,
+    "recursive gp": recursive_gp,
+    "budgets": budgets,
+    "kalman speed": kalman_speed,
+    "kalman rates": kalman_rates,
+    "kalman errors": kalman_errors,
+    "kalman steps": kalman_steps,
+    "state space gp": state_space_gp,
+    "first calls": first_calls,
+    "trackers": trackers,
+}
