@@ -5,7 +5,8 @@
 A tracker is made, takes ten samples one by one, and is dropped. The first of a process may load,
 trace and compile what the others find ready. Resident memory is read after a collection of
 garbage: what the first leaves behind stays for the others, and what a hundred more leave behind is
-lost. Each kind of tracker has a process of its own. Times are in seconds, memory in megabytes.
+lost. Each kind of tracker has a process of its own, and three of them one after the other, of which
+medians are told. Times are in seconds, memory in megabytes.
 """
 
 import os
@@ -18,6 +19,7 @@ if hasattr(os, "sched_setaffinity"):
 import argparse
 import gc
 import multiprocessing
+import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -88,26 +90,31 @@ def measure(kind, count):
     for _ in range(count - 1):
         live(make)
     return {
-        "tracker": kind,
         "first made": first[0],
         "its first step": first[1],
         "second made": second[0],
         "first step of the second": second[1],
         "memory of the first": after - before,
-        "count": count,
         "memory of as many more": resident() - after,
     }
+
+
+def in_a_process(kind, count):
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(measure, kind, count).result()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few trackers, nothing written")
     quick = parser.parse_args().quick
-    count = 5 if quick else 100
+    count, lives = (5, 1) if quick else (100, 3)
     rows = []
     for kind in MAKERS:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            rows.append(process.submit(measure, kind, count).result())
+        print(f"{kind} …", flush=True)
+        found = [in_a_process(kind, count) for _ in range(lives)]
+        numbers = {name: statistics.median(f[name] for f in found) for name in found[0]}
+        rows.append({"tracker": kind, "count": count, **numbers})
     print(markdown(rows))
     if not quick:
         print("written to", save("trackers", rows, unit="seconds, megabytes").name)
