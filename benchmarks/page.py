@@ -118,7 +118,8 @@ def rank_one(found: Records) -> str:
         },
     )
     pays = [row["n"] for row in up if row["cgp / SciPy"] < 1.0]
-    return f"An update takes less time than SciPy from n = {min(pays)} on.\n\n{table}"
+    since = f"from n = {min(pays)} on" if pays else "at no size"
+    return f"An update takes less time than SciPy {since}.\n\n{table}"
 
 
 def rank_one_gradient(found: Records) -> str:
@@ -239,6 +240,7 @@ def first_calls(found: Records) -> str:
             what = "the same, value and gradient of another length"
             line(what, row["first of another length, s"])
     calls = _first_calls_of(found["state_space_gp"]["rows"][0])
+    line("`StateSpaceGP`, value", calls.get("value"), celerite2=calls.get("celerite2, value"))
     line("`StateSpaceGP`, value and gradient", calls.get("value and gradient"))
     calls = _first_calls_of(found["exact_gp"]["rows"][0])
     line("`ExactGP`, value and gradient", calls.pop("cgp"), **calls)

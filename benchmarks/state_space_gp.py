@@ -106,9 +106,10 @@ def measure(kernel, n, seconds):
     timings = compare(ways, seconds, (3, 30))
     row = {"kernel": kernel, "N": n}
     names = ("value", "equal steps", "in a graph", "value and gradient")
-    for name in (*names, "exact, value", "exact, both", "celerite2, value"):
-        row[name] = timings[name].median if name in timings else "–"
-    row |= {f"first call of {name}": t.first for name, t in timings.items()}
+    names = (*names, "exact, value", "exact, both", "celerite2, value")
+    row |= {name: timings[name].median if name in timings else "–" for name in names}
+    for name in names:
+        row[f"first call of {name}"] = timings[name].first if name in timings else "–"
     for name in ("exact, value", "celerite2, value"):
         same = name in ways and (name[0] == "e" or kernel == "Matern12")
         found = abs(ways[name]() / in_graph() - 1.0) if same else "–"
