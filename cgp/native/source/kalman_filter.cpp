@@ -1,9 +1,10 @@
 // The Kalman filter over whole series: its log likelihood, the moments of the state along them, and
 // the pullback of both. cgp.statespace.differentiable_filter does the same in TensorFlow.
 //
-// One series is filtered with plain numbers; several that share covariances, which are computed
+// One series is filtered with its states in lanes; several that share covariances, which are computed
 // once, side by side in lanes; so are series with covariances of their own.
 #include "kalman_adjoint.h"
+#include "kalman_means_of_one.h"
 #include "parallel.h"
 
 namespace cgp {
@@ -13,9 +14,8 @@ namespace {
 template <class T>
 void filter_one(const System<T>& system, Gains<T>& gains, Real<T>* log_likelihood, Means<T>* kept) {
   const auto run = [&](auto order) {
-    constexpr int N = decltype(order)::value;
-    covariances<T, N>(system, kOne, gains);
-    if (system.batch == 1) means<T, T, N>(system, kOne, gains, log_likelihood, kept);
+    covariances<T, decltype(order)::value>(system, kOne, gains);
+    if (system.batch == 1) means_of_one(system, gains, log_likelihood, kept);
   };
   switch (system.q <= system.n ? system.n : 0) {
     case 1: return run(std::integral_constant<int, 1>());
@@ -42,12 +42,12 @@ void for_each_tile(const System<T>& system, const Gains<T>* shared, bool keep, R
     std::unique_ptr<Means<Pack<T>>> kept;
     if (keep) kept.reset(new Means<Pack<T>>(system.steps, system.m, system.n));
     if (shared) {
-      means<T, Pack<T>, 0>(system, tile, *shared, values, kept.get());
+      means(system, tile, *shared, values, kept.get());
       f(tile, *shared, kept.get());
     } else {
       Gains<Pack<T>> gains(system.steps, system.m, system.n, keep);
       covariances<Pack<T>, 0>(system, tile, gains);
-      means<Pack<T>, Pack<T>, 0>(system, tile, gains, values, kept.get());
+      means(system, tile, gains, values, kept.get());
       f(tile, gains, kept.get());
     }
   }

@@ -29,17 +29,15 @@ CGP_INLINE R loss_of_the_certain(R deviation, R size) {
   return where_greater(deviation, tolerance * size, infinity, deviation - deviation);
 }
 
-// The log likelihood of each series, and its means.
-template <class C, class M, int N, class T>
+// The log likelihood of each series of a tile, side by side in lanes, and their means.
+template <class C, class M, class T>
 CGP_FOR_EACH_PROCESSOR void means(const System<T>& system, Tile tile, const Gains<C>& gains,
                                   Real<T>* log_likelihoods, Means<M>* kept) {
   using R = Real<C>;
-  const int64_t n = N ? N : system.n, m = system.m;
+  const int64_t n = system.n, m = system.m;
   const Real<T> scale = density_scale<T>;
-  constexpr bool in_lanes = lanes_of<M> > 1;
-  Split<C, N * N> F(in_lanes ? 0 : n * n);
-  std::vector<C> F_by_columns(in_lanes ? n * n : 0);
-  Split<M, N> mean(n), next(n);
+  std::vector<C> F_by_columns(n * n);
+  Split<M, 0> mean(n), next(n);
   for (int64_t k = 0; k < n; ++k) mean.set(k, system.mean.template at<M>(0, k, tile));
   Real<M> sum(0);
   for (int64_t t = 0; t < system.steps; ++t) {
@@ -78,23 +76,10 @@ CGP_FOR_EACH_PROCESSOR void means(const System<T>& system, Tile tile, const Gain
     if (t + 1 == system.steps) break;
     if (t == 0 || system.F.varies())
       for (int64_t k = 0; k < n; ++k)
-        for (int64_t i = 0; i < n; ++i) {
-          const C x = system.F.template at<C>(t, i * n + k, tile);
-          if constexpr (in_lanes)
-            F_by_columns[k * n + i] = x;
-          else
-            F.set(k * n + i, x);
-        }
+        for (int64_t i = 0; i < n; ++i)
+          F_by_columns[k * n + i] = system.F.template at<C>(t, i * n + k, tile);
     for (int64_t i = 0; i < n; ++i) next.set(i, system.b.template at<M>(t, i, tile));
-    if constexpr (in_lanes) {
-      multiply_add(F_by_columns.data(), 1, n, n, mean, next);
-    } else {
-      for (int64_t k = 0; k < n; ++k) {
-        const M x = mean[k];
-        CGP_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i) next.add(i, F[k * n + i] * x);
-      }
-    }
+    multiply_add(F_by_columns.data(), 1, n, n, mean, next);
     for (int64_t i = 0; i < n; ++i) mean.set(i, next[i]);
   }
   if (log_likelihoods) store(sum, log_likelihoods + tile.first, tile.count);

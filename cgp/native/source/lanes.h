@@ -147,16 +147,21 @@ CGP_INLINE bool all_positive(Lanes<R> x) {
   return all;
 }
 
-// The sum over lanes.
+// The sum over lanes, by halves.
 CGP_INLINE float total(float x) { return x; }
 CGP_INLINE double total(double x) { return x; }
+template <int count, class R>
+CGP_INLINE R total_of(const R* each) {
+  if constexpr (count == 1)
+    return each[0];
+  else
+    return total_of<count / 2>(each) + total_of<count / 2>(each + count / 2);
+}
 template <class R>
 CGP_INLINE R total(Lanes<R> x) {
   R each[Lanes<R>::count];
   x.get(each);
-  for (int half = Lanes<R>::count / 2; half; half /= 2)
-    for (int i = 0; i < half; ++i) each[i] += each[i + half];
-  return each[0];
+  return total_of<Lanes<R>::count>(each);
 }
 template <class R>
 CGP_INLINE auto total(Complex<R> x) {

@@ -1,0 +1,138 @@
+// The means of one series, given the gains, as kalman_means.h has those of many.
+//
+// Steps wait for each other, and only the work within one can be shared out: the states lie side by
+// side in lanes, and the next mean does not wait for the deviations,
+//
+//     m' = A m + Σ c_i z_i + b,   A = F Π (1 − g_i h_i),   c_i = F Π_{j>i} (1 − g_j h_j) g_i ,
+//
+// of which A and c stay what they are once the gains have settled.
+#pragma once
+#include "kalman_means.h"
+
+namespace cgp {
+
+// Vectors of n numbers in as many packs as it takes, with zeros after them.
+template <class T>
+class Packed {
+ public:
+  using P = Pack<T>;
+  static constexpr int64_t width = lanes_of<P>;
+
+  Packed(int64_t vectors, int64_t n)
+      : n_(n), blocks_((n + width - 1) / width), packs_(vectors * blocks_) {}
+
+  int64_t blocks() const { return blocks_; }
+  CGP_INLINE P* operator[](int64_t i) { return packs_.data() + i * blocks_; }
+
+  CGP_INLINE void load(int64_t i, const T* from, int64_t stride = 1) {
+    const T zero{};
+    for (int64_t b = 0; b < blocks_; ++b)
+      (*this)[i][b] = cgp::load<P>(from + b * width * stride, count(b), &zero, stride);
+  }
+  // To memory for whole packs.
+  CGP_INLINE void store(int64_t i, T* to) {
+    for (int64_t b = 0; b < blocks_; ++b) cgp::store((*this)[i][b], to + b * width, width);
+  }
+
+ private:
+  int64_t count(int64_t b) const { return std::min(width, n_ - b * width); }
+
+  int64_t n_, blocks_;
+  std::vector<P> packs_;
+};
+
+// A by columns, and c, of the gains of one step.
+template <class T>
+struct ClosedLoop {
+  ClosedLoop(int64_t m, int64_t n) : m(m), n(n), F(n, n), A(n, n), c(m, n) {}
+
+  CGP_INLINE void set(const System<T>& system, const Gains<T>& gains, int64_t t) {
+    if (t == 0 || system.F.varies())
+      for (int64_t k = 0; k < n; ++k) F.load(k, system.F.pointer(t, k), n);
+    for (int64_t k = 0; k < n; ++k)
+      for (int64_t block = 0; block < A.blocks(); ++block) A[k][block] = F[k][block];
+    for (int64_t i = m - 1; i >= 0; --i) {
+      const T *gain = gains.gain.get() + (gains.at(t) * m + i) * n, *h = system.h.pointer(t, i * n);
+      for (int64_t block = 0; block < A.blocks(); ++block) {
+        Pack<T> sum{};
+        for (int64_t k = 0; k < n; ++k) sum += gain[k] * A[k][block];
+        for (int64_t k = 0; k < n; ++k) A[k][block] -= h[k] * sum;
+        c[i][block] = sum;
+      }
+    }
+  }
+
+  int64_t m, n;
+  Packed<T> F, A, c;
+};
+
+template <class T>
+CGP_FOR_EACH_PROCESSOR void means_of_one(const System<T>& system, const Gains<T>& gains,
+                                         Real<T>* log_likelihood, Means<T>* kept) {
+  using R = Real<T>;
+  const int64_t n = system.n, m = system.m;
+  const R scale = density_scale<T>;
+  ClosedLoop<T> loop(m, n);
+  Packed<T> mean(1, n), updated(1, n), b(1, n), h(m, n), gain(m, n);
+  const int64_t blocks = mean.blocks();
+  std::vector<T> numbers(blocks * mean.width), after(numbers);  // the means once more
+  std::vector<R> inverse(m), log_density(m);
+  mean.load(0, system.mean.pointer(0, 0));
+  R sum(0);
+  for (int64_t t = 0; t < system.steps; ++t) {
+    const int64_t from = gains.at(t) * m;
+    const bool is_new = t == 0 || gains.at(t - 1) != gains.at(t), is_last = t + 1 == system.steps;
+    mean.store(0, numbers.data());
+    if (kept) std::copy_n(numbers.data(), n, kept->predicted.get() + t * n);
+    R loss(0);
+    for (int64_t block = 0; block < blocks; ++block) updated[0][block] = mean[0][block];
+    for (int64_t i = 0; i < m; ++i) {
+      const R seen = *system.observed.pointer(t, i), variance = gains.variance[from + i];
+      if (is_new) {
+        gain.load(i, gains.gain.get() + (from + i) * n);
+        h.load(i, system.h.pointer(t, i * n));
+        inverse[i] = inverse_or_zero(variance);
+        log_density[i] = log(variance) + density_constant<T> * seen;
+      }
+      Pack<T> products{};
+      for (int64_t block = 0; block < blocks; ++block)
+        products += h[i][block] * updated[0][block];
+      const T z = *system.z.pointer(t, i, kOne), v = seen * (z - total(products));
+      R own = scale * (inverse[i] * square(v) + log_density[i]);
+      if (!(variance > 0)) {
+        updated.store(0, after.data());
+        R size = sqrt(square(z));
+        for (int64_t k = 0; k < n; ++k)
+          size += sqrt(square(system.h.pointer(t, i * n)[k] * after[k]));
+        if (variance == 0) own = loss_of_the_certain(sqrt(square(v)), size);
+        own += variance - variance;  // NaN where the variance is
+      }
+      loss += own;
+      for (int64_t block = 0; block < blocks; ++block) updated[0][block] += v * gain[i][block];
+      if (kept) kept->deviations[t * m + i] = v;
+    }
+    sum -= loss;
+    if (kept) {
+      updated.store(0, after.data());
+      std::copy_n(after.data(), n, kept->filtered.get() + t * n);
+      kept->log_likelihoods[t] = -loss;
+    }
+    if (is_last) break;
+    if (is_new) loop.set(system, gains, t);
+    if (t == 0 || system.b.varies()) b.load(0, system.b.pointer(t, 0));
+    for (int64_t block = 0; block < blocks; ++block) {
+      Pack<T> even = b[0][block], odd{};  // two sums, which do not wait for each other
+      for (int64_t i = 0; i < m; ++i) odd += *system.z.pointer(t, i, kOne) * loop.c[i][block];
+      int64_t k = 0;
+      for (; k + 2 <= n; k += 2) {
+        even += numbers[k] * loop.A[k][block];
+        odd += numbers[k + 1] * loop.A[k + 1][block];
+      }
+      if (k < n) even += numbers[k] * loop.A[k][block];
+      mean[0][block] = even + odd;
+    }
+  }
+  if (log_likelihood) *log_likelihood = sum;
+}
+
+}  // namespace cgp
