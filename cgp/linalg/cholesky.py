@@ -3,14 +3,15 @@
 A factor `L` of `A = L Lᴴ` is lower triangular; its upper part is exactly zero, its diagonal real
 and positive. Of real matrices the adjoint is the transpose.
 
-Inverses are made by recursion on half-size blocks. Nearly all of the work is then in matrix
-products: they run on all cores, which TensorFlow's triangular solve does not, and leave out the
-zero blocks of triangles.
+LAPACK factorises and inverts where the compiled core serves. Elsewhere inverses are made by
+recursion on half-size blocks. Nearly all of the work is then in matrix products: they run on all
+cores, which TensorFlow's triangular solve does not, and leave out the zero blocks of triangles.
 """
 
 import numpy as np
 import tensorflow as tf
 
+from cgp.linalg import native_cholesky
 from cgp.linalg.arguments import (
     ArrayLike,
     as_matrix,
@@ -22,6 +23,7 @@ from cgp.linalg.arguments import (
     real_diagonal,
 )
 from cgp.linalg.gradients import with_gradient
+from cgp.linalg.pullbacks import cholesky_pullback
 
 # Blocks of inverses below this size: launching operations would outweigh the gain.
 _BLOCK = 128
@@ -127,13 +129,14 @@ def cholesky(a: ArrayLike) -> tf.Tensor:
                 f"the matrix of shape {a.shape} is not Hermitian: "
                 f"it differs from its adjoint by {gap:.3g}"
             )
-    try:
-        chol = tf.linalg.cholesky(a)
-    except tf.errors.InvalidArgumentError:  # raised on a CPU for real matrices
-        raise NotPositiveDefiniteError(_NOT_POSITIVE.format(a.shape)) from None
+    chol = native_cholesky.factor(a)
+    if chol is None:
+        try:
+            chol = tf.linalg.band_part(tf.linalg.cholesky(a), -1, 0)
+        except tf.errors.InvalidArgumentError:  # raised on a CPU for real matrices
+            raise NotPositiveDefiniteError(_NOT_POSITIVE.format(a.shape)) from None
     # NaN compares false, so this catches a failed factorisation that left NaN or zeros.
     ok = has_positive_diagonal(chol)
-    chol = tf.linalg.band_part(chol, -1, 0)
     return assert_positive_definite(ok, chol, _NOT_POSITIVE.format(a.shape))
 
 
@@ -181,23 +184,9 @@ def stored_cholesky(chol: ArrayLike, a: ArrayLike) -> tf.Tensor:
 
     def grad(a: tf.Tensor, chol: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
         # Through stored_cholesky again, so that second derivatives see the factor depend on `a`.
-        return _cholesky_pullback(stored_cholesky(chol, a), dy)
+        return cholesky_pullback(stored_cholesky(chol, a), dy)
 
     return with_gradient(lambda a, chol: chol, a, chol, grad=grad)
-
-
-def _cholesky_pullback(chol: tf.Tensor, chol_bar: tf.Tensor) -> tf.Tensor:
-    """The cotangent Ā of A from that of its factor, L̄ (Murray, arXiv 1602.07527, with adjoints).
-
-    From dL = L Φ(L⁻¹ dA L⁻ᴴ), where Φ takes the lower triangle and half of the diagonal, Ā is the
-    Hermitian part of L⁻ᴴ Φ(Lᴴ L̄) L⁻¹. The diagonal of L is real, hence the real part in Φ.
-    """
-    p = tf.linalg.band_part(tf.linalg.matmul(chol, chol_bar, adjoint_a=True), -1, 0)
-    phi = tf.linalg.set_diag(p, real_as(0.5 * real_diagonal(p), p.dtype))
-    half = tf.linalg.triangular_solve(chol, phi + tf.linalg.adjoint(phi), adjoint=True)
-    return 0.5 * tf.linalg.adjoint(
-        tf.linalg.triangular_solve(chol, tf.linalg.adjoint(half), adjoint=True)
-    )
 
 
 def solve(chol: ArrayLike, b: ArrayLike) -> tf.Tensor:
@@ -280,7 +269,9 @@ def inverse(chol: ArrayLike) -> tf.Tensor:
         >>> bool(np.allclose(cgp.linalg.inverse(cgp.linalg.cholesky(a)) @ a, np.eye(2)))
         True
     """
-    return _gram(triangular_inverse(as_factor(chol)))
+    chol = as_factor(chol)
+    found = native_cholesky.inverse(chol)
+    return _gram(triangular_inverse(chol)) if found is None else found
 
 
 def triangular_inverse(chol: tf.Tensor) -> tf.Tensor:

@@ -140,11 +140,13 @@ def _evaluate(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     x, y, sample_weight = batch
     _assign(variables, point)
-    refresh_all(model, variables)
-    with native.own_graph(not model.jit_compile), tf.GradientTape() as tape:
-        y_pred = model(x, training=True)
-        loss = model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
-    gradients = tape.gradient(loss, variables)
+    # The context covers the gradients too: backward passes are traced there.
+    with native.own_graph(not model.jit_compile):
+        refresh_all(model, variables)
+        with tf.GradientTape() as tape:
+            y_pred = model(x, training=True)
+            loss = model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
+        gradients = tape.gradient(loss, variables)
     if all(g is None for g in gradients):
         raise ValueError("the loss depends on none of the trainable variables")
     missing = [v.path for v, g in zip(variables, gradients, strict=True) if g is None]

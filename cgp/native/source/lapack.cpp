@@ -1,0 +1,22 @@
+// Takes the functions of LAPACK over from Python.
+#include "lapack.h"
+
+namespace cgp {
+namespace {
+
+template <class T>
+void take(void* const* functions) {
+  using Function = typename Lapack<T>::Function;
+  lapack<T> = {reinterpret_cast<Function>(functions[0]), reinterpret_cast<Function>(functions[1])};
+}
+
+}  // namespace
+}  // namespace cgp
+
+// potrf and potri for complex128, complex64, float64 and float32, with integers of 32 bits.
+extern "C" void cgp_use_lapack(void* const* functions) {
+  cgp::take<cgp::Complex<double>>(functions);
+  cgp::take<cgp::Complex<float>>(functions + 2);
+  cgp::take<double>(functions + 4);
+  cgp::take<float>(functions + 6);
+}

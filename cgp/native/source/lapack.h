@@ -1,0 +1,48 @@
+// The functions of LAPACK that ops call. The core links with no LAPACK: Python hands over pointers
+// to the functions of SciPy's, which is there anyway and is fast.
+//
+// Fortran reads the rows of an array in C order as columns: it sees the conjugate of a Hermitian
+// matrix, and its upper triangle is the lower one here. Its factor Uᴴ U of that is the factor L Lᴴ
+// of the matrix itself, with L in place of U: nothing has to be conjugated or transposed.
+#pragma once
+#include <limits>
+
+#include "number.h"
+
+namespace cgp {
+
+template <class T>
+struct Lapack {
+  using Function = void (*)(char* triangle, int* n, T* a, int* lda, int* info);
+  Function potrf, potri;
+};
+
+// Null until they are handed over.
+template <class T>
+inline Lapack<T> lapack{};
+
+// Calls such a function on the lower triangle of a matrix in C order; false where it fails.
+template <class T>
+bool on_lower_triangle(typename Lapack<T>::Function function, T* a, int64_t order) {
+  if (order == 0) return true;
+  char triangle = 'U';
+  int n = static_cast<int>(order), info = 0;
+  function(&triangle, &n, a, &n, &info);
+  return info == 0;
+}
+
+// How much work a matrix is for the loop over a batch. It takes large ones one after the other, as
+// LAPACK shares each of them among the cores.
+inline int64_t work_of_matrix(int64_t n) { return n < 256 ? n * n * n : 1; }
+
+// What a matrix becomes that has no result.
+template <class T>
+T not_a_number() {
+  constexpr Real<T> nan = std::numeric_limits<Real<T>>::quiet_NaN();
+  if constexpr (sizeof(T) == sizeof(Real<T>))
+    return nan;
+  else
+    return T{nan, nan};
+}
+
+}  // namespace cgp

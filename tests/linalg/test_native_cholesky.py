@@ -1,0 +1,225 @@
+"""Factors and inverses by LAPACK, against the textbook and against the TensorFlow path."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import cgp
+from cgp import native
+from cgp.linalg import cholesky, inverse, native_cholesky
+from cgp.native import lapack
+from tests.linalg.problems import DTYPES, hard_chol, is_single, random, random_chol
+from tests.reference import linalg as reference
+
+pytestmark = pytest.mark.skipif(not lapack.is_there(), reason="no compiled core, or no LAPACK")
+
+SIZES = [0, 1, 2, 5, 33, 64, 97]
+
+
+def adjoint(a):
+    return np.conj(np.swapaxes(a, -1, -2))
+
+
+def covariance(n, dtype, batch=()):
+    a = random(np.random.default_rng(n), (*batch, n, n + 3), dtype)
+    return (a @ adjoint(a) / (n + 1) + np.eye(n)).astype(dtype)
+
+
+def in_own_graph(f):
+    """`f` in a graph that compiled ops may be part of."""
+
+    @tf.function(autograph=False)
+    def run(*args):
+        with native.own_graph():
+            return f(*args)
+
+    return lambda *args: run(*map(tf.constant, args))
+
+
+def assert_close(found, wanted, tolerance):
+    assert found.shape == wanted.shape
+    assert np.linalg.norm(found - wanted) <= tolerance * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("batch", [(), (2, 3)], ids=str)
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_are_factor_and_inverse_those_of_the_textbook(dtype, n, batch):
+    a = covariance(n, dtype, batch)
+    chol = in_own_graph(native_cholesky.factor)(a)
+    found = in_own_graph(native_cholesky.inverse)(chol).numpy()
+    chol = chol.numpy()
+    assert chol.dtype == found.dtype == dtype
+    assert np.array_equal(chol, np.tril(chol))
+    assert np.all(np.diagonal(chol, axis1=-2, axis2=-1).imag == 0)
+    assert np.array_equal(found, adjoint(found))
+    tolerance = 2e-6 if is_single(dtype) else 1e-14
+    wide = a.astype("complex128")
+    factors = [reference.cholesky(wide[index]) for index in np.ndindex(batch)]
+    assert_close(chol, np.reshape(factors, a.shape), 10 * tolerance)
+    assert_close(found, np.linalg.inv(wide), 10 * tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_is_nothing_above_the_diagonal_read(dtype):
+    a = covariance(5, dtype)
+    above = np.triu(np.full_like(a, np.nan), 1)
+    chol = in_own_graph(native_cholesky.factor)(a)
+    assert np.array_equal(in_own_graph(native_cholesky.factor)(np.tril(a) + above), chol)
+    found = in_own_graph(native_cholesky.inverse)(chol)
+    assert np.array_equal(in_own_graph(native_cholesky.inverse)(chol + above), found)
+
+
+@pytest.mark.parametrize("operation", [cholesky, inverse])
+@pytest.mark.parametrize("n", [64, 150, 300])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_are_large_ones_served_eagerly_and_as_tensorflow_does(dtype, n, operation, without_core):
+    a = covariance(n, dtype, (2,) if n < 300 else ())
+    given = a if operation is cholesky else np.linalg.cholesky(a)
+    direct = native_cholesky.factor if operation is cholesky else native_cholesky.inverse
+    found = operation(given)
+    assert np.array_equal(found, direct(tf.constant(given)))  # served
+    wanted = without_core(lambda: operation(given))
+    assert_close(found.numpy(), wanted.numpy(), 1e-5 if is_single(dtype) else 1e-13)
+
+
+@pytest.mark.parametrize("kind", ["spectrum", "rbf", "pivot"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_does_the_factor_of_a_hard_matrix_reproduce_it(dtype, kind):
+    chol = hard_chol(kind, 80, dtype, np.random.default_rng(1))
+    a = chol @ adjoint(chol)
+    a = a + np.eye(80, dtype=dtype) * np.finfo(dtype).eps * 80 * np.max(np.abs(a))
+    found = cholesky(a).numpy().astype("complex128")
+    assert_close(found @ adjoint(found), a, 20 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("n", [0, 1, 6, 70])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_are_gradients_those_of_tensorflow(dtype, n):
+    rng = np.random.default_rng(n)
+    chol = random_chol(rng, n, dtype, (2,))
+    matrix = (chol @ adjoint(chol)).astype(dtype)
+    weight = random(rng, chol.shape, dtype)
+
+    def gradient(f):
+        def run(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                value = tf.reduce_sum(tf.math.real(np.conj(weight) * f(x)))
+            return tape.gradient(value, x)
+
+        return run
+
+    tolerance = 2e-5 if is_single(dtype) else 1e-12
+    for f, at in ((cholesky, matrix), (inverse, chol)):
+        found = in_own_graph(gradient(f))(at)
+        wanted = tf.function(gradient(f), autograph=False)(tf.constant(at))
+        assert_close(found.numpy(), wanted.numpy(), tolerance)
+
+
+def test_are_second_derivatives_those_of_tensorflow():
+    rng = np.random.default_rng(3)
+    chol, step = random_chol(rng, 5, "complex128"), random_chol(rng, 5, "complex128")
+
+    def curvature(t):
+        def value(t):
+            factor = tf.cast(tf.exp(t), chol.dtype) * chol + tf.cast(t**2, chol.dtype) * step
+            again = cholesky(tf.linalg.matmul(factor, factor, adjoint_b=True))
+            return tf.math.real(tf.linalg.trace(inverse(again) @ step))
+
+        with tf.GradientTape() as outer:
+            outer.watch(t)
+            with tf.GradientTape() as tape:
+                tape.watch(t)
+                y = value(t)
+            first = tape.gradient(y, t)
+        return outer.gradient(first, t)
+
+    found = in_own_graph(curvature)(0.3)
+    assert np.isclose(found, tf.function(curvature)(tf.constant(0.3)), rtol=1e-10)
+
+
+def spoiled(element, dtype="complex128", n=70):
+    a = covariance(n, dtype)
+    if isinstance(element, complex | float):
+        a[5, 3], a[3, 5] = element, np.conj(element)
+    else:
+        a[n // 2, n // 2] = -1.0
+    return a
+
+
+BAD = {
+    "indefinite": lambda dtype: spoiled(None, dtype),
+    "zero": lambda dtype: np.zeros((70, 70), dtype),
+    "a batch with one": lambda dtype: np.stack([covariance(70, dtype), spoiled(None, dtype)]),
+    "NaN": lambda dtype: spoiled(np.nan, dtype),
+    "infinite": lambda dtype: spoiled(np.inf, dtype),
+    "NaN in the corner": lambda dtype: np.diag([1.0] * 69 + [np.nan]).astype(dtype),
+    "not Hermitian": lambda dtype: np.tril(covariance(70, dtype)),
+    "not square": lambda dtype: covariance(70, dtype)[1:],
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_are_errors_those_of_tensorflow(dtype, bad, without_core):
+    def error():
+        with pytest.raises(Exception) as found:
+            cholesky(BAD[bad](dtype))
+        return found.value
+
+    found, wanted = error(), without_core(error)
+    assert type(found) is type(wanted)
+    assert str(found) == str(wanted)
+
+
+@pytest.mark.parametrize("bad", list(BAD)[:-2])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_does_a_graph_fail_as_it_does_in_tensorflow(dtype, bad):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not positive definite"):
+        in_own_graph(cholesky)(BAD[bad](dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_has_a_singular_factor_no_inverse(dtype):
+    singular = np.diag([1.0, 0.0, 2.0]).astype(dtype)
+    found = in_own_graph(native_cholesky.inverse)(np.stack([np.eye(3, dtype=dtype), singular]))
+    assert np.array_equal(found[0], np.eye(3))
+    assert np.all(np.isnan(found[1]))
+
+
+def test_are_graphs_of_others_without_compiled_ops():
+    def operations(f):
+        graph = tf.function(f).get_concrete_function(tf.TensorSpec([None, None], tf.float64)).graph
+        return {operation.type for operation in graph.get_operations()}
+
+    def owned(a):
+        with native.own_graph():
+            return inverse(cholesky(a))
+
+    assert operations(owned) >= {"CgpCholeskyFactor", "CgpCholeskyInverse"}
+    assert not [name for name in operations(lambda a: inverse(cholesky(a))) if "Cgp" in name]
+
+
+def test_is_a_lapack_with_other_integers_done_without(monkeypatch):
+    from scipy.linalg import cython_lapack
+
+    other = dict(cython_lapack.__pyx_capi__, zpotri=cython_lapack.__pyx_capi__["zpotrs"])
+    monkeypatch.setattr(cython_lapack, "__pyx_capi__", other)
+    assert not lapack.is_there.__wrapped__()
+    monkeypatch.setattr(cython_lapack, "__pyx_capi__", {})
+    assert not lapack.is_there.__wrapped__()
+    monkeypatch.setattr(lapack, "is_there", lambda: False)
+    a = covariance(70, "complex128")
+    assert native_cholesky.factor(tf.constant(a)) is None
+    assert_close(cholesky(a).numpy(), np.linalg.cholesky(a), 1e-13)
+
+
+def test_does_training_factorise_and_invert_by_lapack(monkeypatch):
+    served, op = [], native.op
+    monkeypatch.setattr(native, "op", lambda name: served.append(name) or op(name))
+    x = np.linspace(0.0, 3.0, 12)
+    gp = cgp.ExactGP(cgp.kernels.RBF(), noise_variance=0.1)
+    gp.compile(optimizer=cgp.optimizers.LBFGS())
+    gp.fit(x, np.exp(1j * x), epochs=1, verbose=0)
+    assert set(served) == {"cgp_cholesky_factor", "cgp_cholesky_inverse"}
