@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp import native
 from cgp.kernels.base import Kernel
 from cgp.kernels.markov import Generator, MarkovForm, Pair, over
 from cgp.kernels.points import as_array, one_number, per_dimension
@@ -68,8 +69,7 @@ class Rotation(Kernel):
         self._check_resolved(x1, x2)
         # The difference first: a date times a frequency would lose the digits that matter.
         turns = tf.reduce_sum(per_dimension(self.frequency, x1) * (x1 - x2), axis=-1)
-        angle = 2.0 * np.pi * turns
-        return tf.complex(tf.cos(angle), tf.sin(angle)), None
+        return tf.complex(*cosine_and_sine(turns)), None
 
     def instructions(self) -> Instructions:
         """See `Kernel.instructions`."""
@@ -218,3 +218,23 @@ def _periodogram(frequencies: np.ndarray, x: np.ndarray, z: np.ndarray) -> np.nd
     blocks = np.array_split(frequencies, 1 + frequencies.size * x.size // 2_000_000)
     sums = [np.exp(-2j * np.pi * np.outer(block, x)) @ z for block in blocks]
     return np.abs(np.concatenate(sums)) ** 2
+
+
+def cosine_and_sine(turns: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The cosine and sine of `2π turns`, each shaped like `turns`.
+
+    Those of all pairs of points are a large part of a covariance matrix: the op takes a tenth of
+    the time of TensorFlow's functions, and its gradient needs neither of them again.
+    """
+    if not tf.executing_eagerly() and native.serves_own_graph():
+        cosine, sine = native.op("cgp_turn")(turns)
+        # Ops do not infer shapes.
+        return tf.ensure_shape(cosine, turns.shape), tf.ensure_shape(sine, turns.shape)
+    angle = 2.0 * math.pi * turns
+    return tf.cos(angle), tf.sin(angle)
+
+
+@tf.RegisterGradient("CgpTurn")
+def _of_turn(op: tf.Operation, by_cosine: tf.Tensor, by_sine: tf.Tensor) -> tf.Tensor:
+    cosine, sine = op.outputs
+    return 2.0 * math.pi * (cosine * by_sine - sine * by_cosine)

@@ -11,7 +11,7 @@ cores, which TensorFlow's triangular solve does not, and leave out the zero bloc
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg import native_cholesky
+from cgp import native
 from cgp.linalg.arguments import (
     ArrayLike,
     as_matrix,
@@ -23,10 +23,12 @@ from cgp.linalg.arguments import (
     real_diagonal,
 )
 from cgp.linalg.gradients import with_gradient
-from cgp.linalg.pullbacks import cholesky_pullback
+from cgp.linalg.pullbacks import cholesky_pullback, inverse_pullback
 
 # Blocks of inverses below this size: launching operations would outweigh the gain.
 _BLOCK = 128
+# Below this size LAPACK gains little, eagerly, for which its first use would import SciPy's.
+_SMALL = 64
 
 
 class NotPositiveDefiniteError(ValueError):
@@ -56,6 +58,8 @@ def assert_positive_definite(ok: tf.Tensor, value: tf.Tensor, message: str) -> t
             raise NotPositiveDefiniteError(message)
         return value
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(ok), [message])]):
+        if native.serves_own_graph():  # no XLA there
+            return tf.identity(value)
         # Adding zero or NaN takes a tenth of the time of tf.where over n² elements.
         zero = tf.zeros_like(ok, value.dtype.real_dtype)
         poison = real_as(tf.where(ok, zero, zero + np.nan), value.dtype)
@@ -129,7 +133,7 @@ def cholesky(a: ArrayLike) -> tf.Tensor:
                 f"the matrix of shape {a.shape} is not Hermitian: "
                 f"it differs from its adjoint by {gap:.3g}"
             )
-    chol = native_cholesky.factor(a)
+    chol = _by_lapack("cgp_cholesky_factor", a)
     if chol is None:
         try:
             chol = tf.linalg.band_part(tf.linalg.cholesky(a), -1, 0)
@@ -270,7 +274,7 @@ def inverse(chol: ArrayLike) -> tf.Tensor:
         True
     """
     chol = as_factor(chol)
-    found = native_cholesky.inverse(chol)
+    found = _by_lapack("cgp_cholesky_inverse", chol)
     return _gram(triangular_inverse(chol)) if found is None else found
 
 
@@ -304,3 +308,30 @@ def _blocks(
 ) -> tf.Tensor:
     top = tf.concat([top_left, top_right], axis=-1)
     return tf.concat([top, tf.concat([bottom_left, bottom_right], axis=-1)], axis=-2)
+
+
+# --- by LAPACK, through compiled ops --------------------------------------------------------------
+
+
+def _by_lapack(name: str, a: tf.Tensor) -> tf.Tensor | None:
+    """What an op makes of matrices, `[..., n, n]`, by their lower triangles; None if none serves.
+
+    NaN in every element of a matrix that has no factor or no inverse.
+    """
+    if tf.executing_eagerly():
+        serves = native.serves(a) and a.shape[-1] >= _SMALL
+    else:
+        serves = native.serves_own_graph()
+    if not serves or not native.has_lapack():
+        return None
+    return tf.ensure_shape(native.op(name)(a), a.shape)  # ops do not infer shapes
+
+
+@tf.RegisterGradient("CgpCholeskyFactor")
+def _of_factor(op: tf.Operation, bar: tf.Tensor) -> tf.Tensor:
+    return cholesky_pullback(op.outputs[0], bar)
+
+
+@tf.RegisterGradient("CgpCholeskyInverse")
+def _of_inverse(op: tf.Operation, bar: tf.Tensor) -> tf.Tensor:
+    return inverse_pullback(op.inputs[0], op.outputs[0], bar)

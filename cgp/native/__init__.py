@@ -13,6 +13,7 @@ import functools
 import importlib.machinery
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -69,6 +70,41 @@ def _framework() -> str:
     """The library that has TensorFlow's C interface; it is in the process already."""
     library = Path(tf.sysconfig.get_lib())
     return str(next(library.glob("libtensorflow_framework.*")))
+
+
+@functools.cache
+def has_lapack() -> bool:
+    """Whether the core has LAPACK, SciPy's. The first call hands over pointers to its functions."""
+    library = core().library
+    if library is None:
+        return False
+    names = [kind + name for kind in "zcds" for name in ("potrf", "potri")]
+    try:
+        from scipy.linalg import cython_lapack  # here: importing it takes long
+
+        pointers = [_pointer(cython_lapack.__pyx_capi__[name]) for name in names]
+    except (ImportError, AttributeError, KeyError, ValueError):
+        return False
+    library.cgp_use_lapack((ctypes.c_void_p * len(pointers))(*pointers))
+    return True
+
+
+def _pointer(capsule: object) -> int:
+    """The address in a capsule, whose name is the signature of the function.
+
+    Raises:
+        ValueError: The function takes other arguments than the core gives it.
+    """
+    python = ctypes.pythonapi
+    name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", python))
+    address_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", python)
+    )
+    name = name_of(capsule)
+    # The type of the matrix has a name of SciPy's own. Integers of 64 bits would not be called int.
+    if not re.fullmatch(rb"void \(char \*, int \*, \w+ \*, int \*, int \*\)", name):
+        raise ValueError(f"the signature {name.decode()} is not known")
+    return address_of(capsule, name)
 
 
 # The precision of the numbers that ops compute with, by NumPy's and TensorFlow's name of them.
