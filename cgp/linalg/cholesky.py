@@ -27,8 +27,6 @@ from cgp.linalg.pullbacks import cholesky_pullback, inverse_pullback
 
 # Blocks of inverses below this size: launching operations would outweigh the gain.
 _BLOCK = 128
-# Below this size LAPACK gains little, eagerly, for which its first use would import SciPy's.
-_SMALL = 64
 
 
 class NotPositiveDefiniteError(ValueError):
@@ -318,10 +316,8 @@ def _by_lapack(name: str, a: tf.Tensor) -> tf.Tensor | None:
 
     NaN in every element of a matrix that has no factor or no inverse.
     """
-    if tf.executing_eagerly():
-        serves = native.serves(a) and a.shape[-1] >= _SMALL
-    else:
-        serves = native.serves_own_graph()
+    # Of any size: a factor is the same to the last bit whether a training step makes it or a load.
+    serves = native.serves(a) if tf.executing_eagerly() else native.serves_own_graph()
     if not serves or not native.has_lapack():
         return None
     return tf.ensure_shape(native.op(name)(a), a.shape)  # ops do not infer shapes

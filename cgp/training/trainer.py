@@ -34,9 +34,9 @@ class Trainer(_Base):
         """
         with self._own_graph():
             logs = super().train_step(data)
-        # The loss is counted first: it is that of the last good parameters if an update fails.
-        with tf.control_dependencies([v for v in keras.tree.flatten(logs) if tf.is_tensor(v)]):
-            refresh_all(self, self.trainable_variables)
+            # The loss is counted first: it is that of the last good parameters if an update fails.
+            with tf.control_dependencies([v for v in keras.tree.flatten(logs) if tf.is_tensor(v)]):
+                refresh_all(self, self.trainable_variables)
         return logs
 
     def test_step(self, data: Any) -> dict[str, Any]:

@@ -83,16 +83,18 @@ def test_are_first_and_second_derivatives_those_of_tensorflow(dtype):
 
 
 @pytest.mark.parametrize("dtype", REALS)
-def test_is_a_kernel_that_turns_the_same_in_two_dimensions(dtype):
+def test_is_a_kernel_that_turns_the_same_in_two_dimensions(dtype, without_core):
     kernel = RBF(2.0, dtype=dtype) * Rotation([0.3, -1.2], dtype=dtype)
     x = np.random.default_rng(2).normal(size=(6, 2)).astype(dtype)
-    found = in_own_graph(kernel.covariance)(x).numpy()
-    wanted = kernel.covariance(x).numpy()
+    wanted = without_core(kernel.covariance, x).numpy()
+    # A training step and an eager call agree to the last bit.
+    np.testing.assert_array_equal(in_own_graph(kernel.covariance)(x), kernel.covariance(x))
+    found = kernel.covariance(x).numpy()
     assert found.dtype == wanted.dtype
     np.testing.assert_allclose(found, wanted, atol=2e-6 if dtype == "float32" else 1e-14)
 
 
-def test_are_graphs_of_others_and_eager_calls_without_the_op():
+def test_are_graphs_of_others_without_the_op():
     def operations(f):
         graph = tf.function(f).get_concrete_function(tf.TensorSpec([None], tf.float64)).graph
         return {operation.type for operation in graph.get_operations()}
@@ -103,4 +105,3 @@ def test_are_graphs_of_others_and_eager_calls_without_the_op():
 
     assert "CgpTurn" in operations(owned)
     assert "CgpTurn" not in operations(cosine_and_sine)
-    np.testing.assert_allclose(cosine_and_sine(tf.constant([0.25])), [[0.0], [1.0]], atol=1e-7)

@@ -78,17 +78,17 @@ def served(monkeypatch):
 
 
 @pytest.mark.parametrize("operation", [cholesky, inverse])
-@pytest.mark.parametrize("n", [63, 64, 150, 300])
+@pytest.mark.parametrize("n", [1, 64, 150, 300])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_are_large_ones_served_eagerly_and_as_tensorflow_does(
+def test_are_they_served_eagerly_and_as_tensorflow_does(
     dtype, n, operation, served, without_core
 ):
     a = covariance(n, dtype, (2,) if n < 300 else ())
     given = a if operation is cholesky else np.linalg.cholesky(a)
     found = operation(given).numpy()
-    assert len(served) == (n >= 64)
+    assert len(served) == 1
     wanted = without_core(lambda: operation(given)).numpy()
-    assert len(served) == (n >= 64)
+    assert len(served) == 1
     assert_close(found, wanted, 1e-5 if is_single(dtype) else 1e-13)
 
 
