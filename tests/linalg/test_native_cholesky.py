@@ -80,9 +80,7 @@ def served(monkeypatch):
 @pytest.mark.parametrize("operation", [cholesky, inverse])
 @pytest.mark.parametrize("n", [1, 64, 150, 300])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_are_they_served_eagerly_and_as_tensorflow_does(
-    dtype, n, operation, served, without_core
-):
+def test_are_they_served_eagerly_and_as_tensorflow_does(dtype, n, operation, served, without_core):
     a = covariance(n, dtype, (2,) if n < 300 else ())
     given = a if operation is cholesky else np.linalg.cholesky(a)
     found = operation(given).numpy()
