@@ -82,11 +82,22 @@ def has_lapack() -> bool:
     try:
         from scipy.linalg import cython_lapack  # here: importing it takes long
 
-        pointers = [_pointer(cython_lapack.__pyx_capi__[name]) for name in names]
-    except (ImportError, AttributeError, KeyError, ValueError):
+        pointers: list[int | None] = [_pointer(cython_lapack.__pyx_capi__[name]) for name in names]
+        blas = ctypes.CDLL(cython_lapack.__file__)  # with what it is linked to
+    except (ImportError, AttributeError, KeyError, ValueError, OSError):
         return False
+    pointers += [_threads(blas, "set"), _threads(blas, "get")]
     library.cgp_use_lapack((ctypes.c_void_p * len(pointers))(*pointers))
     return True
+
+
+def _threads(blas: ctypes.CDLL, verb: str) -> int | None:
+    """The address of OpenBLAS's function for its number of threads; None if it is another BLAS."""
+    for prefix in ("scipy_", ""):
+        function = getattr(blas, f"{prefix}openblas_{verb}_num_threads", None)
+        if function is not None:
+            return ctypes.cast(function, ctypes.c_void_p).value
+    return None
 
 
 def _pointer(capsule: object) -> int:

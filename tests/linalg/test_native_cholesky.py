@@ -1,5 +1,7 @@
 """Factors and inverses by LAPACK, against the textbook and against the TensorFlow path."""
 
+import ctypes
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -228,3 +230,23 @@ def test_does_training_factorise_and_invert_by_lapack(served):
     gp.compile(optimizer=cgp.optimizers.LBFGS())
     gp.fit(x, np.exp(1j * x), epochs=1, verbose=0)
     assert set(served) == {"cgp_cholesky_factor", "cgp_cholesky_inverse"}
+
+
+def test_has_openblas_as_many_threads_afterwards_as_before():
+    from scipy.linalg import cython_lapack
+
+    blas = ctypes.CDLL(cython_lapack.__file__)
+    if native._threads(blas, "set") is None:
+        pytest.skip("SciPy has another BLAS")
+    get, put = (
+        ctypes.CFUNCTYPE(kind, *given)(native._threads(blas, verb))
+        for verb, kind, given in (("get", ctypes.c_int, ()), ("set", None, (ctypes.c_int,)))
+    )
+    before, a = get(), covariance(300, "complex128", (4,))
+    try:
+        for count in (2, 1):
+            put(count)
+            inverse(cholesky(a))
+            assert get() == count
+    finally:
+        put(before)

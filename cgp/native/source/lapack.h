@@ -6,6 +6,8 @@
 // of the matrix itself, with L in place of U: nothing has to be conjugated or transposed.
 #pragma once
 #include <limits>
+#include <mutex>
+#include <optional>
 
 #include "number.h"
 
@@ -21,19 +23,63 @@ struct Lapack {
 template <class T>
 inline Lapack<T> lapack{};
 
+// The number of threads of OpenBLAS; null where it is another BLAS, or not known.
+struct Threads {
+  void (*set)(int);
+  int (*get)();
+};
+inline Threads threads{};
+
+// While there is one, OpenBLAS shares no work. Its threads wait for each other in loops: where cores
+// have other work, a matrix of order 1000 takes them seconds in place of a tenth of one.
+class OneThread {
+ public:
+  OneThread() {
+    const std::lock_guard<std::mutex> lock(mutex());
+    if (users()++ == 0 && threads.set) {
+      before() = threads.get();
+      threads.set(1);
+    }
+  }
+  ~OneThread() {
+    const std::lock_guard<std::mutex> lock(mutex());
+    if (--users() == 0 && threads.set) threads.set(before());
+  }
+  OneThread(const OneThread&) = delete;
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  static int& users() {
+    static int users = 0;
+    return users;
+  }
+  static int& before() {
+    static int before = 1;
+    return before;
+  }
+};
+
+// Orders from which on threads are worth waiting for, and below which there are none anyway.
+constexpr int64_t kManyThreads = 2048, kNoThreads = 32;
+
 // Calls such a function on the lower triangle of a matrix in C order; false where it fails.
 template <class T>
 bool on_lower_triangle(typename Lapack<T>::Function function, T* a, int64_t order) {
   if (order == 0) return true;
   char triangle = 'U';
   int n = static_cast<int>(order), info = 0;
+  std::optional<OneThread> alone;
+  if (order >= kNoThreads && order < kManyThreads) alone.emplace();
   function(&triangle, &n, a, &n, &info);
   return info == 0;
 }
 
 // How much work a matrix is for the loop over a batch. It takes large ones one after the other, as
 // LAPACK shares each of them among the cores.
-inline int64_t work_of_matrix(int64_t n) { return n < 256 ? n * n * n : 1; }
+inline int64_t work_of_matrix(int64_t n) { return n < kManyThreads ? n * n * n : 1; }
 
 // What a matrix becomes that has no result.
 template <class T>
