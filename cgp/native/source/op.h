@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "number.h"
+#include "result_memory.h"
 #include "tensorflow_abi.h"
 
 namespace cgp {
@@ -85,9 +86,15 @@ class Call {
   template <class T>
   Array<T> output(int i, Shape shape) {
     const size_t bytes = size_of(shape) * sizeof(T);
-    TF_Tensor* tensor = TF_AllocateOutput(context_, i, data_type<T>, shape.data(), shape.size(),
-                                          bytes, status_.get());
+    void* data = bytes >= kLeastResult && bytes <= kLargestResult ? take_memory(bytes) : nullptr;
+    TF_Tensor* tensor =
+        data ? TF_NewTensor(data_type<T>, shape.data(), shape.size(), data, bytes,
+                            give_memory_back, nullptr)
+             : TF_AllocateOutput(context_, i, data_type<T>, shape.data(), shape.size(), bytes,
+                                 status_.get());
     if (tensor) kept_.emplace_back(tensor);
+    require_ok();
+    if (data) TF_SetOutput(context_, i, tensor, status_.get());
     require_ok();
     return {static_cast<T*>(TF_TensorData(tensor)), std::move(shape)};
   }
