@@ -1,5 +1,6 @@
 """The smoother: the state at each time given the whole series."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -15,23 +16,26 @@ from cgp.statespace.filter_in_chunks import chunks_of
 from cgp.statespace.filter_step import State, inverse_or_zero, predict
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.series import Series
+from cgp.statespace.series_result import OfEachSeries, SeriesResult
 
 
-class Smoothed(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Smoothed(SeriesResult):
     """The moments of the state given all observations.
 
     For a widely linear model the factors are those of the real composite, `[..., T, 2n, 2n]`.
+    Series that share covariances hold them once, until somebody reads them.
     """
 
     smoothed_means: tf.Tensor
     """`E[x[t] | z]`, `[..., T, n]`."""
-    smoothed_chols: tf.Tensor
+    smoothed_chols: tf.Tensor = OfEachSeries()
     """A factor of its covariance, `[..., T, n, n]`."""
-    lag_one_covariances: tf.Tensor
+    lag_one_covariances: tf.Tensor = OfEachSeries()
     """`E[(x[t+1] − m[t+1]) (x[t] − m[t])ᴴ | z]`, `[..., T-1, n, n]`."""
-    lag_one_pseudo_covariances: tf.Tensor | None
+    lag_one_pseudo_covariances: tf.Tensor | None = OfEachSeries()
     """The same with ᵀ for ᴴ; None if the model is not widely linear, where it is zero."""
-    gains: tf.Tensor
+    gains: tf.Tensor = OfEachSeries()
     """Smoother gains J[t], `[..., T-1, n, n]` (of the real composite where factors are). The
     covariance of x[t] with any later state is J[t] times that of x[t+1] with that state."""
 
@@ -70,9 +74,15 @@ def smooth(
     series = Series(model, z, missing, inputs)
     means, *of_covariances = _smooth(series.arranged())
     means, form = series.from_series(means), model.form
-    chols, lags, gains = map(series.first, of_covariances)
+    chols, lags, gains = map(series.first_if_own, of_covariances)
     lags = form.moments(lags[..., :-1, :, :])
-    return Smoothed(form.join(means), chols, lags.k, lags.c, gains[..., :-1, :, :])
+    return Smoothed(
+        smoothed_means=form.join(means),
+        smoothed_chols=chols,
+        lag_one_covariances=lags.k,
+        lag_one_pseudo_covariances=lags.c,
+        gains=gains[..., :-1, :, :],
+    )
 
 
 class _Steps(NamedTuple):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from cgp import statespace
 from tests.reference import kalman
@@ -118,3 +119,24 @@ def test_is_the_sum_rule_of_expectations_kept():
     total = second[1:] - lag @ kalman.adjoint(F) - F @ kalman.adjoint(lag)
     total = total + F @ second[:-1] @ kalman.adjoint(F)
     assert np.linalg.eigvalsh(total).min() > -1e-12
+
+
+@pytest.mark.parametrize("holes", ["", "own"])
+@pytest.mark.parametrize("shape", [(6,), (2, 3), ()])
+def test_matrices_are_of_each_series_in_and_out_of_a_graph(shape, holes):
+    """Series that share them hold them once, until they are read."""
+    p = problem(2, 2, batch=int(np.prod(shape)) if shape else None, holes=holes)
+    z, model = p.z.reshape(*shape, *p.z.shape[-2:]), p.model()
+
+    def smoothed(z):
+        return statespace.smooth(model, z)
+
+    results = [smoothed(z), tf.function(smoothed, autograph=False)(tf.constant(z))]
+    for name in ("smoothed_chols", "lag_one_covariances", "gains"):
+        found, other = (getattr(result, name) for result in results)
+        assert found.shape[:-3] == shape
+        assert found is getattr(results[0], name)  # spread once
+        np.testing.assert_allclose(other, found, rtol=1e-11, atol=1e-13)
+        for i in np.ndindex(shape):
+            alone = getattr(smoothed(z[i]), name)
+            np.testing.assert_allclose(found[i], alone, rtol=1e-11, atol=1e-13)
