@@ -20,6 +20,9 @@ from cgp.statespace.forward_pass import ForwardPass, System, at, forward_pass
 DIFFERENTIABLE = ("F", "Q", "h", "r", "b", "z")
 """The parts of a `System` that gradients flow to."""
 
+ONCE = "the filter is differentiable once: take differences of gradients for a Hessian"
+"""What a second derivative is answered with."""
+
 
 class Cotangents(NamedTuple):
     """Gradients with respect to the moments along a chunk: covariances instead of factors.
@@ -215,3 +218,8 @@ def _like(gradient: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
     """Gives a gradient the batch axis of one step of `value`."""
     gradient = _summed(gradient, value)
     return gradient + tf.zeros(tf.shape(value)[1:], value.dtype)
+
+
+def hermitian(a: tf.Tensor) -> tf.Tensor:
+    """The Hermitian part of matrices `[T, n, n, B]`, the only part that acts on a covariance."""
+    return 0.5 * (a + tf.math.conj(tf.einsum("tijb->tjib", a)))

@@ -30,7 +30,7 @@ def decorrelated(
     """
     m = z.shape[-1]
     if m == 1:
-        return H, tf.math.real(R[..., 0] if R.shape.rank == 2 else R[:, :, 0]), z
+        return H, tf.squeeze(tf.math.real(R), axis=0 if R.shape.rank == 2 else 2), z
     H, R = (a[None, ..., None] if a.shape.rank == 2 else a for a in (H, R))
     observed = observed[None, :, None] if observed.shape.rank == 1 else observed
     diagonal = tf.stack([tf.math.real(R[:, i, i]) for i in range(m)], axis=1)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace import filter_in_chunks, native_filter
 from cgp.statespace.arranged import Arranged, batch_of
-from cgp.statespace.backward_pass import DIFFERENTIABLE, Cotangents
+from cgp.statespace.backward_pass import DIFFERENTIABLE, ONCE, Cotangents, hermitian
 from cgp.statespace.filter_in_chunks import StateMoments
 from cgp.statespace.filter_step import State
 
@@ -23,8 +23,10 @@ def log_likelihood(given: Arranged) -> tf.Tensor:
     def cotangents(by_total: tf.Tensor) -> Cotangents:
         return Cotangents(None, None, None, None, by_total[:, None, None])
 
-    ways = native_filter.log_likelihood, filter_in_chunks.log_likelihood
-    return _differentiable(*ways, cotangents, given)[0]
+    found = _natively(native_filter.log_likelihood, given)
+    if found is not None:
+        return found
+    return _in_chunks(filter_in_chunks.log_likelihood, cotangents, given)[0]
 
 
 def moments(given: Arranged) -> StateMoments:
@@ -32,66 +34,50 @@ def moments(given: Arranged) -> StateMoments:
 
     def cotangents(*by_values: tf.Tensor) -> Cotangents:
         predicted_mean, predicted, filtered_mean, filtered, log_likelihood, *_ = by_values
-        by_moments = (predicted_mean, _hermitian(predicted), filtered_mean, _hermitian(filtered))
+        by_moments = (predicted_mean, hermitian(predicted), filtered_mean, hermitian(filtered))
         return Cotangents(*by_moments, log_likelihood[..., None])
 
-    ways = native_filter.moments, filter_in_chunks.moments
-    return StateMoments(*_differentiable(*ways, cotangents, given))
+    found = _natively(native_filter.moments, given)
+    if found is not None:
+        return found
+    return StateMoments(*_in_chunks(filter_in_chunks.moments, cotangents, given))
 
 
-def _hermitian(a: tf.Tensor) -> tf.Tensor:
-    """The Hermitian part of matrices `[T, n, n, B]`, the only part that acts on a covariance."""
-    return 0.5 * (a + tf.math.conj(tf.einsum("tijb->tjib", a)))
+def _natively(function: Callable[[Arranged], Any], given: Arranged) -> Any:
+    """What a compiled op finds, differentiable; None where there is none."""
+    return _once_if_shared(function, given) if native_filter.serves(given) else None
 
 
-def _differentiable(
-    natively: Callable[[Arranged], Any],
-    in_chunks: Callable[[Arranged], tuple[Any, State]],
+def _in_chunks(
+    forward: Callable[[Arranged], tuple[Any, State]],
     cotangents: Callable[..., Cotangents],
     given: Arranged,
 ) -> tuple[tf.Tensor, ...]:
-    """The values of a filter, with the gradient of the backward pass.
+    """What compiled graphs find, with the gradient of the backward pass.
 
     Args:
-        natively: Returns them by a compiled op; None where there is none.
-        in_chunks: Returns them with the states before each chunk.
+        forward: Returns values, and the states before each chunk.
         cotangents: Function of the gradients with respect to the values; it returns `Cotangents`.
         given: The series.
     """
     names = (*DIFFERENTIABLE, "mean", "covariance")
-    inputs = [getattr(given, name) for name in names]
 
     @tf.custom_gradient
     def recursion(
         *inputs: tf.Tensor,
     ) -> tuple[tuple[tf.Tensor, ...], Callable[..., list[tf.Tensor]]]:
         # Without this a tape would record the compiled loops, and XLA store every step of them.
-        own = Arranged(
-            *map(tf.stop_gradient, given._replace(**dict(zip(names, inputs, strict=True))))
-        )
-        values, starts = None, None
-        if native_filter.serves(own):
-            values = _once_if_shared(natively, own)
-        if values is None:
-            values, starts = _once_if_shared(in_chunks, own)
+        replaced = given._replace(**dict(zip(names, inputs, strict=True)))
+        own = Arranged(*map(tf.stop_gradient, replaced))
+        values, starts = _once_if_shared(forward, own)
 
         def backward(*by_values: tf.Tensor) -> list[tf.Tensor]:
             pulled = cotangents(*map(tf.stop_gradient, by_values))
-            gradients = None
-            if starts is None:
-                gradients = _pulled_once_if_shared(native_filter.pullback, own, pulled)
-            if gradients is None:
-                before = starts or _once_if_shared(in_chunks, own)[1]
-                gradients = _pulled_once_if_shared(filter_in_chunks.pullback, own, pulled, before)
-            return without_gradient(
-                gradients,
-                inputs,
-                "the filter is differentiable once: take differences of gradients for a Hessian",
-            )
+            return without_gradient(_pulled_once_if_shared(own, pulled, starts), inputs, ONCE)
 
         return tuple(values), backward
 
-    return recursion(*inputs)
+    return recursion(*(getattr(given, name) for name in names))
 
 
 # --- one covariance for all series: in a graph this is known only when it runs --------------------
@@ -150,24 +136,23 @@ def _broadcast(a: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(wide, [*a.shape[:-1], None])
 
 
-def _pulled_once_if_shared(
-    pullback: Callable[..., Any], given: Arranged, pulled: Cotangents, *starts: State
-) -> Any:
-    """The gradients that a pullback finds; cotangents of covariances that are shared are summed."""
+def _pulled_once_if_shared(given: Arranged, pulled: Cotangents, starts: State) -> list[tf.Tensor]:
+    """The gradients of a pullback; cotangents of covariances that are shared are summed."""
+    pullback = filter_in_chunks.pullback
     once, same = _with_shared_pattern(given)
     if once is None:
-        return pullback(given, pulled, *starts)
+        return pullback(given, pulled, starts)
 
     def by_sums() -> list[tf.Tensor]:
         summed = pulled
         if pulled.predicted_covariances is not None:
             total = [tf.reduce_sum(pulled[i], axis=-1, keepdims=True) for i in (1, 3)]
             summed = pulled._replace(predicted_covariances=total[0], filtered_covariances=total[1])
-        first = (state._replace(chol=_first(state.chol)) for state in starts)
-        *gradients, covariance = pullback(once, summed, *first)
+        first = starts._replace(chol=_first(starts.chol))
+        *gradients, covariance = pullback(once, summed, first)
         # All series share one covariance: the gradient goes to the first, the others get zero.
         others = tf.concat([tf.shape(covariance)[:-1], [tf.shape(given.z)[0] - 1]], axis=0)
         rest = tf.zeros(others, covariance.dtype)
         return [*gradients, tf.concat([covariance, rest], axis=-1)]
 
-    return tf.cond(same, by_sums, lambda: pullback(given, pulled, *starts))
+    return tf.cond(same, by_sums, lambda: pullback(given, pulled, starts))

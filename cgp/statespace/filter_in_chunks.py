@@ -67,7 +67,7 @@ def pullback(given: Arranged, cotangents: Cotangents, starts: State) -> list[tf.
 
     Args:
         given: The series.
-        cotangents: As for `native_filter.pullback`.
+        cotangents: Arranged as `StateMoments` are; those of log likelihoods, `[B, T or 1, 1]`.
         starts: The states before each chunk, as the functions above return them.
     """
     system, start = for_loops(given)

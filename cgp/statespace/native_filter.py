@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.statespace.arranged import Arranged, batch_of
-from cgp.statespace.backward_pass import DIFFERENTIABLE, Cotangents
+from cgp.statespace.backward_pass import DIFFERENTIABLE, ONCE, hermitian
 from cgp.statespace.filter_in_chunks import StateMoments
 
 
@@ -26,12 +26,12 @@ def serves(given: Arranged) -> bool:
     return native.serves(*numbers) and native.serves(*reals)
 
 
-def log_likelihood(given: Arranged) -> tuple[tf.Tensor] | None:
-    """The log likelihood of each series, `[B]`, alone in a tuple."""
+def log_likelihood(given: Arranged) -> tf.Tensor | None:
+    """The log likelihood of each series, `[B]`."""
     value = _run("CgpKalmanLikelihood", given)
     if value is None or (tf.executing_eagerly() and not np.isfinite(value).all()):
         return None
-    return (*_shaped([value], [given.z.shape[:1]]),)
+    return _shaped([value], [given.z.shape[:1]])[0]
 
 
 def moments(given: Arranged) -> StateMoments | None:
@@ -48,23 +48,64 @@ def moments(given: Arranged) -> StateMoments | None:
     return StateMoments(*_shaped(values, shapes))
 
 
-def pullback(given: Arranged, cotangents: Cotangents) -> list[tf.Tensor] | None:
-    """Gradients by the parts in `DIFFERENTIABLE`, the first mean and the first covariance.
+def _run(op: str, given: Arranged) -> Any:
+    return native.attempt(op, **{key: getattr(given, name) for key, name in _INPUTS.items()})
 
-    Args:
-        given: The series.
-        cotangents: Arranged as `StateMoments` are; those of log likelihoods, `[B, T or 1, 1]`.
-    """
-    nothing = tf.zeros([0], given.z.dtype)
-    by_values = {
-        f"by_{name}": nothing if value is None else value
-        for name, value in cotangents._asdict().items()
-    }
-    gradients = _run("CgpKalmanPullback", given, noise=given.Q, **by_values)
-    if gradients is None:
-        return None
-    parts = (getattr(given, name) for name in (*DIFFERENTIABLE, "mean", "chol"))
-    return _shaped(gradients, [part.shape for part in parts])
+
+# The names of inputs of the ops. Gradients flow to covariances, and not to the factors of them.
+_INPUTS = {
+    "transition": "F",
+    "noise_factor": "Q_factor",
+    "h": "h",
+    "r": "r",
+    "b": "b",
+    "z": "z",
+    "observed": "observed",
+    "mean": "mean",
+    "chol": "chol",
+    "noise": "Q",
+    "covariance": "covariance",
+}
+_PULLED = (*DIFFERENTIABLE, "mean", "covariance")
+_BY_MOMENTS = (
+    "by_predicted_means",
+    "by_predicted_covariances",
+    "by_filtered_means",
+    "by_filtered_covariances",
+)
+
+
+@tf.RegisterGradient("CgpKalmanLikelihood")
+def _of_likelihood(op: tf.Operation, by_total: tf.Tensor) -> list[tf.Tensor | None]:
+    nothing = tf.zeros([0], op.inputs[0].dtype)
+    return _pullback(op, by_total[:, None, None], *[nothing] * 4)
+
+
+@tf.RegisterGradient("CgpKalmanMoments")
+def _of_moments(op: tf.Operation, *by_values: tf.Tensor) -> list[tf.Tensor | None]:
+    predicted_mean, predicted, filtered_mean, filtered, log_likelihood, *_ = by_values
+    by_moments = (predicted_mean, hermitian(predicted), filtered_mean, hermitian(filtered))
+    return _pullback(op, log_likelihood[..., None], *by_moments)
+
+
+def _pullback(
+    op: tf.Operation, by_log_likelihoods: tf.Tensor, *by_moments: tf.Tensor
+) -> list[tf.Tensor | None]:
+    """Gradients by the inputs of an op; those by log likelihoods are `[B, T or 1, 1]`."""
+    values = native.op("CgpKalmanPullback")(
+        **dict(zip(_INPUTS, op.inputs, strict=True)),
+        by_log_likelihoods=by_log_likelihoods,
+        **dict(zip(_BY_MOMENTS, by_moments, strict=True)),
+    )
+    inputs = dict(zip(_INPUTS.values(), op.inputs, strict=True))
+    shaped = _shaped(values, [inputs[name].shape for name in _PULLED])
+    gradients = dict(zip(_PULLED, shaped, strict=True))
+    return [gradients.get(name) for name in _INPUTS.values()]
+
+
+@tf.RegisterGradient("CgpKalmanPullback")
+def _of_pullback(op: tf.Operation, *by_gradients: tf.Tensor) -> None:
+    raise NotImplementedError(ONCE)
 
 
 def _shaped(values: Sequence[tf.Tensor], shapes: Sequence[Any]) -> list[tf.Tensor]:
@@ -73,19 +114,3 @@ def _shaped(values: Sequence[tf.Tensor], shapes: Sequence[Any]) -> list[tf.Tenso
         for value, shape in zip(values, shapes, strict=True):
             value.set_shape(shape)
     return list(values)
-
-
-def _run(op: str, given: Arranged, **more: tf.Tensor) -> Any:
-    return native.attempt(
-        op,
-        transition=given.F,
-        noise_factor=given.Q_factor,
-        h=given.h,
-        r=given.r,
-        b=given.b,
-        z=given.z,
-        observed=given.observed,
-        mean=given.mean,
-        chol=given.chol,
-        **more,
-    )

@@ -1,7 +1,7 @@
 """A series checked against a model, and arranged as the recursions need it."""
 
 import math
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -47,12 +47,13 @@ class Series:
         self._check_length(z)
         # Where values are known to be whole, as most are, half of the operations are left out.
         self.is_whole = tf.executing_eagerly() and bool(np.isfinite(np.asarray(z)).all())
-        present = tf.ones(z.shape, bool) if self.is_whole else ~is_nan(z)
+        self._present = None if self.is_whole else ~is_nan(z)
         if model.initial == "diffuse" and tf.executing_eagerly():
-            check_diffuse(model, np.where(present, z, 0.0))
-        self.z = model.form.split(z if self.is_whole else tf.where(present, z, tf.zeros_like(z)))
-        working = [present] * model.form.multiplicity
-        self.observed = present if len(working) == 1 else tf.concat(working, axis=-1)
+            check_diffuse(
+                model, z if self.is_whole else np.where(np.asarray(self._present), z, 0.0)
+            )
+        known = z if self.is_whole else tf.where(self._present, z, tf.zeros_like(z))
+        self.z = model.form.split(known)
         self.inputs = known_inputs(model, inputs, self.z.shape[-2])
 
         parts = [self.z.shape[:-2], model.batch_shape]
@@ -65,10 +66,22 @@ class Series:
                 "the batch axes of series, model and inputs do not fit together: "
                 f"{', '.join(map(str, parts))}"
             ) from None
-        self._batch = self._dynamic_batch()
-        self.nothing = nan(model.series_dtype)
 
-    def _dynamic_batch(self) -> tf.Tensor:
+    @cached_property
+    def observed(self) -> tf.Tensor:
+        """Where there is an observation, bool, of the working values, `[..., T, m]`."""
+        if self._present is None:
+            return tf.ones(self.z.shape, bool)
+        working = [self._present] * self.model.form.multiplicity
+        return working[0] if len(working) == 1 else tf.concat(working, axis=-1)
+
+    @cached_property
+    def nothing(self) -> tf.Tensor:
+        """NaN, which stands for what is missing."""
+        return nan(self.model.series_dtype)
+
+    @cached_property
+    def _batch(self) -> tf.Tensor:
         """The batch axes as a tensor, also where they are not known statically."""
         if self.batch_shape.is_fully_defined():
             return tf.constant(self.batch_shape.as_list(), tf.int32)
@@ -174,7 +187,7 @@ class Series:
         observed = self._pattern()
         h, r, z = decorrelated(H, R, self.by_series(self.z), observed)
         if self.inputs is None:
-            b = tf.zeros([model.F.shape[-1]], model.dtype)
+            b = tf.constant(np.zeros(model.F.shape[-1], model.dtype.as_numpy_dtype))
         else:
             b = self.last(tf.linalg.matvec(with_time(model.B), self.inputs), 2)
         mean, covariance, chol = (
@@ -192,7 +205,7 @@ class Series:
         """1 where observed, else 0, real, `[m]` where nothing is missing, else `[T, m, B or 1]`."""
         real = self.model.dtype.real_dtype
         if self.is_whole:
-            return tf.ones([self.z.shape[-1]], real)
+            return tf.constant(np.ones(self.z.shape[-1], real.as_numpy_dtype))
         observed = self.last(tf.cast(self.observed, real), 2)
         if tf.executing_eagerly() and bool(tf.reduce_all(observed == observed[..., :1])):
             return observed[..., :1]

@@ -20,13 +20,19 @@ EVERY = "FQHR"
 @pytest.fixture(autouse=True)
 def results(monkeypatch):
     """What the ops returned, None where they refused, in the order of the calls."""
-    found, run = [], native_filter._run
+    found = []
 
-    def noted(*arguments, **more):
-        found.append(run(*arguments, **more))
-        return found[-1]
+    def note(name):
+        function = getattr(native_filter, name)
 
-    monkeypatch.setattr(native_filter, "_run", noted)
+        def noted(*arguments):
+            found.append(function(*arguments))
+            return found[-1]
+
+        monkeypatch.setattr(native_filter, name, noted)
+
+    note("_run")
+    note("_pullback")
     return found
 
 

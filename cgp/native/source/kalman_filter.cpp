@@ -178,7 +178,7 @@ struct KalmanPullback {
   static void run(Call& call) {
     const System<T> system(call);
     Gradients<T> to(call, system);
-    const Cotangents<T> given(call, System<T>::inputs + 1, system);
+    const Cotangents<T> given(call, System<T>::inputs, system);
     const int64_t m = system.m, n = system.n, steps = system.steps;
     const bool is_shared = system.shared();
     Gains<T> gains(is_shared ? steps : 0, m, n, true);
@@ -234,7 +234,7 @@ struct KalmanPullback {
 const bool registered = [] {
 #define SYSTEM                                                                                \
   "transition: T", "noise_factor: T", "h: T", "r: R", "b: T", "z: T", "observed: R", "mean: T", \
-      "chol: T"
+      "chol: T", "noise: T", "covariance: T"
   register_op<KalmanLikelihood>("CgpKalmanLikelihood", {SYSTEM}, {"log_likelihood: R"});
   register_op<KalmanMoments>(
       "CgpKalmanMoments", {SYSTEM},
@@ -243,7 +243,7 @@ const bool registered = [] {
        "sound: bool"});
   register_op<KalmanPullback>(
       "CgpKalmanPullback",
-      {SYSTEM, "noise: T", "by_log_likelihoods: R", "by_predicted_means: T",
+      {SYSTEM, "by_log_likelihoods: R", "by_predicted_means: T",
        "by_predicted_covariances: T", "by_filtered_means: T", "by_filtered_covariances: T"},
       {"by_transition: T", "by_noise: T", "by_h: T", "by_r: R", "by_b: T", "by_z: T", "by_mean: T",
        "by_covariance: T"});

@@ -69,9 +69,9 @@ struct Gradients {
 
   Gradients(Call& call, const System<T>& system)
       : F(call, 0, call.input<T>(0), system.F),
-        Q(call, 1, call.input<T>(System<T>::inputs), input_of<T>(call, System<T>::inputs,
-                                                                 {system.n, system.n},
-                                                                 system.steps, system.chol.batch)),
+        Q(call, 1, call.input<T>(System<T>::noise),
+          input_of<T>(call, System<T>::noise, {system.n, system.n}, system.steps,
+                      system.chol.batch)),
         h(call, 2, call.input<T>(2), system.h),
         r(call, 3, call.input<Real<T>>(3), system.r),
         b(call, 4, call.input<T>(4), system.b),

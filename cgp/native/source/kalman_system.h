@@ -136,7 +136,8 @@ struct System {
   Input<T> mean, chol;  // of the first state
   int64_t n, q, m, steps, batch;
 
-  static constexpr int inputs = 9;
+  // The last two are the covariances whose factors are G and chol: gradients flow to them.
+  static constexpr int inputs = 11, noise = 9;
 
   explicit System(Call& call) {
     const Shape G_shape = call.input<T>(1).shape, z_shape = call.input<T>(5).shape;
