@@ -49,7 +49,7 @@ class Bar(NamedTuple):
             for size, asked in self.asked.items()
             if found[str(size)] is not None
         }
-        return {size: times for size, times in excess.items() if times > 1.0}
+        return {size: times for size, times in excess.items() if not times <= 1.0}
 
 
 def row_of(rows: Sequence[Record], **wanted: object) -> Record:
@@ -60,8 +60,15 @@ def row_of(rows: Sequence[Record], **wanted: object) -> Record:
 
 
 def fastest(row: Record, names: Sequence[str] = ()) -> tuple[str, float]:
-    """Of the others in a row of million steps a second, or of those named."""
+    """Of the others in a row of million steps a second, or of those named.
+
+    Raises:
+        KeyError: One of those named was not there; "–" stands for what one does not offer.
+    """
     keys = ("", "n", "series", "steps", "cgp")
+    for name in names:
+        if row[name] == "absent":
+            raise KeyError(name)
     found = {
         name: rate
         for name, rate in row.items()

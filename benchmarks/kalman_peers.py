@@ -111,7 +111,12 @@ def by_dynamax(p):
         return lgssm_filter(make_lgssm_params(mean, p0, f, q, h, r), z)
 
     batched = jax.vmap(run, (None, None, 0))
-    filtered = jax.jit(batched)
+    # Covariances, which all series share, once: for each series they would be most of the time.
+    matrices = tuple(p[name] for name in MATRICES)
+    found = jax.eval_shape(run, matrices, p["initial_covariance"], p["z"][0])
+    there = {name: a for name, a in found._asdict().items() if a is not None}
+    axes = {name: None if name.endswith("covariances") else 0 for name in there}
+    filtered = jax.jit(jax.vmap(run, (None, None, 0), found._replace(**axes)))
     value = jax.jit(lambda *a: batched(*a).marginal_loglik)
     both = jax.jit(
         jax.value_and_grad(

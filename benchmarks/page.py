@@ -164,10 +164,7 @@ def kalman_speed(found: Records) -> str:
             ratios = [row["cgp"] / fastest(row)[1] for row in of]
             line = {"": quantity, "series × steps": f"{series:,} × {SERIES[series]:,}"}
             pairs = zip(of, ratios, strict=True)
-            line |= {
-                f"n = {row['n']}": f"{cell(r)} × {fastest(row)[0].replace('statsmodels ', '')}"
-                for row, r in pairs
-            }
+            line |= {f"n = {row['n']}": f"{cell(r)} × {fastest(row)[0]}" for row, r in pairs}
             lines.append(line)
     ahead = sum(row["cgp"] > fastest(row)[1] for row in rows)
     return f"cgp is the fastest in {ahead} of {len(rows)} cells.\n\n" + markdown(lines)

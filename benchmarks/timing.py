@@ -39,7 +39,7 @@ def compare(
     functions: Mapping[str, Callable[[], object]],
     seconds: float = 1.0,
     rounds: tuple[int, int] = (7, 200),
-    sample: float = 1e-3,
+    sample: float = 1e-2,
 ) -> dict[str, Timing]:
     """Times functions of no arguments in turns.
 
@@ -51,8 +51,8 @@ def compare(
         functions: By name.
         seconds: How long to spend on each, about.
         rounds: The fewest and the most rounds, whatever `seconds` says.
-        sample: A sample is as many calls as take this long, at least one: the clock and the loop
-            weigh little then.
+        sample: A sample is as many calls as take this long, at least one: the clock, the loop and
+            what the others left in the caches weigh little then.
 
     Returns:
         A `Timing` for each name.
