@@ -77,7 +77,7 @@ def log_likelihood(system: System, state: State, length: tf.Tensor) -> tuple[tf.
         state, log_likelihood, _ = update_at(system, t, state)
         return t + 1, predict_at(system, t, state), total + log_likelihood
 
-    total = tf.zeros(system.z.shape[-1:], system.r.dtype)
+    total = tf.zeros_like(system.z[0, 0], dtype=system.r.dtype)
     _, state, total = tf.while_loop(lambda t, *_: t < length, step, (tf.constant(0), state, total))
     return total, state
 

@@ -1,5 +1,5 @@
 // The Kalman filter over whole series: its log likelihood, the moments of the state along them, and
-// the pullback of both. cgp.statespace.differentiable_filter does the same in TensorFlow.
+// the pullback of both. cgp.statespace.filter_in_chunks does the same in TensorFlow.
 //
 // One series is filtered with its states in lanes; several that share covariances, which are computed
 // once, side by side in lanes; so are series with covariances of their own.
@@ -73,6 +73,10 @@ struct KalmanLikelihood {
 // The moments as they are returned: means of each series, covariances [T, n, n, B or 1].
 template <class T>
 struct MomentsOut {
+  int64_t n, steps, batch, matrices;
+  OfSeries<T> predicted_means, filtered_means;
+  OfSeries<Real<T>> log_likelihoods;
+
   MomentsOut(Call& call, const System<T>& system)
       : n(system.n), steps(system.steps), batch(system.batch), matrices(system.chol.batch) {
     const int64_t n = system.n;
@@ -84,17 +88,6 @@ struct MomentsOut {
     predicted_chols = call.output<T>(5, {steps, n, n, matrices}).data;
     filtered_chols = call.output<T>(6, {steps, n, n, matrices}).data;
     sound = call.output<bool>(7, {}).data;
-  }
-
-  template <class M>
-  void set_means(Tile tile, const Means<M>& kept) const {
-    for (int64_t t = 0; t < steps; ++t) {
-      for (int64_t k = 0; k < n; ++k) {
-        predicted_means.set(t, k, tile, kept.predicted[t * n + k]);
-        filtered_means.set(t, k, tile, kept.filtered[t * n + k]);
-      }
-      log_likelihoods.set(t, 0, tile, kept.log_likelihoods[t]);
-    }
   }
 
   template <class C>
@@ -136,12 +129,20 @@ struct MomentsOut {
       }
   }
 
-  int64_t n, steps, batch, matrices;
-  OfSeries<T> predicted_means, filtered_means;
-  OfSeries<Real<T>> log_likelihoods;
   T *predicted_covariances, *filtered_covariances, *predicted_chols, *filtered_chols;
   bool* sound;
 };
+
+template <class T, class M>
+CGP_FOR_EACH_PROCESSOR void store_means(const MomentsOut<T>& to, Tile tile, const Means<M>& kept) {
+  for (int64_t t = 0; t < to.steps; ++t) {
+    for (int64_t k = 0; k < to.n; ++k) {
+      to.predicted_means.set(t, k, tile, kept.predicted[t * to.n + k]);
+      to.filtered_means.set(t, k, tile, kept.filtered[t * to.n + k]);
+    }
+    to.log_likelihoods.set(t, 0, tile, kept.log_likelihoods[t]);
+  }
+}
 
 template <class T>
 struct KalmanMoments {
@@ -154,14 +155,14 @@ struct KalmanMoments {
       Means<T> kept(system.batch == 1 ? system.steps : 0, system.m, system.n);
       filter_one<T>(system, gains, nullptr, &kept);
       to.set_covariances(kOne, gains);
-      if (system.batch == 1) to.set_means(kOne, kept);
+      if (system.batch == 1) store_means(to, kOne, kept);
     }
     if (!shared || system.batch > 1) {
       const Tiles<T> tiles = tiles_of(system);
       for_each(tiles.count, tiles.work, [&](int64_t i) {
         for_each_tile(system, shared, true, static_cast<Real<T>*>(nullptr), tiles, i, i + 1,
                       [&](Tile tile, const auto& own, const auto* kept) {
-                        to.set_means(tile, *kept);
+                        store_means(to, tile, *kept);
                         if (!shared) to.set_covariances(tile, own);
                       });
       });

@@ -1,11 +1,12 @@
 // The means of one series, given the gains, as kalman_means.h has those of many.
 //
 // Steps wait for each other, and only the work within one can be shared out: the states lie side by
-// side in lanes, and the next mean does not wait for the deviations,
+// side in lanes, and the product F m does not wait for the deviations v of the observations,
 //
-//     m' = A m + Σ c_i z_i + b,   A = F Π (1 − g_i h_i),   c_i = F Π_{j>i} (1 − g_j h_j) g_i ,
+//     m' = F m + b + Σ c_i v_i,   c_i = F g_i .
 //
-// of which A and c stay what they are once the gains have settled.
+// A product with the closed loop F Π (1 − g_i h_i) would not wait at all. But once its elements are
+// rounded, what they lose of a large mean is the same at each step, and a slow filter adds it up.
 #pragma once
 #include "kalman_means.h"
 
@@ -41,29 +42,26 @@ class Packed {
   std::vector<P> packs_;
 };
 
-// A by columns, and c, of the gains of one step.
+// F by columns, and c, of the gains of one step.
 template <class T>
-struct ClosedLoop {
-  ClosedLoop(int64_t m, int64_t n) : m(m), n(n), F(n, n), A(n, n), c(m, n) {}
+struct Transition {
+  Transition(int64_t m, int64_t n) : m(m), n(n), F(n, n), c(m, n) {}
 
   CGP_INLINE void set(const System<T>& system, const Gains<T>& gains, int64_t t) {
     if (t == 0 || system.F.varies())
       for (int64_t k = 0; k < n; ++k) F.load(k, system.F.pointer(t, k), n);
-    for (int64_t k = 0; k < n; ++k)
-      for (int64_t block = 0; block < A.blocks(); ++block) A[k][block] = F[k][block];
-    for (int64_t i = m - 1; i >= 0; --i) {
-      const T *gain = gains.gain.get() + (gains.at(t) * m + i) * n, *h = system.h.pointer(t, i * n);
-      for (int64_t block = 0; block < A.blocks(); ++block) {
+    for (int64_t i = 0; i < m; ++i) {
+      const T* gain = gains.gain.get() + (gains.at(t) * m + i) * n;
+      for (int64_t block = 0; block < F.blocks(); ++block) {
         Pack<T> sum{};
-        for (int64_t k = 0; k < n; ++k) sum += gain[k] * A[k][block];
-        for (int64_t k = 0; k < n; ++k) A[k][block] -= h[k] * sum;
+        for (int64_t k = 0; k < n; ++k) sum += gain[k] * F[k][block];
         c[i][block] = sum;
       }
     }
   }
 
   int64_t m, n;
-  Packed<T> F, A, c;
+  Packed<T> F, c;
 };
 
 template <class T>
@@ -72,11 +70,12 @@ CGP_FOR_EACH_PROCESSOR void means_of_one(const System<T>& system, const Gains<T>
   using R = Real<T>;
   const int64_t n = system.n, m = system.m;
   const R scale = density_scale<T>;
-  ClosedLoop<T> loop(m, n);
+  Transition<T> transition(m, n);
   Packed<T> mean(1, n), updated(1, n), b(1, n), h(m, n), gain(m, n);
   const int64_t blocks = mean.blocks();
   std::vector<T> numbers(blocks * mean.width), after(numbers);  // the means once more
   std::vector<R> inverse(m), log_density(m);
+  std::vector<T> deviations(m);
   mean.load(0, system.mean.pointer(0, 0));
   R sum(0);
   for (int64_t t = 0; t < system.steps; ++t) {
@@ -109,27 +108,29 @@ CGP_FOR_EACH_PROCESSOR void means_of_one(const System<T>& system, const Gains<T>
       }
       loss += own;
       for (int64_t block = 0; block < blocks; ++block) updated[0][block] += v * gain[i][block];
-      if (kept) kept->deviations[t * m + i] = v;
+      deviations[i] = v;
     }
     sum -= loss;
     if (kept) {
       updated.store(0, after.data());
       std::copy_n(after.data(), n, kept->filtered.get() + t * n);
+      std::copy_n(deviations.data(), m, kept->deviations.get() + t * m);
       kept->log_likelihoods[t] = -loss;
     }
     if (is_last) break;
-    if (is_new) loop.set(system, gains, t);
+    if (is_new) transition.set(system, gains, t);
     if (t == 0 || system.b.varies()) b.load(0, system.b.pointer(t, 0));
     for (int64_t block = 0; block < blocks; ++block) {
       Pack<T> even = b[0][block], odd{};  // two sums, which do not wait for each other
-      for (int64_t i = 0; i < m; ++i) odd += *system.z.pointer(t, i, kOne) * loop.c[i][block];
       int64_t k = 0;
       for (; k + 2 <= n; k += 2) {
-        even += numbers[k] * loop.A[k][block];
-        odd += numbers[k + 1] * loop.A[k + 1][block];
+        even += numbers[k] * transition.F[k][block];
+        odd += numbers[k + 1] * transition.F[k + 1][block];
       }
-      if (k < n) even += numbers[k] * loop.A[k][block];
-      mean[0][block] = even + odd;
+      if (k < n) even += numbers[k] * transition.F[k][block];
+      Pack<T> next = even + odd;
+      for (int64_t i = 0; i < m; ++i) next += deviations[i] * transition.c[i][block];
+      mean[0][block] = next;
     }
   }
   if (log_likelihood) *log_likelihood = sum;

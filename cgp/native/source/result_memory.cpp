@@ -1,13 +1,14 @@
 #include "result_memory.h"
 
-#include <cstdlib>
+#include <sys/mman.h>
+
 #include <deque>
 #include <mutex>
 
 namespace cgp {
 namespace {
 
-constexpr size_t kMostKept = size_t(1) << 26, kAlignment = 64;
+constexpr size_t kMostKept = size_t(1) << 26, kPage = 4096;
 
 struct Block {
   void* data;
@@ -28,7 +29,7 @@ Kept& kept() {
 
 // Results of about one size share blocks.
 size_t rounded(size_t bytes) {
-  size_t step = kAlignment;
+  size_t step = kPage;
   while (step * 16 < bytes) step *= 2;
   return (bytes + step - 1) / step * step;
 }
@@ -48,7 +49,9 @@ void* take_memory(size_t bytes) {
       return block.data;
     }
   }
-  return std::aligned_alloc(kAlignment, bytes);
+  // Not from the heap, which could not shrink below a block that is kept.
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return data == MAP_FAILED ? nullptr : data;
 }
 
 void give_memory_back(void* data, size_t bytes, void*) {
@@ -58,7 +61,7 @@ void give_memory_back(void* data, size_t bytes, void*) {
   all.blocks.push_back({data, bytes});
   all.bytes += bytes;
   while (all.bytes > kMostKept) {
-    std::free(all.blocks.front().data);
+    munmap(all.blocks.front().data, all.blocks.front().bytes);
     all.bytes -= all.blocks.front().bytes;
     all.blocks.pop_front();
   }
