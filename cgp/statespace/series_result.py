@@ -11,7 +11,8 @@ class OfEachSeries:
     """A field of a `SeriesResult` that series may share, `[1, T, n, n]`; it is spread when read.
 
     A thousand series of a hundred steps of eight states have factors of a hundred megabytes, and
-    one hundred kilobytes that are not the same.
+    one hundred kilobytes that are not the same. What was spread is not kept: it would have no
+    gradient where it was read first without a tape.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -19,17 +20,13 @@ class OfEachSeries:
 
     def __get__(self, result: Any, owner: type) -> Any:
         if result is None:
-            raise AttributeError  # a field without a default
+            raise AttributeError(f"{self._key} is a field of results, and has no default")
         value, means = result.__dict__[self._key], next(iter(result.__dict__.values()))
-        batch = means.shape[:-2]
+        batch = tf.TensorShape(means.shape[:-2])
         if value is None or (batch.is_fully_defined() and value.shape[:-3] == batch):
             return value
         shape = tf.concat([tf.shape(means)[:-2], tf.shape(value)[-3:]], axis=0)
-        spread = tf.broadcast_to(value, shape)
-        spread = tf.ensure_shape(spread, batch.concatenate(value.shape[-3:]))
-        if tf.executing_eagerly():  # a tensor of a graph would not serve outside of it
-            result.__dict__[self._key] = spread
-        return spread
+        return tf.ensure_shape(tf.broadcast_to(value, shape), batch.concatenate(value.shape[-3:]))
 
     def __set__(self, result: Any, value: Any) -> None:
         result.__dict__[self._key] = value
@@ -50,7 +47,7 @@ class SeriesResult:
         return tuple(field.name for field in dataclasses.fields(cls))
 
     def __tf_flatten__(self) -> tuple[tuple[()], tuple[Any, ...]]:
-        return (), tuple(self.__dict__[name] for name in self._names())
+        return (), tuple(self)
 
     @classmethod
     def __tf_unflatten__(cls, metadata: tuple[()], components: tuple[Any, ...]) -> Self:
