@@ -74,6 +74,9 @@ class Data(NamedTuple):
 
     def unpacked(self, values: tf.Tensor) -> tf.Tensor:
         """Restores the batch axes that were given: `[B, ...]` -> `[..., ...]`."""
+        batch, own = tf.get_static_value(self.batch), values.shape[1:]
+        if batch is not None and own.is_fully_defined():  # in one operation
+            return tf.reshape(values, [*batch, *own.as_list()])
         return tf.reshape(values, tf.concat([self.batch, tf.shape(values)[1:]], axis=0))
 
     def spread(self, values: tf.Tensor) -> tf.Tensor:
@@ -93,14 +96,17 @@ class Data(NamedTuple):
 
 def arranged(x: tf.Tensor, z: tf.Tensor) -> Data:
     """Arranges inputs `[N, D]` or `[..., N, D]` and targets `[..., N]` as `Data`."""
-    return Data(flattened(x, 2), flattened(z, 1), tf.shape(z)[:-1])
+    known = z.shape[:-1].is_fully_defined()
+    batch = tf.constant(z.shape[:-1].as_list(), tf.int32) if known else tf.shape(z)[:-1]
+    return Data(flattened(x, 2), flattened(z, 1), batch)
 
 
 def flattened(values: tf.Tensor, own: int) -> tf.Tensor:
     """Reshapes any number of batch axes to one, before the last `own` axes."""
     event = values.shape[values.shape.rank - own :]
-    if not event.is_fully_defined():
-        event = tf.shape(values)[values.shape.rank - own :]
+    if event.is_fully_defined():
+        return tf.reshape(values, [-1, *event.as_list()])
+    event = tf.shape(values)[values.shape.rank - own :]
     return tf.reshape(values, tf.concat([[-1], event], axis=0))
 
 
@@ -130,7 +136,7 @@ def as_data(
     # Mostly the first target of each series is there.
     if (
         is_known
-        and np.isnan(z[..., 0]).any()
+        and np.isnan(np.asarray(z)[..., 0]).any()
         and bool(tf.reduce_any(tf.reduce_all(is_nan(z), axis=-1)))
     ):
         raise ValueError("every target of a series is missing: there is nothing to learn from")

@@ -28,7 +28,7 @@ def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor | None:
     terms = process.kernel.markov_terms() if serves and process.is_proper else None
     if terms is None:
         return None
-    x, z = data.x[..., 0], data.z
+    x, z = tf.squeeze(data.x, axis=-1), data.z
     function = None if process.mean is None else process.mean.evaluate(data.x)
     if function is not None:
         z = z - function
