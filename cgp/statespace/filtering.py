@@ -85,7 +85,7 @@ def log_likelihood(
 ) -> tf.Tensor:
     """The log likelihood of a series under the model, by the filter.
 
-    Value and gradient together cost about four times the value alone, at any length.
+    Value and gradient together cost five to nine times the value alone, at any length.
 
     Args:
         model: The model.
