@@ -53,6 +53,14 @@ def test_are_quarters_of_a_turn_exact_however_far(dtype):
         np.testing.assert_allclose(sine, [np.sqrt(0.5), 1.0, -1.0], atol=1e-15)
 
 
+def test_has_a_zero_no_sign():
+    turns = tf.constant(np.arange(-8, 9) / 4)
+    for found in cosine_and_sine(turns):
+        zeros = found.numpy()[found.numpy() == 0]
+        assert len(zeros) >= 8
+        assert not np.any(np.signbit(zeros))
+
+
 @pytest.mark.parametrize("dtype", REALS)
 def test_are_nan_and_infinity_nan(dtype):
     bad = np.array([np.nan, np.inf, -np.inf], dtype)

@@ -14,9 +14,15 @@ constexpr int64_t kChunk = 4096;
 // Beyond it, `turn` does not find the quarter. Neighbours are an eighth of a turn apart there.
 constexpr double kFar = 562949953421312.0;
 
+// Zeros, of a quarter of a turn, are left without a sign.
 CGP_FOR_EACH_PROCESSOR
 void turn_each(const double* turns, int64_t count, double* cosine, double* sine) {
-  for (int64_t i = 0; i < count; ++i) turn(turns[i], cosine[i], sine[i]);
+  for (int64_t i = 0; i < count; ++i) {
+    double c, s;
+    turn(turns[i], c, s);
+    cosine[i] = c + 0.0;
+    sine[i] = s + 0.0;
+  }
 }
 
 CGP_FOR_EACH_PROCESSOR
@@ -24,8 +30,8 @@ void turn_each(const float* turns, int64_t count, float* cosine, float* sine) {
   for (int64_t i = 0; i < count; ++i) {
     double c, s;
     turn(turns[i], c, s);
-    cosine[i] = float(c);
-    sine[i] = float(s);
+    cosine[i] = float(c) + 0.0f;
+    sine[i] = float(s) + 0.0f;
   }
 }
 
