@@ -226,7 +226,7 @@ def cosine_and_sine(turns: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     Those of all pairs of points are a large part of a covariance matrix: the op takes a tenth of
     the time of TensorFlow's functions, and its gradient needs neither of them again.
     """
-    if native.serves(turns) if tf.executing_eagerly() else native.serves_own_graph():
+    if native.serves_here(turns):
         cosine, sine = native.op("cgp_turn")(turns)
         # Ops do not infer shapes.
         return tf.ensure_shape(cosine, turns.shape), tf.ensure_shape(sine, turns.shape)

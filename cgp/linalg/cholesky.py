@@ -317,8 +317,7 @@ def _by_lapack(name: str, a: tf.Tensor) -> tf.Tensor | None:
     NaN in every element of a matrix that has no factor or no inverse.
     """
     # Of any size: a factor is the same to the last bit whether a training step makes it or a load.
-    serves = native.serves(a) if tf.executing_eagerly() else native.serves_own_graph()
-    if not serves or not native.has_lapack():
+    if not native.serves_here(a) or not native.has_lapack():
         return None
     return tf.ensure_shape(native.op(name)(a), a.shape)  # ops do not infer shapes
 

@@ -195,6 +195,11 @@ def serves_own_graph() -> bool:
     return graph is own and serves_graphs()
 
 
+def serves_here(*arrays: Any) -> bool:
+    """Whether compiled ops take these eagerly, or may be part of the graph that is being traced."""
+    return serves(*arrays) if tf.executing_eagerly() else serves_own_graph()
+
+
 def is_array(x: Any) -> bool:
     """Whether this is an eager tensor on the CPU or a NumPy array, one with a mask excepted."""
     if type(x) is _EAGER_TENSOR:

@@ -14,7 +14,7 @@ class Filtered(SeriesResult):
 
     For a widely linear model the factors are those of the real composite, `[..., T, 2n, 2n]`, while
     means, innovations and their covariances are complex, of n and m components. Series that share
-    covariances hold them once, until somebody reads them.
+    covariances hold them once; each reading spreads them.
     """
 
     predicted_means: tf.Tensor

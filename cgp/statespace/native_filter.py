@@ -19,11 +19,9 @@ from cgp.statespace.filter_in_chunks import StateMoments
 
 def serves(given: Arranged) -> bool:
     """Whether the functions below serve here."""
-    if not tf.executing_eagerly():
-        return native.serves_own_graph()
     reals = (given.r, given.observed)
     numbers = (given.F, given.Q_factor, given.h, given.b, given.z, given.mean, given.chol)
-    return native.serves(*numbers) and native.serves(*reals)
+    return native.serves_here(*numbers) and native.serves_here(*reals)
 
 
 def log_likelihood(given: Arranged) -> tf.Tensor | None:

@@ -24,7 +24,8 @@ class Smoothed(SeriesResult):
     """The moments of the state given all observations.
 
     For a widely linear model the factors are those of the real composite, `[..., T, 2n, 2n]`.
-    Series that share covariances hold them once, until somebody reads them.
+    Series that share
+    covariances hold them once; each reading spreads them.
     """
 
     smoothed_means: tf.Tensor

@@ -7,21 +7,11 @@ import tensorflow as tf
 from cgp import native
 from cgp.kernels import RBF, Rotation
 from cgp.kernels.rotation import cosine_and_sine
+from tests.native.graphs import in_own_graph
 
 pytestmark = pytest.mark.skipif(native.core().ops is None, reason="there is no compiled core")
 
 REALS = ["float64", "float32"]
-
-
-def in_own_graph(f):
-    """`f` in a graph that compiled ops may be part of."""
-
-    @tf.function(autograph=False)
-    def run(*args):
-        with native.own_graph():
-            return f(*args)
-
-    return lambda *args: run(*map(tf.constant, args))
 
 
 @pytest.mark.parametrize("dtype", REALS)

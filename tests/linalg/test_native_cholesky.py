@@ -10,6 +10,7 @@ import cgp
 from cgp import native
 from cgp.linalg import cholesky, inverse
 from tests.linalg.problems import DTYPES, hard_chol, is_single, random, random_chol
+from tests.native.graphs import in_own_graph
 from tests.reference import linalg as reference
 
 pytestmark = pytest.mark.skipif(not native.has_lapack(), reason="no compiled core, or no LAPACK")
@@ -24,17 +25,6 @@ def adjoint(a):
 def covariance(n, dtype, batch=()):
     a = random(np.random.default_rng(n), (*batch, n, n + 3), dtype)
     return (a @ adjoint(a) / (n + 1) + np.eye(n)).astype(dtype)
-
-
-def in_own_graph(f):
-    """`f` in a graph that compiled ops may be part of."""
-
-    @tf.function(autograph=False)
-    def run(*args):
-        with native.own_graph():
-            return f(*args)
-
-    return lambda *args: run(*map(tf.constant, args))
 
 
 def assert_close(found, wanted, tolerance):

@@ -21,10 +21,7 @@ def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor | None:
     In a graph what is not finite is NaN.
     """
     eagerly = tf.executing_eagerly()
-    if eagerly:
-        serves = native.serves(data.z) and native.serves(data.x)
-    else:
-        serves = native.serves_own_graph()
+    serves = native.serves_here(data.z) and native.serves_here(data.x)
     terms = process.kernel.markov_terms() if serves and process.is_proper else None
     if terms is None:
         return None

@@ -1,9 +1,5 @@
 // cgp.linalg.inverse: the inverse of a Hermitian matrix from its factor, by LAPACK.
-#include <algorithm>
-
 #include "lapack.h"
-#include "op.h"
-#include "parallel.h"
 
 namespace cgp {
 namespace {
@@ -24,20 +20,7 @@ void mirror(T* a, int64_t n) {
 template <class T>
 struct CholeskyInverse {
   static void run(Call& call) {
-    const auto chol = call.input<T>(0);
-    require(chol.shape.size() >= 2 && chol.axis(-1) == chol.axis(-2), "chol is not square");
-    require(lapack<T>.potri, "there is no LAPACK");
-    const auto result = call.output<T>(0, chol.shape);
-    const int64_t n = chol.axis(-1), size = n * n;
-    for_each(size_of(chol.shape, 0, chol.shape.size() - 2), work_of_matrix(n), [&](int64_t i) {
-      const T* from = chol.data + i * size;
-      T* to = result.data + i * size;
-      for (int64_t row = 0; row < n; ++row) std::copy_n(from + row * n, row + 1, to + row * n);
-      if (on_lower_triangle<T>(lapack<T>.potri, to, n))
-        mirror(to, n);
-      else  // a zero on the diagonal
-        std::fill_n(to, size, not_a_number<T>());
-    });
+    on_lower_triangles<T>(call, lapack<T>.potri, mirror<T>);  // fails at a zero on the diagonal
   }
 };
 

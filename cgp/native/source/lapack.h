@@ -5,11 +5,13 @@
 // matrix, and its upper triangle is the lower one here. Its factor Uᴴ U of that is the factor L Lᴴ
 // of the matrix itself, with L in place of U: nothing has to be conjugated or transposed.
 #pragma once
+#include <algorithm>
 #include <limits>
 #include <mutex>
 #include <optional>
 
-#include "number.h"
+#include "op.h"
+#include "parallel.h"
 
 namespace cgp {
 
@@ -89,6 +91,29 @@ T not_a_number() {
     return nan;
   else
     return T{nan, nan};
+}
+
+// Calls such a function on the lower triangles of the matrices of an op's first input, `[..., n, n]`,
+// with zeros above; a matrix where it fails becomes NaN. `finish(to, n)` ends the work on the others.
+template <class T, class F>
+void on_lower_triangles(Call& call, typename Lapack<T>::Function function, const F& finish) {
+  const auto a = call.input<T>(0);
+  require(a.shape.size() >= 2 && a.axis(-1) == a.axis(-2), "the matrix is not square");
+  require(function, "there is no LAPACK");
+  const auto result = call.output<T>(0, a.shape);
+  const int64_t n = a.axis(-1), size = n * n;
+  for_each(size_of(a.shape, 0, a.shape.size() - 2), work_of_matrix(n), [&](int64_t i) {
+    const T* from = a.data + i * size;
+    T* to = result.data + i * size;
+    for (int64_t row = 0; row < n; ++row) {
+      std::copy_n(from + row * n, row + 1, to + row * n);
+      std::fill(to + row * n + row + 1, to + (row + 1) * n, T{});
+    }
+    if (on_lower_triangle<T>(function, to, n))
+      finish(to, n);
+    else
+      std::fill_n(to, size, not_a_number<T>());
+  });
 }
 
 }  // namespace cgp
