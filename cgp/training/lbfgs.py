@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.training.batches import are_arrays, pack
-from cgp.training.divergence import description, is_indefinite, trained
+from cgp.training.descent import Descent
+from cgp.training.divergence import description, trained
 from cgp.training.objective import Objective
 
 
@@ -71,8 +72,6 @@ def fit(
     Returns:
         The `History`.
     """
-    from scipy import optimize  # here: importing it takes long
-
     cap = None if epochs is None else epochs - initial_epoch
     if cap is not None and cap < 1:
         raise ValueError(f"epochs={epochs} leaves no iteration after initial_epoch={initial_epoch}")
@@ -88,31 +87,16 @@ def fit(
     model.stop_training = False
     callbacks.on_train_begin()
     run = _Run(model, loss, callbacks, progress, validation, initial_epoch)
-    options: Any = {
-        "maxcor": optimizer.maxcor,
-        "ftol": max(optimizer.ftol, loss.resolution),
-        "gtol": optimizer.gtol,
-        "maxiter": _NO_CAP if cap is None else cap,
-        "maxfun": 20 * _NO_CAP,
-        "maxls": 30,
-    }
     try:
-        result = optimize.minimize(
-            run.value_and_gradient,
-            loss.start,
-            jac=True,
-            method="L-BFGS-B",
-            callback=run.on_iteration,
-            options=options,
-        )
+        result = run.descent.run(optimizer, cap)
     except BaseException:
-        loss.assign(run.point)  # an interruption must not leave the model at a trial point
+        loss.assign(run.descent.point)  # an interruption must not leave the model at a trial point
         raise
     if not model.stop_training:  # otherwise a callback may have set the weights
-        loss.assign(run.point)
+        loss.assign(run.descent.point)
     if run.iterations == 0:  # it started at the optimum: report one epoch
         run.begin_epoch()
-        run.end_epoch(run.value)
+        run.end_epoch(run.descent.value)
     optimizer._set_result(result)
     progress.close()
     callbacks.on_train_end(run.logs)
@@ -121,14 +105,12 @@ def fit(
     return model.history
 
 
-_NO_CAP = 15_000  # SciPy's own
-
-
 def _warn(result: Any, run: "_Run", cap: int | None, stopped: bool) -> None:
     if stopped or (cap is not None and run.iterations >= cap):
         return
-    slope = np.max(np.abs(run.gradient), initial=0.0)
-    scale = max(1.0, min(abs(run.value), abs(run.first_value)))
+    descent = run.descent
+    slope = np.max(np.abs(descent.gradient), initial=0.0)
+    scale = max(1.0, min(abs(descent.value), abs(descent.first_value)))
     # Close to the optimum the line search fails from rounding: that counts as convergence. On the
     # other hand SciPy reports convergence for a loss without a minimum, once its relative change
     # is small.
@@ -136,14 +118,14 @@ def _warn(result: Any, run: "_Run", cap: int | None, stopped: bool) -> None:
         warnings.warn(
             f"L-BFGS stopped before convergence after {run.iterations} iterations, with a gradient "
             f"of up to {slope:.3g}: {result.message}. The best parameters that it found are "
-            f"{description(run.trained)}",
+            f"{description(descent.trained)}",
             RuntimeWarning,
             stacklevel=4,
         )
 
 
 class _Run:
-    """The state of one minimisation, and the functions that SciPy calls."""
+    """One minimisation as a training: epochs, callbacks, validation and progress."""
 
     def __init__(
         self,
@@ -155,7 +137,6 @@ class _Run:
         initial_epoch: int,
     ) -> None:
         self.model = model
-        self.loss = loss
         self.callbacks = callbacks
         self.progress = progress
         self.validation = validation
@@ -163,56 +144,9 @@ class _Run:
         self.iterations = 0
         self.in_epoch = False
         self.logs: dict = {}
-        # The last iterate, where the line search starts: the best point so far.
-        self.point = loss.start
-        self.value, self.gradient = loss(self.point)  # an error here goes to the user
-        if not self._is_finite(self.value, self.gradient):
-            raise ValueError(
-                f"the loss at the initial variables is {self.value}, and must be finite, as must "
-                "its gradient"
-            )
-        self.first_value = self.value
-        self.last = (self.point, self.value, self.gradient)
-        self.trained = trained(model)
-        steps = [v.parameter.step for v in self.trained if v.parameter is not None]
-        self.largest_step = max([1.0, *(float(np.max(s)) for s in steps if s is not None)])
-
-    @staticmethod
-    def _is_finite(value: float, gradient: np.ndarray) -> bool:
-        return bool(np.isfinite(value) and np.all(np.isfinite(gradient)))
-
-    def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        if np.array_equal(point, self.last[0]):
-            return self.last[1:]
-        self.begin_epoch()
-        try:
-            value, gradient = self.loss(point)
-            failed = not self._is_finite(value, gradient) or self._is_lost(point)
-        except (tf.errors.InvalidArgumentError, ValueError) as error:
-            if isinstance(error, ValueError) and not (is_indefinite(error) or self._is_lost(point)):
-                raise
-            failed = True
-        if failed:
-            value, gradient = self._retreat(point)
-        self.last = (point.copy(), value, gradient)
-        return value, gradient
-
-    def _is_lost(self, point: np.ndarray) -> bool:
-        """Whether a hyperparameter is outside its constraint, as a variance that is zero."""
-        # No exponential overflows or underflows below that, in float32 either.
-        if np.max(np.abs(point)) * self.largest_step < 80.0:
-            return False
-        return any(v.is_lost() for v in self.trained)
-
-    def _retreat(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Returns a substitute for a loss without a value, which turns the line search back.
-
-        Value and slope are those of the parabola that has the value and slope of the last iterate
-        there, and its minimum at a quarter of the step: SciPy interpolates, and tries that point.
-        """
-        step = point - self.point
-        descent = max(-float(self.gradient @ step), np.finfo(float).tiny)
-        return self.value + descent, 3.0 * descent / float(step @ step) * step
+        self.descent = Descent(
+            loss, trained(model), loss.start, self.begin_epoch, self._after_iteration
+        )
 
     def begin_epoch(self) -> None:
         if not self.in_epoch:
@@ -234,15 +168,10 @@ class _Run:
         self.callbacks.on_epoch_end(epoch, self.logs)
         self.progress.update(self.iterations, self.logs)
 
-    def on_iteration(self, intermediate_result: Any) -> None:
-        point, value = intermediate_result.x.copy(), float(intermediate_result.fun)
-        if not np.array_equal(point, self.last[0]):  # evaluate it, which also sets the variables
-            self.last = (point, *self.loss(point))
-        self.point, self.value, self.gradient = self.last
+    def _after_iteration(self, value: float) -> bool:
         self.begin_epoch()
         self.end_epoch(value)
-        if self.model.stop_training:
-            raise StopIteration
+        return bool(self.model.stop_training)
 
 
 class _Progress:

@@ -24,7 +24,8 @@ class LBFGS(keras.optimizers.Optimizer):
     Args:
         maxcor: The number of correction pairs that approximate the Hessian.
         ftol: Converged when an iteration lowers the loss by less than this, relative to the larger
-            of the loss and 1. With float32 variables it is at least 1e-6.
+            of 1 and what the loss has lost so far, at most a hundred. With float32 variables it is
+            at least 1e-6.
         gtol: Converged when no component of the gradient exceeds this.
         name: Name of the optimizer.
 

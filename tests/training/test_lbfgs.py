@@ -171,12 +171,12 @@ def test_a_failed_evaluation_turns_the_line_search_back(function, mode):
     model = objective(function, start=(1.2, 0.5), **mode)  # the first step has a length of one
     failures = []
 
-    def retreat(self, point, original=cgp.training.lbfgs._Run._retreat):
+    def retreat(self, point, original=cgp.training.descent.Descent._retreat):
         failures.append(point.copy())
         return original(self, point)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cgp.training.lbfgs._Run, "_retreat", retreat)
+        patch.setattr(cgp.training.descent.Descent, "_retreat", retreat)
         model.fit(ONES, verbose=0)
     assert failures, "the test must reach the wall"
     assert all(p[0] >= 2.0 for p in failures)
@@ -210,7 +210,7 @@ def test_an_interruption_leaves_the_best_point():
 
 
 def test_stopping_short_is_said(monkeypatch):
-    monkeypatch.setattr(cgp.training.lbfgs, "_NO_CAP", 3)
+    monkeypatch.setattr(cgp.training.descent, "_NO_CAP", 3)
     model = objective("rosenbrock")
     with pytest.warns(RuntimeWarning, match="stopped before convergence"):
         model.fit(ONES, verbose=0)

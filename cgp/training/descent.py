@@ -1,0 +1,150 @@
+"""One run of SciPy's L-BFGS-B from one start, past points where the loss has no value."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.training.divergence import Trained, is_indefinite
+from cgp.training.objective import Objective
+from cgp.training.optimizers import LBFGS
+
+_NO_CAP = 15_000  # SciPy's own
+_FAR = 100.0  # what a loss per point loses from one start only if that is far from any optimum
+
+
+class Descent:
+    """A minimisation of a loss from a start, and the best point so far.
+
+    SciPy sees the loss less its value at the start: convergence then depends neither on its level
+    nor on the unit of the data, which adds a constant to a log likelihood. A start far from any
+    optimum, beside whose loss all others look alike, is left behind first: SciPy starts again.
+
+    Args:
+        loss: The loss.
+        trained: The trainable variables of the model.
+        start: Where it starts.
+        before_evaluation: Called before each evaluation but the first.
+        after_iteration: Called with the loss after each iteration; True to stop.
+
+    Attributes:
+        point: The last iterate, where the line search starts: the best point so far.
+        value: The loss there.
+        gradient: Its gradient there.
+        first_value: The loss at the start.
+
+    Raises:
+        ValueError: The loss at the start, or its gradient, is not finite.
+        InvalidArgumentError, NotPositiveDefiniteError: It has no value there.
+    """
+
+    def __init__(
+        self,
+        loss: Objective,
+        trained: list[Trained],
+        start: np.ndarray,
+        before_evaluation: Callable[[], None] = lambda: None,
+        after_iteration: Callable[[float], bool] = lambda value: False,
+    ):
+        self.loss, self.trained = loss, trained
+        self.before_evaluation, self.after_iteration = before_evaluation, after_iteration
+        self.point = start
+        self.value, self.gradient = loss(self.point)
+        if not _is_finite(self.value, self.gradient):
+            raise ValueError(
+                f"the loss at the initial variables is {self.value}, and must be finite, as must "
+                "its gradient"
+            )
+        self.first_value = self._level = self.value
+        self._is_stopped = False
+        self._last = (self.point, self.value, self.gradient)
+        steps = [v.parameter.step for v in trained if v.parameter is not None]
+        self._largest_step = max([1.0, *(float(np.max(s)) for s in steps if s is not None)])
+
+    def run(self, optimizer: LBFGS, cap: int | None) -> Any:
+        """Minimises.
+
+        Args:
+            optimizer: Its tolerances.
+            cap: The largest number of iterations, or None.
+
+        Returns:
+            SciPy's `OptimizeResult`.
+        """
+        from scipy import optimize  # here: importing it takes long
+
+        left = _NO_CAP if cap is None else cap
+        iterations = evaluations = 0
+        while True:
+            self._level = self.value
+            options: Any = {
+                "maxcor": optimizer.maxcor,
+                "ftol": max(optimizer.ftol, self.loss.resolution),
+                "gtol": optimizer.gtol,
+                "maxiter": left - iterations,
+                "maxfun": 20 * _NO_CAP,
+                "maxls": 30,
+            }
+            result = optimize.minimize(
+                self._value_and_gradient,
+                self.point,
+                jac=True,
+                method="L-BFGS-B",
+                callback=self._on_iteration,
+                options=options,
+            )
+            iterations, evaluations = iterations + result.nit, evaluations + result.nfev
+            if self._level - self.value < _FAR or iterations >= left or self._is_stopped:
+                break
+        result.fun += self._level
+        result.nit, result.nfev = iterations, evaluations
+        return result
+
+    def _value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        if not np.array_equal(point, self._last[0]):
+            self.before_evaluation()
+            try:
+                value, gradient = self.loss(point)
+                failed = not _is_finite(value, gradient) or self._is_lost(point)
+            except (tf.errors.InvalidArgumentError, ValueError) as error:
+                if isinstance(error, ValueError) and not (
+                    is_indefinite(error) or self._is_lost(point)
+                ):
+                    raise
+                failed = True
+            if failed:
+                value, gradient = self._retreat(point)
+            self._last = (point.copy(), value, gradient)
+        _, value, gradient = self._last
+        return value - self._level, gradient
+
+    def _is_lost(self, point: np.ndarray) -> bool:
+        """Whether a hyperparameter is outside its constraint, as a variance that is zero."""
+        # No exponential overflows or underflows below that, in float32 either.
+        if np.max(np.abs(point)) * self._largest_step < 80.0:
+            return False
+        return any(v.is_lost() for v in self.trained)
+
+    def _retreat(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """Returns a substitute for a loss without a value, which turns the line search back.
+
+        Value and slope are those of the parabola that has the value and slope of the last iterate
+        there, and its minimum at a quarter of the step: SciPy interpolates, and tries that point.
+        """
+        step = point - self.point
+        descent = max(-float(self.gradient @ step), np.finfo(float).tiny)
+        return self.value + descent, 3.0 * descent / float(step @ step) * step
+
+    def _on_iteration(self, intermediate_result: Any) -> None:
+        point = intermediate_result.x.copy()
+        if not np.array_equal(point, self._last[0]):  # evaluate it, which also sets the variables
+            self._last = (point, *self.loss(point))
+        self.point, self.value, self.gradient = self._last
+        self._is_stopped = self.after_iteration(self.value)
+        if self._is_stopped:
+            raise StopIteration
+
+
+def _is_finite(value: float, gradient: np.ndarray) -> bool:
+    return bool(np.isfinite(value) and np.all(np.isfinite(gradient)))
