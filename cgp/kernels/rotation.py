@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,15 +11,13 @@ import tensorflow as tf
 from cgp import native
 from cgp.kernels.base import Kernel
 from cgp.kernels.markov import Generator, MarkovForm, Pair, over
-from cgp.kernels.points import as_array, one_number, per_dimension
+from cgp.kernels.periodogram import Periodogram, deviations
+from cgp.kernels.points import as_array, optional_number, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction
 from cgp.kernels.terms import Term, Terms
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.observations import as_observations
 from cgp.training.parameters import REAL, Parameter, in_steps_of
-
-# Of a grid of a periodogram: what a regular series of a million points needs.
-_MOST_FREQUENCIES = 4_000_000
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -48,7 +46,7 @@ class Rotation(Kernel):
 
     def __init__(
         self,
-        frequency: ArrayLike = 1.0,
+        frequency: ArrayLike | None = None,
         *,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -57,10 +55,11 @@ class Rotation(Kernel):
         **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        frequency = one_number(frequency, "frequency", or_vector=True)
-        self.is_markov = np.ndim(frequency) == 0
+        frequency = optional_number(frequency, "frequency", or_vector=True)
+        self.is_markov = frequency is None or np.ndim(frequency) == 0
         # Optimizers move it in steps of a hundredth of its initial value.
-        step = 0.01 * np.abs(np.where(np.equal(frequency, 0), 1.0, frequency))
+        size = np.abs(np.asarray(1.0 if frequency is None else frequency))
+        step = 0.01 * np.where(size == 0, 1.0, size)
         values = {"frequency": (frequency, in_steps_of(step, REAL))}
         self.declare_parameters(values, fixed, priors)
 
@@ -126,8 +125,10 @@ class Rotation(Kernel):
         self._check_resolved(x)
 
     @classmethod
-    def from_periodogram(cls, x: ArrayLike, z: ArrayLike, **kwargs: Any) -> Self:
-        """A rotation that starts at the highest peak of the periodogram of `(x, z)`.
+    def from_periodogram(
+        cls, x: ArrayLike, z: ArrayLike, count: int | None = None, **kwargs: Any
+    ) -> Any:
+        """A rotation that starts at the highest peak of the periodogram of `(x, z)`, or several.
 
         The likelihood of a frequency has a maximum for each side lobe of each peak, so that an
         optimiser must start within about one cycle per span of x of the right one. The periodogram
@@ -137,16 +138,20 @@ class Rotation(Kernel):
         Args:
             x: Times, or any one-dimensional input, `[N]`, in any order and spacing.
             z: Complex signal, `[N]`; NaN, or hidden by a mask, where missing.
+            count: How many rotations, at the strongest tones: the highest peak of what the tones
+                before leave, which are fitted together. None for one alone.
             **kwargs: As for the constructor.
 
         Returns:
-            A `Rotation` whose frequency is that of the peak, refined between grid points.
+            A `Rotation` whose frequency is that of the peak, refined between grid points; with a
+            count, a list of so many.
 
         Raises:
             TypeError: Complex x or real z.
-            ValueError: Fewer than three points, shapes that are not `[N]`, NaN in x, or infinities;
-                a constant z, whose periodogram has no peak; steps so much shorter than the span
-                that the grid would have more than four million frequencies.
+            ValueError: A count that is no whole number from 1 to N; fewer than three points, shapes
+                that are not `[N]`, NaN in x, or infinities; a constant z, whose periodogram has no
+                peak; steps so much shorter than the span that the grid would have more than four
+                million frequencies.
 
         Example:
             >>> import numpy as np
@@ -165,30 +170,20 @@ class Rotation(Kernel):
             raise ValueError("x must be finite, but has NaN or infinite elements")
         present = ~np.isnan(z)
         x, z = x[present], z[present]
+        whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
+        if count is not None and not (whole and 1 <= count <= len(x)):
+            raise ValueError(f"count must be a whole number from 1 to {len(x)}, got {count!r}")
         if len(x) < 3 or x.min() == x.max():
             raise ValueError(f"a periodogram needs three points at different x, got {len(x)}")
-        z = _deviations(z)
-        steps = np.diff(np.sort(x))
-        with np.errstate(over="ignore"):  # of a span that is infinite, and refused
-            step, span = np.median(steps[steps > 0]), np.ptp(x)
-        if not span < 0.25 * _MOST_FREQUENCIES * step:
+        z, _ = deviations(z)
+        if not z.any():
             raise ValueError(
-                f"the median step of x, {step:.3g}, is so short beside its span, {span:.3g}, that "
-                f"a periodogram would need more than {_MOST_FREQUENCIES:,} frequencies: take one "
-                "burst of the data, or average over each, or give the frequency to the constructor"
+                "z is constant, and its periodogram has no peak: give the frequency to the "
+                "constructor"
             )
-        spacing = 0.25 / span
-        half = np.ceil(0.5 / step / spacing)
-        grid = np.arange(-half, half + 1) * spacing
-        power = _periodogram(grid, x - x.mean(), z)
-        peak = int(np.argmax(power))
-        # The vertex of the parabola through the log powers of the peak and its neighbours.
-        offset = 0.0
-        if 0 < peak < len(grid) - 1:
-            left, top, right = np.log(np.maximum(power[peak - 1 : peak + 2], 1e-300))
-            curvature = left - 2.0 * top + right
-            offset = 0.5 * (left - right) / curvature if curvature < 0 else 0.0
-        return cls(frequency=float(grid[peak] + offset * spacing), **kwargs)
+        found, _ = Periodogram(x, z[None]).peaks(1 if count is None else count)
+        rotations = [cls(frequency=float(frequency), **kwargs) for frequency in found]
+        return rotations[0] if count is None else rotations
 
 
 def _largest(x: tf.Tensor) -> np.ndarray:
@@ -199,25 +194,6 @@ def _largest(x: tf.Tensor) -> np.ndarray:
     if not values.size:
         return np.zeros(0)
     return np.maximum(-values.min(axis=0), values.max(axis=0))
-
-
-def _deviations(z: np.ndarray) -> np.ndarray:
-    """Deviations from the mean, of a size whose squares neither overflow nor underflow."""
-    largest = max(np.abs(z.real).max(), np.abs(z.imag).max())
-    z = z / largest if largest > 0 else z
-    deviations = z - z.mean()
-    if np.max(np.abs(deviations)) < 1e-13:  # the rounding of the mean
-        raise ValueError(
-            "z is constant, and its periodogram has no peak: give the frequency to the constructor"
-        )
-    return deviations / np.max(np.abs(deviations))
-
-
-def _periodogram(frequencies: np.ndarray, x: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """The periodogram `|Σ z e^{−i2πfx}|²` in blocks of frequencies that fit into memory."""
-    blocks = np.array_split(frequencies, 1 + frequencies.size * x.size // 2_000_000)
-    sums = [np.exp(-2j * np.pi * np.outer(block, x)) @ z for block in blocks]
-    return np.abs(np.concatenate(sums)) ** 2
 
 
 def cosine_and_sine(turns: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

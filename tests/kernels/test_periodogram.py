@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+import cgp
 from cgp.kernels import RBF, Rotation
+from cgp.kernels.periodogram import Periodogram
 
 
 def inputs(kind, rng):
@@ -126,3 +128,27 @@ def test_is_what_a_mask_hides_missing():
     z[hidden] = 100.0
     found = Rotation.from_periodogram(x, np.ma.array(z, mask=hidden))
     assert abs(float(found.frequency) - 0.12) < 1e-3
+
+
+def test_are_several_tones_found_one_after_the_other():
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(0.0, 50.0, 200))
+    z = sum(a * np.exp(2j * np.pi * f * x) for a, f in ((1.0, 0.5), (0.6, 0.55), (0.3, -1.2)))
+    found = Rotation.from_periodogram(x, z, count=3, fixed="frequency")
+    frequencies = [float(rotation.frequency) for rotation in found]
+    np.testing.assert_allclose(frequencies, [0.5, 0.55, -1.2], atol=0.005)
+    assert all(rotation.frequency.fixed for rotation in found)
+    for count in (0, 1.5, 201, True):
+        with pytest.raises(ValueError, match="count must be a whole number from 1 to 200"):
+            Rotation.from_periodogram(x, z, count=count)
+
+
+@pytest.mark.parametrize("kind", ["regular", "irregular"])
+def test_is_the_periodogram_of_a_long_series_that_of_a_direct_sum(kind, monkeypatch):
+    rng = np.random.default_rng(1)
+    x = inputs(kind, rng)
+    z = np.exp(2j * np.pi * 0.843 * x) + 0.5 * np.exp(-2j * np.pi * 1.52 * x)
+    direct, _ = Periodogram(x, z[None]).peaks(2)
+    monkeypatch.setattr(cgp.kernels.periodogram, "_MOST_PRODUCTS", 0)
+    spread, _ = Periodogram(x, z[None]).peaks(2)
+    np.testing.assert_allclose(spread, direct, atol=1e-3 / 50.0)

@@ -1,0 +1,130 @@
+"""The periodogram of a complex signal at any places: its peaks, and its floor."""
+
+import numpy as np
+
+# Of a grid of a periodogram: what a regular series of a million points needs.
+_MOST_FREQUENCIES = 4_000_000
+# Products of frequencies and points that a sum takes directly; beyond it a transform is faster.
+_MOST_PRODUCTS = 20_000_000
+
+
+class Periodogram:
+    """The periodogram `|Σ w z e^{−i2πfx}|²` of series at common places, summed over the series.
+
+    Between plus and minus half of a cycle per median step of x, on a grid of a quarter of a cycle
+    per span. Long series are spread over a fine regular grid of x first, which moves a peak by a
+    small part of the spacing of its frequencies.
+
+    Args:
+        x: Places, float64 `[N]`, at least three and not all equal.
+        z: Series, complex `[B, N]`, of a size whose squares neither overflow nor underflow.
+
+    Raises:
+        ValueError: Steps so much shorter than the span that the grid would have more than four
+            million frequencies.
+    """
+
+    def __init__(self, x: np.ndarray, z: np.ndarray):
+        steps = np.diff(np.sort(x))
+        with np.errstate(over="ignore"):  # of a span that is infinite, and refused
+            self.step, self.span = np.median(steps[steps > 0]), np.ptp(x)
+        if not self.span < 0.25 * _MOST_FREQUENCIES * self.step:
+            raise ValueError(
+                f"the median step of x, {self.step:.3g}, is so short beside its span, "
+                f"{self.span:.3g}, that a periodogram would need more than {_MOST_FREQUENCIES:,} "
+                "frequencies: take one burst of the data, or average over each, or give the "
+                "frequency to the constructor"
+            )
+        self.x, self.z = x - x.mean(), z
+        self.spacing = 0.25 / self.span
+        half = int(np.ceil(0.5 / self.step / self.spacing))
+        self.grid = np.arange(-half, half + 1) * self.spacing
+
+    def peaks(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """The frequencies of `count` tones, and the share of the power that each explains.
+
+        One after the other the highest peak is taken, and the tones so far are fitted together
+        and subtracted (orthogonal matching pursuit: Pati, Rezaiifar & Krishnaprasad, 1993).
+        """
+        found: list[float] = []
+        shares = []
+        residual, total = self.z, _power(self.z)
+        for _ in range(count):
+            left = _power(residual)
+            found.append(self._highest(residual))
+            tones = np.exp(2j * np.pi * np.outer(self.x, found))
+            amplitudes = np.linalg.lstsq(tones, self.z.T, rcond=None)[0]
+            residual = self.z - (tones @ amplitudes).T
+            shares.append(max(left - _power(residual), 0.0) / total)
+        return np.array(found), np.array(shares)
+
+    def _highest(self, z: np.ndarray) -> float:
+        """The frequency of the highest peak, refined between the points of the grid."""
+        power = self._on_grid(z)
+        peak = int(np.argmax(power))
+        if not 0 < peak < len(self.grid) - 1:
+            return float(self.grid[peak])
+        # The vertex of the parabola through the log powers of the peak and its neighbours.
+        nearest = self._directly(self.grid[peak - 1 : peak + 2], z)
+        left, top, right = np.log(np.maximum(nearest, 1e-300))
+        curvature = left - 2.0 * top + right
+        offset = 0.5 * (left - right) / curvature if curvature < 0 else 0.0
+        return float(self.grid[peak] + np.clip(offset, -1.0, 1.0) * self.spacing)
+
+    def _on_grid(self, z: np.ndarray) -> np.ndarray:
+        if self.grid.size * self.x.size <= _MOST_PRODUCTS:
+            return self._directly(self.grid, z)
+        # Each point is shared by its two neighbours on a grid four times as fine as the data.
+        pitch = 0.25 * self.step
+        place = (self.x - self.x.min()) / pitch
+        left = np.floor(place).astype(int)
+        share = place - left
+        size = round(4.0 * self.span / pitch)  # a quarter of a cycle per span
+        frequencies = np.fft.fftfreq(size, pitch)
+        order = np.argsort(frequencies)
+        powers = np.zeros(size)
+        for series in z:
+            spread = np.zeros(size, complex)
+            np.add.at(spread, left, (1.0 - share) * series)
+            np.add.at(spread, left + 1, share * series)
+            powers += np.abs(np.fft.fft(spread)) ** 2
+        powers /= np.sinc(frequencies * pitch) ** 4  # what sharing takes from high frequencies
+        return np.interp(self.grid, frequencies[order], powers[order])
+
+    def _directly(self, frequencies: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """In blocks of frequencies that fit into memory."""
+        blocks = np.array_split(frequencies, 1 + frequencies.size * self.x.size // 2_000_000)
+        sums = [np.exp(-2j * np.pi * np.outer(block, self.x)) @ z.T for block in blocks]
+        return np.sum(np.abs(np.concatenate(sums)) ** 2, axis=1)
+
+    def floor(self) -> float:
+        """The variance of white noise of which half of the frequencies have less power.
+
+        Of data under Hann's window, which keeps strong parts at their frequencies. Over places at
+        random, what a strong part leaks elsewhere is in the floor too.
+        """
+        place = (self.x - self.x.min()) / self.span
+        window = np.sin(np.pi * np.clip(place, 0.0, 1.0)) ** 2
+        powers = self._on_grid(window * self.z)[::4] / (len(self.z) * np.sum(window**2))
+        # The mean of B powers of white noise has the gamma distribution, of this median.
+        return float(np.median(powers)) / (1.0 - 1.0 / (3.0 * len(self.z)))
+
+
+def _power(z: np.ndarray) -> float:
+    return float(np.sum(np.abs(z) ** 2))
+
+
+def deviations(z: np.ndarray) -> tuple[np.ndarray, float]:
+    """Deviations from the mean, over their largest modulus, which is returned beside them.
+
+    Their squares neither overflow nor underflow. Of a constant signal they are zero.
+    """
+    largest = max(np.abs(z.real).max(), np.abs(z.imag).max())
+    if not largest > 0:
+        return np.zeros_like(z), 0.0
+    scaled = z / largest
+    found = scaled - scaled.mean()
+    size = np.max(np.abs(found))
+    if size < 1e-13:  # the rounding of the mean
+        return np.zeros_like(z), 0.0
+    return found / size, float(size * largest)
