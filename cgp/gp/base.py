@@ -12,7 +12,7 @@ from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
-from cgp.kernels.points import one_number
+from cgp.kernels.points import optional_number
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.training import Model, register_post_update
 from cgp.training.optimizers import LBFGS
@@ -46,7 +46,7 @@ class GaussianProcess(Parameterized, Model):
     def __init__(
         self,
         kernel: Kernel,
-        noise_variance: float,
+        noise_variance: float | None = None,
         noise_pseudo_variance: complex = 0.0,
         mean: Mean | None = None,
         *,
@@ -60,6 +60,9 @@ class GaussianProcess(Parameterized, Model):
             raise TypeError(f"kernel must be one of cgp.kernels, got {kernel!r}")
         if mean is not None and not isinstance(mean, Mean):
             raise TypeError(f"mean must be one of cgp.means or None, got {mean!r}")
+        fixed = (fixed,) if isinstance(fixed, str) else tuple(fixed)
+        if noise_variance is None and "noise_variance" in fixed:
+            raise ValueError("noise_variance is fixed, but was left out: give it a value")
         super().__init__(name=name, dtype=dtype or kernel.variable_dtype, **kwargs)
         for part in (kernel, mean):
             if part is not None and part.variable_dtype != self.variable_dtype:
@@ -70,7 +73,8 @@ class GaussianProcess(Parameterized, Model):
         self.supports_jit = False
         self.kernel, self.mean = kernel, mean
         self.declare_parameters(_noise(noise_variance, noise_pseudo_variance), fixed, priors)
-        self._with_priors = tuple(p for p in self._parameters().values() if p.prior is not None)
+        self._noise_prior_is_given = "noise_variance" in dict(priors or {})
+        self._collect_priors()
         self._process = SignalPlusNoise(
             kernel,
             mean,
@@ -117,6 +121,9 @@ class GaussianProcess(Parameterized, Model):
         own, mean = ("", self), self.mean
         means = [] if mean is None else [(mean.prefix, mean)]
         return named_parameters([own, *self.kernel.named_layers(), *means])
+
+    def _collect_priors(self) -> None:
+        self._with_priors = tuple(p for p in self._parameters().values() if p.prior is not None)
 
     def _watch(self, update: Callable[[], None], state_is_weights: bool) -> None:
         """Registers how a state that follows from covariances is recomputed."""
@@ -191,11 +198,14 @@ class GaussianProcess(Parameterized, Model):
         config = self.parameters_config()
         config.pop("complex", None)
         quotient = config.pop("noise_circularity", [0.0, 0.0])
+        variance = config["noise_variance"] or 0.0  # None where it was left out
         serialize = keras.saving.serialize_keras_object
+        if self._noise_prior_is_given and self.noise_variance.prior is None:
+            config["priors"] = {**config.get("priors", {}), "noise_variance": None}
         return {
             **config,
             "kernel": serialize(self.kernel),
-            "noise_pseudo_variance": [part * config["noise_variance"] for part in quotient],
+            "noise_pseudo_variance": [part * variance for part in quotient],
             "mean": None if self.mean is None else serialize(self.mean),
             "name": self.name,
             "dtype": self.variable_dtype,
@@ -211,12 +221,17 @@ class GaussianProcess(Parameterized, Model):
         return cls(**{**config, **parts, "noise_pseudo_variance": pseudo})
 
 
-def _noise(variance: float, pseudo_variance: complex) -> dict:
+def _noise(variance: float | None, pseudo_variance: complex) -> dict:
     """The hyperparameters of the noise: initial values and constraints by name."""
-    values = {"noise_variance": (one_number(variance, "noise_variance"), POSITIVE)}
+    values = {"noise_variance": (optional_number(variance, "noise_variance"), POSITIVE)}
     if np.ndim(pseudo_variance) or np.asarray(pseudo_variance).dtype.kind not in "iufc":
         raise TypeError(f"noise_pseudo_variance must be a complex number, got {pseudo_variance!r}")
-    if pseudo_variance != 0 and variance > 0:
+    if pseudo_variance != 0 and variance is None:
+        raise ValueError(
+            f"noise_pseudo_variance is {pseudo_variance} of a noise_variance that was left out: "
+            "give both"
+        )
+    if pseudo_variance != 0 and variance is not None and variance > 0:
         quotient = complex(pseudo_variance) / variance
         if not UNIT_DISK.contains(np.asarray(quotient)):
             raise ValueError(

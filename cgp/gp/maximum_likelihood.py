@@ -9,10 +9,13 @@ import tensorflow as tf
 from cgp.gp import laplace
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, as_data, saved_data
+from cgp.gp.fit_checks import warn_of_fit, warn_of_placeholders
+from cgp.gp.starts import candidates, overall_scale, start_left_out
 from cgp.linalg.arguments import ArrayLike
 from cgp.training import refresh
 from cgp.training.batches import check_compiled, check_epochs, require_one_replica
 from cgp.training.objective import Objective
+from cgp.training.restarts import check_restarts, search
 
 
 class MaximumLikelihoodGP(GaussianProcess):
@@ -94,7 +97,9 @@ class MaximumLikelihoodGP(GaussianProcess):
             NotPositiveDefiniteError: The covariance of the data is not positive definite, to
                 rounding, where it is worked out. The data taken in before stay.
         """
-        self._condition(self._validated(x, z, missing))
+        data = self._validated(x, z, missing)
+        self._condition(data)
+        warn_of_placeholders(self, data)
 
     # Data belong together here, and are no samples of a batch: the signatures are not Keras's.
 
@@ -109,12 +114,19 @@ class MaximumLikelihoodGP(GaussianProcess):
         *,
         missing: ArrayLike | None = None,
         initial_epoch: int = 0,
+        restarts: int = 1,
+        seed: int = 0,
         **others: Any,
     ) -> keras.callbacks.History:
         """Learns the hyperparameters from data, and takes the data in.
 
-        The loss is the negative log marginal likelihood per point, less that of the priors. Fitting
-        again goes on from the present hyperparameters, with other data if you like.
+        The loss is the negative log marginal likelihood per point, less that of the priors. The
+        first fit starts the hyperparameters that were left out from the data (see `cgp.gp.starts`);
+        fitting again goes on from the present ones, with other data if you like.
+
+        A likelihood has many maxima: of a frequency one for each side lobe, of two length scales
+        one where they are exchanged. With `restarts` the fit starts at so many places, the present
+        values and others drawn around the scales of the data, and the best counts.
 
         Args:
             x: Inputs, as for `condition`.
@@ -126,13 +138,19 @@ class MaximumLikelihoodGP(GaussianProcess):
             callbacks: Keras callbacks.
             missing: Bool, broadcast against z: True where missing.
             initial_epoch: The number of the first epoch.
+            restarts: How many fits, of which the best counts; more than 1 under
+                `cgp.optimizers.LBFGS` alone. `epochs` caps the iterations of each.
+            seed: Of the starts that are drawn.
             **others: Other arguments of Keras's `fit` are errors.
 
         Returns:
-            Keras's `History`.
+            Keras's `History`, of the last fit, which goes on from the best. Its attribute `optima`
+            has what all of them came to, the best first: a list of dictionaries, "loss" and
+            "parameters", as from `parameters()`.
 
         Raises:
-            ValueError: A batch size, a model not compiled, or data that `condition` refuses.
+            ValueError: Restarts that are no whole number, at least 1, or under another optimizer; a
+                batch size, a model not compiled, or data that `condition` refuses.
             TypeError: Other arguments of Keras's `fit`; data that `condition` refuses.
         """
         if others:
@@ -150,15 +168,41 @@ class MaximumLikelihoodGP(GaussianProcess):
         check_epochs(epochs, initial_epoch)
         if not self.trainable_variables:
             raise ValueError("no trainable hyperparameters: condition(x, z) takes the data in")
+        check_restarts(restarts, self.optimizer)
         dataset = self._dataset(data)
+        start_left_out(self, data)
+        optima = self._search(data, restarts, seed, epochs, verbose) if restarts > 1 else []
         self._condition(data)
-        return super().fit(
+        history = super().fit(
             dataset,
             epochs=epochs,
             verbose=verbose,
             callbacks=callbacks,
             initial_epoch=initial_epoch,
         )
+        history.optima = optima
+        warn_of_fit(self, data)
+        return history
+
+    def _search(
+        self, data: Data, restarts: int, seed: int, cap: int | None, verbose: int | str
+    ) -> list[dict[str, Any]]:
+        """Goes to the best of several optima, and returns what all of them are."""
+        loss = Objective(self, self._batch(data))
+        found = search(
+            loss,
+            candidates(self, data, restarts - 1, seed),
+            restarts,
+            self.optimizer,
+            cap=cap,
+            scale=overall_scale(self),
+            verbose=verbose,
+        )
+        optima = []
+        for optimum in reversed(found):  # the best last, whose values the variables keep
+            loss.assign(optimum.point)
+            optima.append({"loss": optimum.loss, "parameters": self.parameters()})
+        return optima[::-1]
 
     def evaluate(  # type: ignore[override]
         self,
@@ -172,6 +216,10 @@ class MaximumLikelihoodGP(GaussianProcess):
         """Computes the loss of data: the negative log marginal likelihood per point."""
         dataset = self._dataset(self._validated(x, z, missing))
         return super().evaluate(dataset, verbose=verbose, **kwargs)
+
+    def _batch(self, data: Data) -> tuple:
+        """Data as the batch of an `Objective`."""
+        return (*next(iter(self._dataset(data))), None, None)
 
     def _dataset(self, data: Data) -> tf.data.Dataset:
         """Data as the one batch of a dataset."""
@@ -254,7 +302,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         data = self._data()
         if not bool(tf.reduce_any(data.present)):
             raise ValueError("all samples are missing: there is nothing to learn from")
-        loss = Objective(self, (*next(iter(self._dataset(data))), None, None))
+        loss = Objective(self, self._batch(data))
         count = float(tf.reduce_sum(data.counts))
         bar = keras.utils.Progbar(
             loss.start.size, verbose=1 if verbose == "auto" else verbose, unit_name="parameter"

@@ -7,10 +7,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.kernels.points import one_number
+from cgp.kernels.points import one_number, optional_number
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import HyperparameterLayer
-from cgp.training.parameters import COMPLEX
+from cgp.training.parameters import COMPLEX, in_steps_of
 
 
 class Mean(HyperparameterLayer):
@@ -63,6 +63,31 @@ class Mean(HyperparameterLayer):
                     f"position {int(leverage.argmax())} of those present: it cannot be left out"
                 )
 
+    def at(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """The mean at `[N, D]`, eagerly, `[B, N]`; a marginalised trend by least squares from z."""
+        points = tf.constant(x, self.variable_dtype)
+        function, basis = self.evaluate(points), self.basis(points)
+        found = np.zeros(z.shape, complex)
+        if function is not None:
+            found += function.numpy()
+        if basis is not None:
+            columns = basis.numpy()
+            for series, row in zip(z, found, strict=True):
+                present = ~np.isnan(series)
+                solved = np.linalg.lstsq(columns[present], (series - row)[present], rcond=None)[0]
+                row += columns @ solved
+        return found
+
+    def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
+        """The value from which a hyperparameter starts that was left out; None without a rule.
+
+        Args:
+            name: Its name.
+            x: Inputs, `[N, D]`.
+            z: The targets there, complex `[N]`.
+        """
+        return None
+
     @property
     def prefix(self) -> str:
         """The name under which `gp.parameters()` lists this mean."""
@@ -74,7 +99,8 @@ class Constant(Mean):
     """A constant complex mean, learned with the hyperparameters.
 
     Args:
-        value: Its initial value, in units of z.
+        value: Its initial value, in units of z; if None zero, until a fit starts it from the mean
+            of the data.
         fixed: `("value",)` to keep it there.
         priors: `{"value": ...}`, a TFP distribution of its [re, im].
         name: A name for its parameters.
@@ -89,7 +115,7 @@ class Constant(Mean):
 
     def __init__(
         self,
-        value: complex = 0.0,
+        value: complex | None = None,
         *,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -98,7 +124,12 @@ class Constant(Mean):
         **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        self.declare_parameters({"value": (one_number(value, "value"), COMPLEX)}, fixed, priors)
+        values = {"value": (optional_number(value, "value"), in_steps_of(1.0, COMPLEX))}
+        self.declare_parameters(values, fixed, priors)
+
+    def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
+        """See `Mean.start_of`."""
+        return z.mean()
 
     def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
         """See `Mean.evaluate`."""
@@ -118,8 +149,8 @@ class Polynomial(Mean):
 
     Args:
         degree: Of the polynomial, at least 0.
-        coefficients: Initial values of β, `[degree + 1]`, complex; zeros if None. Not for a
-            marginalised trend.
+        coefficients: Initial values of β, `[degree + 1]`, complex; if None zeros, until a fit
+            starts them from those of least squares. Not for a marginalised trend.
         marginalized: Whether the coefficients are marginalised instead of learned.
         center: In units of x.
         scale: In units of x, positive.
@@ -169,15 +200,19 @@ class Polynomial(Mean):
         self.center, self.scale = float(center), float(scale)
         if marginalized and coefficients is not None:
             raise ValueError("a marginalised trend has no coefficients to start from")
-        if coefficients is None:
-            coefficients = np.zeros(self.degree + 1)
-        if np.shape(coefficients) != (self.degree + 1,):
+        if coefficients is not None and np.shape(coefficients) != (self.degree + 1,):
             raise ValueError(
                 f"a polynomial of degree {degree} has {self.degree + 1} coefficients, got shape "
                 f"{np.shape(coefficients)}"
             )
-        values = {} if marginalized else {"coefficients": (coefficients, COMPLEX)}
+        constraint = in_steps_of(1.0, COMPLEX)._replace(placeholder=np.zeros(self.degree + 1))
+        values = {} if marginalized else {"coefficients": (coefficients, constraint)}
         self.declare_parameters(values, fixed, priors)
+
+    def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
+        """See `Mean.start_of`."""
+        powers = self._powers(tf.constant(x, self.variable_dtype)).numpy()
+        return np.linalg.lstsq(powers, z, rcond=None)[0]
 
     def _powers(self, x: tf.Tensor) -> tf.Tensor:
         if x.shape[-1] not in (1, None):

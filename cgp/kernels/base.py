@@ -5,7 +5,7 @@ are here too, as the operators `+` and `*` of a kernel make them.
 """
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from cgp.kernels.covariance_function import CovarianceFunction, add, multiply
 from cgp.kernels.markov import Generator, MarkovForm, Pair, direct_sum, over, product
-from cgp.kernels.points import one_number
+from cgp.kernels.points import optional_number
 from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.kernels.terms import Term, Terms, product_of, sum_of
 from cgp.linalg.arguments import ArrayLike, as_complex
@@ -120,7 +120,7 @@ class Constant(Kernel):
 
     def __init__(
         self,
-        variance: ArrayLike = 1.0,
+        variance: ArrayLike | None = None,
         *,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -129,7 +129,7 @@ class Constant(Kernel):
         **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        values = {"variance": (one_number(variance, "variance"), POSITIVE)}
+        values = {"variance": (optional_number(variance, "variance"), POSITIVE)}
         self.declare_parameters(values, fixed, priors)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
@@ -260,6 +260,15 @@ class Sum(Combination):
         improper = [c for c in cs if c is not None]
         return functools.reduce(add, ks), functools.reduce(add, improper) if improper else None
 
+    def shares(self, power: float, wanted: Callable[[Parameter], bool]) -> list[float]:
+        """See `Kernel.shares`: equal ones."""
+        return [power / len(self.parts)] * len(self.parts)
+
+    def scale_parameters(self) -> list[Parameter] | None:
+        """See `Kernel.scale_parameters`: those of all parts."""
+        found = [part.scale_parameters() for part in self.parts]
+        return None if None in found else [p for parameters in found for p in parameters or ()]
+
     def instructions(self) -> Instructions | None:
         """See `Kernel.instructions`."""
         return joined(Code.SUM, (part.instructions() for part in self.parts))
@@ -328,6 +337,27 @@ class Product(Combination):
             return k, None
         # A real process is its own conjugate: its C is its K.
         return k, functools.reduce(multiply, [k if c is None else c for k, c in pairs])
+
+    def shares(self, power: float, wanted: Callable[[Parameter], bool]) -> list[float]:
+        """See `Kernel.shares`: all of it for the first part with a variance to start, 1 for others.
+
+        A variance in each factor would count the power several times.
+        """
+        found = [1.0] * len(self.parts)
+        for number, part in enumerate(self.parts):
+            parameters = (p for kernel in part.walk() for p in kernel.own_parameters)
+            if any(p.name == "variance" and wanted(p) for p in parameters):
+                found[number] = power
+                break
+        return found
+
+    def scale_parameters(self) -> list[Parameter] | None:
+        """See `Kernel.scale_parameters`: those of one part, which are not fixed."""
+        for part in self.parts:
+            found = part.scale_parameters()
+            if found is not None and not any(p.fixed for p in found):
+                return found
+        return None
 
     def instructions(self) -> Instructions | None:
         """See `Kernel.instructions`."""

@@ -1,12 +1,13 @@
 """What kernels evaluate: second moments of a process, and its state-space form."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import SecondMoments
+from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair
 from cgp.kernels.points import as_pairs, as_points
 from cgp.kernels.program import Instructions, as_numbers
@@ -14,7 +15,7 @@ from cgp.kernels.terms import Terms
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.keras_private import flatten_layers, sublayers
-from cgp.training.parameters import Parameterized, named_parameters
+from cgp.training.parameters import Parameter, Parameterized, named_parameters
 
 
 class CovarianceFunction(HyperparameterLayer):
@@ -158,14 +159,61 @@ class CovarianceFunction(HyperparameterLayer):
         k, c = self.checked_moments(x1, x2)
         return SecondMoments(as_complex(k), None if c is None else as_complex(c))
 
-    def walk(self) -> Iterator["CovarianceFunction"]:
-        """This kernel and all kernels inside it, in whatever it holds, depth first."""
-        yield self
+    def inside(self) -> Iterator["CovarianceFunction"]:
+        """The kernels directly inside this one, in whatever it holds."""
         for layer in sublayers(self):
             inner = [layer] if isinstance(layer, CovarianceFunction) else flatten_layers(layer)
-            for kernel in inner:
-                if isinstance(kernel, CovarianceFunction):
-                    yield from kernel.walk()
+            yield from (kernel for kernel in inner if isinstance(kernel, CovarianceFunction))
+
+    def walk(self) -> Iterator["CovarianceFunction"]:
+        """This kernel and all kernels inside it, depth first."""
+        yield self
+        for kernel in self.inside():
+            yield from kernel.walk()
+
+    # --- starts ----------------------------------------------------------------------------------
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """The value from which a hyperparameter starts that was left out.
+
+        Args:
+            name: Its name.
+            rules: Values by kind, from the scales of the data.
+
+        Returns:
+            By default that of the name, for "variance", "lengthscale" and "frequency"; None where
+            there is no rule, which leaves the placeholder.
+        """
+        known = ("variance", "lengthscale", "frequency")
+        return getattr(rules, name)() if name in known else None
+
+    def starts(
+        self, rules: StartRules, power: float, wanted: Callable[[Parameter], bool]
+    ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
+        """Hyperparameters of this kernel and those inside it, with values to start from.
+
+        Args:
+            rules: Values by kind, from the scales of the data.
+            power: The share of `E|z|²` that belongs to this kernel.
+            wanted: Whether a hyperparameter is to start.
+        """
+        rules.power = power
+        for parameter in self.own_parameters:
+            if wanted(parameter):
+                yield parameter, self.start_of(parameter.name, rules)
+        for kernel, share in zip(self.inside(), self.shares(power, wanted), strict=True):
+            yield from kernel.starts(rules, share, wanted)
+
+    def scale_parameters(self) -> list[Parameter] | None:
+        """The hyperparameters that, all multiplied by one number, multiply all moments by it.
+
+        By default the "variance"; None where there are none.
+        """
+        return [p for p in self.own_parameters if p.name == "variance"] or None
+
+    def shares(self, power: float, wanted: Callable[[Parameter], bool]) -> list[float]:
+        """The shares of the power of the kernels inside; by default all of it for each."""
+        return [power for _ in self.inside()]
 
     def named_layers(self) -> list[tuple[str, Parameterized]]:
         """This kernel and all inside it, with the names that `parameters` gives them."""

@@ -1,6 +1,7 @@
 """A damped resonance driven by another process."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -13,6 +14,7 @@ from cgp.kernels.markov import Generator, MarkovForm, unit
 from cgp.kernels.matern import Matern12
 from cgp.kernels.rotation import Rotation
 from cgp.linalg.arguments import as_complex
+from cgp.training.parameters import Parameter
 from cgp.training.sharing import sharing_scope
 
 
@@ -132,6 +134,14 @@ class Driven(Combination):
         )
         W = tf.pad(W, [[0, 1], [0, 1]])
         return linear_sde(Generator(A, W), unit(A.shape[-1], A.dtype))
+
+    def scale_parameters(self) -> list[Parameter] | None:
+        """See `Kernel.scale_parameters`: those of the excitation."""
+        return self.excitation.scale_parameters()
+
+    def shares(self, power: float, wanted: Callable[[Parameter], bool]) -> list[float]:
+        """See `Kernel.shares`: all of it for the excitation, whose variance scales the signal."""
+        return [1.0, power]
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, the kernels serialised."""

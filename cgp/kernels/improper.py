@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from cgp.kernels.base import Combination, Kernel
 from cgp.kernels.covariance_function import add, multiply
+from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, conjugate, widely_linear
-from cgp.kernels.points import one_number
+from cgp.kernels.points import optional_number
 from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.kernels.terms import Terms, conjugate_of
 from cgp.linalg.arguments import ArrayLike, as_complex
@@ -30,6 +31,10 @@ class UnaryCombination(Combination):
     def kernel(self) -> Kernel:
         """The kernel it is made of."""
         return self.parts[0]
+
+    def scale_parameters(self) -> list[Parameter] | None:
+        """See `Kernel.scale_parameters`: those of the kernel inside."""
+        return self.kernel.scale_parameters()
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -104,7 +109,7 @@ class WidelyLinear(UnaryCombination):
     def __init__(
         self,
         kernel: Kernel,
-        coefficient: ArrayLike = 0.0,
+        coefficient: ArrayLike | None = None,
         *,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -114,8 +119,12 @@ class WidelyLinear(UnaryCombination):
     ):
         super().__init__(kernel, name=name, dtype=dtype, **kwargs)
         self.is_proper = self.is_real = False
-        values = {"coefficient": (one_number(coefficient, "coefficient"), UNIT_DISK)}
+        values = {"coefficient": (optional_number(coefficient, "coefficient"), UNIT_DISK)}
         self.declare_parameters(values, fixed, priors)
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """See `Kernel.start_of`."""
+        return rules.coefficient() if name == "coefficient" else super().start_of(name, rules)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""

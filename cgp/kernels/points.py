@@ -247,6 +247,13 @@ def one_number(value: ArrayLike, name: str, or_vector: bool = False) -> ArrayLik
     return value
 
 
+def optional_number(
+    value: ArrayLike | None, name: str, or_vector: bool = False
+) -> ArrayLike | None:
+    """`one_number`, or None for a hyperparameter that is left out, to start from data."""
+    return None if value is None else one_number(value, name, or_vector)
+
+
 def per_dimension(parameter: Parameter, x: tf.Tensor) -> tf.Tensor:
     """The value of a parameter that is one number, or one for each dimension of `x` `[..., D]`.
 

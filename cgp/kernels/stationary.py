@@ -14,8 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
+from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Pair
-from cgp.kernels.points import one_number, per_dimension
+from cgp.kernels.points import optional_number, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import POSITIVE, Parameter, in_steps_of
@@ -69,8 +70,8 @@ class Stationary(ScaledCorrelation):
 
     def __init__(
         self,
-        variance: ArrayLike = 1.0,
-        lengthscale: ArrayLike = 1.0,
+        variance: ArrayLike | None = None,
+        lengthscale: ArrayLike | None = None,
         *,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -80,13 +81,13 @@ class Stationary(ScaledCorrelation):
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         self.declare_parameters(_scales(variance, lengthscale), fixed, priors)
-        self.is_markov = self.is_markov and np.ndim(lengthscale) == 0
+        self.is_markov = self.is_markov and (lengthscale is None or np.ndim(lengthscale) == 0)
 
 
 def _scales(variance: ArrayLike, lengthscale: ArrayLike) -> dict[str, Any]:
     return {
-        "variance": (one_number(variance, "variance"), POSITIVE),
-        "lengthscale": (one_number(lengthscale, "lengthscale", or_vector=True), POSITIVE),
+        "variance": (optional_number(variance, "variance"), POSITIVE),
+        "lengthscale": (optional_number(lengthscale, "lengthscale", or_vector=True), POSITIVE),
     }
 
 
@@ -135,9 +136,9 @@ class RationalQuadratic(ScaledCorrelation):
 
     def __init__(
         self,
-        variance: ArrayLike = 1.0,
-        lengthscale: ArrayLike = 1.0,
-        alpha: ArrayLike = 1.0,
+        variance: ArrayLike | None = None,
+        lengthscale: ArrayLike | None = None,
+        alpha: ArrayLike | None = None,
         *,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -148,9 +149,13 @@ class RationalQuadratic(ScaledCorrelation):
         super().__init__(name=name, dtype=dtype, **kwargs)
         values = {
             **_scales(variance, lengthscale),
-            "alpha": (one_number(alpha, "alpha"), POSITIVE),
+            "alpha": (optional_number(alpha, "alpha"), POSITIVE),
         }
         self.declare_parameters(values, fixed, priors)
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """See `Kernel.start_of`: a wide mixture, alpha = 1."""
+        return rules.scattered(1.0, 2.0) if name == "alpha" else super().start_of(name, rules)
 
     def correlation(self) -> Any:
         """See `ScaledCorrelation.correlation`."""
@@ -192,9 +197,9 @@ class Periodic(Kernel):
 
     def __init__(
         self,
-        variance: ArrayLike = 1.0,
-        lengthscale: ArrayLike = 1.0,
-        frequency: ArrayLike = 1.0,
+        variance: ArrayLike | None = None,
+        lengthscale: ArrayLike | None = None,
+        frequency: ArrayLike | None = None,
         *,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -203,13 +208,21 @@ class Periodic(Kernel):
         **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        frequency = one_number(frequency, "frequency", or_vector=True)
+        frequency = optional_number(frequency, "frequency", or_vector=True)
         values = {
-            "variance": (one_number(variance, "variance"), POSITIVE),
-            "lengthscale": (one_number(lengthscale, "lengthscale"), POSITIVE),
+            "variance": (optional_number(variance, "variance"), POSITIVE),
+            "lengthscale": (optional_number(lengthscale, "lengthscale"), POSITIVE),
             "frequency": (frequency, in_steps_of(0.01, POSITIVE)),  # one percent, as in `Rotation`
         }
         self.declare_parameters(values, fixed, priors)
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """See `Kernel.start_of`: smooth within a period, whose rate is that of the highest peak."""
+        if name == "lengthscale":
+            return rules.scattered(1.0, 1.0)
+        if name == "frequency":
+            return max(abs(rules.frequency()), 0.5 / rules.scales.span)
+        return super().start_of(name, rules)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""

@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
+from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, over, stacked, unit
-from cgp.kernels.points import one_number
+from cgp.kernels.points import one_number, optional_number
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import POSITIVE, Parameter
 
@@ -76,7 +77,7 @@ class RandomWalk(_FromStart):
 
     def __init__(
         self,
-        variance: ArrayLike = 1.0,
+        variance: ArrayLike | None = None,
         start: float = 0.0,
         *,
         fixed: str | Iterable[str] = (),
@@ -86,12 +87,16 @@ class RandomWalk(_FromStart):
         **kwargs: Any,
     ):
         super().__init__(start, name=name, dtype=dtype, **kwargs)
-        values = {"variance": (one_number(variance, "variance"), POSITIVE)}
+        values = {"variance": (optional_number(variance, "variance"), POSITIVE)}
         self.declare_parameters(values, fixed, priors)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""
         return self.variance.value * tf.minimum(self.since(x1), self.since(x2)), None
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """See `Kernel.start_of`: the walk reaches the size of z over the span of x."""
+        return rules.variance() / rules.scales.span
 
     def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`.
@@ -140,8 +145,8 @@ class IntegratedRandomWalk(_FromStart):
 
     def __init__(
         self,
-        variance: ArrayLike = 1.0,
-        slope_variance: ArrayLike = 1.0,
+        variance: ArrayLike | None = None,
+        slope_variance: ArrayLike | None = None,
         start: float = 0.0,
         *,
         fixed: str | Iterable[str] = (),
@@ -152,8 +157,8 @@ class IntegratedRandomWalk(_FromStart):
     ):
         super().__init__(start, name=name, dtype=dtype, **kwargs)
         values = {
-            "variance": (one_number(variance, "variance"), POSITIVE),
-            "slope_variance": (one_number(slope_variance, "slope_variance"), POSITIVE),
+            "variance": (optional_number(variance, "variance"), POSITIVE),
+            "slope_variance": (optional_number(slope_variance, "slope_variance"), POSITIVE),
         }
         self.declare_parameters(values, fixed, priors)
 
@@ -163,6 +168,14 @@ class IntegratedRandomWalk(_FromStart):
         a, b = tf.minimum(first, second), tf.maximum(first, second)
         bend = self.variance.value * a**2 * (3.0 * b - a) / 6.0
         return bend + self.slope_variance.value * a * b, None
+
+    def scale_parameters(self) -> list[Parameter] | None:
+        """See `Kernel.scale_parameters`: both variances."""
+        return [self.variance, self.slope_variance]
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """See `Kernel.start_of`: slope and bend take z to its size over the span of x."""
+        return rules.variance() / rules.scales.span ** (2 if name == "slope_variance" else 3)
 
     def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`.

@@ -7,8 +7,9 @@ import keras
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
+from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, over
-from cgp.kernels.points import one_number
+from cgp.kernels.points import optional_number
 from cgp.kernels.program import Code, Instructions, instruction
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import POSITIVE, Parameter
@@ -41,7 +42,7 @@ class White(Kernel):
 
     def __init__(
         self,
-        variance: ArrayLike = 1.0,
+        variance: ArrayLike | None = None,
         *,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -50,8 +51,12 @@ class White(Kernel):
         **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        values = {"variance": (one_number(variance, "variance"), POSITIVE)}
+        values = {"variance": (optional_number(variance, "variance"), POSITIVE)}
         self.declare_parameters(values, fixed, priors)
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """See `Kernel.start_of`: the variance is that of white noise."""
+        return rules.noise_variance()
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""

@@ -19,6 +19,8 @@ class Constraint(NamedTuple):
     is_complex: bool = False
     step: np.ndarray | float | None = None
     """The unit of the weight, in unconstrained numbers; see `in_steps_of`."""
+    placeholder: np.ndarray | float = 0.0
+    """The value of a hyperparameter that was left out, until data give it one."""
 
 
 def _disk_from_plane(raw: tf.Tensor) -> tf.Tensor:
@@ -48,13 +50,14 @@ def split(value: np.ndarray) -> np.ndarray:
     return np.stack([value.real, value.imag], axis=-1)
 
 
-REAL = Constraint("real", lambda v: True, tf.identity, np.asarray)
+REAL = Constraint("real", lambda v: True, tf.identity, np.asarray, placeholder=1.0)
 POSITIVE = Constraint(
     "positive",
     # TensorFlow's exponential has no subnormal numbers: they would come back as zero.
     lambda v: bool(np.all(v > np.finfo(v.dtype).tiny)),
     tf.exp,
     np.log,
+    placeholder=1.0,
 )
 COMPLEX = Constraint("complex", lambda v: True, _join, split, is_complex=True)
 UNIT_DISK = Constraint(

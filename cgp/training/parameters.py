@@ -64,6 +64,8 @@ class Parameter:
     """A hyperparameter of a layer: a constrained value, stored as an unconstrained real weight.
 
     It converts to a tensor, a NumPy array, a float or a complex number wherever one is expected.
+    One whose value was left out has a placeholder, until `assign`, `start` or loaded weights give
+    it a value.
 
     Attributes:
         name: Its name within the layer.
@@ -73,20 +75,33 @@ class Parameter:
     """
 
     # No other attributes: setting one such as `trainable` would have no effect.
-    __slots__ = ("_dtype", "_fixed", "_prior", "constraint", "name", "step", "variable")
+    __slots__ = (
+        "_dtype",
+        "_fixed",
+        "_initial",
+        "_prior",
+        "constraint",
+        "name",
+        "step",
+        "variable",
+    )
 
     def __init__(
         self,
         layer: keras.layers.Layer,
         name: str,
-        value: ArrayLike,
+        value: ArrayLike | None,
         constraint: Constraint,
         fixed: bool,
         prior: Any,
     ) -> None:
         self.name, self.constraint, self._fixed = name, constraint, bool(fixed)
         self._dtype = np.dtype(layer.variable_dtype)
-        raw = constraint.inverse(self._check(value))
+        if value is None and fixed:  # no data will ever change it
+            value = constraint.placeholder
+        # Copied, as the caller may go on to change an array.
+        self._initial = None if value is None else self._check(value).copy()
+        raw = constraint.inverse(self._check(constraint.placeholder if value is None else value))
         self.step = None
         if constraint.step is not None:
             step = np.broadcast_to(constraint.step, raw.shape)
@@ -95,11 +110,15 @@ class Parameter:
         self.variable = _weight(layer, name, raw, trainable=not fixed)
         self._prior = None
         if prior is not None:
-            try:
-                self._prior = prior_from_config(prior_config(prior), layer.variable_dtype)
-            except ValueError as error:
-                raise ValueError(f"the prior of {name} cannot be read: {error}") from error
-            self._check_shape_of(self._prior)
+            self._set_prior(prior)
+
+    def _set_prior(self, prior: Any) -> None:
+        try:
+            prior = prior_from_config(prior_config(prior), self._dtype.name)
+        except ValueError as error:
+            raise ValueError(f"the prior of {self.name} cannot be read: {error}") from error
+        self._check_shape_of(prior)
+        self._prior = prior
 
     def _check_shape_of(self, prior: Any) -> None:
         # A larger shape would broadcast, and count the parameter several times.
@@ -154,6 +173,34 @@ class Parameter:
         )
 
     @property
+    def initial(self) -> np.ndarray | None:
+        """The value that it started from; None while it is left out."""
+        return self._initial
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether its value was left out, and nothing has given it one since; not in graphs."""
+        if self._initial is not None:
+            return False
+        raw = self.constraint.inverse(np.asarray(self._check(self.constraint.placeholder)))
+        raw = raw if self.step is None else raw / self.constraint.step
+        return np.array_equal(self.variable.numpy(), np.asarray(raw, self._dtype))
+
+    def start(self, value: ArrayLike, unit: ArrayLike | None = None, prior: Any = None) -> None:
+        """Gives a hyperparameter that was left out its first value.
+
+        Args:
+            value: The constrained value, as for `assign`.
+            unit: The new unit of the weight, for a constraint in steps (see `in_steps_of`).
+            prior: A prior to go with it, where none was given.
+        """
+        if self.step is not None and unit is not None:
+            self.step.assign(tf.constant(np.broadcast_to(unit, self.step.shape), self.step.dtype))
+        self.assign(value)
+        if prior is not None and self._prior is None:
+            self._set_prior(prior)
+
+    @property
     def variables(self) -> list[keras.Variable]:
         """The weights that the value depends on."""
         return [self.variable] if self.step is None else [self.variable, self.step]
@@ -181,6 +228,8 @@ class Parameter:
             )
         raw = raw if self.step is None else raw / self.step.numpy()
         self.variable.assign(tf.constant(raw, self.variable.dtype))
+        if self._initial is None:
+            self._initial = self._check(value).copy()
 
     def log_prior(self) -> tf.Tensor | None:
         """Returns the log density of the prior at the present value, summed; None without a prior.
@@ -235,7 +284,6 @@ class Parameterized:
     """A mixin for layers that own hyperparameters, declared once in `__init__`."""
 
     own_parameters: tuple["Parameter", ...] = ()
-    _initial: Mapping[str, np.ndarray] = MappingProxyType({})
     settled: Mapping[str, str] = MappingProxyType({})
     """Attributes that stay as the constructor made them, and what to do instead of assigning."""
 
@@ -260,7 +308,7 @@ class Parameterized:
         """Creates one `Parameter` attribute for each entry of `values`.
 
         Args:
-            values: Initial value and constraint by name.
+            values: Initial value and constraint by name; None for a value that was left out.
             fixed: Names of parameters that are not trained.
             priors: TFP distributions of the constrained values, by name; of a complex one, of
                 `[re, im]`.
@@ -285,23 +333,21 @@ class Parameterized:
             for variable in parameter.variables:
                 # Attributes are what TensorFlow's checkpoints and exports look through.
                 setattr(self, f"_{variable.name}", variable)
-        # Copied, as the caller may go on to change an array.
-        self._initial = {
-            name: np.array(value, complex if constraint.is_complex else None)
-            for name, (value, constraint) in values.items()
-        }
 
     def parameters_config(self) -> dict:
         """Returns the arguments of `declare_parameters` in a form that serialises.
 
         Complex numbers are `[re, im]`, and their names under the key `complex`. The keys `complex`,
-        `fixed` and `priors` are left out where they are empty.
+        `fixed` and `priors` are absent where they are empty; a value that was left out is None.
         """
         complex_ = [p.name for p in self.own_parameters if p.constraint.is_complex]
         fixed = [p.name for p in self.own_parameters if p.fixed]
         priors = {p.name: prior_config(p.prior) for p in self.own_parameters if p.prior is not None}
         return {
-            **{name: number_to_config(value) for name, value in self._initial.items()},
+            **{
+                p.name: None if p.initial is None else number_to_config(p.initial)
+                for p in self.own_parameters
+            },
             **({"complex": complex_} if complex_ else {}),
             **({"fixed": fixed} if fixed else {}),
             **({"priors": priors} if priors else {}),

@@ -185,7 +185,7 @@ def test_it_shows_its_name_and_value():
         (1j, POSITIVE, TypeError, "p must be positive, got 1j"),
         (5e-324, POSITIVE, ValueError, "p must be positive, got 5e-324"),
         ("1", POSITIVE, TypeError, "p must be positive, got '1'"),
-        (None, POSITIVE, TypeError, "p must be positive, got None"),
+        ("2", POSITIVE, TypeError, "p must be positive, got '2'"),
         (True, POSITIVE, TypeError, "p must be positive, got True"),
         (np.nan, REAL, ValueError, "p must be real, got nan"),
         (1j, REAL, TypeError, "p must be real, got 1j"),

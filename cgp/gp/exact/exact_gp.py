@@ -66,7 +66,7 @@ class ExactGP(MaximumLikelihoodGP):
     def __init__(
         self,
         kernel: Kernel,
-        noise_variance: float,
+        noise_variance: float | None = None,
         noise_pseudo_variance: complex = 0.0,
         mean: Mean | None = None,
         *,

@@ -103,7 +103,7 @@ class RecursiveGP(GaussianProcess):
     def __init__(
         self,
         kernel: Kernel,
-        noise_variance: float,
+        noise_variance: float | None = None,
         noise_pseudo_variance: complex = 0.0,
         mean: Mean | None = None,
         *,

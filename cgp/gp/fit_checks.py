@@ -1,0 +1,118 @@
+"""Signs that a fit has learned nothing, or has run to an edge, as one warning."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.gp.data import Data
+from cgp.kernels.data_scales import DataScales
+from cgp.kernels.stationary import ScaledCorrelation
+from cgp.kernels.white import White
+from cgp.training.parameters import UNIT_DISK
+
+_SHORT = 0.2  # of the spacing of x: neighbours then have a correlation below a hundredth
+_LONG = 1000.0  # spans of x: the signal is then constant over them
+_NO_NOISE = 1e-8  # of the mean square of z
+_NO_CORRELATION = 0.01
+_EDGE = 0.9999  # of the unit disk
+_PAIRS = 256  # neighbours whose correlation is looked at
+
+
+def warn_of_fit(gp: Any, data: Data) -> None:
+    """Warns, once, of what is suspicious in the hyperparameters that a fit has come to."""
+    scales = _scales(data)
+    if not np.nansum(np.abs(scales.z)) > 0:  # nothing to compare with
+        return
+    found = [*_of_lengthscales(gp, scales), *_of_edges(gp, scales)]
+    if not found and _is_diagonal(gp, scales):
+        found.append(
+            "all neighbours are uncorrelated under the kernel: it has learned a variance alone; "
+            "leave its parameters out, so that they start from the data, or fit with restarts=8"
+        )
+    if found:
+        warnings.warn("after this fit " + "; ".join(found), RuntimeWarning, stacklevel=3)
+
+
+def warn_of_placeholders(gp: Any, data: Data) -> None:
+    """Warns where parameters that were left out make a covariance of data that is diagonal."""
+    names = [
+        name
+        for name, p in gp._parameters().items()
+        if p.is_left_out and p is not gp.noise_variance and name.rpartition(".")[2] == "lengthscale"
+    ]
+    if names and _is_diagonal(gp, scales := _scales(data)):
+        warnings.warn(
+            f"{', '.join(names)} is left at 1, and neighbours at this spacing of x, "
+            f"{scales.spacing:.3g}, are uncorrelated: fit(x, z) starts it from the data, or give "
+            "it in units of x",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _scales(data: Data) -> DataScales:
+    x, z = data.x.numpy().astype(float), data.z.numpy().astype(complex)
+    return DataScales(x[0], z if len(x) == 1 else z[:1])
+
+
+def _of_lengthscales(gp: Any, scales: DataScales) -> list[str]:
+    found = []
+    scaled = {
+        id(kernel.lengthscale)
+        for kernel in gp.kernel.walk()
+        if isinstance(kernel, ScaledCorrelation)
+    }
+    for name, parameter in gp._parameters().items():
+        if id(parameter) not in scaled:
+            continue
+        value = parameter.numpy()
+        if np.any(value < _SHORT * scales.spacing):
+            found.append(
+                f"{name} = {value:.3g} is far below the spacing of x, {scales.spacing:.3g}: what "
+                "it describes is white noise, or it started in another unit than that of x; "
+                "leave it out, and it starts from the data"
+            )
+        elif np.all(value > _LONG * scales.span):
+            found.append(
+                f"{name} = {value:.3g} is far above the span of x, {scales.span:.3g}: over the "
+                "data its process is constant, and Constant() says so with a parameter less"
+            )
+    return found
+
+
+def _of_edges(gp: Any, scales: DataScales) -> list[str]:
+    found = []
+    noise = float(np.min(gp.noise_variance.numpy()))
+    if noise < _NO_NOISE * scales.total:
+        found.append(
+            f"noise_variance = {noise:.3g} has run to zero, beside a mean square of z of "
+            f"{scales.total:.3g}: predictions are sure of too much; leave it out, which gives it "
+            "a weak prior, or give it a prior of your own"
+        )
+    for name, parameter in gp._parameters().items():
+        is_disk = parameter.constraint.description == UNIT_DISK.description
+        if is_disk and not parameter.fixed and np.any(np.abs(parameter.numpy()) > _EDGE):
+            found.append(
+                f"{name} has run to the edge of the unit disk, where its error is not normal: fix "
+                "it there, or take a model without it"
+            )
+    return found
+
+
+def _is_diagonal(gp: Any, scales: DataScales) -> bool:
+    """Whether the signal at neighbouring points is uncorrelated under the kernel."""
+    if all(isinstance(k, White) for k in gp.kernel.walk() if not k.parts) or len(scales.x) < 2:
+        return False
+    x = scales.x[np.lexsort(scales.x.T[::-1])]
+    apart = np.any(np.diff(x, axis=0) != 0, axis=1)
+    first, second = x[:-1][apart][:_PAIRS], x[1:][apart][:_PAIRS]
+    if not len(first):
+        return False
+    first, second = (tf.constant(a, gp.variable_dtype) for a in (first, second))
+    k = [
+        np.asarray(gp.kernel.checked_moments(a, b)[0])
+        for a, b in ((first, second), (first, first), (second, second))
+    ]
+    return bool(np.max(np.abs(k[0]) / np.sqrt(np.abs(k[1] * k[2]))) < _NO_CORRELATION)

@@ -1,0 +1,232 @@
+"""Hyperparameters that are left out start from the data; several fits, of which the best counts."""
+
+import numpy as np
+import pytest
+
+import cgp
+from cgp.kernels import RBF, Constant, Matern12, Matern32, Periodic, Rotation, WidelyLinear
+from cgp.kernels.data_scales import DataScales, StartRules
+from cgp.kernels.walks import IntegratedRandomWalk
+from tests.gp.problems import complex_normals
+
+
+def tone_on_a_slow_part(n=60):
+    """A tone that comes and goes, a slow part, and noise of variance 0.02."""
+    rng = np.random.default_rng(0)
+    x = np.linspace(0.0, 10.0, n)
+    slow = np.exp(-((x - 3.0) ** 2) / 3.0) + 1j * np.exp(-((x - 6.0) ** 2) / 4.0)
+    envelope = np.exp(-((x - 4.0) ** 2) / 9.0) + 0.5j * np.exp(-((x - 8.0) ** 2))
+    z = 2.0 * envelope * np.exp(2j * np.pi * 1.3 * x) + slow
+    return x, z + 0.1 * complex_normals(rng, n)
+
+
+def fitted(x, z, kernel, restarts=4, **kwargs):
+    gp = cgp.ExactGP(kernel, **kwargs)
+    gp.compile(cgp.optimizers.LBFGS())
+    return gp, gp.fit(x, z, restarts=restarts, verbose=0)
+
+
+def test_do_starts_follow_the_documented_rules():
+    x, z = tone_on_a_slow_part()
+    gp = cgp.ExactGP(RBF() + 0.5 * Matern32() * Rotation())
+    gp.compile(cgp.optimizers.LBFGS())
+    gp.fit(x, z, epochs=1, verbose=0)
+    initial = {name: p.initial for name, p in gp._parameters().items()}
+    power, step, span = np.mean(np.abs(z) ** 2), x[1] - x[0], 10.0
+    np.testing.assert_allclose(initial["rbf.variance"], power / 2)
+    np.testing.assert_allclose(initial["matern32.variance"], power / 2)
+    np.testing.assert_allclose(initial["rbf.lengthscale"], step ** (2 / 3) * span ** (1 / 3))
+    np.testing.assert_allclose(initial["matern32.lengthscale"], step ** (1 / 3) * span ** (2 / 3))
+    np.testing.assert_allclose(initial["rotation.frequency"], 1.3, atol=0.04)
+    assert 0.005 < initial["noise_variance"] < 0.1
+
+
+@pytest.mark.parametrize(("of_x", "of_z"), [(1e9, 1e-6), (1 / 86_400.0, 1e3)])
+def test_does_a_fit_not_depend_on_units(of_x, of_z):
+    x, z = tone_on_a_slow_part(40)
+    kernel = lambda: RBF() + Matern32() * Rotation()  # noqa: E731
+    one = fitted(x, z, kernel(), 3)[0].parameters()
+    other = fitted(of_x * x, of_z * z, kernel(), 3)[0].parameters()
+    units = {"variance": of_z**2, "lengthscale": of_x, "frequency": 1.0 / of_x}
+    for name, value in one.items():
+        unit = units[name.rpartition(".")[2].removeprefix("noise_")]
+        np.testing.assert_allclose(other[name] / unit, value, rtol=1e-6, err_msg=name)
+
+
+def test_do_restarts_find_what_one_start_misses():
+    """A start at a frequency where there is nothing."""
+    x, z = tone_on_a_slow_part()
+    with pytest.warns(RuntimeWarning, match="lengthscale = .* is far above the span"):
+        stuck, _ = fitted(x, z, Matern32(1.0, 5.0) * Rotation(-2.0), restarts=1)
+    gp, history = fitted(x, z, Matern32(1.0, 5.0) * Rotation(-2.0), restarts=6)
+    assert gp.log_marginal_likelihood() > stuck.log_marginal_likelihood() + 50.0
+    assert len(history.optima) == 6
+    losses = [optimum["loss"] for optimum in history.optima]
+    assert losses == sorted(losses)
+    assert losses[-1] > losses[0] + 1.0  # the start that is given is among them
+    np.testing.assert_allclose(history.history["loss"][-1], losses[0], rtol=1e-9)
+    np.testing.assert_allclose(
+        list(gp.parameters().values()),
+        list(history.optima[0]["parameters"].values()),
+        rtol=1e-3,
+    )
+
+
+def test_are_restarts_the_same_for_the_same_seed():
+    x, z = tone_on_a_slow_part(20)
+    runs = [fitted(x, z, RBF() * Rotation(), 3)[1].optima for _ in range(2)]
+    assert runs[0] == runs[1]
+    gp = cgp.ExactGP(RBF() * Rotation())
+    gp.compile(cgp.optimizers.LBFGS())
+    before = gp.parameters()
+    with pytest.raises(ValueError, match="restarts must be a whole number, at least 1, got 0"):
+        gp.fit(x, z, restarts=0)
+    gp.compile("adam")
+    with pytest.raises(ValueError, match=r"restarts=2 needs compile.*the optimizer is Adam"):
+        gp.fit(x, z, restarts=2)
+    assert gp.parameters() == before
+
+
+def test_is_a_value_that_is_given_kept_as_the_start():
+    x, z = tone_on_a_slow_part(20)
+    gp = cgp.ExactGP(RBF(3.0, fixed="lengthscale"), 0.2)
+    gp.compile("sgd")
+    gp.optimizer.learning_rate = 0.0
+    gp.fit(x, z, verbose=0)
+    found = gp.parameters()
+    assert found["rbf.variance"] == pytest.approx(3.0)
+    assert found["rbf.lengthscale"] == 1.0  # fixed at its placeholder
+    assert found["noise_variance"] == pytest.approx(0.2)
+    assert gp.noise_variance.prior is None
+
+
+def test_does_the_second_fit_go_on_from_the_first(tmp_path):
+    x, z = tone_on_a_slow_part(20)
+    gp, _ = fitted(x, z, RBF() * Rotation(), 1)
+    loaded_name = tmp_path / "gp.keras"
+    gp.save(loaded_name)
+    for model in (gp, cgp.training.load_model(loaded_name)):
+        assert not any(p.is_left_out for p in model._parameters().values())
+        history = model.fit(x, z, verbose=0)
+        assert len(history.history["loss"]) < 5
+        assert model.noise_variance.prior is not None
+
+
+def test_are_weights_that_are_loaded_no_placeholders(tmp_path):
+    x, z = tone_on_a_slow_part(20)
+    gp, _ = fitted(x, z, RBF() * Rotation(), 1)
+    gp.save_weights(tmp_path / "gp.weights.h5")
+    other = cgp.ExactGP(RBF() * Rotation())
+    other.load_weights(tmp_path / "gp.weights.h5")
+    assert not any(p.is_left_out for p in other._parameters().values())
+
+
+def test_does_a_config_say_what_is_left_out():
+    gp = cgp.ExactGP(RBF(lengthscale=2.0), priors={"noise_variance": None})
+    copy = cgp.ExactGP.from_config(gp.get_config())
+    left = [name for name, p in copy._parameters().items() if p.is_left_out]
+    assert left == ["noise_variance", "rbf.variance"]
+    x, z = tone_on_a_slow_part(10)
+    copy.compile("sgd")
+    copy.fit(x, z, verbose=0)
+    assert copy.noise_variance.prior is None  # turned off
+    copy.kernel.variance.assign(1.0)
+    assert not copy.kernel.variance.is_left_out
+
+
+def test_keeps_the_prior_noise_from_zero():
+    """A rough signal without noise."""
+    x = np.linspace(0.0, 4.0, 30)
+    z = cgp.ExactGP(Matern12(1.0, 1.0), 1e-12).sample(x, seed=4)[0]
+    free = cgp.ExactGP(Matern12(), priors={"noise_variance": None})
+    free.compile(cgp.optimizers.LBFGS())
+    with pytest.warns(RuntimeWarning, match="noise_variance = .* has run to zero"):
+        free.fit(x, z, verbose=0)
+    gp, _ = fitted(x, z, Matern12(), 1)
+    assert 1e-4 < gp.noise_variance.numpy() < 0.1
+    assert gp.log_marginal_likelihood() > free.log_marginal_likelihood() - 1.0
+
+
+def test_does_a_mean_start_from_the_data():
+    x = np.linspace(0.0, 4.0, 30)
+    z = 3e-6 * (1.0 + 2j + (0.5 - 1j) * x + 0.01 * np.exp(8j * x))
+    trend = cgp.means.Polynomial(1, center=2.0, scale=2.0)
+    gp = cgp.ExactGP(RBF() * Rotation(), mean=trend)
+    gp.compile("sgd")
+    gp.optimizer.learning_rate = 0.0
+    gp.fit(x, z, verbose=0)
+    np.testing.assert_allclose(trend.coefficients, [6e-6, 3e-6 - 6e-6j], rtol=0.05)
+    assert gp.kernel.parts[0].variance.numpy() == pytest.approx(9e-16, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [
+        (RBF(1.0, 1e-3, fixed="lengthscale"), r"rbf\.lengthscale = 0\.001 is far below the spac"),
+        (RBF(1.0, 1e6, fixed="lengthscale"), r"rbf\.lengthscale = 1e\+06 is far above the span"),
+        (Periodic(1.0, 1e-3, 0.11, fixed=("lengthscale", "frequency")), "neighbours are uncorrel"),
+    ],
+)
+def test_is_a_fit_that_learns_nothing_told(kernel, said):
+    x, z = tone_on_a_slow_part(12)
+    with pytest.warns(RuntimeWarning, match=said) as caught:
+        fitted(x, z, kernel, 1)
+    assert len(caught) == 1
+
+
+def test_is_a_placeholder_that_learns_nothing_told():
+    x, z = tone_on_a_slow_part(12)
+    gp = cgp.ExactGP(RBF(1.0), 0.1)
+    with pytest.warns(RuntimeWarning, match=r"rbf\.lengthscale is left at 1, and neighbours"):
+        gp.condition(1e9 * x, z)
+    cgp.ExactGP(RBF(1.0, 1.0), 0.1).condition(1e9 * x, z)  # as the user wants it
+
+
+def test_do_scales_come_from_what_is_measured():
+    rng = np.random.default_rng(0)
+    x = np.linspace(0.0, 10.0, 200)[:, None]
+    z = np.stack([np.exp(2j * np.pi * f * x[:, 0]) for f in (1.5, 1.5)])
+    z += 0.2 * complex_normals(rng, *z.shape)
+    z[:, :20] = np.nan
+    scales = DataScales(x, z)
+    assert scales.span == pytest.approx(10.0 * 179 / 199)
+    assert scales.spacing == pytest.approx(10.0 / 199)
+    assert scales.noise == pytest.approx(0.08, rel=0.3)
+    assert scales.tones[0][0] == pytest.approx(1.5, abs=0.01)
+    assert scales.tones[1][0] > 0.8
+    rules = StartRules(scales, draw=iter(rng.random(1000)))
+    lengths = [rules.lengthscale() for _ in range(200)]
+    assert scales.spacing < min(lengths) < 0.1
+    assert 10.0 < max(lengths) < 2.0 * scales.span
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        lambda: WidelyLinear(RBF()),
+        lambda: Constant() + IntegratedRandomWalk(),
+        lambda: 2.0 * RBF() * Matern32(),
+    ],
+)
+def test_does_the_closed_form_of_the_scale_hold(kernel):
+    """At a covariance that is scaled by its best factor the slope by the scale is zero."""
+    from cgp.gp.starts import overall_scale
+    from cgp.training import Objective
+
+    x, z = tone_on_a_slow_part(10)
+    gp = cgp.ExactGP(kernel(), 0.5)
+    gp.compile(cgp.optimizers.LBFGS())
+    direction = overall_scale(gp)
+    loss = Objective(gp, gp._batch(gp._validated(x, z)))
+    value, gradient = loss(loss.start)
+    square = 1.0 - gradient @ direction
+    best, slope = loss(loss.start + np.log(square) * direction)
+    np.testing.assert_allclose(best, value + np.log(square) + 1.0 - square, rtol=1e-10)
+    np.testing.assert_allclose(slope @ direction, 0.0, atol=1e-9)
+
+
+def test_is_noise_that_is_left_out_and_needed_an_error():
+    with pytest.raises(ValueError, match="noise_variance is fixed, but was left out"):
+        cgp.ExactGP(RBF(), fixed="noise_variance")
+    with pytest.raises(ValueError, match=r"noise_pseudo_variance is 0\.1 of a noise"):
+        cgp.ExactGP(RBF(), noise_pseudo_variance=0.1)
