@@ -175,6 +175,7 @@ KERNELS = {
     "RationalQuadratic": lambda: kernels.RationalQuadratic(1.5, 0.7, 2.0),
     "Rotation": lambda: kernels.Rotation(0.3),
     "Sum": lambda: kernels.Sum([kernels.RBF(1.5, 0.7), kernels.Constant(0.4)]),
+    "Szego": lambda: kernels.Szego(1.5, 0.7, real_response=True),
     "White": lambda: kernels.White(0.3),
     "WidelyLinear": lambda: kernels.WidelyLinear(rotating(), 0.3 - 0.4j),
 }
@@ -383,6 +384,7 @@ REFUSALS = {
     "kernels.RationalQuadratic": (lambda: kernels.RationalQuadratic(alpha=0.0), "alpha"),
     "kernels.Rotation": (lambda: kernels.Rotation(1j), "frequency"),
     "kernels.Sum": (lambda: kernels.Sum([]), "at least one"),
+    "kernels.Szego": (lambda: kernels.Szego(decay=-1.0), "decay"),
     "kernels.White": (lambda: kernels.White(-1.0), "variance"),
     "kernels.WidelyLinear": (lambda: kernels.WidelyLinear(kernels.RBF(), 2.0), "coefficient"),
     "means.Constant": (lambda: means.Constant(np.nan), "value"),

@@ -9,6 +9,7 @@ from cgp.kernels.markov import Generator, MarkovForm
 from cgp.kernels.matern import Matern12, Matern32, Matern52
 from cgp.kernels.rotation import Rotation
 from cgp.kernels.stationary import RBF, Periodic, RationalQuadratic
+from cgp.kernels.szego import Szego
 from cgp.kernels.walks import IntegratedRandomWalk, RandomWalk
 from cgp.kernels.white import White
 
@@ -31,6 +32,7 @@ __all__ = [
     "RationalQuadratic",
     "Rotation",
     "Sum",
+    "Szego",
     "White",
     "WidelyLinear",
     "linear_sde",

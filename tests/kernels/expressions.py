@@ -16,6 +16,7 @@ from cgp.kernels import (
     RationalQuadratic,
     Rotation,
     Sum,
+    Szego,
     White,
     WidelyLinear,
 )
@@ -88,6 +89,10 @@ def rotation(frequency):
     return lambda a, b: reference.rotation(a, b, frequency)
 
 
+def szego(variance, decay):
+    return lambda a, b: reference.szego(a, b, variance, decay)
+
+
 def times(f, g):
     return lambda a, b: f(a, b) * g(a, b)
 
@@ -121,6 +126,15 @@ EXPRESSIONS = [
                proper(lambda a, b: reference.white(a, b, 1.7)), is_markov=True),
     Expression("rotation", 1, lambda d: Rotation(0.7, dtype=d), proper(rotation(0.7)),
                is_real=False, is_markov=True),
+    Expression("szego", 1, lambda d: Szego(1.7, 0.6, dtype=d), proper(szego(1.7, 0.6)),
+               is_real=False),
+    Expression("szego of a real response", 1,
+               lambda d: Szego(1.7, 0.6, real_response=True, dtype=d),
+               lambda a, b: (szego(1.7, 0.6)(a, b), szego(1.7, 0.6)(a, -b)),
+               is_proper=False, is_real=False),
+    Expression("szego behind a delay", 1,
+               lambda d: Szego(1.7, 0.6, dtype=d) * Rotation(-0.7, dtype=d),
+               proper(times(szego(1.7, 0.6), rotation(-0.7))), is_real=False),
     # several dimensions
     Expression("rbf in 3-D", 3, lambda d: RBF(1.7, 0.6, dtype=d), proper(rbf(1.7, 0.6))),
     Expression("rbf in 3-D, a length scale each", 3, lambda d: RBF(1.7, ARD3, dtype=d),

@@ -88,6 +88,15 @@ def rotation(x1, x2, frequency):
     return _each_pair(k, x1, x2, complex)
 
 
+def szego(x1, x2, variance, decay):
+    """∫ h(t) e^{−i2πft} dt for white h of envelope e^{−decay t}: the integral of e^{−pt}, t > 0."""
+
+    def k(a, b):
+        return variance * 2 * decay / (2 * decay + 2j * np.pi * (a[0] - b[0]))
+
+    return _each_pair(k, x1, x2, complex)
+
+
 def widely_linear(covariance, pseudo_covariance, coefficient):
     """The covariances of z = u + c ū, from those of u.
 
