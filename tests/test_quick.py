@@ -160,6 +160,8 @@ FUNCTIONS = {
 # A layer, and a function of it.
 TIMES = tf.constant(X[:, None])
 KERNELS = {
+    "ARMA": lambda: kernels.ARMA(1, 2, 1.5, [0.3j], [0.2, -0.1j], step=0.1),
+    "Autoregressive": lambda: kernels.Autoregressive(2, 1.5, [0.3j, -0.4], step=0.1),
     "RBF": lambda: kernels.RBF(1.5, 0.7),
     "Conjugate": lambda: kernels.Conjugate(rotating()),
     "Constant": lambda: kernels.Constant(1.5),
@@ -363,6 +365,8 @@ REFUSALS = {
     ),
     "optimizers.LBFGS": (lambda: optimizers.LBFGS(maxcor=0), "maxcor"),
     "kernels.RBF": (lambda: kernels.RBF(-1.0), "variance"),
+    "kernels.ARMA": (lambda: kernels.ARMA(1, 0), "ma_order"),
+    "kernels.Autoregressive": (lambda: kernels.Autoregressive(0), "order"),
     "kernels.Conjugate": (lambda: kernels.Conjugate(1.0), "kernel"),
     "kernels.Constant": (lambda: kernels.Constant(-1.0), "variance"),
     "kernels.Driven": (lambda: kernels.Driven(kernels.RBF(), kernels.Matern12()), "resonance"),

@@ -1,6 +1,8 @@
 """Kernels: Keras layers that own the hyperparameters of complex covariance functions."""
 
 from cgp.kernels.approximations import MarkovApproximation
+from cgp.kernels.arma import ARMA
+from cgp.kernels.autoregressive import Autoregressive
 from cgp.kernels.base import Constant, Kernel, Product, Sum
 from cgp.kernels.driven import Driven
 from cgp.kernels.improper import Conjugate, WidelyLinear
@@ -14,7 +16,9 @@ from cgp.kernels.walks import IntegratedRandomWalk, RandomWalk
 from cgp.kernels.white import White
 
 __all__ = [
+    "ARMA",
     "RBF",
+    "Autoregressive",
     "Conjugate",
     "Constant",
     "Driven",

@@ -6,7 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cgp.kernels import (
+    ARMA,
     RBF,
+    Autoregressive,
     Conjugate,
     Constant,
     Matern12,
@@ -33,6 +35,15 @@ class Expression(NamedTuple):
     is_proper: bool = True
     is_real: bool = True
     is_markov: bool = False
+    step: float = 0.0
+    """The spacing of the grid that x is on; 0 for any x."""
+
+    def points(self, count, seed=0):
+        """Points in the plane of the kernels' scales; the last repeats the first."""
+        x = np.random.default_rng(seed).normal(size=(count, self.dimensions))
+        x = self.step * np.rint(x / self.step) if self.step else x
+        x[-1] = x[0]
+        return x
 
 
 def proper(covariance):
@@ -105,6 +116,8 @@ def shared_twice(dtype):
 C1, C2 = 0.3 + 0.1j, -0.4 + 0.6j
 TURNING = times(matern12(1.3, 0.8), rotation(0.7))
 
+AR, MA = [0.5 + 0.4j, -0.2j, 0.1 - 0.3j], [0.4 - 0.3j, 0.2j]
+
 ARD2, ARD3 = np.array([0.6, 1.7]), np.array([0.6, 1.7, 0.9])
 
 EXPRESSIONS = [
@@ -135,6 +148,23 @@ EXPRESSIONS = [
     Expression("szego behind a delay", 1,
                lambda d: Szego(1.7, 0.6, dtype=d) * Rotation(-0.7, dtype=d),
                proper(times(szego(1.7, 0.6), rotation(-0.7))), is_real=False),
+    Expression("autoregressive", 1,
+               lambda d: Autoregressive.from_coefficients(AR, 1.7, step=0.3, dtype=d),
+               proper(lambda a, b: reference.arma(a, b, AR, [], 1.7, 0.3)),
+               is_real=False, is_markov=True, step=0.3),
+    Expression("autoregressive that turns", 1,
+               lambda d: Autoregressive.from_coefficients([0.6], 1.0, step=0.3, dtype=d)
+               * Rotation(0.7, dtype=d),
+               proper(times(lambda a, b: reference.arma(a, b, [0.6], [], 1.0, 0.3), rotation(0.7))),
+               is_real=False, is_markov=True, step=0.3),
+    Expression("arma", 1,
+               lambda d: ARMA.from_coefficients(AR[:1], MA, 1.7, step=0.3, dtype=d),
+               proper(lambda a, b: reference.arma(a, b, AR[:1], MA, 1.7, 0.3)),
+               is_real=False, is_markov=True, step=0.3),
+    Expression("arma of a long past", 1,
+               lambda d: ARMA.from_coefficients(AR, MA[:1], 1.7, step=0.3, dtype=d),
+               proper(lambda a, b: reference.arma(a, b, AR, MA[:1], 1.7, 0.3)),
+               is_real=False, is_markov=True, step=0.3),
     # several dimensions
     Expression("rbf in 3-D", 3, lambda d: RBF(1.7, 0.6, dtype=d), proper(rbf(1.7, 0.6))),
     Expression("rbf in 3-D, a length scale each", 3, lambda d: RBF(1.7, ARD3, dtype=d),

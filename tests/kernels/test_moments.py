@@ -26,13 +26,6 @@ from tests.reference.gaussian_process import composite_covariance
 every_expression = pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda e: e.name)
 
 
-def points(count, dimensions, seed=0):
-    """Points in the plane of the kernels' scales; the last repeats the first."""
-    x = np.random.default_rng(seed).normal(size=(count, dimensions))
-    x[-1] = x[0]
-    return x
-
-
 def assert_close(found, expected, tolerance):
     assert found.shape == expected.shape
     np.testing.assert_allclose(
@@ -42,7 +35,7 @@ def assert_close(found, expected, tolerance):
 
 @every_expression
 def test_moments_are_those_of_the_reference(expression):
-    kernel, x = expression.make("float64"), points(7, expression.dimensions)
+    kernel, x = expression.make("float64"), expression.points(7)
     k, c = kernel.covariance(x), kernel.pseudo_covariance(x)
     assert k.dtype == c.dtype == tf.complex128
     expected_k, expected_c = expression.moments(x, x)
@@ -52,8 +45,8 @@ def test_moments_are_those_of_the_reference(expression):
 
 @every_expression
 def test_cross_moments_are_those_of_the_reference(expression):
-    kernel, x1 = expression.make("float64"), points(5, expression.dimensions)
-    x2 = np.concatenate([points(3, expression.dimensions, seed=1), x1[2:4]])
+    kernel, x1 = expression.make("float64"), expression.points(5)
+    x2 = np.concatenate([expression.points(3, seed=1), x1[2:4]])
     expected_k, expected_c = expression.moments(x1, x2)
     assert_close(kernel.covariance(x1, x2).numpy(), expected_k, 1e-12)
     assert_close(kernel.pseudo_covariance(x1, x2).numpy(), expected_c, 1e-12)
@@ -64,7 +57,7 @@ def test_cross_moments_are_those_of_the_reference(expression):
 
 @every_expression
 def test_covariances_are_hermitian_and_valid_together(expression):
-    kernel, x = expression.make("float64"), points(12, expression.dimensions, seed=2)
+    kernel, x = expression.make("float64"), expression.points(12, seed=2)
     k, c = kernel.covariance(x).numpy(), kernel.pseudo_covariance(x).numpy()
     assert_close(k, k.conj().T, 1e-15)
     assert_close(c, c.T, 1e-15)
@@ -74,7 +67,7 @@ def test_covariances_are_hermitian_and_valid_together(expression):
 
 @every_expression
 def test_the_diagonal_is_that_of_the_matrix(expression):
-    kernel, x = expression.make("float64"), points(6, expression.dimensions)
+    kernel, x = expression.make("float64"), expression.points(6)
     k, c = kernel.moments_diagonal(x)
     np.testing.assert_array_equal(k.numpy(), np.diag(kernel.covariance(x)))
     assert (c is None) == expression.is_proper
@@ -84,7 +77,7 @@ def test_the_diagonal_is_that_of_the_matrix(expression):
 
 @every_expression
 def test_flags_say_what_the_moments_show(expression):
-    kernel, x = expression.make("float64"), points(6, expression.dimensions)
+    kernel, x = expression.make("float64"), expression.points(6)
     flags = kernel.is_proper, kernel.is_real, kernel.is_markov
     assert flags == (expression.is_proper, expression.is_real, expression.is_markov)
     if kernel.is_proper:
@@ -95,7 +88,7 @@ def test_flags_say_what_the_moments_show(expression):
 
 @every_expression
 def test_single_precision_gives_complex64_and_its_rounding(expression):
-    kernel, x = expression.make("float32"), points(6, expression.dimensions)
+    kernel, x = expression.make("float32"), expression.points(6)
     assert kernel.variable_dtype == "float32"
     k, c = kernel.covariance(x), kernel.pseudo_covariance(x)
     assert k.dtype == c.dtype == tf.complex64
@@ -107,8 +100,8 @@ def test_single_precision_gives_complex64_and_its_rounding(expression):
 @every_expression
 def test_a_batch_is_a_loop(expression):
     kernel = expression.make("float64")
-    x1 = np.stack([points(4, expression.dimensions, seed) for seed in range(3)])
-    x2 = np.stack([points(5, expression.dimensions, seed + 9) for seed in range(3)])
+    x1 = np.stack([expression.points(4, seed) for seed in range(3)])
+    x2 = np.stack([expression.points(5, seed + 9) for seed in range(3)])
     batch = kernel.covariance(x1, x2).numpy(), kernel.pseudo_covariance(x1, x2).numpy()
     one_axis_less = kernel.covariance(x1, x2[1]).numpy()
     diagonal = kernel.moments_diagonal(x1)[0].numpy()
@@ -122,7 +115,7 @@ def test_a_batch_is_a_loop(expression):
 
 @every_expression
 def test_a_graph_gives_what_eager_mode_gives(expression):
-    kernel, x = expression.make("float64"), points(5, expression.dimensions)
+    kernel, x = expression.make("float64"), expression.points(5)
     signature = [tf.TensorSpec([None, expression.dimensions], tf.float64)]
     pair = tf.function(lambda x: (kernel.covariance(x), kernel.pseudo_covariance(x)), signature)
     k, c = pair(tf.constant(x))
@@ -132,7 +125,7 @@ def test_a_graph_gives_what_eager_mode_gives(expression):
 
 @every_expression
 def test_gradients_by_hyperparameters_are_central_differences(expression):
-    kernel, x = expression.make("float64"), points(6, expression.dimensions)
+    kernel, x = expression.make("float64"), expression.points(6)
     rng = np.random.default_rng(3)
     w1, w2 = rng.normal(size=(2, 6, 6)) + 1j * rng.normal(size=(2, 6, 6))
 
@@ -163,7 +156,7 @@ def test_gradients_by_hyperparameters_are_central_differences(expression):
 @every_expression
 def test_gradients_by_inputs_are_finite_where_points_coincide(expression):
     kernel = expression.make("float64")
-    x = tf.constant(points(4, expression.dimensions))
+    x = tf.constant(expression.points(4))
     with tf.GradientTape() as tape:
         tape.watch(x)
         loss = tf.reduce_sum(tf.abs(kernel.covariance(x) + 0.1) ** 2)
@@ -173,7 +166,10 @@ def test_gradients_by_inputs_are_finite_where_points_coincide(expression):
 
 @pytest.mark.parametrize("coefficient", [0.0, 1e-9, 0.3 - 0.2j, 0.999999, 1.0, -1j])
 def test_the_gradient_by_a_coefficient_is_right_all_over_the_disk(coefficient):
-    kernel, x = WidelyLinear(Rotation(0.3) * RBF(), coefficient), points(4, 1)
+    kernel, x = (
+        WidelyLinear(Rotation(0.3) * RBF(), coefficient),
+        np.array([[0.1], [-0.6], [1.3], [0.1]]),
+    )
     variable = kernel.coefficient.variable
 
     def loss():

@@ -39,7 +39,7 @@ def test_a_config_makes_the_same_kernel(expression, way):
     assert repr(revived) == repr(kernel)
     assert list(revived.parameters()) == list(kernel.parameters())
     assert not {id(v) for v in revived.weights} & {id(v) for v in kernel.weights}
-    x = np.random.default_rng(6).normal(size=(4, expression.dimensions))
+    x = expression.points(4, seed=6)
     np.testing.assert_array_equal(revived.covariance(x), kernel.covariance(x))
     np.testing.assert_array_equal(revived.pseudo_covariance(x), kernel.pseudo_covariance(x))
 

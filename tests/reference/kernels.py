@@ -88,6 +88,23 @@ def rotation(x1, x2, frequency):
     return _each_pair(k, x1, x2, complex)
 
 
+def arma(x1, x2, ar, ma, innovation_variance, step):
+    """Sums of products of the impulse response of z[t] = Σ a z[t−k] + w[t] + Σ b w[t−j]."""
+    response = np.zeros(4000, complex)
+    response[0], response[1 : len(ma) + 1] = 1.0, ma
+    for t in range(1, len(response)):
+        for k, a in enumerate(ar[:t], 1):
+            response[t] += a * response[t - k]
+    assert abs(response[-1]) < 1e-16
+
+    def k(a, b):
+        lag = round((a[0] - b[0]) / step)
+        total = np.vdot(response[: len(response) - abs(lag)], response[abs(lag) :])
+        return innovation_variance * (total if lag >= 0 else np.conj(total))
+
+    return _each_pair(k, x1, x2, complex)
+
+
 def szego(x1, x2, variance, decay):
     """∫ h(t) e^{−i2πft} dt for white h of envelope e^{−decay t}: the integral of e^{−pt}, t > 0."""
 

@@ -1,0 +1,169 @@
+"""Complex autoregressions over a regular grid."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.kernels.levinson import Autoregression, burg, levinson, reflections_of
+from cgp.kernels.on_grid import (
+    Companion,
+    OnGrid,
+    companion,
+    order_of,
+    reflections_or_zeros,
+    vector_of,
+)
+from cgp.kernels.points import as_array, one_number
+from cgp.linalg.arguments import ArrayLike
+from cgp.observations import as_observations
+from cgp.training.parameters import POSITIVE, UNIT_DISK, Parameter
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class Autoregressive(OnGrid):
+    """A complex autoregression over a regular grid, `z[t] = Σ a[k] z[t−k] + w[t]`, k = 1 … order.
+
+    It is learned by its reflection coefficients (partial autocorrelations): all values in the unit
+    disk make a stable process, the unit circle being that of tones without noise. Samples may be
+    missing and repeated; a gap of k steps takes log k products of matrices.
+
+    Args:
+        order: The number of coefficients.
+        variance: `E|z|²`, positive; in squared units of z.
+        reflections: Complex, `[order]`, of modulus at most 1; None for zeros, white noise over the
+            grid.
+        step: The spacing of the grid, positive, in units of x.
+        fixed: Names of parameters that training leaves alone.
+        priors: TFP distributions of parameters, by name; of reflections, of their [re, im].
+        name: A name for its parameters.
+        dtype: "float64" or "float32".
+
+    Raises:
+        ValueError: An order below 1, reflections of another number or outside the unit disk, a
+            step that is not positive; eagerly, when it is used, points that are no whole multiples
+            of the step apart.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.kernels import Autoregressive
+        >>> kernel = Autoregressive.from_coefficients([0.5j, 0.2], innovation_variance=1.0)
+        >>> kernel.coefficients.round(12), round(kernel.innovation_variance, 12)
+        (array([0. +0.5j, 0.2+0.j ]), 1.0)
+        >>> kernel.covariance([0.0, 1.0, 7.0]).shape
+        TensorShape([3, 3])
+    """
+
+    variance: Parameter
+    reflections: Parameter
+
+    def __init__(
+        self,
+        order: int,
+        variance: ArrayLike = 1.0,
+        reflections: ArrayLike | None = None,
+        step: float = 1.0,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
+    ):
+        super().__init__(step, name=name, dtype=dtype, **kwargs)
+        self.order = order_of(order)
+        reflections = reflections_or_zeros(reflections, self.order, "reflections")
+        values = {
+            "variance": (one_number(variance, "variance"), POSITIVE),
+            "reflections": (reflections, UNIT_DISK),
+        }
+        self.declare_parameters(values, fixed, priors)
+
+    @classmethod
+    def from_coefficients(
+        cls,
+        coefficients: ArrayLike,
+        innovation_variance: float = 1.0,
+        step: float = 1.0,
+        **kwargs: Any,
+    ) -> Self:
+        """The autoregression of known coefficients.
+
+        Args:
+            coefficients: a[1 … order], complex, `[order]`.
+            innovation_variance: `E|w|²`, positive; in squared units of z.
+            step: The spacing of the grid, in units of x.
+            **kwargs: As for the constructor.
+
+        Raises:
+            ValueError: Coefficients that are not stable, or no vector.
+        """
+        found = reflections_of(vector_of(coefficients, "coefficients"), "coefficients")
+        variance = innovation_variance / np.prod(1.0 - np.abs(found) ** 2)
+        return cls(len(found), variance, found, step, **kwargs)
+
+    @classmethod
+    def from_data(
+        cls, x: ArrayLike, z: ArrayLike, order: int, step: float | None = None, **kwargs: Any
+    ) -> Self:
+        """The autoregression that Burg's method finds in a series, gaps and all.
+
+        Runs of samples without a gap are taken together (`burg` for segments). Noise of the
+        measurement counts as signal: this is where a fit starts, or an estimate for clean data.
+
+        Args:
+            x: Points, `[N]`, in any order, no two of them equal, whole multiples of a step apart.
+            z: Complex series of mean zero, `[N]`; NaN, or hidden by a mask, where missing.
+            order: The number of coefficients.
+            step: The spacing of the grid; None for the median step of x.
+            **kwargs: As for the constructor.
+
+        Raises:
+            TypeError: Complex x or real z.
+            ValueError: Shapes that are not `[N]`, repeated points, steps that are no whole
+                multiples, no run of samples longer than the order, or a series of zeros.
+        """
+        x = np.asarray(as_array(x, "x"), float)
+        z = np.asarray(as_observations(z, None, "complex128"))
+        if x.ndim != 1 or x.shape != z.shape or x.size < 2:
+            raise ValueError(f"x and z must be [N], N > 1, got {x.shape} and {z.shape}")
+        by_place = np.argsort(x)
+        x, z = x[by_place], z[by_place]
+        step = float(np.median(np.diff(x))) if step is None else step
+        kernel = cls(order, step=step, **kwargs)
+        kernel.check_points(tf.constant(x[:, None]))
+        counts = np.rint(np.diff(x) / step)
+        if np.any(counts == 0):
+            raise ValueError("x must not repeat points: average the samples there first")
+        is_present = ~np.isnan(z)
+        x, z = x[is_present], z[is_present]
+        power = np.mean(np.abs(z) ** 2) if z.size else 0.0
+        if not power > 0.0:
+            raise ValueError("z must have samples that are not zero")
+        runs = np.split(z, 1 + np.flatnonzero(np.rint(np.diff(x) / step) > 1))
+        return cls(kernel.order, power, burg(runs, kernel.order), step, **kwargs)
+
+    def _autoregression(self) -> Autoregression:
+        return levinson(self.reflections.value)
+
+    @property
+    def coefficients(self) -> np.ndarray:
+        """a[1 … order], complex, `[order]`."""
+        return self._autoregression().coefficients.numpy()
+
+    @property
+    def innovation_variance(self) -> float:
+        """`E|w|²`, the variance of one-step predictions from all of the past."""
+        return float(self.variance.value * self._autoregression().innovation)
+
+    def companion(self) -> Companion:
+        """See `OnGrid.companion`."""
+        process = self._autoregression()
+        h = tf.one_hot(0, self.order, dtype=process.coefficients.dtype)
+        return companion(process, self.variance.value, h)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "order": self.order}

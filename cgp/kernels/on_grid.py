@@ -1,0 +1,220 @@
+"""Processes over a regular grid, in companion form: what autoregressions have in common.
+
+The state holds the last n values of an autoregression u, newest first, and `z = h s`. From one
+point of the grid to the next it moves by the companion matrix C, whose first row has the
+coefficients, and the innovation joins its first element. Over k points these are `C^k` and
+`Σ C^j W C^jᴴ`, j < k, by binary powers: a sum of positive terms, in log k products.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.kernels.base import Kernel
+from cgp.kernels.levinson import Autoregression
+from cgp.kernels.markov import MarkovForm, Pair, over
+from cgp.kernels.points import one_number
+from cgp.linalg.arguments import ArrayLike, as_complex
+
+# Steps further from a whole multiple of the grid's, in parts of it, are none.
+_TOLERANCE = 0.01
+
+
+class Companion(NamedTuple):
+    """A process on a grid: `z = h s`, `s' = C s + e w`, e the first unit vector."""
+
+    C: tf.Tensor
+    """The companion matrix, `[n, n]`, complex."""
+    innovation: tf.Tensor
+    """`E|w|²`, real, in squared units of z."""
+    P: tf.Tensor
+    """The covariance of the state, `[n, n]`, complex."""
+    h: tf.Tensor
+    """The emission, `[n]`, complex."""
+
+
+def companion(process: Autoregression, variance: tf.Tensor, h: tf.Tensor) -> Companion:
+    """The companion form of `h s`, of the given variance; s has as many values as h `[n]`.
+
+    Args:
+        process: The autoregression u, of order n.
+        variance: `E|z|²`, real.
+        h: The emission.
+    """
+    a, innovation, r = process
+    n = h.shape[0]
+    C = tf.concat([a[None], tf.eye(n - 1, n, dtype=a.dtype)], axis=0)
+    # E[u[t−i] conj(u[t−j])] depends on j − i.
+    P = tf.linalg.LinearOperatorToeplitz(tf.math.conj(r[:n]), r[:n]).to_dense()
+    own = tf.math.real(tf.reduce_sum(h * tf.linalg.matvec(P, tf.math.conj(h))))
+    scale = variance / own
+    return Companion(C, scale * innovation, as_complex(scale) * P, h)
+
+
+class OnGrid(Kernel):
+    """A kernel of a process over a regular grid of one dimension.
+
+    Args:
+        step: The spacing of the grid, positive, in units of x.
+        name: A name for its parameters.
+        dtype: "float64" or "float32".
+
+    Raises:
+        ValueError: A step that is not a positive number; eagerly, when it is used, points that are
+            no whole multiples of it apart (to a hundredth of the step). In graphs their
+            covariances are NaN.
+    """
+
+    def __init__(
+        self,
+        step: float,
+        *,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
+    ):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        if np.iscomplexobj(one_number(step, "step")) or not 0.0 < step < np.inf:
+            raise ValueError(f"step must be a positive number, got {step!r}")
+        self.step = float(step)
+
+    def companion(self) -> Companion:
+        """The process at the present hyperparameters."""
+        raise NotImplementedError
+
+    def _counts(self, distance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Distances in steps of the grid, whole numbers, and whether they are none (then 0)."""
+        steps = distance / self.step
+        counts = tf.round(steps)
+        off = ~(tf.abs(steps - counts) <= _TOLERANCE)
+        if tf.executing_eagerly() and bool(tf.reduce_any(off)):
+            raise ValueError(
+                f"{self!r} is over a grid of step {self.step:g}, but x has points "
+                f"{float(tf.abs(distance[off][0])):.6g} apart, which is no whole multiple: give "
+                "the step of the data, or take a kernel in continuous time"
+            )
+        return tf.where(off, tf.zeros_like(counts), counts), off
+
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
+        """See `Kernel.moments`."""
+        if x1.shape[-1] not in (1, None):
+            raise ValueError(f"{self!r} needs inputs of one dimension, got {x1.shape[-1]}")
+        lag = x1[..., 0] - x2[..., 0]
+        counts, off = self._counts(lag)
+        # Of a grid the same lags come again and again.
+        different, index = tf.unique(tf.reshape(tf.abs(counts), [-1]))
+        C, _, P, h = self.companion()
+        start = tf.linalg.matvec(P, tf.math.conj(h))
+
+        def apply(power: tf.Tensor, on: tf.Tensor, states: tf.Tensor) -> tf.Tensor:
+            return tf.where(on[:, None], tf.einsum("ij,uj->ui", power, states), states)
+
+        def double(
+            k: tf.Tensor, power: tf.Tensor, states: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            return 2.0 * k, power @ power, apply(power, _has(different, k), states)
+
+        _, _, states = _while_any(different, double, C, over(start, different))
+        k = tf.reshape(tf.gather(tf.linalg.matvec(states, h), index), tf.shape(lag))
+        k = tf.where(counts < 0, tf.math.conj(k), k)
+        return tf.where(off, tf.constant(np.nan, k.dtype), k), None
+
+    def markov_form(self) -> MarkovForm:
+        """See `Kernel.markov_form`.
+
+        The state is that of the companion form.
+        """
+        C, innovation, P, h = self.companion()
+        first = tf.one_hot(0, h.shape[0], dtype=h.dtype)
+        noise = as_complex(innovation) * tf.linalg.diag(first)
+        one = tf.linalg.diag(tf.ones_like(h))
+
+        def discretized(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            counts, off = self._counts(step)
+
+            def double(
+                k: tf.Tensor, power: tf.Tensor, added: tf.Tensor, F: tf.Tensor, Q: tf.Tensor
+            ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+                on = _has(counts, k)[..., None, None]
+                F = tf.where(on, power @ F, F)
+                Q = tf.where(on, _spread(power, Q) + added, Q)
+                return 2.0 * k, power @ power, _spread(power, added) + added, F, Q
+
+            start = (C, noise, over(one, step), over(tf.zeros_like(noise), step))
+            *_, F, Q = _while_any(counts, double, *start)
+            off = off[..., None, None]
+            nan = tf.constant(np.nan, h.dtype)
+            return tf.where(off, nan, F), tf.where(off, nan, Q)
+
+        return MarkovForm(
+            lambda step: discretized(step)[0],
+            lambda x, step: discretized(step),
+            lambda x: over(P, x),
+            h,
+        )
+
+    def check_points(self, x: tf.Tensor) -> None:
+        """See `Kernel.check_points`."""
+        if x.shape[-1] != 1:
+            raise ValueError(f"{self!r} needs inputs of one dimension, got {x.shape[-1]}")
+        self._counts(x - x[..., :1, :])
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "step": self.step}
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, step={self.step:g})"
+
+
+def _has(counts: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
+    """Whether whole numbers contain a power of two, k."""
+    return tf.math.floormod(tf.math.floordiv(counts, k), 2.0) == 1.0
+
+
+def _spread(F: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
+    """`F Q Fᴴ`, Hermitian to the last digit."""
+    spread = tf.linalg.matmul(F, tf.linalg.matmul(Q, F, adjoint_b=True))
+    return 0.5 * (spread + tf.linalg.adjoint(spread))
+
+
+def _while_any(counts: tf.Tensor, double: Any, *start: tf.Tensor) -> Any:
+    """Loops over the powers of two up to the largest count; `double` takes the power first."""
+    most = tf.reduce_max(counts)
+    return tf.while_loop(lambda k, *_: k <= most, double, (tf.ones([], counts.dtype), *start))
+
+
+def order_of(order: int, name: str = "order") -> int:
+    """Returns an order, if it is a whole number of at least 1.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {order!r}")
+    return int(order)
+
+
+def reflections_or_zeros(reflections: ArrayLike | None, order: int, name: str) -> np.ndarray:
+    """Returns reflection coefficients `[order]`, complex; zeros for None.
+
+    Raises:
+        ValueError: They have another shape.
+    """
+    found = np.zeros(order, complex) if reflections is None else np.asarray(reflections)
+    if found.shape != (order,):
+        raise ValueError(f"{name} must have shape [{order}], got {list(found.shape)}")
+    return found
+
+
+def vector_of(values: ArrayLike, name: str) -> np.ndarray:
+    """Returns coefficients `[p]`, p > 0, as an array.
+
+    Raises:
+        ValueError: They are no vector of numbers.
+    """
+    found = np.asarray(values)
+    if found.ndim != 1 or not found.size or found.dtype.kind not in "iufc":
+        raise ValueError(f"{name} must be numbers [p], p > 0, got {values!r}")
+    return found
