@@ -166,6 +166,7 @@ KERNELS = {
     "Conjugate": lambda: kernels.Conjugate(rotating()),
     "Constant": lambda: kernels.Constant(1.5),
     "Driven": lambda: kernels.Driven(resonance(), kernels.Matern12(0.5, 0.6)),
+    "EllipticalOU": lambda: kernels.EllipticalOU(1.5, 0.7, 0.3, 0.4j),
     "IntegratedRandomWalk": lambda: kernels.IntegratedRandomWalk(0.3, 0.4, -1.0),
     "MarkovApproximation": lambda: kernels.MarkovApproximation(kernels.RBF(1.5, 0.7), 2),
     "Matern12": lambda: kernels.Matern12(1.5, 0.7),
@@ -370,6 +371,7 @@ REFUSALS = {
     "kernels.Conjugate": (lambda: kernels.Conjugate(1.0), "kernel"),
     "kernels.Constant": (lambda: kernels.Constant(-1.0), "variance"),
     "kernels.Driven": (lambda: kernels.Driven(kernels.RBF(), kernels.Matern12()), "resonance"),
+    "kernels.EllipticalOU": (lambda: kernels.EllipticalOU(damping=0.0), "damping"),
     "kernels.linear_sde": (
         lambda: kernels.linear_sde(kernels.Generator(np.eye(2), np.eye(2)), [1.0, 0.0]),
         "stationary",

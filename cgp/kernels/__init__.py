@@ -5,6 +5,7 @@ from cgp.kernels.arma import ARMA
 from cgp.kernels.autoregressive import Autoregressive
 from cgp.kernels.base import Constant, Kernel, Product, Sum
 from cgp.kernels.driven import Driven
+from cgp.kernels.elliptical_ou import EllipticalOU
 from cgp.kernels.improper import Conjugate, WidelyLinear
 from cgp.kernels.linear_sde import linear_sde
 from cgp.kernels.markov import Generator, MarkovForm
@@ -22,6 +23,7 @@ __all__ = [
     "Conjugate",
     "Constant",
     "Driven",
+    "EllipticalOU",
     "Generator",
     "IntegratedRandomWalk",
     "Kernel",

@@ -11,6 +11,7 @@ from cgp.kernels import (
     Autoregressive,
     Conjugate,
     Constant,
+    EllipticalOU,
     Matern12,
     Matern32,
     Matern52,
@@ -230,6 +231,14 @@ EXPRESSIONS = [
     Expression("along an ellipse", 1,
                lambda d: WidelyLinear(Matern12(1.3, 0.8, dtype=d) * Rotation(0.7, dtype=d), C1),
                widely_linear(proper(TURNING), C1), is_proper=False, is_real=False, is_markov=True),
+    Expression("elliptical ornstein-uhlenbeck", 1,
+               lambda d: EllipticalOU(1.3 * (1 + abs(C2) ** 2), 1 / 0.8, 0.7, C2, dtype=d),
+               widely_linear(proper(TURNING), C2), is_proper=False, is_real=False, is_markov=True),
+    Expression("real times elliptical", 1,
+               lambda d: Matern12(1.2, 0.9, dtype=d)
+               * EllipticalOU(1.3 * (1 + abs(C1) ** 2), 1 / 0.8, 0.7, C1, dtype=d),
+               scaled(matern12(1.2, 0.9), widely_linear(proper(TURNING), C1)),
+               is_proper=False, is_real=False, is_markov=True),
     Expression("improper sum", 1,
                lambda d: WidelyLinear(
                    Matern12(1.3, 0.8, dtype=d) * Rotation(0.7, dtype=d) + RBF(1.7, 0.6, dtype=d), C2

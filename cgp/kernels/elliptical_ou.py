@@ -1,0 +1,209 @@
+"""The elliptical Ornstein-Uhlenbeck process: a damped rotation along an ellipse."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.kernels.base import Kernel
+from cgp.kernels.markov import Generator, MarkovForm, Pair, over, widely_linear
+from cgp.kernels.points import one_number
+from cgp.kernels.rotation import cosine_and_sine
+from cgp.linalg.arguments import ArrayLike, as_complex, squared_modulus
+from cgp.training.parameters import POSITIVE, REAL, UNIT_DISK, Parameter, in_steps_of
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class EllipticalOU(Kernel):
+    """The elliptical Ornstein-Uhlenbeck process, a damped rotation along an ellipse.
+
+    The stationary solution of a stochastic differential equation of widely linear drift,
+
+        dz = (−α₁ + iβ₁) z dx + (−α₂ + iβ₂) conj(z) dx + dW,
+
+    that is the image of a circular one (Sykulski, Olhede & Sykulska-Lawrence, *Statistics and Its
+    Interface* 16, 2023, arXiv:2001.05965): `z = (u + c conj(u)) / √(1 − |c|²)`, a linear map of the
+    plane that keeps areas, of `du = λ u dx + A dη`, `λ = −damping + i2π frequency`, η proper with
+    `E|dη|² = dx`. With `u = (z − c conj(z)) / √(1 − |c|²)` in `dz`,
+
+        α₁ = damping,    β₁ = 2π frequency (1 + |c|²) / (1 − |c|²),
+        −α₂ + iβ₂ = −i4π frequency c / (1 − |c|²),
+
+    so that `α₂² + β₂² < β₁²`, and W is improper as z is. It is the process of
+    `WidelyLinear(Matern12(lengthscale=1/damping) * Rotation(frequency), c)`, under its own names.
+
+    Args:
+        variance: `E|z|²`, positive; in squared units of z.
+        damping: α₁, positive; per unit of x.
+        frequency: That of u and of the turns along the ellipse, in cycles per unit of x; positive
+            for anticlockwise ones.
+        coefficient: c, complex, of modulus at most 1: (a − b) / (a + b) of the half-axes a and b of
+            the ellipse in modulus, its argument twice the angle of the long one.
+        fixed: Names of parameters that training leaves alone.
+        priors: TFP distributions of parameters, by name; of the coefficient, of its [re, im].
+        name: A name for its parameters.
+        dtype: "float64" or "float32".
+
+    Raises:
+        ValueError: A variance or a damping that is not positive, a coefficient beyond the disk.
+
+    Example:
+        >>> from cgp.kernels import EllipticalOU
+        >>> kernel = EllipticalOU.from_drift(0.02, 1.0, -0.5, -0.3, amplitude=2.0)
+        >>> kernel
+        EllipticalOU(variance=123.0915, damping=0.02, frequency=0.1293, coefficient=0.1655+0.2759j)
+        >>> round(kernel.alpha2, 12), round(kernel.beta2, 12), round(kernel.amplitude, 12)
+        (-0.5, -0.3, 2.0)
+    """
+
+    variance: Parameter
+    damping: Parameter
+    frequency: Parameter
+    coefficient: Parameter
+
+    def __init__(
+        self,
+        variance: ArrayLike = 1.0,
+        damping: ArrayLike = 1.0,
+        frequency: ArrayLike = 1.0,
+        coefficient: ArrayLike = 0.0,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
+    ):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        self.is_proper = False
+        # One percent, as in `Rotation`.
+        step = 0.01 * (np.abs(one_number(frequency, "frequency")) or 1.0)
+        values = {
+            "variance": (one_number(variance, "variance"), POSITIVE),
+            "damping": (one_number(damping, "damping"), POSITIVE),
+            "frequency": (frequency, in_steps_of(step, REAL)),
+            "coefficient": (one_number(coefficient, "coefficient"), UNIT_DISK),
+        }
+        self.declare_parameters(values, fixed, priors)
+
+    @classmethod
+    def from_drift(
+        cls,
+        alpha1: float,
+        beta1: float,
+        alpha2: float = 0.0,
+        beta2: float = 0.0,
+        amplitude: float = 1.0,
+        **kwargs: Any,
+    ) -> Self:
+        """The process of a given stochastic differential equation.
+
+        Args:
+            alpha1: α₁, positive; per unit of x.
+            beta1: β₁, in radians per unit of x.
+            alpha2: α₂, per unit of x.
+            beta2: β₂, in radians per unit of x; `α₂² + β₂² < β₁²`.
+            amplitude: A, positive; in units of z per root of a unit of x.
+            **kwargs: As for the constructor.
+
+        Raises:
+            ValueError: A drift that is not that of a damped rotation.
+        """
+        gamma = complex(-alpha2, beta2)
+        if not (alpha1 > 0.0 and abs(gamma) < abs(beta1) and amplitude > 0.0):
+            raise ValueError(
+                "the drift must have alpha1 > 0 and alpha2² + beta2² < beta1², and the noise an "
+                f"amplitude > 0, got {alpha1=}, {beta1=}, {alpha2=}, {beta2=}, {amplitude=}"
+            )
+        rate = math.copysign(math.sqrt(beta1**2 - abs(gamma) ** 2), beta1)
+        c = 1j * gamma / (beta1 + rate)
+        spread = (1.0 + abs(c) ** 2) / (1.0 - abs(c) ** 2)
+        variance = amplitude**2 / (2.0 * alpha1) * spread
+        return cls(variance, alpha1, rate / (2.0 * math.pi), c, **kwargs)
+
+    @property
+    def alpha1(self) -> float:
+        """α₁, the damping, per unit of x."""
+        return float(self.damping)
+
+    @property
+    def beta1(self) -> float:
+        """β₁, radians per unit of x; infinite where c is on the unit circle, as α₂ and β₂ are."""
+        square = abs(complex(self.coefficient)) ** 2
+        return 2.0 * math.pi * float(self.frequency) * _ratio(1.0 + square, 1.0 - square)
+
+    @property
+    def alpha2(self) -> float:
+        """α₂, per unit of x."""
+        return -self._drift_of_conjugate().real
+
+    @property
+    def beta2(self) -> float:
+        """β₂, radians per unit of x."""
+        return self._drift_of_conjugate().imag
+
+    def _drift_of_conjugate(self) -> complex:
+        c = complex(self.coefficient)
+        rate = 4.0 * math.pi * float(self.frequency)
+        scale = _ratio(rate, 1.0 - abs(c) ** 2)
+        return complex(scale * c.imag, -scale * c.real)
+
+    @property
+    def amplitude(self) -> float:
+        """A, that of the noise of the circular process, in units of z per root of a unit of x."""
+        square = abs(complex(self.coefficient)) ** 2
+        spread = (1.0 + square) / max(1.0 - square, 0.0) if square < 1.0 else math.inf
+        return math.sqrt(2.0 * float(self.damping) * float(self.variance) / spread)
+
+    def _part(self) -> tf.Tensor:
+        """The variance of u + c conj(u), over 1 + |c|²: that of u, real."""
+        return self.variance.value / (1.0 + squared_modulus(self.coefficient.value))
+
+    def _transition(self, step: tf.Tensor) -> tf.Tensor:
+        """`exp(λ |step|)`, with the turn of the step's sign; complex, shaped like it."""
+        decay = tf.exp(-self.damping.value * tf.abs(step))
+        cosine, sine = cosine_and_sine(self.frequency.value * step)
+        return tf.complex(decay * cosine, decay * sine)
+
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
+        """See `Kernel.moments`."""
+        if x1.shape[-1] not in (1, None):
+            raise ValueError(f"{self!r} needs inputs of one dimension, got {x1.shape[-1]}")
+        k, c = self._transition(x1[..., 0] - x2[..., 0]), self.coefficient.value
+        part, square = as_complex(self._part()), as_complex(squared_modulus(c))
+        return part * (k + square * tf.math.conj(k)), part * c * (k + tf.math.conj(k))
+
+    def markov_form(self) -> MarkovForm:
+        """See `Kernel.markov_form`.
+
+        One state, u.
+        """
+        damping, part = self.damping.value, self._part()
+        P = as_complex(part)[None, None]
+        one = tf.ones([1], P.dtype)
+
+        def discretize(x: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            noise = -part * tf.math.expm1(-2.0 * damping * step)
+            return self._transition(step)[..., None, None], as_complex(noise)[..., None, None]
+
+        pole = tf.complex(-damping, 2.0 * math.pi * self.frequency.value)
+        form = MarkovForm(
+            lambda step: self._transition(step)[..., None, None],
+            discretize,
+            lambda x: over(P, x),
+            one,
+            None,
+            Generator(pole[None, None], as_complex(2.0 * damping) * P),
+        )
+        return widely_linear(form, self.coefficient.value)
+
+    def check_points(self, x: tf.Tensor) -> None:
+        """See `Kernel.check_points`."""
+        self.moments(x[..., :1, :], x[..., :1, :])
+
+
+def _ratio(a: float, b: float) -> float:
+    return a / b if b > 0.0 else math.copysign(math.inf, a)
