@@ -169,6 +169,7 @@ KERNELS = {
     "EllipticalOU": lambda: kernels.EllipticalOU(1.5, 0.7, 0.3, 0.4j),
     "IntegratedRandomWalk": lambda: kernels.IntegratedRandomWalk(0.3, 0.4, -1.0),
     "MarkovApproximation": lambda: kernels.MarkovApproximation(kernels.RBF(1.5, 0.7), 2),
+    "Matern": lambda: kernels.Matern(1.5, 0.7, 0.8),
     "Matern12": lambda: kernels.Matern12(1.5, 0.7),
     "Matern32": lambda: kernels.Matern32(1.5, 0.7),
     "Matern52": lambda: kernels.Matern52(1.5, 0.7),
@@ -381,6 +382,7 @@ REFUSALS = {
     "kernels.MarkovApproximation": (
         lambda: kernels.MarkovApproximation(kernels.RBF(), 0), "order"
     ),
+    "kernels.Matern": (lambda: kernels.Matern(smoothness=0.0), "smoothness"),
     "kernels.Matern12": (lambda: kernels.Matern12(lengthscale=0.0), "lengthscale"),
     "kernels.Matern32": (lambda: kernels.Matern32(lengthscale=0.0), "lengthscale"),
     "kernels.Matern52": (lambda: kernels.Matern52(lengthscale=0.0), "lengthscale"),

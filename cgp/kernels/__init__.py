@@ -1,5 +1,6 @@
 """Kernels: Keras layers that own the hyperparameters of complex covariance functions."""
 
+from cgp.kernels.any_matern import Matern
 from cgp.kernels.approximations import MarkovApproximation
 from cgp.kernels.arma import ARMA
 from cgp.kernels.autoregressive import Autoregressive
@@ -29,6 +30,7 @@ __all__ = [
     "Kernel",
     "MarkovApproximation",
     "MarkovForm",
+    "Matern",
     "Matern12",
     "Matern32",
     "Matern52",

@@ -18,7 +18,7 @@ from cgp.kernels.terms import Term, Terms
 from cgp.linalg.arguments import as_complex
 
 
-class Matern(Stationary):
+class HalfIntegerMatern(Stationary):
     """A Matérn kernel of smoothness order + ½; the arguments are those of `Stationary`."""
 
     order: int
@@ -108,7 +108,7 @@ def _incomplete_gamma(k: int, y: tf.Tensor) -> tf.Tensor:
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
-class Matern12(Matern):
+class Matern12(HalfIntegerMatern):
     """The Matérn-1/2 (Ornstein-Uhlenbeck) kernel `variance · e^{−r}`: continuous, rough signals.
 
     The arguments are those of `Stationary`.
@@ -128,7 +128,7 @@ class Matern12(Matern):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
-class Matern32(Matern):
+class Matern32(HalfIntegerMatern):
     """The Matérn-3/2 kernel `variance · (1 + √3 r) e^{−√3 r}`: once differentiable signals.
 
     The arguments are those of `Stationary`.
@@ -148,7 +148,7 @@ class Matern32(Matern):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
-class Matern52(Matern):
+class Matern52(HalfIntegerMatern):
     """The Matérn-5/2 kernel `variance · (1 + √5 r + 5r²/3) e^{−√5 r}`: twice differentiable.
 
     The arguments are those of `Stationary`.

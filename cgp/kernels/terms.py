@@ -13,8 +13,8 @@ import tensorflow as tf
 class Term(NamedTuple):
     """One of the independent processes of a sum: Matérn, and turning.
 
-    Its states are those of `Matern.markov_form`, the last of them is the signal. All numbers are
-    real scalars of the precision of the kernel.
+    Its states are those of `HalfIntegerMatern.markov_form`, the last of them is the signal. All
+    numbers are real scalars of the precision of the kernel.
     """
 
     order: int

@@ -5,6 +5,7 @@
 """
 
 import numpy as np
+from scipy.special import gamma, kv
 
 
 def _each_pair(function, x1, x2, dtype=float):
@@ -48,6 +49,18 @@ def matern52(x1, x2, variance, lengthscale):
     def k(a, b):
         s = np.sqrt(5) * _distance(a, b, lengthscale)
         return variance * (1 + s + s**2 / 3) * np.exp(-s)
+
+    return _each_pair(k, x1, x2)
+
+
+def matern(x1, x2, variance, lengthscale, smoothness):
+    def k(a, b):
+        s = np.sqrt(2 * smoothness) * _distance(a, b, lengthscale)
+        if s == 0:
+            return variance
+        return (
+            variance * 2 ** (1 - smoothness) / gamma(smoothness) * s**smoothness * kv(smoothness, s)
+        )
 
     return _each_pair(k, x1, x2)
 

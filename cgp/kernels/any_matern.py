@@ -1,0 +1,73 @@
+"""The Matérn kernel of a smoothness that is learned."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from cgp.kernels.base import Kernel
+from cgp.kernels.bessel import matern_correlation
+from cgp.kernels.markov import Pair
+from cgp.kernels.points import one_number, per_dimension
+from cgp.linalg.arguments import ArrayLike
+from cgp.training.parameters import POSITIVE, Parameter
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class Matern(Kernel):
+    """The Matérn kernel of any smoothness ν, `variance · 2^{1−ν}/Γ(ν) (√(2ν) r)^ν K_ν(√(2ν) r)`.
+
+    K_ν is a modified Bessel function, r = |(x1 − x2)/lengthscale| (Rasmussen & Williams, 2006,
+    §4.2.1). The signal has ν derivatives, rounded up less one: ½, 3/2 and 5/2 are `Matern12`,
+    `Matern32` and `Matern52`, which are Markov and take a fraction of the time; large ν tend to
+    `RBF`. It has no finite state-space form: learn ν by `ExactGP`, then take the nearest of these.
+
+    Args:
+        variance: `E|z|²`, positive; in squared units of z.
+        lengthscale: In units of x, positive; one number, or one for each dimension of x.
+        smoothness: ν, positive, without units.
+        fixed: Names of parameters that training leaves alone.
+        priors: TFP distributions of parameters, by name.
+        name: A name for its parameters.
+        dtype: "float64" or "float32".
+
+    Raises:
+        ValueError: Parameters that are not positive.
+
+    Example:
+        >>> from cgp.kernels import Matern
+        >>> Matern(2.0, lengthscale=3.0, smoothness=1.5).covariance([0.0], [3.0]).numpy().round(4)
+        array([[0.9667+0.j]])
+    """
+
+    is_real = True
+    variance: Parameter
+    lengthscale: Parameter
+    smoothness: Parameter
+
+    def __init__(
+        self,
+        variance: ArrayLike = 1.0,
+        lengthscale: ArrayLike = 1.0,
+        smoothness: ArrayLike = 1.5,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
+    ):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        values = {
+            "variance": (one_number(variance, "variance"), POSITIVE),
+            "lengthscale": (one_number(lengthscale, "lengthscale", or_vector=True), POSITIVE),
+            "smoothness": (one_number(smoothness, "smoothness"), POSITIVE),
+        }
+        self.declare_parameters(values, fixed, priors)
+
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
+        """See `Kernel.moments`."""
+        # The difference first: a date over a length scale would lose the digits that matter.
+        square = tf.reduce_sum(((x1 - x2) / per_dimension(self.lengthscale, x1)) ** 2, axis=-1)
+        return self.variance.value * matern_correlation(self.smoothness.value, square), None
