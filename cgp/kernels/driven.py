@@ -32,8 +32,9 @@ class Driven(Combination):
         resonance: `Matern12(...) * Rotation(...)`: its length scale and frequency are those of s.
             Its variance is a gain, and multiplies that of the signal: keep it fixed at 1, as the
             excitation has one too.
-        excitation: The kernel of χ: Markov, stationary and proper; sums and products are fine. Not
-            `White`, which has no effect in a differential equation.
+        excitation: The kernel of χ: Markov and stationary; sums and products are fine. Not `White`,
+            which has no effect in a differential equation. An improper one, as winds and tides
+            along an ellipse are, makes an improper process.
         name: A name.
         dtype: That of the kernels.
 
@@ -66,19 +67,13 @@ class Driven(Combination):
             raise ValueError(
                 f"the resonance must be damped, a Matern12 times a Rotation, got {self.resonance!r}"
             )
-        if not self.excitation.is_proper:
-            raise ValueError(
-                f"the excitation must be proper, but {self.excitation!r} is not: put WidelyLinear "
-                "around Driven, not inside"
-            )
-        generator, _ = self._excitation_form()
-        if not decays(generator.A):
+        if not decays(self._excitation_form()[0].A):
             raise ValueError(
                 f"the excitation must forget its past, but a part of {self.excitation!r} does not: "
                 "multiply it by a Matern12"
             )
-        self.is_real = False
-        self.is_proper = self.is_markov = True
+        self.is_real, self.is_markov = False, True
+        self.is_proper = self.excitation.is_proper
 
     @property
     def resonance(self) -> Kernel:
@@ -110,30 +105,43 @@ class Driven(Combination):
             f"the resonance must be a product of a Matern12 and a Rotation, got {kernel!r}"
         )
 
-    def _excitation_form(self) -> tuple[Generator, tf.Tensor]:
-        """The differential equation of the excitation, and its emission."""
+    def _excitation_form(self) -> tuple[Generator, MarkovForm]:
+        """The differential equation of the excitation, and its form."""
         form = self.excitation.markov_form()
         if form.generator is None or not form.is_stationary:
             raise ValueError(
                 f"the excitation must be a stationary process in continuous time, but "
                 f"{self.excitation!r} is not"
             )
-        return form.generator, form.h
+        return form.generator, form
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`."""
+        """See `Kernel.markov_form`.
+
+        The state is that of the excitation, `χ = h s + g conj(s)`, and p; of an improper one it is
+        the part of p that h s drives and the conjugate of the part that g conj(s) drives, which is
+        linear in s: its pole, gain and g are the conjugates.
+        """
         pole, gain = self._pole(self.resonance)
-        (A, W), h = self._excitation_form()
-        drive = -pole * as_complex(tf.sqrt(gain)) * h
+        (A, W), form = self._excitation_form()
+        gain = as_complex(tf.sqrt(gain))
+        poles, drives = [pole], [-pole * gain * form.h]
+        if form.h_conj is not None:
+            poles.append(tf.math.conj(pole))
+            drives.append(tf.math.conj(-pole * gain * form.h_conj))
+        parts = len(poles)
         A = tf.concat(
             [
-                tf.pad(A, [[0, 0], [0, 1]]),
-                tf.concat([drive, pole[None]], axis=0)[None],
+                tf.pad(A, [[0, 0], [0, parts]]),
+                tf.concat([tf.stack(drives), tf.linalg.diag(tf.stack(poles))], axis=1),
             ],
             axis=0,
         )
-        W = tf.pad(W, [[0, 1], [0, 1]])
-        return linear_sde(Generator(A, W), unit(A.shape[-1], A.dtype))
+        W = tf.pad(W, [[0, parts], [0, parts]])
+        last = unit(A.shape[-1], A.dtype)
+        if form.h_conj is None:
+            return linear_sde(Generator(A, W), last)
+        return linear_sde(Generator(A, W), tf.roll(last, -1, axis=0))._replace(h_conj=last)
 
     def scale_parameters(self) -> list[Parameter] | None:
         """See `Kernel.scale_parameters`: those of the excitation."""
