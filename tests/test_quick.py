@@ -180,6 +180,7 @@ KERNELS = {
     "Rotation": lambda: kernels.Rotation(0.3),
     "Sum": lambda: kernels.Sum([kernels.RBF(1.5, 0.7), kernels.Constant(0.4)]),
     "Szego": lambda: kernels.Szego(1.5, 0.7, real_response=True),
+    "TwoScale": lambda: kernels.TwoScale(1.5, 0.7, 0.3, 0.4),
     "White": lambda: kernels.White(0.3),
     "WidelyLinear": lambda: kernels.WidelyLinear(rotating(), 0.3 - 0.4j),
 }
@@ -393,6 +394,7 @@ REFUSALS = {
     "kernels.Rotation": (lambda: kernels.Rotation(1j), "frequency"),
     "kernels.Sum": (lambda: kernels.Sum([]), "at least one"),
     "kernels.Szego": (lambda: kernels.Szego(decay=-1.0), "decay"),
+    "kernels.TwoScale": (lambda: kernels.TwoScale(ratio=1.0), "ratio"),
     "kernels.White": (lambda: kernels.White(-1.0), "variance"),
     "kernels.WidelyLinear": (lambda: kernels.WidelyLinear(kernels.RBF(), 2.0), "coefficient"),
     "means.Constant": (lambda: means.Constant(np.nan), "value"),

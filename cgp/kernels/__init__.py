@@ -14,6 +14,7 @@ from cgp.kernels.matern import Matern12, Matern32, Matern52
 from cgp.kernels.rotation import Rotation
 from cgp.kernels.stationary import RBF, Periodic, RationalQuadratic
 from cgp.kernels.szego import Szego
+from cgp.kernels.two_scale import TwoScale
 from cgp.kernels.walks import IntegratedRandomWalk, RandomWalk
 from cgp.kernels.white import White
 
@@ -41,6 +42,7 @@ __all__ = [
     "Rotation",
     "Sum",
     "Szego",
+    "TwoScale",
     "White",
     "WidelyLinear",
     "linear_sde",

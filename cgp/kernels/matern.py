@@ -25,50 +25,10 @@ class HalfIntegerMatern(Stationary):
     """How many derivatives the signal has."""
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        The state is a cascade of order + 1 first-order systems of one rate λ, so that
-        `F[i, j] = e^{−λx} (λx)^{i−j} / (i−j)!`, and, as the integral of its squares,
-        `Q[i, j] ∝ C(i+j, i) 2^{−(i+j)} P(i+j+1, 2λx)`, P the incomplete gamma function.
-        """
+        """See `Kernel.markov_form` and `matern_form`."""
         if not self.is_markov:
             return super().markov_form()
-        variance, order, rate = self.variance.value, self.order, self._rate()
-        n = order + 1
-        weights = np.array(
-            [[math.comb(i + j, i) * 2.0 ** -(i + j) for j in range(n)] for i in range(n)]
-        )
-        weights /= weights[-1, -1]
-        stationary = as_complex(variance * tf.constant(weights, variance.dtype))
-
-        def transition(step: tf.Tensor) -> tf.Tensor:
-            reach = rate * step
-            decay = tf.exp(-reach)
-            terms = [decay]  # by products: TensorFlow's derivative of 0⁰ is NaN
-            for k in range(1, n):
-                terms.append(terms[-1] * reach / k)
-            zero = tf.zeros_like(decay)
-            return stacked([[terms[i - j] if i >= j else zero for j in range(n)] for i in range(n)])
-
-        def discretize(x: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            shares = _incomplete_gammas(2 * order + 1, 2.0 * rate * step)
-            share = stacked([[shares[i + j] for j in range(n)] for i in range(n)])
-            return transition(step), stationary * share
-
-        drift = np.eye(n, k=-1) - np.eye(n)
-        diffusion = np.zeros([n, n])
-        diffusion[0, 0] = 2.0 * weights[0, 0]
-        return MarkovForm(
-            transition,
-            discretize,
-            lambda x: over(stationary, x),
-            unit(n, stationary.dtype),
-            None,
-            Generator(
-                as_complex(rate * tf.constant(drift, rate.dtype)),
-                as_complex(variance * rate * tf.constant(diffusion, rate.dtype)),
-            ),
-        )
+        return matern_form(self.order, self.variance.value, self._rate())
 
     def markov_terms(self) -> Terms | None:
         """See `Kernel.markov_terms`."""
@@ -81,6 +41,55 @@ class HalfIntegerMatern(Stationary):
 
     def _rate(self) -> tf.Tensor:
         return math.sqrt(2 * self.order + 1) / self.lengthscale.value
+
+
+def matern_form(order: int, variance: tf.Tensor, rate: tf.Tensor) -> MarkovForm:
+    """The state-space form of a Matérn process.
+
+    The state is a cascade of order + 1 first-order systems of one rate λ, so that
+    `F[i, j] = e^{−λx} (λx)^{i−j} / (i−j)!`, and, as the integral of its squares,
+    `Q[i, j] ∝ C(i+j, i) 2^{−(i+j)} P(i+j+1, 2λx)`, P the incomplete gamma function.
+
+    Args:
+        order: How many derivatives the signal has; its smoothness is order + ½.
+        variance: `E|z|²`, a real scalar.
+        rate: λ, `√(2 order + 1)` over the length scale, a real scalar.
+    """
+    n = order + 1
+    weights = np.array(
+        [[math.comb(i + j, i) * 2.0 ** -(i + j) for j in range(n)] for i in range(n)]
+    )
+    weights /= weights[-1, -1]
+    stationary = as_complex(variance * tf.constant(weights, variance.dtype))
+
+    def transition(step: tf.Tensor) -> tf.Tensor:
+        reach = rate * step
+        decay = tf.exp(-reach)
+        terms = [decay]  # by products: TensorFlow's derivative of 0⁰ is NaN
+        for k in range(1, n):
+            terms.append(terms[-1] * reach / k)
+        zero = tf.zeros_like(decay)
+        return stacked([[terms[i - j] if i >= j else zero for j in range(n)] for i in range(n)])
+
+    def discretize(x: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        shares = _incomplete_gammas(2 * order + 1, 2.0 * rate * step)
+        share = stacked([[shares[i + j] for j in range(n)] for i in range(n)])
+        return transition(step), stationary * share
+
+    drift = np.eye(n, k=-1) - np.eye(n)
+    diffusion = np.zeros([n, n])
+    diffusion[0, 0] = 2.0 * weights[0, 0]
+    return MarkovForm(
+        transition,
+        discretize,
+        lambda x: over(stationary, x),
+        unit(n, stationary.dtype),
+        None,
+        Generator(
+            as_complex(rate * tf.constant(drift, rate.dtype)),
+            as_complex(variance * rate * tf.constant(diffusion, rate.dtype)),
+        ),
+    )
 
 
 def _incomplete_gammas(most: int, y: tf.Tensor) -> list[tf.Tensor]:

@@ -21,6 +21,7 @@ from cgp.kernels import (
     Rotation,
     Sum,
     Szego,
+    TwoScale,
     White,
     WidelyLinear,
 )
@@ -102,6 +103,14 @@ def rotation(frequency):
     return lambda a, b: reference.rotation(a, b, frequency)
 
 
+def two_scale(variance, lengthscale, ratio, share):
+    def covariance(a, b):
+        long = reference.matern52(a, b, variance * (1 - share), lengthscale)
+        return long + reference.matern52(a, b, variance * share, ratio * lengthscale)
+
+    return covariance
+
+
 def szego(variance, decay):
     return lambda a, b: reference.szego(a, b, variance, decay)
 
@@ -145,6 +154,10 @@ EXPRESSIONS = [
                proper(lambda a, b: reference.white(a, b, 1.7)), is_markov=True),
     Expression("rotation", 1, lambda d: Rotation(0.7, dtype=d), proper(rotation(0.7)),
                is_real=False, is_markov=True),
+    Expression("two scales", 1, lambda d: TwoScale(1.7, 1.6, 0.3, 0.4, dtype=d),
+               proper(two_scale(1.7, 1.6, 0.3, 0.4)), is_markov=True),
+    Expression("two scales in 2-D", 2, lambda d: TwoScale(1.7, ARD2, 0.3, 0.4, dtype=d),
+               proper(two_scale(1.7, ARD2, 0.3, 0.4))),
     Expression("szego", 1, lambda d: Szego(1.7, 0.6, dtype=d), proper(szego(1.7, 0.6)),
                is_real=False),
     Expression("szego of a real response", 1,
