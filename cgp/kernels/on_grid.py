@@ -90,7 +90,7 @@ class OnGrid(Kernel):
         off = ~(tf.abs(steps - counts) <= _TOLERANCE)
         if tf.executing_eagerly() and bool(tf.reduce_any(off)):
             raise ValueError(
-                f"{self!r} is over a grid of step {self.step:g}, but x has points "
+                f"{type(self).__name__} is over a grid of step {self.step:g}, but x has points "
                 f"{float(tf.abs(distance[off][0])):.6g} apart, which is no whole multiple: give "
                 "the step of the data, or take a kernel in continuous time"
             )
