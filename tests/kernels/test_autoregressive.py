@@ -120,16 +120,13 @@ def test_does_burg_find_the_coefficients_of_a_series_with_gaps():
 def test_are_learned_coefficients_as_good_as_the_true_ones():
     """One-step predictions of unseen data, within one percent of the innovation variance."""
     a = levinson(tf.constant(REFLECTIONS)).coefficients.numpy()
-    z, x = simulated(a, [], 1.0, 8000), np.arange(8000.0)
+    z, x = simulated(a, [], 1.0, 7000), np.arange(7000.0)
     gp = cgp.StateSpaceGP(Autoregressive.from_data(x[:4000], z[:4000], 16), noise_variance=1e-4)
-    known = cgp.StateSpaceGP(Autoregressive.from_coefficients(a), noise_variance=1e-4)
     gp.compile(cgp.optimizers.LBFGS())
-    gp.fit(x[:4000], z[:4000], epochs=2, verbose=0)
-    errors = []
-    for model in (gp, known):
-        model.condition(x[:4000], z[:4000])
-        errors.append(np.mean(np.abs(model.process(x[4000:], z[4000:]).innovation) ** 2))
-    assert errors[0] < 1.01 * errors[1]
+    gp.fit(x[:4000], z[:4000], epochs=1, verbose=0)
+    found = gp.process(x[4000:], z[4000:]).innovation
+    past = np.lib.stride_tricks.sliding_window_view(z, 16)[4000 - 16 : -1, ::-1]
+    assert np.mean(np.abs(found) ** 2) < 1.01 * np.mean(np.abs(z[4000:] - past @ a) ** 2)
 
 
 @pytest.mark.parametrize(
