@@ -8,10 +8,13 @@ import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.bessel import matern_correlation
+from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Pair
-from cgp.kernels.points import one_number, per_dimension
+from cgp.kernels.points import optional_number, per_dimension
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import POSITIVE, Parameter
+
+_SMOOTHNESS = POSITIVE._replace(placeholder=1.5)
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -48,9 +51,9 @@ class Matern(Kernel):
 
     def __init__(
         self,
-        variance: ArrayLike = 1.0,
-        lengthscale: ArrayLike = 1.0,
-        smoothness: ArrayLike = 1.5,
+        variance: ArrayLike | None = None,
+        lengthscale: ArrayLike | None = None,
+        smoothness: ArrayLike | None = None,
         *,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -60,11 +63,15 @@ class Matern(Kernel):
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         values = {
-            "variance": (one_number(variance, "variance"), POSITIVE),
-            "lengthscale": (one_number(lengthscale, "lengthscale", or_vector=True), POSITIVE),
-            "smoothness": (one_number(smoothness, "smoothness"), POSITIVE),
+            "variance": (optional_number(variance, "variance"), POSITIVE),
+            "lengthscale": (optional_number(lengthscale, "lengthscale", or_vector=True), POSITIVE),
+            "smoothness": (optional_number(smoothness, "smoothness"), _SMOOTHNESS),
         }
         self.declare_parameters(values, fixed, priors)
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """See `Kernel.start_of`: a smoothness of 3/2."""
+        return rules.scattered(1.5, 1.0) if name == "smoothness" else super().start_of(name, rules)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""

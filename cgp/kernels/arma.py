@@ -7,18 +7,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.kernels.data_scales import StartRules
 from cgp.kernels.levinson import levinson, reflections_of
 from cgp.kernels.on_grid import (
     Companion,
     OnGrid,
     companion,
     order_of,
-    reflections_or_zeros,
+    reflections_or_none,
     vector_of,
 )
-from cgp.kernels.points import one_number
+from cgp.kernels.points import optional_number
 from cgp.linalg.arguments import ArrayLike
-from cgp.training.parameters import POSITIVE, UNIT_DISK, Parameter
+from cgp.training.parameters import POSITIVE, Parameter
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -63,7 +64,7 @@ class ARMA(OnGrid):
         self,
         ar_order: int,
         ma_order: int,
-        variance: ArrayLike = 1.0,
+        variance: ArrayLike | None = None,
         ar_reflections: ArrayLike | None = None,
         ma_reflections: ArrayLike | None = None,
         step: float = 1.0,
@@ -79,14 +80,20 @@ class ARMA(OnGrid):
             order_of(ar_order, "ar_order"),
             order_of(ma_order, "ma_order"),
         )
-        ar = reflections_or_zeros(ar_reflections, self.ar_order, "ar_reflections")
-        ma = reflections_or_zeros(ma_reflections, self.ma_order, "ma_reflections")
         values = {
-            "variance": (one_number(variance, "variance"), POSITIVE),
-            "ar_reflections": (ar, UNIT_DISK),
-            "ma_reflections": (ma, UNIT_DISK),
+            "variance": (optional_number(variance, "variance"), POSITIVE),
+            "ar_reflections": reflections_or_none(ar_reflections, self.ar_order, "ar_reflections"),
+            "ma_reflections": reflections_or_none(ma_reflections, self.ma_order, "ma_reflections"),
         }
         self.declare_parameters(values, fixed, priors)
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """See `Kernel.start_of`: those of the autoregression by Burg's method, the others zero."""
+        if name == "ar_reflections":
+            return self.start_of_reflections(rules, self.ar_order)
+        if name == "ma_reflections":
+            return 0.5 * (rules.uniform() - 0.5) * np.ones(self.ma_order)
+        return super().start_of(name, rules)
 
     @classmethod
     def from_coefficients(

@@ -7,19 +7,20 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.kernels.data_scales import StartRules
 from cgp.kernels.levinson import Autoregression, burg, levinson, reflections_of
 from cgp.kernels.on_grid import (
     Companion,
     OnGrid,
     companion,
     order_of,
-    reflections_or_zeros,
+    reflections_or_none,
     vector_of,
 )
-from cgp.kernels.points import as_array, one_number
+from cgp.kernels.points import as_array, optional_number
 from cgp.linalg.arguments import ArrayLike
 from cgp.observations import as_observations
-from cgp.training.parameters import POSITIVE, UNIT_DISK, Parameter
+from cgp.training.parameters import POSITIVE, Parameter
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -62,7 +63,7 @@ class Autoregressive(OnGrid):
     def __init__(
         self,
         order: int,
-        variance: ArrayLike = 1.0,
+        variance: ArrayLike | None = None,
         reflections: ArrayLike | None = None,
         step: float = 1.0,
         *,
@@ -74,12 +75,17 @@ class Autoregressive(OnGrid):
     ):
         super().__init__(step, name=name, dtype=dtype, **kwargs)
         self.order = order_of(order)
-        reflections = reflections_or_zeros(reflections, self.order, "reflections")
         values = {
-            "variance": (one_number(variance, "variance"), POSITIVE),
-            "reflections": (reflections, UNIT_DISK),
+            "variance": (optional_number(variance, "variance"), POSITIVE),
+            "reflections": reflections_or_none(reflections, self.order, "reflections"),
         }
         self.declare_parameters(values, fixed, priors)
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """See `Kernel.start_of`: the reflections are those of Burg's method."""
+        if name == "reflections":
+            return self.start_of_reflections(rules, self.order)
+        return super().start_of(name, rules)
 
     @classmethod
     def from_coefficients(

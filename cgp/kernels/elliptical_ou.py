@@ -9,8 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
+from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Generator, MarkovForm, Pair, over, widely_linear
-from cgp.kernels.points import one_number
+from cgp.kernels.points import one_number, optional_number
 from cgp.kernels.rotation import cosine_and_sine
 from cgp.linalg.arguments import ArrayLike, as_complex, squared_modulus
 from cgp.training.parameters import POSITIVE, REAL, UNIT_DISK, Parameter, in_steps_of
@@ -66,10 +67,10 @@ class EllipticalOU(Kernel):
 
     def __init__(
         self,
-        variance: ArrayLike = 1.0,
-        damping: ArrayLike = 1.0,
-        frequency: ArrayLike = 1.0,
-        coefficient: ArrayLike = 0.0,
+        variance: ArrayLike | None = None,
+        damping: ArrayLike | None = None,
+        frequency: ArrayLike | None = None,
+        coefficient: ArrayLike | None = None,
         *,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -80,14 +81,21 @@ class EllipticalOU(Kernel):
         super().__init__(name=name, dtype=dtype, **kwargs)
         self.is_proper = False
         # One percent, as in `Rotation`.
-        step = 0.01 * (np.abs(one_number(frequency, "frequency")) or 1.0)
+        size = 1.0 if frequency is None else np.abs(np.asarray(one_number(frequency, "frequency")))
+        step = 0.01 * np.where(size == 0, 1.0, size)
         values = {
-            "variance": (one_number(variance, "variance"), POSITIVE),
-            "damping": (one_number(damping, "damping"), POSITIVE),
+            "variance": (optional_number(variance, "variance"), POSITIVE),
+            "damping": (optional_number(damping, "damping"), POSITIVE),
             "frequency": (frequency, in_steps_of(step, REAL)),
-            "coefficient": (one_number(coefficient, "coefficient"), UNIT_DISK),
+            "coefficient": (optional_number(coefficient, "coefficient"), UNIT_DISK),
         }
         self.declare_parameters(values, fixed, priors)
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """See `Kernel.start_of`: the damping is the rate of a length scale."""
+        if name == "damping":
+            return 1.0 / rules.lengthscale()
+        return rules.coefficient() if name == "coefficient" else super().start_of(name, rules)
 
     @classmethod
     def from_drift(

@@ -12,10 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
-from cgp.kernels.levinson import Autoregression
+from cgp.kernels.data_scales import StartRules
+from cgp.kernels.levinson import Autoregression, burg
 from cgp.kernels.markov import MarkovForm, Pair, over
 from cgp.kernels.points import one_number
 from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.training.parameters import UNIT_DISK, Constraint
 
 # Steps further from a whole multiple of the grid's, in parts of it, are none.
 _TOLERANCE = 0.01
@@ -78,6 +80,23 @@ class OnGrid(Kernel):
         if np.iscomplexobj(one_number(step, "step")) or not 0.0 < step < np.inf:
             raise ValueError(f"step must be a positive number, got {step!r}")
         self.step = float(step)
+
+    def start_of_reflections(self, rules: StartRules, order: int) -> np.ndarray:
+        """Where reflection coefficients start: by Burg's method, of the runs without gaps.
+
+        Zeros where no run is longer than the order. Drawn between half of them and all.
+        """
+        x = rules.scales.x[:, 0]
+        by_place = np.argsort(x)
+        breaks = 1 + np.flatnonzero(np.rint(np.diff(x[by_place]) / self.step) != 1)
+        runs = []
+        for series in rules.scales.z[:, by_place]:
+            missing = np.flatnonzero(np.isnan(series))
+            pieces = np.split(series, np.union1d(breaks, np.union1d(missing, missing + 1)))
+            runs += [run for run in pieces if not np.isnan(run).any()]
+        if max(map(len, runs), default=0) <= order:
+            return np.zeros(order)
+        return burg(runs, order) * (1.0 if rules.draw is None else 0.5 + 0.5 * rules.uniform())
 
     def companion(self) -> Companion:
         """The process at the present hyperparameters."""
@@ -196,16 +215,17 @@ def order_of(order: int, name: str = "order") -> int:
     return int(order)
 
 
-def reflections_or_zeros(reflections: ArrayLike | None, order: int, name: str) -> np.ndarray:
-    """Returns reflection coefficients `[order]`, complex; zeros for None.
+def reflections_or_none(
+    reflections: ArrayLike | None, order: int, name: str
+) -> tuple[ArrayLike | None, Constraint]:
+    """Returns reflection coefficients `[order]`, None if they are left out, and their constraint.
 
     Raises:
         ValueError: They have another shape.
     """
-    found = np.zeros(order, complex) if reflections is None else np.asarray(reflections)
-    if found.shape != (order,):
-        raise ValueError(f"{name} must have shape [{order}], got {list(found.shape)}")
-    return found
+    if reflections is not None and np.shape(reflections) != (order,):
+        raise ValueError(f"{name} must have shape [{order}], got {list(np.shape(reflections))}")
+    return reflections, UNIT_DISK._replace(placeholder=np.zeros(order))
 
 
 def vector_of(values: ArrayLike, name: str) -> np.ndarray:

@@ -8,8 +8,9 @@ import keras
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
+from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Pair
-from cgp.kernels.points import one_number
+from cgp.kernels.points import optional_number
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import POSITIVE, Parameter
 
@@ -58,8 +59,8 @@ class Szego(Kernel):
 
     def __init__(
         self,
-        variance: ArrayLike = 1.0,
-        decay: ArrayLike = 1.0,
+        variance: ArrayLike | None = None,
+        decay: ArrayLike | None = None,
         real_response: bool = False,
         *,
         fixed: str | Iterable[str] = (),
@@ -74,10 +75,14 @@ class Szego(Kernel):
         self.real_response = real_response
         self.is_proper = not real_response
         values = {
-            "variance": (one_number(variance, "variance"), POSITIVE),
-            "decay": (one_number(decay, "decay"), POSITIVE),
+            "variance": (optional_number(variance, "variance"), POSITIVE),
+            "decay": (optional_number(decay, "decay"), POSITIVE),
         }
         self.declare_parameters(values, fixed, priors)
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """See `Kernel.start_of`: the decay is π times a length scale."""
+        return math.pi * rules.lengthscale() if name == "decay" else super().start_of(name, rules)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""

@@ -9,9 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
+from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, direct_sum
 from cgp.kernels.matern import matern_form
-from cgp.kernels.points import one_number, per_dimension
+from cgp.kernels.points import optional_number, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.kernels.stationary import psd_kernels
 from cgp.kernels.terms import Term, Terms
@@ -24,6 +25,7 @@ _FRACTION = Constraint(
     lambda v: bool(np.all((v > np.finfo(v.dtype).tiny) & (v < 1))),
     tf.sigmoid,
     lambda v: np.log(v) - np.log1p(-v),
+    placeholder=0.2,
 )
 
 
@@ -66,10 +68,10 @@ class TwoScale(Kernel):
 
     def __init__(
         self,
-        variance: ArrayLike = 1.0,
-        lengthscale: ArrayLike = 1.0,
-        ratio: ArrayLike = 0.2,
-        share: ArrayLike = 0.2,
+        variance: ArrayLike | None = None,
+        lengthscale: ArrayLike | None = None,
+        ratio: ArrayLike | None = None,
+        share: ArrayLike | None = None,
         *,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -79,18 +81,24 @@ class TwoScale(Kernel):
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         values = {
-            "variance": (one_number(variance, "variance"), POSITIVE),
-            "lengthscale": (one_number(lengthscale, "lengthscale", or_vector=True), POSITIVE),
-            "ratio": (one_number(ratio, "ratio"), _FRACTION),
-            "share": (one_number(share, "share"), _FRACTION),
+            "variance": (optional_number(variance, "variance"), POSITIVE),
+            "lengthscale": (optional_number(lengthscale, "lengthscale", or_vector=True), POSITIVE),
+            "ratio": (optional_number(ratio, "ratio"), _FRACTION),
+            "share": (optional_number(share, "share"), _FRACTION),
         }
         self.declare_parameters(values, fixed, priors)
-        self.is_markov = np.ndim(lengthscale) == 0
+        self.is_markov = lengthscale is None or np.ndim(lengthscale) == 0
 
     def _parts(self) -> tuple[tuple[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
         """Variance and length scale of either part, the long one first."""
         variance, share, long = self.variance.value, self.share.value, self.lengthscale.value
         return ((1.0 - share) * variance, long), (share * variance, self.ratio.value * long)
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """See `Kernel.start_of`: a fifth each, of the long scale and of the variance."""
+        if name in ("ratio", "share"):
+            return min(rules.scattered(0.2, 1.2), 0.9)
+        return super().start_of(name, rules)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""
