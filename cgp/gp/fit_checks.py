@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import Data
+from cgp.gp.starts import scales_of
 from cgp.kernels.data_scales import DataScales
 from cgp.kernels.stationary import ScaledCorrelation
 from cgp.kernels.white import White
@@ -22,7 +23,7 @@ _PAIRS = 256  # neighbours whose correlation is looked at
 
 def warn_of_fit(gp: Any, data: Data) -> None:
     """Warns, once, of what is suspicious in the hyperparameters that a fit has come to."""
-    scales = _scales(data)
+    scales = scales_of(gp, data)
     if not np.nansum(np.abs(scales.z)) > 0:  # nothing to compare with
         return
     found = [*_of_lengthscales(gp, scales), *_of_edges(gp, scales)]
@@ -42,7 +43,7 @@ def warn_of_placeholders(gp: Any, data: Data) -> None:
         for name, p in gp._parameters().items()
         if p.is_left_out and p is not gp.noise_variance and name.rpartition(".")[2] == "lengthscale"
     ]
-    if names and _is_diagonal(gp, scales := _scales(data)):
+    if names and _is_diagonal(gp, scales := scales_of(gp, data)):
         warnings.warn(
             f"{', '.join(names)} is left at 1, and neighbours at this spacing of x, "
             f"{scales.spacing:.3g}, are uncorrelated: fit(x, z) starts it from the data, or give "
@@ -50,11 +51,6 @@ def warn_of_placeholders(gp: Any, data: Data) -> None:
             RuntimeWarning,
             stacklevel=3,
         )
-
-
-def _scales(data: Data) -> DataScales:
-    x, z = data.x.numpy().astype(float), data.z.numpy().astype(complex)
-    return DataScales(x[0], z if len(x) == 1 else z[:1])
 
 
 def _of_lengthscales(gp: Any, scales: DataScales) -> list[str]:

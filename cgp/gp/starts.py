@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from cgp.gp.data import Data
+from cgp.gp.means import Mean
 from cgp.kernels.data_scales import DataScales, StartRules
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import POSITIVE, Parameter
@@ -23,7 +24,9 @@ def start_left_out(gp: Any, data: Data) -> None:
     """
     if not any(p.is_left_out for p in gp._parameters().values()):
         return
-    scales = _scales(gp, data)
+    if gp.mean is not None:
+        _start_mean(gp.mean, data)
+    scales = scales_of(gp, data)
     probe = StartRules(scales)
     list(_starts(gp, probe, _is_left_out))
     rules = StartRules(scales, probe.lengthscales_taken)
@@ -52,7 +55,7 @@ def candidates(gp: Any, data: Data, count: int, seed: int) -> list[np.ndarray]:
     """Points from which fits may start, drawn around the scales of data.
 
     Args:
-        gp: A `GaussianProcess`; its hyperparameters keep their values.
+        gp: A `GaussianProcess`.
         data: Its data.
         count: How many descents there will be.
         seed: The same points for the same seed.
@@ -62,26 +65,20 @@ def candidates(gp: Any, data: Data, count: int, seed: int) -> list[np.ndarray]:
     """
     from scipy.stats import qmc  # here: importing it takes long
 
-    variables = gp.trainable_variables
-    before = [v.numpy() for v in variables]
-    scales = _scales(gp, data)
+    present = {id(v): v.numpy().astype(float) for v in gp.trainable_variables}
+    scales = scales_of(gp, data)
     counter = itertools.count()
     list(_starts(gp, StartRules(scales, draw=(0.5 for _ in counter)), _is_drawn))
     draws = qmc.LatinHypercube(max(next(counter), 1), rng=seed).random(_CANDIDATES * count)
     found = []
-    try:
-        for draw in draws:
-            for parameter, value in list(
-                _starts(gp, StartRules(scales, draw=iter(draw)), _is_drawn)
-            ):
-                if value is not None:
-                    parameter.assign(np.broadcast_to(value, parameter.numpy().shape))
-            found.append(np.concatenate([v.numpy().astype(float).ravel() for v in variables]))
-            for variable, value in zip(variables, before, strict=True):
-                variable.assign(value)
-    finally:
-        for variable, value in zip(variables, before, strict=True):
-            variable.assign(value)
+    for draw in draws:
+        values = dict(present)
+        rules = StartRules(scales, draw=iter(draw))
+        for parameter, value in _starts(gp, rules, _is_drawn):
+            if value is not None:
+                shape = parameter.numpy().shape
+                values[id(parameter.variable)] = parameter.raw(np.broadcast_to(value, shape))
+        found.append(np.concatenate([np.ravel(value) for value in values.values()]))
     return found
 
 
@@ -116,22 +113,26 @@ def _starts(
         yield parameter, value
 
 
-def _scales(gp: Any, data: Data) -> DataScales:
-    """The scales of what the mean leaves of data; a mean that was left out starts here.
+def scales_of(gp: Any, data: Data) -> DataScales:
+    """The scales of what the mean of a process leaves of data."""
+    x, z = _arrays(data)
+    return DataScales(x, z if gp.mean is None else z - gp.mean.at(x, z))
 
-    Of series with inputs of their own those of the first.
-    """
+
+def _start_mean(mean: Mean, data: Data) -> None:
+    x, z = _arrays(data)
+    present = ~np.isnan(z)
+    rows = np.broadcast_to(x, (len(z), *x.shape))[present]
+    for parameter in mean.own_parameters:
+        value = mean.start_of(parameter.name, rows, z[present])
+        if parameter.is_left_out and value is not None:
+            parameter.start(value, max(np.abs(z[present]).max(), 1e-300))
+
+
+def _arrays(data: Data) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs `[N, D]` and series `[B, N]`; of series with inputs of their own the first."""
     x, z = data.x.numpy().astype(float), data.z.numpy().astype(complex)
-    x, z = x[0], z if len(x) == 1 else z[:1]
-    if gp.mean is not None:
-        present = ~np.isnan(z)
-        rows = np.broadcast_to(x, (len(z), *x.shape))[present]
-        for parameter in gp.mean.own_parameters:
-            value = gp.mean.start_of(parameter.name, rows, z[present])
-            if parameter.is_left_out and value is not None:
-                parameter.start(value, max(np.abs(z[present]).max(), 1e-300))
-        z = z - gp.mean.at(x, z)
-    return DataScales(x, z)
+    return x[0], z if len(x) == 1 else z[:1]
 
 
 def _unit(parameter: Parameter, scales: DataScales) -> float | None:

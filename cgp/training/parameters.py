@@ -220,16 +220,23 @@ class Parameter:
         Raises:
             ValueError: A value outside the constraint, or of another shape.
         """
+        self.variable.assign(tf.constant(self.raw(value), self.variable.dtype))
+        if self._initial is None:
+            self._initial = self._check(value).copy()
+
+    def raw(self, value: ArrayLike) -> np.ndarray:
+        """Returns the value of `variable` that stands for a constrained value.
+
+        Raises:
+            ValueError: A value outside the constraint, or of another shape.
+        """
         raw = np.asarray(self.constraint.inverse(self._check(value)))
         if raw.shape != tuple(self.variable.shape):
             raise ValueError(
                 f"{self.name} has shape {np.shape(self.numpy())}, got a value of shape "
                 f"{np.shape(value)}"
             )
-        raw = raw if self.step is None else raw / self.step.numpy()
-        self.variable.assign(tf.constant(raw, self.variable.dtype))
-        if self._initial is None:
-            self._initial = self._check(value).copy()
+        return raw if self.step is None else raw / self.step.numpy()
 
     def log_prior(self) -> tf.Tensor | None:
         """Returns the log density of the prior at the present value, summed; None without a prior.
