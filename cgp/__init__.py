@@ -9,6 +9,7 @@ if keras.config.backend() != "tensorflow":
     )
 
 from cgp import datasets, kernels, layers, linalg, metrics, plotting, statespace, training
+from cgp.comparison import Comparison, compare
 from cgp.distributions import ComplexNormal
 from cgp.gp import ExactGP, RecursiveGP, StateSpaceGP, means
 from cgp.layers import KalmanFilter
@@ -25,6 +26,7 @@ from cgp.training import (
 )
 
 __all__ = [
+    "Comparison",
     "ComplexNormal",
     "ExactGP",
     "Functional",
@@ -34,6 +36,7 @@ __all__ = [
     "RecursiveGP",
     "StateSpaceGP",
     "clone_model",
+    "compare",
     "datasets",
     "kernels",
     "layers",

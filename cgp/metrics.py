@@ -96,6 +96,22 @@ def negative_log_predictive_density(z: ArrayLike, prediction: Prediction) -> flo
         >>> bool(np.isclose(negative_log_predictive_density(zero, prediction), np.log(np.pi)))
         True
     """
+    return -float(np.mean(log_predictive_densities(z, prediction)))
+
+
+def log_predictive_densities(z: ArrayLike, prediction: Prediction) -> np.ndarray:
+    """The log predictive density of each point, whose mean `negative_log_predictive_density` has.
+
+    Args:
+        z: Complex targets, any shape; NaN where missing.
+        prediction: The prediction of `z`, noise included, as for `negative_log_predictive_density`.
+
+    Returns:
+        Real, `[points]`, in nats; targets that are missing are left out.
+
+    Raises:
+        TypeError, ValueError: As for `negative_log_predictive_density`.
+    """
     along, across, larger, smaller = _principal(z, prediction)
     if not np.all(smaller > 0):
         raise ValueError(
@@ -103,7 +119,7 @@ def negative_log_predictive_density(z: ArrayLike, prediction: Prediction) -> flo
             "variance is zero in some direction"
         )
     distance = along**2 / larger + across**2 / smaller
-    return float(np.mean(np.log(2 * np.pi) + 0.5 * (np.log(larger * smaller) + distance)))
+    return -np.log(2 * np.pi) - 0.5 * (np.log(larger) + np.log(smaller) + distance)
 
 
 def coverage(z: ArrayLike, prediction: Prediction, probability: float = 0.95) -> float:

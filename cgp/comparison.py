@@ -1,0 +1,298 @@
+"""Comparison of models on one set of data: scores, weights, predictions of all together."""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from cgp.distributions.marginals import Marginals, marginals
+from cgp.gp import ExactGP
+from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
+from cgp.linalg.arguments import ArrayLike
+from cgp.metrics import coverage, log_predictive_densities, normalized_error_db
+from cgp.observations import as_observations
+from cgp.training.optimizers import LBFGS
+
+_HEADS = {
+    "log_likelihood": "log likelihood",
+    "parameters": "parameters",
+    "bic": "BIC",
+    "cv_density": "CV density",
+    "cv_error_db": "CV error (dB)",
+    "loo_density": "LOO density",
+    "coverage": "in 95 % region",
+    "weight": "weight",
+}
+
+
+class Scores(NamedTuple):
+    """The scores of one model."""
+
+    log_likelihood: float
+    """The log marginal likelihood of all data, at its maximum."""
+    parameters: int
+    """How many real numbers have been learned."""
+    bic: float
+    """`parameters · log N − 2 log_likelihood`: the lower, the better."""
+    cv_density: float
+    """The mean log predictive density of targets left out of a fit, in nats."""
+    cv_error_db: float
+    """Their squared error over their power, in decibels."""
+    loo_density: float
+    """The mean log predictive density of each target given all others, without a fit; or NaN."""
+    coverage: float
+    """The share of targets left out of a fit inside their 95 % regions."""
+    weight: float
+    """The share of the model in predictions of all together."""
+
+
+class Comparison(Mapping[str, Scores]):
+    """The scores of several models by name, as a mapping; its text is a table.
+
+    Attributes:
+        models: The models by name, each fitted to all data.
+    """
+
+    def __init__(self, models: Mapping[str, MaximumLikelihoodGP], scores: Mapping[str, Scores]):
+        self.models, self._scores = dict(models), dict(scores)
+
+    def __getitem__(self, name: str) -> Scores:
+        return self._scores[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._scores)
+
+    def __len__(self) -> int:
+        return len(self._scores)
+
+    @property
+    def best(self) -> str:
+        """The name of the model of the highest predictive density in cross-validation."""
+        return max(self, key=lambda name: self[name].cv_density)
+
+    def predict(self, x: ArrayLike, *, observed: bool = False) -> dict[str, np.ndarray]:
+        """Predictions of all models together, each with its weight; as those of `gp.predict`.
+
+        The moments are those of the mixture: where the models disagree, its variance is larger than
+        theirs.
+
+        Args:
+            x: Inputs, as for `gp.predict`.
+            observed: Whether to add the noise of a measurement to the signal.
+
+        Returns:
+            NumPy arrays `[..., M]`: "mean", "variance" and "pseudo_variance".
+        """
+        parts = [
+            (self[name].weight, marginals(model.predict(x, observed=observed)))
+            for name, model in self.models.items()
+            if self[name].weight > 0
+        ]
+        return mixture(parts)._asdict()
+
+    def __str__(self) -> str:
+        names = ["model", *self]
+        columns = [[name.ljust(max(map(len, names))) for name in names]]
+        for field, head in _HEADS.items():
+            cells = [head, *(_text(field, getattr(scores, field)) for scores in self.values())]
+            columns.append([cell.rjust(max(map(len, cells))) for cell in cells])
+        return "\n".join("  ".join(row) for row in zip(*columns, strict=True))
+
+    __repr__ = __str__
+
+
+def _text(field: str, value: float) -> str:
+    if np.isnan(value):
+        return "–"
+    if field == "parameters":
+        return str(int(value))
+    return f"{value:.0%}" if field == "coverage" else f"{value:.2f}"
+
+
+def compare(
+    models: Mapping[str, MaximumLikelihoodGP],
+    x: ArrayLike,
+    z: ArrayLike,
+    *,
+    missing: ArrayLike | None = None,
+    folds: int = 5,
+    restarts: int = 8,
+    seed: int = 0,
+    verbose: int | str = "auto",
+) -> Comparison:
+    """Fits models to the same data, and scores how well each predicts what it has not seen.
+
+    A likelihood tells which hyperparameters of one model fit best. Between models it favours the
+    flexible, and BIC corrects for that where there are many data. Cross-validation asks what is
+    wanted: each of the folds is left out of a fit of its own, from the values of the full fit, and
+    predicted. Of inputs in one dimension fold k has every k-th point, the first and the last point
+    excepted, which would be extrapolated; of others the points are drawn.
+
+    The weights are those of stacking: the mixture of the predictions in cross-validation has the
+    highest log density (Yao, Vehtari, Simpson & Gelman, Bayesian Analysis 13, 2018). With few data
+    no model is sure to be the best, and the mixture is the safer choice.
+
+    Args:
+        models: `ExactGP` or `StateSpaceGP` by name. Each is compiled with `LBFGS` if it has not
+            been compiled, and left fitted to all data.
+        x: Inputs, as for `fit`.
+        z: Complex targets, as for `fit`.
+        missing: Bool, broadcast against z: True where missing.
+        folds: How many parts cross-validation leaves out in turn, at least 2.
+        restarts: As for `fit`, for the fits to all data.
+        seed: Of the starts that are drawn, and of folds in several dimensions.
+        verbose: 0 is silent, 1 or "auto" a progress bar.
+
+    Returns:
+        A `Comparison`: `print` shows a table, `comparison[name].cv_density` is one score,
+        `comparison.best` a name, `comparison.predict` a prediction of all together.
+
+    Raises:
+        TypeError: Other models.
+        ValueError: No models, or data that a model refuses; fewer than two folds, or points than
+            folds.
+
+    Example:
+        >>> import numpy as np
+        >>> import cgp
+        >>> from cgp.kernels import RBF, Matern12
+        >>> x = np.linspace(0.0, 3.0, 20)
+        >>> models = {"smooth": cgp.ExactGP(RBF()), "rough": cgp.ExactGP(Matern12())}
+        >>> found = cgp.compare(models, x, np.exp(1j * x) * x, restarts=2, verbose=0)
+        >>> found.best
+        'smooth'
+    """
+    _check(models, folds)
+    targets = np.array(as_observations(z, missing, "complex128", promote=True))
+    left_out = _folds(np.asarray(x, float), targets, folds, seed)
+    bar = keras.utils.Progbar(
+        len(models), verbose=1 if verbose == "auto" else int(verbose), unit_name="model"
+    )
+    parts: dict[str, tuple[dict[str, Any], Marginals]] = {}
+    for number, (name, model) in enumerate(models.items()):
+        if not model.compiled:
+            model.compile(LBFGS())
+        model.fit(x, targets, restarts=restarts, seed=seed, verbose=0)
+        parts[name] = _scores_of(model, targets), _cross_validated(model, x, targets, left_out)
+        bar.update(number + 1)
+
+    held = np.broadcast_to(np.any(left_out, axis=0), targets.shape) & ~np.isnan(targets)
+    seen = targets[held]
+    predictions = {name: found.map(lambda a: a[held]) for name, (_, found) in parts.items()}
+    densities = np.stack([log_predictive_densities(seen, p) for p in predictions.values()])
+    weights = stacking(densities)
+    scores = {
+        name: Scores(
+            **own,
+            cv_density=float(np.mean(density)),
+            cv_error_db=normalized_error_db(seen, predictions[name].mean),
+            coverage=coverage(seen, predictions[name]),
+            weight=float(weight),
+        )
+        for (name, (own, _)), density, weight in zip(parts.items(), densities, weights, strict=True)
+    }
+    return Comparison(models, scores)
+
+
+def _check(models: Mapping[str, MaximumLikelihoodGP], folds: int) -> None:
+    if not isinstance(models, Mapping) or not models:
+        raise ValueError(f"models must be a dictionary of at least one, got {models!r}")
+    for name, model in models.items():
+        if not isinstance(model, MaximumLikelihoodGP):
+            raise TypeError(f"the model {name!r} must be an ExactGP or StateSpaceGP, got {model!r}")
+    if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2:
+        raise ValueError(f"folds must be a whole number, at least 2, got {folds!r}")
+
+
+def _folds(x: np.ndarray, z: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """Which points each fold leaves out, bool, `[folds, N]`."""
+    present = np.flatnonzero(~np.isnan(z).all(axis=tuple(range(z.ndim - 1))))
+    line = x if x.ndim == 1 else x[..., 0] if x.shape[-1] == 1 else None
+    if line is not None and line.ndim == 1:
+        inside = present[np.argsort(line[present], kind="stable")][1:-1]
+    else:
+        inside = np.random.default_rng(seed).permutation(present)
+    if len(inside) < folds:
+        raise ValueError(f"{folds} folds need as many points between the ends, got {len(inside)}")
+    found = np.zeros((folds, z.shape[-1]), bool)
+    found[np.arange(len(inside)) % folds, inside] = True
+    return found
+
+
+def _scores_of(model: MaximumLikelihoodGP, z: np.ndarray) -> dict[str, Any]:
+    """The scores of a fit to all data."""
+    likelihood = float(np.sum(model.log_marginal_likelihood()))
+    learned = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+    count = int(np.sum(~np.isnan(z)))
+    density = np.nan
+    if isinstance(model, ExactGP):
+        left_out = Marginals(**model.loo())
+        density = float(np.mean(log_predictive_densities(z, left_out)))
+    return {
+        "log_likelihood": likelihood,
+        "parameters": learned,
+        "bic": learned * float(np.log(count)) - 2.0 * likelihood,
+        "loo_density": density,
+    }
+
+
+def _cross_validated(
+    model: MaximumLikelihoodGP, x: ArrayLike, z: np.ndarray, left_out: np.ndarray
+) -> Marginals:
+    """Predictions of the targets that each fold leaves out; NaN elsewhere."""
+    fitted = model.get_weights()
+    points = np.asarray(x)
+    found = Marginals(*(np.full(z.shape, np.nan, dtype) for dtype in (complex, float, complex)))
+    try:
+        for fold in left_out:
+            model.set_weights(fitted)
+            with warnings.catch_warnings():
+                # What is suspicious in a fit has been said of the one to all data.
+                warnings.simplefilter("ignore", RuntimeWarning)
+                # The same shapes in every fold: nothing is compiled again.
+                model.fit(x, np.where(fold, np.nan, z), verbose=0)
+            here = points[fold] if points.ndim == 1 else points[..., fold, :]
+            for whole, part in zip(
+                found, marginals(model.predict(here, observed=True)), strict=True
+            ):
+                whole[..., fold] = part
+    finally:
+        model.set_weights(fitted)
+        model.condition(x, z)
+    return found
+
+
+def stacking(log_densities: np.ndarray) -> np.ndarray:
+    """The weights of the mixture of models of the highest log density at left-out points.
+
+    By expectation and maximisation, which goes uphill in every step of this concave problem.
+
+    Args:
+        log_densities: `[K, N]`, of N points under K models.
+
+    Returns:
+        `[K]`, non-negative, of sum 1.
+    """
+    densities = np.exp(log_densities - log_densities.max(axis=0))
+    weights = np.full(len(densities), 1.0 / len(densities))
+    for _ in range(2000):
+        shares = weights[:, None] * densities
+        weights = np.mean(shares / shares.sum(axis=0), axis=1)
+    return np.where(weights < 1e-6, 0.0, weights) / np.sum(weights[weights >= 1e-6])
+
+
+def mixture(parts: list[tuple[float, Marginals]]) -> Marginals:
+    """The moments of a mixture of predictions with weights of sum 1."""
+    shares = np.array([weight for weight, _ in parts])
+    means, variances, pseudo_variances = (
+        np.stack(arrays) for arrays in zip(*(moments for _, moments in parts), strict=True)
+    )
+    mean = np.tensordot(shares, means, 1)
+    apart = means - mean
+    return Marginals(
+        mean,
+        np.tensordot(shares, variances + np.abs(apart) ** 2, 1),
+        np.tensordot(shares, pseudo_variances + apart**2, 1),
+    )

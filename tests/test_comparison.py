@@ -1,0 +1,160 @@
+"""Models compared on the same data: scores, weights, and their predictions together."""
+
+import numpy as np
+import pytest
+
+import cgp
+from cgp.comparison import _folds, mixture, stacking
+from cgp.distributions import Marginals
+from cgp.kernels import RBF, Matern12, Matern52, Rotation
+from tests.gp.problems import complex_normals
+
+
+def smooth(n=24):
+    rng = np.random.default_rng(0)
+    x = np.linspace(0.0, 4.0, n)
+    return x, np.exp(2j * x) * (1.0 + 0.2 * x) + 0.05 * complex_normals(rng, n)
+
+
+@pytest.fixture(scope="module")
+def compared():
+    x, z = smooth()
+    models = {
+        "smooth": cgp.ExactGP(RBF() * Rotation()),
+        "rough": cgp.StateSpaceGP(Matern12()),
+    }
+    return cgp.compare(models, x, z, folds=3, restarts=2, verbose=0)
+
+
+def test_are_scores_those_of_fits_without_the_fold(compared):
+    x, z = smooth()
+    gp = compared.models["smooth"]
+    fitted = gp.get_weights()
+    densities, errors = [], []
+    for k in range(3):
+        left_out = np.isin(np.arange(24), np.arange(1, 23)[k::3])
+        gp.fit(x[~left_out], z[~left_out], verbose=0)
+        predicted = gp.predict(x[left_out], observed=True)
+        assert not predicted["pseudo_variance"].any()
+        error, v = z[left_out] - predicted["mean"], predicted["variance"]
+        densities += list(-np.log(np.pi * v) - np.abs(error) ** 2 / v)
+        errors += list(np.abs(error) ** 2)
+        gp.set_weights(fitted)
+    gp.condition(x, z)
+    scores = compared["smooth"]
+    np.testing.assert_allclose(scores.cv_density, np.mean(densities), atol=1e-5)
+    power = np.mean(np.abs(z[1:-1]) ** 2)
+    np.testing.assert_allclose(
+        scores.cv_error_db, 10 * np.log10(np.mean(errors) / power), atol=1e-4
+    )
+    likelihood = float(gp.log_marginal_likelihood())
+    np.testing.assert_allclose(scores.log_likelihood, likelihood)
+    assert scores.parameters == 4
+    np.testing.assert_allclose(scores.bic, 4 * np.log(24) - 2 * likelihood)
+    residual, v = z - gp.loo()["mean"], gp.loo()["variance"]
+    np.testing.assert_allclose(
+        scores.loo_density, np.mean(-np.log(np.pi * v) - np.abs(residual) ** 2 / v)
+    )
+
+
+def test_is_the_better_model_found(compared):
+    assert compared.best == "smooth"
+    assert list(compared) == ["smooth", "rough"]
+    assert compared["smooth"].cv_density > compared["rough"].cv_density + 0.3
+    assert compared["smooth"].weight > 0.8
+    assert np.isnan(compared["rough"].loo_density)
+    table = str(compared).splitlines()
+    assert len(table) == 3
+    assert len({len(line) for line in table}) == 1
+    assert table[0].split()[0] == "model"
+
+
+def test_are_models_left_fitted_to_all_data(compared):
+    x, z = smooth()
+    for model in compared.models.values():
+        np.testing.assert_allclose(
+            model.log_marginal_likelihood(), model.log_marginal_likelihood(x, z), rtol=1e-10
+        )
+
+
+def test_are_predictions_those_of_the_mixture(compared):
+    x_new = np.array([0.3, 1.7])
+    found = compared.predict(x_new, observed=True)
+    assert set(found) == {"mean", "variance", "pseudo_variance"}
+    parts = [model.predict(x_new, observed=True) for model in compared.models.values()]
+    weights = [compared[name].weight for name in compared]
+    mean = sum(w * p["mean"] for w, p in zip(weights, parts, strict=True))
+    np.testing.assert_allclose(found["mean"], mean)
+    second = sum(
+        w * (p["variance"] + np.abs(p["mean"]) ** 2) for w, p in zip(weights, parts, strict=True)
+    )
+    np.testing.assert_allclose(found["variance"], second - np.abs(mean) ** 2, rtol=1e-6)
+
+
+def test_has_a_mixture_the_moments_of_its_draws():
+    rng = np.random.default_rng(0)
+    parts = [
+        (0.3, Marginals(np.array([1 + 1j]), np.array([2.0]), np.array([1j]))),
+        (0.7, Marginals(np.array([-1j]), np.array([0.5]), np.array([0.2 + 0j]))),
+    ]
+    found = mixture(parts)
+    draws = []
+    for weight, (mean, v, w) in parts:
+        c = 0.5 * np.array([[v[0] + w[0].real, w[0].imag], [w[0].imag, v[0] - w[0].real]])
+        uv = rng.multivariate_normal(np.zeros(2), c, int(200_000 * weight))
+        draws.append(mean + uv @ [1, 1j])
+    draws = np.concatenate(draws)
+    deviation = draws - draws.mean()
+    np.testing.assert_allclose(found.mean[0], draws.mean(), atol=0.02)
+    np.testing.assert_allclose(found.variance[0], np.mean(np.abs(deviation) ** 2), atol=0.02)
+    np.testing.assert_allclose(found.pseudo_variance[0], np.mean(deviation**2), atol=0.02)
+
+
+def test_are_stacking_weights_those_of_the_highest_density():
+    rng = np.random.default_rng(0)
+    densities = rng.normal(size=(3, 40)) + np.array([[0.0], [0.3], [-4.0]])
+    weights = stacking(densities)
+    np.testing.assert_allclose(weights.sum(), 1.0)
+    assert weights[2] < 0.01
+
+    def score(w):
+        return np.mean(np.log(w @ np.exp(densities)))
+
+    grid = [(a, b, 1 - a - b) for a in np.linspace(0, 1, 51) for b in np.linspace(0, 1 - a, 51)]
+    assert score(weights) > max(score(np.array(w)) for w in grid) - 1e-6
+    np.testing.assert_allclose(stacking(np.array([[0.0, 0.0], [-800.0, -900.0]])), [1.0, 0.0])
+
+
+def test_do_folds_leave_the_ends_and_what_is_missing_alone():
+    x, z = np.array([3.0, 0.0, 1.0, 2.0, 5.0, 4.0]), np.ones(6, complex)
+    z[2] = np.nan
+    found = _folds(x, z, 2, 0)
+    np.testing.assert_array_equal(found, [[0, 0, 0, 1, 0, 1], [1, 0, 0, 0, 0, 0]])
+    plane = _folds(np.zeros((6, 2)), z, 2, 0)
+    np.testing.assert_array_equal(plane.sum(axis=0), [1, 1, 0, 1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("models", "kwargs", "error", "said"),
+    [
+        ({}, {}, ValueError, "models must be a dictionary of at least one"),
+        ({"a": RBF()}, {}, TypeError, "the model 'a' must be an ExactGP or StateSpaceGP"),
+        ({"a": cgp.ExactGP(RBF())}, {"folds": 1}, ValueError, "folds must be .* at least 2, got 1"),
+        ({"a": cgp.ExactGP(RBF())}, {"folds": 23}, ValueError, "23 folds need as many .* got 22"),
+    ],
+)
+def test_is_what_cannot_be_compared_refused(models, kwargs, error, said):
+    with pytest.raises(error, match=said):
+        cgp.compare(models, *smooth(), verbose=0, **kwargs)
+
+
+def test_are_fits_to_folds_without_effect_where_one_fails(monkeypatch):
+    x, z = smooth(10)
+    gp = cgp.ExactGP(Matern52())
+    gp.compile(cgp.optimizers.LBFGS())
+    monkeypatch.setattr(gp, "predict", lambda *a, **k: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cgp.compare({"a": gp}, x, z, folds=2, restarts=1, verbose=0)
+    np.testing.assert_allclose(
+        gp.log_marginal_likelihood(), gp.log_marginal_likelihood(x, z), rtol=1e-10
+    )
