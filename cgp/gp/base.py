@@ -8,6 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.gp.data import SampleNoise
+from cgp.gp.given_noise import GivenNoise
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import SignalPlusNoise
@@ -46,7 +48,7 @@ class GaussianProcess(Parameterized, Model):
     def __init__(
         self,
         kernel: Kernel,
-        noise_variance: float | None = None,
+        noise_variance: ArrayLike | None = None,
         noise_pseudo_variance: complex = 0.0,
         mean: Mean | None = None,
         *,
@@ -74,6 +76,8 @@ class GaussianProcess(Parameterized, Model):
         self.kernel, self.mean = kernel, mean
         self.declare_parameters(_noise(noise_variance, noise_pseudo_variance), fixed, priors)
         self._noise_prior_is_given = "noise_variance" in dict(priors or {})
+        shape = tuple(self.noise_variance.variable.shape)
+        self._group_count = shape[0] if shape else None  # of groups with a noise variance each
         self._collect_priors()
         self._process = SignalPlusNoise(
             kernel,
@@ -83,9 +87,33 @@ class GaussianProcess(Parameterized, Model):
             by_point=self._data_by_point,
         )
 
-    def posterior(self, x: ArrayLike, *, observed: bool = False) -> Posterior:
+    def posterior(
+        self,
+        x: ArrayLike,
+        *,
+        observed: bool = False,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+    ) -> Posterior:
         """The signal at new points given the data; see the subclass."""
         raise NotImplementedError
+
+    def _given_noise(
+        self, noise_variance: ArrayLike | None = None, noise_groups: ArrayLike | None = None
+    ) -> GivenNoise:
+        """Arguments of a method, for this model's number of groups."""
+        return GivenNoise(noise_variance, noise_groups, self._group_count)
+
+    def _noise_at(
+        self,
+        x: tf.Tensor,
+        observed: bool,
+        noise_variance: ArrayLike | None,
+        noise_groups: ArrayLike | None,
+    ) -> SampleNoise | None:
+        """The noise of observations at new points `[..., M, D]`; None for the signal."""
+        given = self._given_noise(noise_variance, noise_groups)
+        return given.of_points(observed, x.shape[-2], self.variable_dtype)
 
     def compile(
         self, optimizer: Any = None, loss: None = None, metrics: None = None, **kwargs: Any
@@ -148,27 +176,45 @@ class GaussianProcess(Parameterized, Model):
         return {name: keras.KerasTensor(shape, dtype) for name, dtype in dtypes.items()}
 
     def predict(  # type: ignore[override]
-        self, x: ArrayLike, *, observed: bool = False, verbose: int | str = 0
+        self,
+        x: ArrayLike,
+        *,
+        observed: bool = False,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+        verbose: int | str = 0,
     ) -> dict[str, np.ndarray]:
         """Mean and variances at new points; arguments and errors as for `posterior`.
 
         Args:
             x: Inputs, as for `posterior`.
             observed: Whether to add the noise of a measurement to the signal.
+            noise_variance: The known part of that noise, as for `posterior`.
+            noise_groups: The groups of the measurements, as for `posterior`.
             verbose: An argument of Keras's `predict`, without effect here.
 
         Returns:
             NumPy arrays `[..., M]`: "mean", complex; "variance", `E|f − mean|²`, real;
             "pseudo_variance", `E[(f − mean)²]`, complex.
         """
-        return {k: v.numpy() for k, v in as_dict(self._posterior_of_values(x, observed)).items()}
+        given = self._given_noise(noise_variance, noise_groups)
+        found = self._posterior_of_values(x, observed, given)
+        return {name: value.numpy() for name, value in as_dict(found).items()}
 
-    def _posterior_of_values(self, x: ArrayLike, observed: bool) -> Posterior:
+    def _posterior_of_values(self, x: ArrayLike, observed: bool, given: GivenNoise) -> Posterior:
         """The posterior without its gradients, where those cost something."""
-        return self.posterior(x, observed=observed)
+        noise = {"noise_variance": given.variance, "noise_groups": given.group}
+        return self.posterior(x, observed=observed, **noise)
 
     def sample(
-        self, x: ArrayLike, count: int = 1, *, seed: int | None = None, observed: bool = False
+        self,
+        x: ArrayLike,
+        count: int = 1,
+        *,
+        seed: int | None = None,
+        observed: bool = False,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
     ) -> np.ndarray:
         """Draws from the posterior, or from the prior before any data.
 
@@ -177,6 +223,8 @@ class GaussianProcess(Parameterized, Model):
             count: Number of draws.
             seed: Integer; None for different draws at each call.
             observed: Whether to add the noise of a measurement to the signal.
+            noise_variance: The known part of that noise, as for `posterior`.
+            noise_groups: The groups of the measurements, as for `posterior`.
 
         Returns:
             Complex, `[count, ..., M]`.
@@ -185,7 +233,9 @@ class GaussianProcess(Parameterized, Model):
             TypeError, ValueError: As for `posterior`; a count below 1.
         """
         check_draws(count)
-        return self._posterior_of_values(x, observed).sample(count, seed=seed).numpy()
+        given = self._given_noise(noise_variance, noise_groups)
+        found = self._posterior_of_values(x, observed, given)
+        return found.sample(count, seed=seed).numpy()
 
     def __repr__(self) -> str:
         parts = [repr(self.kernel), *map(repr, self.own_parameters)]
@@ -198,7 +248,8 @@ class GaussianProcess(Parameterized, Model):
         config = self.parameters_config()
         config.pop("complex", None)
         quotient = config.pop("noise_circularity", [0.0, 0.0])
-        variance = config["noise_variance"] or 0.0  # None where it was left out
+        variance = config["noise_variance"]
+        variance = 0.0 if variance is None else _first(variance)  # None where it was left out
         serialize = keras.saving.serialize_keras_object
         if self._noise_prior_is_given and self.noise_variance.prior is None:
             config["priors"] = {**config.get("priors", {}), "noise_variance": None}
@@ -221,9 +272,11 @@ class GaussianProcess(Parameterized, Model):
         return cls(**{**config, **parts, "noise_pseudo_variance": pseudo})
 
 
-def _noise(variance: float | None, pseudo_variance: complex) -> dict:
+def _noise(variance: ArrayLike | None, pseudo_variance: complex) -> dict:
     """The hyperparameters of the noise: initial values and constraints by name."""
-    values = {"noise_variance": (optional_number(variance, "noise_variance"), POSITIVE)}
+    if np.ndim(variance) != 1 or np.size(variance) == 0:
+        optional_number(variance, "noise_variance")
+    values = {"noise_variance": (variance, POSITIVE)}
     if np.ndim(pseudo_variance) or np.asarray(pseudo_variance).dtype.kind not in "iufc":
         raise TypeError(f"noise_pseudo_variance must be a complex number, got {pseudo_variance!r}")
     if pseudo_variance != 0 and variance is None:
@@ -231,15 +284,20 @@ def _noise(variance: float | None, pseudo_variance: complex) -> dict:
             f"noise_pseudo_variance is {pseudo_variance} of a noise_variance that was left out: "
             "give both"
         )
-    if pseudo_variance != 0 and variance is not None and variance > 0:
-        quotient = complex(pseudo_variance) / variance
+    if pseudo_variance != 0 and _first(variance) > 0:
+        quotient = complex(pseudo_variance) / _first(variance)
         if not UNIT_DISK.contains(np.asarray(quotient)):
             raise ValueError(
                 "noise_pseudo_variance must be at most noise_variance in modulus, got "
-                f"{pseudo_variance} and {variance}"
+                f"{pseudo_variance} and {variance!r}"
             )
         values["noise_circularity"] = (quotient, UNIT_DISK)
     return values
+
+
+def _first(variance: ArrayLike) -> float:
+    """The noise variance, or that of the first group."""
+    return np.ravel(variance)[0]
 
 
 def as_dict(posterior: Posterior) -> dict[str, tf.Tensor]:

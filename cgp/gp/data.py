@@ -1,24 +1,55 @@
 """The data of a Gaussian process: checked, arranged for linear algebra, and kept in variables."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from cgp.kernels.points import LARGEST, as_points, within
 from cgp.linalg.arguments import ArrayLike, complex_dtype, is_nan
 from cgp.observations import as_observations
 
+if TYPE_CHECKING:
+    from cgp.gp.given_noise import GivenNoise
+
+
+class SampleNoise(NamedTuple):
+    """What is particular to the noise of samples; None for what is not.
+
+    Of new points both are `[M]` or scalars.
+    """
+
+    variance: tf.Tensor | None = None
+    """The known part of `E|n|²`, real, `[V, N]`: V is 1 where all series share it, else B."""
+    group: tf.Tensor | None = None
+    """The group whose learned noise variance applies, int32, `[V, N]`."""
+
+    @property
+    def is_common(self) -> bool:
+        """Whether all samples have the one learned noise variance, and no other."""
+        return self.variance is None and self.group is None
+
+    def map(self, function: Callable[[Any], Any]) -> "SampleNoise":
+        """Applies a function to the parts that are there."""
+        return SampleNoise(*(None if part is None else function(part) for part in self))
+
+    def at(self, t: int) -> "SampleNoise":
+        """The noise of one sample of each series, `[V, 1]`."""
+        return self if self.is_common else self.map(lambda a: a[:, t : t + 1])
+
+
+COMMON_NOISE = SampleNoise()
+"""The learned noise variance of a model without groups, and no known part."""
+
 
 class Data(NamedTuple):
     """Inputs and targets of B series, arranged in one way whatever their batch axes were.
 
-    Series at the same inputs with the same elements missing share one covariance and its factor:
-    they are columns of targets beside it. Otherwise each series has its own. The number of
-    covariances, G, follows from the data when they are used, so that a compiled function serves
-    either case.
+    Series at the same inputs with the same elements missing and the same noise share one covariance
+    and its factor: they are columns of targets beside it. Otherwise each series has its own. The
+    number of covariances, G, follows from the data when they are used, so that a compiled function
+    serves either case.
     """
 
     x: tf.Tensor
@@ -27,6 +58,8 @@ class Data(NamedTuple):
     """`[B, N]`, complex, NaN where missing."""
     batch: tf.Tensor
     """The batch axes that were given, int32, `[r]`; empty for a single series."""
+    noise: SampleNoise = COMMON_NOISE
+    """The noise of each sample, as far as it is particular."""
 
     @property
     def is_single(self) -> bool:
@@ -39,13 +72,16 @@ class Data(NamedTuple):
         return ~is_nan(self.z)
 
     @property
-    def groups(self) -> tf.Tensor:
+    def covariance_count(self) -> tf.Tensor:
         """G, the number of covariances: 1 or B, int32."""
         series = self.z.shape[0]
-        if series is not None and (series == 1 or (self.x.shape[0] or 1) > 1):
+        parts = [self.x, *(part for part in self.noise if part is not None)]
+        if series is not None and (series == 1 or any((a.shape[0] or 1) > 1 for a in parts)):
             return tf.constant(series)
         present = self.present
-        alike = (tf.shape(self.x)[0] == 1) & tf.reduce_all(present == present[:1])
+        alike = tf.reduce_all(present == present[:1])
+        for part in parts:
+            alike &= tf.shape(part)[0] == 1
         return tf.where(alike, 1, tf.shape(self.z)[0])
 
     @property
@@ -61,7 +97,15 @@ class Data(NamedTuple):
     def _grouped(self, vectors: tf.Tensor) -> tf.Tensor:
         """`[B, n]` -> `[G, S, n]`, S series to a covariance."""
         size = tf.shape(vectors)[-1] if vectors.shape[-1] is None else vectors.shape[-1]
-        return tf.reshape(vectors, [self.groups, -1, size])
+        return tf.reshape(vectors, [self.covariance_count, -1, size])
+
+    def between(self, first: int, last: int | None) -> "Data":
+        """The points from `first` to `last`, as those of a slice."""
+        return self._replace(
+            x=self.x[:, first:last],
+            z=self.z[:, first:last],
+            noise=self.noise.map(lambda a: a[:, first:last]),
+        )
 
     def columns(self, vectors: tf.Tensor) -> tf.Tensor:
         """Arranges vectors of series, `[B, n]`, as columns beside a covariance, `[G, n, S]`."""
@@ -85,7 +129,7 @@ class Data(NamedTuple):
         Where all series are known to share one covariance its values have no batch axes, and
         broadcast.
         """
-        known = tf.get_static_value(self.groups)
+        known = tf.get_static_value(self.covariance_count)
         if known == 1:
             return values[0]
         if known is None:
@@ -94,11 +138,11 @@ class Data(NamedTuple):
         return self.unpacked(values)
 
 
-def arranged(x: tf.Tensor, z: tf.Tensor) -> Data:
+def arranged(x: tf.Tensor, z: tf.Tensor, noise: SampleNoise = COMMON_NOISE) -> Data:
     """Arranges inputs `[N, D]` or `[..., N, D]` and targets `[..., N]` as `Data`."""
     known = z.shape[:-1].is_fully_defined()
     batch = tf.constant(z.shape[:-1].as_list(), tf.int32) if known else tf.shape(z)[:-1]
-    return Data(flattened(x, 2), flattened(z, 1), batch)
+    return Data(flattened(x, 2), flattened(z, 1), batch, noise)
 
 
 def flattened(values: tf.Tensor, own: int) -> tf.Tensor:
@@ -117,6 +161,7 @@ def as_data(
     real_dtype: str,
     *,
     require_targets: bool = True,
+    noise: "GivenNoise | None" = None,
 ) -> Data:
     """Data from arrays or tensors, or an error that says what was expected and what came.
 
@@ -126,10 +171,12 @@ def as_data(
         missing: Bool, broadcast against z: True where missing too. None for none.
         real_dtype: "float64" or "float32".
         require_targets: Whether each series must have a target, where values are known.
+        noise: The noise of the samples; None for common noise.
 
     Raises:
         TypeError: Real targets, complex inputs, or a precision that is not the model's.
-        ValueError: Shapes that do not fit, infinite targets, NaN inputs, no targets at all.
+        ValueError: Shapes that do not fit, infinite targets, NaN inputs, no targets at all; noise
+            that no sample can have.
     """
     x, z = as_inputs_and_targets(x, z, missing, real_dtype)
     is_known = require_targets and tf.executing_eagerly()
@@ -140,7 +187,10 @@ def as_data(
         and bool(tf.reduce_any(tf.reduce_all(is_nan(z), axis=-1)))
     ):
         raise ValueError("every target of a series is missing: there is nothing to learn from")
-    return arranged(x, z)
+    of_samples = COMMON_NOISE
+    if noise is not None and any(part is not None for part in noise):
+        of_samples = noise.of_data(z, real_dtype)
+    return arranged(x, z, of_samples)
 
 
 def as_inputs_and_targets(
@@ -188,35 +238,6 @@ def _check_shapes(x: tf.TensorShape, z: tf.TensorShape) -> None:
         raise ValueError("x and z are empty: at least one point was expected")
 
 
-def saved_data(store: Mapping[str, npt.ArrayLike], real_dtype: str) -> Data:
-    """The data of a file, "x" `[X, N, D]`, "z" `[B, N, 2]` and "batch" `[r]`, checked.
-
-    Raises:
-        ValueError: They are not there, or are no data of any model.
-    """
-    try:
-        x, z, batch = (np.asarray(store[name]) for name in ("x", "z", "batch"))
-    except KeyError as error:
-        raise ValueError(f"the file has no data of a Gaussian process: {error}") from None
-    try:
-        if (x.ndim, z.ndim, batch.ndim) != (3, 3, 1) or z.shape[2] != 2:
-            raise ValueError("x must be [X, N, D], z [B, N, 2] and batch [r]")
-        if len(z) and np.prod(batch) != len(z):
-            raise ValueError(f"z has {len(z)} series, but the batch axes are {batch.tolist()}")
-        if len(x) not in (1, len(z)):
-            raise ValueError(f"x must have the inputs of 1 or of {len(z)} series")
-        axes, z = tf.constant(batch, tf.int32), tf.complex(z[..., 0], z[..., 1])
-        if x.size == 0 and len(z) == 0:
-            return Data(tf.constant(x), z, axes)
-        data = as_data(x if len(x) > 1 else x[0], z, None, real_dtype, require_targets=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"the data in the file, x of shape {x.shape} and z of shape {z.shape}, are damaged: "
-            f"{error}"
-        ) from None
-    return data._replace(batch=axes)
-
-
 def check_points(x: tf.Tensor, data: Data) -> None:
     """Raises, eagerly, for new inputs that do not fit the data."""
     if x.shape[-1] != data.x.shape[-1]:
@@ -238,13 +259,24 @@ class StoredData(tf.Module):
 
     Args:
         real_dtype: The dtype of the inputs, "float64" or "float32".
+        groups: The number of groups of noise of the model; None for none.
     """
 
-    def __init__(self, real_dtype: str):
+    def __init__(self, real_dtype: str, groups: int | None = None):
         super().__init__()
+        self.groups = groups
         self.x = empty_variable(3, real_dtype)
         self.z = empty_variable(2, complex_dtype(real_dtype))
         self.batch = empty_variable(1, tf.int32)
+        # Of samples without a known part, one zero, which broadcasts.
+        nothing = tf.zeros([1, 1], real_dtype)
+        self._noise_variance = tf.Variable(nothing, trainable=False, shape=[None, None])
+        self._noise_group = None if groups is None else empty_variable(2, tf.int32)
+
+    @property
+    def no_samples(self) -> SampleNoise:
+        """The noise of no samples."""
+        return SampleNoise(None, None if self.groups is None else tf.zeros([1, 0], tf.int32))
 
     @property
     def is_empty(self) -> tf.Tensor:
@@ -252,10 +284,19 @@ class StoredData(tf.Module):
         return tf.size(self.z) == 0
 
     @property
+    def has_noise(self) -> bool:
+        """Whether a sample has a known part of its noise; outside of graphs."""
+        return bool(np.any(self._noise_variance.numpy()))
+
+    @property
     def data(self) -> Data:
-        """The data; of no series if empty."""
+        """The data; of no series if empty. In a graph the noise has a known part, maybe zero."""
         x, z, batch = (tf.convert_to_tensor(v) for v in (self.x, self.z, self.batch))
-        return Data(x, z, batch)
+        is_plain = tf.executing_eagerly() and not self.has_noise
+        variance = None if is_plain else tf.convert_to_tensor(self._noise_variance)
+        group = self._noise_group
+        group = None if group is None else tf.convert_to_tensor(group)
+        return Data(x, z, batch, SampleNoise(variance, group))
 
     def data_of_graph(self) -> Data:
         """The data as a graph reads them, which keeps the number of batch axes of its tracing.
@@ -271,16 +312,60 @@ class StoredData(tf.Module):
         with tf.control_dependencies([some]):
             return data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
 
+    def as_traced(self, data: Data) -> Data:
+        """Data of a graph, of as many series and dimensions as there are when it is traced.
+
+        So is whether noise has a known part: the graph fails where it runs with another one.
+        """
+        with tf.init_scope():
+            (inputs, _, dimensions), (series, _) = (
+                tf.convert_to_tensor(v).shape for v in (self.x, self.z)
+            )
+            has_noise, held = self.has_noise, [self._noise_variance, self._noise_group]
+            parts = [None if a is None else tf.convert_to_tensor(a).shape[0] for a in held]
+        noise = SampleNoise(
+            *(
+                None if part is None else tf.ensure_shape(part, [count, None])
+                for part, count in zip(data.noise, parts, strict=True)
+            )
+        )
+        if not has_noise:
+            plain = tf.debugging.assert_equal(
+                tf.reduce_any(noise.variance != 0.0),
+                False,
+                "the data have a known part of their noise, and had none when this function was "
+                "traced: trace it again",
+            )
+            with tf.control_dependencies([plain]):
+                data = data._replace(z=tf.identity(data.z))
+            noise = noise._replace(variance=None)
+        return data._replace(
+            x=tf.ensure_shape(data.x, [inputs, None, dimensions]),
+            z=tf.ensure_shape(data.z, [series, None]),
+            noise=noise,
+        )
+
     def replace(self, data: Data) -> None:
         """Takes in other data."""
         self.x.assign(data.x)
         self.z.assign(data.z)
         self.batch.assign(data.batch)
+        self._noise_variance.assign(self._known_part(data))
+        if self._noise_group is not None:
+            self._noise_group.assign(data.noise.group)
+
+    def _known_part(self, data: Data) -> tf.Tensor:
+        variance = data.noise.variance
+        return tf.zeros([1, 1], self.x.dtype) if variance is None else variance
 
     def holds(self, data: Data) -> tf.Tensor:
-        """Whether these are the data, scalar bool."""
+        """Whether these are the data, noise included; scalar bool."""
         stored = self.data
-        return _equal(stored.x, data.x) & _equal(_comparable(stored.z), _comparable(data.z))
+        same = _equal(stored.x, data.x) & _equal(_comparable(stored.z), _comparable(data.z))
+        same &= _equal(tf.convert_to_tensor(self._noise_variance), self._known_part(data))
+        if self._noise_group is not None:
+            same &= _equal(stored.noise.group, data.noise.group)
+        return same
 
 
 def empty_variable(rank: int, dtype: tf.DType | str) -> tf.Variable:

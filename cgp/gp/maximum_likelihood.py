@@ -8,8 +8,10 @@ import tensorflow as tf
 
 from cgp.gp import laplace
 from cgp.gp.base import GaussianProcess
-from cgp.gp.data import Data, StoredData, as_data, saved_data
+from cgp.gp.data import Data, StoredData, as_data
 from cgp.gp.fit_checks import warn_of_fit, warn_of_placeholders
+from cgp.gp.given_noise import GivenNoise
+from cgp.gp.saved_data import arrays_of, saved_data
 from cgp.gp.starts import candidates, overall_scale, start_left_out
 from cgp.linalg.arguments import ArrayLike
 from cgp.training import refresh
@@ -27,7 +29,7 @@ class MaximumLikelihoodGP(GaussianProcess):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._stored = StoredData(self.variable_dtype)
+        self._stored = StoredData(self.variable_dtype, self._group_count)
 
     # --- what a subclass defines -----------------------------------------------------------------
 
@@ -49,32 +51,29 @@ class MaximumLikelihoodGP(GaussianProcess):
 
     # --- taking data in --------------------------------------------------------------------------
 
-    def _checked(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None) -> Data:
-        data = as_data(x, z, missing, self.variable_dtype)
+    def _checked(
+        self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, noise: GivenNoise
+    ) -> Data:
+        data = as_data(x, z, missing, self.variable_dtype, noise=noise)
         self._check(data)
         return data
 
-    def _validated(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> Data:
+    def _validated(
+        self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, noise: GivenNoise
+    ) -> Data:
         """Data to take in, or an error."""
         if not tf.executing_eagerly():
             raise RuntimeError(
                 "data are taken in outside of a tf.function; inside, call "
                 "log_marginal_likelihood(x, z), or gp((x, z)) and read gp.losses"
             )
-        return self._checked(x, z, missing)
+        return self._checked(x, z, missing, noise)
 
     def _data(self) -> Data:
         """The data taken in, or an error that there are none."""
         if not tf.executing_eagerly():
-            data = self._data_of_graph()
-            with tf.init_scope():  # a likelihood is compiled for a number of series
-                (inputs, _, dimensions), (series, _) = (
-                    tf.convert_to_tensor(v).shape for v in (self._stored.x, self._stored.z)
-                )
-            return data._replace(
-                x=tf.ensure_shape(data.x, [inputs, None, dimensions]),
-                z=tf.ensure_shape(data.z, [series, None]),
-            )
+            # a likelihood is compiled for a number of series
+            return self._stored.as_traced(self._data_of_graph())
         if bool(self._stored.is_empty):
             raise ValueError("there are no data: condition(x, z) or fit(x, z) first")
         return self._stored.data
@@ -82,7 +81,15 @@ class MaximumLikelihoodGP(GaussianProcess):
     def _data_of_graph(self) -> Data:
         return self._stored.data_of_graph()
 
-    def condition(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> None:
+    def condition(
+        self,
+        x: ArrayLike,
+        z: ArrayLike,
+        missing: ArrayLike | None = None,
+        *,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+    ) -> None:
         """Takes data in without learning; predictions are then the posterior given them.
 
         Args:
@@ -90,14 +97,23 @@ class MaximumLikelihoodGP(GaussianProcess):
                 their own.
             z: Complex targets, `[..., N]`; NaN where missing.
             missing: Bool, broadcast against z: True where missing.
+            noise_variance: The known part of the noise of each sample, `E|n|²`, circular, real and
+                not negative, in squared units of z, broadcast against z: `[N]`, or `[..., N]`. The
+                learned noise variance of the model is added to it. None for none.
+            noise_groups: The group of each sample, an integer from 0, broadcast against z, of a
+                model whose `noise_variance` has one value for each group.
 
         Raises:
-            TypeError: Real targets, complex inputs, targets of another precision.
-            ValueError: Shapes that do not fit, NaN inputs, infinite targets, no targets.
+            TypeError: Real targets, complex inputs, targets of another precision, noise that is not
+                real, groups that are no integers.
+            ValueError: Shapes that do not fit, NaN inputs, infinite targets, no targets; noise that
+                is negative or not finite where z is there; groups out of range, missing, or of a
+                model without them.
             NotPositiveDefiniteError: The covariance of the data is not positive definite, to
                 rounding, where it is worked out. The data taken in before stay.
         """
-        data = self._validated(x, z, missing)
+        noise = self._given_noise(noise_variance, noise_groups)
+        data = self._validated(x, z, missing, noise)
         self._condition(data)
         warn_of_placeholders(self, data)
 
@@ -113,6 +129,8 @@ class MaximumLikelihoodGP(GaussianProcess):
         callbacks: Any = None,
         *,
         missing: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
         initial_epoch: int = 0,
         restarts: int = 1,
         seed: int = 0,
@@ -137,6 +155,8 @@ class MaximumLikelihoodGP(GaussianProcess):
             verbose: 0 is silent, 1 or "auto" a progress bar, 2 one line an epoch.
             callbacks: Keras callbacks.
             missing: Bool, broadcast against z: True where missing.
+            noise_variance: The known part of the noise, as for `condition`.
+            noise_groups: The group of each sample, as for `condition`.
             initial_epoch: The number of the first epoch.
             restarts: How many fits, of which the best counts; more than 1 under
                 `cgp.optimizers.LBFGS` alone. `epochs` caps the iterations of each.
@@ -164,7 +184,7 @@ class MaximumLikelihoodGP(GaussianProcess):
                 "at once"
             )
         check_compiled(self, "optimizer=cgp.optimizers.LBFGS()")
-        data = self._validated(x, z, missing)
+        data = self._validated(x, z, missing, self._given_noise(noise_variance, noise_groups))
         check_epochs(epochs, initial_epoch)
         if not self.trainable_variables:
             raise ValueError("no trainable hyperparameters: condition(x, z) takes the data in")
@@ -210,11 +230,24 @@ class MaximumLikelihoodGP(GaussianProcess):
         z: ArrayLike,
         *,
         missing: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
         verbose: int | str = "auto",
         **kwargs: Any,
     ) -> float:
-        """Computes the loss of data: the negative log marginal likelihood per point."""
-        dataset = self._dataset(self._validated(x, z, missing))
+        """Computes the loss of data: the negative log marginal likelihood per point.
+
+        Args:
+            x: Inputs, as for `condition`.
+            z: Complex targets, as for `condition`.
+            missing: Bool, broadcast against z: True where missing.
+            noise_variance: The known part of the noise, as for `condition`.
+            noise_groups: The group of each sample, as for `condition`.
+            verbose: As for `fit`.
+            **kwargs: Other arguments of Keras's `evaluate`.
+        """
+        noise = self._given_noise(noise_variance, noise_groups)
+        dataset = self._dataset(self._validated(x, z, missing, noise))
         return super().evaluate(dataset, verbose=verbose, **kwargs)
 
     def _batch(self, data: Data) -> tuple:
@@ -233,6 +266,9 @@ class MaximumLikelihoodGP(GaussianProcess):
         x: ArrayLike | None = None,
         z: ArrayLike | None = None,
         missing: ArrayLike | None = None,
+        *,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
     ) -> tf.Tensor:
         """The log marginal likelihood of data under the present hyperparameters.
 
@@ -243,13 +279,16 @@ class MaximumLikelihoodGP(GaussianProcess):
             x: Inputs, as for `condition`; None, with z, for the data taken in.
             z: Complex targets, as for `condition`.
             missing: Bool, broadcast against z: True where missing.
+            noise_variance: The known part of the noise, as for `condition`.
+            noise_groups: The group of each sample, as for `condition`.
 
         Returns:
             Real, `[...]`, one for each series; differentiable by the hyperparameters, and by z, of
             an `ExactGP` by x too, where these are tensors.
 
         Raises:
-            TypeError, ValueError: As for `condition`; one of x and z without the other; no data.
+            TypeError, ValueError: As for `condition`; one of x and z without the other, or noise
+                without both; no data.
 
         Example:
             >>> import cgp
@@ -258,12 +297,15 @@ class MaximumLikelihoodGP(GaussianProcess):
             >>> print(f"{gp.log_marginal_likelihood():.4f}")
             -4.3364
         """
-        if x is None and z is None and missing is None:
+        if all(given is None for given in (x, z, missing, noise_variance, noise_groups)):
             data = self._data()
         elif x is None or z is None:
-            raise ValueError("x and z belong together: give both, or none for the data taken in")
+            raise ValueError(
+                "x and z belong together, and missing and noise to them: give both, or none of "
+                "all for the data taken in"
+            )
         else:
-            data = self._checked(x, z, missing)
+            data = self._checked(x, z, missing, self._given_noise(noise_variance, noise_groups))
         return data.unpacked(self._log_likelihood(data))
 
     def _add_loss(self, data: Data, log_likelihood: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -362,9 +404,8 @@ class MaximumLikelihoodGP(GaussianProcess):
     def save_own_variables(self, store: Any) -> None:
         """Saves the weights and the data; the factor is recomputed from them when needed."""
         super().save_own_variables(store)
-        data = self._stored.data
-        store["x"], store["batch"] = data.x.numpy(), data.batch.numpy()
-        store["z"] = tf.stack([tf.math.real(data.z), tf.math.imag(data.z)], axis=-1).numpy()
+        for name, values in arrays_of(self._stored.data).items():
+            store[name] = values
 
     def load_own_variables(self, store: Any) -> None:
         """Reads what `save_own_variables` wrote.
@@ -374,4 +415,4 @@ class MaximumLikelihoodGP(GaussianProcess):
         """
         own = {key: store[key] for key in store.keys() if key.isdigit()}  # noqa: SIM118
         super().load_own_variables(own)
-        self._recall(saved_data(store, self.variable_dtype))
+        self._recall(saved_data(store, self.variable_dtype, self._group_count))

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from cgp.distributions import ComplexNormal
 from cgp.distributions.forms import Form, SecondMoments
-from cgp.gp.data import Data
+from cgp.gp.data import Data, SampleNoise
 from cgp.gp.signal_plus_noise import (
     SignalPlusNoise,
     Whitened,
@@ -165,8 +165,8 @@ def condition(process: SignalPlusNoise, data: Data, chol: tf.Tensor) -> Conditio
     return Conditioned(process.form, chol, white)
 
 
-def prior(process: SignalPlusNoise, x: tf.Tensor, observed: bool) -> Posterior:
-    """f, or z if observed, at points `[..., M, D]` before any data."""
+def prior(process: SignalPlusNoise, x: tf.Tensor, noise: SampleNoise | None) -> Posterior:
+    """The signal, or with its noise an observation, at points `[..., M, D]` before any data."""
     if process.basis(x) is not None:
         raise ValueError("a marginalised trend has no prior: condition on data first")
     marginal = process.marginal(x)
@@ -177,21 +177,25 @@ def prior(process: SignalPlusNoise, x: tf.Tensor, observed: bool) -> Posterior:
         marginal,
         lambda: _prior_covariance(process, x),
         lambda: _trace(marginal),
-        observed,
+        noise,
     )
 
 
 def posterior(
-    process: SignalPlusNoise, data: Data, given: Conditioned, x: tf.Tensor, observed: bool
+    process: SignalPlusNoise,
+    data: Data,
+    given: Conditioned,
+    x: tf.Tensor,
+    noise: SampleNoise | None,
 ) -> Posterior:
-    """f, or z if observed, given data, under the batch axes of the data.
+    """The signal, or with its noise an observation, given data, under the batch axes of the data.
 
     Args:
         process: The process.
         data: N points.
         given: The process given them, from `condition`.
         x: M points, `[1, M, D]`, or `[B, M, D]` where series have inputs of their own.
-        observed: Whether to add the noise.
+        noise: The noise to add; None for the signal.
     """
     if data.x.shape[-1] is None:  # known when a graph runs; it would broadcast silently
         same = tf.debugging.assert_equal(
@@ -216,7 +220,7 @@ def posterior(
         SecondMoments(data.spread(k), None if c is None else data.spread(c)),
         lambda: data.spread(given.joint(_prior_covariance(process, x), cross, basis)),
         scale,
-        observed,
+        noise,
     )
 
 
@@ -226,9 +230,9 @@ def of_signal(
     marginal: SecondMoments,
     joint: Callable[[], tf.Tensor],
     scale: Callable[[], tf.Tensor],
-    observed: bool,
+    noise: SampleNoise | None,
 ) -> Posterior:
-    """The distribution of f, or of z if observed, from the moments of f.
+    """The distribution of the signal, or with its noise of an observation, from the signal's.
 
     Args:
         process: The process.
@@ -236,17 +240,17 @@ def of_signal(
         marginal: Second moments of each point.
         joint: Function that computes the working covariance of all points.
         scale: Function that returns the magnitude that its rounding is relative to.
-        observed: Whether to add the noise.
+        noise: The noise to add, scalars or `[M]`; None for the signal.
     """
     joint = process.while_unchanged(joint)
-    if not observed:
+    if noise is None:
         return Posterior(mean, marginal, joint, process.form, scale)
 
     def observed_joint() -> tf.Tensor:
         moments = process.form.moments(joint())
-        return process.form.covariance(process.matrix_with_noise(moments))
+        return process.form.covariance(process.matrix_with_noise(moments, noise))
 
-    return Posterior(mean, process.with_noise(marginal), observed_joint, process.form, scale)
+    return Posterior(mean, process.with_noise(marginal, noise), observed_joint, process.form, scale)
 
 
 def _prior_covariance(process: SignalPlusNoise, x: tf.Tensor) -> tf.Tensor:

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import SecondMoments, form_of
-from cgp.gp.data import Data
+from cgp.gp.data import COMMON_NOISE, Data, SampleNoise
 from cgp.gp.means import Mean
 from cgp.kernels.base import Kernel
 from cgp.linalg import cholesky, inverse, log_det, stored_cholesky
@@ -35,8 +35,10 @@ class SignalPlusNoise:
     Args:
         kernel: Second moments of f.
         mean: Mean of f, or None for zero.
-        noise_variance: `E|n|²`.
-        noise_circularity: `E[n²] / E|n|²`, or None for circular noise.
+        noise_variance: `E|n|²`, or one for each group of samples. The known part of the noise of
+            a sample is added to it.
+        noise_circularity: `E[n²] / E|n|²` of the learned part, or None for circular noise. The
+            known part is circular.
         by_point: Whether the working coordinates of data come point after point, for factors that
             gain and lose points at the end; the composite has all real parts first otherwise. New
             points that predictions speak of keep the order of the form.
@@ -66,23 +68,46 @@ class SignalPlusNoise:
         """Reorders an axis from the order of the form to that of data."""
         return interleave(a, axis) if self._by_point else a
 
-    def with_noise(self, moments: SecondMoments) -> SecondMoments:
-        """Adds the noise to variances of f, complex `[...]`."""
-        k, c = moments
-        variance = as_complex(self.noise_variance.value)
-        if self.noise_circularity is not None:
-            c = moments.c_or_zeros() + variance * self.noise_circularity.value
-        return SecondMoments(k + variance, c)
+    def with_noise(
+        self, moments: SecondMoments, noise: SampleNoise = COMMON_NOISE
+    ) -> SecondMoments:
+        """Adds the noise to variances of f, complex `[...]`.
 
-    def matrix_with_noise(self, moments: SecondMoments) -> SecondMoments:
+        Args:
+            moments: The variances.
+            noise: The noise of the samples, broadcast against the variances.
+        """
+        k, c = moments
+        learned = self.noise_variance.value
+        if noise.group is not None:
+            learned = tf.gather(learned, noise.group)
+        elif learned.shape.rank:
+            raise ValueError("a model of several groups of noise needs the group of each sample")
+        variance = learned = as_complex(learned)
+        if noise.variance is not None:
+            variance += as_complex(noise.variance)
+        if self.noise_circularity is not None:
+            c = moments.c_or_zeros() + learned * self.noise_circularity.value
+        k += variance
+        if c is not None and not noise.is_common:
+            c += tf.zeros_like(k)  # of each series, where k is
+        return SecondMoments(k, c)
+
+    def matrix_with_noise(
+        self, moments: SecondMoments, noise: SampleNoise = COMMON_NOISE
+    ) -> SecondMoments:
         """Adds the noise to covariances of f between points, `[..., n, n]`."""
         k, c = moments
         diagonal = SecondMoments(
             tf.linalg.diag_part(k), None if c is None else tf.linalg.diag_part(c)
         )
-        noisy = self.with_noise(diagonal)
+        noisy = self.with_noise(diagonal, noise)
         if noisy.c is not None:
-            c = tf.linalg.set_diag(moments.c_or_zeros(), noisy.c)
+            c = moments.c_or_zeros()
+        if not noise.is_common:  # series with noise of their own have covariances of their own
+            k, c = (None if a is None else _of_batch(a, noisy.k) for a in (k, c))
+        if noisy.c is not None:
+            c = tf.linalg.set_diag(c, noisy.c)
         return SecondMoments(tf.linalg.set_diag(k, noisy.k), c)
 
     def keep(self, data: Data, dtype: tf.DType) -> tf.Tensor:
@@ -92,7 +117,8 @@ class SignalPlusNoise:
 
     def covariance(self, data: Data) -> tf.Tensor:
         """The working covariance of data, `[G, n, n]`; a row of the identity where missing."""
-        gram = self._masked(data, self.matrix_with_noise(self.kernel.moments_matrix(data.x)))
+        moments = self.kernel.moments_matrix(data.x)
+        gram = self._masked(data, self.matrix_with_noise(moments, data.noise))
         return tf.linalg.set_diag(
             gram, tf.linalg.diag_part(gram) + (1.0 - self.keep(data, gram.dtype))
         )
@@ -181,6 +207,13 @@ class SignalPlusNoise:
             return function()
 
         return checked
+
+
+def _of_batch(a: tf.Tensor, diagonal: tf.Tensor) -> tf.Tensor:
+    """Matrices `[..., n, n]` under the batch axes of a diagonal `[..., n]`."""
+    if a.shape[:-1].is_fully_defined() and a.shape[:-1] == diagonal.shape:
+        return a
+    return tf.broadcast_to(a, tf.concat([tf.shape(diagonal), tf.shape(diagonal)[-1:]], axis=0))
 
 
 class Whitened(NamedTuple):

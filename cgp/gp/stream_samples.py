@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data, as_data, check_squares
+from cgp.gp.data import COMMON_NOISE, Data, as_data, check_squares
+from cgp.gp.given_noise import GivenNoise
 from cgp.kernels.points import LARGEST, RecentInputs, as_array
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.observations import as_observations
@@ -32,10 +33,11 @@ def as_block(
     *,
     require_targets: bool = False,
     recent: RecentInputs | None = None,
+    noise: GivenNoise | None = None,
 ) -> Data:
     """A block of samples; arguments and errors as for `as_data`, with at most one batch axis.
 
-    The block joins the inputs before it, `recent`, if they are given.
+    The block joins the inputs before it, `recent`, if they are given. Its noise is `noise`.
     """
     check_eager()
     z = as_observations(z, missing, complex_dtype(real_dtype))
@@ -46,12 +48,15 @@ def as_block(
         )
     data = None if require_targets else _on_a_line(x, z, real_dtype)
     data = data or as_data(x, z, None, real_dtype, require_targets=require_targets)
+    of_samples = COMMON_NOISE
+    if noise is not None and any(part is not None for part in noise):
+        of_samples = noise.of_data(z, real_dtype).map(np.asarray)
     if recent is not None:
         recent.check_block(np.asarray(as_array(x, "x")), real_dtype)
-    x, z, batch = map(np.asarray, data)
+    x, z, batch = map(np.asarray, data[:3])
     if batch.size > 1:
         raise ValueError(f"z must be [T], or [B, T] of B streams, got batch axes {batch.tolist()}")
-    return Data(np.broadcast_to(x, (len(z), *x.shape[1:])), z, batch)
+    return Data(np.broadcast_to(x, (len(z), *x.shape[1:])), z, batch, of_samples)
 
 
 def _on_a_line(x: ArrayLike, z: np.ndarray, real_dtype: str) -> Data | None:
@@ -71,6 +76,7 @@ def one_sample(
     missing: ArrayLike | None,
     real_dtype: str,
     recent: RecentInputs,
+    noise: GivenNoise | None = None,
 ) -> Data:
     """One sample of each stream.
 
@@ -80,6 +86,7 @@ def one_sample(
         missing: Bool, or `[B]`; None for none but NaN.
         real_dtype: "float64" or "float32".
         recent: The inputs before, which the new one joins.
+        noise: The noise of the samples, numbers or `[B]`.
 
     Raises:
         TypeError, ValueError: As for `as_data`.
@@ -97,6 +104,9 @@ def one_sample(
             f"x and z are both {x.shape}: give each stream a number of its own as x[:, None], or "
             f"all of them one of {x.size} dimensions as np.tile(x, ({x.size}, 1))"
         )
+    of_samples = COMMON_NOISE
+    if noise is not None and any(part is not None for part in noise):
+        of_samples = noise.of_each(z, real_dtype)
     x = np.atleast_1d(x)[..., None, :]
     if np.all(np.abs(x) <= LARGEST[real_dtype]):  # the checks of `as_data`, but faster
         check_squares(z, real_dtype)
@@ -105,7 +115,7 @@ def one_sample(
     else:
         samples = as_block(x, z[..., None], None, real_dtype)
     recent.check(x, real_dtype)
-    return samples
+    return samples._replace(noise=of_samples)
 
 
 class CheckedRange:

@@ -165,3 +165,8 @@ def written_by_keras(metric: keras.metrics.Metric) -> bool:
     # "mse" and any function given to compile become a MeanMetricWrapper of Keras.
     source = getattr(metric, "_fn", type(metric))
     return str(getattr(source, "__module__", "")).startswith("keras.")
+
+
+def saved_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """The variables of a layer itself, in the order in which `save_own_variables` numbers them."""
+    return [*layer._trainable_variables, *layer._non_trainable_variables]

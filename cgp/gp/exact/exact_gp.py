@@ -38,10 +38,12 @@ class ExactGP(MaximumLikelihoodGP):
 
     Args:
         kernel: A kernel. Models that are given the same kernel share its hyperparameters.
-        noise_variance: `E|n|²`, positive; in squared units of z.
-        noise_pseudo_variance: `E[n²]`, complex, at most `noise_variance` in modulus. Zero, the
-            default, stays zero: the noise is circular. Another value is learned, as its ratio to
-            the noise variance, the circularity quotient.
+        noise_variance: `E|n|²`, positive; in squared units of z. `[G]` for a learned one of each of
+            G groups of samples, of eras or sensors: data then come with `noise_groups`.
+        noise_pseudo_variance: `E[n²]`, complex, at most `noise_variance` in modulus, of the first
+            group if there are several. Zero, the default, stays zero: the noise is circular.
+            Another value is learned, as its ratio to the noise variance, the circularity quotient,
+            one number for all groups.
         mean: A mean of `cgp.means`, or None for zero.
         fixed: Names, of "noise_variance" and "noise_circularity", that training leaves alone.
         priors: TFP distributions of "noise_variance", by name.
@@ -66,7 +68,7 @@ class ExactGP(MaximumLikelihoodGP):
     def __init__(
         self,
         kernel: Kernel,
-        noise_variance: float | None = None,
+        noise_variance: ArrayLike | None = None,
         noise_pseudo_variance: complex = 0.0,
         mean: Mean | None = None,
         *,
@@ -180,12 +182,23 @@ class ExactGP(MaximumLikelihoodGP):
 
     # --- predictions ---------------------------------------------------------------------------
 
-    def posterior(self, x: ArrayLike, *, observed: bool = False) -> Posterior:
+    def posterior(
+        self,
+        x: ArrayLike,
+        *,
+        observed: bool = False,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+    ) -> Posterior:
         """The signal at new points given the data, or its prior before any.
 
         Args:
             x: Inputs, `[M]` or `[M, D]`; `[..., M, D]` where each series has its own.
             observed: Whether to add the noise of a measurement to the signal.
+            noise_variance: The known part of that noise, a number or `[M]`; the learned noise
+                variance is added to it. None for none.
+            noise_groups: The groups of the measurements, an integer or `[M]`, of a model of several
+                groups.
 
         Returns:
             A `ComplexNormal` of `[..., M]`: `mean`, `variance`, `pseudo_variance`, `covariance`,
@@ -195,18 +208,20 @@ class ExactGP(MaximumLikelihoodGP):
         Raises:
             TypeError: Complex inputs.
             ValueError: NaN inputs or a shape that does not fit the data; before any data, a
-                marginalised trend, which has no prior.
+                marginalised trend, which has no prior. Noise without `observed=True`, groups that
+                are missing or out of range.
         """
         x = as_points(x, self.variable_dtype)
+        noise = self._noise_at(x, observed, noise_variance, noise_groups)
         if tf.executing_eagerly():
             if bool(self._stored.is_empty):
-                return predictions.prior(self._process, x, observed)
+                return predictions.prior(self._process, x, noise)
             data = self._stored.data
             check_points(x, data)
         else:
             data = self._stored.data_of_graph()
         given = predictions.condition(self._process, data, self._differentiable_factor(data))
-        return predictions.posterior(self._process, data, given, flattened(x, 2), observed)
+        return predictions.posterior(self._process, data, given, flattened(x, 2), noise)
 
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """Predicts at x, or at x given z for inputs `(x, z)`, whose loss it adds.
@@ -223,11 +238,12 @@ class ExactGP(MaximumLikelihoodGP):
             return self._add_loss(inputs, self._log_likelihood(inputs))
         if isinstance(inputs, tuple | list):
             x, z = inputs
-            data = as_data(x, z, None, self.variable_dtype, require_targets=False)
+            noise = self._given_noise()
+            data = as_data(x, z, None, self.variable_dtype, require_targets=False, noise=noise)
             covariance, chol = self._covariance_and_factor(data)
             self._add_loss(data, process.log_likelihood(data, covariance, chol))
             given = predictions.condition(process, data, stored_cholesky(chol, covariance))
-            return as_dict(predictions.posterior(process, data, given, data.x, observed=False))
+            return as_dict(predictions.posterior(process, data, given, data.x, None))
         x = as_points(inputs, self.variable_dtype)
         if tf.executing_eagerly() or process.marginalized(x):
             return as_dict(self.posterior(x))
@@ -236,10 +252,8 @@ class ExactGP(MaximumLikelihoodGP):
         given = predictions.condition(process, data, self._differentiable_factor(data))
         return tf.cond(
             self._stored.is_empty,
-            lambda: as_dict(predictions.prior(process, x, False)),
-            lambda: as_dict(
-                predictions.posterior(process, data, given, flattened(x, 2), observed=False)
-            ),
+            lambda: as_dict(predictions.prior(process, x, None)),
+            lambda: as_dict(predictions.posterior(process, data, given, flattened(x, 2), None)),
         )
 
     def loo(self) -> dict[str, np.ndarray]:
@@ -248,8 +262,8 @@ class ExactGP(MaximumLikelihoodGP):
         They take one inverse from the stored factor, O(N³), not a fit for each point.
 
         Returns:
-            As `predict`, of the observation, noise included, at the inputs of the data, `[..., N]`;
-            NaN where the target is missing.
+            As `predict`, of the observation, each with its own noise, at the inputs of the data,
+            `[..., N]`; NaN where the target is missing.
 
         Raises:
             ValueError: No data.

@@ -34,7 +34,7 @@ import tensorflow as tf
 
 from cgp.distributions import Marginals
 from cgp.distributions.forms import SecondMoments, as_matrices, clipped
-from cgp.gp.data import Data
+from cgp.gp.data import COMMON_NOISE, Data, SampleNoise
 from cgp.gp.recursive.window import (
     OneStepPrediction,
     Policy,
@@ -47,7 +47,7 @@ from cgp.gp.recursive.window import (
 from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.linalg import cholesky, cholesky_condition, cholesky_remove, inverse, solve
-from cgp.linalg.arguments import squared_modulus
+from cgp.linalg.arguments import as_complex, squared_modulus
 
 # ε / σ², the part of the noise that counts as signal at the basis. A smaller one keeps more of the
 # information of a pruned point, a larger one K_ε of nearly equal points better conditioned: of
@@ -63,7 +63,8 @@ class BasisPrior(NamedTuple):
     prior_precision: tf.Tensor
     """The diagonal blocks of K_ε⁻¹, `[B, C, m, m]`."""
     noise: tf.Tensor
-    """The covariance of the noise of one point when the factors were computed, `[m, m]`."""
+    """The covariance of the learned noise of one point when the factors were computed, `[m, m]`; of
+    a model of several groups, of each of them, `[G, m, m]`."""
 
 
 class Budget(Policy):
@@ -73,7 +74,7 @@ class Budget(Policy):
         super().__init__(process)
         self.m = process.form.multiplicity
         if process.noise_circularity is not None:
-            variance = float(process.noise_variance)
+            variance = float(np.ravel(process.noise_variance)[0])
             circularity = complex(process.noise_circularity)
             if abs(circularity) > 1.0 - 1e-6:
                 raise ValueError(
@@ -85,7 +86,8 @@ class Budget(Policy):
         """See `Policy.empty`."""
         streams, n = chol.shape[:2]
         precision = tf.eye(self.m, batch_shape=[streams, n // self.m], dtype=chol.dtype)
-        return BasisPrior(chol, precision, tf.eye(self.m, dtype=chol.dtype))
+        groups = list(self.process.noise_variance.variable.shape)
+        return BasisPrior(chol, precision, tf.eye(self.m, batch_shape=groups, dtype=chol.dtype))
 
     # --- hyperparameters -------------------------------------------------------------------------
 
@@ -95,8 +97,9 @@ class Budget(Policy):
 
     def refactorized(self, data: Data, gram: tf.Tensor) -> BasisPrior:
         """See `Policy.refactorized`."""
-        noise = self._noise(data.z.dtype)
-        chol = cholesky(self._basis_covariance(data, gram, noise))
+        noise = self._learned_noise(data.z.dtype)
+        of_points = self._of_points(noise, data.noise)
+        chol = cholesky(self._basis_covariance(data, gram, of_points))
         blocks = tf.reshape(inverse(chol), [-1, *[data.x.shape[1], self.m] * 2])
         return BasisPrior(chol, tf.einsum("bimin->bimn", blocks), noise)
 
@@ -112,7 +115,8 @@ class Budget(Policy):
         """
         data, basis = window.data(), window.extra
         before = tf.linalg.matmul(basis.prior_chol, basis.prior_chol, adjoint_b=True)
-        before -= self._nugget(basis.noise, data)
+        noise_then = self._of_points(basis.noise, data.noise)
+        before -= self._nugget(noise_then, data)
         if weights is not None:
             before, gram = before * weights, gram * weights
         # This difference loses digits of R in proportion to K.
@@ -120,15 +124,15 @@ class Budget(Policy):
         rest = 0.5 * (rest + tf.linalg.adjoint(rest))
         # B, positive, takes the noise of then to that of now, N = B N_then B, and R with it at each
         # point: B = S⁻¹ (S N S)^½ S⁻¹ with S = N_then^½.
-        noise = self._noise(data.z.dtype)
-        power, power_then = tf.linalg.trace(noise), tf.linalg.trace(basis.noise)
-        root = _square_root(basis.noise / power_then)  # of unit power: no product overflows
+        noise = self._of_points(self._learned_noise(data.z.dtype), data.noise)
+        power, power_then = (tf.linalg.trace(a)[..., None, None] for a in (noise, noise_then))
+        root = _square_root(noise_then / power_then)  # of unit power: no product overflows
         inner = tf.linalg.matmul(root, tf.linalg.matmul(noise / power, root))
         turn = tf.linalg.solve(root, _square_root(inner))
         turn = tf.linalg.adjoint(tf.linalg.solve(root, tf.linalg.adjoint(turn)))
         turn *= tf.sqrt(power / power_then)
         blocks = tf.reshape(tf.stop_gradient(rest), [-1, *[data.x.shape[1], self.m] * 2])
-        blocks = tf.einsum("ac,bicjd,ed->biaje", turn, blocks, tf.math.conj(turn))
+        blocks = tf.einsum("biac,bicjd,bjed->biaje", turn, blocks, tf.math.conj(turn))
         unused = self._unused(data, gram.dtype)
         keep = (1.0 - unused[:, :, None]) * (1.0 - unused[:, None, :])
         total = gram + keep * tf.reshape(blocks, tf.shape(gram))
@@ -168,16 +172,30 @@ class Budget(Policy):
         alike = recursion.are_factors_of(window, whole)
         return pruned | tf.reduce_any(forgotten, axis=-1) | alike
 
-    def _noise(self, dtype: tf.DType) -> tf.Tensor:
-        """The working covariance of the noise of one point, `[m, m]`; `dtype` is complex."""
-        moments = self.process.with_noise(SecondMoments(tf.zeros([], dtype)))
+    def _learned_noise(self, dtype: tf.DType) -> tf.Tensor:
+        """The working covariance of the learned noise of one point, `[m, m]`, or `[G, m, m]`.
+
+        Args:
+            dtype: Complex.
+        """
+        groups = self.process.noise_variance.variable.shape
+        of_each = SampleNoise(None, tf.range(groups[0])) if len(groups) else COMMON_NOISE
+        moments = self.process.with_noise(SecondMoments(tf.zeros([], dtype)), of_each)
         return self.process.form.covariance(as_matrices(moments))
 
+    def _of_points(self, learned: tf.Tensor, noise: SampleNoise) -> tf.Tensor:
+        """The working covariances of the noise of points, `[..., m, m]`, known parts `[...]`."""
+        if noise.group is not None:
+            learned = tf.gather(learned, noise.group)
+        known = SecondMoments(as_complex(noise.variance), None)
+        return learned + self.process.form.covariance(as_matrices(known))
+
     def _nugget(self, noise: tf.Tensor, data: Data) -> tf.Tensor:
-        """ε at each point and zero elsewhere, `[B, n, n]`."""
+        """ε at each point, whose noise is `[B, C, m, m]`, and zero elsewhere, `[B, n, n]`."""
         each = tf.linalg.diag(tf.cast(data.present, noise.dtype))
         n = self.m * data.x.shape[1]
-        return tf.reshape(NUGGET * each[:, :, None, :, None] * noise[:, None, :], [-1, n, n])
+        blocks = NUGGET * each[:, :, None, :, None] * noise[:, :, :, None, :]
+        return tf.reshape(blocks, [-1, n, n])
 
     def _unused(self, data: Data, dtype: tf.DType) -> tf.Tensor:
         """1 in rows without a point, else 0, `[B, n]`."""
@@ -192,7 +210,8 @@ class Budget(Policy):
         form, m = self.process.form, self.m
         white = tf.linalg.triangular_solve(extra.prior_chol, sample.cross)
         rest = sample.prior.map(lambda a, b: a - b[:, 0], form.marginal(white))
-        nugget = NUGGET * self._noise(sample.mean.dtype)
+        noise = self._of_points(self._learned_noise(sample.mean.dtype), sample.noise)
+        nugget = NUGGET * noise
         rest = form.covariance(as_matrices(clipped(rest))) + nugget
         jitter = tf.cast(repeated(sample.jitter[:, None] / m, m), rest.dtype)
         pivot = tf.linalg.cholesky(tf.linalg.set_diag(rest, tf.linalg.diag_part(rest) + jitter))
@@ -224,7 +243,7 @@ class Budget(Policy):
         larger = sample._replace(cross=tf.pad(sample.cross, room), white=tf.pad(sample.white, room))
         larger_window = recursion.append(self._padded(window), larger, z, seen)
         after = self._prune(larger_window, recursion.targets(larger_window), full)
-        return after, recursion.signal(after, sample.x)
+        return after, recursion.signal(after, sample)
 
     def _padded(self, window: Window) -> Window:
         """The window with room for one more point."""
@@ -240,6 +259,7 @@ class Budget(Policy):
                 prior_chol=_padded_chol(basis.prior_chol, self.m),
                 prior_precision=tf.concat([basis.prior_precision, unit], axis=1),
             ),
+            noise=tuple(map(_padded, window.noise)),
         )
 
     def _prune(self, window: Window, targets: tf.Tensor, full: tf.Tensor) -> Window:
@@ -299,6 +319,7 @@ class Budget(Policy):
             age=select_streams(full, tf.zeros_like(age), age),
             chol=chol,
             extra=BasisPrior(prior_chol, precision, basis.noise),
+            noise=tuple(_without(part, index) for part in window.noise),
         )
 
     def _least_informative(self, window: Window, dual: tf.Tensor, full: tf.Tensor) -> tf.Tensor:
@@ -332,12 +353,13 @@ def _without(buffer: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
 
 
 def _square_root(a: tf.Tensor) -> tf.Tensor:
-    """The positive square root of a positive definite 1 x 1 or 2 x 2 matrix.
+    """The positive square root of positive definite 1 x 1 or 2 x 2 matrices.
 
     In two dimensions (A + √|A| I) / √(tr A + 2 √|A|), by the theorem of Cayley and Hamilton, which
     has a derivative where eigenvalues are equal too.
     """
     if a.shape[-1] == 1:
         return tf.sqrt(a)
-    root = tf.sqrt(tf.linalg.det(a))
-    return (a + root * tf.eye(2, dtype=a.dtype)) / tf.sqrt(tf.linalg.trace(a) + 2.0 * root)
+    root = tf.sqrt(tf.linalg.det(a))[..., None, None]
+    trace = tf.linalg.trace(a)[..., None, None]
+    return (a + root * tf.eye(2, dtype=a.dtype)) / tf.sqrt(trace + 2.0 * root)

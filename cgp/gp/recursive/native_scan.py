@@ -23,7 +23,7 @@ def serves(recursion: WindowRecursion) -> bool:
 def scan(
     recursion: WindowRecursion, window: Window, x: tf.Tensor, z: tf.Tensor
 ) -> tuple[Window, Step]:
-    """`WindowRecursion.scan`; the tensors of the `Step` are `[B, T]`."""
+    """`WindowRecursion.scan` of samples whose noise is not particular; those of `Step` `[B, T]`."""
     process, form = recursion.process, recursion.process.form
     points = tf.concat([window.x, x], axis=1)
     cross = process.in_data_order(form.covariance(process.kernel.moments_matrix(points, x)))
@@ -50,6 +50,7 @@ def scan(
     mean, filtered_mean = (function + _joined(a, form.multiplicity) for a in (mean, filtered_mean))
     signal, filtered = SecondMoments(*moments[:2]), SecondMoments(*moments[2:])
     observed = process.with_noise(SecondMoments(tf.cast(signal.k, z.dtype), signal.c))
+    (known,) = window.noise  # of a model without groups
     step = Step(
         Marginals(mean, tf.math.real(observed.k), observed.c_or_zeros()),
         tf.where(is_nan(z), nan(z.dtype), z - mean),
@@ -61,10 +62,11 @@ def scan(
         z=_gathered(tf.concat([window.z, z], axis=1), point),
         age=age,
         chol=chol,
+        noise=(_gathered(tf.concat([known, tf.zeros_like(x[..., 0])], axis=1), point),),
     )
     # The op does not tell its shapes.
-    shaped = [tf.ensure_shape(a, b.shape) for a, b in zip(after[:-1], window[:-1], strict=True)]
-    return Window(*shaped), tf.nest.map_structure(lambda a: tf.ensure_shape(a, z.shape), step)
+    after = tf.nest.map_structure(lambda a, b: tf.ensure_shape(a, b.shape), after, window)
+    return after, tf.nest.map_structure(lambda a: tf.ensure_shape(a, z.shape), step)
 
 
 def _observed_variances(recursion: WindowRecursion, points: tf.Tensor) -> tf.Tensor:

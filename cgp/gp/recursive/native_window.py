@@ -48,6 +48,7 @@ class CompiledWindow:
         self._memory: np.ndarray | None = None
         self._program: np.ndarray | None = None
         self._values = b""  # of the hyperparameters that the program belongs to
+        self._noise_variances, self._circularity = np.zeros(1), 0.0 + 0.0j
 
     def serves(self, values: bytes) -> bool:
         """Whether it can take samples in: it knows the kernel.
@@ -67,34 +68,46 @@ class CompiledWindow:
         self._program = process.kernel.program()
         if self._program is not None:
             given.program, given.program_size = self._program.ctypes.data, self._program.size
-        variance, circularity = process.noise_variance, process.noise_circularity
-        given.noise_variance = float(variance.numpy())
-        pseudo = 0.0 if circularity is None else given.noise_variance * circularity.numpy()
-        given.noise_pseudo_re, given.noise_pseudo_im = np.real(pseudo), np.imag(pseudo)
+        self._noise_variances = np.ravel(process.noise_variance.numpy())
+        circularity = process.noise_circularity
+        self._circularity = 0.0 if circularity is None else complex(circularity.numpy())
 
-    def take(self, x: np.ndarray, z: np.ndarray, window: list[np.ndarray]) -> Step | None:
-        """Takes samples into windows.
+    def take(
+        self,
+        x: np.ndarray,
+        z: np.ndarray,
+        window: list[np.ndarray],
+        known: float = 0.0,
+        group: int = 0,
+    ) -> Step | None:
+        """Takes samples into windows, all of which have the same noise.
 
         Args:
             x: Inputs, `[B, T, D]`.
             z: Observations, complex, `[B, T]`; NaN where missing.
-            window: The arrays of the fields of `Window`, those of the policy last; changed in
-                place.
+            window: The arrays of the fields of `Window`, changed in place; that of the noise of
+                points, which may be left out, is not.
+            known: The known part of the noise of the samples.
+            group: Their group.
 
         Returns:
             A `Step` of NumPy arrays, `[B, T]`; or None, and the windows are unchanged, where a
             factor fails: TensorFlow then says what is wrong.
         """
         _, held_x, held_z, _, chol, *basis = window
-        prior_chol, prior_precision = basis[:2] if basis else (None, None)
+        has_basis = len(basis) > 2  # besides the noise of points, one or two arrays if any
+        prior_chol, prior_precision = basis[:2] if has_basis else (None, None)
         x, z = np.ascontiguousarray(x, held_x.dtype), np.ascontiguousarray(z, held_z.dtype)
         mean = held_mean = None
         if self._recursion.process.mean is not None:
             mean, held_mean = self._mean_function(x), self._mean_function(held_x)
         given = self._given
+        learned = float(self._noise_variances[group])
+        given.noise_variance, pseudo = learned + known, learned * self._circularity
+        given.noise_pseudo_re, given.noise_pseudo_im = pseudo.real, pseudo.imag
         given.streams, given.steps, given.dimensions = x.shape
         arrays = (x, z, mean, held_mean, *window[:5], prior_chol, prior_precision)
-        work = self._work(chol, 2 if basis else 1)
+        work = self._work(chol, 2 if has_basis else 1)
         for name, a in zip(_Take._arrays, (*arrays, work), strict=True):
             setattr(given, name, None if a is None else a.ctypes.data)
         found = []

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from cgp.distributions import Step
 from cgp.gp.base import GaussianProcess, as_dict
-from cgp.gp.data import Data, arranged, as_inputs_and_targets, check_points, flattened
+from cgp.gp.data import Data, SampleNoise, arranged, as_inputs_and_targets, check_points, flattened
+from cgp.gp.given_noise import GivenNoise
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior, posterior, prior
 from cgp.gp.recursive import stream_training
@@ -65,7 +66,8 @@ class RecursiveGP(GaussianProcess):
     Args:
         kernel: A kernel; other models may share it. Its inputs are real: give complex ones,
             as an equaliser's window u of samples, as `np.concatenate([u.real, u.imag], axis=-1)`.
-        noise_variance: `E|n|²`, positive; in squared units of z.
+        noise_variance: `E|n|²`, positive; in squared units of z. `[G]` for one of each of G groups
+            of samples, as for `ExactGP`.
         noise_pseudo_variance: `E[n²]`, complex, at most `noise_variance` in modulus; as for
             `ExactGP`.
         mean: A mean of `cgp.means`, not marginalised, or None for zero.
@@ -103,7 +105,7 @@ class RecursiveGP(GaussianProcess):
     def __init__(
         self,
         kernel: Kernel,
-        noise_variance: float | None = None,
+        noise_variance: ArrayLike | None = None,
         noise_pseudo_variance: complex = 0.0,
         mean: Mean | None = None,
         *,
@@ -216,30 +218,44 @@ class RecursiveGP(GaussianProcess):
             self._recursion.policy.check_room(self.capacity, held, coming)
         return self._stream_for(samples) if stream is None else stream
 
-    def step(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> Step:
+    def step(
+        self,
+        x: ArrayLike,
+        z: ArrayLike,
+        missing: ArrayLike | None = None,
+        *,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+    ) -> Step:
         """Predicts a sample, then takes it in.
 
         Args:
             x: Its input: a number or `[D]`; `[B, D]` where each of B streams has its own.
             z: The observation, a complex number, or `[B]`; NaN where missing.
             missing: Bool, or `[B]`: True where missing. Nothing is taken in then.
+            noise_variance: The known part of the noise of the observation, `E|n|²`, circular, in
+                squared units of z, a number or `[B]`; the learned noise variance is added to it.
+            noise_groups: The group of the observation, an integer or `[B]`, of a model whose
+                `noise_variance` has one value for each group.
 
         Returns:
             `Step(predicted, innovation, filtered)` of NumPy numbers, or arrays `[B]`: `predicted`
-            is the distribution of z before it was seen, `innovation` z less its predicted mean,
-            `filtered` the distribution of the signal after z was seen. Distributions are
-            `(mean, variance, pseudo_variance)`.
+            is the distribution of z, its own noise included, before it was seen, `innovation` z
+            less its predicted mean, `filtered` the distribution of the signal after z was seen.
+            Distributions are `(mean, variance, pseudo_variance)`.
 
         Raises:
             TypeError: A real observation, a complex input, another precision.
             ValueError: Shapes other than those of the first data, a NaN input, an infinite
-                observation; a growing process that is full. Nothing has changed then.
+                observation, noise that no sample can have; a growing process that is full. Nothing
+                has changed then.
             NotPositiveDefiniteError: A hyperparameter is not finite. Nothing has changed then.
         """
-        samples = one_sample(x, z, missing, self.variable_dtype, self._recent)
+        noise = GivenNoise(noise_variance, noise_groups, self._group_count)
+        samples = one_sample(x, z, missing, self.variable_dtype, self._recent, noise)
         stream = self._stream_with_room(samples)
         with stream.translated_errors():
-            found = stream.take(samples.x, samples.z)
+            found = stream.take(samples.x, samples.z, samples.noise)
         first = 0 if stream.is_single else slice(None)
         return found.map(lambda a: a[first, 0])
 
@@ -249,6 +265,8 @@ class RecursiveGP(GaussianProcess):
         z: ArrayLike,
         missing: ArrayLike | None = None,
         *,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
         verbose: int | str = "auto",
     ) -> Step:
         """Takes in a block of samples, one after another: `step` for each, compiled as a loop.
@@ -258,6 +276,8 @@ class RecursiveGP(GaussianProcess):
                 its own.
             z: Observations, complex, `[T]` or `[B, T]`; NaN where missing.
             missing: Bool, broadcast against z: True where missing.
+            noise_variance: The known part of the noise, broadcast against z; as for `step`.
+            noise_groups: The group of each observation, broadcast against z; as for `step`.
             verbose: 0 is silent, 1 or 2 a progress bar, "auto" one if it takes more than some
                 seconds.
 
@@ -268,12 +288,13 @@ class RecursiveGP(GaussianProcess):
             TypeError, ValueError, NotPositiveDefiniteError: As for `step`. Nothing of the block has
                 been taken in then.
         """
-        samples = as_block(x, z, missing, self.variable_dtype, recent=self._recent)
+        noise = GivenNoise(noise_variance, noise_groups, self._group_count)
+        samples = as_block(x, z, missing, self.variable_dtype, recent=self._recent, noise=noise)
         stream = self._stream_with_room(samples)
         if verbose not in (0, 1, 2, "auto"):
             raise ValueError(f'verbose must be 0, 1, 2 or "auto", got {verbose!r}')
         with stream.translated_errors():
-            found = stream.process(samples.x, samples.z, verbose)
+            found = stream.process(samples.x, samples.z, verbose, samples.noise)
         return found.map(lambda a: a[0]) if stream.is_single else found
 
     # --- training on a stream: see the file of that name -----------------------------------------
@@ -285,12 +306,21 @@ class RecursiveGP(GaussianProcess):
 
     # --- predictions ---------------------------------------------------------------------------
 
-    def posterior(self, x: ArrayLike, *, observed: bool = False) -> Posterior:
+    def posterior(
+        self,
+        x: ArrayLike,
+        *,
+        observed: bool = False,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+    ) -> Posterior:
         """The posterior of the signal after the last sample, at any points; its prior before any.
 
         Args:
             x: Inputs, `[M]` or `[M, D]`; `[B, M, D]` where each of B streams has its own.
             observed: Whether to add the noise of a measurement to the signal.
+            noise_variance: The known part of that noise, as for `ExactGP.posterior`.
+            noise_groups: The groups of the measurements, as for `ExactGP.posterior`.
 
         Returns:
             A `ComplexNormal` of `[M]` or `[B, M]`; as for `ExactGP.posterior`.
@@ -300,12 +330,13 @@ class RecursiveGP(GaussianProcess):
             ValueError: NaN inputs, or a shape that does not fit the stream.
         """
         x = as_points(x, self.variable_dtype)
+        noise = self._noise_at(x, observed, noise_variance, noise_groups)
         if self._stream is None:
             if tf.executing_eagerly():
-                return prior(self._process, x, observed)
+                return prior(self._process, x, noise)
             # the graph is to see the samples that come later
             self._make_window_in_graph(None, x.shape[-1])
-        return self._posterior(x, *self._window_and_factor(), observed)
+        return self._posterior(x, *self._window_and_factor(), noise)
 
     def _window_and_factor(self) -> tuple[Window, tf.Tensor]:
         """The window at the present hyperparameters, and its factor, which gradients pass."""
@@ -314,36 +345,38 @@ class RecursiveGP(GaussianProcess):
         return window, stored_cholesky(window.chol, self._recursion.covariance(window))
 
     def _posterior(
-        self, x: tf.Tensor, window: Window, chol: tf.Tensor, observed: bool
+        self, x: tf.Tensor, window: Window, chol: tf.Tensor, noise: SampleNoise | None
     ) -> Posterior:
         assert self._stream is not None
         data = window.data(self._stream.is_single)
         if tf.executing_eagerly():
             check_points(x, data)
         given = self._recursion.conditioned(window, chol)
-        return posterior(self._process, data, given, flattened(x, 2), observed)
+        return posterior(self._process, data, given, flattened(x, 2), noise)
 
-    def _posterior_of_values(self, x: ArrayLike, observed: bool) -> Posterior:
+    def _posterior_of_values(self, x: ArrayLike, observed: bool, given: GivenNoise) -> Posterior:
         if self._stream is None:
-            return self.posterior(x, observed=observed)
+            return super()._posterior_of_values(x, observed, given)
+        x = as_points(x, self.variable_dtype)
+        noise = given.of_points(observed, x.shape[-2], self.variable_dtype)
         window = self._stream.current()
-        # nobody asks for a gradient
-        return self._posterior(as_points(x, self.variable_dtype), window, window.chol, observed)
+        return self._posterior(x, window, window.chol, noise)  # nobody asks for a gradient
 
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """The dictionary of `predict` at x; for inputs `(x, z)`, adds the loss of that block."""
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
-        x, z = inputs
+        x, z, *noise = inputs  # training gives the noise too
         x, z = as_inputs_and_targets(x, z, None, self.variable_dtype)
         if self._stream is None:
             streams = None if z.shape.rank == 1 else z.shape[0] or 0
             self._make_window_in_graph(streams, x.shape[-1])
         assert self._stream is not None
         window, chol = self._window_and_factor()
-        block = self._stream.of_each_stream(arranged(x, z))
+        of_samples = noise[0] if noise else self._given_noise().of_data(z, self.variable_dtype)
+        block = self._stream.of_each_stream(arranged(x, z, of_samples))
         self.add_loss(block_loss(self._recursion, window, chol, block, self._parameters().values()))
-        return as_dict(self._posterior(x, window, chol, observed=False))
+        return as_dict(self._posterior(x, window, chol, None))
 
     # --- serialisation -------------------------------------------------------------------------
 
@@ -379,6 +412,7 @@ class RecursiveGP(GaussianProcess):
         if self._stream is None:
             super().load_own_variables(store)
             return
+        store = self._stream.with_noise(store)
         with self._stream.restored_on_error():
             super().load_own_variables(store)
             self._stream.check_loaded()

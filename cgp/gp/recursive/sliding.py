@@ -64,6 +64,10 @@ class Sliding(Policy):
             z=tf.concat([window.z[:, 1:], z[:, None]], axis=1),
             age=tf.concat([window.age[:, 1:], tf.zeros_like(window.age[:, :1])], axis=1),
             chol=chol,
+            noise=tuple(
+                tf.concat([held[:, 1:], tf.expand_dims(own, 1)], axis=1)
+                for held, own in zip(window.noise, sample.noise, strict=False)
+            ),
         )
 
     def _given_the_others(
@@ -83,12 +87,12 @@ class Sliding(Policy):
         pivot = window.chol[:, -m:, -m:]
         innovation = form.join(tf.linalg.matvec(pivot, white[:, -m:, 0]))[:, 0]
         variance = form.moments(tf.linalg.matmul(pivot, pivot, adjoint_b=True))
-        noise = self.process.with_noise(sample.signal.map(tf.zeros_like))
+        noise = self.process.with_noise(sample.signal.map(tf.zeros_like), sample.noise)
         noise = SecondMoments(noise.k + as_complex(sample.jitter), noise.c)
         signal = clipped(variance.map(lambda a: a[:, 0, 0]).map(tf.subtract, noise))
         signal = signal.map(functools.partial(tf.where, full), sample.signal)
         return sample._replace(
             mean=tf.where(full, z - innovation, sample.mean),
             signal=signal,
-            pivot=recursion.pivot(signal, sample.jitter),
+            pivot=recursion.pivot(signal, sample.jitter, sample.noise),
         )

@@ -64,6 +64,8 @@ def fit(
     callbacks: Any = None,
     *,
     missing: ArrayLike | None = None,
+    noise_variance: ArrayLike | None = None,
+    noise_groups: ArrayLike | None = None,
     initial_epoch: int = 0,
     **others: Any,
 ) -> keras.callbacks.History:
@@ -85,6 +87,8 @@ def fit(
         verbose: 0 is silent, 1 or "auto" a progress bar, 2 one line an epoch.
         callbacks: Keras callbacks.
         missing: Bool, broadcast against z: True where missing.
+        noise_variance: The known part of the noise, as for `process`.
+        noise_groups: The group of each observation, as for `process`.
         initial_epoch: The number of the first epoch.
         **others: Other arguments of Keras's `fit` are refused.
 
@@ -106,7 +110,8 @@ def fit(
     check_compiled(gp, "keras.optimizers.Adam(0.01)")
     check_epochs(epochs, initial_epoch)
     _check_batch_size(batch_size)
-    samples = as_block(x, z, missing, gp.variable_dtype)
+    noise = gp._given_noise(noise_variance, noise_groups)
+    samples = as_block(x, z, missing, gp.variable_dtype, noise=noise)
     stream = gp._stream_with_room(samples)
     with stream.restored_on_error() as before:
         history = GaussianProcess.fit(
@@ -119,20 +124,21 @@ def fit(
         )
         if history.diverged:  # the parameters are the best ones again
             stream.restore(before)
-            gp.process(x, z, missing, verbose=0)
+            own = {"noise_variance": noise_variance, "noise_groups": noise_groups}
+            gp.process(x, z, missing, verbose=0, **own)
     return history
 
 
 def train_step(gp: "RecursiveGP", data: tuple) -> dict[str, tf.Tensor]:
     """A gradient step on a block, which is then taken in."""
-    ((x, z),) = data
-    block = arranged(x, z)
+    ((x, z, noise),) = data
+    block = arranged(x, z, noise)
     with keras_private.loss_weighed(gp, tf.shape(x)[0], tf.reduce_sum(block.counts)):
         GaussianProcess.train_step(gp, data)
     assert gp._stream is not None
     block = gp._stream.of_each_stream(block)
     # The loss has refreshed the windows, and the training step after it: not once more.
-    gp._stream.scan_from(gp._stream.read(), block.x, block.z)
+    gp._stream.scan_from(gp._stream.read(), block.x, block.z, block.noise)
     return gp.get_metrics_result()
 
 
@@ -142,6 +148,8 @@ def evaluate(
     z: ArrayLike,
     *,
     missing: ArrayLike | None = None,
+    noise_variance: ArrayLike | None = None,
+    noise_groups: ArrayLike | None = None,
     verbose: int | str = "auto",
     callbacks: Any = None,
     return_dict: bool = False,
@@ -155,6 +163,8 @@ def evaluate(
         x: Inputs, as for `process`.
         z: Observations, as for `process`.
         missing: Bool, broadcast against z: True where missing.
+        noise_variance: The known part of the noise, as for `process`.
+        noise_groups: The group of each observation, as for `process`.
         verbose: As for `fit`.
         callbacks: Keras callbacks.
         return_dict: Whether to return a dictionary.
@@ -167,7 +177,8 @@ def evaluate(
         NotPositiveDefiniteError: A hyperparameter is not finite.
     """
     check_compiled(gp, "keras.optimizers.Adam(0.01)")
-    samples = as_block(x, z, missing, gp.variable_dtype, require_targets=True)
+    noise = gp._given_noise(noise_variance, noise_groups)
+    samples = as_block(x, z, missing, gp.variable_dtype, require_targets=True, noise=noise)
     stream = gp._stream_for(samples)
     with stream.translated_errors():
         return GaussianProcess.evaluate(
@@ -187,9 +198,11 @@ def _blocks(samples: Data, size: int) -> tf.data.Dataset:
         size: Samples in a block.
     """
     x, z = (tf.constant(a[0] if samples.is_single else a) for a in (samples.x, samples.z))
+    noise = samples.noise.map(tf.constant)
 
     def cut(first: tf.Tensor) -> tuple:
-        return ((x[..., first : first + size, :], z[..., first : first + size]),)
+        of_block = noise.map(lambda a: a[:, first : first + size])
+        return ((x[..., first : first + size, :], z[..., first : first + size], of_block),)
 
     return tf.data.Dataset.range(0, z.shape[-1], size).map(cut)
 

@@ -5,7 +5,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions import Step
-from cgp.gp.data import Data
+from cgp.gp.data import COMMON_NOISE, Data, SampleNoise
 from cgp.gp.recursive import native_scan
 from cgp.gp.recursive.native_window import CompiledWindow
 from cgp.gp.recursive.window import Window
@@ -22,7 +22,7 @@ from cgp.linalg import NotPositiveDefiniteError
 from cgp.linalg.arguments import has_positive_diagonal
 from cgp.training import confirm, invalidate, refresh, register_post_update
 from cgp.training.host_variable import HostVariable
-from cgp.training.keras_private import add_variable
+from cgp.training.keras_private import add_variable, saved_variables
 from cgp.training.post_updates import current_values, is_stale
 
 _CHUNK = 128  # samples to a call of the compiled loop: between two looks at the clock
@@ -66,7 +66,9 @@ class StreamWeights:
         with tf.init_scope():
             self._empty = recursion.empty(streams, dimensions, layer.variable_dtype)
             values = [_as_weight(value).numpy() for value in tf.nest.flatten(self._empty)]
-        names = [*Window._fields[:-1], *getattr(self._empty.extra, "_fields", ())]
+        names = [*Window._fields[:-2], *getattr(self._empty.extra, "_fields", ())]
+        self._noise_from = len(names)  # where the noise of points begins, in the weights
+        names += ["noise_variance", "noise_group"][: len(self._empty.noise)]
         self._weights = []
         for name, value in zip(names, values, strict=True):
             make = functools.partial(HostVariable, value.shape, value.dtype.name, f"window_{name}")
@@ -87,6 +89,17 @@ class StreamWeights:
             input_signature=[
                 tf.TensorSpec([streams, None, dimensions], x.dtype),
                 tf.TensorSpec([streams, None], z.dtype),
+            ],
+        )
+        # Of samples with noise of their own, traced when the first of them come.
+        of_noise = [tf.TensorSpec([streams, None], part.dtype) for part in self._empty.noise]
+        self._scan_with_noise = tf.function(
+            lambda x, z, *noise: self.scan(x, z, SampleNoise(*noise)),
+            autograph=False,
+            input_signature=[
+                tf.TensorSpec([streams, None, dimensions], x.dtype),
+                tf.TensorSpec([streams, None], z.dtype),
+                *of_noise,
             ],
         )
 
@@ -114,6 +127,17 @@ class StreamWeights:
             is_complex = value.dtype.is_complex
             found.append(a.view(value.dtype.as_numpy_dtype)[..., 0] if is_complex else a)
         return found
+
+    def with_noise(self, store: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The weights of a file; one written before points had noise gains zeros for them."""
+        names = list(store.keys())
+        weights = saved_variables(self._layer)
+        if len(names) != len(weights) - 1 or len(self._empty.noise) != 1:
+            return store
+        values = [store[str(i)] for i in range(len(names))]
+        at = [v is self._weights[self._noise_from] for v in weights].index(True)
+        values.insert(at, self._empty.noise[0].numpy())
+        return {str(i): value for i, value in enumerate(values)}
 
     def check_loaded(self) -> None:
         """Raises if the values that were loaded into the weights are no windows.
@@ -199,32 +223,46 @@ class StreamWeights:
 
     # --- samples ---------------------------------------------------------------------------------
 
-    def scan(self, x: tf.Tensor, z: tf.Tensor) -> Step:
+    def scan(self, x: tf.Tensor, z: tf.Tensor, noise: SampleNoise = COMMON_NOISE) -> Step:
         """Takes in T samples, `[B, T, D]` and `[B, T]`; a `Step` of tensors `[B, T]`."""
-        return self.scan_from(self.current(), x, z)
+        return self.scan_from(self.current(), x, z, noise)
 
-    def scan_from(self, window: Window, x: tf.Tensor, z: tf.Tensor) -> Step:
+    def scan_from(
+        self, window: Window, x: tf.Tensor, z: tf.Tensor, noise: SampleNoise = COMMON_NOISE
+    ) -> Step:
         """`scan` from windows, those in the weights, that are known to be current."""
         x, z = tf.convert_to_tensor(x), tf.convert_to_tensor(z)  # where functions run eagerly
-        if native_scan.serves(self.recursion):
+        if noise.is_common and native_scan.serves(self.recursion):
             window, found = native_scan.scan(self.recursion, window, x, z)
         else:
-            window, found = self.recursion.scan(window, x, z)
+            window, found = self.recursion.scan(window, x, z, noise)
         self.write(window)
         return found
 
-    def take(self, x: np.ndarray, z: np.ndarray) -> Step:
-        """`scan`, compiled: by the core if it serves, else as a graph, traced at the first call."""
-        found = self._take_by_core(x, z)
+    def take(self, x: np.ndarray, z: np.ndarray, noise: SampleNoise = COMMON_NOISE) -> Step:
+        """`scan`, compiled: by the core if it serves, else as a graph, traced at the first call.
+
+        The noise is `[V, T]`, V being 1 or B.
+        """
+        found = self._take_by_core(x, z, noise)
         if found is not None:
             return found
+        if not noise.is_common:
+            if noise.variance is None:
+                noise = noise._replace(variance=np.zeros(z.shape, x.dtype))
+            parts = [np.broadcast_to(a, z.shape) for a in noise if a is not None]
+            values = self._scan_with_noise(*map(tf.constant, (x, z, *parts)))
+            return tf.nest.map_structure(np.asarray, values)
         if self._concrete is None:
             # A call of a concrete function takes half the time.
             self._concrete = self.compiled_scan.get_concrete_function()
         return tf.nest.map_structure(np.asarray, self._concrete(tf.constant(x), tf.constant(z)))
 
-    def _take_by_core(self, x: np.ndarray, z: np.ndarray) -> Step | None:
+    def _take_by_core(self, x: np.ndarray, z: np.ndarray, noise: SampleNoise) -> Step | None:
         """`take` by the compiled core; None, and nothing has changed, where that cannot."""
+        own = _the_same(noise)
+        if own is None:
+            return None
         self.check_factors()
         try:
             refresh(self._layer)
@@ -233,40 +271,75 @@ class StreamWeights:
         with self._mutex:
             if not self._by_core.serves(current_values(self._layer)):
                 return None
-            found = self._by_core.take(x, z, self._arrays())
+            window, held = self._split_arrays()
+            has_noise = any(own) or any(part.any() for part in held)
+            if has_noise and not self.recursion.policy.is_compiled:
+                return None  # a budget, whose pruned points the core does not tell
+            sizes = window[0].copy() if has_noise else None
+            found = self._by_core.take(x, z, window, *own)
             if found is not None:
+                if sizes is not None:
+                    _append_noise(held, sizes, np.sum(~np.isnan(z), axis=-1), own)
                 for weight in self._weights:
                     weight.changed()
         return found
 
-    def process(self, x: np.ndarray, z: np.ndarray, verbose: int | str) -> Step:
+    def _split_arrays(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The arrays of the windows, and those of the noise of their points."""
+        arrays = self._arrays()
+        return arrays[: self._noise_from], arrays[self._noise_from :]
+
+    def process(
+        self, x: np.ndarray, z: np.ndarray, verbose: int | str, noise: SampleNoise = COMMON_NOISE
+    ) -> Step:
         """Takes in T samples, compiled, with a progress bar.
 
         Args:
             x: Inputs, `[B, T, D]`.
             z: Observations, `[B, T]`.
+            noise: Their noise, `[V, T]`, V being 1 or B.
             verbose: 0, 1 or 2, or "auto" for a bar if it takes long.
 
         Returns:
             A `Step` of NumPy arrays, `[B, T]`.
         """
-        if verbose in (0, "auto") and z.shape[-1] <= _CHUNK:
+        chunks = self._chunks(z.shape[-1], noise)
+        if verbose in (0, "auto") and len(chunks) == 1:
             # Nothing to restore: a chunk is written as a whole.
-            return self.take(x, z)
+            return self.take(x, z, noise)
         with self.restored_on_error():
-            return self._process_chunks(x, z, verbose)
+            return self._process_chunks(x, z, verbose, noise, chunks)
 
-    def _process_chunks(self, x: np.ndarray, z: np.ndarray, verbose: int | str) -> Step:
+    def _chunks(self, length: int, noise: SampleNoise) -> list[slice]:
+        """The chunks of a block; those that the core takes are of samples with one noise."""
+        starts = set(range(0, length, _CHUNK))
+        parts = [part for part in noise if part is not None]
+        if all(len(part) == 1 for part in parts) and self.recursion.policy.is_compiled:
+            with self._mutex:
+                by_core = bool(parts) and self._by_core.serves(current_values(self._layer))
+            for part in parts if by_core else []:
+                starts.update((np.flatnonzero(np.diff(part[0])) + 1).tolist())
+        ends = [*sorted(starts), length]
+        return list(map(slice, ends[:-1], ends[1:]))
+
+    def _process_chunks(
+        self,
+        x: np.ndarray,
+        z: np.ndarray,
+        verbose: int | str,
+        noise: SampleNoise,
+        chunks: list[slice],
+    ) -> Step:
         """`process`, chunk by chunk."""
         parts, bar, length = [], None, z.shape[-1]
         start = time.monotonic()
-        for first in range(0, length, _CHUNK):
-            chunk = slice(first, first + _CHUNK)
-            parts.append(self.take(x[:, chunk], z[:, chunk]))
-            done = min(first + _CHUNK, length)
-            if first == 0:  # the first chunk was traced, and does not tell how long others take
+        for chunk in chunks:
+            of_chunk = SampleNoise(*(part if part is None else part[:, chunk] for part in noise))
+            parts.append(self.take(x[:, chunk], z[:, chunk], of_chunk))
+            done = chunk.stop
+            if chunk.start == 0:  # this one was traced, and does not tell how long others take
                 start = time.monotonic()
-            left = (time.monotonic() - start) / max(done - _CHUNK, 1) * (length - done)
+            left = (time.monotonic() - start) / max(done - chunks[0].stop, 1) * (length - done)
             if bar is None and (verbose in (1, 2) or (verbose == "auto" and left > _PATIENCE)):
                 bar = keras.utils.Progbar(length, unit_name="sample")
             if bar is not None:
@@ -278,7 +351,29 @@ class StreamWeights:
         streams, dimensions = self.x_shape
         z = tf.ensure_shape(data.z, [streams, None])
         x = tf.broadcast_to(data.x, [streams, tf.shape(z)[1], tf.shape(data.x)[2]])
-        return data._replace(x=tf.ensure_shape(x, [streams, None, dimensions]), z=z)
+        noise = data.noise.map(lambda a: tf.broadcast_to(a, tf.shape(z)))
+        return data._replace(x=tf.ensure_shape(x, [streams, None, dimensions]), z=z, noise=noise)
+
+
+def _the_same(noise: SampleNoise) -> tuple[float, int] | None:
+    """The known part and the group of samples if they all have the same, else None."""
+    if noise.is_common:
+        return 0.0, 0
+    found = [np.zeros(1, int) if part is None else np.asarray(part) for part in noise]
+    if not all((part == part.flat[0]).all() for part in found):
+        return None
+    known, group = (part.flat[0] for part in found)
+    return float(known), int(group)
+
+
+def _append_noise(
+    held: list[np.ndarray], sizes: np.ndarray, coming: np.ndarray, own: tuple[float, int]
+) -> None:
+    """Adds points of one noise to those held, `[B, C]`, in place; the oldest leave."""
+    for part, value in zip(held, own, strict=False):
+        for row, size, count in zip(part, sizes, coming, strict=True):
+            points = np.concatenate([row[:size], np.full(count, value, row.dtype)])[-row.size :]
+            row[: points.size] = points
 
 
 def _as_weight(value: tf.Tensor) -> tf.Tensor:
@@ -299,7 +394,7 @@ def _check_memory(recursion: WindowRecursion, streams: int, dimensions: int) -> 
     size = 8 if recursion.process.kernel.variable_dtype == "float64" else 4
     rows = recursion.capacity * recursion.process.form.multiplicity
     parts = 2 if recursion.process.is_proper else 1
-    needed = streams * size * (parts * rows**2 + recursion.capacity * (dimensions + 3))
+    needed = streams * size * (parts * rows**2 + recursion.capacity * (dimensions + 4))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory:
         raise ValueError(

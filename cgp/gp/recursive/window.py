@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from cgp.distributions import Marginals
 from cgp.distributions.forms import SecondMoments
-from cgp.gp.data import Data
+from cgp.gp.data import Data, SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.linalg.arguments import has_positive_diagonal
 
@@ -38,6 +38,9 @@ class Window(NamedTuple):
     """The factor L of M, the covariance of the targets, `[B, n, n]`."""
     extra: Any = ()
     """A named tuple of what the policy keeps besides, `()` for nothing (see `Policy.empty`)."""
+    noise: tuple[tf.Tensor, ...] = ()
+    """The noise of each point, `[B, C]`: its known part, zero if it has none, and in a model of
+    several groups its group (see `SampleNoise`, whose parts may be None, as those of loops not)."""
 
     @property
     def in_use(self) -> tf.Tensor:
@@ -48,7 +51,8 @@ class Window(NamedTuple):
         """The points as data, unused rows as missing; without batch axes if `single`."""
         nan = tf.constant(np.nan, self.z.dtype)
         z = tf.where(self.in_use, self.z, nan)
-        return Data(self.x, z, tf.zeros([0], tf.int32) if single else tf.shape(z)[:1])
+        batch = tf.zeros([0], tf.int32) if single else tf.shape(z)[:1]
+        return Data(self.x, z, batch, SampleNoise(*self.noise))
 
     def check_loaded(self) -> None:
         """Raises if tensors that were loaded, and have values, are no windows."""
@@ -59,6 +63,8 @@ class Window(NamedTuple):
             )
         if not all(np.isfinite(leaf).all() for leaf in tf.nest.flatten(self)):
             raise ValueError("the saved window is damaged: it has elements that are not finite")
+        if any(np.any(part.numpy() < 0) for part in self.noise):
+            raise ValueError("the saved window is damaged: noise variances or groups below 0")
         if np.any(age < 0) or not np.all(has_positive_diagonal(self.chol)):
             raise ValueError(
                 "the saved window is damaged: ages below 0, or a factor whose diagonal is not "
@@ -87,6 +93,8 @@ class OneStepPrediction(NamedTuple):
     """The rounding error of variances of the signal, which counts as noise; real."""
     pivot: tf.Tensor
     """√S, the factor of the working innovation covariance, jitter included, `[B, m, m]`."""
+    noise: SampleNoise
+    """The noise of the sample; its known part is there, zero if it has none."""
 
 
 class Policy:

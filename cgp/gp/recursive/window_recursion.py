@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from cgp.distributions import Marginals, Step
 from cgp.distributions.forms import SecondMoments, as_matrices, clipped
-from cgp.gp.data import Data
+from cgp.gp.data import COMMON_NOISE, Data, SampleNoise
 from cgp.gp.posterior import Conditioned
 from cgp.gp.recursive.window import (
     OneStepPrediction,
@@ -65,11 +65,17 @@ class WindowRecursion:
             age=tf.zeros([streams, self.capacity], real),
             chol=chol,
             extra=self.policy.empty(chol),
+            noise=self._empty_noise(streams, real),
         )
+
+    def _empty_noise(self, streams: int, real: tf.DType) -> tuple[tf.Tensor, ...]:
+        is_grouped = len(self.process.noise_variance.variable.shape) > 0
+        dtypes = [real, tf.int32] if is_grouped else [real]
+        return tuple(tf.zeros([streams, self.capacity], dtype) for dtype in dtypes)
 
     # --- covariance and targets at the present hyperparameters -----------------------------------
 
-    def jitter(self, prior: SecondMoments) -> tf.Tensor:
+    def jitter(self, prior: SecondMoments, noise: SampleNoise = COMMON_NOISE) -> tf.Tensor:
         """The variance that rounding takes from observations at this capacity, real, `[B, N]`.
 
         It is added to the noise: points that are equal, or nearly, then leave a factor of full rank
@@ -77,8 +83,9 @@ class WindowRecursion:
 
         Args:
             prior: The prior moments of the signal, `[B, N]`.
+            noise: The noise of the observations.
         """
-        variance = tf.math.real(self.process.with_noise(prior).k)
+        variance = tf.math.real(self.process.with_noise(prior, noise).k)
         rows = self.capacity * self.process.form.multiplicity
         # Of a factor of n rows n ε at most; twice that for a sum of as many, and for good measure.
         eps = np.finfo(variance.dtype.as_numpy_dtype).eps
@@ -88,7 +95,7 @@ class WindowRecursion:
         """The jitter on the diagonal of working matrices, `[B, n]`; zero in unused rows."""
         m = self.process.form.multiplicity
         jitter = (
-            self.jitter(self.process.marginal(data.x)) / m
+            self.jitter(self.process.marginal(data.x), data.noise) / m
         )  # a composite has a part of the variance in each row
         jitter = tf.where(data.present, jitter, tf.zeros_like(jitter))
         return repeated(jitter, m)
@@ -132,7 +139,8 @@ class WindowRecursion:
         """Whether a point weighs less than ε², beyond all rounding; bool, `[B, C]`."""
         eps = np.finfo(window.x.dtype.as_numpy_dtype).eps
         rows = tf.reshape(squared_modulus(window.chol), [*window.age.shape, -1])
-        prior = self.process.with_noise(self.process.marginal(window.x))
+        prior = self.process.marginal(window.x)
+        prior = self.process.with_noise(prior, SampleNoise(*window.noise))
         return tf.reduce_sum(rows, axis=-1) >= tf.math.real(prior.k) / eps**2
 
     def targets(self, window: Window) -> tf.Tensor:
@@ -174,19 +182,22 @@ class WindowRecursion:
 
     # --- a step ----------------------------------------------------------------------------------
 
-    def step(self, window: Window, x: tf.Tensor, z: tf.Tensor) -> tuple[Window, Step]:
+    def step(
+        self, window: Window, x: tf.Tensor, z: tf.Tensor, noise: SampleNoise = COMMON_NOISE
+    ) -> tuple[Window, Step]:
         """One step: forget, predict, and take the sample in unless it is missing.
 
         Args:
             window: Before the step.
             x: Inputs, `[B, D]`.
             z: Observations, complex, `[B]`; NaN where missing.
+            noise: Their noise, `[B]`.
 
         Returns:
             The window after it, and a `Step` of tensors `[B]`.
         """
         window = self._forget(window)
-        sample = self.predict(window, x)
+        sample = self.predict(window, x, noise)
         seen = ~is_nan(z)
         found = Step(
             _marginals(sample.mean, sample.observed),
@@ -200,8 +211,10 @@ class WindowRecursion:
 
         return tf.cond(tf.reduce_any(seen), take_in, lambda: (window, found))
 
-    def scan(self, window: Window, x: tf.Tensor, z: tf.Tensor) -> tuple[Window, Step]:
-        """T steps; x is `[B, T, D]`, z `[B, T]`, as are the tensors of the `Step`."""
+    def scan(
+        self, window: Window, x: tf.Tensor, z: tf.Tensor, noise: SampleNoise = COMMON_NOISE
+    ) -> tuple[Window, Step]:
+        """T steps; x is `[B, T, D]`, z and noise `[B, T]`, as are the tensors of the `Step`."""
         steps = tf.shape(z)[1]
         moments = Marginals(z.dtype, x.dtype, z.dtype)
         arrays = tf.nest.map_structure(
@@ -210,7 +223,8 @@ class WindowRecursion:
         )
 
         def body(t: tf.Tensor, window: Window, arrays: Step) -> tuple[tf.Tensor, Window, Step]:
-            window, found = self.step(window, x[:, t], z[:, t])
+            of_sample = noise.map(lambda a: a[:, t])
+            window, found = self.step(window, x[:, t], z[:, t], of_sample)
             write = functools.partial(_write, t)
             return t + 1, window, tf.nest.map_structure(write, arrays, found)
 
@@ -232,8 +246,10 @@ class WindowRecursion:
             age=window.age + tf.cast(ages, window.age.dtype),
         )
 
-    def predict(self, window: Window, x: tf.Tensor) -> OneStepPrediction:
-        """The sample at x `[B, D]`, given the window."""
+    def predict(self, window: Window, x: tf.Tensor, noise: SampleNoise) -> OneStepPrediction:
+        """The sample at x `[B, D]` with noise `[B]`, given the window."""
+        if noise.variance is None:
+            noise = noise._replace(variance=tf.zeros_like(x[:, 0]))
         form, points = self.process.form, x[:, None, :]
         cross = self.process.cross(window.data(), points)
         white = tf.linalg.triangular_solve(
@@ -243,7 +259,7 @@ class WindowRecursion:
         mean = form.join(tf.linalg.matmul(w, targets, adjoint_a=True)[..., 0])
         prior = self.process.marginal(points)
         signal = clipped(prior.map(tf.subtract, form.marginal(w)).map(_only))
-        jitter = self.jitter(prior)[:, 0]
+        jitter = self.jitter(prior, noise.map(lambda a: a[:, None]))[:, 0]
         return OneStepPrediction(
             x=x,
             cross=cross,
@@ -251,14 +267,15 @@ class WindowRecursion:
             mean=self.process.plus_function(mean, points)[:, 0],
             prior=prior.map(_only),
             signal=signal,
-            observed=self.process.with_noise(signal),
+            observed=self.process.with_noise(signal, noise),
             jitter=jitter,
-            pivot=self.pivot(signal, jitter),
+            pivot=self.pivot(signal, jitter, noise),
+            noise=noise,
         )
 
-    def pivot(self, signal: SecondMoments, jitter: tf.Tensor) -> tf.Tensor:
+    def pivot(self, signal: SecondMoments, jitter: tf.Tensor, noise: SampleNoise) -> tf.Tensor:
         """√S, `[B, m, m]`, of a signal with noise and jitter."""
-        k, c = self.process.with_noise(signal)
+        k, c = self.process.with_noise(signal, noise)
         variance = SecondMoments(k + as_complex(jitter), c)
         return tf.linalg.cholesky(self.process.form.covariance(as_matrices(variance)))
 
@@ -293,6 +310,10 @@ class WindowRecursion:
             age=put_row(window.age, slot, tf.zeros_like(window.age[:, 0]), where),
             chol=append_point(window.chol, sample.white, sample.pivot, slot, where),
             extra=self.policy.appended(window.extra, sample, slot, where),
+            noise=tuple(
+                put_row(held, slot, own, where)
+                for held, own in zip(window.noise, sample.noise, strict=False)
+            ),
         )
 
     def filtered(self, sample: OneStepPrediction, z: tf.Tensor, seen: tf.Tensor) -> Marginals:
@@ -301,7 +322,7 @@ class WindowRecursion:
         A product, where the difference from the prior would lose what a small noise leaves.
         """
         form = self.process.form
-        noise = self.process.with_noise(sample.signal.map(tf.zeros_like))
+        noise = self.process.with_noise(sample.signal.map(tf.zeros_like), sample.noise)
         signal, noise = (form.covariance(as_matrices(a)) for a in (sample.signal, noise))
         gain = tf.linalg.adjoint(tf.linalg.cholesky_solve(sample.pivot, signal))
         innovation = tf.where(seen, z - sample.mean, tf.zeros_like(z))
@@ -310,9 +331,9 @@ class WindowRecursion:
         after = clipped(after).map(functools.partial(tf.where, seen), sample.signal)
         return _marginals(sample.mean + mean, after)
 
-    def signal(self, window: Window, x: tf.Tensor) -> Marginals:
-        """The signal at x `[B, D]`, given the window."""
-        found = self.predict(window, x)
+    def signal(self, window: Window, sample: OneStepPrediction) -> Marginals:
+        """The signal at the place of a sample, given the window."""
+        found = self.predict(window, sample.x, sample.noise)
         return _marginals(found.mean, found.signal)
 
 

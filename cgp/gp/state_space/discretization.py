@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from cgp.distributions.forms import CompositeForm, SecondMoments
-from cgp.gp.data import empty_variable
+from cgp.distributions.forms import CompositeForm, SecondMoments, as_matrices
+from cgp.gp.data import COMMON_NOISE, SampleNoise, empty_variable
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.linalg.batch_last import cholesky, triangularize
 from cgp.statespace.factored_covariance import FactoredCovariance
@@ -98,10 +98,11 @@ class DiscretizedProcess:
     def _covariance(self, a: tf.Tensor) -> tf.Tensor:
         return self.form.covariance(SecondMoments(a, None))
 
-    def noise(self) -> tf.Tensor:
-        """R, `[1, 1]`, or `[2, 2]` of the composite."""
-        zero = tf.zeros([1, 1], self._markov.h.dtype)
-        return self.form.covariance(self._process.with_noise(SecondMoments(zero, None)))
+    def noise(self, noise: SampleNoise = COMMON_NOISE) -> tf.Tensor:
+        """R, `[m, m]`, m being 1, or 2 of the composite; `[..., m, m]` of samples `[...]`."""
+        zero = tf.zeros([], self._markov.h.dtype)
+        moments = self._process.with_noise(SecondMoments(zero, None), noise)
+        return self.form.covariance(as_matrices(moments))
 
     def initial(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The covariance of the state at points `[...]`, and its Cholesky factor, `[..., n, n]`."""
@@ -139,19 +140,27 @@ class DiscretizedProcess:
         F, Q_factor = (a[0][..., None] for a in (F, Q_factor))
         return predict(state, F, Q_factor, tf.zeros_like(state.mean))
 
-    def model(self, x: tf.Tensor, start: StateAt | StoredState | None = None) -> LinearGaussian:
+    def model(
+        self,
+        x: tf.Tensor,
+        start: StateAt | StoredState | None = None,
+        noise: SampleNoise = COMMON_NOISE,
+    ) -> LinearGaussian:
         """The model of a series at points in order.
 
         Args:
             x: Points `[..., T]`.
             start: A state at or before the first point, from which series at shared points
                 continue; None or an empty one for the prior.
+            noise: The noise of the samples, `[..., T]`.
         """
         steps = tf.concat([x[..., 1:] - x[..., :-1], tf.zeros_like(x[..., :1])], axis=-1)
         F, Q, Q_factor = self.discretize(x, steps)
-        H, R = self.emission(), self.noise()
+        H, R = self.emission(), self.noise(noise)
         if x.shape.rank > 1:
-            H, R = H[None], R[None]
+            H = H[None]
+            if noise.is_common:
+                R = R[None]
         given = {"F": F, "Q": FactoredCovariance(Q, Q_factor), "H": H, "R": FactoredCovariance(R)}
         if isinstance(start, StoredState):
             prior = self._prior(x[..., 0])

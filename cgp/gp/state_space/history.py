@@ -119,7 +119,7 @@ class History(tf.Module):
     def _keep(self, count: int) -> None:
         """Drops all but the last samples, and the data with them."""
         data, self._streamed = self.data, count
-        self._stored.replace(data._replace(x=data.x[:, -count:], z=data.z[:, -count:]))
+        self._stored.replace(data.between(-count, None))
         self._has_dropped.assign(True)
 
     def hold(self, data: Data) -> None:
@@ -181,8 +181,8 @@ class History(tf.Module):
         stream = self.stream()
         if stream is not None and tf.size(x) > 0 and bool(tf.reduce_all(x >= stream.x)):
             # A forecast.
-            data = self._stored.data
-            return data._replace(x=data.x[:1, :0], z=data.z[:, :0]), stream.present()
+            data = self._stored.data.between(0, 0)
+            return data._replace(x=data.x[:1]), stream.present()
         data, start = self.data, self.start_now()
         # Held samples alone say too little of what came before them.
         if bool(self._has_dropped) and not bool(self._is_late(data, x)):
@@ -280,7 +280,8 @@ class History(tf.Module):
         if self._stream is None:
             places = tf.zeros([1, 0, 1], self._stored.x.dtype)
             nothing = tf.zeros([stream.streams, 0], self._stored.z.dtype)
-            self._stored.replace(Data(places, nothing, tf.constant(stream.batch, tf.int32)))
+            batch = tf.constant(stream.batch, tf.int32)
+            self._stored.replace(Data(places, nothing, batch, self._stored.no_samples))
             self._stream, self._snapshot = stream, snapshot(self._weights)
         if stream.since >= stream.kept:
             self.join()

@@ -18,8 +18,10 @@ from cgp.linalg.gradients import without_gradient
 def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor | None:
     """The log likelihood of each series, `[B]`, differentiable once; None where no op serves.
 
-    In a graph what is not finite is NaN.
+    In a graph what is not finite is NaN. The op takes one noise variance for all samples.
     """
+    if not data.noise.is_common:
+        return None
     eagerly = tf.executing_eagerly()
     serves = native.serves_here(data.z) and native.serves_here(data.x)
     terms = process.kernel.markov_terms() if serves and process.is_proper else None

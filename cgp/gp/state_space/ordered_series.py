@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data
+from cgp.gp.data import Data, SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt, StoredState
 from cgp.statespace.linear_gaussian import LinearGaussian
@@ -48,6 +48,8 @@ def ordered_series(
     if x is None:
         x = tf.zeros([1, 0, 1], data.x.dtype)
     series = tf.maximum(tf.shape(times)[0], tf.shape(x)[0])
+    for part in data.noise:
+        series = series if part is None else tf.maximum(series, tf.shape(part)[0])
     if data.x.shape[0] is not None and x.shape[0] is not None:
         series = max(data.x.shape[0], x.shape[0])
     times, new = (tf.broadcast_to(t, [series, tf.shape(t)[1]]) for t in (times, x[..., 0]))
@@ -57,10 +59,35 @@ def ordered_series(
     order = tf.argsort(times, axis=-1, stable=True)
     times = tf.gather(times, order, batch_dims=1)
     discretized = DiscretizedProcess(process)
+    noise = _with_new(data, tf.shape(new)[1]).map(lambda a: _in_order(a, order))
     if times.shape[0] == 1:
-        z, model = tf.gather(z, order[0], axis=-1), discretized.model(times[0], start)
+        z = tf.gather(z, order[0], axis=-1)
+        model = discretized.model(times[0], start, noise.map(_without_batch))
     else:
-        z, model = tf.gather(z, order, batch_dims=1), discretized.model(times, start)
+        z, model = tf.gather(z, order, batch_dims=1), discretized.model(times, start, noise)
     places = tf.argsort(order, axis=-1)[:, points:]
     places = tf.broadcast_to(places, [tf.shape(z)[0], tf.shape(places)[1]])
     return OrderedSeries(model, z[..., None], places)
+
+
+def _with_new(data: Data, count: tf.Tensor) -> SampleNoise:
+    """The noise of data, and of new points, which are missing: any noise."""
+
+    def extended(a: tf.Tensor) -> tf.Tensor:
+        samples = tf.shape(data.z)[1]
+        a = tf.broadcast_to(a, [tf.shape(a)[0], samples])
+        return tf.pad(a, [[0, 0], [0, count]])
+
+    return data.noise.map(extended)
+
+
+def _in_order(a: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
+    """Values `[V, T]` of samples in an order `[1, T]` or `[B, T]`."""
+    if order.shape[0] == 1:
+        return tf.gather(a, order[0], axis=-1)
+    return tf.gather(tf.broadcast_to(a, tf.shape(order)), order, batch_dims=1)
+
+
+def _without_batch(a: tf.Tensor) -> tf.Tensor:
+    """Values `[1, T]` of samples that all series share, as `[T]`."""
+    return a[0] if a.shape[0] == 1 else a

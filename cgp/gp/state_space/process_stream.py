@@ -5,7 +5,8 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.distributions.marginals import Marginals, Step, innovation
-from cgp.gp.data import Data
+from cgp.gp.data import COMMON_NOISE, Data, SampleNoise
+from cgp.gp.given_noise import joined_noise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt
 from cgp.gp.state_space.native_likelihood import numbers_of
@@ -50,8 +51,8 @@ class ProcessStream:
         self._traced: TracedStep | None = None
         self.x = 0.0
         """The place of the last sample."""
-        self.recent: list[tuple[float, np.ndarray]] = []
-        """Samples `(x, z [B])` that have not joined the data yet."""
+        self.recent: list[tuple[float, np.ndarray, SampleNoise]] = []
+        """Samples `(x, z [B], noise [V, 1])` that have not joined the data yet."""
         self.noted: StateAt | None = None
         """An earlier state, from which later samples go on; None for the prior."""
         self.since = 0
@@ -77,6 +78,7 @@ class ProcessStream:
         """Takes the present hyperparameters, and drops what was computed with others."""
         self._markov = DiscretizedProcess(self._process)
         self._by_core: CompiledStep | None = None
+        self._learned_noise: np.ndarray | None = None  # [m, m, 1], or of each group [m, m, G]
         self._transitions: dict[float, tuple[np.ndarray, np.ndarray]] = {}
         terms = self._process.kernel.markov_terms() if self._process.is_proper else None
         self._terms = None if terms is None else numbers_of(terms)
@@ -87,23 +89,30 @@ class ProcessStream:
 
     # --- samples ---------------------------------------------------------------------------------
 
-    def step(self, x: float, z: np.ndarray) -> Step:
-        """Takes one sample of each series, `[B]`, NaN where missing, not before the last place."""
+    def step(self, x: float, z: np.ndarray, noise: SampleNoise) -> Step:
+        """Takes one sample of each series, not before the last place.
+
+        Args:
+            x: The place.
+            z: `[B]`, NaN where missing.
+            noise: The noise of the samples, arrays `[V, 1]`.
+        """
         take = self._take_compiled if native.core().ops else self._take_traced
-        predicted, filtered = take(x, z)
+        predicted, filtered = take(x, z, noise)
         self.x = float(x)
-        self.recent.append((self.x, z))
+        self.recent.append((self.x, z, noise))
         self.since += 1
         return Step(predicted, innovation(z, predicted.mean), filtered)
 
-    def process(self, x: np.ndarray, z: np.ndarray) -> Step:
-        """Takes T samples of each series, `[T]` and `[B, T]`; returns arrays `[B, T]`.
+    def process(self, x: np.ndarray, z: np.ndarray, noise: SampleNoise) -> Step:
+        """Takes T samples of each series, `[T]`, `[B, T]` and `[V, T]`; returns arrays `[B, T]`.
 
         Raises:
             ValueError: The new state would not be finite; the state is unchanged.
         """
         form, places = self._process.form, tf.constant(x)
-        block = Data(places[None, :, None], tf.constant(z), tf.zeros([0], tf.int32))
+        no_axes, tensors = tf.zeros([0], tf.int32), noise.map(tf.constant)
+        block = Data(places[None, :, None], tf.constant(z), no_axes, tensors)
         series = ordered_series(self._process, block, start=self.present())
         found = process_block(series.model, series.z)
         state = StateAt(places[-1], found.last_mean, found.last_chol)
@@ -120,7 +129,8 @@ class ProcessStream:
             for m in (found.predicted, signal)
         )
         self._state.set_state(state.mean, state.chol)
-        self.recent.extend((float(place), z[:, t]) for t, place in enumerate(x))
+        for t, place in enumerate(x):
+            self.recent.append((float(place), z[:, t], noise.at(t)))
         self.x, self.since = float(x[-1]), self.since + len(x)
         if (before := len(x) - self.kept - 1) >= 0:
             means, chols = found.moments.filtered_means, found.moments.filtered_chols
@@ -130,21 +140,26 @@ class ProcessStream:
 
     def joined(self, data: Data) -> Data:
         """Appends the recent samples to the data, and clears the list of recent samples."""
-        x, z = zip(*self.recent, strict=True)
+        x, z, noise = zip(*self.recent, strict=True)
         self.recent = []
         places = tf.constant(np.asarray(x)[None, :, None], data.x.dtype)
+        parts = [(data.noise, data.z.shape[1]), *((of_sample, 1) for of_sample in noise)]
         return data._replace(
             x=tf.concat([data.x, places], axis=1),
             z=tf.concat([data.z, tf.constant(np.stack(z, axis=-1))], axis=1),
+            noise=joined_noise(parts, data.x.dtype),
         )
 
     # --- one step --------------------------------------------------------------------------------
 
-    def _take_compiled(self, x: float, z: np.ndarray) -> tuple[Marginals, Marginals]:
+    def _take_compiled(
+        self, x: float, z: np.ndarray, noise: SampleNoise
+    ) -> tuple[Marginals, Marginals]:
         """Updates the state; the moments of z before, and of the signal after it, `[B]`."""
         transition, Q_factor = self._transition(x)
+        R = self._noise_covariance(noise)
         if self._by_core is None:
-            H, R = (a.numpy()[..., None] for a in (self._markov.emission(), self._markov.noise()))
+            H = self._markov.emission().numpy()[..., None]
             matrices = StepMatrices(transition, Q_factor, H, R)
             is_composite = self._process.form.multiplicity > 1
             self._by_core = CompiledStep(matrices, self.streams, is_composite, predicts_first=True)
@@ -152,13 +167,29 @@ class ProcessStream:
         if self._process.mean is not None:
             place = tf.constant([[[x]]], self._real)
             function = self._process.plus_function(tf.zeros_like(z)[:, None], place).numpy()
-        changes = {"F": transition, "Q_factor": Q_factor}
+        changes = {"F": transition, "Q_factor": Q_factor, "R": R}
         found = self._state.take(self._by_core, z[:, None] - function, changes)
         predicted, filtered = (
             Marginals((m.mean + function)[:, 0], m.variance[:, 0], m.pseudo_variance[:, 0])
             for m in found
         )
         return predicted, filtered
+
+    def _noise_covariance(self, noise: SampleNoise) -> np.ndarray:
+        """R, `[m, m, V]`, of samples `[V, 1]`."""
+        if self._learned_noise is None:
+            count = tuple(self._process.noise_variance.variable.shape)
+            groups = SampleNoise(None, tf.range(count[0])) if count else COMMON_NOISE
+            learned = self._markov.noise(groups)
+            learned = tf.experimental.numpy.moveaxis(learned if count else learned[None], 0, -1)
+            self._learned_noise = learned.numpy()
+        R = self._learned_noise
+        if noise.group is not None:
+            R = np.ascontiguousarray(R[..., noise.group[:, 0]])
+        if noise.variance is not None:  # circular: of each working component an equal part
+            known = (noise.variance[:, 0] / len(R)).astype(R.dtype)
+            R = R + np.eye(len(R), dtype=R.dtype)[..., None] * known
+        return R
 
     def _transition(self, x: float) -> tuple[np.ndarray, np.ndarray]:
         """F and a factor of Q from the last place to x, `[n, n, 1]`; often the same again."""
@@ -181,24 +212,37 @@ class ProcessStream:
             self._transitions[step] = transition, factor
         return transition, factor
 
-    def _take_traced(self, x: float, z: np.ndarray) -> tuple[Marginals, Marginals]:
+    def _take_traced(
+        self, x: float, z: np.ndarray, noise: SampleNoise
+    ) -> tuple[Marginals, Marginals]:
         """`_take_compiled` without the compiled core."""
         if self._traced is None:
             place, values = tf.TensorSpec([], self._real), tf.TensorSpec([self.streams], z.dtype)
             # Kernels have operations that XLA does not compile.
-            signature = [place, place, values]
+            known = tf.TensorSpec([self.streams], self._real)
+            signature = [place, place, values, known]
+            if noise.group is not None:
+                signature.append(tf.TensorSpec([self.streams], tf.int32))
             self._traced = TracedStep(self._state, self._advance, signature, jit=False)
-        predicted, filtered = self._traced(*(np.asarray(a, self._real) for a in (self.x, x)), z)
+        places = (np.asarray(a, self._real) for a in (self.x, x))
+        known = np.zeros([1, 1], self._real) if noise.variance is None else noise.variance
+        parts = [known] if noise.group is None else [known, noise.group]
+        parts = [np.broadcast_to(a[:, 0], [self.streams]) for a in parts]
+        predicted, filtered = self._traced(*places, z, *parts)
         return predicted.map(lambda a: a[:, 0]), filtered.map(lambda a: a[:, 0])
 
     def _advance(
-        self, state: State, last: tf.Tensor, x: tf.Tensor, z: tf.Tensor
+        self, state: State, last: tf.Tensor, x: tf.Tensor, z: tf.Tensor, *noise: tf.Tensor
     ) -> tuple[State, BatchLastMarginals, BatchLastMarginals]:
-        """Predicts from the last place to x, and updates with observations there, `[B]`."""
+        """Predicts from the last place to x, and updates with observations there, `[B]`.
+
+        Their noise is known parts and, of a model with groups, groups, each `[B]`.
+        """
         markov, form = DiscretizedProcess(self._process), self._process.form
         start = StateAt(last, *(tf.experimental.numpy.moveaxis(a, -1, 0) for a in state))
         before = markov.predict(start, x)
-        H, R = (a[..., None] for a in (markov.emission(), markov.noise()))
+        H = markov.emission()[..., None]
+        R = tf.experimental.numpy.moveaxis(markov.noise(SampleNoise(*noise)), 0, -1)
         function = self._process.plus_function(tf.zeros_like(z)[:, None], x[None, None, None])[:, 0]
         absent = is_nan(z)
         value = form.split(tf.where(absent, tf.zeros_like(z), z - function)[:, None])

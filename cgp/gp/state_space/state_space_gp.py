@@ -11,18 +11,20 @@ from cgp.distributions.checks import stateless_seed
 from cgp.distributions.forms import Form
 from cgp.distributions.marginals import Step
 from cgp.gp.base import as_dict, check_draws
-from cgp.gp.data import Data, as_data, check_points
+from cgp.gp.data import Data, SampleNoise, as_data, check_points
+from cgp.gp.given_noise import GivenNoise
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior, of_signal, prior
 from cgp.gp.state_space import native_likelihood
-from cgp.gp.state_space.discretization import StateAt, StoredState
+from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt, StoredState
 from cgp.gp.state_space.history import History
 from cgp.gp.state_space.joint_covariance import joint_covariance
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.stream_samples import as_block, one_sample
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import RecentInputs, as_array, as_points
+from cgp.linalg import semidefinite_factor
 from cgp.linalg.arguments import ArrayLike
 from cgp.statespace.filtering import log_likelihood
 from cgp.statespace.online_step import StateArrays
@@ -47,7 +49,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     Args:
         kernel: A Markov kernel over one-dimensional inputs, shared with other layers that hold it.
-        noise_variance: `E|n|²`, positive; in squared units of z.
+        noise_variance: `E|n|²`, positive; in squared units of z. `[G]` for one of each of G groups
+            of samples, as for `ExactGP`.
         noise_pseudo_variance: `E[n²]`, as for `ExactGP`.
         mean: A mean of `cgp.means`, or None for zero; no marginalised trend.
         fixed: Names, of "noise_variance" and "noise_circularity", excluded from training.
@@ -75,7 +78,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
     def __init__(
         self,
         kernel: Kernel,
-        noise_variance: float | None = None,
+        noise_variance: ArrayLike | None = None,
         noise_pseudo_variance: complex = 0.0,
         mean: Mean | None = None,
         *,
@@ -136,7 +139,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """Drops all data and samples, which leaves the prior."""
         empty = tf.zeros([0, 0, 1], self.variable_dtype)
         z = tf.zeros([0, 0], self._stored.z.dtype)
-        self._condition(Data(empty, z, tf.zeros([0], tf.int32)))
+        self._condition(Data(empty, z, tf.zeros([0], tf.int32), self._stored.no_samples))
 
     # --- likelihood ----------------------------------------------------------------------------
 
@@ -149,12 +152,21 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     # --- predictions ---------------------------------------------------------------------------
 
-    def posterior(self, x: ArrayLike, *, observed: bool = False) -> Posterior:
+    def posterior(
+        self,
+        x: ArrayLike,
+        *,
+        observed: bool = False,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+    ) -> Posterior:
         """The signal at new points given the data: between, before and beyond them.
 
         Args:
             x: Inputs, `[M]` or `[M, 1]`, in any order; `[..., M, 1]` where each series has its own.
             observed: Whether to add the noise of a measurement to the signal.
+            noise_variance: The known part of that noise, as for `ExactGP.posterior`.
+            noise_groups: The groups of the measurements, as for `ExactGP.posterior`.
 
         Returns:
             A `ComplexNormal` of `[..., M]`, as for `ExactGP.posterior`; not differentiable. Means
@@ -168,19 +180,24 @@ class StateSpaceGP(MaximumLikelihoodGP):
         points = as_points(x, self.variable_dtype)
         if points.shape[-1] != 1:
             raise ValueError(f"x must have one dimension, got {points.shape[-1]}")
+        noise = self._noise_at(points, observed, noise_variance, noise_groups)
         by_series = points if points.shape.rank == 3 else points[None]
         if not tf.executing_eagerly():
             data = self._history.data_for(points)
-            return self._posterior(data, by_series, observed, self._history.start)
+            return self._posterior(data, by_series, noise, self._history.start)
         self.kernel.check_points(points)  # may refuse them
         data, start = self._history.held_for(points)
         if tf.size(data.z) == 0 and start is None:
-            return prior(self._process, points, observed)
+            return prior(self._process, points, noise)
         check_points(points, data)
-        return self._posterior(data, by_series, observed, start)
+        return self._posterior(data, by_series, noise, start)
 
     def _posterior(
-        self, data: Data, x: tf.Tensor, observed: bool, start: StateAt | StoredState | None = None
+        self,
+        data: Data,
+        x: tf.Tensor,
+        noise: SampleNoise | None,
+        start: StateAt | StoredState | None = None,
     ) -> Posterior:
         series = ordered_series(self._process, data, x, start)
         found, H = smooth(series.model, series.z), series.H
@@ -200,7 +217,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         def scale() -> tf.Tensor:
             return tf.reduce_sum(tf.math.real(marginal.k), axis=-1)
 
-        return of_signal(self._process, mean, marginal, joint, scale, observed)
+        return of_signal(self._process, mean, marginal, joint, scale, noise)
 
     @property
     def form(self) -> Form:
@@ -208,7 +225,14 @@ class StateSpaceGP(MaximumLikelihoodGP):
         return self._process.form
 
     def sample(
-        self, x: ArrayLike, count: int = 1, *, seed: int | None = None, observed: bool = False
+        self,
+        x: ArrayLike,
+        count: int = 1,
+        *,
+        seed: int | None = None,
+        observed: bool = False,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
     ) -> np.ndarray:
         """Draws from the posterior, or from the prior before any data, in O(N + M) each.
 
@@ -217,6 +241,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
             count: Number of draws.
             seed: Integer; None for different draws at each call.
             observed: Whether to add the noise of a measurement to the signal.
+            noise_variance: The known part of that noise, as for `ExactGP.posterior`.
+            noise_groups: The groups of the measurements, as for `ExactGP.posterior`.
 
         Returns:
             Complex, `[count, ..., M]`.
@@ -226,6 +252,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """
         check_draws(count)
         points = as_points(x, self.variable_dtype)
+        noise = self._noise_at(points, observed, noise_variance, noise_groups)
         self.kernel.check_points(points)  # may refuse them
         data, start = self._history.held_for(points)
         if tf.size(data.z) == 0 and start is None:  # series without observations
@@ -233,7 +260,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
             points = tf.reshape(points, [-1, *points.shape[-2:]])
             nothing = tf.zeros([points.shape[0], 0], data.z.dtype)
             places = tf.zeros([points.shape[0], 0, 1], points.dtype)
-            data = Data(places, nothing, tf.constant(batch.as_list(), tf.int32))
+            axes = tf.constant(batch.as_list(), tf.int32)
+            data = Data(places, nothing, axes, self._stored.no_samples)
         else:
             check_points(points, data)
             points = points if points.shape.rank == 3 else points[None]
@@ -246,9 +274,10 @@ class StateSpaceGP(MaximumLikelihoodGP):
         new = tf.broadcast_to(series.new, [count, *series.new.shape])
         states = self.form.split(tf.gather(states, new, batch_dims=2))
         values = tf.linalg.matvec(H, states)
-        if observed:
-            noise = white(tf.shape(values), of_noise, values.dtype)
-            values += tf.linalg.matvec(model.R_factor, noise)
+        if noise is not None:
+            factor = semidefinite_factor(DiscretizedProcess(self._process).noise(noise))
+            drawn = white(tf.shape(values), of_noise, values.dtype)
+            values += tf.linalg.matvec(factor, drawn)
         values = self._process.plus_function(self.form.join(values)[..., 0], points)
         shape = tf.concat([[count], data.batch, tf.shape(values)[2:]], axis=0)
         return tf.reshape(values, shape).numpy()
@@ -260,25 +289,37 @@ class StateSpaceGP(MaximumLikelihoodGP):
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
         x, z = inputs
-        data = as_data(x, z, None, self.variable_dtype, require_targets=False)
+        noise = self._given_noise()
+        data = as_data(x, z, None, self.variable_dtype, require_targets=False, noise=noise)
         self._check(data)
         self.add_loss(self._loss(data, self._log_likelihood(data)))
-        return as_dict(self._posterior(data, data.x, observed=False))
+        return as_dict(self._posterior(data, data.x, None))
 
     # --- online --------------------------------------------------------------------------------
 
-    def step(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> Step:
+    def step(
+        self,
+        x: ArrayLike,
+        z: ArrayLike,
+        missing: ArrayLike | None = None,
+        *,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+    ) -> Step:
         """Predicts a sample, then updates the state with it, at constant cost.
 
         Args:
             x: Its place, a number, not before that of the sample before.
             z: The observation, a complex number, or `[B]` of B series; NaN where missing.
             missing: Bool, or `[B]`: True where missing.
+            noise_variance: The known part of the noise of the observation, a number or `[B]`; as
+                for `condition`.
+            noise_groups: The group of the observation, a number or `[B]`; as for `condition`.
 
         Returns:
             `Step(predicted, innovation, filtered)` of NumPy numbers, or arrays `[B]`: `predicted`
-            is the one-step prediction of z, `innovation` z minus its predicted mean, `filtered` the
-            signal at x after the update.
+            is the one-step prediction of z with its own noise, `innovation` z minus its predicted
+            mean, `filtered` the signal at x after the update.
 
         Raises:
             TypeError: A real observation, a complex x, another precision.
@@ -287,20 +328,31 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """
         if np.size(place := as_array(x, "x")) > 1:
             raise ValueError(f"x must be one number, got shape {place.shape}: {_TOGETHER}")
-        sample = one_sample(place, z, missing, self.variable_dtype, self._recent)
+        noise = GivenNoise(noise_variance, noise_groups, self._group_count)
+        sample = one_sample(place, z, missing, self.variable_dtype, self._recent, noise)
         place = self._admitted(sample)[0]
         stream = self._history.stream_at(place, tuple(sample.batch.tolist()))
-        found = stream.step(place, sample.z[:, 0])
+        found = stream.step(place, sample.z[:, 0], sample.noise)
         self._history.after_samples(stream)
         return found.map(lambda a: a[0]) if sample.is_single else found
 
-    def process(self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None = None) -> Step:
+    def process(
+        self,
+        x: ArrayLike,
+        z: ArrayLike,
+        missing: ArrayLike | None = None,
+        *,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+    ) -> Step:
         """Filters a block of samples: `step` for each, in one compiled loop.
 
         Args:
             x: Their places `[T]`, in order, the first not before that of the sample before.
             z: Observations, complex, `[T]`, or `[B, T]` of B series; NaN where missing.
             missing: Bool, broadcast against z: True where missing.
+            noise_variance: The known part of the noise, broadcast against z; as for `condition`.
+            noise_groups: The group of each observation, broadcast against z; as for `condition`.
 
         Returns:
             As `step`, stacked over time: arrays `[T]` or `[B, T]`.
@@ -311,10 +363,11 @@ class StateSpaceGP(MaximumLikelihoodGP):
         shape = as_array(x, "x").shape
         if shape not in (shape[:1], (*shape[:1], 1)):
             raise ValueError(f"x must be [T], got shape {shape}: {_TOGETHER}")
-        block = as_block(x, z, missing, self.variable_dtype, recent=self._recent)
+        noise = GivenNoise(noise_variance, noise_groups, self._group_count)
+        block = as_block(x, z, missing, self.variable_dtype, recent=self._recent, noise=noise)
         places = self._admitted(block)
         stream = self._history.stream_at(places[0], tuple(block.batch.tolist()))
-        found = stream.process(places, block.z)
+        found = stream.process(places, block.z, block.noise)
         self._history.after_samples(stream)
         return found.map(lambda a: a[0]) if block.is_single else found
 
