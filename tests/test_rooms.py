@@ -47,7 +47,7 @@ def test_how_many_files_does_the_first_step_of_a_state_space_process_pass():
 
 
 def test_how_many_files_does_an_iteration_of_a_fit_pass():
-    x, gp = np.arange(5.0), cgp.ExactGP(RBF() * Rotation(0.1), 0.1)
+    x, gp = np.arange(5.0), cgp.ExactGP(RBF(1.0, 1.0) * Rotation(0.1), 0.1)
     gp.compile(cgp.optimizers.LBFGS())
     fit = lambda: gp.fit(x, np.exp(1j * x), epochs=1, verbose=0)  # noqa: E731
-    assert_rooms(fit, "gp/exact/exact_gp.py", 27)
+    assert_rooms(fit, "gp/exact/exact_gp.py", 31)

@@ -14,7 +14,7 @@ from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
-from cgp.kernels.points import optional_number
+from cgp.kernels.points import one_number
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.training import Model, register_post_update
 from cgp.training.optimizers import LBFGS
@@ -274,8 +274,8 @@ class GaussianProcess(Parameterized, Model):
 
 def _noise(variance: ArrayLike | None, pseudo_variance: complex) -> dict:
     """The hyperparameters of the noise: initial values and constraints by name."""
-    if np.ndim(variance) != 1 or np.size(variance) == 0:
-        optional_number(variance, "noise_variance")
+    if variance is not None and (np.ndim(variance) != 1 or np.size(variance) == 0):
+        one_number(variance, "noise_variance")
     values = {"noise_variance": (variance, POSITIVE)}
     if np.ndim(pseudo_variance) or np.asarray(pseudo_variance).dtype.kind not in "iufc":
         raise TypeError(f"noise_pseudo_variance must be a complex number, got {pseudo_variance!r}")

@@ -188,10 +188,11 @@ class MaximumLikelihoodGP(GaussianProcess):
         check_epochs(epochs, initial_epoch)
         if not self.trainable_variables:
             raise ValueError("no trainable hyperparameters: condition(x, z) takes the data in")
-        check_restarts(restarts, self.optimizer)
+        if restarts != 1:
+            check_restarts(restarts, self.optimizer)
         dataset = self._dataset(data)
         start_left_out(self, data)
-        optima = self._search(data, restarts, seed, epochs, verbose) if restarts > 1 else []
+        optima = self._search(data, restarts, seed, epochs, verbose) if restarts != 1 else []
         self._condition(data)
         history = super().fit(
             dataset,
@@ -209,15 +210,14 @@ class MaximumLikelihoodGP(GaussianProcess):
     ) -> list[dict[str, Any]]:
         """Goes to the best of several optima, and returns what all of them are."""
         loss = Objective(self, self._batch(data))
-        found = search(
-            loss,
-            candidates(self, data, restarts - 1, seed),
-            restarts,
-            self.optimizer,
-            cap=cap,
-            scale=overall_scale(self),
-            verbose=verbose,
-        )
+        points = candidates(self, data, restarts - 1, seed)
+        scale = overall_scale(self, data)
+        try:
+            found = search(
+                loss, points, restarts, self.optimizer, cap=cap, scale=scale, verbose=verbose
+            )
+        finally:  # an interruption must not leave the model at a trial point
+            loss.assign(loss.start)
         optima = []
         for optimum in reversed(found):  # the best last, whose values the variables keep
             loss.assign(optimum.point)

@@ -64,6 +64,19 @@ class SignalPlusNoise:
         noise = [p for p in (self.noise_variance, self.noise_circularity) if p is not None]
         return [*(v for p in noise for v in p.variables), *self.kernel.weights]
 
+    def learned_noise_variance(self) -> tf.Tensor:
+        """The learned part of the noise variance, a number or `[G]`.
+
+        Raises:
+            ValueError: It was left out, and no fit has started it yet.
+        """
+        if self.noise_variance.is_left_out:
+            raise ValueError(
+                "noise_variance was left out, and the first fit(x, z) starts it from the data: fit "
+                "first, or give it a value"
+            )
+        return self.noise_variance.value
+
     def in_data_order(self, a: tf.Tensor, axis: int = -2) -> tf.Tensor:
         """Reorders an axis from the order of the form to that of data."""
         return interleave(a, axis) if self._by_point else a
@@ -78,7 +91,7 @@ class SignalPlusNoise:
             noise: The noise of the samples, broadcast against the variances.
         """
         k, c = moments
-        learned = self.noise_variance.value
+        learned = self.learned_noise_variance()
         if noise.group is not None:
             learned = tf.gather(learned, noise.group)
         elif learned.shape.rank:

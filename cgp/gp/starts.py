@@ -82,10 +82,17 @@ def candidates(gp: Any, data: Data, count: int, seed: int) -> list[np.ndarray]:
     return found
 
 
-def overall_scale(gp: Any) -> np.ndarray | None:
-    """The direction in `gp.trainable_variables` that scales all covariances alike; None without."""
+def overall_scale(gp: Any, data: Data) -> np.ndarray | None:
+    """The direction in `gp.trainable_variables` that scales all covariances alike; None without.
+
+    Where a part of the noise is known there is none.
+    """
     parameters = gp.kernel.scale_parameters()
-    if parameters is None or any(p.fixed for p in (*parameters, gp.noise_variance)):
+    if (
+        data.noise.variance is not None
+        or parameters is None
+        or any(p.fixed for p in (*parameters, gp.noise_variance))
+    ):
         return None
     chosen = {id(p.variable) for p in (*parameters, gp.noise_variance)}
     return np.concatenate(
@@ -131,7 +138,7 @@ def _start_mean(mean: Mean, data: Data) -> None:
 
 def _arrays(data: Data) -> tuple[np.ndarray, np.ndarray]:
     """Inputs `[N, D]` and series `[B, N]`; of series with inputs of their own the first."""
-    x, z = data.x.numpy().astype(float), data.z.numpy().astype(complex)
+    x, z = np.asarray(data.x, float), np.asarray(data.z, complex)
     return x[0], z if len(x) == 1 else z[:1]
 
 

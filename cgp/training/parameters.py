@@ -179,12 +179,14 @@ class Parameter:
 
     @property
     def is_left_out(self) -> bool:
-        """Whether its value was left out, and nothing has given it one since; not in graphs."""
+        """Whether its value was left out, and nothing has given it one since."""
         if self._initial is not None:
             return False
         raw = self.constraint.inverse(np.asarray(self._check(self.constraint.placeholder)))
         raw = raw if self.step is None else raw / self.constraint.step
-        return np.array_equal(self.variable.numpy(), np.asarray(raw, self._dtype))
+        with tf.init_scope():  # what a graph reads when it is traced
+            present = self.variable.numpy()
+        return np.array_equal(present, np.asarray(raw, self._dtype))
 
     def start(self, value: ArrayLike, unit: ArrayLike | None = None, prior: Any = None) -> None:
         """Gives a hyperparameter that was left out its first value.

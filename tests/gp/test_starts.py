@@ -216,8 +216,9 @@ def test_does_the_closed_form_of_the_scale_hold(kernel):
     x, z = tone_on_a_slow_part(10)
     gp = cgp.ExactGP(kernel(), 0.5)
     gp.compile(cgp.optimizers.LBFGS())
-    direction = overall_scale(gp)
-    loss = Objective(gp, gp._batch(gp._validated(x, z)))
+    data = gp._validated(x, z, None, None)
+    direction = overall_scale(gp, data)
+    loss = Objective(gp, gp._batch(data))
     value, gradient = loss(loss.start)
     square = 1.0 - gradient @ direction
     best, slope = loss(loss.start + np.log(square) * direction)
@@ -225,7 +226,29 @@ def test_does_the_closed_form_of_the_scale_hold(kernel):
     np.testing.assert_allclose(slope @ direction, 0.0, atol=1e-9)
 
 
+def test_do_the_hyperparameters_of_a_tracker_start_from_the_stream():
+    x, z = tone_on_a_slow_part(16)
+    gp = cgp.RecursiveGP(Matern12(), capacity=8)
+    gp.compile("sgd")
+    gp.optimizer.learning_rate = 0.0
+    gp.fit(x, z, batch_size=8, verbose=0)
+    np.testing.assert_allclose(gp.parameters()["matern12.variance"], np.mean(np.abs(z) ** 2))
+    assert not gp.noise_variance.is_left_out
+    gp.step(11.0, 1j)
+
+
 def test_is_noise_that_is_left_out_and_needed_an_error():
+    x, z = tone_on_a_slow_part(5)
+    for kind in (cgp.ExactGP, cgp.StateSpaceGP):
+        gp = kind(Matern12())
+        gp.predict(x)  # the prior of the signal needs none
+        with pytest.raises(ValueError, match="noise_variance was left out, and the first fit"):
+            gp.log_marginal_likelihood(x, z)
+        with pytest.raises(ValueError, match="noise_variance was left out, and the first fit"):
+            gp.predict(x, observed=True)
+    tracker = cgp.RecursiveGP(Matern12(), capacity=4)
+    with pytest.raises(ValueError, match="noise_variance was left out, and the first fit"):
+        tracker.step(0.0, 1j)
     with pytest.raises(ValueError, match="noise_variance is fixed, but was left out"):
         cgp.ExactGP(RBF(), fixed="noise_variance")
     with pytest.raises(ValueError, match=r"noise_pseudo_variance is 0\.1 of a noise"):

@@ -74,7 +74,7 @@ class Budget(Policy):
         super().__init__(process)
         self.m = process.form.multiplicity
         if process.noise_circularity is not None:
-            variance = float(np.ravel(process.noise_variance)[0])
+            variance = float(np.ravel(process.learned_noise_variance())[0])
             circularity = complex(process.noise_circularity)
             if abs(circularity) > 1.0 - 1e-6:
                 raise ValueError(

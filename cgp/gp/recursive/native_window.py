@@ -68,7 +68,7 @@ class CompiledWindow:
         self._program = process.kernel.program()
         if self._program is not None:
             given.program, given.program_size = self._program.ctypes.data, self._program.size
-        self._noise_variances = np.ravel(process.noise_variance.numpy())
+        self._noise_variances = np.ravel(process.learned_noise_variance())
         circularity = process.noise_circularity
         self._circularity = 0.0 if circularity is None else complex(circularity.numpy())
 

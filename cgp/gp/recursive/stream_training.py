@@ -15,6 +15,7 @@ import tensorflow as tf
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, arranged
 from cgp.gp.recursive.stream_weights import StreamWeights
+from cgp.gp.starts import start_left_out
 from cgp.gp.stream_samples import as_block
 from cgp.linalg.arguments import ArrayLike
 from cgp.training import keras_private
@@ -76,6 +77,7 @@ def fit(
     the factor is recomputed at the new hyperparameters, and the block taken in, sample by
     sample. By the chain rule that density is the sum of the one-step predictive ones; no point
     leaves inside a block. Each epoch starts from the window as it was before the call.
+    Hyperparameters that were left out start from the scales of the data, before the first block.
 
     Args:
         gp: The model.
@@ -112,6 +114,7 @@ def fit(
     _check_batch_size(batch_size)
     noise = gp._given_noise(noise_variance, noise_groups)
     samples = as_block(x, z, missing, gp.variable_dtype, noise=noise)
+    start_left_out(gp, samples)
     stream = gp._stream_with_room(samples)
     with stream.restored_on_error() as before:
         history = GaussianProcess.fit(

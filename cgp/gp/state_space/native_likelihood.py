@@ -31,7 +31,7 @@ def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor | None:
     function = None if process.mean is None else process.mean.evaluate(data.x)
     if function is not None:
         z = z - function
-    arguments = [*numbers_of(terms), tf.cast(process.noise_variance.value, tf.float64)]
+    arguments = [*numbers_of(terms), tf.cast(process.learned_noise_variance(), tf.float64)]
     if not eagerly:
         in_order = tf.reduce_all(x[:, 1:] >= x[:, :-1])
         x, z = tf.cond(in_order, lambda: (x, z), lambda: _sorted(x, z))
