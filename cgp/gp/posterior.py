@@ -53,8 +53,10 @@ class Conditioned(NamedTuple):
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """V and U, `[..., n, m]` and `[..., q, m]`."""
         v = tf.linalg.triangular_solve(self.chol, cross)
-        if basis is None:
+        if self.white.q is None:
             return v, None
+        if basis is None:  # of a part of the signal, which has no trend, but learns less beside one
+            return v, -tf.linalg.matmul(self.white.q, v, adjoint_a=True)
         # R is that of L⁻¹ H = Q R, so R⁻ᴴ (hᴴ − Hᴴ K⁻¹ k) = R⁻ᴴ hᴴ − Qᴴ V.
         u = tf.linalg.triangular_solve(
             self.white.r, tf.linalg.adjoint(basis), lower=False, adjoint=True

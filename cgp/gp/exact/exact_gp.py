@@ -12,6 +12,7 @@ from cgp.gp.base import as_dict
 from cgp.gp.data import Data, as_data, check_points, empty_variable, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
+from cgp.gp.parts import check_request, of_part
 from cgp.gp.posterior import Posterior
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
@@ -189,6 +190,7 @@ class ExactGP(MaximumLikelihoodGP):
         observed: bool = False,
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
+        part: Kernel | None = None,
     ) -> Posterior:
         """The signal at new points given the data, or its prior before any.
 
@@ -199,6 +201,8 @@ class ExactGP(MaximumLikelihoodGP):
                 variance is added to it. None for none.
             noise_groups: The groups of the measurements, an integer or `[M]`, of a model of several
                 groups.
+            part: A term of the kernel, if that is a sum, the same object: the posterior is that of
+                the process of this term alone, without the mean. None for the whole signal.
 
         Returns:
             A `ComplexNormal` of `[..., M]`: `mean`, `variance`, `pseudo_variance`, `covariance`,
@@ -208,20 +212,22 @@ class ExactGP(MaximumLikelihoodGP):
         Raises:
             TypeError: Complex inputs.
             ValueError: NaN inputs or a shape that does not fit the data; before any data, a
-                marginalised trend, which has no prior. Noise without `observed=True`, groups that
-                are missing or out of range.
+                marginalised trend, which has no prior. A part that is no term of the kernel. Noise
+                without `observed=True`, groups that are missing or out of range.
         """
         x = as_points(x, self.variable_dtype)
+        check_request(self.kernel, part, observed)
         noise = self._noise_at(x, observed, noise_variance, noise_groups)
+        process = of_part(self._process, part)
         if tf.executing_eagerly():
             if bool(self._stored.is_empty):
-                return predictions.prior(self._process, x, noise)
+                return predictions.prior(process, x, noise)
             data = self._stored.data
             check_points(x, data)
         else:
             data = self._stored.data_of_graph()
         given = predictions.condition(self._process, data, self._differentiable_factor(data))
-        return predictions.posterior(self._process, data, given, flattened(x, 2), noise)
+        return predictions.posterior(process, data, given, flattened(x, 2), noise)
 
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """Predicts at x, or at x given z for inputs `(x, z)`, whose loss it adds.

@@ -11,25 +11,22 @@ from cgp.distributions.checks import stateless_seed
 from cgp.distributions.forms import Form
 from cgp.distributions.marginals import Step
 from cgp.gp.base import as_dict, check_draws
-from cgp.gp.data import Data, SampleNoise, as_data, check_points
+from cgp.gp.data import Data, as_data, check_points
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
-from cgp.gp.posterior import Posterior, of_signal, prior
+from cgp.gp.parts import check_request, of_part
+from cgp.gp.posterior import Posterior, prior
 from cgp.gp.state_space import native_likelihood
-from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt, StoredState
 from cgp.gp.state_space.history import History
-from cgp.gp.state_space.joint_covariance import joint_covariance
 from cgp.gp.state_space.ordered_series import ordered_series
+from cgp.gp.state_space.predictions import drawn, forecasts, smoothed
 from cgp.gp.stream_samples import as_block, one_sample
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import RecentInputs, as_array, as_points
-from cgp.linalg import semidefinite_factor
 from cgp.linalg.arguments import ArrayLike
 from cgp.statespace.filtering import log_likelihood
 from cgp.statespace.online_step import StateArrays
-from cgp.statespace.sampling import posterior_sample, white
-from cgp.statespace.smoothing import smooth
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -159,6 +156,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         observed: bool = False,
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
+        part: Kernel | None = None,
     ) -> Posterior:
         """The signal at new points given the data: between, before and beyond them.
 
@@ -167,6 +165,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             observed: Whether to add the noise of a measurement to the signal.
             noise_variance: The known part of that noise, as for `ExactGP.posterior`.
             noise_groups: The groups of the measurements, as for `ExactGP.posterior`.
+            part: A term of the kernel, as for `ExactGP.posterior`.
 
         Returns:
             A `ComplexNormal` of `[..., M]`, as for `ExactGP.posterior`; not differentiable. Means
@@ -175,49 +174,57 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
         Raises:
             TypeError: Complex inputs.
-            ValueError: NaN inputs or a shape that does not fit the data.
+            ValueError: NaN inputs or a shape that does not fit the data; a part that is no term.
         """
         points = as_points(x, self.variable_dtype)
+        check_request(self.kernel, part, observed)
         if points.shape[-1] != 1:
             raise ValueError(f"x must have one dimension, got {points.shape[-1]}")
         noise = self._noise_at(points, observed, noise_variance, noise_groups)
         by_series = points if points.shape.rank == 3 else points[None]
         if not tf.executing_eagerly():
             data = self._history.data_for(points)
-            return self._posterior(data, by_series, noise, self._history.start)
+            return smoothed(self._process, data, by_series, noise, self._history.start, part)
         self.kernel.check_points(points)  # may refuse them
         data, start = self._history.held_for(points)
         if tf.size(data.z) == 0 and start is None:
-            return prior(self._process, points, noise)
+            return prior(of_part(self._process, part), points, noise)
         check_points(points, data)
-        return self._posterior(data, by_series, noise, start)
+        return smoothed(self._process, data, by_series, noise, start, part)
 
-    def _posterior(
+    def forecasts(
         self,
-        data: Data,
-        x: tf.Tensor,
-        noise: SampleNoise | None,
-        start: StateAt | StoredState | None = None,
-    ) -> Posterior:
-        series = ordered_series(self._process, data, x, start)
-        found, H = smooth(series.model, series.z), series.H
-        means = self.form.split(tf.gather(found.smoothed_means, series.new, batch_dims=1))
-        chols = tf.gather(found.smoothed_chols, series.new, batch_dims=1)
-        mean = self.form.join(tf.linalg.matvec(H, means))[..., 0]
-        rows = tf.linalg.matmul(H, chols)
-        marginal = self.form.moments(tf.linalg.matmul(rows, rows, adjoint_b=True))
-        marginal = marginal.map(lambda a: data.unpacked(a[..., 0, 0]))
+        horizons: ArrayLike,
+        *,
+        observed: bool = False,
+        noise_variance: float | None = None,
+        noise_groups: int | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Forecasts from every sample taken in, each given the samples up to it, in one pass.
 
-        def joint() -> tf.Tensor:
-            covariance = joint_covariance(H, found.smoothed_chols, found.gains, series.new)
-            return data.unpacked(covariance)
+        With them a model is judged as it would have done in use, at the present hyperparameters:
+        compare the mean at sample i and horizon h with what came at `x[i] + h`.
 
-        mean = data.unpacked(self._process.plus_function(mean, x))
+        Args:
+            horizons: How far ahead, in units of x, `[H]` or a number, not negative.
+            observed: Whether to add the noise of a measurement to the signal.
+            noise_variance: The known part of that noise, a number.
+            noise_groups: The group of the measurements, an integer.
 
-        def scale() -> tf.Tensor:
-            return tf.reduce_sum(tf.math.real(marginal.k), axis=-1)
+        Returns:
+            NumPy arrays `[..., N, H]`, in the order of the data: "mean", "variance" and
+            "pseudo_variance", as from `predict`.
 
-        return of_signal(self._process, mean, marginal, joint, scale, noise)
+        Raises:
+            TypeError: Horizons that are not real.
+            ValueError: No data, or horizons that are negative or not `[H]`.
+        """
+        ahead = as_points(np.atleast_1d(horizons), self.variable_dtype, "horizons")
+        if ahead.shape[1] != 1 or bool(tf.reduce_any(ahead < 0)):
+            raise ValueError(f"horizons must be [H] and not negative, got {horizons!r}")
+        given = self._given_noise(noise_variance, noise_groups)
+        noise = given.of_points(observed, ahead.shape[0], self.variable_dtype)
+        return forecasts(self._process, self._data(), ahead[:, 0], noise)
 
     @property
     def form(self) -> Form:
@@ -265,20 +272,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         else:
             check_points(points, data)
             points = points if points.shape.rank == 3 else points[None]
-        series = ordered_series(self._process, data, points, start)
-        model, H = series.model, series.H
-        of_states, of_noise = tf.unstack(
-            tf.random.experimental.stateless_split(stateless_seed(seed), 2)
-        )
-        states = posterior_sample(model, series.z, (count,), seed=of_states)
-        new = tf.broadcast_to(series.new, [count, *series.new.shape])
-        states = self.form.split(tf.gather(states, new, batch_dims=2))
-        values = tf.linalg.matvec(H, states)
-        if noise is not None:
-            factor = semidefinite_factor(DiscretizedProcess(self._process).noise(noise))
-            drawn = white(tf.shape(values), of_noise, values.dtype)
-            values += tf.linalg.matvec(factor, drawn)
-        values = self._process.plus_function(self.form.join(values)[..., 0], points)
+        values = drawn(self._process, data, points, start, count, stateless_seed(seed), noise)
         shape = tf.concat([[count], data.batch, tf.shape(values)[2:]], axis=0)
         return tf.reshape(values, shape).numpy()
 
@@ -293,7 +287,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
         data = as_data(x, z, None, self.variable_dtype, require_targets=False, noise=noise)
         self._check(data)
         self.add_loss(self._loss(data, self._log_likelihood(data)))
-        return as_dict(self._posterior(data, data.x, None))
+        return as_dict(smoothed(self._process, data, data.x, None))
 
     # --- online --------------------------------------------------------------------------------
 

@@ -1,0 +1,150 @@
+"""Predictions of a Markov process in linear time: by smoothing, and forecasts by filtering."""
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.gp.data import Data, SampleNoise
+from cgp.gp.parts import of_part, states_of
+from cgp.gp.posterior import Posterior, of_signal
+from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt, StoredState
+from cgp.gp.state_space.joint_covariance import joint_covariance
+from cgp.gp.state_space.ordered_series import ordered_series
+from cgp.kernels.base import Kernel
+from cgp.linalg import semidefinite_factor
+from cgp.statespace.filtering import filter as filter_series
+from cgp.statespace.sampling import posterior_sample, white
+from cgp.statespace.smoothing import smooth
+
+
+def smoothed(
+    process: SignalPlusNoise,
+    data: Data,
+    x: tf.Tensor,
+    noise: SampleNoise | None,
+    start: StateAt | StoredState | None = None,
+    part: Kernel | None = None,
+) -> Posterior:
+    """The posterior at new points, between, before and beyond the data.
+
+    Args:
+        process: The process.
+        data: Its data.
+        x: M points, `[1, M, 1]` or `[B, M, 1]`.
+        noise: That of observations at the points; None for the signal.
+        start: The state from which the series continues; None for the prior.
+        part: A term of the kernel, to predict it alone; None for the whole signal.
+    """
+    series = ordered_series(process, data, x, start)
+    found, H, form = smooth(series.model, series.z), series.H, process.form
+    if part is not None:
+        H = H * _states_of_part(process, part, H)
+    process = of_part(process, part)
+    means = form.split(tf.gather(found.smoothed_means, series.new, batch_dims=1))
+    chols = tf.gather(found.smoothed_chols, series.new, batch_dims=1)
+    mean = form.join(tf.linalg.matvec(H, means))[..., 0]
+    rows = tf.linalg.matmul(H, chols)
+    marginal = form.moments(tf.linalg.matmul(rows, rows, adjoint_b=True))
+    marginal = marginal.map(lambda a: data.unpacked(a[..., 0, 0]))
+
+    def joint() -> tf.Tensor:
+        covariance = joint_covariance(H, found.smoothed_chols, found.gains, series.new)
+        return data.unpacked(covariance)
+
+    mean = data.unpacked(process.plus_function(mean, x))
+
+    def scale() -> tf.Tensor:
+        return tf.reduce_sum(tf.math.real(marginal.k), axis=-1)
+
+    return of_signal(process, mean, marginal, joint, scale, noise)
+
+
+def _states_of_part(process: SignalPlusNoise, part: Kernel, H: tf.Tensor) -> tf.Tensor:
+    """1 for the states of a part and 0 for others, `[n]` or, of a composite, `[2n]`."""
+    first, count = states_of(process.kernel, part)
+    size = H.shape[-1] // process.form.multiplicity
+    own = np.zeros(size)
+    own[first : first + count] = 1.0
+    return tf.constant(np.tile(own, process.form.multiplicity), H.dtype)
+
+
+def drawn(
+    process: SignalPlusNoise,
+    data: Data,
+    x: tf.Tensor,
+    start: StateAt | StoredState | None,
+    count: int,
+    seed: tf.Tensor,
+    noise: SampleNoise | None,
+) -> tf.Tensor:
+    """Draws from the posterior at new points, complex, `[count, B, M]`.
+
+    Args:
+        process: The process.
+        data: Its data.
+        x: M points, `[1, M, 1]` or `[B, M, 1]`.
+        start: The state from which the series continues; None for the prior.
+        count: Number of draws.
+        seed: Of stateless random numbers.
+        noise: That of observations at the points; None for the signal.
+    """
+    series, form = ordered_series(process, data, x, start), process.form
+    of_states, of_noise = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
+    states = posterior_sample(series.model, series.z, (count,), seed=of_states)
+    new = tf.broadcast_to(series.new, [count, *series.new.shape])
+    states = form.split(tf.gather(states, new, batch_dims=2))
+    values = tf.linalg.matvec(series.H, states)
+    if noise is not None:
+        factor = semidefinite_factor(DiscretizedProcess(process).noise(noise))
+        values += tf.linalg.matvec(factor, white(tf.shape(values), of_noise, values.dtype))
+    return process.plus_function(form.join(values)[..., 0], x)
+
+
+def forecasts(
+    process: SignalPlusNoise, data: Data, horizons: tf.Tensor, noise: SampleNoise | None
+) -> dict[str, np.ndarray]:
+    """Forecasts from every sample, given the samples up to it; see `StateSpaceGP.forecasts`.
+
+    Args:
+        process: The process.
+        data: N samples of each series.
+        horizons: Real, `[H]`.
+        noise: That of the observations forecast; None for the signal.
+
+    Returns:
+        "mean", "variance" and "pseudo_variance", `[..., N, H]`.
+    """
+    x = data.x[..., 0]
+    order = tf.argsort(x, axis=-1, stable=True)
+    series, form = ordered_series(process, data), process.form
+    found, H = filter_series(series.model, series.z), series.H
+    discretized = DiscretizedProcess(process)
+    places = tf.gather(x, order, batch_dims=1)[..., None]
+    steps = horizons + tf.zeros_like(places)
+    if discretized.is_stationary:  # one transition for each horizon
+        F, Q, _ = discretized.discretize(tf.zeros_like(horizons), horizons)
+    else:
+        F, Q, _ = discretized.discretize(places + tf.zeros_like(steps), steps)
+    rows = tf.linalg.matmul(H, F)  # [..., H, m, n]
+    means = form.split(found.filtered_means)[..., None, :]
+    mean = form.join(tf.linalg.matvec(rows, means))[..., 0]
+    spread = tf.linalg.matmul(rows, found.filtered_chols[..., None, :, :])
+    covariance = tf.linalg.matmul(spread, spread, adjoint_b=True)
+    covariance += tf.linalg.matmul(tf.linalg.matmul(H, Q), H, adjoint_b=True)
+    marginal = form.moments(covariance).map(lambda a: a[..., 0, 0])
+    if noise is not None:
+        marginal = process.with_noise(marginal, noise)
+    shape = tf.shape(mean)
+    ahead = tf.reshape(places + steps, [tf.shape(places)[0], -1, 1])
+    mean = process.plus_function(tf.reshape(mean, [shape[0], -1]), ahead)
+    back = tf.argsort(order, axis=-1)
+    back = tf.broadcast_to(back, [shape[0], shape[1]])
+    moments = {
+        "mean": tf.reshape(mean, shape),
+        "variance": tf.math.real(marginal.k) + tf.zeros(shape, horizons.dtype),
+        "pseudo_variance": marginal.c_or_zeros() + tf.zeros(shape, mean.dtype),
+    }
+    return {
+        name: data.unpacked(tf.gather(value, back, batch_dims=1)).numpy()
+        for name, value in moments.items()
+    }
