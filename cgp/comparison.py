@@ -158,9 +158,10 @@ def compare(
         >>> import numpy as np
         >>> import cgp
         >>> from cgp.kernels import RBF, Matern12
-        >>> x = np.linspace(0.0, 3.0, 20)
+        >>> rng, x = np.random.default_rng(0), np.linspace(0.0, 3.0, 20)
+        >>> z = x * np.exp(1j * x) + 0.05 * (rng.normal(size=20) + 1j * rng.normal(size=20))
         >>> models = {"smooth": cgp.ExactGP(RBF()), "rough": cgp.ExactGP(Matern12())}
-        >>> found = cgp.compare(models, x, np.exp(1j * x) * x, restarts=2, verbose=0)
+        >>> found = cgp.compare(models, x, z, restarts=2, verbose=0)
         >>> found.best
         'smooth'
     """

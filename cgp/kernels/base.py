@@ -32,6 +32,10 @@ class Kernel(CovarianceFunction):
     Kernels add and multiply with each other; positive scalars multiply and divide the covariance.
     The same kernel object in two places is one set of hyperparameters.
 
+    A hyperparameter that is left out is 1 (a coefficient 0) until the first `fit` of a model starts
+    it from the data, by the rule in `start_of`: a variance at its share of `E|z|²`, a length scale
+    between the spacing of x and its span, a frequency at a peak of the periodogram.
+
     Args:
         name: A name for its parameters, as in `gp.parameters()`; by default the class's.
         dtype: "float64" (complex128 covariances) or "float32" (complex64).

@@ -39,7 +39,9 @@ class ExactGP(MaximumLikelihoodGP):
 
     Args:
         kernel: A kernel. Models that are given the same kernel share its hyperparameters.
-        noise_variance: `E|n|²`, positive; in squared units of z. `[G]` for a learned one of each of
+        noise_variance: `E|n|²`, positive; in squared units of z. Left out, it starts from the data
+            at the first `fit`, at the floor of their periodogram, and has a weak prior that keeps
+            it from zero (see `cgp.gp.starts.weak_prior`). `[G]` for a learned one of each of
             G groups of samples, of eras or sensors: data then come with `noise_groups`.
         noise_pseudo_variance: `E[n²]`, complex, at most `noise_variance` in modulus, of the first
             group if there are several. Zero, the default, stays zero: the noise is circular.
@@ -47,7 +49,8 @@ class ExactGP(MaximumLikelihoodGP):
             one number for all groups.
         mean: A mean of `cgp.means`, or None for zero.
         fixed: Names, of "noise_variance" and "noise_circularity", that training leaves alone.
-        priors: TFP distributions of "noise_variance", by name.
+        priors: TFP distributions of "noise_variance", by name; `{"noise_variance": None}` for no
+            prior where it is left out.
         name: A name.
         dtype: "float64" (complex128 data) or "float32" (complex64); that of the kernel if None.
 

@@ -66,7 +66,8 @@ class RecursiveGP(GaussianProcess):
     Args:
         kernel: A kernel; other models may share it. Its inputs are real: give complex ones,
             as an equaliser's window u of samples, as `np.concatenate([u.real, u.imag], axis=-1)`.
-        noise_variance: `E|n|²`, positive; in squared units of z. `[G]` for one of each of G groups
+        noise_variance: `E|n|²`, positive; in squared units of z; if left
+            out started by the first fit, as for `ExactGP`. `[G]` for one of each of G groups
             of samples, as for `ExactGP`.
         noise_pseudo_variance: `E[n²]`, complex, at most `noise_variance` in modulus; as for
             `ExactGP`.

@@ -46,7 +46,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
 
     Args:
         kernel: A Markov kernel over one-dimensional inputs, shared with other layers that hold it.
-        noise_variance: `E|n|²`, positive; in squared units of z. `[G]` for one of each of G groups
+        noise_variance: `E|n|²`, positive; in squared units of z; if left
+            out started by the first fit, as for `ExactGP`. `[G]` for one of each of G groups
             of samples, as for `ExactGP`.
         noise_pseudo_variance: `E[n²]`, as for `ExactGP`.
         mean: A mean of `cgp.means`, or None for zero; no marginalised trend.
