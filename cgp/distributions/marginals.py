@@ -1,6 +1,6 @@
 """Marginal moments of predictions, from any of the forms in which cgp returns predictions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
@@ -38,6 +38,67 @@ class Step(NamedTuple):
         """The result of a function of each array, those of both distributions included."""
         predicted, filtered = self.predicted.map(function), self.filtered.map(function)
         return type(self)(predicted, function(self.innovation), filtered)
+
+    @classmethod
+    def stack(cls, steps: Iterable["Step"], axis: int = -1) -> Self:
+        """Stacks the results of `step`, sample by sample, as `process` returns those of a block.
+
+        Metrics and plots take the result: `cgp.metrics.coverage(z, stacked.predicted)`.
+
+        Args:
+            steps: The results of one filter, in the order of the samples.
+            axis: Of time in the result. The last, −1, for the steps of `RecursiveGP` and
+                `StateSpaceGP`: numbers become `[T]`, arrays `[B]` of B series `[B, T]`. The last
+                but one, −2, for those of `KalmanFilter`, whose components `[M]` stay last:
+                `[T, M]`, or `[B, T, M]`.
+
+        Returns:
+            A `Step` of arrays.
+
+        Raises:
+            TypeError: A member that is not a `Step`.
+            ValueError: No steps, steps of different shapes, or an axis that their arrays lack.
+
+        Example:
+            >>> import cgp
+            >>> from cgp.distributions import Step
+            >>> gp = cgp.StateSpaceGP(cgp.kernels.Matern12(1.0, 1.0), noise_variance=0.5)
+            >>> z = [1.0 + 1j, 0.5j, 0.2]
+            >>> stacked = Step.stack([gp.step(x, z_x + 0j) for x, z_x in enumerate(z)])
+            >>> stacked.predicted.mean.shape
+            (3,)
+            >>> cgp.metrics.coverage(np.array(z), stacked.predicted)
+            1.0
+        """
+        steps = list(steps)
+        for step in steps:
+            if not isinstance(step, Step):
+                raise TypeError(f"each member must be a Step, got {type(step).__name__}")
+        if not steps:
+            raise ValueError("there are no steps to stack")
+        # Those of the three fields may differ: a state has other components than an observation.
+        shapes = [tuple(np.shape(a) for a in _arrays(step)) for step in steps]
+        for t, found in enumerate(shapes):
+            if found != shapes[0]:
+                at = next(i for i, shape in enumerate(found) if shape != shapes[0][i])
+                raise ValueError(
+                    f"steps must have one shape: step 0 has arrays of shape {shapes[0][at]}, "
+                    f"step {t} of shape {found[at]}. Stack those of one filter alone"
+                )
+        parts = zip(*map(_arrays, steps), strict=True)
+        try:
+            arrays = [np.stack(part, axis) for part in parts]
+        except np.exceptions.AxisError as error:
+            raise ValueError(
+                f"arrays of shape {shapes[0][0]} cannot be stacked along axis {axis}: expected −1 "
+                "for steps of a RecursiveGP or a StateSpaceGP, −2 for those of a KalmanFilter"
+            ) from error
+        return cls(Marginals(*arrays[:3]), arrays[3], Marginals(*arrays[4:]))
+
+
+def _arrays(step: Step) -> tuple[np.ndarray, ...]:
+    """The seven arrays of a step, in their order."""
+    return (*step.predicted, step.innovation, *step.filtered)
 
 
 def innovation(z: np.ndarray, mean: np.ndarray) -> np.ndarray:

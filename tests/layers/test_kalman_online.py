@@ -36,19 +36,7 @@ def borrowed(kind="proper", streams=None, m=2):
 
 def stacked(steps):
     """Steps one by one as one `Step`, time the last axis but one."""
-
-    def over_time(parts):
-        if parts[0] is None:
-            return None
-        return np.stack(parts, axis=-2)
-
-    moments = [
-        type(steps[0].predicted)(
-            *map(over_time, zip(*(getattr(s, name) for s in steps), strict=True))
-        )
-        for name in ("predicted", "filtered")
-    ]
-    return type(steps[0])(moments[0], over_time([s.innovation for s in steps]), moments[1])
+    return cgp.distributions.Step.stack(steps, axis=-2)
 
 
 def stepped(kf, z, **kwargs):

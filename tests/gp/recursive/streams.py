@@ -103,17 +103,8 @@ def refitted(problem, x, z, **kwargs):
 
 def stepped(gp, x, z, **kwargs):
     """The steps of a stream taken one by one, stacked over time, which is the last axis."""
-    steps = [gp.step(x[n], z[..., n], **kwargs) for n in range(z.shape[-1])]
-
-    def over_time(values):
-        return np.stack([np.asarray(v) for v in values], axis=-1)
-
-    def moments(name):
-        parts = [getattr(step, name) for step in steps]
-        return reference.Moments(*map(over_time, zip(*parts, strict=True)))
-
-    return reference.Steps(
-        moments("predicted"), over_time([s.innovation for s in steps]), moments("filtered")
+    return cgp.distributions.Step.stack(
+        gp.step(x[n], z[..., n], **kwargs) for n in range(z.shape[-1])
     )
 
 
