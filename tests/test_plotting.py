@@ -328,7 +328,7 @@ BATCH = {name: np.stack([moment, moment]) for name, moment in GOOD.items()}
         (lambda: plotting.series(X, Z, parts="polar"), ValueError, "got 'polar'"),
         (lambda: plotting.series(X, Z, GOOD, probability=95), ValueError, "between 0 and 1"),
         (lambda: plotting.plane(Z, GOOD, probability=0), ValueError, "between 0 and 1"),
-        (lambda: plotting.series(X, Z, ax=pyplot.subplots()[1]), ValueError, "two, .* got 1"),
+        (lambda: plotting.series(X, Z, ax=pyplot.subplots()[1]), ValueError, "2 axes, .* got 1"),
         (
             lambda: plotting.innovations(Z),
             TypeError,
@@ -338,7 +338,7 @@ BATCH = {name: np.stack([moment, moment]) for name, moment in GOOD.items()}
         (
             lambda: plotting.innovations(innovations(), ax=pyplot.subplots(2)[1]),
             ValueError,
-            "three, got 2",
+            "3 axes, .* got 2",
         ),
     ],
 )

@@ -418,6 +418,7 @@ REFUSALS = {
         lambda: metrics.negative_log_predictive_density(Z, Z), "prediction"
     ),
     "metrics.normalized_error_db": (lambda: metrics.normalized_error_db(0 * Z, Z), "zero"),
+    "plotting.fit_health": (lambda: plotting.fit_health(Z), "ExactGP"),
     "plotting.innovations": (lambda: plotting.innovations(Z), "diagnostics"),
     "plotting.plane": (lambda: plotting.plane(), "nothing to draw"),
     "plotting.series": (lambda: plotting.series(X, Z.real), "complex"),

@@ -1,0 +1,148 @@
+"""The styles, checks and axes that all plots share."""
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cgp.distributions import Marginals, marginals
+from cgp.distributions.marginals import Prediction
+from cgp.linalg.arguments import ArrayLike
+from cgp.observations import as_observations
+
+if TYPE_CHECKING:  # an optional dependency
+    from matplotlib.axes import Axes
+
+DATA: dict[str, Any] = {
+    "color": "0.25",
+    "marker": ".",
+    "markersize": 4.0,
+    "linestyle": "none",
+    "zorder": 3,
+}
+MEAN: dict[str, Any] = {"color": "#1f5fa8", "linewidth": 1.5, "zorder": 2}
+BAND: dict[str, Any] = {"facecolor": "#cfdff1", "linewidth": 0.0, "zorder": 1}
+EDGED = BAND | {"linewidth": 0.6, "edgecolor": "#9dbce0"}
+OUTSIDE = "#c0392b"
+
+
+def pyplot_or_error() -> ModuleType:
+    """Matplotlib's `pyplot`, or an error that says how to install it."""
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError('cgp.plotting needs matplotlib: pip install "cgp[plot]"') from error
+    return pyplot
+
+
+def axes_of(ax: "Sequence[Axes] | np.ndarray | None", count: int, **figure: Any) -> np.ndarray:
+    """The axes given, or those of a new figure.
+
+    Args:
+        ax: The axes, or None.
+        count: How many a plot needs.
+        **figure: The arguments of `subplots` for a new figure.
+
+    Returns:
+        A NumPy array of objects, `[count]`.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        ValueError: Not as many axes.
+    """
+    if ax is None:
+        _, ax = pyplot_or_error().subplots(**figure, layout="constrained")
+    axes = np.asarray(ax, dtype=object).ravel()
+    if len(axes) != count:
+        raise ValueError(f"ax must be {count} axes, one for each panel, got {len(axes)}")
+    return axes
+
+
+def draw_unit_normals(ax: "Axes", values: np.ndarray, *probabilities: float) -> None:
+    """Plots proper normals of variance 1 in the complex plane, in circles of given probability.
+
+    Those outside of the last circle, the largest, are red; the title has the share inside it.
+
+    Args:
+        ax: The axes.
+        values: The normals, complex, `[N]`.
+        *probabilities: Of the circles, increasing.
+    """
+    radii = [np.sqrt(-np.log1p(-p)) for p in probabilities]  # |e|² is exponential
+    for radius in radii[::-1]:
+        circle = radius * np.exp(2j * np.pi * np.linspace(0.0, 1.0, 200))
+        ax.fill(circle.real, circle.imag, **EDGED)
+    for far, color in ((False, DATA["color"]), (True, OUTSIDE)):
+        chosen = values[(np.abs(values) > radii[-1]) == far]
+        ax.plot(chosen.real, chosen.imag, **DATA | {"color": color, "markersize": 2.5})
+    held = np.mean(np.abs(values) <= radii[-1])
+    percent = f"{100 * probabilities[-1]:g} %"
+    ax.set(xlabel="Re", ylabel="Im", title=f"{held:.1%} in the circle of {percent}")
+    ax.set_aspect("equal", adjustable="datalim")
+
+
+def legend_above(ax: "Axes", **handles: Any) -> None:
+    """Adds a legend above the axes."""
+    # Not inside, because an oscillating series leaves no corner free.
+    ax.legend(
+        **handles,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=3,
+        frameon=False,
+        fontsize="small",
+    )
+
+
+def tidy(ax: "Axes") -> None:
+    """Hides the frame at the top and on the right."""
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def require_something(z: ArrayLike | None, posterior: Prediction | None) -> None:
+    """Raises a ValueError if there are neither data nor a prediction."""
+    if z is None and posterior is None:
+        raise ValueError("there is nothing to draw: give data z, a posterior, or both")
+
+
+def as_series(z: ArrayLike, x: np.ndarray | None = None) -> np.ndarray:
+    """Converts complex data to an array `[N]`, NaN in both parts where missing."""
+    z = np.asarray(as_observations(z, None, "complex128", promote=True))
+    _require_one_series(z, "z")
+    if x is not None and z.shape != x.shape:
+        raise ValueError(f"z must have the {len(x)} points of x, got {len(z)}")
+    return z
+
+
+def as_moments(posterior: Prediction, x_new: np.ndarray | None = None) -> Marginals:
+    """The marginals of one series, at the inputs `x_new` if given."""
+    moments = marginals(posterior)
+    _require_one_series(moments.mean, "the posterior")
+    if x_new is not None and moments.mean.shape != x_new.shape:
+        raise ValueError(
+            f"the posterior has {len(moments.mean)} points but there are {len(x_new)} inputs: "
+            "give x_new, the inputs of the posterior"
+        )
+    return moments
+
+
+def _require_one_series(values: np.ndarray, name: str) -> None:
+    if values.ndim != 1:
+        raise ValueError(f"one series at a time: {name} must be [N], got shape {values.shape}")
+
+
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+def real_imaginary(
+    mean: np.ndarray, variance: np.ndarray, pseudo_variance: np.ndarray
+) -> tuple[Pair, Pair]:
+    """Real and imaginary part, and their standard deviations."""
+    return (mean.real, mean.imag), deviations(variance, pseudo_variance.real)
+
+
+def deviations(variance: np.ndarray, difference: np.ndarray) -> Pair:
+    """Standard deviations of two parts, from the sum and the difference of their variances."""
+    first, second = np.sqrt(np.maximum([variance + difference, variance - difference], 0.0) / 2)
+    return first, second

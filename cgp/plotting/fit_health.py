@@ -1,0 +1,171 @@
+"""The plot of how well a fit describes its data: residuals, coverage and optima."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import keras
+import numpy as np
+
+from cgp.distributions import Marginals, principal_axes
+from cgp.gp import ExactGP, StateSpaceGP
+from cgp.gp.state_space.ordered_series import ordered_series
+from cgp.plotting.drawing import BAND, DATA, MEAN, OUTSIDE, axes_of, draw_unit_normals, tidy
+from cgp.statespace.filtering import process_block
+
+if TYPE_CHECKING:  # an optional dependency
+    from matplotlib.axes import Axes
+
+_LEVEL = 0.95
+_SAME = 0.1
+"""In nats: optima that differ by less have the same likelihood for all purposes."""
+
+
+def fit_health(
+    gp: ExactGP | StateSpaceGP,
+    history: keras.callbacks.History | None = None,
+    *,
+    ax: "Sequence[Axes] | np.ndarray | None" = None,
+) -> np.ndarray:
+    """Plots how well a fit describes its data: residuals, coverage, and optima.
+
+    A residual is a target minus its prediction without it: of an `ExactGP` the leave-one-out
+    prediction (`ExactGP.loo`), given all others, of a `StateSpaceGP` the one-step prediction, given
+    all before. It is standardised by the variance v and pseudo-variance w of that prediction, noise
+    included, and is then a proper normal of variance 1 if the model is right: by the inverse of the
+    symmetric root of the covariance of its two parts, which keeps directions in the plane, and is
+    `1/√v` if w is zero. Those of several series are shown together. Three panels:
+
+    - The standardised residuals in the complex plane, with the circles that hold 50 and 95 %. A
+      cloud that is not round shows an improper signal or noise of a proper model, one that is too
+      wide or too narrow a wrong noise variance, points far outside outliers.
+    - The coverage: the share of targets inside their credible regions of probability p, over p. The
+      band has the line of a right model at each p with 95 %, if residuals are independent: those of
+      one-step predictions are, leave-one-out residuals of close points are not quite. A line below
+      it shows predictions that are too sure, one above it predictions that are too cautious.
+    - The optima of `fit(restarts=...)`: by how much the negative log likelihood of all data, less
+      that of the priors, exceeds the best, in nats. Starts that end in the band, within 0.1 nats,
+      agree on the best; if hardly any do, more starts may find a better one.
+
+    Args:
+        gp: A process that has been fitted to, or has taken in, data.
+        history: What `fit` of these data has returned; None for none, and the third panel says so.
+        ax: Three matplotlib axes to plot on; a new figure if None.
+
+    Returns:
+        The three axes, a NumPy array of objects.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        TypeError: Another model, or not a `History`.
+        ValueError: No data, or older samples of a stream have been dropped; a prediction of
+            variance zero in some direction; axes that are not three.
+
+    Example:
+        >>> import numpy as np
+        >>> import cgp.plotting
+        >>> x = np.linspace(0.0, 3.0, 30)
+        >>> gp = cgp.StateSpaceGP(cgp.kernels.Matern32(1.0, 1.0), noise_variance=0.1)
+        >>> gp.compile(cgp.optimizers.LBFGS())
+        >>> history = gp.fit(x, np.exp(1j * x), epochs=3, restarts=2, verbose=0)
+        >>> axes = cgp.plotting.fit_health(gp, history)
+        >>> [axis.get_xlabel() for axis in axes]
+        ['Re', 'probability of the region', 'start, the best first']
+    """
+    if not isinstance(gp, ExactGP | StateSpaceGP):
+        raise TypeError(f"gp must be an ExactGP or a StateSpaceGP, got {type(gp).__name__}")
+    if history is not None and not isinstance(history, keras.callbacks.History):
+        raise TypeError(
+            f"history must be what gp.fit returned, a History, got {type(history).__name__}"
+        )
+    residuals = _residuals(gp)
+    axes = axes_of(ax, 3, ncols=3, figsize=(11.0, 3.4))
+    draw_unit_normals(axes[0], residuals, 0.5, _LEVEL)
+    _draw_coverage(axes[1], residuals)
+    losses = [optimum["loss"] for optimum in getattr(history, "optima", ())]
+    _draw_optima(axes[2], len(residuals) * np.array(losses))
+    for axis in axes:
+        tidy(axis)
+    return axes
+
+
+def _residuals(gp: ExactGP | StateSpaceGP) -> np.ndarray:
+    """The standardised residuals of all targets that are there, complex, `[points]`."""
+    data = gp._data()
+    if isinstance(gp, ExactGP):
+        predicted = Marginals(**gp.loo())
+        z = data.unpacked(data.z).numpy()
+    else:
+        series = ordered_series(gp._process, data)  # less the mean function
+        predicted, z = process_block(series.model, series.z).predicted, series.z.numpy()
+    present = ~np.isnan(z)
+    if not present.any():
+        raise ValueError("there are no residuals: every target is missing (NaN)")
+    return _standardized(z[present], predicted.map(lambda a: a[present]))
+
+
+def _standardized(z: np.ndarray, predicted: Marginals) -> np.ndarray:
+    """Targets minus their predictions, scaled to proper normals of variance 1."""
+    axes = principal_axes(predicted.variance, predicted.pseudo_variance)
+    larger, smaller, angle = (np.asarray(a, float) for a in axes)
+    if not np.all(smaller > 0):
+        raise ValueError(
+            f"{np.sum(smaller <= 0)} of {smaller.size} predictions have variance zero in some "
+            "direction, by which no residual can be divided"
+        )
+    turn = np.exp(1j * angle)
+    along = (z - predicted.mean) * np.conj(turn)
+    # Each part of a proper normal of variance 1 has variance 1/2.
+    return turn * (along.real / np.sqrt(2 * larger) + 1j * along.imag / np.sqrt(2 * smaller))
+
+
+def _draw_coverage(ax: "Axes", residuals: np.ndarray) -> None:
+    """Plots the share of residuals in the circle of probability p over p."""
+    from scipy import special  # here: importing it takes long
+
+    count = len(residuals)
+    p = np.linspace(0.0, 1.0, 201)
+    # The quantiles of the share of `count` residuals that are inside with probability p each.
+    tails = np.array([0.5 * (1.0 - _LEVEL), 0.5 * (1.0 + _LEVEL)])
+    low, high = np.ceil(special.bdtrik(tails[:, None], count, p[1:-1])) / count
+    ax.fill_between(p, [0.0, *low, 1.0], [0.0, *high, 1.0], **BAND)
+    ax.plot([0.0, 1.0], [0.0, 1.0], color="0.6", linewidth=0.8, linestyle="--", zorder=2)
+    # The smallest regions that hold each residual: |e|² is exponential.
+    inside = np.sort(-np.expm1(-(np.abs(residuals) ** 2)))
+    shares = np.arange(count + 1) / count
+    ax.plot([0.0, *inside, 1.0], [*shares, 1.0], drawstyle="steps-post", **MEAN)
+    ax.set(
+        xlabel="probability of the region",
+        ylabel="share of targets inside",
+        title=f"{np.mean(inside <= 0.5):.1%} in regions of 50 %",
+        xlim=(0.0, 1.0),
+        ylim=(0.0, 1.0),
+    )
+
+
+def _draw_optima(ax: "Axes", losses: np.ndarray) -> None:
+    """Plots how far the optima of several starts lie above the best, in nats."""
+    if not losses.size:
+        ax.text(
+            0.5,
+            0.5,
+            "no optima to compare:\ngive the history of\ngp.fit(x, z, restarts=8)",
+            ha="center",
+            va="center",
+            transform=ax.transAxes,
+        )
+        ax.set_axis_off()
+        return
+    excess = np.sort(losses - losses.min())
+    starts = np.arange(1, len(excess) + 1)
+    ax.axhspan(0.0, _SAME, **BAND)
+    for agrees, color in ((True, DATA["color"]), (False, OUTSIDE)):
+        chosen = (excess <= _SAME) == agrees
+        ax.plot(starts[chosen], excess[chosen], **DATA | {"color": color, "markersize": 8.0})
+    ax.set_yscale("symlog", linthresh=_SAME)
+    ax.set(
+        xlabel="start, the best first",
+        ylabel="nats above the best",
+        title=f"{np.sum(excess <= _SAME)} of {len(excess)} starts agree",
+    )
+    ax.set_ylim(-0.5 * _SAME, max(10.0 * _SAME, 2.0 * excess[-1]))
+    ax.locator_params(axis="x", integer=True)

@@ -1,0 +1,157 @@
+"""The plot of a series and its prediction over x."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cgp.distributions import Marginals
+from cgp.distributions.ellipses import check_probability
+from cgp.distributions.marginals import Prediction
+from cgp.linalg.arguments import ArrayLike, as_numbers
+from cgp.plotting.drawing import (
+    BAND,
+    DATA,
+    MEAN,
+    Pair,
+    as_moments,
+    as_series,
+    axes_of,
+    deviations,
+    legend_above,
+    real_imaginary,
+    require_something,
+    tidy,
+)
+
+if TYPE_CHECKING:  # an optional dependency
+    from matplotlib.axes import Axes
+
+
+def series(
+    x: ArrayLike,
+    z: ArrayLike | None = None,
+    posterior: Prediction | None = None,
+    x_new: ArrayLike | None = None,
+    *,
+    parts: str = "real-imaginary",
+    probability: float = 0.95,
+    ax: "Sequence[Axes] | np.ndarray | None" = None,
+) -> np.ndarray:
+    """Plots two parts of a complex series over x, with the prediction and its credible band.
+
+    The bands are marginal: they hold one part at one point with the given probability. With
+    variance v and pseudo-variance w the real part has variance `(v + Re w)/2`, the imaginary
+    `(v − Re w)/2`. The variances of modulus and phase are to first order about the mean
+    `|m| e^{iφ}`: that of the modulus is `(v + Re(w e^{−2iφ}))/2`, that of the phase
+    `(v − Re(w e^{−2iφ}))/(2|m|²)`. This is accurate while the band is narrow relative to the
+    modulus. The band of a phase ends at ±π, where the phase is unknown.
+
+    Args:
+        x: The inputs of the data, `[N]` or `[N, 1]`, in any order.
+        z: Complex data, `[N]`; NaN, or masked, where missing. None for no data.
+        posterior: A `ComplexNormal`, or a dict with keys mean, variance and pseudo_variance, as
+            `predict` returns; of M points. None for no prediction.
+        x_new: The inputs of the posterior, `[M]` or `[M, 1]`, in any order; `x` if None.
+        parts: "real-imaginary" or "modulus-phase". The phase is in radians, unwrapped along the
+            mean; that of the data is on the branch closest to the mean.
+        probability: Of the band, between 0 and 1.
+        ax: Two matplotlib axes to plot on, one for each part; a new figure if None.
+
+    Returns:
+        The two axes, a NumPy array of objects.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        TypeError: Real data, or not a prediction.
+        ValueError: Shapes that do not fit, more than one series, infinite data, inputs or a
+            prediction that are masked, or nothing to plot.
+
+    Example:
+        >>> import numpy as np
+        >>> import cgp.plotting
+        >>> x = np.linspace(0.0, 1.0, 20)
+        >>> upper, lower = cgp.plotting.series(x, np.exp(2j * np.pi * x))
+        >>> upper.get_ylabel(), lower.get_ylabel()
+        ('Re z', 'Im z')
+    """
+    require_something(z, posterior)
+    if parts not in ("real-imaginary", "modulus-phase"):
+        raise ValueError(f'parts must be "real-imaginary" or "modulus-phase", got {parts!r}')
+    width = _normal_quantile(probability)
+    x = _as_inputs(x, "x")
+    x_new = x if x_new is None else _as_inputs(x_new, "x_new")
+    z = None if z is None else as_series(z, x)
+    moments = None if posterior is None else as_moments(posterior, x_new)
+    axes = axes_of(ax, 2, nrows=2, sharex=True)
+
+    center, scale = None, None
+    if moments is not None:
+        order = np.argsort(x_new, kind="stable")
+        x_new, moments = x_new[order], Marginals(*(moment[order] for moment in moments))
+        split = real_imaginary if parts == "real-imaginary" else _modulus_phase
+        center, scale = split(*moments)
+        for axis, middle, deviation, part in zip(
+            axes, center, scale, parts.split("-"), strict=True
+        ):
+            low, high = middle - width * deviation, middle + width * deviation
+            if part == "modulus":
+                low = np.maximum(low, 0.0)
+            elif part == "phase":
+                low, high = np.maximum(low, middle - np.pi), np.minimum(high, middle + np.pi)
+            axis.fill_between(x_new, low, high, label=f"{100 * probability:g} % interval", **BAND)
+            axis.plot(x_new, middle, label="mean", **MEAN)
+    if z is not None:
+        if parts == "real-imaginary":
+            drawn = (z.real, z.imag)
+        else:
+            phase = np.angle(z)
+            if center is not None:  # the branch closest to the mean
+                turns = np.round((np.interp(x, x_new, center[1]) - phase) / (2 * np.pi))
+                phase = phase + 2 * np.pi * turns
+            drawn = (np.abs(z), phase)
+        for axis, values in zip(axes, drawn, strict=True):
+            axis.plot(x, values, label="data", **DATA)
+
+    labels = ("Re z", "Im z") if parts == "real-imaginary" else ("|z|", "arg z (rad)")
+    for axis, label in zip(axes, labels, strict=True):
+        axis.set_ylabel(label)
+        axis.margins(x=0.01)
+        tidy(axis)
+    axes[1].set_xlabel("x")
+    if moments is not None:
+        legend_above(axes[0])
+    return axes
+
+
+def _modulus_phase(
+    mean: np.ndarray, variance: np.ndarray, pseudo_variance: np.ndarray
+) -> tuple[Pair, Pair]:
+    """Modulus and phase, and their standard deviations to first order about the mean."""
+    modulus = np.abs(mean)
+    turn = np.exp(-2j * np.angle(mean))
+    along, across = deviations(variance, (pseudo_variance * turn).real)
+    across = np.where(modulus > 0, across / np.where(modulus > 0, modulus, 1.0), np.inf)
+    return (modulus, np.unwrap(np.angle(mean))), (along, across)
+
+
+def _normal_quantile(probability: float) -> float:
+    """Half of the width of the credible interval of a standard normal."""
+    from scipy import special  # here: importing it takes long
+
+    check_probability(probability)
+    return float(special.ndtri(0.5 * (1.0 + probability)))
+
+
+def _as_inputs(x: ArrayLike, name: str) -> np.ndarray:
+    """Converts real inputs, `[N]` or `[N, 1]`, to float64 `[N]`."""
+    x = np.asarray(as_numbers(x, name))
+    if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)):
+        raise TypeError(f"{name} must be real numbers, got {x.dtype}")
+    if x.ndim == 2 and x.shape[1] == 1:
+        x = x[:, 0]
+    if x.ndim != 1:
+        raise ValueError(f"{name} must be one axis of points, [N] or [N, 1], got shape {x.shape}")
+    if not np.all(np.isfinite(x)):
+        raise ValueError(f"{name} has elements that are NaN or infinite")
+    return x.astype(float)
