@@ -103,7 +103,10 @@ def test_cgp_is_float64_under_any_floatx():
 
 
 def test_importing_cgp_prints_nothing_and_loads_little_beside_tensorflow_and_keras():
-    """Counts modules, as times vary: TensorFlow Probability alone would be a thousand of them."""
+    """Counts modules, as times vary: TensorFlow Probability alone would be a thousand of them.
+
+    Modules of cgp are not counted: they are small, and each has a file of its own.
+    """
     found = run(
         "import sys, tensorflow, keras; before = set(sys.modules); import cgp;"
         "print('loaded', *(set(sys.modules) - before))",
@@ -114,7 +117,8 @@ def test_importing_cgp_prints_nothing_and_loads_little_beside_tensorflow_and_ker
     assert first == "loaded"  # nothing was printed before
     packages = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)
     assert packages <= {"cgp", "tensorflow", "keras"}
-    assert len(loaded) < 150
+    beside = [name for name in loaded if name.partition(".")[0] != "cgp"]
+    assert len(beside) < 20
 
 
 def test_another_backend_of_keras_is_refused_with_the_remedy():
