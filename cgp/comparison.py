@@ -51,8 +51,20 @@ class Scores(NamedTuple):
 class Comparison(Mapping[str, Scores]):
     """The scores of several models by name, as a mapping; its text is a table.
 
-    Attributes:
+    `compare` makes it.
+
+    Args:
         models: The models by name, each fitted to all data.
+        scores: Their scores by name.
+
+    Example:
+        >>> import cgp
+        >>> from cgp.comparison import Scores
+        >>> models = {"smooth": cgp.ExactGP(cgp.kernels.RBF(), 0.1)}
+        >>> scores = Scores(-3.0, 3, 9.0, -1.0, -9.0, -1.0, coverage=0.9, weight=1.0)
+        >>> found = cgp.Comparison(models, {"smooth": scores})
+        >>> found.best, found["smooth"].coverage
+        ('smooth', 0.9)
     """
 
     def __init__(self, models: Mapping[str, MaximumLikelihoodGP], scores: Mapping[str, Scores]):
@@ -69,7 +81,13 @@ class Comparison(Mapping[str, Scores]):
 
     @property
     def best(self) -> str:
-        """The name of the model of the highest predictive density in cross-validation."""
+        """The name of the model of the highest predictive density in cross-validation.
+
+        Raises:
+            ValueError: There is none.
+        """
+        if not self._scores:
+            raise ValueError("there is no model in this comparison")
         return max(self, key=lambda name: self[name].cv_density)
 
     def predict(self, x: ArrayLike, *, observed: bool = False) -> dict[str, np.ndarray]:

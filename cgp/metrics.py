@@ -111,6 +111,14 @@ def log_predictive_densities(z: ArrayLike, prediction: Prediction) -> np.ndarray
 
     Raises:
         TypeError, ValueError: As for `negative_log_predictive_density`.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.metrics import log_predictive_densities
+        >>> zero = np.zeros(2, complex)
+        >>> prediction = {"mean": zero, "variance": np.ones(2), "pseudo_variance": zero}
+        >>> log_predictive_densities(np.array([0.0, 1j]), prediction).round(4)
+        array([-1.1447, -2.1447])
     """
     along, across, larger, smaller = _principal(z, prediction)
     if not np.all(smaller > 0):

@@ -229,6 +229,8 @@ LAYERS = {
 NO_GRADIENT = {
     "distributions.marginals",
     "distributions.squared_radius",
+    "Comparison",
+    "compare",
     "statespace.diagnostics",
     "statespace.forecast",
     "statespace.posterior_sample",
@@ -335,6 +337,8 @@ REFUSALS = {
     "distributions.marginals": (lambda: distributions.marginals(Z), "prediction"),
     "distributions.principal_axes": (lambda: distributions.principal_axes(-X, 0 * Z), "negative"),
     "distributions.squared_radius": (lambda: distributions.squared_radius(95), "probability"),
+    "Comparison": (lambda: cgp.Comparison({}, {}).best, "there is no model"),
+    "compare": (lambda: cgp.compare({}, X, Z), "models must be a dictionary of at least one"),
     "clone_model": (lambda: cgp.clone_model(3), "model must be a Keras model, got 3"),
     "statespace.LinearGaussian": (
         lambda: statespace.LinearGaussian(I2, INDEFINITE, I2, I2), "Q"
@@ -413,6 +417,9 @@ REFUSALS = {
         lambda: metrics.NormalizedErrorDB().update_state(Z, X), "complex"
     ),
     "metrics.coverage": (lambda: metrics.coverage(Z, PREDICTION, 95), "probability"),
+    "metrics.log_predictive_densities": (
+        lambda: metrics.log_predictive_densities(Z, Z), "prediction"
+    ),
     "metrics.mean_squared_modulus": (lambda: metrics.mean_squared_modulus(Z, X), "complex"),
     "metrics.negative_log_predictive_density": (
         lambda: metrics.negative_log_predictive_density(Z, Z), "prediction"
