@@ -1,0 +1,220 @@
+"""The debiased Whittle likelihood of a regular series, in O(N log N).
+
+The discrete Fourier transform `J_k` of a stationary series is nearly independent from frequency to
+frequency. Its variance is the expected periodogram, which the autocovariance C determines exactly:
+
+    S_k = Σ_τ w(τ) C(τ) e^{−iω_k τ},    w(τ) = Σ_t g_t g_{t+τ} / Σ_t g_t,
+
+g being 1 where there is an observation and 0 elsewhere, so that without gaps `w = 1 − |τ|/N`. With
+S_k in the place of the spectral density, Whittle's likelihood has no bias from leakage and aliasing
+(Sykulski, Olhede, Guillaumin, Lilly & Early, Biometrika 106, 2019, eq. 4 and 7). Of an improper
+process `J_k` and `J_{−k}` are correlated, `E[J_k J_{−k}] = R_k` from the pseudo-autocovariance in
+the same way, and each pair has a density of its own (Sykulski, Olhede, Lilly & Early, IEEE Trans.
+Signal Process. 65, 2017). Of a series with gaps the N transforms are made of n < N observations:
+each term counts n/N, so that the sum carries as much information as the data.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.gp.data import Data
+from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.linalg.arguments import as_complex, squared_modulus
+
+_OFF_GRID = 1e-3  # of a step: a phase error of at most 0.003 radians at the highest frequency
+
+
+def as_band(band: Sequence[float] | None, process: SignalPlusNoise) -> tuple[float, float] | None:
+    """Checks the frequencies that count, for a process.
+
+    Args:
+        band: The lowest and the highest frequency, in cycles per unit of x; None for all.
+        process: The process.
+
+    Raises:
+        ValueError: Not two numbers in order, or for an improper process not symmetric about 0.
+    """
+    if band is None:
+        return None
+    try:
+        low, high = (float(limit) for limit in band)
+    except (TypeError, ValueError):
+        raise ValueError(f"band must be (low, high), two frequencies, got {band!r}") from None
+    if not low < high:
+        raise ValueError(f"band must be (low, high) with low < high, got {band!r}")
+    if not process.is_proper and low != -high:
+        raise ValueError(
+            "the band of an improper process must be symmetric, (-high, high), as frequencies "
+            f"f and -f are correlated, got {band!r}"
+        )
+    return low, high
+
+
+def check_series(data: Data, band: tuple[float, float] | None, learned: int) -> None:
+    """Raises, eagerly, for data that have no Whittle likelihood.
+
+    Args:
+        data: The data.
+        band: As for `log_likelihood`.
+        learned: The number of real hyperparameters to learn.
+
+    Raises:
+        ValueError: Points that are not in order, all one step apart; fewer frequencies in the band
+            than hyperparameters to learn.
+    """
+    places = np.asarray(data.x)[..., 0].astype(float)
+    if places.shape[-1] < 2:
+        raise ValueError(f"likelihood='whittle' needs at least two points, {_REMEDY}")
+    steps = np.diff(places, axis=-1)
+    if np.any(steps < 0.0):
+        raise ValueError(f"likelihood='whittle' needs x in order, {_REMEDY}")
+    if np.any(steps == 0.0):
+        raise ValueError(f"likelihood='whittle' needs each x once, {_REMEDY}")
+    if np.any(_off_grid(places, np.arange(places.shape[-1]), data.x.dtype)):
+        raise ValueError(
+            f"likelihood='whittle' needs equal steps of x, got steps from {steps.min():.6g} to "
+            f"{steps.max():.6g}: give NaN at the places of missing samples, or {_REMEDY}"
+        )
+    if band is not None:
+        frequencies = np.asarray(_frequencies(data))
+        found = int(np.sum((band[0] <= frequencies) & (frequencies <= band[1]), axis=-1).min())
+        if found < max(learned, 1):
+            raise ValueError(
+                f"the band {band} holds {found} of the {frequencies.shape[-1]} frequencies of the "
+                f"data, {np.diff(np.sort(frequencies))[0, 0]:.3g} apart between "
+                f"{frequencies.min():.3g} and {frequencies.max():.3g}: at least {max(learned, 1)} "
+                "were expected, one for each hyperparameter to learn"
+            )
+
+
+_REMEDY = "else take likelihood='exact'"
+
+
+def log_likelihood(
+    process: SignalPlusNoise, data: Data, band: tuple[float, float] | None
+) -> tf.Tensor:
+    """The debiased Whittle likelihood of each series, real, `[B]`, differentiable.
+
+    Args:
+        process: The process, whose kernel is stationary.
+        data: Series at N places in order, all one step apart; NaN where missing.
+        band: The frequencies that count, in cycles per unit of x, symmetric about 0 for an improper
+            process; None for all.
+    """
+    places, keep = data.x[..., 0], data.keep
+    numbers = tf.range(tf.shape(places)[-1])
+    regular = ~tf.reduce_any(_off_grid(places, numbers, places.dtype))
+    assertion = tf.debugging.Assert(
+        regular, ["likelihood='whittle' needs x in order, at equal steps"]
+    )
+    with tf.control_dependencies([] if assertion is None else [assertion]):
+        residual = data.z - process.plus_function(tf.zeros_like(data.z), data.x)
+    residual = tf.where(data.present, residual, tf.zeros_like(residual))
+    J = tf.signal.fft(residual) / as_complex(tf.sqrt(data.counts))[:, None]
+    found = _expected(process, places, keep)
+    counted = tf.ones_like(places)
+    if band is not None:
+        frequencies = _frequencies(data)
+        counted = (band[0] <= frequencies) & (frequencies <= band[1])
+        counted = tf.cast(counted, places.dtype)
+    # Rounding makes nothing of the transform of a process without noise, where it is smallest.
+    rounding = tf.constant(np.finfo(places.dtype.as_numpy_dtype).eps, places.dtype)
+    S = tf.maximum(found.S, rounding * tf.reduce_max(found.S, axis=-1, keepdims=True))
+    if found.R is None:
+        terms = tf.math.log(math.pi * S) + squared_modulus(J) / S
+    else:
+        opposite, J_opposite = _opposite(S), _opposite(J)
+        det = S * opposite
+        det = tf.maximum(det - squared_modulus(found.R), rounding * det)
+        square = opposite * squared_modulus(J) + S * squared_modulus(J_opposite)
+        square -= 2.0 * tf.math.real(found.R * tf.math.conj(J * J_opposite))
+        terms = 0.5 * (tf.math.log(det) + square / det) + math.log(math.pi)  # half of its pair's
+    information = data.counts / tf.cast(tf.size(numbers), places.dtype)
+    return -information * tf.reduce_sum(counted * terms, axis=-1)
+
+
+class _Moments(NamedTuple):
+    """Second moments of the transform, `[G or X, N]`, at frequencies k = 0 … N − 1."""
+
+    S: tf.Tensor
+    """`E|J_k|²`, real."""
+    R: tf.Tensor | None
+    """`E[J_k J_{−k}]`, complex; None for a proper process."""
+
+
+def _expected(process: SignalPlusNoise, places: tf.Tensor, keep: tf.Tensor) -> _Moments:
+    """The expected periodogram, and that between opposite frequencies."""
+    count = tf.shape(places)[-1]
+    lags = (tf.cast(tf.range(count), places.dtype) * _step(places))[..., None]
+    k, c = process.kernel.checked_moments(lags, tf.zeros_like(lags[:, :1]))
+    weights = _weights(keep, places.dtype)
+    noise = as_complex(process.noise_variance.value * tf.one_hot(0, count, dtype=places.dtype))
+    S = tf.math.real(tf.signal.fft(_folded(as_complex(k) + noise, weights, conjugate=True)))
+    if process.is_proper:
+        return _Moments(S, None)
+    pseudo = tf.zeros_like(as_complex(k)) if c is None else as_complex(c)
+    if process.noise_circularity is not None:
+        pseudo += noise * process.noise_circularity.value
+    return _Moments(S, tf.signal.fft(_folded(pseudo, weights, conjugate=False)))
+
+
+def _folded(covariance: tf.Tensor, weights: tf.Tensor, conjugate: bool) -> tf.Tensor:
+    """Weighted covariances at lags 0 … N − 1 and, folded onto them, those at −(N − 1) … −1.
+
+    At a negative lag a covariance is the conjugate of that at the positive one, and a
+    pseudo-covariance the same.
+    """
+    weighted = as_complex(weights) * covariance
+    backwards = tf.reverse(weighted[..., 1:], axis=[-1])
+    backwards = tf.math.conj(backwards) if conjugate else backwards
+    return weighted + tf.pad(backwards, [[0, 0], [1, 0]])
+
+
+def _opposite(a: tf.Tensor) -> tf.Tensor:
+    """Values at frequencies k = 0 … N − 1, taken at −k."""
+    return tf.concat([a[..., :1], tf.reverse(a[..., 1:], axis=[-1])], axis=-1)
+
+
+def _weights(keep: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """The weights w(τ) of lags 0 … N − 1, real, `[G, N]`."""
+    count = tf.shape(keep)[-1]
+    there = tf.cast(keep, tf.float64)
+
+    def without_gaps() -> tf.Tensor:
+        lags = tf.cast(tf.range(count), tf.float64)
+        return tf.zeros_like(there) + 1.0 - lags / tf.cast(count, tf.float64)
+
+    def with_gaps() -> tf.Tensor:
+        spectrum = tf.signal.rfft(there, [2 * count])
+        pairs = tf.signal.irfft(as_complex(squared_modulus(spectrum)), [2 * count])[:, :count]
+        return tf.round(pairs) / tf.reduce_sum(there, axis=-1, keepdims=True)
+
+    return tf.cast(tf.cond(tf.reduce_all(keep), without_gaps, with_gaps), dtype)
+
+
+def _step(places: tf.Tensor) -> tf.Tensor:
+    """The step between places `[X, N]`, `[X, 1]`."""
+    count = tf.shape(places)[-1]
+    return (places[:, -1:] - places[:, :1]) / tf.cast(count - 1, places.dtype)
+
+
+def _off_grid(places: tf.Tensor, numbers: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Whether places `[X, N]` are not those of a regular grid, but for rounding; bool."""
+    step = _step(places)
+    grid = places[:, :1] + tf.cast(numbers, places.dtype) * step
+    largest = tf.reduce_max(tf.abs(places), axis=-1, keepdims=True)
+    rounding = 4.0 * np.finfo(dtype.as_numpy_dtype).eps * largest
+    return ~(tf.abs(places - grid) <= _OFF_GRID * step + rounding)
+
+
+def _frequencies(data: Data) -> tf.Tensor:
+    """The frequencies of the transform, in cycles per unit of x, `[X, N]`."""
+    places = data.x[..., 0]
+    count = tf.shape(places)[-1]
+    numbers = tf.range(count)
+    signed = tf.where(2 * numbers < count, numbers, numbers - count)
+    return tf.cast(signed, places.dtype) / (tf.cast(count, places.dtype) * _step(places))
