@@ -27,14 +27,15 @@ class EllipticalOU(Kernel):
 
     that is the image of a circular one (Sykulski, Olhede & Sykulska-Lawrence, *Statistics and Its
     Interface* 16, 2023, arXiv:2001.05965): `z = (u + c conj(u)) / √(1 − |c|²)`, a linear map of the
-    plane that keeps areas, of `du = λ u dx + A dη`, `λ = −damping + i2π frequency`, η proper with
-    `E|dη|² = dx`. With `u = (z − c conj(z)) / √(1 − |c|²)` in `dz`,
+    plane that keeps areas, of `du = λ u dx + dη`, `λ = −damping + i2π frequency`, η proper. With
+    `u = (z − c conj(z)) / √(1 − |c|²)` in `dz`,
 
         α₁ = damping,    β₁ = 2π frequency (1 + |c|²) / (1 − |c|²),
         −α₂ + iβ₂ = −i4π frequency c / (1 − |c|²),
 
-    so that `α₂² + β₂² < β₁²`, and W is improper as z is. It is the process of
-    `WidelyLinear(Matern12(lengthscale=1/damping) * Rotation(frequency), c)`, under its own names.
+    so that `α₂² + β₂² < β₁²`. W is improper as z is, of diffusion `A = E|dW|²/dx`. It is the
+    process of `WidelyLinear(Matern12(lengthscale=1/damping) * Rotation(frequency), c)`, under its
+    own names.
 
     Args:
         variance: `E|z|²`, positive; in squared units of z.
@@ -53,10 +54,10 @@ class EllipticalOU(Kernel):
 
     Example:
         >>> from cgp.kernels import EllipticalOU
-        >>> kernel = EllipticalOU.from_drift(0.02, 1.0, -0.5, -0.3, amplitude=2.0)
+        >>> kernel = EllipticalOU.from_drift(0.02, 1.0, -0.5, -0.3, diffusion=2.0)
         >>> kernel
-        EllipticalOU(variance=123.0915, damping=0.02, frequency=0.1293, coefficient=0.1655+0.2759j)
-        >>> round(kernel.alpha2, 12), round(kernel.beta2, 12), round(kernel.amplitude, 12)
+        EllipticalOU(variance=50., damping=0.02, frequency=0.1293, coefficient=0.1655+0.2759j)
+        >>> round(kernel.alpha2, 12), round(kernel.beta2, 12), round(kernel.diffusion, 12)
         (-0.5, -0.3, 2.0)
     """
 
@@ -104,7 +105,7 @@ class EllipticalOU(Kernel):
         beta1: float,
         alpha2: float = 0.0,
         beta2: float = 0.0,
-        amplitude: float = 1.0,
+        diffusion: float = 1.0,
         **kwargs: Any,
     ) -> Self:
         """The process of a given stochastic differential equation.
@@ -114,23 +115,21 @@ class EllipticalOU(Kernel):
             beta1: β₁, in radians per unit of x.
             alpha2: α₂, per unit of x.
             beta2: β₂, in radians per unit of x; `α₂² + β₂² < β₁²`.
-            amplitude: A, positive; in units of z per root of a unit of x.
+            diffusion: A, `E|dW|²/dx`, positive; in squared units of z per unit of x.
             **kwargs: As for the constructor.
 
         Raises:
             ValueError: A drift that is not that of a damped rotation.
         """
         gamma = complex(-alpha2, beta2)
-        if not (alpha1 > 0.0 and abs(gamma) < abs(beta1) and amplitude > 0.0):
+        if not (alpha1 > 0.0 and abs(gamma) < abs(beta1) and diffusion > 0.0):
             raise ValueError(
-                "the drift must have alpha1 > 0 and alpha2² + beta2² < beta1², and the noise an "
-                f"amplitude > 0, got {alpha1=}, {beta1=}, {alpha2=}, {beta2=}, {amplitude=}"
+                "the drift must have alpha1 > 0 and alpha2² + beta2² < beta1², and the noise a "
+                f"diffusion > 0, got {alpha1=}, {beta1=}, {alpha2=}, {beta2=}, {diffusion=}"
             )
         rate = math.copysign(math.sqrt(beta1**2 - abs(gamma) ** 2), beta1)
         c = 1j * gamma / (beta1 + rate)
-        spread = (1.0 + abs(c) ** 2) / (1.0 - abs(c) ** 2)
-        variance = amplitude**2 / (2.0 * alpha1) * spread
-        return cls(variance, alpha1, rate / (2.0 * math.pi), c, **kwargs)
+        return cls(diffusion / (2.0 * alpha1), alpha1, rate / (2.0 * math.pi), c, **kwargs)
 
     @property
     def alpha1(self) -> float:
@@ -160,11 +159,9 @@ class EllipticalOU(Kernel):
         return complex(scale * c.imag, -scale * c.real)
 
     @property
-    def amplitude(self) -> float:
-        """A, that of the noise of the circular process, in units of z per root of a unit of x."""
-        square = abs(complex(self.coefficient)) ** 2
-        spread = (1.0 + square) / max(1.0 - square, 0.0) if square < 1.0 else math.inf
-        return math.sqrt(2.0 * float(self.damping) * float(self.variance) / spread)
+    def diffusion(self) -> float:
+        """A, `E|dW|²/dx`, in squared units of z per unit of x."""
+        return 2.0 * float(self.damping) * float(self.variance)
 
     def _part(self) -> tf.Tensor:
         """The variance of u + c conj(u), over 1 + |c|²: that of u, real."""
