@@ -123,3 +123,33 @@ def test_the_fading_channel_is_tracked_nearly_as_well_as_its_statistics_allow(
     assert all(0 < error < 0.01 for _, error in figures.values())
     assert picture.stat().st_size > 10_000
     assert "differences on the same symbols" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_elliptical_process_is_learned_best_by_its_exact_likelihood(
+    example, tmp_path, monkeypatch, capsys
+):
+    page = example("elliptical_pole")
+    monkeypatch.setattr(page, "CLAIMS", 3)
+    picture = tmp_path / "pole.png"
+
+    figures = page.main(6, picture)
+
+    truth = np.abs([*page.TRUTH.values()])
+    # What a thousand series have: errors in percent of the truth, and Whittle's bias of A.
+    expected = np.array([17.5, 0.51, 1.0, 1.4, 2.4])
+    for way in (page.EXACT, page.CORRECTED):
+        assert np.all(100 * figures[way]["error"] / truth < 2 * expected)
+        assert np.all(np.abs(figures[way]["bias"]) < 3.5)
+    ratio = figures[page.EXACT]["error"] / figures[page.WHITTLE]["error"]
+    assert np.all(ratio < 1.2)
+    assert figures[page.EXACT]["mean"][4] < figures[page.WHITTLE]["mean"][4]
+    assert picture.stat().st_size > 10_000
+    assert "over Whittle" in capsys.readouterr().out
+
+
+def test_the_baseline_of_the_elliptical_process_works(example):
+    page = example("elliptical_pole")
+    z = page.simulated(1)
+    assert float(page.start_of(z[0]).frequency) == pytest.approx(0.1293, abs=0.01)
+    np.testing.assert_allclose(page.by_whittle(z)[0], [*page.TRUTH.values()], rtol=0.4)
