@@ -49,8 +49,10 @@ class StateSpaceGP(MaximumLikelihoodGP):
     whatever the kernel, from all frequencies or from a band of them (see
     `cgp.gp.state_space.whittle`). `fit` and `log_marginal_likelihood` then want x in order and at
     equal steps, NaN where samples are missing. It takes frequencies for independent, which they are
-    nearly: estimates are unbiased, and `parameter_errors`, from its curvature, about right. With a
-    band they are the errors of what the band tells. Predictions, and `step`, stay exact.
+    nearly: estimates are unbiased, and `parameter_errors`, from its curvature, within a tenth of
+    their spread, with a band that of what the band tells. Where many samples are missing, or
+    leakage fills most of the spectrum, the exact likelihood has smaller errors. Predictions, and
+    `step`, stay exact.
 
     Args:
         kernel: A Markov kernel over one-dimensional inputs, shared with other layers that hold it.
@@ -124,15 +126,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
             **kwargs,
         )
         form = kernel.markov_form()  # raises an error that says why not
-        if likelihood not in ("exact", "whittle"):
-            raise ValueError(f"likelihood must be 'exact' or 'whittle', got {likelihood!r}")
-        if likelihood == "exact" and band is not None:
-            raise ValueError(f"band={band!r} is of likelihood='whittle': the exact one has none")
-        if likelihood == "whittle" and not form.is_stationary:
-            raise ValueError(
-                f"likelihood='whittle' needs a stationary kernel, else take 'exact', got {kernel!r}"
-            )
-        self.likelihood, self.band = likelihood, whittle.as_band(band, self._process)
+        self.likelihood = likelihood
+        self.band = whittle.as_band(likelihood, band, self._process, form.is_stationary)
         self._recent = RecentInputs()
         self._history = History(self, self._process, self._stored)
         self.built = True

@@ -25,19 +25,34 @@ from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.linalg.arguments import as_complex, squared_modulus
 
+_REMEDY = "else take likelihood='exact'"
 _OFF_GRID = 1e-3  # of a step: a phase error of at most 0.003 radians at the highest frequency
 
 
-def as_band(band: Sequence[float] | None, process: SignalPlusNoise) -> tuple[float, float] | None:
-    """Checks the frequencies that count, for a process.
+def as_band(
+    likelihood: str, band: Sequence[float] | None, process: SignalPlusNoise, is_stationary: bool
+) -> tuple[float, float] | None:
+    """Checks the choice of a likelihood, and returns the frequencies that it counts.
 
     Args:
+        likelihood: "exact" or "whittle".
         band: The lowest and the highest frequency, in cycles per unit of x; None for all.
         process: The process.
+        is_stationary: Whether its kernel is.
 
     Raises:
-        ValueError: Not two numbers in order, or for an improper process not symmetric about 0.
+        ValueError: Another likelihood, that of Whittle for a kernel that is not stationary; a band
+            of the exact one, not two numbers in order, or for an improper process not symmetric
+            about 0.
     """
+    if likelihood not in ("exact", "whittle"):
+        raise ValueError(f"likelihood must be 'exact' or 'whittle', got {likelihood!r}")
+    if likelihood == "exact" and band is not None:
+        raise ValueError(f"band={band!r} is of likelihood='whittle': the exact one has none")
+    if likelihood == "whittle" and not is_stationary:
+        raise ValueError(
+            f"likelihood='whittle' needs a stationary kernel, got {process.kernel!r}: {_REMEDY}"
+        )
     if band is None:
         return None
     try:
@@ -89,9 +104,6 @@ def check_series(data: Data, band: tuple[float, float] | None, learned: int) -> 
                 f"{frequencies.min():.3g} and {frequencies.max():.3g}: at least {max(learned, 1)} "
                 "were expected, one for each hyperparameter to learn"
             )
-
-
-_REMEDY = "else take likelihood='exact'"
 
 
 def log_likelihood(
