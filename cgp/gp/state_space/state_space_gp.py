@@ -10,28 +10,25 @@ import tensorflow as tf
 
 from cgp.distributions.checks import stateless_seed
 from cgp.distributions.forms import Form
-from cgp.distributions.marginals import Step
 from cgp.gp.base import as_dict, check_draws
 from cgp.gp.data import Data, as_data, check_points
-from cgp.gp.given_noise import GivenNoise
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.parts import check_request, of_part
 from cgp.gp.posterior import Posterior, prior
 from cgp.gp.state_space import native_likelihood, whittle
 from cgp.gp.state_space.history import History
+from cgp.gp.state_space.online import Online
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.predictions import drawn, forecasts, smoothed
-from cgp.gp.stream_samples import as_block, one_sample
 from cgp.kernels.base import Kernel
-from cgp.kernels.points import RecentInputs, as_array, as_points
+from cgp.kernels.points import RecentInputs, as_points
 from cgp.linalg.arguments import ArrayLike
 from cgp.statespace.filtering import log_likelihood
-from cgp.statespace.online_step import StateArrays
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class StateSpaceGP(MaximumLikelihoodGP):
+class StateSpaceGP(Online, MaximumLikelihoodGP):
     """A Gaussian process over a line whose cost is linear in the number of points.
 
     A kernel that is Markov (`kernel.is_markov`) is a linear system driven by noise, and its process
@@ -328,107 +325,6 @@ class StateSpaceGP(MaximumLikelihoodGP):
         self.add_loss(self._loss(data, self._log_likelihood(data)))
         return as_dict(smoothed(self._process, data, data.x, None))
 
-    # --- online --------------------------------------------------------------------------------
-
-    def step(
-        self,
-        x: ArrayLike,
-        z: ArrayLike,
-        missing: ArrayLike | None = None,
-        *,
-        noise_variance: ArrayLike | None = None,
-        noise_groups: ArrayLike | None = None,
-    ) -> Step:
-        """Predicts a sample, then updates the state with it, at constant cost.
-
-        Args:
-            x: Its place, a number, not before that of the sample before.
-            z: The observation, a complex number, or `[B]` of B series; NaN where missing.
-            missing: Bool, or `[B]`: True where missing.
-            noise_variance: The known part of the noise of the observation, a number or `[B]`; as
-                for `condition`.
-            noise_groups: The group of the observation, a number or `[B]`; as for `condition`.
-
-        Returns:
-            `Step(predicted, innovation, filtered)` of NumPy numbers, or arrays `[B]`: `predicted`
-            is the one-step prediction of z with its own noise, `innovation` z minus its predicted
-            mean, `filtered` the signal at x after the update.
-
-        Raises:
-            TypeError: A real observation, a complex x, another precision.
-            ValueError: A step back, shapes other than those of the data, an x that is not finite,
-                an infinite observation. The state is then unchanged.
-        """
-        if np.size(place := as_array(x, "x")) > 1:
-            raise ValueError(f"x must be one number, got shape {place.shape}: {_TOGETHER}")
-        noise = GivenNoise(noise_variance, noise_groups, self._group_count)
-        sample = one_sample(place, z, missing, self.variable_dtype, self._recent, noise)
-        place = self._admitted(sample)[0]
-        stream = self._history.stream_at(place, tuple(sample.batch.tolist()))
-        found = stream.step(place, sample.z[:, 0], sample.noise)
-        self._history.after_samples(stream)
-        return found.map(lambda a: a[0]) if sample.is_single else found
-
-    def process(
-        self,
-        x: ArrayLike,
-        z: ArrayLike,
-        missing: ArrayLike | None = None,
-        *,
-        noise_variance: ArrayLike | None = None,
-        noise_groups: ArrayLike | None = None,
-    ) -> Step:
-        """Filters a block of samples: `step` for each, in one compiled loop.
-
-        Args:
-            x: Their places `[T]`, in order, the first not before that of the sample before.
-            z: Observations, complex, `[T]`, or `[B, T]` of B series; NaN where missing.
-            missing: Bool, broadcast against z: True where missing.
-            noise_variance: The known part of the noise, broadcast against z; as for `condition`.
-            noise_groups: The group of each observation, broadcast against z; as for `condition`.
-
-        Returns:
-            As `step`, stacked over time: arrays `[T]` or `[B, T]`.
-
-        Raises:
-            TypeError, ValueError: As for `step`. The state is then unchanged.
-        """
-        shape = as_array(x, "x").shape
-        if shape not in (shape[:1], (*shape[:1], 1)):
-            raise ValueError(f"x must be [T], got shape {shape}: {_TOGETHER}")
-        noise = GivenNoise(noise_variance, noise_groups, self._group_count)
-        block = as_block(x, z, missing, self.variable_dtype, recent=self._recent, noise=noise)
-        places = self._admitted(block)
-        stream = self._history.stream_at(places[0], tuple(block.batch.tolist()))
-        found = stream.process(places, block.z, block.noise)
-        self._history.after_samples(stream)
-        return found.map(lambda a: a[0]) if block.is_single else found
-
-    @property
-    def state(self) -> StateArrays:
-        """The state of the process at the last sample, given all of them: `(mean, chol)`, NumPy.
-
-        `[n]` and `[n, n]`, or of B series `[B, n]` and `[B, n, n]`, in the coordinates of
-        `kernel.markov_form()`; of an improper process the mean is complex and the factor that of
-        the real composite, `[..., 2n, 2n]`.
-
-        Raises:
-            ValueError: No data yet.
-        """
-        state = self._history.last_state()
-        if state is None:
-            raise ValueError("there is no state yet: take data or a sample in first")
-        found = StateArrays(self.form.join(state.mean).numpy(), state.chol.numpy())
-        return StateArrays(*(a[0] for a in found)) if self._stored.data.is_single else found
-
-    def _admitted(self, samples: Data) -> np.ndarray:
-        """The places `[T]` of samples, in order; an error if these do not fit those before."""
-        places = samples.x[0, :, 0]
-        if np.any(np.diff(places) < 0.0):
-            raise ValueError("x must not go back: the places of a block must be in order")
-        self._history.check_samples(places, tuple(samples.batch.tolist()))
-        return places
-
     # --- saving ----------------------------------------------------------------------------------
 
     def get_config(self) -> dict[str, Any]:
@@ -446,6 +342,3 @@ class StateSpaceGP(MaximumLikelihoodGP):
         """See `save_own_variables`."""
         super().load_own_variables(store)
         self._history.load({name: np.asarray(store[name]) for name in store.keys()})  # noqa: SIM118
-
-
-_TOGETHER = "all series of a StateSpaceGP go on together, over a line"

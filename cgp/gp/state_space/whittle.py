@@ -53,6 +53,8 @@ def as_band(
         raise ValueError(
             f"likelihood='whittle' needs a stationary kernel, got {process.kernel!r}: {_REMEDY}"
         )
+    if likelihood == "whittle" and len(process.noise_variance.variable.shape):
+        raise ValueError(f"likelihood='whittle' takes one noise_variance, not of groups: {_REMEDY}")
     if band is None:
         return None
     try:
@@ -79,8 +81,9 @@ def check_series(data: Data, band: tuple[float, float] | None, learned: int) -> 
 
     Raises:
         ValueError: Points that are not in order, all one step apart; fewer frequencies in the band
-            than hyperparameters to learn.
+            than hyperparameters to learn; noise that differs from sample to sample.
     """
+    _check_noise(data)
     places = np.asarray(data.x)[..., 0].astype(float)
     if places.shape[-1] < 2:
         raise ValueError(f"likelihood='whittle' needs at least two points, {_REMEDY}")
@@ -106,6 +109,13 @@ def check_series(data: Data, band: tuple[float, float] | None, learned: int) -> 
             )
 
 
+def _check_noise(data: Data) -> None:
+    if not data.noise.is_common:
+        raise ValueError(
+            f"likelihood='whittle' is of stationary noise, not of one of each sample: {_REMEDY}"
+        )
+
+
 def log_likelihood(
     process: SignalPlusNoise, data: Data, band: tuple[float, float] | None
 ) -> tf.Tensor:
@@ -117,6 +127,7 @@ def log_likelihood(
         band: The frequencies that count, in cycles per unit of x, symmetric about 0 for an improper
             process; None for all.
     """
+    _check_noise(data)
     places, keep = data.x[..., 0], data.keep
     numbers = tf.range(tf.shape(places)[-1])
     regular = ~tf.reduce_any(_off_grid(places, numbers, places.dtype))
@@ -164,7 +175,7 @@ def _expected(process: SignalPlusNoise, places: tf.Tensor, keep: tf.Tensor) -> _
     lags = (tf.cast(tf.range(count), places.dtype) * _step(places))[..., None]
     k, c = process.kernel.checked_moments(lags, tf.zeros_like(lags[:, :1]))
     weights = _weights(keep, places.dtype)
-    noise = as_complex(process.noise_variance.value * tf.one_hot(0, count, dtype=places.dtype))
+    noise = as_complex(process.learned_noise_variance() * tf.one_hot(0, count, dtype=places.dtype))
     S = tf.math.real(tf.signal.fft(_folded(as_complex(k) + noise, weights, conjugate=True)))
     if process.is_proper:
         return _Moments(S, None)

@@ -240,6 +240,14 @@ def test_series_that_are_not_regular_are_refused(x, settings, message):
             take(x, z)
 
 
+def test_noise_that_differs_is_refused():
+    gp, z = model(PROPER()), np.ones(8, complex)
+    with pytest.raises(ValueError, match="is of stationary noise, not of one of each sample"):
+        gp.log_marginal_likelihood(GRID, z, noise_variance=np.arange(8.0))
+    with pytest.raises(ValueError, match="takes one noise_variance, not of groups"):
+        cgp.StateSpaceGP(PROPER(), [0.1, 0.2], likelihood="whittle")
+
+
 def test_an_irregular_series_is_refused_in_a_graph():
     gp = model(PROPER())
     likelihood = tf.function(gp.log_marginal_likelihood)
