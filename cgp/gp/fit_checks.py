@@ -111,4 +111,6 @@ def _is_diagonal(gp: Any, scales: DataScales) -> bool:
         np.asarray(gp.kernel.checked_moments(a, b)[0])
         for a, b in ((first, second), (first, first), (second, second))
     ]
-    return bool(np.max(np.abs(k[0]) / np.sqrt(np.abs(k[1] * k[2]))) < _NO_CORRELATION)
+    size = np.sqrt(np.abs(k[1] * k[2]))
+    some = size > 0  # of no process there is no correlation
+    return bool(np.any(some) and np.max(np.abs(k[0][some]) / size[some]) < _NO_CORRELATION)

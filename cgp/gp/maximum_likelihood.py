@@ -12,7 +12,7 @@ from cgp.gp.data import Data, StoredData, as_data
 from cgp.gp.fit_checks import warn_of_fit, warn_of_placeholders
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.saved_data import arrays_of, saved_data
-from cgp.gp.starts import candidates, overall_scale, start_left_out
+from cgp.gp.starts import candidates, overall_scale, prepared, start_left_out
 from cgp.linalg.arguments import ArrayLike
 from cgp.training import refresh
 from cgp.training.batches import check_compiled, check_epochs, require_one_replica
@@ -184,16 +184,19 @@ class MaximumLikelihoodGP(GaussianProcess):
                 "at once"
             )
         check_compiled(self, "optimizer=cgp.optimizers.LBFGS()")
-        data = self._validated(x, z, missing, self._given_noise(noise_variance, noise_groups))
+        noise = self._given_noise(noise_variance, noise_groups)
+        data = as_data(x, z, missing, self.variable_dtype, noise=noise)
         check_epochs(epochs, initial_epoch)
         if not self.trainable_variables:
             raise ValueError("no trainable hyperparameters: condition(x, z) takes the data in")
         if restarts != 1:
             check_restarts(restarts, self.optimizer)
         dataset = self._dataset(data)
-        start_left_out(self, data)
-        optima = self._search(data, restarts, seed, epochs, verbose) if restarts != 1 else []
-        self._condition(data)
+        with prepared(self.mean, data):
+            self._check(data)
+            start_left_out(self, data)
+            optima = self._search(data, restarts, seed, epochs, verbose) if restarts != 1 else []
+            self._condition(data)
         history = super().fit(
             dataset,
             epochs=epochs,

@@ -1,5 +1,6 @@
 """Where the fit of a Gaussian process starts: from its data."""
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +14,31 @@ from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import POSITIVE, Parameter
 
 _CANDIDATES = 16  # that are looked at for each descent
+
+
+@contextlib.contextmanager
+def prepared(mean: Mean | None, data: Data) -> Iterator[None]:
+    """A context in which a mean is prepared for data; it is as it was if the context raises.
+
+    Args:
+        mean: A mean, or None.
+        data: Data of which at least one target is there.
+
+    Raises:
+        ValueError: Data that the mean cannot be prepared for.
+    """
+    if mean is None:
+        yield
+        return
+    weights = mean.non_trainable_variables
+    before = [weight.numpy() for weight in weights]
+    try:
+        mean.prepare(data.x.numpy().astype(float), data.z.numpy().astype(complex))
+        yield
+    except BaseException:
+        for weight, value in zip(weights, before, strict=True):
+            weight.assign(value)
+        raise
 
 
 def start_left_out(gp: Any, data: Data) -> None:
@@ -33,7 +59,8 @@ def start_left_out(gp: Any, data: Data) -> None:
     for parameter, value in list(_starts(gp, rules, _is_left_out)):
         prior = None
         if parameter is gp.noise_variance and not gp._noise_prior_is_given:
-            prior = weak_prior(scales.total)
+            # Of all of z: the next data may leave more than these do.
+            prior = weak_prior(DataScales(*_arrays(data)).total)
         if value is not None:
             value = np.broadcast_to(value, parameter.numpy().shape)
             # A tenth of a cycle over all x: a frequency is determined to a fraction of that.

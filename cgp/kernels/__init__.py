@@ -16,7 +16,7 @@ from cgp.kernels.stationary import RBF, Periodic, RationalQuadratic
 from cgp.kernels.szego import Szego
 from cgp.kernels.two_scale import TwoScale
 from cgp.kernels.walks import IntegratedRandomWalk, RandomWalk
-from cgp.kernels.white import White
+from cgp.kernels.white import White, Zero
 
 __all__ = [
     "ARMA",
@@ -45,5 +45,6 @@ __all__ = [
     "TwoScale",
     "White",
     "WidelyLinear",
+    "Zero",
     "linear_sde",
 ]

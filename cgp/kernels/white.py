@@ -1,4 +1,4 @@
-"""White noise that is part of the signal."""
+"""White noise that is part of the signal, and no signal at all."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -87,3 +87,40 @@ class White(Kernel):
             lambda x: over(variance[None, None], x),
             tf.ones([1], variance.dtype),
         )
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class Zero(Kernel):
+    """The covariance of no process: zero everywhere.
+
+    A Gaussian process with it is its mean in white noise: with a marginalised trend a regression by
+    least squares, with `cgp.means.Rational` a rational fit, whose uncertainty is that of the
+    coefficients alone.
+
+    Args:
+        name: A name.
+        dtype: "float64" or "float32".
+
+    Example:
+        >>> import cgp
+        >>> line = cgp.means.Polynomial(1, marginalized=True)
+        >>> gp = cgp.ExactGP(cgp.kernels.Zero(), noise_variance=0.3, mean=line)
+        >>> gp.condition([0.0, 1.0, 2.0], [0.1 + 0j, 1.0 + 2j, 1.9 + 4j])
+        >>> gp.predict([3.0])["mean"].round(4)
+        array([2.8+6.j])
+    """
+
+    is_real = True
+
+    def __init__(self, *, name: str | None = None, dtype: str = "float64", **kwargs: Any):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        self.declare_parameters({}, (), None)
+
+    def scale_parameters(self) -> list[Parameter] | None:
+        """See `Kernel.scale_parameters`: none, of all multiples."""
+        return []
+
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
+        """See `Kernel.moments`."""
+        shape = tf.broadcast_dynamic_shape(tf.shape(x1)[:-1], tf.shape(x2)[:-1])
+        return tf.zeros(shape, self.variable_dtype), None

@@ -1,4 +1,4 @@
-"""Mean functions of a Gaussian process: constants and polynomial trends, with complex values."""
+"""Mean functions with complex values: constants and polynomial trends."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,91 +7,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.gp.means.base import Mean, whole_number
 from cgp.kernels.points import one_number, optional_number
 from cgp.linalg.arguments import ArrayLike, as_complex
-from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.parameters import COMPLEX, in_steps_of
-
-
-class Mean(HyperparameterLayer):
-    """The base class of mean functions. Models given the same mean share its coefficients.
-
-    Args:
-        name: A name for its parameters, as in `gp.parameters()`; "mean" by default.
-        dtype: "float64" (complex128 values) or "float32" (complex64).
-    """
-
-    def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
-        """Evaluates the mean at points `[..., N, D]`: complex, `[..., N]`, or None for zero."""
-        return None
-
-    def basis(self, x: tf.Tensor) -> tf.Tensor | None:
-        """The basis functions of a marginalised trend: complex, `[..., N, q]`, or None."""
-        return None
-
-    def check_determined(
-        self, x: tf.Tensor, present: np.ndarray, *, leave_out: bool = False
-    ) -> None:
-        """Raises, eagerly, where data do not determine the marginalised coefficients.
-
-        Args:
-            x: Inputs, `[X, N, D]`, X being 1 or G.
-            present: Bool, `[G, N]`: where there are targets, for each covariance.
-            leave_out: Whether all but any one of the points must determine them too.
-
-        Raises:
-            ValueError: Fewer different x than coefficients.
-        """
-        basis = self.basis(x)
-        if basis is None:
-            return
-        bases = np.broadcast_to(basis.numpy(), (len(present), *basis.shape[1:]))
-        for columns, keep in zip(bases, present, strict=True):
-            columns = columns[keep] / np.maximum(np.abs(columns).max(axis=0), 1e-300)
-            points, needed = columns.shape
-            rank = np.linalg.matrix_rank(columns)
-            if rank < needed:
-                raise ValueError(
-                    f"a trend of {needed} coefficients needs as many different x, got {rank} among "
-                    f"{points} points"
-                )
-            # A point of leverage 1 is alone in determining some part of the trend.
-            leverage = np.sum(np.abs(np.linalg.qr(columns)[0]) ** 2, axis=1)
-            if leave_out and leverage.max() > 1.0 - 1e-9:
-                raise ValueError(
-                    f"a trend of {needed} coefficients is not determined without the point at "
-                    f"position {int(leverage.argmax())} of those present: it cannot be left out"
-                )
-
-    def at(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """The mean at `[N, D]`, eagerly, `[B, N]`; a marginalised trend by least squares from z."""
-        points = tf.constant(x, self.variable_dtype)
-        function, basis = self.evaluate(points), self.basis(points)
-        found = np.zeros(z.shape, complex)
-        if function is not None:
-            found += function.numpy()
-        if basis is not None:
-            columns = basis.numpy()
-            for series, row in zip(z, found, strict=True):
-                present = ~np.isnan(series)
-                solved = np.linalg.lstsq(columns[present], (series - row)[present], rcond=None)[0]
-                row += columns @ solved
-        return found
-
-    def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
-        """The value from which a hyperparameter starts that was left out; None without a rule.
-
-        Args:
-            name: Its name.
-            x: Inputs, `[N, D]`.
-            z: The targets there, complex `[N]`.
-        """
-        return None
-
-    @property
-    def prefix(self) -> str:
-        """The name under which `gp.parameters()` lists this mean."""
-        return self._given_name or "mean"
 
 
 @keras.saving.register_keras_serializable(package="cgp.means")
@@ -188,15 +107,12 @@ class Polynomial(Mean):
         **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        is_number = isinstance(degree, int | float | np.integer | np.floating)
-        if not (is_number and 0 <= degree < np.inf and degree == int(degree)):
-            raise ValueError(f"degree must be a whole number, at least 0, got {degree!r}")
         for argument, number in (("center", center), ("scale", scale)):
             if np.iscomplexobj(one_number(number, argument)):
                 raise TypeError(f"{argument} must be real, got {number!r}")
         if not (np.isfinite(center) and np.isfinite(scale) and scale > 0):
             raise ValueError(f"scale must be positive and center finite, got {scale} and {center}")
-        self.degree, self.marginalized = int(degree), bool(marginalized)
+        self.degree, self.marginalized = whole_number(degree, "degree"), bool(marginalized)
         self.center, self.scale = float(center), float(scale)
         if marginalized and coefficients is not None:
             raise ValueError("a marginalised trend has no coefficients to start from")

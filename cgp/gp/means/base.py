@@ -1,0 +1,109 @@
+"""The base class of mean functions."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.linalg.arguments import ArrayLike
+from cgp.training.hyperparameters import HyperparameterLayer
+
+
+class Mean(HyperparameterLayer):
+    """The base class of mean functions. Models given the same mean share its coefficients.
+
+    Args:
+        name: A name for its parameters, as in `gp.parameters()`; "mean" by default.
+        dtype: "float64" (complex128 values) or "float32" (complex64).
+    """
+
+    def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
+        """Evaluates the mean at points `[..., N, D]`: complex, `[..., N]`, or None for zero."""
+        return None
+
+    def basis(self, x: tf.Tensor) -> tf.Tensor | None:
+        """The basis functions of a marginalised trend: complex, `[..., N, q]`, or None."""
+        return None
+
+    def check_determined(
+        self, x: tf.Tensor, present: np.ndarray, *, leave_out: bool = False
+    ) -> None:
+        """Raises, eagerly, where data do not determine the marginalised coefficients.
+
+        Args:
+            x: Inputs, `[X, N, D]`, X being 1 or G.
+            present: Bool, `[G, N]`: where there are targets, for each covariance.
+            leave_out: Whether all but any one of the points must determine them too.
+
+        Raises:
+            ValueError: Fewer different x than coefficients.
+        """
+        basis = self.basis(x)
+        if basis is None:
+            return
+        bases = np.broadcast_to(basis.numpy(), (len(present), *basis.shape[1:]))
+        for columns, keep in zip(bases, present, strict=True):
+            columns = columns[keep] / np.maximum(np.abs(columns).max(axis=0), 1e-300)
+            points, needed = columns.shape
+            rank = np.linalg.matrix_rank(columns)
+            if rank < needed:
+                raise ValueError(
+                    f"a trend of {needed} coefficients needs as many different x, got {rank} among "
+                    f"{points} points"
+                )
+            # A point of leverage 1 is alone in determining some part of the trend.
+            leverage = np.sum(np.abs(np.linalg.qr(columns)[0]) ** 2, axis=1)
+            if leave_out and leverage.max() > 1.0 - 1e-9:
+                raise ValueError(
+                    f"a trend of {needed} coefficients is not determined without the point at "
+                    f"position {int(leverage.argmax())} of those present: it cannot be left out"
+                )
+
+    def at(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """The mean at `[N, D]`, eagerly, `[B, N]`; a marginalised trend by least squares from z."""
+        points = tf.constant(x, self.variable_dtype)
+        function, basis = self.evaluate(points), self.basis(points)
+        found = np.zeros(z.shape, complex)
+        if function is not None:
+            found += function.numpy()
+        if basis is not None:
+            columns = basis.numpy()
+            for series, row in zip(z, found, strict=True):
+                present = ~np.isnan(series)
+                solved = np.linalg.lstsq(columns[present], (series - row)[present], rcond=None)[0]
+                row += columns @ solved
+        return found
+
+    def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
+        """The value from which a hyperparameter starts that was left out; None without a rule.
+
+        Args:
+            name: Its name.
+            x: Inputs, `[N, D]`.
+            z: The targets there, complex `[N]`.
+        """
+        return None
+
+    def prepare(self, x: np.ndarray, z: np.ndarray) -> None:
+        """Sets, at the beginning of each `fit`, the weights that are not trained; by default none.
+
+        Args:
+            x: Inputs, `[X, N, D]`, X being 1 or B.
+            z: Series, complex `[B, N]`, NaN where missing.
+
+        Raises:
+            ValueError: Data from which they cannot be set; they stay as they were.
+        """
+
+    @property
+    def prefix(self) -> str:
+        """The name under which `gp.parameters()` lists this mean."""
+        return self._given_name or "mean"
+
+
+def whole_number(value: Any, name: str) -> int:
+    """A whole number, at least 0, or an error that names the argument."""
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    if not (is_number and 0 <= value < np.inf and value == int(value)):
+        raise ValueError(f"{name} must be a whole number, at least 0, got {value!r}")
+    return int(value)
