@@ -62,11 +62,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, noise: GivenNoise
     ) -> Data:
         """Data to take in, or an error."""
-        if not tf.executing_eagerly():
-            raise RuntimeError(
-                "data are taken in outside of a tf.function; inside, call "
-                "log_marginal_likelihood(x, z), or gp((x, z)) and read gp.losses"
-            )
+        _check_eager()
         return self._checked(x, z, missing, noise)
 
     def _data(self) -> Data:
@@ -184,6 +180,7 @@ class MaximumLikelihoodGP(GaussianProcess):
                 "at once"
             )
         check_compiled(self, "optimizer=cgp.optimizers.LBFGS()")
+        _check_eager()
         noise = self._given_noise(noise_variance, noise_groups)
         data = as_data(x, z, missing, self.variable_dtype, noise=noise)
         check_epochs(epochs, initial_epoch)
@@ -418,4 +415,12 @@ class MaximumLikelihoodGP(GaussianProcess):
         """
         own = {key: store[key] for key in store.keys() if key.isdigit()}  # noqa: SIM118
         super().load_own_variables(own)
-        self._recall(saved_data(store, self.variable_dtype, self._group_count))
+        self._recall(saved_data(store, self.variable_dtype))
+
+
+def _check_eager() -> None:
+    if not tf.executing_eagerly():
+        raise RuntimeError(
+            "data are taken in outside of a tf.function; inside, call "
+            "log_marginal_likelihood(x, z), or gp((x, z)) and read gp.losses"
+        )

@@ -43,13 +43,14 @@ class Rational(Mean):
 
     Raises:
         ValueError: An order that is no whole number; at `fit`, fewer than (4 order + 4)/1.8
-            points, series with inputs of their own, inputs of several dimensions; before the first
-            `fit`, whatever needs the poles.
+            different inputs, series with inputs of their own, inputs of several dimensions; before
+            the first `fit`, whatever needs the poles.
 
     Example:
         >>> import cgp, numpy as np
         >>> f = np.linspace(0.0, 1.0, 41)
-        >>> z = np.exp(-6j * np.pi * f) / (2j * np.pi * (f - 0.3) + 0.5)
+        >>> z = np.exp(-6j * np.pi * f) * (1.0 + 1.0 / (2j * np.pi * (f - 0.3) + 0.5))
+        >>> z += 1e-7 * np.random.default_rng(0).normal(size=41)
         >>> gp = cgp.ExactGP(cgp.kernels.Zero(), mean=cgp.means.Rational(1))
         >>> gp.compile(cgp.optimizers.LBFGS())
         >>> history = gp.fit(f, z, verbose=0)
@@ -113,10 +114,11 @@ class Rational(Mean):
         present = ~np.isnan(z).any(axis=0)
         f, z = x[0, present, 0], z[:, present]
         needed = math.ceil((4 * self.order + 4) / 1.8)
-        if len(f) < needed or np.ptp(f) == 0:
+        different = len(np.unique(f))
+        if different < needed:
             raise ValueError(
-                f"{self!r} needs at least {needed} points where all series have a target, and "
-                f"different x; got {len(f)} points of {len(np.unique(f))} different x"
+                f"{self!r} needs at least {needed} different x where all series have a target, got "
+                f"{different} among {len(f)} points: take a lower order"
             )
         axis = np.array([0.5 * (f.min() + f.max()), np.ptp(f)])
         ordered = np.argsort(f, kind="stable")

@@ -18,7 +18,6 @@ import numpy as np
 from cgp.kernels.periodogram import Periodogram, deviations
 
 _STEPS = 15  # of pole relocation
-_EVALUATIONS = 60  # of the minimisation, which takes ten to thirty
 _REFINED = 6  # starts of the delay that are minimised, the best ones
 _PEAKS = 4  # of the delay spectrum, near which a delay may start
 _BEFORE_PEAK = (0.0, 0.5, 1.0, 1.5)  # resolutions, 1/span, that a response may begin before a peak
@@ -54,7 +53,8 @@ def locate(x: np.ndarray, z: np.ndarray, order: int) -> PolesAndDelay:
     search = _Search(x, z, order, step)
     starts = search.relocated(np.array(_delays(x, z, step)))
     starts.sort(key=lambda start: start.power)
-    return min(map(search.refined, starts[:_REFINED]), key=lambda found: found.power)
+    found = [search.refined(start, 30, 1e-6) for start in starts[:_REFINED]]
+    return search.refined(min(found, key=lambda one: one.power), 60, 1e-15)
 
 
 def _delays(x: np.ndarray, z: np.ndarray, step: float) -> list[float]:
@@ -100,15 +100,20 @@ class _Search:
             common = [_without(own, -z[..., b : b + 1] * fractions) for b in range(z.shape[-1])]
             a, right = np.concatenate(common, axis=-2), _stacked(left)
             lengths = np.maximum(np.linalg.norm(a, axis=-2), 1e-300)
-            inverse = np.linalg.pinv(a / lengths[:, None, :], rcond=1e-14)
-            c = (inverse @ right)[..., 0] / lengths
+            # The singular values of R are those of Q R, and R is small.
+            q, r = np.linalg.qr(a / lengths[:, None, :])
+            c = np.linalg.pinv(r, rcond=1e-14) @ (q.conj().mT @ right)
+            c = c[..., 0] / lengths
             poles = np.linalg.eigvals(poles[:, None, :] * np.eye(order) - c[:, None, :])
             poles = -np.maximum(np.abs(poles.real), 1e-6) + 1j * poles.imag
         powers = np.mean(np.abs(left) ** 2, axis=(-2, -1))
         return [PolesAndDelay(*one) for one in zip(poles, delays, powers, strict=True)]
 
-    def refined(self, start: PolesAndDelay) -> PolesAndDelay:
-        """Poles and delay of the least squares that a start leads to."""
+    def refined(self, start: PolesAndDelay, evaluations: int, tolerance: float) -> PolesAndDelay:
+        """Poles and delay of the least squares that a start leads to.
+
+        After so many evaluations, or when what is left falls by a relative `tolerance` a step.
+        """
         from scipy.optimize import least_squares  # here: importing it takes long
 
         memory: dict[bytes, tuple] = {}
@@ -124,9 +129,9 @@ class _Search:
             np.concatenate([self._coordinates(start.poles), [0.0]]),
             jac=lambda point: self._jacobian(point, *projected(point)),
             method="lm",
-            max_nfev=_EVALUATIONS,
+            max_nfev=evaluations,
             xtol=3e-16,
-            ftol=1e-15,
+            ftol=tolerance,
             gtol=3e-16,
         )
         poles, _ = self._poles(found.x)

@@ -1,0 +1,285 @@
+"""Rational means: poles and a delay that are located at each fit."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import cgp
+from cgp.gp.means import Rational
+from cgp.gp.means.vector_fitting import locate
+from cgp.kernels import Matern52, Rotation, Zero
+from tests.gp.problems import complex_normals
+
+N = 61
+F = np.linspace(1.0, 3.0, N)
+BETWEEN = 0.5 * (F[1:] + F[:-1])
+POLES = 2 * np.pi * np.array([-0.05 + 1.4j, -0.12 + 2.3j])
+RESIDUES = np.array([0.5, -0.4 + 0.6j])
+DELAY = 3.7
+
+
+def response(f, poles=POLES, residues=RESIDUES, delay=DELAY, constant=0.3 - 0.5j):
+    fractions = 1 / (2j * np.pi * f[:, None] - poles)
+    return np.exp(-2j * np.pi * delay * f) * (fractions @ residues + constant)
+
+
+def measured(seed, deviation=0.01, **kwargs):
+    noise = complex_normals(np.random.default_rng(seed), N)
+    return response(F, **kwargs) + deviation * noise
+
+
+def fitted(f, z, order=2, kernel=None, **kwargs):
+    gp = cgp.ExactGP(Zero() if kernel is None else kernel, mean=Rational(order), **kwargs)
+    gp.compile(cgp.optimizers.LBFGS())
+    gp.fit(f, z, verbose=0)
+    return gp
+
+
+def located(f, z, order=2):
+    """A process in noise that is given, whose mean was located as `fit` does it."""
+    mean = Rational(order)
+    mean.prepare(np.asarray(f)[None, :, None], np.atleast_2d(z))
+    gp = cgp.ExactGP(Zero(), 0.1, mean=mean)
+    gp.condition(f, z)
+    return gp
+
+
+def decibels(error, z):
+    return 10 * np.log10(np.mean(np.abs(error) ** 2) / np.mean(np.abs(z) ** 2))
+
+
+def columns(f, poles, delay):
+    """The basis as the documentation has it, scaled to unit length."""
+    fractions = 1 / (2j * np.pi * f[:, None] - poles)
+    found = np.concatenate([fractions, fractions**2, np.ones((len(f), 1)), f[:, None]], axis=1)
+    return np.exp(-2j * np.pi * delay * f)[:, None] * found
+
+
+def test_is_a_prediction_that_of_least_squares_on_the_documented_basis():
+    z = measured(0)
+    gp = fitted(F, z)
+    h, h_new = (columns(f, gp.mean.poles, gp.mean.delay) for f in (F, BETWEEN))
+    coefficients = np.linalg.lstsq(h, z, rcond=None)[0]
+    rest = np.sum(np.abs(z - h @ coefficients) ** 2)
+    predicted = gp.predict(BETWEEN)
+    np.testing.assert_allclose(predicted["mean"], h_new @ coefficients, rtol=1e-8)
+    leverage = np.sum(np.abs(h_new @ np.linalg.pinv(h)) ** 2, axis=1)
+    noise = gp.parameters()["noise_variance"]
+    np.testing.assert_allclose(predicted["variance"], noise * leverage, rtol=1e-6)
+    np.testing.assert_allclose(noise, rest / (N - h.shape[1]), rtol=0.02)  # but for its prior
+
+
+def test_do_poles_and_delay_minimise_what_is_left():
+    z = measured(0)
+    found = locate((F - 2.0) / 2.0, z[None], 2)
+
+    def left(poles, delay):
+        h = np.delete(columns((F - 2.0) / 2.0, poles, delay), [2, 3, 5], axis=1)
+        return np.sum(np.abs(z - h @ np.linalg.lstsq(h, z, rcond=None)[0]) ** 2)
+
+    least = left(found.poles, found.delay)
+    np.testing.assert_allclose(found.power * N, least, rtol=1e-9)
+    for step in (1e-3, -1e-3):
+        assert left(found.poles, found.delay + step) > least
+        for moved in (np.array([step, 0]), np.array([0, 1j * step])):
+            assert left(found.poles + moved, found.delay) > least
+
+
+def test_are_poles_and_delay_found_again():
+    gp = located(F, measured(1, 1e-3))
+    np.testing.assert_allclose(gp.mean.poles, POLES, rtol=0.002)
+    np.testing.assert_allclose(gp.mean.delay, DELAY, rtol=0.001)
+    exact = located(F, measured(1, 1e-11))
+    np.testing.assert_allclose(exact.mean.poles, POLES, rtol=1e-9)
+    np.testing.assert_allclose(exact.mean.delay, DELAY, rtol=1e-9)
+    assert decibels(exact.predict(BETWEEN)["mean"] - response(BETWEEN), response(F)) < -200
+
+
+def test_do_95_percent_regions_hold_the_response():
+    """The poles' own uncertainty included: without it three quarters to nine tenths are held."""
+    rng = np.random.default_rng(2)
+    gp = cgp.ExactGP(Zero(), 0.1, mean=Rational(2))
+    held = []
+    for seed in range(40):
+        poles = 2 * np.pi * (-(10 ** rng.uniform(-1.7, -0.5, 2)) + 1j * rng.uniform(1.0, 3.0, 2))
+        which = {
+            "poles": poles,
+            "residues": -poles.real * complex_normals(rng, 2),
+            "delay": rng.uniform(0.0, 4.0),
+            "constant": complex_normals(rng),
+        }
+        z = measured(seed, 0.02, **which)
+        gp.mean.prepare(F[None, :, None], z[None])
+        gp.condition(F, z)
+        h = columns(F, gp.mean.poles, gp.mean.delay)
+        rest = np.sum(np.abs(z - h @ np.linalg.lstsq(h, z, rcond=None)[0]) ** 2)
+        gp.noise_variance.assign(rest / (N - h.shape[1]))  # what a fit learns, but for its prior
+        predicted = gp.predict(BETWEEN)
+        error = np.abs(predicted["mean"] - response(BETWEEN, **which)) ** 2
+        held.append(np.mean(error <= -np.log(0.05) * predicted["variance"]))
+    assert 0.90 < np.mean(held) < 0.99
+
+
+def test_do_predictions_not_depend_on_units():
+    z = measured(3)
+    one = fitted(F, z, kernel=Matern52() * Rotation()).predict(BETWEEN)
+    other = fitted(1e9 * F, 1e-6 * z, kernel=Matern52() * Rotation()).predict(1e9 * BETWEEN)
+    np.testing.assert_allclose(1e6 * other["mean"], one["mean"], rtol=1e-6)
+    np.testing.assert_allclose(1e12 * other["variance"], one["variance"], rtol=1e-5)
+
+
+def test_does_a_process_model_what_the_poles_leave():
+    """A narrow resonance beside a response that is no rational function."""
+
+    def smooth(f):
+        return np.exp(-((f - 2.2) ** 2) / 0.1 + 2j * np.pi * f)
+
+    narrow = {"poles": 2 * np.pi * np.array([-0.02 + 1.6j]), "residues": np.array([0.2])}
+    z = measured(4, **narrow) + smooth(F)
+    truth = response(BETWEEN, **narrow) + smooth(BETWEEN)
+    both = fitted(F, z, 1, Matern52() * Rotation())
+    np.testing.assert_allclose(both.mean.poles, narrow["poles"], rtol=0.02)
+    predicted = both.predict(BETWEEN)
+    alone = fitted(F, z, 1).predict(BETWEEN)["mean"]
+    assert decibels(predicted["mean"] - truth, truth) < decibels(alone - truth, truth) - 10
+    error = np.abs(predicted["mean"] - truth) ** 2
+    assert np.mean(error <= -np.log(0.05) * predicted["variance"]) > 0.85
+
+
+def test_is_it_as_good_as_the_vector_fitting_of_the_trade():
+    """Exact where there is no noise, and in noise as good as the best order of it."""
+    skrf = pytest.importorskip("skrf.vectorFitting")
+    from skrf import Frequency, Network
+
+    def fit_of_trade(f, z, f_new, pairs):
+        data = Network(frequency=Frequency.from_f(f, unit="hz"), s=z[:, None, None])
+        fit = skrf.VectorFitting(data)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of orders that do not converge, or are not passive
+            fit.vector_fit(n_poles_real=0, n_poles_cmplx=pairs)
+        return fit.get_model_response(0, 0, f_new)
+
+    def symmetric(f):
+        conjugate = {"poles": POLES.conj(), "residues": RESIDUES.conj(), "constant": 0.0}
+        return response(f, delay=0.0, constant=0.3) + response(f, delay=0.0, **conjugate)
+
+    z = symmetric(F) + 1e-10 * complex_normals(np.random.default_rng(5), N)
+    truth = symmetric(BETWEEN)
+    assert decibels(fit_of_trade(1e9 * F, z, 1e9 * BETWEEN, 2) - truth, truth) < -180
+    assert decibels(located(F, z, 4).predict(BETWEEN)["mean"] - truth, truth) < -180
+
+    width = 5e9 / 2000.0
+    f = 5e9 + width * np.linspace(-10.0, 10.0, 61)
+    between = 0.5 * (f[1:] + f[:-1])
+
+    def notch(f):
+        turn = np.exp(-2j * np.pi * 3.3 * (f - 5e9) / (20.0 * width))
+        return turn * (1.0 - 0.7 / (1.0 + 2j * (f - 5e9) / width))
+
+    z = notch(f) + 10 ** (-55 / 20) * complex_normals(np.random.default_rng(5), 61) / np.sqrt(2)
+    trade = [fit_of_trade(f, z, between, pairs) - notch(between) for pairs in range(1, 13)]
+    predicted = fitted(f, z, 1).predict(between)
+    error = predicted["mean"] - notch(between)
+    assert decibels(error, z) < min(decibels(e, z) for e in trade) + 1.0
+    assert np.mean(np.abs(error) ** 2 <= -np.log(0.05) * predicted["variance"]) > 0.85
+
+
+def test_are_missing_targets_left_out():
+    z = measured(6)
+    z[[3, 30]] = np.nan
+    gp, fewer = located(F, z), located(np.delete(F, [3, 30]), np.delete(z, [3, 30]))
+    np.testing.assert_allclose(gp.mean.poles, fewer.mean.poles, rtol=1e-8)
+    np.testing.assert_allclose(
+        gp.predict(BETWEEN)["mean"], fewer.predict(BETWEEN)["mean"], rtol=1e-7
+    )
+
+
+def test_have_several_series_their_poles_in_common():
+    z = np.stack([measured(7), measured(8, residues=np.array([-0.2j, 0.3]), constant=0.1)])
+    gp = located(F, z)
+    np.testing.assert_allclose(gp.mean.poles, POLES, rtol=0.01)
+    for series, predicted in zip(z, gp.predict(BETWEEN)["mean"], strict=True):
+        h, h_new = (columns(f, gp.mean.poles, gp.mean.delay) for f in (F, BETWEEN))
+        expected = h_new @ np.linalg.lstsq(h, series, rcond=None)[0]
+        np.testing.assert_allclose(predicted, expected, rtol=1e-7)
+
+
+def test_is_it_located_again_by_another_fit_and_not_by_condition(tmp_path):
+    first, second = measured(9, 0.0), measured(10, poles=POLES + 0.3j)
+    gp = fitted(F, first)
+    poles = gp.mean.poles
+    gp.condition(F, second)
+    np.testing.assert_array_equal(gp.mean.poles, poles)
+    gp.fit(F, second, verbose=0)
+    expected = located(F, second)
+    np.testing.assert_array_equal(gp.mean.poles, expected.mean.poles)
+    predicted = gp.predict(BETWEEN)["mean"]
+    np.testing.assert_allclose(predicted, expected.predict(BETWEEN)["mean"], rtol=1e-10)
+    noise = gp.parameters()["noise_variance"]
+    assert 1e-4 < noise < 4e-4  # 2e-4, though there was none in the first data
+    gp.save(tmp_path / "gp.keras")
+    loaded = cgp.load_model(tmp_path / "gp.keras")
+    np.testing.assert_array_equal(loaded.mean.poles, gp.mean.poles)
+    np.testing.assert_array_equal(loaded.predict(BETWEEN)["mean"], gp.predict(BETWEEN)["mean"])
+    assert repr(loaded.mean) == "Rational(2)"
+
+
+def test_does_a_fit_that_fails_leave_all_as_it_was(monkeypatch):
+    gp = fitted(F, measured(11))
+    poles, mean = gp.mean.poles, gp.predict(BETWEEN)["mean"]
+    with pytest.raises(ValueError, match=r"needs at least 7 different x .* got 5 among 6"):
+        gp.fit([1.0, 2.0, 3.0, 4.0, 5.0, 5.0], measured(11)[:6], verbose=0)
+
+    def fail(data):
+        raise ArithmeticError
+
+    monkeypatch.setattr(gp, "_condition", fail)
+    with pytest.raises(ArithmeticError):
+        gp.fit(F, measured(12, poles=POLES + 0.3j), verbose=0)
+    np.testing.assert_array_equal(gp.mean.poles, poles)
+    np.testing.assert_array_equal(gp.predict(BETWEEN)["mean"], mean)
+
+
+def test_are_odd_data_located_too():
+    f = (F - 2.0) / 2.0
+    found = locate(f, np.zeros((1, N), complex), 2)
+    assert found.power == 0.0
+    assert np.all(found.poles.real < 0)
+    delayed = locate(f, np.exp(-2j * np.pi * DELAY * f)[None], 0)
+    np.testing.assert_allclose(delayed.delay, DELAY, rtol=1e-9)
+    assert delayed.poles.shape == (0,)
+
+
+def test_does_the_order_of_the_data_not_matter():
+    shuffled, z = np.random.default_rng(0).permutation(N), measured(13)
+    one, other = located(F[shuffled], z[shuffled]), located(F, z)
+    np.testing.assert_allclose(one.mean.poles, other.mean.poles, rtol=1e-9)
+    np.testing.assert_allclose(one.predict(F)["mean"], other.predict(F)["mean"], rtol=1e-8)
+
+
+BAD = {
+    "no fit before data": (
+        lambda: cgp.ExactGP(Zero(), 0.1, mean=Rational(1)).condition(F, measured(0)),
+        r"poles of Rational\(1\) have not been located: fit\(x, z\)"),
+    "no fit before poles are read": (lambda: Rational(1).poles, "have not been located"),
+    "no fit before the delay is read": (lambda: Rational(1).delay, "have not been located"),
+    "no fit before a prior": (
+        lambda: cgp.ExactGP(Zero(), 0.1, mean=Rational(1)).predict(F), "have not been located"),
+    "inputs of their own": (
+        lambda: fitted(np.stack([F, F + 1])[..., None], np.ones((2, N), complex)),
+        "needs common inputs; got inputs of their own for 2 series"),
+    "inputs of two dimensions": (
+        lambda: fitted(np.ones((N, 2)), np.ones(N, complex)), "x must have one dimension, got 2"),
+    "too few points": (
+        lambda: fitted(F[:6], measured(0)[:6]), "needs at least 7 different x .* got 6 among 6"),
+    "half a pole": (lambda: Rational(0.5), "order must be a whole number, at least 0, got 0.5"),
+    "a Markov process": (
+        lambda: cgp.StateSpaceGP(Matern52(), 0.1, mean=Rational(1)), "marginalised"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "match"), BAD.values(), ids=BAD)
+def test_errors_say_what_to_do(call, match):
+    with pytest.raises(ValueError, match=match):
+        call()
