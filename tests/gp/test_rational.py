@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import cgp
 from cgp.gp.means import Rational
@@ -68,6 +69,22 @@ def test_is_a_prediction_that_of_least_squares_on_the_documented_basis():
     noise = gp.parameters()["noise_variance"]
     np.testing.assert_allclose(predicted["variance"], noise * leverage, rtol=1e-6)
     np.testing.assert_allclose(noise, rest / (N - h.shape[1]), rtol=0.02)  # but for its prior
+
+
+def test_are_gradients_by_x_differences_of_the_basis():
+    """They pass to x, as through any mean."""
+    mean = located(F, measured(0)).mean
+    x = tf.constant(BETWEEN[:5, None])
+    weights = complex_normals(np.random.default_rng(0), 5, 6)
+
+    def value(x):
+        return tf.math.real(tf.reduce_sum(weights * mean.basis(x)))
+
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = value(x)
+    difference = (value(x + 1e-6) - value(x - 1e-6)) / 2e-6
+    np.testing.assert_allclose(tf.reduce_sum(tape.gradient(y, x)), difference, rtol=1e-7)
 
 
 def test_do_poles_and_delay_minimise_what_is_left():

@@ -172,9 +172,12 @@ def _columns(u: tf.Tensor, poles: tf.Tensor, delay: tf.Tensor) -> tf.Tensor:
     twice = tf.concat([poles, poles], axis=0)
     widths = tf.cast(tf.sqrt(-2.0 * tf.math.real(twice)), s.dtype)
     all_passes = (s + tf.math.conj(twice)) / (s - twice)
-    functions = widths / (s - twice) * tf.math.cumprod(all_passes, axis=-1, exclusive=True)
+    products = [one := tf.ones_like(s)]  # not cumprod, whose gradient is wrong for complex values
+    for k in range(twice.shape[0] - 1):
+        products.append(products[-1] * all_passes[..., k : k + 1])
+    functions = widths / (s - twice) * tf.concat(products, axis=-1)[..., : twice.shape[0]]
     fractions, squares = tf.split(functions, 2, axis=-1)
-    one, line = tf.ones_like(s), tf.complex(u, zero)[..., None]
+    line = tf.complex(u, zero)[..., None]
     turn = tf.exp(tf.complex(zero, -2.0 * math.pi * delay * u))[..., None]
     return turn * tf.concat([fractions, one, squares, line], axis=-1)
 
