@@ -10,7 +10,7 @@ import numpy as np
 from cgp.distributions.marginals import Marginals, marginals
 from cgp.gp import ExactGP
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.metrics import coverage, log_predictive_densities, normalized_error_db
 from cgp.observations import as_observations
 from cgp.training.optimizers import LBFGS
@@ -90,7 +90,9 @@ class Comparison(Mapping[str, Scores]):
             raise ValueError("there is no model in this comparison")
         return max(self, key=lambda name: self[name].cv_density)
 
-    def predict(self, x: ArrayLike, *, observed: bool = False) -> dict[str, np.ndarray]:
+    def predict(
+        self, x: ArrayLike, *, observed: bool = False, **noise: Any
+    ) -> dict[str, np.ndarray]:
         """Predictions of all models together, each with its weight; as those of `gp.predict`.
 
         The moments are those of the mixture: where the models disagree, its variance is larger than
@@ -99,12 +101,13 @@ class Comparison(Mapping[str, Scores]):
         Args:
             x: Inputs, as for `gp.predict`.
             observed: Whether to add the noise of a measurement to the signal.
+            **noise: `noise_variance` and `noise_groups`, as for `gp.predict`.
 
         Returns:
             NumPy arrays `[..., M]`: "mean", "variance" and "pseudo_variance".
         """
         parts = [
-            (self[name].weight, marginals(model.predict(x, observed=observed)))
+            (self[name].weight, marginals(model.predict(x, observed=observed, **noise)))
             for name, model in self.models.items()
             if self[name].weight > 0
         ]
@@ -135,6 +138,8 @@ def compare(
     z: ArrayLike,
     *,
     missing: ArrayLike | None = None,
+    noise_variance: ArrayLike | None = None,
+    noise_groups: ArrayLike | None = None,
     folds: int = 5,
     restarts: int = 8,
     seed: int = 0,
@@ -158,6 +163,8 @@ def compare(
         x: Inputs, as for `fit`.
         z: Complex targets, as for `fit`.
         missing: Bool, broadcast against z: True where missing.
+        noise_variance: The known part of the noise, a number or `[N]`, as for `fit`.
+        noise_groups: The group of each sample, `[N]`, as for `fit`.
         folds: How many parts cross-validation leaves out in turn, at least 2.
         restarts: As for `fit`, for the fits to all data.
         seed: Of the starts that are drawn, and of folds in several dimensions.
@@ -169,8 +176,8 @@ def compare(
 
     Raises:
         TypeError: Other models.
-        ValueError: No models, or data that a model refuses; fewer than two folds, or points than
-            folds.
+        ValueError: No models, models that share hyperparameters, or data that a model refuses;
+            fewer than two folds, or points than folds. A note says of which model.
 
     Example:
         >>> import numpy as np
@@ -185,16 +192,27 @@ def compare(
     """
     _check(models, folds)
     targets = np.array(as_observations(z, missing, "complex128", promote=True))
+    given = {"noise_variance": noise_variance, "noise_groups": noise_groups}
+    noise: dict[str, Any] = {
+        name: np.broadcast_to(value, targets.shape[-1:])
+        for name, value in given.items()
+        if value is not None
+    }
     left_out = _folds(np.asarray(x, float), targets, folds, seed)
     bar = keras.utils.Progbar(
         len(models), verbose=1 if verbose == "auto" else int(verbose), unit_name="model"
     )
     parts: dict[str, tuple[dict[str, Any], Marginals]] = {}
     for number, (name, model) in enumerate(models.items()):
-        if not model.compiled:
-            model.compile(LBFGS())
-        model.fit(x, targets, restarts=restarts, seed=seed, verbose=0)
-        parts[name] = _scores_of(model, targets), _cross_validated(model, x, targets, left_out)
+        own = targets.astype(complex_dtype(model.variable_dtype).name)
+        try:
+            if not model.compiled:
+                model.compile(LBFGS())
+            model.fit(x, own, restarts=restarts, seed=seed, verbose=0, **noise)
+            parts[name] = _scores_of(model, own), _cross_validated(model, x, own, left_out, noise)
+        except Exception as error:
+            error.add_note(f"in the comparison, of the model {name!r}")
+            raise
         bar.update(number + 1)
 
     held = np.broadcast_to(np.any(left_out, axis=0), targets.shape) & ~np.isnan(targets)
@@ -221,6 +239,15 @@ def _check(models: Mapping[str, MaximumLikelihoodGP], folds: int) -> None:
     for name, model in models.items():
         if not isinstance(model, MaximumLikelihoodGP):
             raise TypeError(f"the model {name!r} must be an ExactGP or StateSpaceGP, got {model!r}")
+    owners: dict[int, str] = {}
+    for name, model in models.items():
+        for variable in model.variables:
+            other = owners.setdefault(id(variable), name)
+            if other != name:
+                raise ValueError(
+                    f"the models {other!r} and {name!r} share {variable.path}: a fit of the one "
+                    "would change the other, so give each kernels and means of its own"
+                )
     if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2:
         raise ValueError(f"folds must be a whole number, at least 2, got {folds!r}")
 
@@ -258,7 +285,11 @@ def _scores_of(model: MaximumLikelihoodGP, z: np.ndarray) -> dict[str, Any]:
 
 
 def _cross_validated(
-    model: MaximumLikelihoodGP, x: ArrayLike, z: np.ndarray, left_out: np.ndarray
+    model: MaximumLikelihoodGP,
+    x: ArrayLike,
+    z: np.ndarray,
+    left_out: np.ndarray,
+    noise: dict[str, Any],
 ) -> Marginals:
     """Predictions of the targets that each fold leaves out; NaN elsewhere."""
     fitted = model.get_weights()
@@ -271,15 +302,15 @@ def _cross_validated(
                 # What is suspicious in a fit has been said of the one to all data.
                 warnings.simplefilter("ignore", RuntimeWarning)
                 # The same shapes in every fold: nothing is compiled again.
-                model.fit(x, np.where(fold, np.nan, z), verbose=0)
+                model.fit(x, np.where(fold, z.dtype.type(np.nan), z), verbose=0, **noise)
             here = points[fold] if points.ndim == 1 else points[..., fold, :]
-            for whole, part in zip(
-                found, marginals(model.predict(here, observed=True)), strict=True
-            ):
+            there = {name: value[fold] for name, value in noise.items()}
+            predicted = marginals(model.predict(here, observed=True, **there))
+            for whole, part in zip(found, predicted, strict=True):
                 whole[..., fold] = part
     finally:
         model.set_weights(fitted)
-        model.condition(x, z)
+        model.condition(x, z, **noise)
     return found
 
 

@@ -158,3 +158,42 @@ def test_are_fits_to_folds_without_effect_where_one_fails(monkeypatch):
     np.testing.assert_allclose(
         gp.log_marginal_likelihood(), gp.log_marginal_likelihood(x, z), rtol=1e-10
     )
+
+
+def test_is_noise_that_is_known_part_of_a_comparison():
+    x, z = smooth(12)
+    errors = np.linspace(0.01, 0.3, 12)
+    gp = cgp.StateSpaceGP(Matern12(1.0, 2.0), [0.01, 0.02])
+    groups = np.arange(12) % 2
+    noise = {"noise_variance": errors, "noise_groups": groups}
+    found = cgp.compare({"a": gp}, x, z, folds=2, restarts=1, verbose=0, **noise)
+    np.testing.assert_allclose(
+        found["a"].log_likelihood, gp.log_marginal_likelihood(x, z, **noise), rtol=1e-10
+    )
+    here = {"noise_variance": 0.5, "noise_groups": 1}
+    np.testing.assert_allclose(
+        found.predict([0.5], observed=True, **here)["variance"],
+        gp.predict([0.5], observed=True, **here)["variance"],
+    )
+
+
+def test_are_models_of_single_precision_compared():
+    x, z = smooth(12)
+    gp = cgp.ExactGP(Matern12(dtype="float32"))
+    found = cgp.compare({"a": gp}, x, z, folds=2, restarts=1, verbose=0)
+    assert np.isfinite(found["a"].cv_density)
+
+
+def test_are_models_that_share_hyperparameters_refused():
+    kernel = RBF()
+    models = {"a": cgp.ExactGP(kernel), "b": cgp.ExactGP(kernel, mean=cgp.means.Constant())}
+    with pytest.raises(ValueError, match=r"models 'a' and 'b' share .*give each kernels"):
+        cgp.compare(models, *smooth(), verbose=0)
+
+
+def test_does_an_error_say_of_which_model():
+    x, z = smooth(12)
+    models = {"grid": cgp.ExactGP(cgp.kernels.Autoregressive(1, step=0.1))}
+    with pytest.raises(ValueError, match="no whole multiple") as caught:
+        cgp.compare(models, x, z, folds=2, restarts=1, verbose=0)
+    assert caught.value.__notes__ == ["in the comparison, of the model 'grid'"]

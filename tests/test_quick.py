@@ -225,12 +225,15 @@ LAYERS = {
     "KalmanFilter": (lambda: cgp.KalmanFilter(model(F, ROOT), learn=("F", "Q", "R")), filter_loss),
 }
 
-# Draws, smoothers, figures, plots, data; and what trains or is trained.
+# Draws, smoothers, figures, plots, data; and what trains or is trained; no process at all, and
+# a mean that is located, not trained.
 NO_GRADIENT = {
     "distributions.marginals",
     "distributions.squared_radius",
     "Comparison",
     "compare",
+    "kernels.Zero",
+    "means.Rational",
     "statespace.diagnostics",
     "statespace.forecast",
     "statespace.posterior_sample",
@@ -404,6 +407,7 @@ REFUSALS = {
     "means.Constant": (lambda: means.Constant(np.nan), "value"),
     "means.Mean": (lambda: gp(mean=1.0), "mean"),
     "means.Polynomial": (lambda: means.Polynomial(-1), "degree"),
+    "means.Rational": (lambda: means.Rational(-1), "order"),
     "ExactGP": (lambda: gp().condition(X, Z.real), "complex"),
     "RecursiveGP": (lambda: cgp.RecursiveGP(kernels.RBF(), 0.1, capacity=0), "capacity"),
     "StateSpaceGP": (lambda: cgp.StateSpaceGP(kernels.RBF(), 0.1), "not Markov"),
@@ -437,7 +441,7 @@ REFUSALS = {
 
 # To be subclassed; or what takes functions, layers, or numbers as they are.
 NOTHING_TO_REFUSE = {
-    "linalg.with_gradient", "refresh", "sharing_scope", "statespace.clear_cache",
+    "kernels.Zero", "linalg.with_gradient", "refresh", "sharing_scope", "statespace.clear_cache",
     "training.confirm", "training.invalidate",
     "training.Parameter", "training.Parameterized", "training.Shareable",
 }  # fmt: skip

@@ -76,9 +76,11 @@ class GaussianProcess(Parameterized, Model):
         self.kernel, self.mean = kernel, mean
         self.declare_parameters(_noise(noise_variance, noise_pseudo_variance), fixed, priors)
         self._noise_prior_is_given = "noise_variance" in dict(priors or {})
+        left_out = self.noise_variance.initial is None
+        self._has_weak_prior = left_out and not self._noise_prior_is_given
         shape = tuple(self.noise_variance.variable.shape)
         self._group_count = shape[0] if shape else None  # of groups with a noise variance each
-        self._collect_priors()
+        self._with_priors = tuple(p for p in self._parameters().values() if p.prior is not None)
         self._process = SignalPlusNoise(
             kernel,
             mean,
@@ -149,9 +151,6 @@ class GaussianProcess(Parameterized, Model):
         own, mean = ("", self), self.mean
         means = [] if mean is None else [(mean.prefix, mean)]
         return named_parameters([own, *self.kernel.named_layers(), *means])
-
-    def _collect_priors(self) -> None:
-        self._with_priors = tuple(p for p in self._parameters().values() if p.prior is not None)
 
     def _watch(self, update: Callable[[], None], state_is_weights: bool) -> None:
         """Registers how a state that follows from covariances is recomputed."""

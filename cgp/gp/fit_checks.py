@@ -11,6 +11,7 @@ from cgp.gp.starts import scales_of
 from cgp.kernels.data_scales import DataScales
 from cgp.kernels.stationary import ScaledCorrelation
 from cgp.kernels.white import White
+from cgp.training.constraints import FRACTION
 from cgp.training.parameters import UNIT_DISK
 
 _SHORT = 0.2  # of the spacing of x: neighbours then have a correlation below a hundredth
@@ -26,11 +27,12 @@ def warn_of_fit(gp: Any, data: Data) -> None:
     scales = scales_of(gp, data)
     if not np.nansum(np.abs(scales.z)) > 0:  # nothing to compare with
         return
-    found = [*_of_lengthscales(gp, scales), *_of_edges(gp, scales)]
+    found = [*_of_lengthscales(gp, scales), *_of_edges(gp, data, scales)]
     if not found and _is_diagonal(gp, scales):
         found.append(
-            "all neighbours are uncorrelated under the kernel: it has learned a variance alone; "
-            "leave its parameters out, so that they start from the data, or fit with restarts=8"
+            "all neighbours are uncorrelated under the kernel: it has learned a variance alone. "
+            "Its parameters may have started in another unit than that of x (leave them out, and "
+            "they start from the data), or the data are white noise to it"
         )
     if found:
         warnings.warn("after this fit " + "; ".join(found), RuntimeWarning, stacklevel=3)
@@ -39,15 +41,13 @@ def warn_of_fit(gp: Any, data: Data) -> None:
 def warn_of_placeholders(gp: Any, data: Data) -> None:
     """Warns where parameters that were left out make a covariance of data that is diagonal."""
     names = [
-        name
-        for name, p in gp._parameters().items()
-        if p.is_left_out and p is not gp.noise_variance and name.rpartition(".")[2] == "lengthscale"
+        name for name, p in gp._parameters().items() if p.is_left_out and p is not gp.noise_variance
     ]
     if names and _is_diagonal(gp, scales := scales_of(gp, data)):
         warnings.warn(
-            f"{', '.join(names)} is left at 1, and neighbours at this spacing of x, "
-            f"{scales.spacing:.3g}, are uncorrelated: fit(x, z) starts it from the data, or give "
-            "it in units of x",
+            f"left out, and at placeholders until fit(x, z) starts them from the data: "
+            f"{', '.join(names)}. With these, neighbours at this spacing of x, "
+            f"{scales.spacing:.3g}, are uncorrelated: fit, or give values in units of x and z",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -78,14 +78,20 @@ def _of_lengthscales(gp: Any, scales: DataScales) -> list[str]:
     return found
 
 
-def _of_edges(gp: Any, scales: DataScales) -> list[str]:
+def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
     found = []
     noise = float(np.min(gp.noise_variance.numpy()))
-    if noise < _NO_NOISE * scales.total:
+    known = 0.0 if data.noise.variance is None else float(np.min(data.noise.variance))
+    if not gp.noise_variance.fixed and noise + known < _NO_NOISE * scales.total:
+        remedy = (
+            "the data have none, or too few points to tell"
+            if gp._has_weak_prior
+            else "predictions are sure of too much; leave it out, which gives it a weak prior, or "
+            "give it a prior of your own"
+        )
         found.append(
             f"noise_variance = {noise:.3g} has run to zero, beside a mean square of z of "
-            f"{scales.total:.3g}: predictions are sure of too much; leave it out, which gives it "
-            "a weak prior, or give it a prior of your own"
+            f"{scales.total:.3g}: {remedy}"
         )
     for name, parameter in gp._parameters().items():
         is_disk = parameter.constraint.description == UNIT_DISK.description
@@ -93,6 +99,13 @@ def _of_edges(gp: Any, scales: DataScales) -> list[str]:
             found.append(
                 f"{name} has run to the edge of the unit disk, where its error is not normal: fix "
                 "it there, or take a model without it"
+            )
+        is_share = parameter.constraint.description == FRACTION.description
+        value = parameter.numpy()
+        if is_share and not parameter.fixed and (np.min(value) < 1e-3 or np.max(value) > 0.999):
+            found.append(
+                f"{name} = {value:.3g} has run to the edge of its range, from 0 to 1: one of the "
+                "two parts is not needed"
             )
     return found
 

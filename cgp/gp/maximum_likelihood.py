@@ -12,12 +12,21 @@ from cgp.gp.data import Data, StoredData, as_data
 from cgp.gp.fit_checks import warn_of_fit, warn_of_placeholders
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.saved_data import arrays_of, saved_data
-from cgp.gp.starts import candidates, overall_scale, prepared, start_left_out
+from cgp.gp.starts import (
+    best_of_restarts,
+    log_weak_prior,
+    start_left_out,
+    undone_on_error,
+)
 from cgp.linalg.arguments import ArrayLike
 from cgp.training import refresh
-from cgp.training.batches import check_compiled, check_epochs, require_one_replica
+from cgp.training.batches import (
+    check_compiled,
+    check_epochs,
+    check_restarts,
+    require_one_replica,
+)
 from cgp.training.objective import Objective
-from cgp.training.restarts import check_restarts, search
 
 
 class MaximumLikelihoodGP(GaussianProcess):
@@ -186,13 +195,14 @@ class MaximumLikelihoodGP(GaussianProcess):
         check_epochs(epochs, initial_epoch)
         if not self.trainable_variables:
             raise ValueError("no trainable hyperparameters: condition(x, z) takes the data in")
-        if restarts != 1:
-            check_restarts(restarts, self.optimizer)
+        check_restarts(restarts, self.optimizer)
         dataset = self._dataset(data)
-        with prepared(self.mean, data):
-            self._check(data)
+        with undone_on_error(self):
             start_left_out(self, data)
-            optima = self._search(data, restarts, seed, epochs, verbose) if restarts != 1 else []
+            self._check(data)
+            optima = []
+            if restarts != 1:
+                optima = best_of_restarts(self, data, restarts, seed, epochs, verbose)
             self._condition(data)
         history = super().fit(
             dataset,
@@ -204,25 +214,6 @@ class MaximumLikelihoodGP(GaussianProcess):
         history.optima = optima
         warn_of_fit(self, data)
         return history
-
-    def _search(
-        self, data: Data, restarts: int, seed: int, cap: int | None, verbose: int | str
-    ) -> list[dict[str, Any]]:
-        """Goes to the best of several optima, and returns what all of them are."""
-        loss = Objective(self, self._batch(data))
-        points = candidates(self, data, restarts - 1, seed)
-        scale = overall_scale(self, data)
-        try:
-            found = search(
-                loss, points, restarts, self.optimizer, cap=cap, scale=scale, verbose=verbose
-            )
-        finally:  # an interruption must not leave the model at a trial point
-            loss.assign(loss.start)
-        optima = []
-        for optimum in reversed(found):  # the best last, whose values the variables keep
-            loss.assign(optimum.point)
-            optima.append({"loss": optimum.loss, "parameters": self.parameters()})
-        return optima[::-1]
 
     def evaluate(  # type: ignore[override]
         self,
@@ -318,6 +309,8 @@ class MaximumLikelihoodGP(GaussianProcess):
         log_density = tf.reduce_sum(log_likelihood)
         for parameter in self._with_priors:
             log_density += parameter.log_prior()
+        if self._has_weak_prior:
+            log_density += log_weak_prior(self.noise_variance.value, data)
         return -log_density / tf.reduce_sum(data.counts)
 
     # --- standard errors of hyperparameters ------------------------------------------------------
@@ -415,7 +408,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         """
         own = {key: store[key] for key in store.keys() if key.isdigit()}  # noqa: SIM118
         super().load_own_variables(own)
-        self._recall(saved_data(store, self.variable_dtype))
+        self._recall(saved_data(store, self.variable_dtype, self._group_count))
 
 
 def _check_eager() -> None:

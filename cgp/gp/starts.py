@@ -6,48 +6,48 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from cgp.gp.data import Data
 from cgp.gp.means import Mean
 from cgp.kernels.data_scales import DataScales, StartRules
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, squared_modulus
+from cgp.training.objective import Objective
 from cgp.training.parameters import POSITIVE, Parameter
+from cgp.training.restarts import search
 
 _CANDIDATES = 16  # that are looked at for each descent
+_FLOOR = 1e-10  # of the mean square of z: noise of data without any
 
 
 @contextlib.contextmanager
-def prepared(mean: Mean | None, data: Data) -> Iterator[None]:
-    """A context in which a mean is prepared for data; it is as it was if the context raises.
-
-    Args:
-        mean: A mean, or None.
-        data: Data of which at least one target is there.
-
-    Raises:
-        ValueError: Data that the mean cannot be prepared for.
-    """
-    if mean is None:
-        yield
-        return
-    weights = mean.non_trainable_variables
-    before = [weight.numpy() for weight in weights]
-    try:
-        mean.prepare(data.x.numpy().astype(float), data.z.numpy().astype(complex))
-        yield
-    except BaseException:
-        for weight, value in zip(weights, before, strict=True):
-            weight.assign(value)
-        raise
+def undone_on_error(gp: Any) -> Iterator[None]:
+    """A context after which a process has the hyperparameters of before if it raises."""
+    with contextlib.ExitStack() as stack:
+        for parameter in gp._parameters().values():
+            stack.enter_context(parameter.undone_on_error())
+        weights = [] if gp.mean is None else gp.mean.non_trainable_variables
+        before = [weight.numpy() for weight in weights]
+        try:
+            yield
+        except BaseException:
+            for weight, value in zip(weights, before, strict=True):
+                weight.assign(value)
+            raise
 
 
 def start_left_out(gp: Any, data: Data) -> None:
-    """Gives the hyperparameters that were left out their first values, and the noise its prior.
+    """Prepares the mean for data, and gives what was left out its first values.
 
     Args:
         gp: A `GaussianProcess`.
         data: Its data, of which at least one target is there.
+
+    Raises:
+        ValueError: Data that the mean cannot be prepared for.
     """
+    if gp.mean is not None:
+        gp.mean.prepare(np.asarray(data.x, float), np.asarray(data.z, complex))
     if not any(p.is_left_out for p in gp._parameters().values()):
         return
     if gp.mean is not None:
@@ -57,25 +57,55 @@ def start_left_out(gp: Any, data: Data) -> None:
     list(_starts(gp, probe, _is_left_out))
     rules = StartRules(scales, probe.lengthscales_taken)
     for parameter, value in list(_starts(gp, rules, _is_left_out)):
-        prior = None
-        if parameter is gp.noise_variance and not gp._noise_prior_is_given:
-            # Of all of z: the next data may leave more than these do.
-            prior = weak_prior(DataScales(*_arrays(data)).total)
         if value is not None:
             value = np.broadcast_to(value, parameter.numpy().shape)
             # A tenth of a cycle over all x: a frequency is determined to a fraction of that.
-            parameter.start(value, _unit(parameter, scales), prior)
-    gp._collect_priors()
+            parameter.start(value, _unit(parameter, scales))
 
 
-def weak_prior(power: float) -> dict[str, Any]:
-    """A prior of a noise variance that keeps it from zero: a gamma density, of shape 3/2.
+def log_weak_prior(noise_variance: tf.Tensor, data: Data) -> tf.Tensor:
+    """The log density of a noise variance that was left out, but for a constant.
 
-    Its log density falls by half of the log of the variance towards zero, which moves an estimate
-    by less than a standard error, and hardly matters above (Chung, Rabe-Hesketh, Dorie, Gelman &
-    Liu, Psychometrika 78, 2013, of standard deviations).
+    `½ log(v/P) − v/(2P) − N f P/v`, P being the mean square of N targets and f = 1e-10. The first
+    two terms are a gamma density of shape 3/2. It falls by half of the log of the variance towards
+    zero, which moves an estimate by less than a standard error (Chung, Rabe-Hesketh, Dorie, Gelman
+    & Liu, Psychometrika 78, 2013, of standard deviations). The last keeps the variance of data
+    without noise, of a simulation, at f of their mean square, below which rounding decides.
     """
-    return {"distribution": "Gamma", "parameters": {"concentration": 1.5, "rate": 0.5 / power}}
+    count = tf.reduce_sum(data.counts)
+    squares = tf.where(data.present, squared_modulus(data.z), tf.zeros_like(data.counts)[:, None])
+    smallest = np.finfo(squares.dtype.as_numpy_dtype).tiny / _FLOOR  # for data that are all zero
+    power = tf.maximum(tf.reduce_sum(squares) / count, smallest)
+    share = noise_variance / power
+    return tf.reduce_sum(0.5 * tf.math.log(share) - 0.5 * share - count * _FLOOR / share)
+
+
+def best_of_restarts(
+    gp: Any, data: Data, restarts: int, seed: int, cap: int | None, verbose: int | str
+) -> list[dict[str, Any]]:
+    """Takes a process to the best of several optima that have a covariance.
+
+    Args:
+        gp: A compiled `MaximumLikelihoodGP`.
+        data: Its data.
+        restarts: How many descents.
+        seed: Of the starts that are drawn.
+        cap: The largest number of iterations of each, or None.
+        verbose: 0 is silent, 1 or "auto" a progress bar.
+
+    Returns:
+        What all of them came to, the best first, as in `history.optima`.
+    """
+    loss = Objective(gp, gp._batch(data))
+    points, scale = candidates(gp, data, restarts - 1, seed), overall_scale(gp, data)
+    found = search(loss, points, restarts, gp.optimizer, cap=cap, scale=scale, verbose=verbose)
+    optima = []
+    for optimum in reversed(found):  # the best last, whose values the variables keep
+        loss.assign(optimum.point)
+        optima.append({"loss": optimum.loss, "parameters": gp.parameters()})
+    if not found:
+        loss.assign(loss.start)
+    return optima[::-1]
 
 
 def candidates(gp: Any, data: Data, count: int, seed: int) -> list[np.ndarray]:
@@ -90,13 +120,11 @@ def candidates(gp: Any, data: Data, count: int, seed: int) -> list[np.ndarray]:
     Returns:
         Values of `gp.trainable_variables`, one after the other, for each candidate.
     """
-    from scipy.stats import qmc  # here: importing it takes long
-
     present = {id(v): v.numpy().astype(float) for v in gp.trainable_variables}
     scales = scales_of(gp, data)
     counter = itertools.count()
     list(_starts(gp, StartRules(scales, draw=(0.5 for _ in counter)), _is_drawn))
-    draws = qmc.LatinHypercube(max(next(counter), 1), rng=seed).random(_CANDIDATES * count)
+    draws = _latin_hypercube(_CANDIDATES * count, next(counter), np.random.default_rng(seed))
     found = []
     for draw in draws:
         values = dict(present)
@@ -107,6 +135,12 @@ def candidates(gp: Any, data: Data, count: int, seed: int) -> list[np.ndarray]:
                 values[id(parameter.variable)] = parameter.raw(np.broadcast_to(value, shape))
         found.append(np.concatenate([np.ravel(value) for value in values.values()]))
     return found
+
+
+def _latin_hypercube(count: int, numbers: int, rng: np.random.Generator) -> np.ndarray:
+    """Points of the unit cube, `[count, numbers]`, one in each slice along each axis."""
+    slices = rng.permuted(np.tile(np.arange(count), (numbers, 1)), axis=1)
+    return (slices.T + rng.random((count, numbers))) / count
 
 
 def overall_scale(gp: Any, data: Data) -> np.ndarray | None:

@@ -5,7 +5,7 @@ are here too, as the operators `+` and `*` of a kernel make them.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Real
 from typing import Any, Self
 
@@ -207,6 +207,10 @@ class Combination(Kernel):
         for part in self.parts:
             part.check_points(x)
 
+    def inside(self) -> Iterator[CovarianceFunction]:
+        """See `Kernel.inside`: the parts, one that is there twice twice."""
+        return iter(self.parts)
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, the parts serialised."""
         parts = keras.saving.serialize_keras_object(getattr(self, self.argument))
@@ -356,11 +360,15 @@ class Product(Combination):
         return found
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """See `Kernel.scale_parameters`: those of one part, which are not fixed."""
+        """See `Kernel.scale_parameters`: those of one part, not fixed and of no other part."""
         for part in self.parts:
-            found = part.scale_parameters()
-            if found is not None and not any(p.fixed for p in found):
-                return found
+            found = part.scale_parameters() or ()
+            others = [other for other in self.parts if other is not part]
+            count = sum(other is part for other in self.parts)
+            inside = [p for k in others for layer in k.walk() for p in layer.own_parameters]
+            alone = count == 1 and not any(p is q for p in found for q in inside)
+            if found and alone and not any(p.fixed for p in found):
+                return list(found)
         return None
 
     def instructions(self) -> Instructions | None:

@@ -36,16 +36,17 @@ class DataScales:
 
     @cached_property
     def span(self) -> float:
-        """From the first to the last x; of several dimensions the geometric mean."""
+        """From the first to the last x; the geometric mean of the dimensions in which x varies."""
         spans = np.ptp(self.x, axis=0)
-        return float(np.exp(np.mean(np.log(spans)))) if np.all(spans > 0) else 1.0
+        return float(np.exp(np.mean(np.log(spans[spans > 0])))) if np.any(spans > 0) else 1.0
 
     @cached_property
     def spacing(self) -> float:
         """The median step of x; of D dimensions the span over the D-th root of the points."""
         points, dimensions = self.x.shape
         if dimensions > 1:
-            return self.span / max(points ** (1.0 / dimensions), 1.0)
+            varying = max(int(np.sum(np.ptp(self.x, axis=0) > 0)), 1)
+            return self.span / max(points ** (1.0 / varying), 1.0)
         steps = np.diff(np.unique(self.x))
         return float(np.median(steps)) if steps.size else self.span
 

@@ -17,16 +17,8 @@ from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.kernels.stationary import psd_kernels
 from cgp.kernels.terms import Term, Terms
 from cgp.linalg.arguments import ArrayLike
-from cgp.training.parameters import POSITIVE, Constraint, Parameter
-
-_FRACTION = Constraint(
-    "between 0 and 1",
-    # 1 − v must be positive too, in the precision of the kernel.
-    lambda v: bool(np.all((v > np.finfo(v.dtype).tiny) & (v < 1))),
-    tf.sigmoid,
-    lambda v: np.log(v) - np.log1p(-v),
-    placeholder=0.2,
-)
+from cgp.training.constraints import FRACTION
+from cgp.training.parameters import POSITIVE, Parameter
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -83,8 +75,8 @@ class TwoScale(Kernel):
         values = {
             "variance": (optional_number(variance, "variance"), POSITIVE),
             "lengthscale": (optional_number(lengthscale, "lengthscale", or_vector=True), POSITIVE),
-            "ratio": (optional_number(ratio, "ratio"), _FRACTION),
-            "share": (optional_number(share, "share"), _FRACTION),
+            "ratio": (optional_number(ratio, "ratio"), FRACTION),
+            "share": (optional_number(share, "share"), FRACTION),
         }
         self.declare_parameters(values, fixed, priors)
         self.is_markov = lengthscale is None or np.ndim(lengthscale) == 0

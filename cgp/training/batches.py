@@ -13,6 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.training.optimizers import LBFGS
+
 
 def are_arrays(*structures: Any) -> bool:
     """Tells whether all leaves are dense arrays, tensors or None, and at least one is not None."""
@@ -40,6 +42,18 @@ def check_epochs(epochs: int | None, initial_epoch: int) -> None:
         raise ValueError(
             f"epochs={epochs} leaves no iteration after {initial_epoch}: a larger whole number was "
             "expected"
+        )
+
+
+def check_restarts(restarts: Any, optimizer: Any) -> None:
+    """Raises unless a fit under this optimizer can start at so many places."""
+    whole = isinstance(restarts, int | np.integer) and not isinstance(restarts, bool)
+    if not whole or restarts < 1:
+        raise ValueError(f"restarts must be a whole number, at least 1, got {restarts!r}")
+    if restarts > 1 and not isinstance(optimizer, LBFGS):
+        raise ValueError(
+            f"restarts={restarts} needs compile(optimizer=cgp.optimizers.LBFGS()), whose fits end "
+            f"at an optimum; the optimizer is {type(optimizer).__name__}"
         )
 
 

@@ -69,6 +69,15 @@ UNIT_DISK = Constraint(
     is_complex=True,
 )
 
+FRACTION = Constraint(
+    "between 0 and 1",
+    # 1 − v must be positive too, in the precision of the kernel.
+    lambda v: bool(np.all((v > np.finfo(v.dtype).tiny) & (v < 1))),
+    tf.sigmoid,
+    lambda v: np.log(v) - np.log1p(-v),
+    placeholder=0.2,
+)
+
 
 def in_steps_of(scale: np.ndarray | float, constraint: Constraint) -> Constraint:
     """Returns the constraint with its weights in units of `scale`.

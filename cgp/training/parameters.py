@@ -4,8 +4,9 @@ A weight in Keras is real and unconstrained. A hyperparameter may be positive, c
 unit disk. A `Parameter` maps the one to the other, and belongs to the layer that declares it.
 """
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -79,6 +80,7 @@ class Parameter:
         "_dtype",
         "_fixed",
         "_initial",
+        "_is_set",
         "_prior",
         "constraint",
         "name",
@@ -101,6 +103,7 @@ class Parameter:
             value = constraint.placeholder
         # Copied, as the caller may go on to change an array.
         self._initial = None if value is None else self._check(value).copy()
+        self._is_set = value is not None
         raw = constraint.inverse(self._check(constraint.placeholder if value is None else value))
         self.step = None
         if constraint.step is not None:
@@ -174,13 +177,13 @@ class Parameter:
 
     @property
     def initial(self) -> np.ndarray | None:
-        """The value that it started from; None while it is left out."""
+        """The value that was given to the constructor; None if it was left out."""
         return self._initial
 
     @property
     def is_left_out(self) -> bool:
         """Whether its value was left out, and nothing has given it one since."""
-        if self._initial is not None:
+        if self._is_set:
             return False
         raw = self.constraint.inverse(np.asarray(self._check(self.constraint.placeholder)))
         raw = raw if self.step is None else raw / self.constraint.step
@@ -188,19 +191,28 @@ class Parameter:
             present = self.variable.numpy()
         return np.array_equal(present, np.asarray(raw, self._dtype))
 
-    def start(self, value: ArrayLike, unit: ArrayLike | None = None, prior: Any = None) -> None:
+    def start(self, value: ArrayLike, unit: ArrayLike | None = None) -> None:
         """Gives a hyperparameter that was left out its first value.
 
         Args:
             value: The constrained value, as for `assign`.
             unit: The new unit of the weight, for a constraint in steps (see `in_steps_of`).
-            prior: A prior to go with it, where none was given.
         """
         if self.step is not None and unit is not None:
             self.step.assign(tf.constant(np.broadcast_to(unit, self.step.shape), self.step.dtype))
         self.assign(value)
-        if prior is not None and self._prior is None:
-            self._set_prior(prior)
+
+    @contextlib.contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """A context after which the value is that of before if it raises, or left out again."""
+        before, was_set = [v.numpy() for v in self.variables], self._is_set
+        try:
+            yield
+        except BaseException:
+            for variable, value in zip(self.variables, before, strict=True):
+                variable.assign(value)
+            self._is_set = was_set
+            raise
 
     @property
     def variables(self) -> list[keras.Variable]:
@@ -223,8 +235,7 @@ class Parameter:
             ValueError: A value outside the constraint, or of another shape.
         """
         self.variable.assign(tf.constant(self.raw(value), self.variable.dtype))
-        if self._initial is None:
-            self._initial = self._check(value).copy()
+        self._is_set = True
 
     def raw(self, value: ArrayLike) -> np.ndarray:
         """Returns the value of `variable` that stands for a constrained value.

@@ -11,7 +11,6 @@ import tensorflow as tf
 from cgp.training.descent import Descent
 from cgp.training.divergence import is_indefinite, trained
 from cgp.training.objective import Objective
-from cgp.training.optimizers import LBFGS
 
 
 class Optimum(NamedTuple):
@@ -65,18 +64,6 @@ def search(
             done = number + 1 == len(starts)
             bar.update(count if done else number + 1, [("loss", found[0].loss)], finalize=done)
     return found
-
-
-def check_restarts(restarts: Any, optimizer: Any) -> None:
-    """Raises unless a fit under this optimizer can start at so many places."""
-    whole = isinstance(restarts, int | np.integer) and not isinstance(restarts, bool)
-    if not whole or restarts < 1:
-        raise ValueError(f"restarts must be a whole number, at least 1, got {restarts!r}")
-    if restarts > 1 and not isinstance(optimizer, LBFGS):
-        raise ValueError(
-            f"restarts={restarts} needs compile(optimizer=cgp.optimizers.LBFGS()), whose fits end "
-            f"at an optimum; the optimizer is {type(optimizer).__name__}"
-        )
 
 
 def _best(

@@ -167,6 +167,7 @@ class ExactGP(MaximumLikelihoodGP):
     # --- taking data in ------------------------------------------------------------------------
 
     def _check(self, data: Data) -> None:
+        self.kernel.check_points(data.x)  # may refuse them
         if self.mean is None:
             return
         self.mean.evaluate(data.x)  # may refuse the inputs
