@@ -13,7 +13,7 @@ from cgp.gp.means import Mean
 from cgp.kernels.data_scales import DataScales, StartRules
 from cgp.linalg.arguments import ArrayLike, squared_modulus
 from cgp.training.objective import Objective
-from cgp.training.parameters import POSITIVE, Parameter
+from cgp.training.parameters import POSITIVE, REAL, Parameter
 from cgp.training.restarts import search
 
 _CANDIDATES = 16  # that are looked at for each descent
@@ -59,7 +59,6 @@ def start_left_out(gp: Any, data: Data) -> None:
     for parameter, value in list(_starts(gp, rules, _is_left_out)):
         if value is not None:
             value = np.broadcast_to(value, parameter.numpy().shape)
-            # A tenth of a cycle over all x: a frequency is determined to a fraction of that.
             parameter.start(value, _unit(parameter, scales))
 
 
@@ -206,4 +205,7 @@ def _arrays(data: Data) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _unit(parameter: Parameter, scales: DataScales) -> float | None:
-    return 0.1 / scales.span if parameter.step is not None else None
+    """The unit of the weight of a frequency of either sign; None for others, which keep theirs."""
+    # A tenth of a cycle over all x: a frequency is determined to a fraction of that.
+    is_frequency = parameter.step is not None and parameter.constraint.forward is REAL.forward
+    return 0.1 / scales.span if is_frequency else None

@@ -304,3 +304,14 @@ def test_is_a_dimension_that_does_not_vary_left_out_of_the_scales():
     scales = DataScales(np.stack([x, np.full(40, 7.0)], axis=-1), np.ones((1, 40), complex))
     assert scales.span == pytest.approx(1e9)
     assert scales.spacing == pytest.approx(1e9 / 40)
+
+
+@pytest.mark.parametrize("of_x", [1e-9, 1e9])
+def test_does_a_periodic_signal_not_depend_on_the_unit_of_its_period(of_x):
+    x = np.linspace(0.0, 5.0, 40)
+    z = np.exp(1j * np.sin(2 * np.pi * 0.8 * x)) + 0.1 * complex_normals(
+        np.random.default_rng(0), 40
+    )
+    one, other = (fitted(unit * x, z, Periodic(), 1)[0].parameters() for unit in (1.0, of_x))
+    assert one["periodic.frequency"] == pytest.approx(0.8, rel=0.02)
+    assert of_x * other["periodic.frequency"] == pytest.approx(one["periodic.frequency"], rel=1e-6)

@@ -123,7 +123,8 @@ def test_is_the_loss_of_blocks_the_mean_over_the_samples_that_were_seen():
     gone = np.full(30, np.nan + 0j)
 
     def make():
-        gp = cgp.RecursiveGP(RBF(), 0.1, policy="growing", capacity=60, fixed=["noise_variance"])
+        kernel = RBF(1.0, 1.0)
+        gp = cgp.RecursiveGP(kernel, 0.1, policy="growing", capacity=60, fixed=["noise_variance"])
         gp.compile("sgd")
         gp.optimizer.learning_rate = 0.0
         return gp
