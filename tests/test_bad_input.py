@@ -328,9 +328,11 @@ EXACT_GP = {
     "trend over a plane": (
         lambda: gp(mean=means.Polynomial(1)).condition(np.zeros((3, 2)), Z), ValueError,
         "polynomial trend needs inputs of one dimension, got 2"),
-    "a noise variance for each point": (
-        lambda: ExactGP(RBF(), [0.1, 0.2, 0.3]), ValueError,
-        r"noise_variance must be one number, got shape \(3,\)"),
+    "a matrix of noise variances": (
+        lambda: ExactGP(RBF(), [[0.1, 0.2, 0.3]]), ValueError,
+        r"noise_variance must be one number, got shape \(1, 3\)"),
+    "a noise variance for each point, as one for each group": (
+        lambda: ExactGP(RBF(), [0.1, 0.2, 0.3]).condition(X, Z), ValueError, "noise_groups"),
     "pseudo-variance of no noise": (
         lambda: ExactGP(RBF(), 0.0, 0.1), ValueError, "noise_variance must be positive, got 0.0"),
     "no pseudo-variance": (

@@ -212,7 +212,8 @@ class MaximumLikelihoodGP(GaussianProcess):
             initial_epoch=initial_epoch,
         )
         history.optima = optima
-        warn_of_fit(self, data)
+        if not history.diverged:  # which has been said
+            warn_of_fit(self, data)
         return history
 
     def evaluate(  # type: ignore[override]
