@@ -198,11 +198,11 @@ class MaximumLikelihoodGP(GaussianProcess):
         check_restarts(restarts, self.optimizer)
         dataset = self._dataset(data)
         with undone_on_error(self):
-            start_left_out(self, data)
+            scales = start_left_out(self, data)
             self._check(data)
             optima = []
             if restarts != 1:
-                optima = best_of_restarts(self, data, restarts, seed, epochs, verbose)
+                optima = best_of_restarts(self, data, scales, restarts, seed, epochs, verbose)
             self._condition(data)
         history = super().fit(
             dataset,

@@ -36,21 +36,21 @@ def undone_on_error(gp: Any) -> Iterator[None]:
             raise
 
 
-def start_left_out(gp: Any, data: Data) -> None:
+def start_left_out(gp: Any, data: Data) -> DataScales:
     """Prepares the mean for data, and gives what was left out its first values.
 
     Args:
         gp: A `GaussianProcess`.
         data: Its data, of which at least one target is there.
 
+    Returns:
+        The scales of the data, from which restarts are drawn too.
+
     Raises:
         ValueError: Data that the mean cannot be prepared for.
     """
     if gp.mean is not None:
         gp.mean.prepare(np.asarray(data.x, float), np.asarray(data.z, complex))
-    if not any(p.is_left_out for p in gp._parameters().values()):
-        return
-    if gp.mean is not None:
         _start_mean(gp.mean, data)
     scales = scales_of(gp, data)
     probe = StartRules(scales)
@@ -60,6 +60,7 @@ def start_left_out(gp: Any, data: Data) -> None:
         if value is not None:
             value = np.broadcast_to(value, parameter.numpy().shape)
             parameter.start(value, _unit(parameter, scales))
+    return scales
 
 
 def log_weak_prior(noise_variance: tf.Tensor, data: Data) -> tf.Tensor:
@@ -80,13 +81,20 @@ def log_weak_prior(noise_variance: tf.Tensor, data: Data) -> tf.Tensor:
 
 
 def best_of_restarts(
-    gp: Any, data: Data, restarts: int, seed: int, cap: int | None, verbose: int | str
+    gp: Any,
+    data: Data,
+    scales: DataScales,
+    restarts: int,
+    seed: int,
+    cap: int | None,
+    verbose: int | str,
 ) -> list[dict[str, Any]]:
-    """Takes a process to the best of several optima that have a covariance.
+    """Fits the hyperparameters from several starts, and leaves them at the best optimum.
 
     Args:
         gp: A compiled `MaximumLikelihoodGP`.
         data: Its data.
+        scales: Their scales.
         restarts: How many descents.
         seed: Of the starts that are drawn.
         cap: The largest number of iterations of each, or None.
@@ -96,7 +104,7 @@ def best_of_restarts(
         What all of them came to, the best first, as in `history.optima`.
     """
     loss = Objective(gp, gp._batch(data))
-    points, scale = candidates(gp, data, restarts - 1, seed), overall_scale(gp, data)
+    points, scale = candidates(gp, scales, restarts - 1, seed), overall_scale(gp, data)
     found = search(loss, points, restarts, gp.optimizer, cap=cap, scale=scale, verbose=verbose)
     optima = []
     for optimum in reversed(found):  # the best last, whose values the variables keep
@@ -107,12 +115,12 @@ def best_of_restarts(
     return optima[::-1]
 
 
-def candidates(gp: Any, data: Data, count: int, seed: int) -> list[np.ndarray]:
+def candidates(gp: Any, scales: DataScales, count: int, seed: int) -> list[np.ndarray]:
     """Points from which fits may start, drawn around the scales of data.
 
     Args:
         gp: A `GaussianProcess`.
-        data: Its data.
+        scales: The scales of its data.
         count: How many descents there will be.
         seed: The same points for the same seed.
 
@@ -120,7 +128,6 @@ def candidates(gp: Any, data: Data, count: int, seed: int) -> list[np.ndarray]:
         Values of `gp.trainable_variables`, one after the other, for each candidate.
     """
     present = {id(v): v.numpy().astype(float) for v in gp.trainable_variables}
-    scales = scales_of(gp, data)
     counter = itertools.count()
     list(_starts(gp, StartRules(scales, draw=(0.5 for _ in counter)), _is_drawn))
     draws = _latin_hypercube(_CANDIDATES * count, next(counter), np.random.default_rng(seed))

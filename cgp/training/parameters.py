@@ -113,15 +113,11 @@ class Parameter:
         self.variable = _weight(layer, name, raw, trainable=not fixed)
         self._prior = None
         if prior is not None:
-            self._set_prior(prior)
-
-    def _set_prior(self, prior: Any) -> None:
-        try:
-            prior = prior_from_config(prior_config(prior), self._dtype.name)
-        except ValueError as error:
-            raise ValueError(f"the prior of {self.name} cannot be read: {error}") from error
-        self._check_shape_of(prior)
-        self._prior = prior
+            try:
+                self._prior = prior_from_config(prior_config(prior), layer.variable_dtype)
+            except ValueError as error:
+                raise ValueError(f"the prior of {name} cannot be read: {error}") from error
+            self._check_shape_of(self._prior)
 
     def _check_shape_of(self, prior: Any) -> None:
         # A larger shape would broadcast, and count the parameter several times.
@@ -189,7 +185,9 @@ class Parameter:
         raw = raw if self.step is None else raw / self.constraint.step
         with tf.init_scope():  # what a graph reads when it is traced
             present = self.variable.numpy()
-        return np.array_equal(present, np.asarray(raw, self._dtype))
+        # Weights that have been loaded are compared once.
+        self._is_set = not np.array_equal(present, np.asarray(raw, self._dtype))
+        return not self._is_set
 
     def start(self, value: ArrayLike, unit: ArrayLike | None = None) -> None:
         """Gives a hyperparameter that was left out its first value.
