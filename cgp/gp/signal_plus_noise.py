@@ -175,10 +175,10 @@ class SignalPlusNoise:
             return None
         return self.in_data_order(basis) * self.keep(data, basis.dtype)[..., None]
 
-    def marginalized(self, x: tf.Tensor) -> int:
-        """The number of complex coefficients of a marginalised trend."""
-        basis = self.basis(x)
-        return 0 if basis is None else basis.shape[-1] // self.form.multiplicity
+    def _coefficients(self, basis: tf.Tensor) -> tf.Tensor:
+        """The number of complex coefficients of a trend, a real tensor, of its working basis."""
+        used = tf.reduce_any(basis != 0.0, axis=tf.range(tf.rank(basis) - 1))
+        return tf.reduce_sum(tf.cast(used, basis.dtype.real_dtype)) / self.form.multiplicity
 
     def log_likelihood(self, data: Data, covariance: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
         """The log marginal likelihood of each series, real, `[B]`.
@@ -188,10 +188,9 @@ class SignalPlusNoise:
             covariance: `self.covariance(data)`: the gradient passes through it.
             chol: Its factor.
         """
-        value = log_density(
-            covariance, self.targets(data), self.data_basis(data), chol, self.form.scale
-        )
-        dimensions = data.counts - self.marginalized(data.x)
+        basis = self.data_basis(data)
+        value = log_density(covariance, self.targets(data), basis, chol, self.form.scale)
+        dimensions = data.counts if basis is None else data.counts - self._coefficients(basis)
         return tf.reshape(value, [-1]) - dimensions * self.form.log_normalizer
 
     def plus_function(self, mean: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
@@ -254,17 +253,26 @@ def whiten(chol: tf.Tensor, targets: tf.Tensor, basis: tf.Tensor | None) -> Whit
 
 
 def _orthonormal(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """`a = Q R` by two rounds of Cholesky, `[..., n, q]`; of columns that are independent.
+    """`a = Q R` by two rounds of Cholesky, `[..., n, q]`; of columns that are independent or zero.
+
+    A column of zeros stays one, with 1 on the diagonal of R: it is of no effect.
 
     As accurate as Householder's way where the columns, brought to one length, have a condition of
     less than 1e8 (Yamamoto et al., ETNA 44, 2015), and differentiable for any n: TensorFlow's
     gradient of a QR factorisation wants to know the shape.
     """
-    lengths = tf.sqrt(tf.reduce_sum(squared_modulus(a), axis=-2, keepdims=True))
+    # The squares of small columns, of x³ in float32 and nanoseconds, underflow.
+    largest = tf.stop_gradient(tf.reduce_max(tf.abs(a), axis=-2, keepdims=True))
+    is_zero = largest == 0.0
+    unit = tf.where(is_zero, tf.ones_like(largest), largest)
+    squares = tf.reduce_sum(squared_modulus(a / tf.cast(unit, a.dtype)), axis=-2, keepdims=True)
+    lengths = unit * tf.sqrt(tf.where(is_zero, tf.ones_like(squares), squares))
+    ones_of_zeros = tf.linalg.diag(tf.cast(is_zero[..., 0, :], a.dtype))
     q = a / tf.cast(lengths, a.dtype)
     r = tf.linalg.diag(tf.cast(lengths[..., 0, :], a.dtype))
     for _ in range(2):
-        factor = tf.linalg.adjoint(cholesky(tf.linalg.matmul(q, q, adjoint_a=True)))
+        gram = tf.linalg.matmul(q, q, adjoint_a=True) + ones_of_zeros
+        factor = tf.linalg.adjoint(cholesky(gram))
         # q R⁻¹ = (R⁻ᴴ qᴴ)ᴴ
         q = tf.linalg.adjoint(
             tf.linalg.triangular_solve(factor, tf.linalg.adjoint(q), lower=False, adjoint=True)

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import cgp
-from cgp.kernels import Constant, Matern32
+from cgp.kernels import Constant, Matern32, Zero
 from tests.gp.problems import complex_normals, problems, series
 from tests.reference import gaussian_process as reference
 
@@ -71,7 +71,7 @@ def test_does_a_trend_need_points_that_determine_it():
     def gp():
         return cgp.ExactGP(Matern32(), 0.1, mean=cgp.means.Polynomial(1, marginalized=True))
 
-    for x in ([1.0], [1.0, 1.0, 1.0]):
+    for x in ([1.0], [1.0, 1.0, 1.0], [0.0, 0.0]):
         with pytest.raises(ValueError, match="trend of 2 coefficients needs as many different x"):
             gp().condition(x, np.ones(len(x), complex))
     for x in ([1.0, 2.0], [0.3, 0.3, 0.3, 1.7]):
@@ -79,6 +79,14 @@ def test_does_a_trend_need_points_that_determine_it():
         few.condition(x, np.ones(len(x), complex))
         with pytest.raises(ValueError, match="not determined without the point at"):
             few.loo()
+
+
+def test_has_a_trend_coefficients_whose_squares_would_underflow():
+    t = np.arange(6.0, dtype="float32")
+    mean = cgp.means.Polynomial(2, marginalized=True, dtype="float32")
+    gp = cgp.ExactGP(Zero(dtype="float32"), 0.1, mean=mean)
+    gp.condition(np.float32(1e-12) * t, (1j + t**2).astype("complex64"))
+    np.testing.assert_allclose(gp.predict([8e-12])["mean"], [64 + 1j], rtol=1e-4)
 
 
 def test_can_a_trend_be_sampled_far_from_its_data():

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 import cgp
-from cgp.gp.means import Rational
-from cgp.gp.means.vector_fitting import locate
+from cgp.gp.means import Rational, rational
+from cgp.gp.means.vector_fitting import PolesAndDelay, are_at_optimum, locate
 from cgp.kernels import Matern52, Rotation, Zero
 from tests.gp.problems import complex_normals
 
@@ -71,6 +71,41 @@ def test_is_a_prediction_that_of_least_squares_on_the_documented_basis():
     np.testing.assert_allclose(noise, rest / (N - h.shape[1]), rtol=0.02)  # but for its prior
 
 
+def test_has_a_pole_at_its_bound_no_derivative():
+    """The linear model would leave the bound, for a pole narrower than what the points can tell."""
+    step = F[1] - F[0]
+    z = measured(3)
+    z[20] += 0.4  # one sample that a narrow pole fits
+    gp = fitted(F, z, order=3)
+    widths = -gp.mean.poles.real / (2 * np.pi)
+    narrow = int(np.argmin(widths))
+    np.testing.assert_allclose(widths[narrow], 0.25 * step, rtol=1e-6)
+    own = columns(F, gp.mean.poles, gp.mean.delay)
+    used = np.delete(np.arange(own.shape[1]), 3 + narrow)
+    coefficients = np.linalg.lstsq(own[:, used], z, rcond=None)[0]
+    new = columns(BETWEEN, gp.mean.poles, gp.mean.delay)[:, used]
+    predicted = gp.predict(BETWEEN)
+    np.testing.assert_allclose(predicted["mean"], new @ coefficients, rtol=1e-7)
+    noise = gp.parameters()["noise_variance"]
+    leverage = np.sum(np.abs(new @ np.linalg.pinv(own[:, used])) ** 2, axis=1)
+    np.testing.assert_allclose(predicted["variance"], noise * leverage, rtol=1e-6)
+    # the restricted likelihood of as many coefficients, over an orthonormal basis
+    rest = np.sum(np.abs(z - own[:, used] @ coefficients) ** 2)
+    expected = -rest / noise - (N - len(used)) * np.log(np.pi * noise)
+    np.testing.assert_allclose(gp.log_marginal_likelihood(), expected, rtol=1e-9)
+
+
+def test_is_a_pole_at_the_optimum_where_the_linear_model_has_it_too():
+    f, poles = (F - 2.0) / 2.0, np.array([-0.6 + 2j, -0.9 - 11j])
+    z = (1 / (2j * np.pi * f[:, None] - poles)) @ np.array([1.0, 0.1])
+    found = PolesAndDelay(poles, 0.0, 0.0)
+    np.testing.assert_array_equal(are_at_optimum(f, z[None], found), [True, True])
+    aside = found._replace(poles=poles + np.array([0.2j, 0.0]))  # by a third of its half-width
+    assert not are_at_optimum(f, z[None], aside)[0]
+    noisy = z + 0.05 * complex_normals(np.random.default_rng(0), N)
+    assert are_at_optimum(f, noisy[None], locate(f, noisy[None], 2)).all()
+
+
 def test_are_gradients_by_x_differences_of_the_basis():
     """They pass to x, as through any mean."""
     mean = located(F, measured(0)).mean
@@ -85,6 +120,11 @@ def test_are_gradients_by_x_differences_of_the_basis():
         y = value(x)
     difference = (value(x + 1e-6) - value(x - 1e-6)) / 2e-6
     np.testing.assert_allclose(tf.reduce_sum(tape.gradient(y, x)), difference, rtol=1e-7)
+
+
+def test_can_autograph_read_the_basis():
+    """Where it cannot, every tf.function of a user's says so at length."""
+    tf.autograph.to_graph(rational._columns)
 
 
 def test_do_poles_and_delay_minimise_what_is_left():
@@ -263,6 +303,7 @@ def test_are_odd_data_located_too():
     found = locate(f, np.zeros((1, N), complex), 2)
     assert found.power == 0.0
     assert np.all(found.poles.real < 0)
+    assert not are_at_optimum(f, np.zeros((1, N), complex), found).any()
     delayed = locate(f, np.exp(-2j * np.pi * DELAY * f)[None], 0)
     np.testing.assert_allclose(delayed.delay, DELAY, rtol=1e-9)
     assert delayed.poles.shape == (0,)

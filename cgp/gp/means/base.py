@@ -22,8 +22,18 @@ class Mean(HyperparameterLayer):
         return None
 
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
-        """The basis functions of a marginalised trend: complex, `[..., N, q]`, or None."""
+        """The basis functions of a marginalised trend: complex, `[..., N, q]`, or None.
+
+        A column that is zero for every x is of no effect (see `used`).
+        """
         return None
+
+    def used(self, columns: np.ndarray) -> np.ndarray:
+        """The columns of a basis, `[N, q]`, that are not zero for every x; by default all.
+
+        Zeros at the points of some data do not tell: they leave a coefficient undetermined.
+        """
+        return columns
 
     def check_determined(
         self, x: tf.Tensor, present: np.ndarray, *, leave_out: bool = False
@@ -43,6 +53,7 @@ class Mean(HyperparameterLayer):
             return
         bases = np.broadcast_to(basis.numpy(), (len(present), *basis.shape[1:]))
         for columns, keep in zip(bases, present, strict=True):
+            columns = self.used(columns)
             columns = columns[keep] / np.maximum(np.abs(columns).max(axis=0), 1e-300)
             points, needed = columns.shape
             rank = np.linalg.matrix_rank(columns)

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.means.base import Mean, whole_number
-from cgp.gp.means.vector_fitting import locate
+from cgp.gp.means.vector_fitting import are_at_optimum, locate
 from cgp.linalg.arguments import ArrayLike
 
 
@@ -29,8 +29,9 @@ class Rational(Mean):
     `condition` leaves them as they are. The constant and the residues are marginalised under a flat
     prior, as the coefficients of `Polynomial(marginalized=True)`. So are, to first order, poles and
     delay: the basis has the derivative `1/(i2πf − pole_k)²` by each pole beside its fraction, and
-    f, to which, beside the fractions, the derivative by the delay amounts. Its columns are
-    orthonormal over the data that located them, which makes likelihoods independent of units.
+    f, to which, beside the fractions, the derivative by the delay amounts. A pole at the
+    edge of its range has the fraction alone, as the linear model would leave the range. The columns
+    are orthonormal over the data that located them, which makes likelihoods independent of units.
 
     The half-width of a pole, `−Re(pole)/2π`, is at least a quarter of the median step of f, and at
     most ten spans of f: a narrower one fits the noise of a single sample. Too high an order fits
@@ -87,7 +88,8 @@ class Rational(Mean):
         both in units of f.
         """
         middle, span = self._middle_and_span()
-        return span * _complex(self._located_poles.numpy().astype(float)) + 2j * np.pi * middle
+        poles = _complex(self._located_poles.numpy().astype(float))
+        return span * poles[np.argsort(poles.imag)] + 2j * np.pi * middle
 
     @property
     def delay(self) -> float:
@@ -123,10 +125,15 @@ class Rational(Mean):
         axis = np.array([0.5 * (f.min() + f.max()), np.ptp(f)])
         ordered = np.argsort(f, kind="stable")
         u, z = (f[ordered] - axis[0]) / axis[1], z[:, ordered]
-        found = locate(u, z / max(np.abs(z).max(), 1e-300), self.order)
-        poles = found.poles[np.argsort(found.poles.imag)]
+        z = z / max(np.abs(z).max(), 1e-300)
+        found = locate(u, z, self.order)
+        at_optimum = are_at_optimum(u, z, found)
+        # The squares of the first k poles have the span of the first k functions of the squares.
+        poles = found.poles[np.argsort(~at_optimum, kind="stable")]
         columns = _columns(tf.constant(u), tf.constant(poles), tf.constant(found.delay)).numpy()
-        mixing = np.linalg.inv(np.linalg.qr(columns)[1])
+        used = np.flatnonzero([True] * (self.order + 1) + sorted(at_optimum)[::-1] + [True])
+        mixing = np.zeros((columns.shape[1],) * 2, complex)
+        mixing[np.ix_(used, used)] = np.linalg.inv(np.linalg.qr(columns[:, used])[1])
         self._axis.assign(axis)
         self._located_poles.assign(_parts(poles))
         self._located_delay.assign(found.delay)
@@ -151,6 +158,10 @@ class Rational(Mean):
         columns = _columns((x[..., 0] - middle) / span, poles, self._located_delay.value)
         return tf.einsum("...i,ij->...j", columns, mixing)
 
+    def used(self, columns: np.ndarray) -> np.ndarray:
+        """See `Mean.used`: all but the derivatives by poles at the edge of their range."""
+        return columns[:, self._mixing.numpy().any(axis=(0, 2))]
+
     def get_config(self) -> dict[str, Any]:
         """See `Mean.get_config`."""
         return {**super().get_config(), "order": self.order}
@@ -172,7 +183,8 @@ def _columns(u: tf.Tensor, poles: tf.Tensor, delay: tf.Tensor) -> tf.Tensor:
     twice = tf.concat([poles, poles], axis=0)
     widths = tf.cast(tf.sqrt(-2.0 * tf.math.real(twice)), s.dtype)
     all_passes = (s + tf.math.conj(twice)) / (s - twice)
-    products = [one := tf.ones_like(s)]  # not cumprod, whose gradient is wrong for complex values
+    one = tf.ones_like(s)
+    products = [one]  # not cumprod, whose gradient is wrong for complex values
     for k in range(twice.shape[0] - 1):
         products.append(products[-1] * all_passes[..., k : k + 1])
     functions = widths / (s - twice) * tf.concat(products, axis=-1)[..., : twice.shape[0]]

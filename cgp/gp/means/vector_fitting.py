@@ -57,6 +57,35 @@ def locate(x: np.ndarray, z: np.ndarray, order: int) -> PolesAndDelay:
     return search.refined(min(found, key=lambda one: one.power), 60, 1e-15)
 
 
+def are_at_optimum(x: np.ndarray, z: np.ndarray, found: PolesAndDelay) -> np.ndarray:
+    """Whether the linear model has a pole within a tenth of its half-width from here, `[order]`.
+
+    From a pole at a bound it goes on past the bound, and from one that the data do not determine at
+    all it goes anywhere.
+
+    Args:
+        x: As for `locate`.
+        z: As for `locate`.
+        found: What that has found.
+    """
+    s, z = 2j * np.pi * x[:, None], z.mT * np.exp(2j * np.pi * x[:, None] * found.delay)
+    fractions = 1.0 / (s - found.poles)
+    basis = np.concatenate([fractions, np.ones_like(s)], axis=1)
+    own = np.linalg.qr(basis)[0]
+    residues = np.linalg.lstsq(basis, z, rcond=None)[0][:-1]
+    left = _stacked(_without(own, z))
+    slopes = np.concatenate([_without(own, fractions**2 * residue) for residue in residues.mT])
+    lengths = np.linalg.norm(slopes, axis=0)
+    kept = lengths > 1e-100  # without a residue nothing tells where a pole is
+    while kept.any():
+        steps = np.linalg.lstsq(slopes[:, kept] / lengths[kept], left, rcond=1e-14)[0][:, 0]
+        shares = np.abs(steps / lengths[kept]) / -found.poles[kept].real
+        if shares.max() < 0.1:
+            break
+        kept[np.flatnonzero(kept)[shares.argmax()]] = False
+    return kept
+
+
 def _delays(x: np.ndarray, z: np.ndarray, step: float) -> list[float]:
     """Delays to start from: zero, the mean, and some up to each peak of the delay spectrum.
 
