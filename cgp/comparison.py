@@ -9,6 +9,7 @@ import numpy as np
 
 from cgp.distributions.marginals import Marginals, marginals
 from cgp.gp import ExactGP
+from cgp.gp.data import as_inputs_and_targets
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.metrics import coverage, log_predictive_densities, normalized_error_db
@@ -27,6 +28,13 @@ _HEADS = {
 }
 
 
+# A model whose squared error in cross-validation is ten times that of another is out of the
+# question. Densities do not always say so: they hardly tell models apart whose errors are far below
+# the noise that a fit assumes at least, and those of few points may hold a region too narrow for
+# all others.
+_OUT_OF_THE_QUESTION_DB = 10.0
+
+
 class Scores(NamedTuple):
     """The scores of one model."""
 
@@ -35,7 +43,8 @@ class Scores(NamedTuple):
     parameters: int
     """How many real numbers have been learned."""
     bic: float
-    """`parameters · log N − 2 log_likelihood`: the lower, the better."""
+    """`parameters · log N − 2 log_likelihood`: the lower, the better. What a mean marginalises, as
+    `Rational` its poles, is no parameter: between orders of it cross-validation tells."""
     cv_density: float
     """The mean log predictive density of targets left out of a fit, in nats."""
     cv_error_db: float
@@ -83,12 +92,16 @@ class Comparison(Mapping[str, Scores]):
     def best(self) -> str:
         """The name of the model of the highest predictive density in cross-validation.
 
+        Of those whose squared error there is less than ten times the smallest.
+
         Raises:
             ValueError: There is none.
         """
         if not self._scores:
             raise ValueError("there is no model in this comparison")
-        return max(self, key=lambda name: self[name].cv_density)
+        names = np.array([*self])
+        possible = names[_in_question(np.array([scores.cv_error_db for scores in self.values()]))]
+        return str(max(possible, key=lambda name: self[name].cv_density))
 
     def predict(
         self, x: ArrayLike, *, observed: bool = False, **noise: Any
@@ -154,8 +167,9 @@ def compare(
     excepted, which would be extrapolated; of others the points are drawn.
 
     The weights are those of stacking: the mixture of the predictions in cross-validation has the
-    highest log density (Yao, Vehtari, Simpson & Gelman, Bayesian Analysis 13, 2018). With few data
-    no model is sure to be the best, and the mixture is the safer choice.
+    highest log density (Yao, Vehtari, Simpson & Gelman, Bayesian Analysis 13, 2018), among the
+    models whose squared error there is less than ten times the smallest. With few data no model is
+    sure to be the best, and the mixture is the safer choice.
 
     Args:
         models: `ExactGP` or `StateSpaceGP` by name. Each is compiled with `LBFGS` if it has not
@@ -175,7 +189,7 @@ def compare(
         `comparison.best` a name, `comparison.predict` a prediction of all together.
 
     Raises:
-        TypeError: Other models.
+        TypeError: Other models, names that are no strings, data that a model refuses.
         ValueError: No models, models that share hyperparameters, or data that a model refuses;
             fewer than two folds, or points than folds. A note says of which model.
 
@@ -192,6 +206,7 @@ def compare(
     """
     _check(models, folds)
     targets = np.array(as_observations(z, missing, "complex128", promote=True))
+    as_inputs_and_targets(x, targets, None, "float64")  # may refuse them
     given = {"noise_variance": noise_variance, "noise_groups": noise_groups}
     noise: dict[str, Any] = {
         name: np.broadcast_to(value, targets.shape[-1:])
@@ -219,24 +234,36 @@ def compare(
     seen = targets[held]
     predictions = {name: found.map(lambda a: a[held]) for name, (_, found) in parts.items()}
     densities = np.stack([log_predictive_densities(seen, p) for p in predictions.values()])
-    weights = stacking(densities)
+    errors = np.array([normalized_error_db(seen, p.mean) for p in predictions.values()])
+    possible = _in_question(errors)
+    weights = np.zeros(len(models))
+    weights[possible] = stacking(densities[possible])
     scores = {
         name: Scores(
             **own,
             cv_density=float(np.mean(density)),
-            cv_error_db=normalized_error_db(seen, predictions[name].mean),
+            cv_error_db=float(error),
             coverage=coverage(seen, predictions[name]),
             weight=float(weight),
         )
-        for (name, (own, _)), density, weight in zip(parts.items(), densities, weights, strict=True)
+        for (name, (own, _)), density, error, weight in zip(
+            parts.items(), densities, errors, weights, strict=True
+        )
     }
     return Comparison(models, scores)
+
+
+def _in_question(errors_db: np.ndarray) -> np.ndarray:
+    """Which models are not out of the question, bool, `[K]`."""
+    return errors_db <= errors_db.min() + _OUT_OF_THE_QUESTION_DB
 
 
 def _check(models: Mapping[str, MaximumLikelihoodGP], folds: int) -> None:
     if not isinstance(models, Mapping) or not models:
         raise ValueError(f"models must be a dictionary of at least one, got {models!r}")
     for name, model in models.items():
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a model must be a string, got {name!r}")
         if not isinstance(model, MaximumLikelihoodGP):
             raise TypeError(f"the model {name!r} must be an ExactGP or StateSpaceGP, got {model!r}")
     owners: dict[int, str] = {}
@@ -274,8 +301,12 @@ def _scores_of(model: MaximumLikelihoodGP, z: np.ndarray) -> dict[str, Any]:
     count = int(np.sum(~np.isnan(z)))
     density = np.nan
     if isinstance(model, ExactGP):
-        left_out = Marginals(**model.loo())
-        density = float(np.mean(log_predictive_densities(z, left_out)))
+        try:
+            left_out = Marginals(**model.loo())
+        except ValueError:  # one of the points alone determines some part of a trend
+            pass
+        else:
+            density = float(np.mean(log_predictive_densities(z, left_out)))
     return {
         "log_likelihood": likelihood,
         "parameters": learned,

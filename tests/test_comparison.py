@@ -6,7 +6,7 @@ import pytest
 import cgp
 from cgp.comparison import _folds, mixture, stacking
 from cgp.distributions import Marginals
-from cgp.kernels import RBF, Matern12, Matern52, Rotation
+from cgp.kernels import RBF, Matern12, Matern52, Rotation, Zero
 from tests.gp.problems import complex_normals
 
 
@@ -125,6 +125,30 @@ def test_are_stacking_weights_those_of_the_highest_density():
     np.testing.assert_allclose(stacking(np.array([[0.0, 0.0], [-800.0, -900.0]])), [1.0, 0.0])
 
 
+def test_has_a_model_no_share_whose_error_is_ten_times_that_of_another():
+    f = np.linspace(0.0, 1.0, 31)
+    poles, residues = np.array([-0.9 + 2j, -1.5 + 5j]), np.array([1.0, 0.8j])
+    z = np.exp(-6j * f) * (1.0 + (1.0 / (2j * np.pi * f[:, None] - poles)) @ residues)
+    poles = cgp.ExactGP(Zero(), mean=cgp.means.Rational(2))
+    found = cgp.compare({"poles": poles, "process": cgp.ExactGP(RBF())}, f, z, verbose=0)
+    assert found["poles"].cv_error_db < found["process"].cv_error_db - 30.0
+    assert (found["poles"].weight, found["process"].weight) == (1.0, 0.0)
+    confident = found["process"]._replace(cv_density=found["poles"].cv_density + 1.0)
+    scores = {"poles": found["poles"], "process": confident}
+    assert cgp.Comparison(found.models, scores).best == "poles"
+
+
+def test_has_a_model_no_leave_one_out_density_that_needs_each_point():
+    x, z = np.array([0.0] * 11 + [1.0]), complex_normals(np.random.default_rng(0), 12)
+    trend = cgp.means.Polynomial(1, marginalized=True)  # its slope is known from the last point
+    gp = cgp.ExactGP(Zero(), mean=trend)
+    found = cgp.compare({"trend": gp}, x, z, folds=2, restarts=1, verbose=0)
+    with pytest.raises(ValueError, match="cannot be left out"):
+        gp.loo()
+    assert np.isnan(found["trend"].loo_density)
+    assert np.isfinite(found["trend"].cv_density)
+
+
 def test_do_folds_leave_the_ends_and_what_is_missing_alone():
     x, z = np.array([3.0, 0.0, 1.0, 2.0, 5.0, 4.0]), np.ones(6, complex)
     z[2] = np.nan
@@ -139,6 +163,7 @@ def test_do_folds_leave_the_ends_and_what_is_missing_alone():
     [
         ({}, {}, ValueError, "models must be a dictionary of at least one"),
         ({"a": RBF()}, {}, TypeError, "the model 'a' must be an ExactGP or StateSpaceGP"),
+        ({1: cgp.ExactGP(RBF())}, {}, TypeError, "name of a model must be a string, got 1"),
         ({"a": cgp.ExactGP(RBF())}, {"folds": 1}, ValueError, "folds must be .* at least 2, got 1"),
         ({"a": cgp.ExactGP(RBF())}, {"folds": 23}, ValueError, "23 folds need as many .* got 22"),
     ],
@@ -146,6 +171,14 @@ def test_do_folds_leave_the_ends_and_what_is_missing_alone():
 def test_is_what_cannot_be_compared_refused(models, kwargs, error, said):
     with pytest.raises(error, match=said):
         cgp.compare(models, *smooth(), verbose=0, **kwargs)
+
+
+def test_are_data_that_do_not_belong_together_refused_before_any_fit():
+    x, z = smooth()
+    with pytest.raises(ValueError, match=r"as many points as x, got shapes \(24,\) and x \(5, 1\)"):
+        cgp.compare({"a": cgp.ExactGP(RBF())}, x[:5], z, verbose=0)
+    with pytest.raises(TypeError, match="x must be real"):
+        cgp.compare({"a": cgp.ExactGP(RBF())}, x + 1j, z, verbose=0)
 
 
 def test_are_fits_to_folds_without_effect_where_one_fails(monkeypatch):
