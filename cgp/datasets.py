@@ -127,21 +127,25 @@ def polar_motion(start: float | None = None, end: float | None = None) -> PolarM
     return PolarMotion(mjd[kept], 1e3 * (x - 1j * y)[kept])
 
 
-def s_parameters(name: str = "ring slot measured.s1p") -> SParameters:
-    """Reads the reflection coefficient of a one-port from the data of scikit-rf.
+def s_parameters(
+    name: str = "ring slot measured.s1p", ports: tuple[int, int] = (1, 1)
+) -> SParameters:
+    """Reads one scattering parameter from the data of scikit-rf.
 
-    The default is a ring slot antenna measured with a vector network analyser, 101 points from 75
-    to 110 GHz. Most of the other one-ports are computed, not measured (their modulus is 1).
+    The default is the reflection of a ring slot antenna, measured with a vector network analyser at
+    101 points from 75 to 110 GHz. Measured too are `"ro,1.s1p"`, `"ro,2.s1p"` and `"ro,3.s1p"`,
+    reflections of open waveguides. Most of the other files are computed.
 
     Args:
-        name: File name, with its `.s1p`, in the data folder of scikit-rf.
+        name: File name, with its `.s1p` or the like, in the data folder of scikit-rf.
+        ports: m and n, from 1: `S_mn` is the wave out of port m over that into port n.
 
     Returns:
         `SParameters`, frequency in hertz, in the file's order, which is ascending.
 
     Raises:
         ImportError: `scikit-rf` is not installed.
-        ValueError: There is no one-port of that name; the message lists them.
+        ValueError: No file of that name, the message lists them; ports that the file does not have.
 
     Example:
         >>> from cgp.datasets import s_parameters
@@ -152,19 +156,23 @@ def s_parameters(name: str = "ring slot measured.s1p") -> SParameters:
         array([ 75., 110.])
         >>> antenna.s[0].round(4)
         np.complex128(-0.0677+0.6592j)
+        >>> line = s_parameters("line.s2p", ports=(2, 1))
     """
     try:
         import skrf
     except ImportError as error:
         raise ImportError(f"s_parameters needs scikit-rf: {_INSTALL}") from error
     folder = Path(skrf.__file__).parent / "data"
-    one_ports = sorted(file.name for file in folder.glob("*.s1p"))
-    if name not in one_ports:
-        raise ValueError(f"scikit-rf has no one-port named {name!r}, only {', '.join(one_ports)}")
+    names = sorted(file.name for file in folder.glob("*.s?p"))
+    if name not in names:
+        raise ValueError(f"scikit-rf has no file {name!r}, only {', '.join(names)}")
     network = skrf.Network(str(folder / name))
-    return SParameters(
-        np.asarray(network.f, dtype=np.float64), np.asarray(network.s[:, 0, 0], dtype=np.complex128)
-    )
+    count = network.nports
+    whole = np.shape(ports) == (2,) and np.asarray(ports).dtype.kind in "iu"
+    if not (whole and all(1 <= port <= count for port in ports)):
+        raise ValueError(f"ports must be two integers from 1 to {count} of {name!r}, got {ports!r}")
+    s = network.s[:, ports[0] - 1, ports[1] - 1]
+    return SParameters(np.asarray(network.f, np.float64), np.asarray(s, np.complex128))
 
 
 def soft_channel(

@@ -80,8 +80,20 @@ def test_a_delay_turns_the_phase_backwards():
     assert (np.angle(short.s[1:] * short.s[:-1].conj()) < 0).all()
 
 
-@pytest.mark.parametrize("name", ["ring slot.s2p", "ring slot measured", "../data/short.s1p"])
-def test_an_unknown_one_port_is_an_error_that_lists_the_known(name):
+def test_is_the_wave_out_of_the_first_port_over_that_into_the_second():
+    skrf = pytest.importorskip("skrf")
+    tee = skrf.Network(str(Path(skrf.__file__).parent / "data" / "tee.s3p"))
+    np.testing.assert_array_equal(s_parameters("tee.s3p", (3, 2)).s, tee.s[:, 2, 1])
+
+
+@pytest.mark.parametrize("ports", [(0, 1), (1, 2), (1,), (1.0, 1), 1])
+def test_ports_that_are_none_are_an_error(ports):
+    with pytest.raises(ValueError, match="two integers from 1 to 1 of 'ring slot measured"):
+        s_parameters(ports=ports)
+
+
+@pytest.mark.parametrize("name", ["ring slot.s1p", "ring slot measured", "../data/short.s1p"])
+def test_an_unknown_file_is_an_error_that_lists_the_known(name):
     with pytest.raises(ValueError, match=r"ring slot measured\.s1p"):
         s_parameters(name)
 
