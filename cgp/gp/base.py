@@ -42,6 +42,8 @@ class GaussianProcess(Parameterized, Model):
             for name in ("kernel", "mean")
         }
     )
+    _noise_floor = 1e-10
+    """Near which the noise of data without any is kept, as a share of `E|z|²`."""
     _data_by_point = False
     """Whether the working coordinates of data come point after point (see `SignalPlusNoise`)."""
 
@@ -63,7 +65,7 @@ class GaussianProcess(Parameterized, Model):
         if mean is not None and not isinstance(mean, Mean):
             raise TypeError(f"mean must be one of cgp.means or None, got {mean!r}")
         fixed = (fixed,) if isinstance(fixed, str) else tuple(fixed)
-        if noise_variance is None and "noise_variance" in fixed:
+        if _is_left_out(noise_variance) and "noise_variance" in fixed:
             raise ValueError("noise_variance is fixed, but was left out: give it a value")
         super().__init__(name=name, dtype=dtype or kernel.variable_dtype, **kwargs)
         for part in (kernel, mean):
@@ -248,7 +250,9 @@ class GaussianProcess(Parameterized, Model):
         config.pop("complex", None)
         quotient = config.pop("noise_circularity", [0.0, 0.0])
         variance = config["noise_variance"]
-        variance = 0.0 if variance is None else _first(variance)  # None where it was left out
+        if variance is None and self._group_count:  # it was left out of each group
+            config["noise_variance"] = [None] * self._group_count
+        variance = 0.0 if variance is None else _first(variance)
         serialize = keras.saving.serialize_keras_object
         if self._noise_prior_is_given and self.noise_variance.prior is None:
             config["priors"] = {**config.get("priors", {}), "noise_variance": None}
@@ -273,9 +277,13 @@ class GaussianProcess(Parameterized, Model):
 
 def _noise(variance: ArrayLike | None, pseudo_variance: complex) -> dict:
     """The hyperparameters of the noise: initial values and constraints by name."""
+    constraint = POSITIVE
+    if variance is not None and np.ndim(variance) == 1 and _is_left_out(variance):
+        constraint = POSITIVE._replace(placeholder=np.ones(np.size(variance)))  # of each group
+        variance = None
     if variance is not None and (np.ndim(variance) != 1 or np.size(variance) == 0):
         one_number(variance, "noise_variance")
-    values = {"noise_variance": (variance, POSITIVE)}
+    values = {"noise_variance": (variance, constraint)}
     if np.ndim(pseudo_variance) or np.asarray(pseudo_variance).dtype.kind not in "iufc":
         raise TypeError(f"noise_pseudo_variance must be a complex number, got {pseudo_variance!r}")
     if pseudo_variance != 0 and variance is None:
@@ -292,6 +300,21 @@ def _noise(variance: ArrayLike | None, pseudo_variance: complex) -> dict:
             )
         values["noise_circularity"] = (quotient, UNIT_DISK)
     return values
+
+
+def _is_left_out(variance: ArrayLike | None) -> bool:
+    """Whether the noise variance is None, or that of each of several groups.
+
+    Raises:
+        ValueError: It is that of some groups.
+    """
+    left_out = [value is None for value in np.asarray(variance, object).ravel()]
+    if any(left_out) and not all(left_out):
+        raise ValueError(
+            f"noise_variance must be given for every group or for none, got {variance!r}: "
+            f"{[None] * len(left_out)} starts all of them from the data"
+        )
+    return any(left_out)
 
 
 def _first(variance: ArrayLike) -> float:

@@ -311,7 +311,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         for parameter in self._with_priors:
             log_density += parameter.log_prior()
         if self._has_weak_prior:
-            log_density += log_weak_prior(self.noise_variance.value, data)
+            log_density += log_weak_prior(self.noise_variance.value, data, self._noise_floor)
         return -log_density / tf.reduce_sum(data.counts)
 
     # --- standard errors of hyperparameters ------------------------------------------------------

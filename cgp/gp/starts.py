@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from cgp.gp.data import Data
 from cgp.gp.means import Mean
+from cgp.kernels import Kernel, Sum, White
 from cgp.kernels.data_scales import DataScales, StartRules
 from cgp.linalg.arguments import ArrayLike, squared_modulus
 from cgp.training.objective import Objective
@@ -17,7 +18,6 @@ from cgp.training.parameters import POSITIVE, REAL, Parameter
 from cgp.training.restarts import search
 
 _CANDIDATES = 16  # that are looked at for each descent
-_FLOOR = 1e-10  # of the mean square of z: noise of data without any
 
 
 @contextlib.contextmanager
@@ -55,7 +55,9 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
     scales = scales_of(gp, data)
     probe = StartRules(scales)
     list(_starts(gp, probe, _is_left_out))
-    rules = StartRules(scales, probe.lengthscales_taken)
+    rules = StartRules(
+        scales, probe.lengthscales_taken, described=_described(gp.kernel, _is_left_out)
+    )
     for parameter, value in list(_starts(gp, rules, _is_left_out)):
         if value is not None:
             value = np.broadcast_to(value, parameter.numpy().shape)
@@ -63,21 +65,36 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
     return scales
 
 
-def log_weak_prior(noise_variance: tf.Tensor, data: Data) -> tf.Tensor:
+def _described(kernel: Kernel, is_wanted: Callable[[Parameter], bool]) -> list[float]:
+    """The frequencies of terms of a sum that are there: 0 of a real one without a frequency."""
+    found = []
+    for term in kernel.parts if isinstance(kernel, Sum) else ():
+        frequencies = [p for k in term.walk() for p in k.own_parameters if p.name == "frequency"]
+        # Over several dimensions a frequency is a vector, and nothing starts from a tone.
+        given = [p.numpy() for p in frequencies if not is_wanted(p)]
+        found += [float(value) for value in given if value.ndim == 0]
+        if not frequencies and term.is_real and not isinstance(term, White):
+            found.append(0.0)
+    return found
+
+
+def log_weak_prior(noise_variance: tf.Tensor, data: Data, floor: float) -> tf.Tensor:
     """The log density of a noise variance that was left out, but for a constant.
 
-    `½ log(v/P) − v/(2P) − N f P/v`, P being the mean square of N targets and f = 1e-10. The first
-    two terms are a gamma density of shape 3/2. It falls by half of the log of the variance towards
-    zero, which moves an estimate by less than a standard error (Chung, Rabe-Hesketh, Dorie, Gelman
-    & Liu, Psychometrika 78, 2013, of standard deviations). The last keeps the variance of data
-    without noise, of a simulation, at f of their mean square, below which rounding decides.
+    `½ log(v/P) − v/(2P) − (f P/v)⁴`, P being the mean square of the targets and f a floor. The
+    first two terms are a gamma density of shape 3/2. It falls by half of the log of the variance
+    towards zero, which moves an estimate by less than a standard error (Chung, Rabe-Hesketh, Dorie,
+    Gelman & Liu, Psychometrika 78, 2013, of standard deviations). The last keeps the variance of
+    data without noise, of a simulation, near f of their mean square, below which rounding decides.
+    It is steep, so as not to push up a noise that few of many samples tell, as does that at the
+    least of a wide spectrum.
     """
     count = tf.reduce_sum(data.counts)
     squares = tf.where(data.present, squared_modulus(data.z), tf.zeros_like(data.counts)[:, None])
-    smallest = np.finfo(squares.dtype.as_numpy_dtype).tiny / _FLOOR  # for data that are all zero
+    smallest = np.finfo(squares.dtype.as_numpy_dtype).tiny / floor  # for data that are all zero
     power = tf.maximum(tf.reduce_sum(squares) / count, smallest)
     share = noise_variance / power
-    return tf.reduce_sum(0.5 * tf.math.log(share) - 0.5 * share - count * _FLOOR / share)
+    return tf.reduce_sum(0.5 * tf.math.log(share) - 0.5 * share - (floor / share) ** 4)
 
 
 def best_of_restarts(
@@ -131,10 +148,10 @@ def candidates(gp: Any, scales: DataScales, count: int, seed: int) -> list[np.nd
     counter = itertools.count()
     list(_starts(gp, StartRules(scales, draw=(0.5 for _ in counter)), _is_drawn))
     draws = _latin_hypercube(_CANDIDATES * count, next(counter), np.random.default_rng(seed))
-    found = []
+    described, found = _described(gp.kernel, _is_drawn), []
     for draw in draws:
         values = dict(present)
-        rules = StartRules(scales, draw=iter(draw))
+        rules = StartRules(scales, draw=iter(draw), described=described)
         for parameter, value in _starts(gp, rules, _is_drawn):
             if value is not None:
                 shape = parameter.numpy().shape
@@ -182,7 +199,8 @@ def _starts(
 ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
     """Hyperparameters of the noise and of the kernel, with values to start from."""
     if wanted(gp.noise_variance):
-        yield gp.noise_variance, rules.noise_variance()
+        values = [rules.noise_variance() for _ in range(gp.noise_variance.numpy().size)]
+        yield gp.noise_variance, np.reshape(values, gp.noise_variance.numpy().shape)
     for parameter, value in gp.kernel.starts(rules, rules.scales.total, wanted):
         if value is None and rules.draw is not None and parameter.constraint is POSITIVE:
             value = rules.scattered(1.0, 2.0) * parameter.numpy()

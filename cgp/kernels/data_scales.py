@@ -1,6 +1,6 @@
 """The scales of data, from which hyperparameters that were left out start."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from cgp.kernels.periodogram import Periodogram, deviations
 
 _TONES = 8  # peaks of a periodogram among which starts of a frequency are drawn
+_OWN = 1.5  # cycles over the span, within which a tone is that of another term
 _LONGEST = 20_000  # points from which scales are taken: beyond it a stretch in the middle
 
 
@@ -105,6 +106,7 @@ class StartRules:
         lengthscales: How many length scales, of which each takes another part of the range
             between the spacing of x and its span.
         draw: Numbers between 0 and 1, or None.
+        described: Frequencies of tones that other terms of the kernel describe.
 
     Attributes:
         power: The share of `E|z|²` that belongs to the kernel whose turn it is.
@@ -113,9 +115,14 @@ class StartRules:
     """
 
     def __init__(
-        self, scales: DataScales, lengthscales: int = 1, draw: Iterator[float] | None = None
+        self,
+        scales: DataScales,
+        lengthscales: int = 1,
+        draw: Iterator[float] | None = None,
+        described: Sequence[float] = (),
     ):
         self.scales, self.lengthscales, self.draw = scales, lengthscales, draw
+        self.described = np.asarray(described, float)
         self.power = scales.total
         self.lengthscales_taken = self.frequencies_taken = 0
 
@@ -149,13 +156,19 @@ class StartRules:
         return float(self.scales.spacing ** (1.0 - way) * longest**way)
 
     def frequency(self) -> float:
-        """The frequency of the next strongest tone; drawn from the strongest by their power."""
+        """The frequency of the next strongest tone that no other term of the kernel describes.
+
+        Drawn from the strongest by their power, that of tones that others describe counting less.
+        """
         frequencies, shares = self.scales.tones
+        apart = np.abs(frequencies[:, None] - self.described) > _OWN / self.scales.span
+        is_free = apart.all(axis=1)
         if self.draw is None:
+            chosen = frequencies[is_free] if is_free.any() else frequencies
             self.frequencies_taken += 1
-            return float(frequencies[(self.frequencies_taken - 1) % len(frequencies)])
+            return float(chosen[(self.frequencies_taken - 1) % len(chosen)])
         # Weak tones are drawn too: that of a short envelope is wide and low.
-        weights = np.sqrt(shares) + 0.05
+        weights = np.sqrt(np.where(is_free, shares, 0.05 * shares)) + 0.05
         number = int(np.searchsorted(np.cumsum(weights) / np.sum(weights), self.uniform()))
         number = min(number, len(frequencies) - 1)
         return float(frequencies[number] + (self.uniform() - 0.5) / self.scales.span)

@@ -1,5 +1,7 @@
 """Noise as it was measured: a known part of each sample, and a learned one of each group."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -157,6 +159,37 @@ def test_fit_learns_what_is_not_known(kind):
     low, high = gp.noise_variance.numpy()
     assert 0.02 < low < 0.1
     assert 0.25 < high < 0.6
+
+
+@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+def test_does_noise_of_groups_that_was_left_out_start_from_the_data(kind, tmp_path):
+    """Each group has the weak prior, which keeps the one without noise above rounding."""
+    rng = np.random.default_rng(0)
+    x, groups = np.arange(80.0), np.arange(80) // 40
+    z = np.exp(0.1j * x) + np.array([0.5, 0.0])[groups] * (rng.normal(size=(80, 2)) @ [1, 1j])
+    gp = kind(cgp.kernels.Matern52() * cgp.kernels.Rotation(), [None, None])
+    with pytest.raises(ValueError, match="left out, and the first fit"):
+        gp.log_marginal_likelihood(x, z, noise_groups=groups)
+    again = kind.from_config(gp.get_config())
+    assert again.noise_variance.is_left_out
+    again.compile(cgp.optimizers.LBFGS())
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        again.fit(x, z, noise_groups=groups, restarts=2, verbose=0)
+    noisy, clean = again.noise_variance.numpy()
+    assert 0.3 < noisy < 0.8
+    assert 0.0 < clean < 1e-3
+    assert not any("leave it out" in str(one.message) for one in said)
+    again.save(path := tmp_path / "groups.keras")
+    loaded = keras.saving.load_model(path)
+    np.testing.assert_array_equal(loaded.noise_variance, again.noise_variance)
+    close(loaded.log_marginal_likelihood(), again.log_marginal_likelihood())
+    assert kind(gp.kernel, np.array([None, None])).noise_variance.is_left_out
+    for wrong, message in (([None, 0.1], "every group or for none"), ([], "must be one number")):
+        with pytest.raises(ValueError, match=message):
+            kind(gp.kernel, wrong)
+    with pytest.raises(ValueError, match="fixed, but was left out"):
+        kind(gp.kernel, [None, None], fixed="noise_variance")
 
 
 @pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import cgp
 from cgp.kernels import RBF, Constant, Matern12, Matern32, Periodic, Rotation, WidelyLinear
@@ -271,6 +272,66 @@ def test_do_data_without_noise_keep_a_little(curve, restarts):
         gp, _ = fitted(x, z[curve], RBF(), restarts)
     assert 1e-11 < gp.noise_variance.numpy() / np.mean(np.abs(z[curve]) ** 2) < 1e-3
     np.testing.assert_allclose(gp.predict(x)["mean"], z[curve], atol=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        (lambda: Matern32() * Rotation() + RBF(), 1.5),
+        (lambda: Matern32() * Rotation() + Constant() * Rotation(1.5, fixed="frequency"), 0.13),
+        (lambda: Matern32() * Rotation(), 0.13),
+        (lambda: Matern32() * Rotation() + cgp.kernels.White(), 0.13),
+    ],
+)
+def test_does_a_frequency_start_at_a_tone_that_no_other_term_describes(kernel, expected):
+    x = np.linspace(0.0, 10.0, 80)
+    z = 5.0 * np.exp(0.26j * np.pi * x) + np.exp(3j * np.pi * x)  # slow and strong, and a tone
+    gp = cgp.ExactGP(kernel())
+    gp.compile("sgd")
+    gp.optimizer.learning_rate = 0.0
+    gp.fit(x, z, epochs=1, verbose=0)
+    found = [v for name, v in gp.parameters().items() if name == "rotation.frequency"]
+    np.testing.assert_allclose(found, [expected], atol=0.02)
+
+
+def test_does_a_sum_start_beside_a_frequency_over_several_dimensions():
+    rng = np.random.default_rng(0)
+    x = rng.random((30, 2))
+    z = np.exp(2j * np.pi * x @ [1.0, 2.0]) + x[:, 0] + 0.1 * complex_normals(rng, 30)
+    gp = cgp.ExactGP(Matern32() * Rotation([1.0, 2.0], fixed="frequency") + Matern12())
+    gp.compile("sgd")
+    gp.optimizer.learning_rate = 0.0
+    gp.fit(x, z, epochs=1, verbose=0)
+    assert not any(p.is_left_out for p in gp._parameters().values())
+
+
+def test_has_a_dense_process_the_higher_floor_of_noise():
+    """Its covariance has a Cholesky factor where a state has none to need one."""
+    x = np.random.default_rng(0).random((12, 2))
+    gp = cgp.ExactGP(RBF() * Rotation([1.0, 2.0]) + RBF())
+    gp.compile(cgp.optimizers.LBFGS())
+    z = np.exp(2j * np.pi * x @ [1.0, 2.0]) + x[:, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of data without noise
+        history = gp.fit(x, z, restarts=2, verbose=0)
+    assert len(history.optima) == 2
+    assert gp.noise_variance.numpy() > 2e-10 * np.mean(np.abs(z) ** 2)
+    np.testing.assert_allclose(gp.predict(x)["mean"], z, atol=1e-3)
+
+
+def test_is_noise_above_its_floor_left_alone_however_many_samples_there_are():
+    """Few of them may tell of it, as those at the least of a wide spectrum."""
+    from cgp.gp.starts import log_weak_prior
+
+    gp, x = cgp.ExactGP(RBF(), 0.1), np.arange(5000.0)
+    data = gp._validated(x, np.exp(1j * x), None, None)
+    found = [log_weak_prior(tf.constant(v, tf.float64), data, 1e-10) for v in (1e-8, 1e-9)]
+    np.testing.assert_allclose(found, 0.5 * np.log([1e-8, 1e-9]), atol=1e-3)
+    below, far = (
+        float(log_weak_prior(tf.constant(v, tf.float64), data, 1e-10)) for v in (1e-11, 1e-13)
+    )
+    assert -1e5 < below < -1e3
+    assert far < -1e9
 
 
 @pytest.mark.parametrize("make", [lambda k: k + k, lambda k: k * k, lambda k: k + k * k])

@@ -41,8 +41,9 @@ class ExactGP(MaximumLikelihoodGP):
         kernel: A kernel. Models that are given the same kernel share its hyperparameters.
         noise_variance: `E|n|²`, positive; in squared units of z. Left out, it starts from the data
             at the first `fit`, at the floor of their periodogram, and has a weak prior that keeps
-            it from zero (see `cgp.gp.starts.weak_prior`). `[G]` for a learned one of each of
-            G groups of samples, of eras or sensors: data then come with `noise_groups`.
+            it from zero (see `cgp.gp.starts.log_weak_prior`). `[G]` for a learned one of each of
+            G groups of samples, of eras or sensors, `[None] * G` if left out: data then come with
+            `noise_groups`.
         noise_pseudo_variance: `E[n²]`, complex, at most `noise_variance` in modulus, of the first
             group if there are several. Zero, the default, stays zero: the noise is circular.
             Another value is learned, as its ratio to the noise variance, the circularity quotient,
@@ -68,6 +69,8 @@ class ExactGP(MaximumLikelihoodGP):
         >>> bool(abs(mean[0] - np.exp(1.25j * np.pi)) < 0.01)
         True
     """
+
+    _noise_floor = 5e-10  # the covariance of all data has to have a Cholesky factor
 
     def __init__(
         self,
@@ -255,7 +258,7 @@ class ExactGP(MaximumLikelihoodGP):
             given = predictions.condition(process, data, stored_cholesky(chol, covariance))
             return as_dict(predictions.posterior(process, data, given, data.x, None))
         x = as_points(inputs, self.variable_dtype)
-        if tf.executing_eagerly() or process.marginalized(x):
+        if tf.executing_eagerly() or process.basis(x) is not None:
             return as_dict(self.posterior(x))
         # Outside of the branches: the gradient of a branch wants to know the shapes of variables.
         data = self._stored.data
@@ -276,7 +279,7 @@ class ExactGP(MaximumLikelihoodGP):
             `[..., N]`; NaN where the target is missing.
 
         Raises:
-            ValueError: No data.
+            ValueError: No data; a marginalised trend that one of the points alone determines.
         """
         data = self._data()
         if self.mean is not None:
