@@ -11,6 +11,7 @@ from cgp.training.objective import Objective
 from cgp.training.optimizers import LBFGS
 
 _NO_CAP = 15_000  # SciPy's own
+_LONGEST = 10.0  # step in the log of a hyperparameter: a factor of 22,000
 _FAR = 100.0  # what a loss per point loses from one start only if that is far from any optimum
 
 
@@ -20,6 +21,9 @@ class Descent:
     SciPy sees the loss less its value at the start: convergence then depends neither on its level
     nor on the unit of the data, which adds a constant to a log likelihood. A start far from any
     optimum, beside whose loss all others look alike, is left behind first: SciPy starts again.
+
+    Where the loss hardly depends on a hyperparameter, L-BFGS takes it far away, and others with it.
+    A step that would multiply a positive one by more than 22,000 is shortened.
 
     Args:
         loss: The loss.
@@ -59,6 +63,8 @@ class Descent:
         self.first_value = self._level = self.value
         self._is_stopped = False
         self._last = (self.point, self.value, self.gradient)
+        in_logs = [v.parameter is not None and v.parameter.step is None for v in trained]
+        self._in_logs = np.repeat(in_logs, [v.variable.shape.num_elements() for v in trained])
         steps = [v.parameter.step for v in trained if v.parameter is not None]
         self._largest_step = max([1.0, *(float(np.max(s)) for s in steps if s is not None)])
 
@@ -104,20 +110,25 @@ class Descent:
     def _value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         if not np.array_equal(point, self._last[0]):
             self.before_evaluation()
-            try:
-                value, gradient = self.loss(point)
-                failed = not _is_finite(value, gradient) or self._is_lost(point)
-            except (tf.errors.InvalidArgumentError, ValueError) as error:
-                if isinstance(error, ValueError) and not (
-                    is_indefinite(error) or self._is_lost(point)
-                ):
-                    raise
-                failed = True
-            if failed:
-                value, gradient = self._retreat(point)
-            self._last = (point.copy(), value, gradient)
+            found = None if self._is_far(point) else self._evaluated(point)
+            self._last = (point.copy(), *(found or self._retreat(point)))
         _, value, gradient = self._last
         return value - self._level, gradient
+
+    def _is_far(self, point: np.ndarray) -> bool:
+        """Whether a step from the last iterate multiplies a hyperparameter by too much."""
+        return bool(np.any(np.abs(point - self.point)[self._in_logs] > _LONGEST))
+
+    def _evaluated(self, point: np.ndarray) -> tuple[float, np.ndarray] | None:
+        """The loss and its gradient; None where it has no value."""
+        try:
+            value, gradient = self.loss(point)
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            if isinstance(error, ValueError) and not (is_indefinite(error) or self._is_lost(point)):
+                raise
+            return None
+        has_value = _is_finite(value, gradient) and not self._is_lost(point)
+        return (value, gradient) if has_value else None
 
     def _is_lost(self, point: np.ndarray) -> bool:
         """Whether a hyperparameter is outside its constraint, as a variance that is zero."""

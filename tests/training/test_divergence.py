@@ -223,6 +223,19 @@ def test_a_hyperparameter_stays_inside_its_constraint(optimizer, said):
     model = cgp.Functional(x, layer(x))
     model.compile(optimizer())
     with pytest.warns(RuntimeWarning, match=said):
-        history = model.fit(ONES, epochs=20, verbose=0)
+        history = model.fit(ONES, epochs=200, verbose=0)
     assert 0.0 < float(layer.width) <= 1.0
     assert np.all(np.isfinite(history.history["loss"]))
+
+
+def test_no_step_of_lbfgs_multiplies_a_hyperparameter_by_too_much():
+    layer, x = Layer(), keras.Input((), dtype="float64")
+    model, logs = cgp.Functional(x, layer(x)), [layer.width.variable.numpy()]
+    model.compile(cgp.optimizers.LBFGS())
+    note = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda *_: logs.append(layer.width.variable.numpy())
+    )
+    model.fit(ONES, epochs=8, verbose=0, callbacks=[note])
+    steps = np.abs(np.diff(logs))
+    assert np.all(steps <= 10.0)
+    assert np.max(steps) > 2.0
