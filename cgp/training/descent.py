@@ -86,7 +86,7 @@ class Descent:
             self._level = self.value
             options: Any = {
                 "maxcor": optimizer.maxcor,
-                "ftol": max(optimizer.ftol, self.loss.resolution),
+                "ftol": max(optimizer.ftol, 10 * self.loss.epsilon),
                 "gtol": optimizer.gtol,
                 "maxiter": left - iterations,
                 "maxfun": 20 * _NO_CAP,

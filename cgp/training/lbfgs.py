@@ -111,10 +111,12 @@ def _warn(result: Any, run: "_Run", cap: int | None, stopped: bool) -> None:
     descent = run.descent
     slope = np.max(np.abs(descent.gradient), initial=0.0)
     scale = max(1.0, min(abs(descent.value), abs(descent.first_value)))
-    # Close to the optimum the line search fails from rounding: that counts as convergence. On the
-    # other hand SciPy reports convergence for a loss without a minimum, once its relative change
-    # is small.
-    if result.status == 1 or slope > (0.1 if result.success else 1e-5) * scale:
+    # Close to the optimum the line search fails from rounding: that counts as convergence. A loss
+    # from the factor of a matrix of condition 1/√ε is off by √ε, and where its slope is ε^¼ no
+    # decrease can be seen. On the other hand SciPy reports convergence for a loss without a
+    # minimum, once its relative change is small.
+    flat = 0.1 if result.success else run.descent.loss.epsilon**0.25
+    if result.status == 1 or slope > flat * scale:
         warnings.warn(
             f"L-BFGS stopped before convergence after {run.iterations} iterations, with a gradient "
             f"of up to {slope:.3g}: {result.message}. The best parameters that it found are "

@@ -33,7 +33,7 @@ class Objective:
     Attributes:
         variables: The trainable variables; the vector concatenates their values.
         start: Their values when the objective was made.
-        resolution: The relative change of the loss below which it is rounding.
+        epsilon: The rounding of the coarsest variable.
 
     Raises:
         TypeError: Not a model.
@@ -69,7 +69,7 @@ class Objective:
                 raise ValueError(f"{v.path} has a constraint, which LBFGS would ignore")
         self.start = np.concatenate([v.numpy().astype("float64").ravel() for v in self.variables])
         coarse = any(v.dtype != "float64" for v in self.variables)
-        self.resolution = 10 * float(np.finfo(np.float32).eps) if coarse else 0.0
+        self.epsilon = float(np.finfo(np.float32 if coarse else np.float64).eps)
         self._function = _compiled(model, self.variables, batch)
 
     def assign(self, point: npt.ArrayLike) -> None:

@@ -54,6 +54,10 @@ class Objective(Model):
     def _unbounded(self, a, b):
         return -a + b**2
 
+    def _rising(self, a, b):  # wherever it goes, as by rounding
+        value = (a - 1.0) ** 2 + b**2 + 1.0
+        return value + tf.stop_gradient(tf.where(self.evaluations > 1, 1.0 / value, 0.0))
+
     def get_config(self):
         return {**super().get_config(), "function": self.function, "start": self.start}
 
@@ -220,6 +224,16 @@ def test_a_loss_without_a_minimum_is_not_called_converged():
     model = objective("unbounded")
     with pytest.warns(RuntimeWarning, match="stopped before convergence"):
         model.fit(ONES, verbose=0)
+
+
+@pytest.mark.parametrize(("distance", "is_flat"), [(3e-5, True), (1e-3, False)])
+def test_is_a_line_search_that_fails_convergence_where_the_slope_is_small(distance, is_flat):
+    model = objective("rising", start=(1.0 + distance, 0.0))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RuntimeWarning)
+        model.fit(ONES, verbose=0)
+    assert model.optimizer.result.status == 2  # ABNORMAL
+    assert not caught if is_flat else "before convergence" in str(caught[0].message)
 
 
 @pytest.mark.parametrize(
