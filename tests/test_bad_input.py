@@ -317,7 +317,7 @@ EXACT_GP = {
         "a marginalised trend has no prior: condition on data first"),
     "fewer data than coefficients of a trend": (
         lambda: gp(mean=means.Polynomial(3, marginalized=True)).condition(X, Z), ValueError,
-        "a trend of 4 coefficients needs as many different x, got 3 among 3 points"),
+        "a trend of 4 coefficients .* needs more different x, 3 points determine 3"),
     "half a degree": (
         lambda: means.Polynomial(0.5), ValueError, "degree must be a whole number.*got 0.5"),
     "coefficients of another degree": (

@@ -137,7 +137,7 @@ class CompositeForm:
     def basis(self, basis: tf.Tensor) -> tf.Tensor:
         """See `ProperForm.basis`."""
         # z = H β is [Re z; Im z] = [[Re H, −Im H], [Im H, Re H]] [Re β; Im β].
-        return tf.concat([_stack_columns(basis), _stack_columns(1j * basis)], axis=-1)
+        return tf.concat([stack_columns(basis), stack_columns(1j * basis)], axis=-1)
 
     def marginal(self, columns: tf.Tensor) -> SecondMoments:
         """See `ProperForm.marginal`."""
@@ -178,6 +178,6 @@ def form_of(is_proper: bool) -> Form:
     return ProperForm() if is_proper else CompositeForm()
 
 
-def _stack_columns(basis: tf.Tensor) -> tf.Tensor:
+def stack_columns(basis: tf.Tensor) -> tf.Tensor:
     """Stacks real and imaginary parts of columns: complex `[..., n, q]` -> real `[..., 2n, q]`."""
     return tf.concat([tf.math.real(basis), tf.math.imag(basis)], axis=-2)

@@ -19,7 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions.forms import SecondMoments, form_of
+from cgp.distributions.forms import SecondMoments, form_of, stack_columns
 from cgp.gp.data import COMMON_NOISE, Data, SampleNoise
 from cgp.gp.means import Mean
 from cgp.kernels.base import Kernel
@@ -54,7 +54,10 @@ class SignalPlusNoise:
     ):
         self.kernel, self.mean = kernel, mean
         self.noise_variance, self.noise_circularity = noise_variance, noise_circularity
-        self.is_proper = kernel.is_proper and noise_circularity is None
+        self._has_real_coefficients = mean is not None and mean.has_real_coefficients
+        self.is_proper = (
+            kernel.is_proper and noise_circularity is None and not self._has_real_coefficients
+        )
         self.form = form_of(self.is_proper)
         self._by_point = by_point and self.form.multiplicity > 1
 
@@ -166,7 +169,9 @@ class SignalPlusNoise:
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
         """The working basis of a marginalised trend at points, `[..., m, q]`, or None."""
         basis = None if self.mean is None else self.mean.basis(x)
-        return None if basis is None else self.form.basis(basis)
+        if basis is None:
+            return None
+        return stack_columns(basis) if self._has_real_coefficients else self.form.basis(basis)
 
     def data_basis(self, data: Data) -> tf.Tensor | None:
         """The working basis of the trend at data, zero where missing, `[G, n, q]`, or None."""

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.gp.means import Rational, rational
+from cgp.gp.means.poles import ConjugatePairs, FreePoles
 from cgp.gp.means.vector_fitting import PolesAndDelay, are_at_optimum, locate
 from cgp.kernels import Matern52, Rotation, Zero
 from tests.gp.problems import complex_normals
@@ -31,19 +32,29 @@ def measured(seed, deviation=0.01, **kwargs):
 
 
 def fitted(f, z, order=2, kernel=None, **kwargs):
-    gp = cgp.ExactGP(Zero() if kernel is None else kernel, mean=Rational(order), **kwargs)
+    gp = cgp.ExactGP(Zero() if kernel is None else kernel, mean=Rational(order, **kwargs))
     gp.compile(cgp.optimizers.LBFGS())
     gp.fit(f, z, verbose=0)
     return gp
 
 
-def located(f, z, order=2):
+def located(f, z, order=2, **kwargs):
     """A process in noise that is given, whose mean was located as `fit` does it."""
-    mean = Rational(order)
+    mean = Rational(order, **kwargs)
     mean.prepare(np.asarray(f)[None, :, None], np.atleast_2d(z))
     gp = cgp.ExactGP(Zero(), 0.1, mean=mean)
     gp.condition(f, z)
     return gp
+
+
+def real_response(f, delay=DELAY, constant=0.3):
+    """That of a real impulse response, whose Fourier transform is conjugate at −f."""
+    one = response(f, delay=delay, constant=0.5 * constant)
+    return one + response(-f, delay=delay, constant=0.5 * constant).conj()
+
+
+def with_conjugates(poles):
+    return np.sort_complex(np.concatenate([poles, poles.conj()]))
 
 
 def decibels(error, z):
@@ -69,6 +80,117 @@ def test_is_a_prediction_that_of_least_squares_on_the_documented_basis():
     noise = gp.parameters()["noise_variance"]
     np.testing.assert_allclose(predicted["variance"], noise * leverage, rtol=1e-6)
     np.testing.assert_allclose(noise, rest / (N - h.shape[1]), rtol=0.02)  # but for its prior
+
+
+def real_columns(f, poles, delay, left_out=()):
+    """The basis of a real response as the documentation has it: real coefficients."""
+    s = 2j * np.pi * f[:, None]
+    upper, lower = (1 / (s - p) for p in (poles, poles.conj()))
+    found = [upper + lower, 1j * (upper - lower), np.ones_like(s), s]
+    kept = np.setdiff1d(np.arange(len(poles)), left_out)
+    squares = upper[:, kept] ** 2, lower[:, kept] ** 2
+    found += [squares[0] + squares[1], 1j * (squares[0] - squares[1])]
+    return np.exp(-s * delay) * np.concatenate(found, axis=1)
+
+
+def test_is_a_real_response_that_of_real_least_squares_on_the_documented_basis():
+    z = real_response(F) + 0.01 * complex_normals(np.random.default_rng(0), N)
+    gp = fitted(F, z, real_response=True)
+    assert gp.mean.poles.shape == (4,)
+    np.testing.assert_array_equal(
+        np.sort_complex(gp.mean.poles.conj()), np.sort_complex(gp.mean.poles)
+    )
+    upper = gp.mean.poles[2:]
+    h, h_new = (real_columns(f, upper, gp.mean.delay) for f in (F, BETWEEN))
+    rows = np.concatenate([h.real, h.imag])
+    coefficients = np.linalg.lstsq(rows, np.concatenate([z.real, z.imag]), rcond=None)[0]
+    predicted = gp.predict(BETWEEN)
+    np.testing.assert_allclose(predicted["mean"], h_new @ coefficients, rtol=1e-7)
+    noise = gp.parameters()["noise_variance"]
+    root = h_new @ np.linalg.pinv(rows)
+    variance = 0.5 * noise * np.sum(np.abs(root) ** 2, axis=1)
+    np.testing.assert_allclose(predicted["variance"], variance, rtol=1e-5)
+    pseudo_variance = 0.5 * noise * np.sum(root**2, axis=1)
+    np.testing.assert_allclose(predicted["pseudo_variance"], pseudo_variance, atol=1e-6 * noise)
+    assert np.abs(pseudo_variance).max() > 0.01 * noise
+    # the restricted likelihood of 2N real numbers, over an orthonormal basis of 10 columns
+    rest = np.sum(np.abs(z - h @ coefficients) ** 2)
+    expected = -rest / noise - (N - 5) * np.log(np.pi * noise)
+    np.testing.assert_allclose(gp.log_marginal_likelihood(), expected, rtol=1e-9)
+    left_out = gp.loo()
+    gp.condition(np.delete(F, 20), np.delete(z, 20))
+    np.testing.assert_allclose(gp.predict(F[20:21])["mean"], left_out["mean"][20], rtol=1e-8)
+
+
+def test_are_the_pairs_of_a_real_response_found_again():
+    z = real_response(F) + 1e-11 * complex_normals(np.random.default_rng(1), N)
+    exact = located(F, z, real_response=True)
+    np.testing.assert_allclose(np.sort_complex(exact.mean.poles), with_conjugates(POLES), rtol=1e-9)
+    np.testing.assert_allclose(exact.mean.delay, DELAY, rtol=1e-9)
+    assert decibels(exact.predict(BETWEEN)["mean"] - real_response(BETWEEN), z) < -200
+    negative = located(-F, z.conj(), real_response=True)  # the same response, at −f
+    np.testing.assert_allclose(
+        np.sort_complex(negative.mean.poles), with_conjugates(POLES), rtol=1e-9
+    )
+
+
+def test_needs_a_real_response_from_zero_on_half_as_many_poles():
+    """A low-pass filter of fourth order, Butterworth's, of wide poles."""
+    poles = 2 * np.pi * np.exp(1j * np.pi * np.array([0.625, 0.875]))
+    poles = np.concatenate([poles, poles.conj()])
+
+    def low_pass(f):
+        s = 2j * np.pi * f[:, None]
+        return np.exp(-0.8j * np.pi * f) * np.prod(-poles / (s - poles), axis=1)
+
+    f = np.linspace(0.02, 3.0, N)
+    z = low_pass(f) + 0.001 * complex_normals(np.random.default_rng(2), N)
+    between = 0.5 * (f[1:] + f[:-1])
+    truth = low_pass(between)
+    errors = {}
+    for order, real in [(2, True), (2, False), (4, False)]:
+        predicted = fitted(f, z, order, real_response=real).predict(between)
+        errors[order, real] = decibels(predicted["mean"] - truth, truth)
+        if real:
+            assert cgp.metrics.coverage(truth, predicted) > 0.85
+    assert errors[2, True] < errors[2, False] - 3.0
+    assert errors[2, True] < errors[4, False] - 1.0
+
+
+@pytest.mark.parametrize("arrangement", [FreePoles(), ConjugatePairs()])
+def test_are_zeros_and_slopes_those_of_the_fractions(arrangement):
+    rng = np.random.default_rng(0)
+    s, poles = 2j * np.pi * F[:, None], POLES + 0.0
+    columns = arrangement.fractions_of_each * len(poles)
+    c = complex_normals(rng, columns)
+    if arrangement.has_real_coefficients:
+        c = c.real
+    zeros = arrangement.zeros(poles, c)
+    assert zeros.shape == poles.shape
+    np.testing.assert_allclose(
+        1.0 + arrangement.fractions(zeros[:, None], poles) @ c, 0.0, atol=1e-12
+    )
+    own = np.linalg.qr(arrangement.rows(arrangement.fractions(s, poles)))[0]
+
+    def without(a):
+        rows = arrangement.rows(a)
+        return rows - own @ (own.conj().T @ rows)
+
+    slopes = without(arrangement.slopes(s, poles, c))
+    for k, step in enumerate([1e-6, 1e-6, 1e-6j, 1e-6j]):
+        up, down = (poles + sign * step * np.eye(2)[k % 2] for sign in (1, -1))
+        change = (arrangement.fractions(s, up) - arrangement.fractions(s, down)) @ c
+        np.testing.assert_allclose(slopes[:, k], without(change[:, None])[:, 0] / 2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("arrangement", [FreePoles(), ConjugatePairs()])
+def test_have_sections_the_span_of_fractions_and_modulus_one(arrangement):
+    s = 2j * np.pi * F[:, None]
+    sections, all_passes = arrangement.sections(tf.constant(s), tf.constant(POLES))
+    np.testing.assert_allclose(np.abs(all_passes), 1.0, rtol=1e-12)
+    rows = arrangement.rows(sections.numpy().reshape(N, -1))
+    own = np.linalg.qr(arrangement.rows(arrangement.fractions(s, POLES)))[0]
+    np.testing.assert_allclose(own @ (own.conj().T @ rows), rows, atol=1e-12)
 
 
 def test_has_a_pole_at_its_bound_no_derivative():
@@ -99,11 +221,11 @@ def test_is_a_pole_at_the_optimum_where_the_linear_model_has_it_too():
     f, poles = (F - 2.0) / 2.0, np.array([-0.6 + 2j, -0.9 - 11j])
     z = (1 / (2j * np.pi * f[:, None] - poles)) @ np.array([1.0, 0.1])
     found = PolesAndDelay(poles, 0.0, 0.0)
-    np.testing.assert_array_equal(are_at_optimum(f, z[None], found), [True, True])
+    np.testing.assert_array_equal(are_at_optimum(f, z[None], found, FreePoles()), [True, True])
     aside = found._replace(poles=poles + np.array([0.2j, 0.0]))  # by a third of its half-width
-    assert not are_at_optimum(f, z[None], aside)[0]
+    assert not are_at_optimum(f, z[None], aside, FreePoles())[0]
     noisy = z + 0.05 * complex_normals(np.random.default_rng(0), N)
-    assert are_at_optimum(f, noisy[None], locate(f, noisy[None], 2)).all()
+    assert are_at_optimum(f, noisy[None], locate(f, noisy[None], 2, FreePoles()), FreePoles()).all()
 
 
 def test_are_gradients_by_x_differences_of_the_basis():
@@ -129,7 +251,7 @@ def test_can_autograph_read_the_basis():
 
 def test_do_poles_and_delay_minimise_what_is_left():
     z = measured(0)
-    found = locate((F - 2.0) / 2.0, z[None], 2)
+    found = locate((F - 2.0) / 2.0, z[None], 2, FreePoles())
 
     def left(poles, delay):
         h = np.delete(columns((F - 2.0) / 2.0, poles, delay), [2, 3, 5], axis=1)
@@ -282,6 +404,26 @@ def test_is_it_located_again_by_another_fit_and_not_by_condition(tmp_path):
     assert repr(loaded.mean) == "Rational(2)"
 
 
+def test_is_a_real_response_saved_and_located_for_several_series(tmp_path):
+    z = np.stack([real_response(F), real_response(F, constant=-0.5)])
+    z += 0.01 * complex_normals(np.random.default_rng(3), 2, N)
+    gp = fitted(F, z, real_response=True)
+    upper = gp.mean.poles[2:]
+    h, h_new = (real_columns(f, upper, gp.mean.delay) for f in (F, BETWEEN))
+    rows = np.concatenate([h.real, h.imag])
+    predicted = gp.predict(BETWEEN)
+    for series, mean in zip(z, predicted["mean"], strict=True):
+        parts = np.concatenate([series.real, series.imag])
+        expected = h_new @ np.linalg.lstsq(rows, parts, rcond=None)[0]
+        np.testing.assert_allclose(mean, expected, rtol=1e-6)
+    gp.save(tmp_path / "gp.keras")
+    loaded = cgp.load_model(tmp_path / "gp.keras")
+    assert repr(loaded.mean) == "Rational(2, real_response=True)"
+    np.testing.assert_array_equal(loaded.mean.poles, gp.mean.poles)
+    for name, values in loaded.predict(BETWEEN).items():
+        np.testing.assert_array_equal(values, predicted[name])
+
+
 def test_does_a_fit_that_fails_leave_all_as_it_was(monkeypatch):
     gp = fitted(F, measured(11))
     poles, mean = gp.mean.poles, gp.predict(BETWEEN)["mean"]
@@ -300,11 +442,11 @@ def test_does_a_fit_that_fails_leave_all_as_it_was(monkeypatch):
 
 def test_are_odd_data_located_too():
     f = (F - 2.0) / 2.0
-    found = locate(f, np.zeros((1, N), complex), 2)
+    found = locate(f, np.zeros((1, N), complex), 2, FreePoles())
     assert found.power == 0.0
     assert np.all(found.poles.real < 0)
-    assert not are_at_optimum(f, np.zeros((1, N), complex), found).any()
-    delayed = locate(f, np.exp(-2j * np.pi * DELAY * f)[None], 0)
+    assert not are_at_optimum(f, np.zeros((1, N), complex), found, FreePoles()).any()
+    delayed = locate(f, np.exp(-2j * np.pi * DELAY * f)[None], 0, FreePoles())
     np.testing.assert_allclose(delayed.delay, DELAY, rtol=1e-9)
     assert delayed.poles.shape == (0,)
 
@@ -331,6 +473,13 @@ BAD = {
         lambda: fitted(np.ones((N, 2)), np.ones(N, complex)), "x must have one dimension, got 2"),
     "too few points": (
         lambda: fitted(F[:6], measured(0)[:6]), "needs at least 7 different x .* got 6 among 6"),
+    "too few points for a real response": (
+        lambda: fitted(F[:5], measured(0)[:5], real_response=True), "needs at least 6 different x"),
+    "a response of a kind": (
+        lambda: Rational(1, real_response="yes"), "real_response must be True or False, got 'yes'"),
+    "a trend of real coefficients without the points for it": (
+        lambda: located(F, real_response(F), real_response=True).condition(F[:4], F[:4] + 0j),
+        "a trend of 10 real coefficients is not determined.* 4 points determine 8"),
     "half a pole": (lambda: Rational(0.5), "order must be a whole number, at least 0, got 0.5"),
     "a Markov process": (
         lambda: cgp.StateSpaceGP(Matern52(), 0.1, mean=Rational(1)), "marginalised"),

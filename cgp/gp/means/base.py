@@ -17,6 +17,10 @@ class Mean(HyperparameterLayer):
         dtype: "float64" (complex128 values) or "float32" (complex64).
     """
 
+    has_real_coefficients = False
+    """Whether the coefficients of a marginalised trend are real. A process with one is improper:
+    what is not known of the trend is."""
+
     def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
         """Evaluates the mean at points `[..., N, D]`: complex, `[..., N]`, or None for zero."""
         return None
@@ -46,7 +50,7 @@ class Mean(HyperparameterLayer):
             leave_out: Whether all but any one of the points must determine them too.
 
         Raises:
-            ValueError: Fewer different x than coefficients.
+            ValueError: Too few different x for the coefficients.
         """
         basis = self.basis(x)
         if basis is None:
@@ -56,19 +60,26 @@ class Mean(HyperparameterLayer):
             columns = self.used(columns)
             columns = columns[keep] / np.maximum(np.abs(columns).max(axis=0), 1e-300)
             points, needed = columns.shape
-            rank = np.linalg.matrix_rank(columns)
+            rows = self._rows(columns)
+            rank = np.linalg.matrix_rank(rows)
             if rank < needed:
+                kind = "real " if self.has_real_coefficients else ""
                 raise ValueError(
-                    f"a trend of {needed} coefficients needs as many different x, got {rank} among "
-                    f"{points} points"
+                    f"a trend of {needed} {kind}coefficients is not determined: it needs more "
+                    f"different x, {points} points determine {rank} of them"
                 )
             # A point of leverage 1 is alone in determining some part of the trend.
-            leverage = np.sum(np.abs(np.linalg.qr(columns)[0]) ** 2, axis=1)
+            parts = np.linalg.qr(rows)[0].reshape(-1, points, needed).swapaxes(0, 1)
+            leverage = np.linalg.norm(parts, ord=2, axis=(1, 2)) ** 2
             if leave_out and leverage.max() > 1.0 - 1e-9:
                 raise ValueError(
                     f"a trend of {needed} coefficients is not determined without the point at "
                     f"position {int(leverage.argmax())} of those present: it cannot be left out"
                 )
+
+    def _rows(self, a: np.ndarray) -> np.ndarray:
+        """The rows that least squares see, of values `[N, q]`."""
+        return rows_of_parts(a) if self.has_real_coefficients else a
 
     def at(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
         """The mean at `[N, D]`, eagerly, `[B, N]`; a marginalised trend by least squares from z."""
@@ -81,8 +92,8 @@ class Mean(HyperparameterLayer):
             columns = basis.numpy()
             for series, row in zip(z, found, strict=True):
                 present = ~np.isnan(series)
-                solved = np.linalg.lstsq(columns[present], (series - row)[present], rcond=None)[0]
-                row += columns @ solved
+                a, b = columns[present], (series - row)[present, None]
+                row += columns @ np.linalg.lstsq(self._rows(a), self._rows(b), rcond=None)[0][:, 0]
         return found
 
     def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
@@ -110,6 +121,11 @@ class Mean(HyperparameterLayer):
     def prefix(self) -> str:
         """The name under which `gp.parameters()` lists this mean."""
         return self._given_name or "mean"
+
+
+def rows_of_parts(a: np.ndarray) -> np.ndarray:
+    """Real parts above imaginary parts, `[..., N, q] -> [..., 2N, q]`."""
+    return np.concatenate([a.real, a.imag], axis=-2)
 
 
 def whole_number(value: Any, name: str) -> int:

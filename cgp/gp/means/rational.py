@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.means.base import Mean, whole_number
+from cgp.gp.means.poles import Arrangement, ConjugatePairs, FreePoles
 from cgp.gp.means.vector_fitting import are_at_optimum, locate
 from cgp.linalg.arguments import ArrayLike
 
@@ -29,23 +30,31 @@ class Rational(Mean):
     `condition` leaves them as they are. The constant and the residues are marginalised under a flat
     prior, as the coefficients of `Polynomial(marginalized=True)`. So are, to first order, poles and
     delay: the basis has the derivative `1/(i2πf − pole_k)²` by each pole beside its fraction, and
-    f, to which, beside the fractions, the derivative by the delay amounts. A pole at the
-    edge of its range has the fraction alone, as the linear model would leave the range. The columns
-    are orthonormal over the data that located them, which makes likelihoods independent of units.
+    f, to which, beside the fractions, the derivative by the delay amounts. A pole at the edge of
+    its range has the fraction alone, as the linear model would leave the range. The columns are
+    orthonormal over the data that located them, which makes likelihoods independent of units.
+
+    With `real_response=True` the impulse response is real, as that of any passive device: beside
+    each pole there is its conjugate, with the conjugate residue, and the constant is real. f has to
+    be the frequency itself, not that from a carrier. Where the band is not far above zero, as that
+    of a low-pass filter, that halves the numbers to be found; far above it there is little
+    difference. The coefficients are real then, and the process is improper (`gp.predict` has a
+    pseudo-variance, and matrices have twice as many rows).
 
     The half-width of a pole, `−Re(pole)/2π`, is at least a quarter of the median step of f, and at
     most ten spans of f: a narrower one fits the noise of a single sample. Too high an order fits
     noise too: choose it by cross-validation that fits again, not by the likelihood.
 
     Args:
-        order: The number of poles, at least 0.
+        order: The number of poles, at least 0; of pairs, if the response is real.
+        real_response: Whether the impulse response is real.
         name: A name.
         dtype: "float64" or "float32".
 
     Raises:
-        ValueError: An order that is no whole number; at `fit`, fewer than (4 order + 4)/1.8
-            different inputs, series with inputs of their own, inputs of several dimensions; before
-            the first `fit`, whatever needs the poles.
+        ValueError: An order that is no whole number; at `fit`, fewer different inputs than
+            (4 order + 4)/1.8, or (4 order + 2)/1.8 of a real response, series with inputs of their
+            own, inputs of several dimensions; before the first `fit`, whatever needs the poles.
 
     Example:
         >>> import cgp, numpy as np
@@ -62,12 +71,22 @@ class Rational(Mean):
     marginalized = True
 
     def __init__(
-        self, order: int, *, name: str | None = None, dtype: str = "float64", **kwargs: Any
+        self,
+        order: int,
+        *,
+        real_response: bool = False,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         self.order = whole_number(order, "order")
+        if not isinstance(real_response, bool | np.bool_):
+            raise ValueError(f"real_response must be True or False, got {real_response!r}")
         self.declare_parameters({}, (), None)
-        columns = 2 * self.order + 2
+        self._arrangement = ConjugatePairs() if real_response else FreePoles()
+        self.has_real_coefficients = self._arrangement.has_real_coefficients
+        columns = 2 * self._arrangement.fractions_of_each * self.order + 2
         # Poles and delay are those over (f − middle)/span. The span is 0 until the first fit.
         self._axis = self._weight("axis", 2)
         self._located_poles = self._weight("poles", self.order, 2)
@@ -81,7 +100,7 @@ class Rational(Mean):
 
     @property
     def poles(self) -> np.ndarray:
-        """The poles, complex `[order]`, in the order of their frequencies.
+        """The poles, complex `[order]`, in the order of their frequencies; both of each pair.
 
         In radians per unit of time, which counts in cycles per unit of f: nanoseconds where f is in
         gigahertz. The resonance is at `Im(pole)/2π`, and `−Re(pole)/π` wide at half of its power,
@@ -89,7 +108,7 @@ class Rational(Mean):
         """
         middle, span = self._middle_and_span()
         poles = _complex(self._located_poles.numpy().astype(float))
-        return span * poles[np.argsort(poles.imag)] + 2j * np.pi * middle
+        return span * self._arrangement.all(poles) + 2j * np.pi * middle
 
     @property
     def delay(self) -> float:
@@ -115,29 +134,44 @@ class Rational(Mean):
         self._check_dimensions(x.shape[-1])
         present = ~np.isnan(z).any(axis=0)
         f, z = x[0, present, 0], z[:, present]
-        needed = math.ceil((4 * self.order + 4) / 1.8)
+        needed = self._needed()
         different = len(np.unique(f))
         if different < needed:
             raise ValueError(
                 f"{self!r} needs at least {needed} different x where all series have a target, got "
                 f"{different} among {len(f)} points: take a lower order"
             )
-        axis = np.array([0.5 * (f.min() + f.max()), np.ptp(f)])
+        # Conjugate pairs are those of a response over the frequency itself.
+        middle = 0.0 if self.has_real_coefficients else 0.5 * (f.min() + f.max())
+        axis = np.array([middle, np.ptp(f)])
         ordered = np.argsort(f, kind="stable")
         u, z = (f[ordered] - axis[0]) / axis[1], z[:, ordered]
         z = z / max(np.abs(z).max(), 1e-300)
-        found = locate(u, z, self.order)
-        at_optimum = are_at_optimum(u, z, found)
+        found = locate(u, z, self.order, self._arrangement)
+        at_optimum = are_at_optimum(u, z, found, self._arrangement)
         # The squares of the first k poles have the span of the first k functions of the squares.
         poles = found.poles[np.argsort(~at_optimum, kind="stable")]
-        columns = _columns(tf.constant(u), tf.constant(poles), tf.constant(found.delay)).numpy()
-        used = np.flatnonzero([True] * (self.order + 1) + sorted(at_optimum)[::-1] + [True])
+        columns = _columns(
+            tf.constant(u), tf.constant(poles), tf.constant(found.delay), self._arrangement
+        ).numpy()
+        each = self._arrangement.fractions_of_each
+        squares = np.repeat(sorted(at_optimum)[::-1], each)
+        used = np.flatnonzero([True] * (each * self.order + 1) + [*squares, True])
         mixing = np.zeros((columns.shape[1],) * 2, complex)
-        mixing[np.ix_(used, used)] = np.linalg.inv(np.linalg.qr(columns[:, used])[1])
+        rows = self._rows(columns[:, used])
+        mixing[np.ix_(used, used)] = np.linalg.inv(np.linalg.qr(rows)[1])
         self._axis.assign(axis)
         self._located_poles.assign(_parts(poles))
         self._located_delay.assign(found.delay)
         self._mixing.assign(_parts(mixing))
+
+    def _needed(self) -> int:
+        """The least number of points, of which each tells a real and an imaginary part.
+
+        A tenth more than there are numbers to be found: poles, delay and coefficients.
+        """
+        numbers = 4 * self.order + (2 if self.has_real_coefficients else 4)
+        return math.ceil(numbers / 1.8)
 
     def _check_dimensions(self, dimensions: int | None) -> None:
         if dimensions not in (1, None):
@@ -155,7 +189,8 @@ class Rational(Mean):
             tf.complex(*tf.unstack(weight.value, axis=-1))
             for weight in (self._located_poles, self._mixing)
         )
-        columns = _columns((x[..., 0] - middle) / span, poles, self._located_delay.value)
+        u = (x[..., 0] - middle) / span
+        columns = _columns(u, poles, self._located_delay.value, self._arrangement)
         return tf.einsum("...i,ij->...j", columns, mixing)
 
     def used(self, columns: np.ndarray) -> np.ndarray:
@@ -164,34 +199,38 @@ class Rational(Mean):
 
     def get_config(self) -> dict[str, Any]:
         """See `Mean.get_config`."""
-        return {**super().get_config(), "order": self.order}
+        config = {**super().get_config(), "order": self.order}
+        return {**config, "real_response": self.has_real_coefficients}
 
     def __repr__(self) -> str:
-        return f"Rational({self.order})"
+        return f"Rational({self.order}{', real_response=True' * self.has_real_coefficients})"
 
 
-def _columns(u: tf.Tensor, poles: tf.Tensor, delay: tf.Tensor) -> tf.Tensor:
-    """Fractions, a constant, squares of fractions, and u, behind a delay: `[..., 2 order + 2]`.
+def _columns(
+    u: tf.Tensor, poles: tf.Tensor, delay: tf.Tensor, arrangement: Arrangement
+) -> tf.Tensor:
+    """Fractions, a constant, squares of fractions, and iu, behind a delay: `[..., columns]`.
 
-    Fractions and squares as Takenaka and Malmquist's functions of each pole twice, which span the
-    same, are orthonormal over the whole axis, and are independent where poles coincide
-    (Deschrijver, Haegeman & Dhaene, Orthonormal vector fitting, IEEE Trans. Adv. Packaging 30,
-    2007).
+    Fractions and squares as Takenaka and Malmquist's functions of each pole twice, or Kautz's of
+    each pair, which span the same, are orthonormal over the whole axis, and are independent where
+    poles coincide (Deschrijver, Haegeman & Dhaene, Orthonormal vector fitting, IEEE Trans. Adv.
+    Packaging 30, 2007).
     """
     zero = tf.zeros_like(u)
     s = tf.complex(zero, 2.0 * math.pi * u)[..., None]
-    twice = tf.concat([poles, poles], axis=0)
-    widths = tf.cast(tf.sqrt(-2.0 * tf.math.real(twice)), s.dtype)
-    all_passes = (s + tf.math.conj(twice)) / (s - twice)
+    sections, all_passes = arrangement.sections(s, tf.concat([poles, poles], axis=0))
     one = tf.ones_like(s)
+    count = sections.shape[-2]
     products = [one]  # not cumprod, whose gradient is wrong for complex values
-    for k in range(twice.shape[0] - 1):
+    for k in range(count - 1):
         products.append(products[-1] * all_passes[..., k : k + 1])
-    functions = widths / (s - twice) * tf.concat(products, axis=-1)[..., : twice.shape[0]]
+    functions = sections * tf.concat(products, axis=-1)[..., :count, None]
+    functions = tf.reshape(
+        functions, tf.concat([tf.shape(u), [count * sections.shape[-1]]], axis=0)
+    )
     fractions, squares = tf.split(functions, 2, axis=-1)
-    line = tf.complex(u, zero)[..., None]
     turn = tf.exp(tf.complex(zero, -2.0 * math.pi * delay * u))[..., None]
-    return turn * tf.concat([fractions, one, squares, line], axis=-1)
+    return turn * tf.concat([fractions, one, squares, tf.complex(zero, u)[..., None]], axis=-1)
 
 
 def _complex(parts: np.ndarray) -> np.ndarray:

@@ -1,8 +1,10 @@
 """A few stable poles and a delay, located by vector fitting and nonlinear least squares.
 
-The model of samples at frequencies x, which here run over one unit about zero (see `Rational`), is
+The model of samples at frequencies x, which here run over one unit (see `Rational`), is
 
-    r(x) = e^{−i2π delay x} (constant + Σ_k residue_k / (s − pole_k)),    s = i2πx.
+    r(x) = e^{−i2π delay x} (constant + Σ_k residue_k / (s − pole_k)),    s = i2πx,
+
+or, of poles in conjugate pairs, one with real coefficients (see `ConjugatePairs`).
 
 Pole relocation (Gustavsen & Semlyen, IEEE Trans. Power Delivery 14, 1999) comes close to the best
 poles from any start, but does not minimise the error. Its poles start a minimisation by Levenberg
@@ -15,6 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cgp.gp.means.base import rows_of_parts
+from cgp.gp.means.poles import Arrangement
 from cgp.kernels.periodogram import Periodogram, deviations
 
 _STEPS = 15  # of pole relocation
@@ -36,28 +40,30 @@ class PolesAndDelay(NamedTuple):
     """The mean square of what the model leaves."""
 
 
-def locate(x: np.ndarray, z: np.ndarray, order: int) -> PolesAndDelay:
+def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -> PolesAndDelay:
     """The poles and the delay that all series have in common, by least squares.
 
     The half-width of a pole, `−Re(pole)/2π`, is at least a quarter of the median step of x.
 
     Args:
-        x: Frequencies from −½ to ½, `[N]`, at least two of them different.
+        x: Frequencies, `[N]`, ascending, their span 1, at least two of them different.
         z: Series, complex `[B, N]`, of a size whose squares neither overflow nor underflow.
-        order: The number of poles.
+        order: The number of poles, or of pairs.
+        arrangement: Which they are.
 
     Returns:
         The best of several starts of the delay.
     """
-    step = float(np.median(np.diff(np.unique(x))))
-    search = _Search(x, z, order, step)
-    starts = search.relocated(np.array(_delays(x, z, step)))
+    search = _Search(x, z, arrangement)
+    starts = search.relocated(np.array(_delays(x, z)), order)
     starts.sort(key=lambda start: start.power)
     found = [search.refined(start, 30, 1e-6) for start in starts[:_REFINED]]
     return search.refined(min(found, key=lambda one: one.power), 60, 1e-15)
 
 
-def are_at_optimum(x: np.ndarray, z: np.ndarray, found: PolesAndDelay) -> np.ndarray:
+def are_at_optimum(
+    x: np.ndarray, z: np.ndarray, found: PolesAndDelay, arrangement: Arrangement
+) -> np.ndarray:
     """Whether the linear model has a pole within a tenth of its half-width from here, `[order]`.
 
     From a pole at a bound it goes on past the bound, and from one that the data do not determine at
@@ -67,30 +73,35 @@ def are_at_optimum(x: np.ndarray, z: np.ndarray, found: PolesAndDelay) -> np.nda
         x: As for `locate`.
         z: As for `locate`.
         found: What that has found.
+        arrangement: As for `locate`.
     """
-    s, z = 2j * np.pi * x[:, None], z.mT * np.exp(2j * np.pi * x[:, None] * found.delay)
-    fractions = 1.0 / (s - found.poles)
-    basis = np.concatenate([fractions, np.ones_like(s)], axis=1)
-    own = np.linalg.qr(basis)[0]
-    residues = np.linalg.lstsq(basis, z, rcond=None)[0][:-1]
-    left = _stacked(_without(own, z))
-    slopes = np.concatenate([_without(own, fractions**2 * residue) for residue in residues.mT])
+    poles, search = found.poles, _Search(x, z, arrangement)
+    projected = search.projected(poles, found.delay)
+    left = _real(_stacked(projected.left))[:, 0]
+    slopes = _real(search.slopes(poles, projected).reshape(-1, 2 * len(poles)))
     lengths = np.linalg.norm(slopes, axis=0)
-    kept = lengths > 1e-100  # without a residue nothing tells where a pole is
+    kept = (lengths > 1e-100).reshape(2, -1).all(axis=0)  # without a residue nothing tells
     while kept.any():
-        steps = np.linalg.lstsq(slopes[:, kept] / lengths[kept], left, rcond=1e-14)[0][:, 0]
-        shares = np.abs(steps / lengths[kept]) / -found.poles[kept].real
+        used = np.tile(kept, 2)
+        steps = np.linalg.lstsq(slopes[:, used] / lengths[used], left, rcond=1e-14)[0]
+        along, across = np.split(steps / lengths[used], 2)
+        shares = np.hypot(along, across) / -poles[kept].real
         if shares.max() < 0.1:
             break
         kept[np.flatnonzero(kept)[shares.argmax()]] = False
     return kept
 
 
-def _delays(x: np.ndarray, z: np.ndarray, step: float) -> list[float]:
+def _step(x: np.ndarray) -> float:
+    return float(np.median(np.diff(np.unique(x))))
+
+
+def _delays(x: np.ndarray, z: np.ndarray) -> list[float]:
     """Delays to start from: zero, the mean, and some up to each peak of the delay spectrum.
 
     The response of a pole begins at the delay and peaks after it.
     """
+    step = _step(x)
     turn = np.vdot(z[:, :-1], z[:, 1:] * (np.diff(x) < 1.5 * step))
     found = [0.0, float(-np.angle(turn) / (2.0 * np.pi * step))]
     scaled, size = deviations(z)
@@ -103,39 +114,62 @@ def _delays(x: np.ndarray, z: np.ndarray, step: float) -> list[float]:
     return list(dict.fromkeys(np.round(np.multiply(found, 4.0)) / 4.0))
 
 
+class _Projected(NamedTuple):
+    """A linear model by least squares, where poles and delay are given."""
+
+    left: np.ndarray
+    """What it leaves of each series, rows `[R, B]`."""
+    turned: np.ndarray
+    """The series without the delay, complex `[N, B]`."""
+    q: np.ndarray
+    """Orthonormal columns with the span of its basis, rows `[R, columns]`."""
+    coefficients: np.ndarray
+    """Those of the fractions, `[columns − 1, B]`."""
+
+
 class _Search:
     """The minimisation over poles and delay, in coordinates without bounds."""
 
-    def __init__(self, x: np.ndarray, z: np.ndarray, order: int, step: float):
-        self.s, self.z, self.order = 2j * np.pi * x[:, None], z.T, order
-        narrowest = min(_NARROWEST * step, 0.5 * _WIDEST)
+    def __init__(self, x: np.ndarray, z: np.ndarray, arrangement: Arrangement):
+        self.s, self.z, self.arrangement = 2j * np.pi * x[:, None], z.mT, arrangement
+        narrowest = min(_NARROWEST * _step(x), 0.5 * _WIDEST)
         self.widths = 2.0 * np.pi * np.array([narrowest, _WIDEST])
+        self.band = arrangement.band(x)
+        places = np.mean(self.band) + _FARTHEST * np.array([-1.0, 1.0])
+        self.places = 2.0 * np.pi * np.maximum(places, arrangement.lowest)
 
-    def relocated(self, delays: np.ndarray) -> list[PolesAndDelay]:
+    def _basis(self, poles: np.ndarray) -> np.ndarray:
+        """Fractions and a constant, rows `[..., R, columns]`, of poles `[..., order]`."""
+        fractions = self.arrangement.fractions(self.s, poles)
+        ones = np.ones((*fractions.shape[:-1], 1))
+        return self.arrangement.rows(np.concatenate([fractions, ones], axis=-1))
+
+    def relocated(self, delays: np.ndarray, order: int) -> list[PolesAndDelay]:
         """Poles by pole relocation for each delay, `[K]`, from equal distances over the band."""
-        order, count = self.order, len(delays)
+        rows, count = self.arrangement.rows, len(delays)
         z = self.z * np.exp(self.s * delays[:, None, None])  # [K, N, B]
-        places = (np.arange(order) + 0.5) / max(order, 1) - 0.5
-        poles = np.tile(-0.5 * np.pi / max(order, 1) + 2j * np.pi * places, (count, 1))
+        low, high = self.band
+        distance = (high - low) / max(order, 1)
+        places = low + distance * (np.arange(order) + 0.5)
+        poles = np.tile(-0.5 * np.pi * distance + 2j * np.pi * places, (count, 1))
         for step in range(_STEPS + 1):
-            fractions = 1.0 / (self.s - poles[:, None, :])
-            basis = np.concatenate([fractions, np.ones((count, *self.s.shape))], axis=-1)
-            own = np.linalg.qr(basis)[0]
-            left = _without(own, z)
+            own = np.linalg.qr(self._basis(poles))[0]
+            left = _without(own, rows(z))
             if step == _STEPS or not order:
                 break
             # σ z = fractions + constant, σ = 1 + Σ c/(s − pole): the zeros of σ are the new poles.
             # Numerators belong to each series and are projected out; c is common to all.
-            common = [_without(own, -z[..., b : b + 1] * fractions) for b in range(z.shape[-1])]
+            fractions = self.arrangement.fractions(self.s, poles)
+            series = np.split(z, z.shape[-1], axis=-1)
+            common = [_without(own, rows(-one * fractions)) for one in series]
             a, right = np.concatenate(common, axis=-2), _stacked(left)
             lengths = np.maximum(np.linalg.norm(a, axis=-2), 1e-300)
             # The singular values of R are those of Q R, and R is small.
             q, r = np.linalg.qr(a / lengths[:, None, :])
             c = np.linalg.pinv(r, rcond=1e-14) @ (q.conj().mT @ right)
-            c = c[..., 0] / lengths
-            poles = np.linalg.eigvals(poles[:, None, :] * np.eye(order) - c[:, None, :])
+            poles = self.arrangement.zeros(poles, c[..., 0] / lengths)
             poles = -np.maximum(np.abs(poles.real), 1e-6) + 1j * poles.imag
-        powers = np.mean(np.abs(left) ** 2, axis=(-2, -1))
+        powers = np.sum(np.abs(left) ** 2, axis=(-2, -1)) / self.z.size
         return [PolesAndDelay(*one) for one in zip(poles, delays, powers, strict=True)]
 
     def refined(self, start: PolesAndDelay, evaluations: int, tolerance: float) -> PolesAndDelay:
@@ -145,18 +179,18 @@ class _Search:
         """
         from scipy.optimize import least_squares  # here: importing it takes long
 
-        memory: dict[bytes, tuple] = {}
+        memory: dict[bytes, _Projected] = {}
 
-        def projected(point: np.ndarray) -> tuple:
+        def projected(point: np.ndarray) -> _Projected:
             if (key := point.tobytes()) not in memory:
                 memory.clear()
-                memory[key] = self._projected(point, start.delay)
+                memory[key] = self.projected(self._poles(point)[0], start.delay + point[-1])
             return memory[key]
 
         found = least_squares(
-            lambda point: _real(np.ravel(projected(point)[0])),
+            lambda point: _real(np.ravel(projected(point).left)),
             np.concatenate([self._coordinates(start.poles), [0.0]]),
-            jac=lambda point: self._jacobian(point, *projected(point)),
+            jac=lambda point: self._jacobian(point, projected(point)),
             method="lm",
             max_nfev=evaluations,
             xtol=3e-16,
@@ -171,42 +205,45 @@ class _Search:
     def _coordinates(self, poles: np.ndarray) -> np.ndarray:
         low, high = np.log(self.widths)
         width = (np.log(np.maximum(-poles.real, 1e-300)) - low) / (high - low)
-        place = 0.5 + 0.5 * poles.imag / (2.0 * np.pi * _FARTHEST)
+        place = (poles.imag - self.places[0]) / np.ptp(self.places)
         inside = np.clip(np.concatenate([width, place]), 1e-3, 1.0 - 1e-3)
         return np.arcsin(2.0 * inside - 1.0)
 
     def _poles(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Poles, and their derivatives by both of their coordinates, `[2 order]`."""
-        order = self.order
-        u = point[: 2 * order]
+        """Poles, and the derivatives of real parts and places by coordinates, `[2 order]`."""
+        by_width, by_place = np.split(point[:-1], 2)
         low, high = np.log(self.widths)
-        width = np.exp(low + (high - low) * 0.5 * (1.0 + np.sin(u[:order])))
-        place = 2.0 * np.pi * _FARTHEST * np.sin(u[order:])
-        by_width = -width * 0.5 * (high - low) * np.cos(u[:order])
-        by_place = 2j * np.pi * _FARTHEST * np.cos(u[order:])
-        return -width + 1j * place, np.concatenate([by_width, by_place])
+        width = np.exp(low + (high - low) * 0.5 * (1.0 + np.sin(by_width)))
+        range_ = np.ptp(self.places)
+        place = self.places[0] + range_ * 0.5 * (1.0 + np.sin(by_place))
+        slopes = [-width * 0.5 * (high - low) * np.cos(by_width), 0.5 * range_ * np.cos(by_place)]
+        return -width + 1j * place, np.concatenate(slopes)
 
-    def _projected(self, point: np.ndarray, delay: float) -> tuple:
-        """What the model of the best residues leaves, and what that was computed from."""
-        poles, _ = self._poles(point)
-        z = self.z * np.exp(self.s * (delay + point[-1]))
-        fractions = 1.0 / (self.s - poles)
-        basis = np.concatenate([fractions, np.ones_like(self.s)], axis=1)
+    def projected(self, poles: np.ndarray, delay: float) -> _Projected:
+        """The best linear model of given poles and delay."""
+        turned = self.z * np.exp(self.s * delay)
+        rows, basis = self.arrangement.rows(turned), self._basis(poles)
         lengths = np.linalg.norm(basis, axis=0)
         q, r = np.linalg.qr(basis / lengths)
-        return _without(q, z), z, fractions, q, r * lengths
+        coefficients = np.linalg.lstsq(r, q.conj().T @ rows, rcond=1e-15)[0] / lengths[:, None]
+        return _Projected(_without(q, rows), turned, q, coefficients[:-1])
 
-    def _jacobian(self, point: np.ndarray, *parts: np.ndarray) -> np.ndarray:
-        _, z, fractions, q, r = parts
-        slopes = self._poles(point)[1]
-        residues = np.linalg.lstsq(r, q.conj().T @ z, rcond=1e-15)[0]
-        columns = []
-        for series in range(z.shape[1]):
-            by_pole = -(fractions**2) * residues[: self.order, series]
-            by_delay = self.s * z[:, series : series + 1]
-            d = np.concatenate([np.tile(by_pole, 2) * slopes, by_delay], axis=1)
-            columns.append(_without(q, d))
-        return _real(np.stack(columns, axis=1).reshape(-1, len(point)))
+    def slopes(self, poles: np.ndarray, projected: _Projected) -> np.ndarray:
+        """The derivatives of the model by real parts and places of poles, rows `[B, R, 2 order]`.
+
+        But for what the fractions and the constant amount to.
+        """
+        arrangement = self.arrangement
+        by_pole = [arrangement.slopes(self.s, poles, c) for c in projected.coefficients.T]
+        return np.stack([_without(projected.q, arrangement.rows(d)) for d in by_pole])
+
+    def _jacobian(self, point: np.ndarray, projected: _Projected) -> np.ndarray:
+        poles, by_coordinate = self._poles(point)
+        by_pole = -self.slopes(poles, projected) * by_coordinate
+        by_delay = self.arrangement.rows(self.s * projected.turned)
+        by_delay = _without(projected.q, by_delay).T[..., None]
+        columns = np.concatenate([by_pole, by_delay], axis=-1)  # [B, R, 2 order + 1]
+        return _real(columns.swapaxes(0, 1).reshape(-1, len(point)))
 
 
 def _without(q: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -220,5 +257,7 @@ def _stacked(columns: np.ndarray) -> np.ndarray:
 
 
 def _real(rows: np.ndarray) -> np.ndarray:
-    """Real parts above imaginary parts."""
-    return np.concatenate([rows.real, rows.imag])
+    """Rows of real and imaginary parts of complex ones; real ones as they are."""
+    if not np.iscomplexobj(rows):
+        return rows
+    return rows_of_parts(rows.reshape(len(rows), -1)).reshape(-1, *rows.shape[1:])
