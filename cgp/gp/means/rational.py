@@ -30,9 +30,9 @@ class Rational(Mean):
     `condition` leaves them as they are. The constant and the residues are marginalised under a flat
     prior, as the coefficients of `Polynomial(marginalized=True)`. So are, to first order, poles and
     delay: the basis has the derivative `1/(i2πf − pole_k)²` by each pole beside its fraction, and
-    f, to which, beside the fractions, the derivative by the delay amounts. A pole at the edge of
-    its range has the fraction alone, as the linear model would leave the range. The columns are
-    orthonormal over the data that located them, which makes likelihoods independent of units.
+    f, to which, beside the fractions, the derivative by the delay amounts. A pole that its prior or
+    the edge of its range holds has the fraction alone, as the linear model would go on. The columns
+    are orthonormal over the data that located them, which makes likelihoods independent of units.
 
     With `real_response=True` the impulse response is real, as that of any passive device: beside
     each pole there is its conjugate, with the conjugate residue, and the constant is real. f has to
@@ -41,9 +41,11 @@ class Rational(Mean):
     difference. The coefficients are real then, and the process is improper (`gp.predict` has a
     pseudo-variance, and matrices have twice as many rows).
 
-    The half-width of a pole, `−Re(pole)/2π`, is at least a quarter of the median step of f, and at
-    most ten spans of f: a narrower one fits the noise of a single sample. Too high an order fits
-    noise too: choose it by cross-validation that fits again, not by the likelihood.
+    A pole much narrower than the step of f may fit the noise of a single sample. Where its
+    half-width, `−Re(pole)/2π`, is below a quarter w of the median step, it has a prior,
+    `½ (log(w/half-width)/¼)²`, which data with little noise overcome; it is at least a fiftieth of
+    the step, and at most ten spans of f. Too high an order fits noise too: choose it by
+    cross-validation that fits again, not by the likelihood.
 
     Args:
         order: The number of poles, at least 0; of pairs, if the response is real.
@@ -194,7 +196,7 @@ class Rational(Mean):
         return tf.einsum("...i,ij->...j", columns, mixing)
 
     def used(self, columns: np.ndarray) -> np.ndarray:
-        """See `Mean.used`: all but the derivatives by poles at the edge of their range."""
+        """See `Mean.used`: all but the derivatives by poles that have none."""
         return columns[:, self._mixing.numpy().any(axis=(0, 2))]
 
     def get_config(self) -> dict[str, Any]:

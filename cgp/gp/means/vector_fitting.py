@@ -22,28 +22,33 @@ from cgp.gp.means.poles import Arrangement
 from cgp.kernels.periodogram import Periodogram, deviations
 
 _STEPS = 15  # of pole relocation
-_REFINED = 6  # starts of the delay that are minimised, the best ones
+_REFINED = 8  # starts of the delay that are minimised, the best ones
+_FINISHED = 3  # of them, to the end
 _PEAKS = 4  # of the delay spectrum, near which a delay may start
+_UP_TO_PEAK = 12  # starts between no delay and the highest peak
 _BEFORE_PEAK = (0.0, 0.5, 1.0, 1.5)  # resolutions, 1/span, that a response may begin before a peak
-_NARROWEST = 0.25  # half-width of a pole in steps of x: narrower ones fit the noise of one sample
+_NARROWEST = 0.02  # half-width of a pole in steps of x
+_NARROW = 0.25  # half-width in steps of x, below which a pole may fit the noise of one sample
+_WALL = 0.25  # deviation of the log of a half-width below that, by its prior
 _WIDEST = 10.0  # half-width in spans of x: a wider pole is a polynomial
 _FARTHEST = 4.0  # from the middle, in spans of x
 
 
 class PolesAndDelay(NamedTuple):
-    """What is located, in cycles and radians per unit of the x that was given."""
+    """What is located, in radians and cycles per unit of the x that was given."""
 
     poles: np.ndarray
     """Complex, `[order]`; the real parts are negative."""
     delay: float
     power: float
-    """The mean square of what the model leaves."""
+    """The mean square of what the model leaves, and of what the prior adds."""
 
 
 def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -> PolesAndDelay:
     """The poles and the delay that all series have in common, by least squares.
 
-    The half-width of a pole, `−Re(pole)/2π`, is at least a quarter of the median step of x.
+    A pole whose half-width, `−Re(pole)/2π`, is below a quarter of the median step of x has a prior
+    (see `Rational`), for noise of the power that is left.
 
     Args:
         x: Frequencies, `[N]`, ascending, their span 1, at least two of them different.
@@ -58,7 +63,9 @@ def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -
     starts = search.relocated(np.array(_delays(x, z)), order)
     starts.sort(key=lambda start: start.power)
     found = [search.refined(start, 30, 1e-6) for start in starts[:_REFINED]]
-    return search.refined(min(found, key=lambda one: one.power), 60, 1e-15)
+    found.sort(key=lambda one: one.power)
+    finished = [search.refined(one, 60, 1e-15) for one in found[:_FINISHED]]
+    return min(finished, key=lambda one: one.power)
 
 
 def are_at_optimum(
@@ -66,8 +73,8 @@ def are_at_optimum(
 ) -> np.ndarray:
     """Whether the linear model has a pole within a tenth of its half-width from here, `[order]`.
 
-    From a pole at a bound it goes on past the bound, and from one that the data do not determine at
-    all it goes anywhere.
+    From a pole that its prior or a bound holds it goes on, and from one that the data do not
+    determine at all it goes anywhere.
 
     Args:
         x: As for `locate`.
@@ -99,7 +106,7 @@ def _step(x: np.ndarray) -> float:
 def _delays(x: np.ndarray, z: np.ndarray) -> list[float]:
     """Delays to start from: zero, the mean, and some up to each peak of the delay spectrum.
 
-    The response of a pole begins at the delay and peaks after it.
+    The response of a pole begins at the delay and peaks after it, that of many poles long after.
     """
     step = _step(x)
     turn = np.vdot(z[:, :-1], z[:, 1:] * (np.diff(x) < 1.5 * step))
@@ -110,6 +117,7 @@ def _delays(x: np.ndarray, z: np.ndarray) -> list[float]:
             peaks = -Periodogram(x, scaled).peaks(_PEAKS)[0]
         except ValueError:  # bursts: too many delays
             peaks = np.zeros(0)
+        found += [float(delay) for peak in peaks[:1] for delay in np.linspace(0, peak, _UP_TO_PEAK)]
         found += [float(peak - back) for peak in peaks for back in _BEFORE_PEAK]
     return list(dict.fromkeys(np.round(np.multiply(found, 4.0)) / 4.0))
 
@@ -132,8 +140,8 @@ class _Search:
 
     def __init__(self, x: np.ndarray, z: np.ndarray, arrangement: Arrangement):
         self.s, self.z, self.arrangement = 2j * np.pi * x[:, None], z.mT, arrangement
-        narrowest = min(_NARROWEST * _step(x), 0.5 * _WIDEST)
-        self.widths = 2.0 * np.pi * np.array([narrowest, _WIDEST])
+        self.narrow = 2.0 * np.pi * min(_NARROW * _step(x), 0.5 * _WIDEST)
+        self.widths = np.array([self.narrow * _NARROWEST / _NARROW, 2.0 * np.pi * _WIDEST])
         self.band = arrangement.band(x)
         places = np.mean(self.band) + _FARTHEST * np.array([-1.0, 1.0])
         self.places = 2.0 * np.pi * np.maximum(places, arrangement.lowest)
@@ -179,18 +187,32 @@ class _Search:
         """
         from scipy.optimize import least_squares  # here: importing it takes long
 
-        memory: dict[bytes, _Projected] = {}
+        columns = 4 * len(start.poles) + 2  # real numbers that are fitted, at least
+        share = max(1.0 - columns / (2.0 * self.z.size), 0.1)
+        deviation = np.sqrt(0.5 * start.power / share)  # of each part of the noise
+        memory: dict[bytes, tuple[np.ndarray, np.ndarray, _Projected]] = {}
 
-        def projected(point: np.ndarray) -> _Projected:
+        def at(point: np.ndarray) -> tuple[np.ndarray, np.ndarray, _Projected]:
             if (key := point.tobytes()) not in memory:
                 memory.clear()
-                memory[key] = self.projected(self._poles(point)[0], start.delay + point[-1])
+                poles, slopes = self._poles(point)
+                memory[key] = poles, slopes, self.projected(poles, start.delay + point[-1])
             return memory[key]
 
+        def residuals(point: np.ndarray) -> np.ndarray:
+            poles, slopes, projected = at(point)
+            wall = deviation * self._wall(poles, slopes)[0]
+            return np.concatenate([_real(np.ravel(projected.left)), wall])
+
+        def jacobian(point: np.ndarray) -> np.ndarray:
+            poles, slopes, projected = at(point)
+            wall = deviation * self._wall(poles, slopes)[1]
+            return np.concatenate([self._jacobian(poles, slopes, projected), wall])
+
         found = least_squares(
-            lambda point: _real(np.ravel(projected(point).left)),
+            residuals,
             np.concatenate([self._coordinates(start.poles), [0.0]]),
-            jac=lambda point: self._jacobian(point, projected(point)),
+            jac=jacobian,
             method="lm",
             max_nfev=evaluations,
             xtol=3e-16,
@@ -219,6 +241,14 @@ class _Search:
         slopes = [-width * 0.5 * (high - low) * np.cos(by_width), 0.5 * range_ * np.cos(by_place)]
         return -width + 1j * place, np.concatenate(slopes)
 
+    def _wall(self, poles: np.ndarray, by_coordinate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """By how many deviations poles are too narrow, `[order]`, and its derivatives."""
+        order, widths = len(poles), -poles.real
+        far = np.log(self.narrow / widths) / _WALL
+        slopes = np.zeros((order, 2 * order + 1))
+        np.fill_diagonal(slopes, np.where(far > 0.0, by_coordinate[:order] / widths / _WALL, 0.0))
+        return np.maximum(far, 0.0), slopes
+
     def projected(self, poles: np.ndarray, delay: float) -> _Projected:
         """The best linear model of given poles and delay."""
         turned = self.z * np.exp(self.s * delay)
@@ -237,13 +267,14 @@ class _Search:
         by_pole = [arrangement.slopes(self.s, poles, c) for c in projected.coefficients.T]
         return np.stack([_without(projected.q, arrangement.rows(d)) for d in by_pole])
 
-    def _jacobian(self, point: np.ndarray, projected: _Projected) -> np.ndarray:
-        poles, by_coordinate = self._poles(point)
+    def _jacobian(
+        self, poles: np.ndarray, by_coordinate: np.ndarray, projected: _Projected
+    ) -> np.ndarray:
         by_pole = -self.slopes(poles, projected) * by_coordinate
         by_delay = self.arrangement.rows(self.s * projected.turned)
         by_delay = _without(projected.q, by_delay).T[..., None]
         columns = np.concatenate([by_pole, by_delay], axis=-1)  # [B, R, 2 order + 1]
-        return _real(columns.swapaxes(0, 1).reshape(-1, len(point)))
+        return _real(columns.swapaxes(0, 1).reshape(-1, columns.shape[-1]))
 
 
 def _without(q: np.ndarray, columns: np.ndarray) -> np.ndarray:
