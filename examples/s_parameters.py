@@ -7,11 +7,12 @@ fitting locates. Which is best depends on the device. None says how far it may b
 
 cgp has models for both: a process that is smooth behind a delay,
 `Matern52() * Rotation() + Constant()`, and a few poles behind a delay in noise,
-`means.Rational(order)`. `cgp.compare` fits them all, nothing given but the data, leaves out a fifth
-of the learned points at a time, fits again, predicts those, and weighs the models by how well they
-did. The mixture predicts, with regions. (No process of two delays is among them: one that turns
-more than half a turn between learned points, as a late echo does, is taken for a slower one, and
-no cross-validation on those points can tell.)
+`means.Rational(order)`, or pairs of them, `means.Rational(pairs, real_response=True)`, which need
+fewer points where the band begins near zero. `cgp.compare` fits them all, nothing given but the
+data, leaves out a fifth of the learned points at a time, fits again, predicts those, and weighs the
+models by how well they did. The mixture predicts, with regions. (No process of two delays is among
+them: one that turns more than half a turn between learned points, as a late echo does, is taken for
+a slower one, and no cross-validation on those points can tell.)
 
 Of seven S-parameters every fourth or every eighth point is learned, the others are held out: four
 reflections that were measured, a ring slot antenna from 75 to 110 GHz and open waveguides from 500
@@ -49,7 +50,8 @@ from cgp.kernels import Constant, Matern52, Rotation, Zero
 LINE_DELAY = 2 * 0.030 / 299_792_458.0  # seconds, there and back through 30 mm of air
 ANTENNA, LINE = "ring slot antenna", "behind 30 mm of air"
 EVERY = (4, 8)  # one point in so many is learned
-ORDERS = (1, 2, 4, 6, 8, 12)  # of rational functions, as far as the points tell them
+ORDERS = (1, 2, 4, 8, 12)  # of rational functions, as far as the points tell them
+CONJUGATE = (2, 4, 8)  # pairs of poles, of those of a real impulse response
 PAIRS = (1, 2, 3, 4, 5, 6, 8, 10, 12)  # of poles, for vector fitting
 FLOOR_DB = -100.0  # an error below is none
 PICTURE = Path(__file__).with_suffix(".png")
@@ -155,6 +157,10 @@ def models(points):
         if 4 * order + 4 <= 1.8 * 0.8 * points:
             poles = cgp.means.Rational(order)
             found[f"{order} poles"] = cgp.ExactGP(Zero(), mean=poles)
+    for pairs in CONJUGATE:
+        if 4 * pairs + 2 <= 1.8 * 0.8 * points:
+            poles = cgp.means.Rational(pairs, real_response=True)
+            found[f"{pairs} pairs"] = cgp.ExactGP(Zero(), mean=poles)
     return found
 
 
