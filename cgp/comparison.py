@@ -207,6 +207,10 @@ def compare(
     _check(models, folds)
     targets = np.array(as_observations(z, missing, "complex128", promote=True))
     as_inputs_and_targets(x, targets, None, "float64")  # may refuse them
+    if not np.nansum(np.abs(targets)) > 0:
+        raise ValueError(
+            "the targets are all zero or missing: errors relative to them have no size"
+        )
     given = {"noise_variance": noise_variance, "noise_groups": noise_groups}
     noise: dict[str, Any] = {
         name: np.broadcast_to(value, targets.shape[-1:])
@@ -255,7 +259,7 @@ def compare(
 
 def _in_question(errors_db: np.ndarray) -> np.ndarray:
     """Which models are not out of the question, bool, `[K]`."""
-    return errors_db <= errors_db.min() + _OUT_OF_THE_QUESTION_DB
+    return errors_db <= np.nanmin(errors_db) + _OUT_OF_THE_QUESTION_DB
 
 
 def _check(models: Mapping[str, MaximumLikelihoodGP], folds: int) -> None:

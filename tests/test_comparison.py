@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cgp
-from cgp.comparison import _folds, mixture, stacking
+from cgp.comparison import _folds, _in_question, mixture, stacking
 from cgp.distributions import Marginals
 from cgp.kernels import RBF, Matern12, Matern52, Rotation, Zero
 from tests.gp.problems import complex_normals
@@ -138,6 +138,11 @@ def test_has_a_model_no_share_whose_error_is_ten_times_that_of_another():
     assert cgp.Comparison(found.models, scores).best == "poles"
 
 
+def test_is_a_model_in_question_up_to_ten_decibels_behind():
+    errors = np.array([-30.0, -20.1, -19.9, np.nan, 5.0])
+    np.testing.assert_array_equal(_in_question(errors), [True, True, False, False, False])
+
+
 def test_has_a_model_no_leave_one_out_density_that_needs_each_point():
     x, z = np.array([0.0] * 11 + [1.0]), complex_normals(np.random.default_rng(0), 12)
     trend = cgp.means.Polynomial(1, marginalized=True)  # its slope is known from the last point
@@ -179,6 +184,8 @@ def test_are_data_that_do_not_belong_together_refused_before_any_fit():
         cgp.compare({"a": cgp.ExactGP(RBF())}, x[:5], z, verbose=0)
     with pytest.raises(TypeError, match="x must be real"):
         cgp.compare({"a": cgp.ExactGP(RBF())}, x + 1j, z, verbose=0)
+    with pytest.raises(ValueError, match="all zero or missing"):
+        cgp.compare({"a": cgp.ExactGP(RBF())}, x, np.where(x > 1, 0j, np.nan), verbose=0)
 
 
 def test_are_fits_to_folds_without_effect_where_one_fails(monkeypatch):

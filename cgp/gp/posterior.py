@@ -17,7 +17,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cgp.distributions import ComplexNormal
-from cgp.distributions.forms import Form, SecondMoments
+from cgp.distributions.forms import Form, SecondMoments, clipped
 from cgp.gp.data import Data, SampleNoise
 from cgp.gp.signal_plus_noise import (
     SignalPlusNoise,
@@ -130,8 +130,7 @@ class Posterior(ComplexNormal):
 
     def variance(self) -> tf.Tensor:
         """See `ComplexNormal.variance`."""
-        # Where the data pin the signal down rounding may leave −1e-17.
-        return self._to_batch(tf.maximum(tf.math.real(self._marginal.k), 0.0), 1)
+        return self._to_batch(tf.math.real(self._marginal.k), 1)
 
     def pseudo_variance(self) -> tf.Tensor:
         """See `ComplexNormal.pseudo_variance`."""
@@ -245,6 +244,8 @@ def of_signal(
         noise: The noise to add, scalars or `[M]`; None for the signal.
     """
     joint = process.while_unchanged(joint)
+    # Where the data pin the signal down rounding may leave −1e-17, or more than a small noise.
+    marginal = clipped(marginal)
     if noise is None:
         return Posterior(mean, marginal, joint, process.form, scale)
 

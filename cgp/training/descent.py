@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from cgp.training.constraints import POSITIVE
 from cgp.training.divergence import Trained, is_indefinite
 from cgp.training.objective import Objective
 from cgp.training.optimizers import LBFGS
@@ -63,7 +64,10 @@ class Descent:
         self.first_value = self._level = self.value
         self._is_stopped = False
         self._last = (self.point, self.value, self.gradient)
-        in_logs = [v.parameter is not None and v.parameter.step is None for v in trained]
+        in_logs = [
+            v.parameter is not None and v.parameter.constraint.forward is POSITIVE.forward
+            for v in trained
+        ]
         self._in_logs = np.repeat(in_logs, [v.variable.shape.num_elements() for v in trained])
         steps = [v.parameter.step for v in trained if v.parameter is not None]
         self._largest_step = max([1.0, *(float(np.max(s)) for s in steps if s is not None)])
@@ -138,7 +142,7 @@ class Descent:
         return any(v.is_lost() for v in self.trained)
 
     def _retreat(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Returns a substitute for a loss without a value, which turns the line search back.
+        """Returns a substitute for a loss without a value, or too far away, that turns back.
 
         Value and slope are those of the parabola that has the value and slope of the last iterate
         there, and its minimum at a quarter of the step: SciPy interpolates, and tries that point.

@@ -115,7 +115,7 @@ def _warn(result: Any, run: "_Run", cap: int | None, stopped: bool) -> None:
     # from the factor of a matrix of condition 1/√ε is off by √ε, and where its slope is ε^¼ no
     # decrease can be seen. On the other hand SciPy reports convergence for a loss without a
     # minimum, once its relative change is small.
-    flat = 0.1 if result.success else run.descent.loss.epsilon**0.25
+    flat = 0.1 if result.success else descent.loss.epsilon**0.25
     if result.status == 1 or slope > flat * scale:
         warnings.warn(
             f"L-BFGS stopped before convergence after {run.iterations} iterations, with a gradient "

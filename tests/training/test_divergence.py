@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import cgp
-from cgp.training import POSITIVE, Parameterized
+from cgp.training import POSITIVE, REAL, Parameterized
 
 ONES = np.ones(4)
 
@@ -239,3 +239,25 @@ def test_no_step_of_lbfgs_multiplies_a_hyperparameter_by_too_much():
     steps = np.abs(np.diff(logs))
     assert np.all(steps <= 10.0)
     assert np.max(steps) > 2.0
+
+
+class Weights(Parameterized, keras.layers.Layer):
+    """A layer whose loss is least at real weights that are far from where they start."""
+
+    def __init__(self):
+        super().__init__(dtype="float64")
+        self.declare_parameters({"weight": (np.ones(2), REAL)})
+
+    def call(self, x):
+        target = tf.constant([3e4, -2e4], tf.float64)
+        self.add_loss(tf.reduce_sum((self.weight.value - target) ** 2))
+        return x
+
+
+def test_lbfgs_takes_long_steps_in_weights_that_are_no_logarithms():
+    layer, x = Weights(), keras.Input((), dtype="float64")
+    model = cgp.Functional(x, layer(x))
+    model.compile(cgp.optimizers.LBFGS())
+    model.fit(ONES, verbose=0)
+    np.testing.assert_allclose(layer.weight.numpy(), [3e4, -2e4])
+    assert model.optimizer.result.nfev < 20

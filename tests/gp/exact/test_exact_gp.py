@@ -266,3 +266,13 @@ def test_is_a_graph_equal_to_eager_and_to_xla():
         compiled = tf.function(lambda x, z: gp((x, z)), jit_compile=jit, autograph=False)
         for name, value in compiled(tf.constant(x), tf.constant(z)).items():
             np.testing.assert_allclose(value, eager[name], **TIGHT)
+
+
+def test_is_an_observation_never_surer_than_its_noise():
+    """Of a variance 1e14 times the noise rounding leaves less than nothing."""
+    x = np.linspace(0.0, 1.0, 60)
+    gp = cgp.ExactGP(RBF(1e5, 300.0), noise_variance=1e-9)
+    gp.condition(x, np.exp(2j * x))
+    variance = gp.predict(x)["variance"]
+    assert np.any(variance == 0.0)
+    assert np.all(gp.predict(x, observed=True)["variance"] >= 1e-9)
