@@ -9,7 +9,7 @@ import tensorflow as tf
 import cgp
 from cgp.gp.means import Rational, rational
 from cgp.gp.means.poles import ConjugatePairs, FreePoles
-from cgp.gp.means.vector_fitting import PolesAndDelay, are_at_optimum, locate
+from cgp.gp.means.vector_fitting import PolesAndDelay, _Search, are_at_optimum, locate
 from cgp.kernels import Matern52, Rotation, Zero
 from tests.gp.problems import complex_normals
 
@@ -132,6 +132,55 @@ def test_are_the_pairs_of_a_real_response_found_again():
     np.testing.assert_allclose(
         np.sort_complex(negative.mean.poles), with_conjugates(POLES), rtol=1e-9
     )
+
+
+@pytest.mark.parametrize("carrier", [1.0, 5.0, 30.0, 1000.0])
+def test_is_the_delay_of_a_real_response_found_where_its_phase_turns_with_it(carrier):
+    """The error has a minimum each half of a cycle of the carrier, `1/(2 carrier)` of delay."""
+    rng = np.random.default_rng(0)
+    kept = np.flatnonzero(np.arange(61) % 4)
+    f = np.linspace(carrier, carrier + 1.0, 61)[kept]
+    poles = 2 * np.pi * (np.array([-0.04, -0.06]) + 1j * (carrier + np.array([0.3, 0.7])))
+    for delay in rng.uniform(0.0, 9.0, 6):
+        z = (
+            response(f, poles, RESIDUES, delay, 0.2)
+            + response(-f, poles, RESIDUES, delay, 0.2).conj()
+        )
+        z = z / np.abs(z).max() + 0.003 * complex_normals(rng, len(f))
+        best = _Search(f, z[None], ConjugatePairs()).refined(
+            PolesAndDelay(poles, delay, 1e-5), 60, 1e-12
+        )
+        assert locate(f, z[None], 2, ConjugatePairs()).power < 1.05 * best.power
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_is_a_rational_function_of_no_pole_a_constant_behind_a_delay(real):
+    z = 0.7 * np.exp(-2j * np.pi * 1.3 * F) + 0.01 * complex_normals(np.random.default_rng(0), N)
+    gp = fitted(F, z, 0, real_response=real)
+    assert gp.mean.poles.shape == (0,)
+    np.testing.assert_allclose(gp.mean.delay, 1.3, atol=0.002)
+    truth = 0.7 * np.exp(-2j * np.pi * 1.3 * BETWEEN)
+    np.testing.assert_allclose(gp.predict(BETWEEN)["mean"], truth, atol=0.01)
+
+
+def test_have_points_that_nearly_coincide_no_step_between_them():
+    """Two sweeps, of which one was read with other rounding."""
+    z = np.tile(measured(3), 2) + 0.01 * complex_normals(np.random.default_rng(0), 2 * N)
+    twice, same = np.concatenate([F, F + 1e-9]), np.concatenate([F, F])
+    one, other = located(twice, z), located(same, z)
+    np.testing.assert_allclose(one.mean.poles, other.mean.poles, rtol=1e-6)
+
+
+def test_have_pairs_places_above_zero_in_any_band():
+    arrangement = ConjugatePairs()
+    assert arrangement.band(np.array([1.0, 2.0])) == (1.0, 2.0)
+    assert arrangement.band(np.array([-2.0, -1.0])) == (1.0, 2.0)
+    assert arrangement.band(np.array([-0.3, 0.7])) == (0.0, 0.7)
+    f = np.linspace(0.0, 1.0, 41)
+    z = (1 / (1 + 20j * f)) * (1 + 0j) + 0.01 * complex_normals(np.random.default_rng(0), 41)
+    found = locate(f, z[None], 2, arrangement).poles
+    assert found.shape == (2,)
+    assert np.all(found.imag >= 0.0)
 
 
 def test_needs_a_real_response_from_zero_on_half_as_many_poles():
@@ -263,6 +312,26 @@ def test_do_poles_and_delay_minimise_what_is_left():
         assert left(found.poles, found.delay + step) > least
         for moved in (np.array([step, 0]), np.array([0, 1j * step])):
             assert left(found.poles + moved, found.delay) > least
+
+
+def test_is_the_best_delay_found_of_a_response_that_peaks_long_after_it():
+    """A low-pass filter with parasitic resonances, located from its own poles for comparison."""
+    rng = np.random.default_rng(0)
+    f = np.linspace(0.002, 1.002, 41)
+    s = 2j * np.pi * f[:, None]
+    low_pass = 0.32 * np.pi * np.exp(1j * np.pi * np.array([7, 9, 11]) / 12)
+    both = np.concatenate([low_pass, low_pass.conj()])
+    arrangement = ConjugatePairs()
+    for delay in np.linspace(0.5, 3.0, 6):
+        parasitic = 2 * np.pi * (-rng.uniform(0.006, 0.02, 3) + 1j * np.array([0.45, 0.7, 0.9]))
+        residues = 0.006 * complex_normals(rng, 3)
+        z = np.prod(-both / (s - both), axis=1)
+        z += (1 / (s - parasitic)) @ residues + (1 / (s - parasitic.conj())) @ residues.conj()
+        z = np.exp(-s[:, 0] * delay) * z + 1e-3 * complex_normals(rng, 41)
+        start = PolesAndDelay(np.concatenate([low_pass, parasitic]), delay, 1e-6)
+        best = _Search(f, z[None], arrangement).refined(start, 60, 1e-12)
+        found = locate(f, z[None], 6, arrangement)
+        assert found.power < 1.1 * best.power
 
 
 def test_is_a_narrow_pole_where_data_and_prior_have_it():

@@ -131,6 +131,7 @@ def rows_of_parts(a: np.ndarray) -> np.ndarray:
 def whole_number(value: Any, name: str) -> int:
     """A whole number, at least 0, or an error that names the argument."""
     is_number = isinstance(value, int | float | np.integer | np.floating)
+    is_number = is_number and not isinstance(value, bool)
     if not (is_number and 0 <= value < np.inf and value == int(value)):
         raise ValueError(f"{name} must be a whole number, at least 0, got {value!r}")
     return int(value)

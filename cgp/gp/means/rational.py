@@ -38,14 +38,17 @@ class Rational(Mean):
     each pole there is its conjugate, with the conjugate residue, and the constant is real. f has to
     be the frequency itself, not that from a carrier. Where the band is not far above zero, as that
     of a low-pass filter, that halves the numbers to be found; far above it there is little
-    difference. The coefficients are real then, and the process is improper (`gp.predict` has a
-    pseudo-variance, and matrices have twice as many rows).
+    difference. Two real poles need two pairs, unless they are one. The coefficients are real then,
+    and the process is improper (`gp.predict` has a pseudo-variance, and matrices have twice as many
+    rows).
 
     A pole much narrower than the step of f may fit the noise of a single sample. Where its
-    half-width, `−Re(pole)/2π`, is below a quarter w of the median step, it has a prior,
-    `½ (log(w/half-width)/¼)²`, which data with little noise overcome; it is at least a fiftieth of
-    the step, and at most ten spans of f. Too high an order fits noise too: choose it by
-    cross-validation that fits again, not by the likelihood.
+    half-width, `−Re(pole)/2π`, is below a quarter w of the median step, it has a prior of log
+    density `−½ (log(w/half-width)/¼)²`, which data with little noise overcome; it is at least a
+    fiftieth of the step, and at most ten spans of f. Noise that is known of each sample has no part
+    in where poles are located: leave samples out, as NaN, that are far noisier than others. Too
+    high an order fits noise too: choose it by cross-validation that fits again, not by the
+    likelihood.
 
     Args:
         order: The number of poles, at least 0; of pairs, if the response is real.
@@ -102,7 +105,7 @@ class Rational(Mean):
 
     @property
     def poles(self) -> np.ndarray:
-        """The poles, complex `[order]`, in the order of their frequencies; both of each pair.
+        """The poles, in the order of their frequencies: complex `[order]`, or `[2 order]` of pairs.
 
         In radians per unit of time, which counts in cycles per unit of f: nanoseconds where f is in
         gigahertz. The resonance is at `Im(pole)/2π`, and `−Re(pole)/π` wide at half of its power,

@@ -18,12 +18,13 @@ from typing import NamedTuple
 import numpy as np
 
 from cgp.gp.means.base import rows_of_parts
-from cgp.gp.means.poles import Arrangement
+from cgp.gp.means.poles import Arrangement, FreePoles
 from cgp.kernels.periodogram import Periodogram, deviations
 
 _STEPS = 15  # of pole relocation
 _REFINED = 8  # starts of the delay that are minimised, the best ones
 _FINISHED = 3  # of them, to the end
+_NEAR = 4  # delays on each side of that of free poles
 _PEAKS = 4  # of the delay spectrum, near which a delay may start
 _UP_TO_PEAK = 12  # starts between no delay and the highest peak
 _BEFORE_PEAK = (0.0, 0.5, 1.0, 1.5)  # resolutions, 1/span, that a response may begin before a peak
@@ -60,12 +61,31 @@ def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -
         The best of several starts of the delay.
     """
     search = _Search(x, z, arrangement)
-    starts = search.relocated(np.array(_delays(x, z)), order)
-    starts.sort(key=lambda start: start.power)
-    found = [search.refined(start, 30, 1e-6) for start in starts[:_REFINED]]
-    found.sort(key=lambda one: one.power)
+    found = search.best(search.relocated(np.array(_delays(x, z)), order), _REFINED)
+    if arrangement.has_real_coefficients:
+        found += search.best(_near_free_poles(x, z, order, search), _REFINED)
+        found.sort(key=lambda one: one.power)
     finished = [search.refined(one, 60, 1e-15) for one in found[:_FINISHED]]
     return min(finished, key=lambda one: one.power)
+
+
+def _near_free_poles(
+    x: np.ndarray, z: np.ndarray, order: int, search: "_Search"
+) -> list[PolesAndDelay]:
+    """Starts of a model with real coefficients, at the delay of free poles and near it.
+
+    Its phase goes with the delay: the error has a minimum each half of a cycle at the middle of the
+    band, and no descent leads from one to the next. Free poles have a phase of their own.
+    """
+    middle = 0.5 * (x[0] + x[-1])
+    free = _Search(x - middle, z, FreePoles())
+    located = free.best(free.relocated(np.array(_delays(x, z)), order), _FINISHED)[0]
+    steps = 0.25 / max(abs(middle), 0.25) * np.arange(-_NEAR, _NEAR + 1)
+    delays = located.delay + steps
+    poles = located.poles + 2j * np.pi * middle
+    poles = np.where(poles.imag < 0.0, poles.conj(), poles)
+    same = [PolesAndDelay(poles, delay, search.power(poles, delay)) for delay in delays]
+    return [*same, *search.relocated(delays, order)]
 
 
 def are_at_optimum(
@@ -85,6 +105,8 @@ def are_at_optimum(
     poles, search = found.poles, _Search(x, z, arrangement)
     projected = search.projected(poles, found.delay)
     left = _real(_stacked(projected.left))[:, 0]
+    if not len(poles):
+        return np.zeros(0, bool)
     slopes = _real(search.slopes(poles, projected).reshape(-1, 2 * len(poles)))
     lengths = np.linalg.norm(slopes, axis=0)
     kept = (lengths > 1e-100).reshape(2, -1).all(axis=0)  # without a residue nothing tells
@@ -100,7 +122,9 @@ def are_at_optimum(
 
 
 def _step(x: np.ndarray) -> float:
-    return float(np.median(np.diff(np.unique(x))))
+    """The median step; x that are a thousandth of the mean step apart are one."""
+    steps = np.diff(np.sort(x))
+    return float(np.median(steps[steps > 1e-3 * np.ptp(x) / len(x)]))
 
 
 def _delays(x: np.ndarray, z: np.ndarray) -> list[float]:
@@ -114,7 +138,8 @@ def _delays(x: np.ndarray, z: np.ndarray) -> list[float]:
     scaled, size = deviations(z)
     if size > 0 and len(x) > _PEAKS:
         try:
-            peaks = -Periodogram(x, scaled).peaks(_PEAKS)[0]
+            places = step * np.round(x / step, 3)  # those that are one have no step between them
+            peaks = -Periodogram(places, scaled).peaks(_PEAKS)[0]
         except ValueError:  # bursts: too many delays
             peaks = np.zeros(0)
         found += [float(delay) for peak in peaks[:1] for delay in np.linspace(0, peak, _UP_TO_PEAK)]
@@ -179,6 +204,16 @@ class _Search:
             poles = -np.maximum(np.abs(poles.real), 1e-6) + 1j * poles.imag
         powers = np.sum(np.abs(left) ** 2, axis=(-2, -1)) / self.z.size
         return [PolesAndDelay(*one) for one in zip(poles, delays, powers, strict=True)]
+
+    def best(self, starts: list[PolesAndDelay], count: int) -> list[PolesAndDelay]:
+        """What the best starts lead to in a few steps, the best first."""
+        chosen = sorted(starts, key=lambda start: start.power)[:count]
+        found = [self.refined(start, 30, 1e-6) for start in chosen]
+        return sorted(found, key=lambda one: one.power)
+
+    def power(self, poles: np.ndarray, delay: float) -> float:
+        """The mean square of what the model leaves."""
+        return float(np.sum(np.abs(self.projected(poles, delay).left) ** 2) / self.z.size)
 
     def refined(self, start: PolesAndDelay, evaluations: int, tolerance: float) -> PolesAndDelay:
         """Poles and delay of the least squares that a start leads to.
