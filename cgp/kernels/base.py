@@ -10,9 +10,11 @@ from numbers import Real
 from typing import Any, Self
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.covariance_function import CovarianceFunction, add, multiply
+from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Generator, MarkovForm, Pair, direct_sum, over, product
 from cgp.kernels.points import optional_number
 from cgp.kernels.program import Code, Instructions, instruction, joined
@@ -358,6 +360,22 @@ class Product(Combination):
                 found[number] = power
                 break
         return found
+
+    def starts(
+        self, rules: StartRules, power: float, wanted: Callable[[Parameter], bool]
+    ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
+        """See `Kernel.starts`: rotations first, as frequencies of the others are from theirs."""
+        parts = zip(self.parts, self.shares(power, wanted), strict=True)
+        around = rules.origin
+        for part, share in sorted(parts, key=lambda one: one[0].turn is None):
+            started: dict[int, ArrayLike | None] = {}
+            for parameter, value in part.starts(rules, share, wanted):
+                started[id(parameter)] = value
+                yield parameter, value
+            if part.turn is not None:
+                turn = np.asarray(started.get(id(part.turn), part.turn.numpy()))
+                rules.origin = float(turn) + (rules.origin or 0.0) if turn.ndim == 0 else around
+        rules.origin = around
 
     def scale_parameters(self) -> list[Parameter] | None:
         """See `Kernel.scale_parameters`: those of one part, not fixed and of no other part."""

@@ -204,6 +204,11 @@ class CovarianceFunction(HyperparameterLayer):
         for kernel, share in zip(self.inside(), self.shares(power, wanted), strict=True):
             yield from kernel.starts(rules, share, wanted)
 
+    @property
+    def turn(self) -> Parameter | None:
+        """The frequency by which this kernel shifts those of the others in a product, or None."""
+        return None
+
     def scale_parameters(self) -> list[Parameter] | None:
         """The hyperparameters that, all multiplied by one number, multiply all moments by it.
 

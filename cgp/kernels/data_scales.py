@@ -52,6 +52,14 @@ class DataScales:
         return float(np.median(steps)) if steps.size else self.span
 
     @cached_property
+    def is_regular(self) -> bool:
+        """Whether x is one line of whole steps of the spacing."""
+        if self.x.shape[1] != 1:
+            return False
+        places = (self.x[:, 0] - self.x[:, 0].min()) / self.spacing
+        return bool(np.all(np.abs(places - np.round(places)) < 1e-3))
+
+    @cached_property
     def circularity(self) -> complex:
         """The circularity quotient `E[z²] / E|z|²` of the targets about their mean."""
         deviation = (self.z - self.mean)[~np.isnan(self.z)]
@@ -111,7 +119,8 @@ class StartRules:
     Attributes:
         power: The share of `E|z|²` that belongs to the kernel whose turn it is.
         lengthscales_taken: How many length scales have been asked for.
-        frequencies_taken: How many frequencies have been.
+        origin: The frequency about which those of the kernel are, whose turn it is; None about
+            zero.
     """
 
     def __init__(
@@ -124,7 +133,9 @@ class StartRules:
         self.scales, self.lengthscales, self.draw = scales, lengthscales, draw
         self.described = np.asarray(described, float)
         self.power = scales.total
-        self.lengthscales_taken = self.frequencies_taken = 0
+        self.lengthscales_taken = 0
+        self._taken: set[int] = set()  # tones at which frequencies have started
+        self.origin: float | None = None
 
     def uniform(self) -> float:
         """The next number of the draw; the middle of the range without one."""
@@ -159,19 +170,35 @@ class StartRules:
         """The frequency of the next strongest tone that no other term of the kernel describes.
 
         Drawn from the strongest by their power, that of tones that others describe counting less.
+        In a product with a rotation it is from the frequency of that, by less than half a cycle per
+        step of a regular x, whose tones are the same a cycle per step apart.
         """
         frequencies, shares = self.scales.tones
-        apart = np.abs(frequencies[:, None] - self.described) > _OWN / self.scales.span
-        is_free = apart.all(axis=1)
+        described = self.described if self.origin is None else [*self.described, self.origin]
+        is_free = np.all(
+            np.abs(np.subtract.outer(frequencies, described)) > _OWN / self.scales.span, axis=1
+        )
         if self.draw is None:
-            chosen = frequencies[is_free] if is_free.any() else frequencies
-            self.frequencies_taken += 1
-            return float(chosen[(self.frequencies_taken - 1) % len(chosen)])
+            free = [*(np.flatnonzero(is_free) if is_free.any() else range(len(frequencies)))]
+            if set(free) <= self._taken:
+                self._taken.clear()
+            number = next(tone for tone in free if tone not in self._taken)
+            self._taken.add(number)
+            return self._from_origin(float(frequencies[number]))
         # Weak tones are drawn too: that of a short envelope is wide and low.
         weights = np.sqrt(np.where(is_free, shares, 0.05 * shares)) + 0.05
         number = int(np.searchsorted(np.cumsum(weights) / np.sum(weights), self.uniform()))
         number = min(number, len(frequencies) - 1)
-        return float(frequencies[number] + (self.uniform() - 0.5) / self.scales.span)
+        offset = (self.uniform() - 0.5) / self.scales.span
+        return self._from_origin(float(frequencies[number] + offset))
+
+    def _from_origin(self, frequency: float) -> float:
+        if self.origin is None:
+            return frequency
+        distance = frequency - self.origin
+        if self.scales.is_regular:
+            distance -= round(distance * self.scales.spacing) / self.scales.spacing
+        return distance
 
     def coefficient(self) -> complex:
         """The coefficient c of `u + c conj(u)`, u proper: its circularity is 2c/(1 + |c|²)."""

@@ -63,6 +63,11 @@ class Rotation(Kernel):
         values = {"frequency": (frequency, in_steps_of(step, REAL))}
         self.declare_parameters(values, fixed, priors)
 
+    @property
+    def turn(self) -> Parameter:
+        """See `Kernel.turn`."""
+        return self.frequency
+
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""
         self._check_resolved(x1, x2)

@@ -10,7 +10,7 @@ def test_s_parameters_are_interpolated_as_well_as_by_the_best_of_the_trade(
 ):
     pytest.importorskip("skrf")
     s_parameters = example("s_parameters")
-    monkeypatch.setattr(s_parameters, "ORDERS", (1, 6))
+    monkeypatch.setattr(s_parameters, "RATIONAL", {"2 pairs": 2, "6 poles": 6})
     picture = tmp_path / "antenna.png"
 
     plain, behind = s_parameters.main(

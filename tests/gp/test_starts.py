@@ -7,7 +7,16 @@ import pytest
 import tensorflow as tf
 
 import cgp
-from cgp.kernels import RBF, Constant, Matern12, Matern32, Periodic, Rotation, WidelyLinear
+from cgp.kernels import (
+    RBF,
+    Constant,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    Rotation,
+    WidelyLinear,
+)
 from cgp.kernels.data_scales import DataScales, StartRules
 from cgp.kernels.walks import IntegratedRandomWalk
 from tests.gp.problems import complex_normals
@@ -292,6 +301,47 @@ def test_does_a_frequency_start_at_a_tone_that_no_other_term_describes(kernel, e
     gp.fit(x, z, epochs=1, verbose=0)
     found = [v for name, v in gp.parameters().items() if name == "rotation.frequency"]
     np.testing.assert_allclose(found, [expected], atol=0.02)
+
+
+def test_has_white_noise_alone_one_optimum():
+    x = np.arange(20.0)
+    _, history = fitted(x, complex_normals(np.random.default_rng(0), 20), cgp.kernels.Zero(), 8)
+    assert len(history.optima) == 1
+
+
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize("places", ["regular", "random"])
+def test_does_a_frequency_beside_a_rotation_start_from_that_of_the_rotation(turned, places):
+    """The echo of a wave, over frequency: a second delay, by its distance from the first."""
+    x = np.arange(64.0)
+    if places == "random":
+        x = np.sort(np.random.default_rng(0).uniform(0.0, 40.0, 64))
+    first, echo = (0.3, 0.25) if places == "regular" else (0.3, 0.4)
+    z = np.exp(2j * np.pi * first * x) * (1.0 + 0.3 * np.exp(2j * np.pi * echo * x))
+    rotation = Rotation() if turned else Rotation(first, fixed="frequency")
+    kernel = (Matern32() + Matern32() * Rotation(name="echo")) * rotation
+    gp = cgp.ExactGP(kernel, noise_variance=1e-4)
+    gp.compile("sgd")
+    gp.optimizer.learning_rate = 0.0
+    gp.fit(x, z, epochs=1, verbose=0)
+    np.testing.assert_allclose(gp.parameters()["rotation.frequency"], first, atol=0.01)
+    np.testing.assert_allclose(gp.parameters()["echo.frequency"], echo, atol=0.01)
+
+
+def test_is_an_echo_of_a_fixed_delay_found_by_restarts():
+    """Its alias is that within half a turn per step of the delay: −0.2 − 0.4 turns, not 0.4."""
+    x = np.arange(50.0)
+    between = x[:-1] + 0.5
+
+    def wave(x):
+        first, echo = 1.0 + 0.2 * np.sin(x / 9.0), 0.1 * np.cos(x / 11.0)
+        return np.exp(-0.4j * np.pi * x) * (first + echo * np.exp(-0.8j * np.pi * x))
+
+    z = wave(x) + 1e-3 * complex_normals(np.random.default_rng(0), 50)
+    first = Rotation.from_periodogram(x, z, fixed="frequency")
+    gp, _ = fitted(x, z, (Matern52() + Matern52() * Rotation()) * first, 4)
+    error = gp.predict(between)["mean"] - wave(between)
+    assert np.mean(np.abs(error) ** 2) < 1e-5
 
 
 def test_does_a_sum_start_beside_a_frequency_over_several_dimensions():
