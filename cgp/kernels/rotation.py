@@ -28,6 +28,11 @@ class Rotation(Kernel):
     kernel, a signal that turns: the kernel describes the envelope. Over a frequency axis it is a
     delay: the response `e^{−i2πfτ}` of a line of delay τ is `Rotation(frequency=-τ)`.
 
+    Frequencies inside of what a rotation multiplies are from its own: that of the inner rotation in
+    `(Matern52() + Matern52() * Rotation()) * Rotation()` is the delay of an echo after the first
+    wave. Over regular x give the outer one, and fix it: the first wave and the echo can change
+    places with no change of the likelihood, and the prediction between the points is another.
+
     Args:
         frequency: In cycles per unit of x, of either sign; one number, or one for each dimension of
             x.

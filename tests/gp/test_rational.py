@@ -395,10 +395,12 @@ def test_do_95_percent_regions_hold_the_response():
     assert 0.90 < np.mean(held) < 0.99
 
 
-def test_do_predictions_not_depend_on_units():
+@pytest.mark.parametrize("real", [False, True])
+def test_do_predictions_not_depend_on_units(real):
     z = measured(3)
-    one = fitted(F, z, kernel=Matern52() * Rotation()).predict(BETWEEN)
-    other = fitted(1e9 * F, 1e-6 * z, kernel=Matern52() * Rotation()).predict(1e9 * BETWEEN)
+    kernels = Matern52() * Rotation(), Matern52() * Rotation()
+    one = fitted(F, z, kernel=kernels[0], real_response=real).predict(BETWEEN)
+    other = fitted(1e9 * F, 1e-6 * z, kernel=kernels[1], real_response=real).predict(1e9 * BETWEEN)
     np.testing.assert_allclose(1e6 * other["mean"], one["mean"], rtol=1e-6)
     np.testing.assert_allclose(1e12 * other["variance"], one["variance"], rtol=1e-5)
 
