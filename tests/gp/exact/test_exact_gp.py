@@ -5,6 +5,9 @@ import pytest
 import tensorflow as tf
 
 import cgp
+from cgp.distributions.forms import SecondMoments
+from cgp.gp.data import COMMON_NOISE
+from cgp.gp.posterior import of_signal
 from cgp.kernels import RBF, Matern32, Rotation, WidelyLinear
 from tests.gp.problems import NOISE, complex_normals, problems, series
 from tests.reference import gaussian_process as reference
@@ -269,10 +272,14 @@ def test_is_a_graph_equal_to_eager_and_to_xla():
 
 
 def test_is_an_observation_never_surer_than_its_noise():
-    """Of a variance 1e14 times the noise rounding leaves less than nothing."""
-    x = np.linspace(0.0, 1.0, 60)
-    gp = cgp.ExactGP(RBF(1e5, 300.0), noise_variance=1e-9)
-    gp.condition(x, np.exp(2j * x))
-    variance = gp.predict(x)["variance"]
-    assert np.any(variance == 0.0)
-    assert np.all(gp.predict(x, observed=True)["variance"] >= 1e-9)
+    """Of a variance far above the noise rounding may leave less than nothing, as here."""
+    process = cgp.ExactGP(RBF(), noise_variance=1e-9)._process
+    rounded = SecondMoments(tf.constant([-1e-7, 1e-7], tf.complex128))
+    zeros = tf.zeros(2, tf.complex128)
+
+    def variance(noise):
+        found = of_signal(process, zeros, rounded, lambda: None, lambda: None, noise)
+        return found.variance().numpy()
+
+    np.testing.assert_allclose(variance(COMMON_NOISE), [1e-9, 1.01e-7])
+    np.testing.assert_allclose(variance(None), [0.0, 1e-7])
