@@ -258,7 +258,7 @@ def compare(
 
 
 def _in_question(errors_db: np.ndarray) -> np.ndarray:
-    """Which models are not out of the question, bool, `[K]`."""
+    """Which models may have a share of the prediction, bool, `[K]`."""
     return errors_db <= np.nanmin(errors_db) + _OUT_OF_THE_QUESTION_DB
 
 

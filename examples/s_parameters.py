@@ -193,7 +193,8 @@ class Case(NamedTuple):
 
     @property
     def best_of_trade(self):
-        return min(self.errors[way] for way in TRADE)
+        errors = self.errors
+        return min(errors[way] for way in TRADE)
 
     @property
     def behind(self):
@@ -202,7 +203,7 @@ class Case(NamedTuple):
 
     @property
     def inside(self):
-        """Which held-out points are inside their 95 % regions."""
+        """The share of held-out points inside their 95 % regions."""
         region = {name: values[self.held_out] for name, values in self.prediction.items()}
         return cgp.metrics.coverage(self.s[self.held_out], region)
 
@@ -245,12 +246,9 @@ def draw(cases, path):
     ax = axes[1]
     ways = [*TRADE, REAL, CGP]
     colors = ["0.65", "#8e6bb0", "#2e8b57", "#c0392b", "#d08c1d", "#1f5fa8"]
+    errors = [{way: max(e, FLOOR_DB) for way, e in case.errors.items()} for case in cases]
     for number, (way, color) in enumerate(zip(ways, colors, strict=True)):
-        best = [min(case.errors.values()) for case in cases]
-        over = [
-            max(case.errors[way], FLOOR_DB) - max(least, FLOOR_DB)
-            for case, least in zip(cases, best, strict=True)
-        ]
+        over = [of_case[way] - min(of_case.values()) for of_case in errors]
         places = np.arange(len(cases)) + 0.1 * (number - 2.5)
         ax.plot(np.minimum(over, 20.0), -places, "o", color=color, label=way, markersize=5)
     ax.set_yticks(-np.arange(len(cases)), [f"{case.name}, {case.every}th" for case in cases])

@@ -119,8 +119,8 @@ class StartRules:
     Attributes:
         power: The share of `E|z|²` that belongs to the kernel whose turn it is.
         lengthscales_taken: How many length scales have been asked for.
-        origin: The frequency about which those of the kernel are, whose turn it is; None about
-            zero.
+        origin: The frequency of the rotations that multiply the kernel at hand, from which its
+            own frequencies count; None without one.
     """
 
     def __init__(

@@ -142,7 +142,7 @@ class Descent:
         return any(v.is_lost() for v in self.trained)
 
     def _retreat(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Returns a substitute for a loss without a value, or too far away, that turns back.
+        """Returns a substitute where there is no loss, or the step is too long: it turns back.
 
         Value and slope are those of the parabola that has the value and slope of the last iterate
         there, and its minimum at a quarter of the step: SciPy interpolates, and tries that point.

@@ -24,8 +24,8 @@ class LBFGS(keras.optimizers.Optimizer):
     Args:
         maxcor: The number of correction pairs that approximate the Hessian.
         ftol: Converged when an iteration lowers the loss by less than this, relative to the larger
-            of 1 and what the loss has lost so far, at most a hundred. It is at
-            least ten times the rounding of the variables, 2e-15, or 1e-6 of float32.
+            of 1 and what the loss has lost so far, at most a hundred. At least ten times the
+            rounding of the variables is taken: 2e-15, or 1e-6 of float32.
         gtol: Converged when no component of the gradient exceeds this.
         name: Name of the optimizer.
 

@@ -18,8 +18,8 @@ class Mean(HyperparameterLayer):
     """
 
     has_real_coefficients = False
-    """Whether the coefficients of a marginalised trend are real. A process with one is improper:
-    what is not known of the trend is."""
+    """Whether the coefficients of a marginalised trend are real. The posterior of such a trend is
+    improper, and the process is with it."""
 
     def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
         """Evaluates the mean at points `[..., N, D]`: complex, `[..., N]`, or None for zero."""
@@ -60,7 +60,7 @@ class Mean(HyperparameterLayer):
             columns = self.used(columns)
             columns = columns[keep] / np.maximum(np.abs(columns).max(axis=0), 1e-300)
             points, needed = columns.shape
-            rows = self._rows(columns)
+            rows = rows_of(columns, self.has_real_coefficients)
             rank = np.linalg.matrix_rank(rows)
             if rank < needed:
                 kind = "real " if self.has_real_coefficients else ""
@@ -77,10 +77,6 @@ class Mean(HyperparameterLayer):
                     f"position {int(leverage.argmax())} of those present: it cannot be left out"
                 )
 
-    def _rows(self, a: np.ndarray) -> np.ndarray:
-        """The rows that least squares see, of values `[N, q]`."""
-        return rows_of_parts(a) if self.has_real_coefficients else a
-
     def at(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
         """The mean at `[N, D]`, eagerly, `[B, N]`; a marginalised trend by least squares from z."""
         points = tf.constant(x, self.variable_dtype)
@@ -92,8 +88,11 @@ class Mean(HyperparameterLayer):
             columns = basis.numpy()
             for series, row in zip(z, found, strict=True):
                 present = ~np.isnan(series)
-                a, b = columns[present], (series - row)[present, None]
-                row += columns @ np.linalg.lstsq(self._rows(a), self._rows(b), rcond=None)[0][:, 0]
+                a, b = (
+                    rows_of(part[present], self.has_real_coefficients)
+                    for part in (columns, (series - row)[:, None])
+                )
+                row += columns @ np.linalg.lstsq(a, b, rcond=None)[0][:, 0]
         return found
 
     def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
@@ -123,9 +122,13 @@ class Mean(HyperparameterLayer):
         return self._given_name or "mean"
 
 
-def rows_of_parts(a: np.ndarray) -> np.ndarray:
-    """Real parts above imaginary parts, `[..., N, q] -> [..., 2N, q]`."""
-    return np.concatenate([a.real, a.imag], axis=-2)
+def rows_of(a: np.ndarray, has_real_coefficients: bool) -> np.ndarray:
+    """The rows of least squares for complex values `[..., N, q]`.
+
+    For complex coefficients the values; for real ones real parts above imaginary parts, `[..., 2N,
+    q]`.
+    """
+    return np.concatenate([a.real, a.imag], axis=-2) if has_real_coefficients else a
 
 
 def whole_number(value: Any, name: str) -> int:

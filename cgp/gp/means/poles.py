@@ -8,8 +8,6 @@ complex or real.
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.means.base import rows_of_parts
-
 
 class FreePoles:
     """Poles anywhere in the left half plane: the fraction `1/(s − p)`, a complex coefficient."""
@@ -20,16 +18,12 @@ class FreePoles:
     """The lowest place of a pole, in cycles."""
 
     def band(self, x: np.ndarray) -> tuple[float, float]:
-        """The places of poles that are among samples at x, the least and the largest."""
+        """The least and the largest place of poles inside the band of x, in cycles."""
         return float(x.min()), float(x.max())
 
     def all(self, poles: np.ndarray) -> np.ndarray:
         """All poles, in the order of their places."""
         return poles[np.argsort(poles.imag)]
-
-    def rows(self, a: np.ndarray) -> np.ndarray:
-        """The rows that least squares see, of values `[..., N, q]`."""
-        return a
 
     def fractions(self, s: np.ndarray, poles: np.ndarray) -> np.ndarray:
         """The fractions of poles `[..., order]` at `[..., N, 1]`: `[..., N, columns]`."""
@@ -90,10 +84,6 @@ class ConjugatePairs:
     def all(self, poles: np.ndarray) -> np.ndarray:
         """See `FreePoles.all`."""
         return FreePoles().all(np.concatenate([poles, poles.conj()]))
-
-    def rows(self, a: np.ndarray) -> np.ndarray:
-        """See `FreePoles.rows`."""
-        return rows_of_parts(a)
 
     def fractions(self, s: np.ndarray, poles: np.ndarray) -> np.ndarray:
         """See `FreePoles.fractions`."""

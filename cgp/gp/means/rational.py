@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.means.base import Mean, whole_number
+from cgp.gp.means.base import Mean, rows_of, whole_number
 from cgp.gp.means.poles import Arrangement, ConjugatePairs, FreePoles
 from cgp.gp.means.vector_fitting import are_at_optimum, locate
 from cgp.linalg.arguments import ArrayLike
@@ -163,7 +163,7 @@ class Rational(Mean):
         squares = np.repeat(sorted(at_optimum)[::-1], each)
         used = np.flatnonzero([True] * (each * self.order + 1) + [*squares, True])
         mixing = np.zeros((columns.shape[1],) * 2, complex)
-        rows = self._rows(columns[:, used])
+        rows = rows_of(columns[:, used], self.has_real_coefficients)
         mixing[np.ix_(used, used)] = np.linalg.inv(np.linalg.qr(rows)[1])
         self._axis.assign(axis)
         self._located_poles.assign(_parts(poles))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cgp.gp.means.base import rows_of_parts
+from cgp.gp.means.base import rows_of
 from cgp.gp.means.poles import Arrangement, FreePoles
 from cgp.kernels.periodogram import Periodogram, deviations
 
@@ -60,38 +60,21 @@ def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -
     Returns:
         The best of several starts of the delay.
     """
-    search = _Search(x, z, arrangement)
-    found = search.best(search.relocated(np.array(_delays(x, z)), order), _REFINED)
+    search, delays = _Search(x, z, arrangement), np.array(_delays(x, z))
+    found = search.best(search.relocated(delays, order), _REFINED)
     if arrangement.has_real_coefficients:
-        found += search.best(_near_free_poles(x, z, order, search), _REFINED)
+        free = _Search(x - 0.5 * (x[0] + x[-1]), z, FreePoles())
+        located = free.best(free.relocated(delays, order), _FINISHED)[0]
+        found += search.best(search.near_free_poles(located), _REFINED)
         found.sort(key=lambda one: one.power)
     finished = [search.refined(one, 60, 1e-15) for one in found[:_FINISHED]]
     return min(finished, key=lambda one: one.power)
 
 
-def _near_free_poles(
-    x: np.ndarray, z: np.ndarray, order: int, search: "_Search"
-) -> list[PolesAndDelay]:
-    """Starts of a model with real coefficients, at the delay of free poles and near it.
-
-    Its phase goes with the delay: the error has a minimum each half of a cycle at the middle of the
-    band, and no descent leads from one to the next. Free poles have a phase of their own.
-    """
-    middle = 0.5 * (x[0] + x[-1])
-    free = _Search(x - middle, z, FreePoles())
-    located = free.best(free.relocated(np.array(_delays(x, z)), order), _FINISHED)[0]
-    steps = 0.25 / max(abs(middle), 0.25) * np.arange(-_NEAR, _NEAR + 1)
-    delays = located.delay + steps
-    poles = located.poles + 2j * np.pi * middle
-    poles = np.where(poles.imag < 0.0, poles.conj(), poles)
-    same = [PolesAndDelay(poles, delay, search.power(poles, delay)) for delay in delays]
-    return [*same, *search.relocated(delays, order)]
-
-
 def are_at_optimum(
     x: np.ndarray, z: np.ndarray, found: PolesAndDelay, arrangement: Arrangement
 ) -> np.ndarray:
-    """Whether the linear model has a pole within a tenth of its half-width from here, `[order]`.
+    """Whether the linearised model keeps a pole within a tenth of its half-width, `[order]`.
 
     From a pole that its prior or a bound holds it goes on, and from one that the data do not
     determine at all it goes anywhere.
@@ -171,15 +154,18 @@ class _Search:
         places = np.mean(self.band) + _FARTHEST * np.array([-1.0, 1.0])
         self.places = 2.0 * np.pi * np.maximum(places, arrangement.lowest)
 
+    def _rows(self, a: np.ndarray) -> np.ndarray:
+        return rows_of(a, self.arrangement.has_real_coefficients)
+
     def _basis(self, poles: np.ndarray) -> np.ndarray:
         """Fractions and a constant, rows `[..., R, columns]`, of poles `[..., order]`."""
         fractions = self.arrangement.fractions(self.s, poles)
         ones = np.ones((*fractions.shape[:-1], 1))
-        return self.arrangement.rows(np.concatenate([fractions, ones], axis=-1))
+        return self._rows(np.concatenate([fractions, ones], axis=-1))
 
     def relocated(self, delays: np.ndarray, order: int) -> list[PolesAndDelay]:
         """Poles by pole relocation for each delay, `[K]`, from equal distances over the band."""
-        rows, count = self.arrangement.rows, len(delays)
+        count = len(delays)
         z = self.z * np.exp(self.s * delays[:, None, None])  # [K, N, B]
         low, high = self.band
         distance = (high - low) / max(order, 1)
@@ -187,14 +173,14 @@ class _Search:
         poles = np.tile(-0.5 * np.pi * distance + 2j * np.pi * places, (count, 1))
         for step in range(_STEPS + 1):
             own = np.linalg.qr(self._basis(poles))[0]
-            left = _without(own, rows(z))
+            left = _without(own, self._rows(z))
             if step == _STEPS or not order:
                 break
             # σ z = fractions + constant, σ = 1 + Σ c/(s − pole): the zeros of σ are the new poles.
             # Numerators belong to each series and are projected out; c is common to all.
             fractions = self.arrangement.fractions(self.s, poles)
             series = np.split(z, z.shape[-1], axis=-1)
-            common = [_without(own, rows(-one * fractions)) for one in series]
+            common = [_without(own, self._rows(-one * fractions)) for one in series]
             a, right = np.concatenate(common, axis=-2), _stacked(left)
             lengths = np.maximum(np.linalg.norm(a, axis=-2), 1e-300)
             # The singular values of R are those of Q R, and R is small.
@@ -204,6 +190,23 @@ class _Search:
             poles = -np.maximum(np.abs(poles.real), 1e-6) + 1j * poles.imag
         powers = np.sum(np.abs(left) ** 2, axis=(-2, -1)) / self.z.size
         return [PolesAndDelay(*one) for one in zip(poles, delays, powers, strict=True)]
+
+    def near_free_poles(self, free: PolesAndDelay) -> list[PolesAndDelay]:
+        """Starts of a model with real coefficients, at the delay of free poles and near it.
+
+        Its phase goes with the delay: the error has a minimum each half of a cycle at the middle of
+        the band, and no descent leads from one to the next. Free poles have a phase of their own.
+
+        Args:
+            free: Free poles of the same data over x less the middle of the band.
+        """
+        middle = 0.5 * float(self.s[0, 0].imag + self.s[-1, 0].imag)  # in radians
+        cycles = 0.25 / max(abs(middle) / (2.0 * np.pi), 0.25)
+        delays = free.delay + cycles * np.arange(-_NEAR, _NEAR + 1)
+        poles = free.poles + 1j * middle
+        poles = np.where(poles.imag < 0.0, poles.conj(), poles)
+        same = [PolesAndDelay(poles, delay, self.power(poles, delay)) for delay in delays]
+        return [*same, *self.relocated(delays, len(poles))]
 
     def best(self, starts: list[PolesAndDelay], count: int) -> list[PolesAndDelay]:
         """What the best starts lead to in a few steps, the best first."""
@@ -235,13 +238,12 @@ class _Search:
             return memory[key]
 
         def residuals(point: np.ndarray) -> np.ndarray:
-            poles, slopes, projected = at(point)
-            wall = deviation * self._wall(poles, slopes)[0]
-            return np.concatenate([_real(np.ravel(projected.left)), wall])
+            poles, _, projected = at(point)
+            return np.concatenate([_real(np.ravel(projected.left)), deviation * self._wall(poles)])
 
         def jacobian(point: np.ndarray) -> np.ndarray:
             poles, slopes, projected = at(point)
-            wall = deviation * self._wall(poles, slopes)[1]
+            wall = deviation * self._slope_of_wall(poles, slopes)
             return np.concatenate([self._jacobian(poles, slopes, projected), wall])
 
         found = least_squares(
@@ -276,18 +278,21 @@ class _Search:
         slopes = [-width * 0.5 * (high - low) * np.cos(by_width), 0.5 * range_ * np.cos(by_place)]
         return -width + 1j * place, np.concatenate(slopes)
 
-    def _wall(self, poles: np.ndarray, by_coordinate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """By how many deviations poles are too narrow, `[order]`, and its derivatives."""
-        order, widths = len(poles), -poles.real
-        far = np.log(self.narrow / widths) / _WALL
+    def _wall(self, poles: np.ndarray) -> np.ndarray:
+        """By how many deviations of the prior poles are too narrow, `[order]`."""
+        return np.maximum(np.log(self.narrow / -poles.real) / _WALL, 0.0)
+
+    def _slope_of_wall(self, poles: np.ndarray, by_coordinate: np.ndarray) -> np.ndarray:
+        """The derivatives of that by all coordinates, `[order, 2 order + 1]`."""
+        order, is_narrow = len(poles), -poles.real < self.narrow
         slopes = np.zeros((order, 2 * order + 1))
-        np.fill_diagonal(slopes, np.where(far > 0.0, by_coordinate[:order] / widths / _WALL, 0.0))
-        return np.maximum(far, 0.0), slopes
+        np.fill_diagonal(slopes, is_narrow * by_coordinate[:order] / -poles.real / _WALL)
+        return slopes
 
     def projected(self, poles: np.ndarray, delay: float) -> _Projected:
         """The best linear model of given poles and delay."""
         turned = self.z * np.exp(self.s * delay)
-        rows, basis = self.arrangement.rows(turned), self._basis(poles)
+        rows, basis = self._rows(turned), self._basis(poles)
         lengths = np.linalg.norm(basis, axis=0)
         q, r = np.linalg.qr(basis / lengths)
         coefficients = np.linalg.lstsq(r, q.conj().T @ rows, rcond=1e-15)[0] / lengths[:, None]
@@ -298,15 +303,14 @@ class _Search:
 
         But for what the fractions and the constant amount to.
         """
-        arrangement = self.arrangement
-        by_pole = [arrangement.slopes(self.s, poles, c) for c in projected.coefficients.T]
-        return np.stack([_without(projected.q, arrangement.rows(d)) for d in by_pole])
+        by_pole = [self.arrangement.slopes(self.s, poles, c) for c in projected.coefficients.T]
+        return np.stack([_without(projected.q, self._rows(d)) for d in by_pole])
 
     def _jacobian(
         self, poles: np.ndarray, by_coordinate: np.ndarray, projected: _Projected
     ) -> np.ndarray:
         by_pole = -self.slopes(poles, projected) * by_coordinate
-        by_delay = self.arrangement.rows(self.s * projected.turned)
+        by_delay = self._rows(self.s * projected.turned)
         by_delay = _without(projected.q, by_delay).T[..., None]
         columns = np.concatenate([by_pole, by_delay], axis=-1)  # [B, R, 2 order + 1]
         return _real(columns.swapaxes(0, 1).reshape(-1, columns.shape[-1]))
@@ -324,6 +328,4 @@ def _stacked(columns: np.ndarray) -> np.ndarray:
 
 def _real(rows: np.ndarray) -> np.ndarray:
     """Rows of real and imaginary parts of complex ones; real ones as they are."""
-    if not np.iscomplexobj(rows):
-        return rows
-    return rows_of_parts(rows.reshape(len(rows), -1)).reshape(-1, *rows.shape[1:])
+    return np.concatenate([rows.real, rows.imag]) if np.iscomplexobj(rows) else rows
