@@ -158,6 +158,18 @@ def test_is_the_delay_of_a_real_response_found_where_its_phase_turns_with_it(car
         assert locate(f, z[None], 2, ConjugatePairs()).power < 1.05 * best.power
 
 
+def test_do_free_poles_start_pairs_from_above_zero():
+    f = F / 2.0
+    z = real_response(F)
+    search, middle = _Search(f, z[None], ConjugatePairs()), 2j * np.pi * 1.0
+    poles = 0.5 * POLES  # over half of the frequency
+    free = np.array([poles[0], poles[1].conj()]) - middle  # as if one were found at its conjugate
+    starts = search.near_free_poles(PolesAndDelay(free, 2.0 * DELAY, 0.0))
+    same = [start for start in starts if start.delay == 2.0 * DELAY]
+    np.testing.assert_allclose(same[0].poles, poles, rtol=1e-12)
+    assert same[0].power < 1e-20 * np.mean(np.abs(z) ** 2)
+
+
 @pytest.mark.parametrize("real", [False, True])
 def test_is_a_rational_function_of_no_pole_a_constant_behind_a_delay(real):
     z = 0.7 * np.exp(-2j * np.pi * 1.3 * F) + 0.01 * complex_normals(np.random.default_rng(0), N)
