@@ -7,13 +7,12 @@ import tensorflow as tf
 from cgp import native
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.layers.learned_model import LearnedModel
-from cgp.statespace.arranged import for_loops
 from cgp.statespace.filter_step import BatchLastMarginals, State
 from cgp.statespace.filtering import process_block
 from cgp.statespace.forecasting import ahead
 from cgp.statespace.linear_gaussian import with_time
 from cgp.statespace.native_step import NOT_FINITE, CompiledStep, step_matrices
-from cgp.statespace.online_step import advance
+from cgp.statespace.online_step import advance, of_one_step
 from cgp.statespace.series import Series
 from cgp.statespace.stream_state import StreamState
 from cgp.statespace.traced_step import TracedStep
@@ -169,9 +168,9 @@ class KalmanStream:
         model = self._present.model()
         # A series of one step.
         series = Series(model, z[:, None], inputs=inputs[0][:, None] if inputs else None)
-        system, _ = for_loops(series.arranged())
-        H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
-        return advance(model.form, system, H, R, state, None)
+        system, _, H, R, d = of_one_step(series)
+        forms = (model.form, model.observation_form)
+        return advance(*forms, system, H, R, d, state, None)
 
     def process(self, z: np.ndarray, inputs: np.ndarray | None) -> Step:
         """Filters a block, `[T, M]` or `[B, T, M]`; NaN where missing."""

@@ -27,7 +27,7 @@ def check_diffuse(model: Any, z: np.ndarray) -> None:
     m = model.observation_size
     reach = np.sum(np.abs(H) ** 2, axis=-1) / model.form.multiplicity
     noise = np.abs(np.diagonal(R, axis1=-2, axis2=-1))
-    if not model.is_proper:  # real and imaginary parts
+    if model.observation_form.multiplicity > 1:  # real and imaginary parts
         reach, noise = (a[..., :m] + a[..., m:] for a in (reach, noise))
     first = z[..., : 2 * n, :]
     largest = np.max(np.abs(first) ** 2, axis=tuple(range(first.ndim - 1)))

@@ -151,14 +151,16 @@ def innovate(series: Series, found: StateMoments) -> tf.Tensor:
     innovations = series.z - observed_means(model, found.predicted_means)
     if not series.is_whole:
         innovations = tf.where(series.observed, innovations, nan(innovations.dtype))
-    return model.form.join(innovations)
+    return model.observation_form.join(innovations)
 
 
 def observed_means(model: LinearGaussian, means: tf.Tensor) -> tf.Tensor:
     """Means of the observations by those of the states, working values, `[..., T, m]`."""
     if model.H.shape.rank == 2:  # one product, instead of one for each step
-        return tf.tensordot(means, model.H, [[-1], [-1]])
-    return tf.linalg.matvec(model.H, means)
+        observed = tf.tensordot(means, model.H, [[-1], [-1]])
+    else:
+        observed = tf.linalg.matvec(model.H, means)
+    return observed if model.d is None else observed + model.d
 
 
 def observation_moments(model: LinearGaussian, found: StateMoments) -> forms.SecondMoments:
@@ -168,7 +170,7 @@ def observation_moments(model: LinearGaussian, found: StateMoments) -> forms.Sec
     """
     P, H = found.predicted_covariances, model.H
     covariances = tf.linalg.matmul(H, tf.linalg.matmul(P, H, adjoint_b=True)) + model.R
-    return model.form.moments(covariances)
+    return model.observation_form.moments(covariances)
 
 
 class Block(NamedTuple):
@@ -192,7 +194,7 @@ def process_block(model: LinearGaussian, z: ArrayLike, inputs: ArrayLike | None 
     """Filters a block from the initial state of a model; arguments as for `filter`."""
     series = Series(model, z, inputs=inputs)
     found, form = moments(series), model.form
-    means = form.join(observed_means(model, found.predicted_means))
+    means = model.observation_form.join(observed_means(model, found.predicted_means))
     return Block(
         covariance_marginals(means, observation_moments(model, found)),
         covariance_marginals(

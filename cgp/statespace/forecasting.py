@@ -88,7 +88,7 @@ def forecast(
     return Forecast(
         model.form.join(found.predicted_means),
         series.of_each(found.predicted_chols, 3),
-        model.form.join(observed_means(model, found.predicted_means)),
+        model.observation_form.join(observed_means(model, found.predicted_means)),
         series.of_each(observed.k, 3),
         None if observed.c is None else series.of_each(observed.c, 3),
     )

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
@@ -14,6 +13,7 @@ from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.stationary_covariance import stationary_chol
 
 _MATRICES = ("F", "Q", "H", "R", "B")
+_GIVEN = ("F", "H", "B", "b", "d")
 
 
 class LinearGaussian:
@@ -50,7 +50,11 @@ class LinearGaussian:
         initial_mean, initial_covariance: The initial moments, in the same dtype and form.
         initial_chol, Q_factor: Factors of the initial covariance, and of Q.
         initial: "stationary", "diffuse", or None where a matrix was given.
-        form: The form of the working values, complex or real composite (`cgp.distributions.forms`).
+        form: The form of the working values of states and inputs, complex or real composite
+            (`cgp.distributions.forms`).
+        observation_form: That of observations, which may differ in a linearised model.
+        b, d: Offsets of F x and H x in such a model, working values `[..., T, n]` and
+            `[..., T, m]`; otherwise None.
         dtype: complex128, complex64, float64 or float32, which the dtypes given promote to.
 
     Raises:
@@ -74,9 +78,12 @@ class LinearGaussian:
     F: tf.Tensor
     H: tf.Tensor
     B: tf.Tensor | None
+    b: tf.Tensor | None
+    d: tf.Tensor | None
     initial_mean: tf.Tensor
     initial: str | None
     form: Form
+    observation_form: Form
     dtype: tf.DType
     _covariances: dict[str, FactoredCovariance]
 
@@ -92,7 +99,8 @@ class LinearGaussian:
     ):
         named = {"F": F, "Q": Q, "H": H, "R": R, "B": B, "initial_mean": initial_mean}
         matrix, initial = matrix_or_word(initial_covariance)
-        self._set(of_one_dtype({**named, "initial_covariance": matrix}), initial, ProperForm())
+        given = of_one_dtype({**named, "initial_covariance": matrix})
+        self._set(given, initial, ProperForm(), ProperForm())
 
     @classmethod
     def from_tensors(
@@ -100,22 +108,24 @@ class LinearGaussian:
         given: Mapping[str, tf.Tensor | FactoredCovariance],
         initial: str | None = None,
         form: Form | None = None,
+        observation_form: Form | None = None,
     ) -> "LinearGaussian":
         """Makes a model from tensors of one dtype.
 
         Args:
-            given: Tensors by the constructor's argument names; a `FactoredCovariance` is not
-                checked again.
+            given: Tensors by the constructor's argument names, and offsets b and d; a
+                `FactoredCovariance` is not checked again.
             initial: "stationary", "diffuse", or None where the covariance is among those given.
             form: The form of the working values; proper if None.
+            observation_form: That of observations; `form` if None.
         """
-        model = cls.__new__(cls)
-        model._set(given, initial, form or ProperForm())
+        model, form = cls.__new__(cls), form or ProperForm()
+        model._set(given, initial, form, observation_form or form)
         return model
 
     def parts(self) -> dict[str, tf.Tensor | FactoredCovariance]:
         """The arguments of `from_tensors` by name, with the computed initial covariance."""
-        tensors = {name: getattr(self, name) for name in ("F", "H", "B", "initial_mean")}
+        tensors = {name: getattr(self, name) for name in (*_GIVEN, "initial_mean")}
         return {k: v for k, v in tensors.items() if v is not None} | self._covariances
 
     def replace(self, **changes: ArrayLike | str | None) -> "LinearGaussian":
@@ -147,7 +157,7 @@ class LinearGaussian:
             raise TypeError(f"replace knows {', '.join(known)}, but was given {', '.join(unknown)}")
         if nothing := [name for name in "FQHR" if name in changes and changes[name] is None]:
             raise TypeError(f"{', '.join(nothing)} must be a matrix, got None")
-        named = {name: getattr(self, name) for name in known[:-1]} | changes
+        named = {name: getattr(self, name) for name in (*known[:-1], "b", "d")} | changes
         matrix, initial = None, self.initial
         if "initial_covariance" in changes:
             matrix, initial = matrix_or_word(changes["initial_covariance"])
@@ -166,7 +176,8 @@ class LinearGaussian:
             for name, covariance in self._covariances.items()
             if name not in changes and name in given
         }
-        return type(self).from_tensors({**given, **kept}, initial, self.form)
+        forms = (self.form, self.observation_form)
+        return type(self).from_tensors({**given, **kept}, initial, *forms)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
@@ -181,10 +192,12 @@ class LinearGaussian:
         given: Mapping[str, tf.Tensor | FactoredCovariance],
         initial: str | None,
         form: Form,
+        observation_form: Form,
     ) -> None:
         values = self.__dict__  # bypasses __setattr__, in construction alone
-        values.update({name: given.get(name) for name in ("F", "H", "B")})
-        values.update(form=form, initial=initial, dtype=self.F.dtype, _covariances={})
+        values.update({name: given.get(name) for name in _GIVEN})
+        values.update(form=form, observation_form=observation_form)
+        values.update(initial=initial, dtype=self.F.dtype, _covariances={})
         n = self._check_shapes({name: _matrix_of(given[name]) for name in ("Q", "R")})
         mean = given.get("initial_mean")
         values["initial_mean"] = tf.zeros([n], self.dtype) if mean is None else mean
@@ -209,7 +222,8 @@ class LinearGaussian:
             self._check(_matrix_of(given), "initial_covariance", n, n, own=2)
             return FactoredCovariance.checked(given, "initial_covariance")
         if self.initial == "stationary":
-            return FactoredCovariance(*self._stationary())
+            given = (with_time(a) for a in (self.F, self.Q, self.Q_factor))
+            return FactoredCovariance(*stationary_chol(*given))
         variance = diffuse_variance(self.dtype) / self.form.multiplicity
         return FactoredCovariance.of_factor(variance**0.5 * tf.eye(n, dtype=self.dtype))
 
@@ -235,7 +249,7 @@ class LinearGaussian:
 
     @property
     def R_factor(self) -> tf.Tensor:
-        """A factor of R, `[..., m, q]`, not necessarily triangular."""
+        """A factor of R, likewise."""
         return self._covariances["R"].factor
 
     @property
@@ -259,9 +273,10 @@ class LinearGaussian:
         self._check(noise["R"], "R", m, m)
         if self.B is not None:
             self._check(self.B, "B", n, self.B.shape[-1] if self.B.shape.rank else None)
-        sizes = {"F": n, "H": m, "B": 0 if self.B is None else self.B.shape[-1]}
-        for name, size in sizes.items():
-            if size % self.form.multiplicity:
+        k = 0 if self.B is None else self.B.shape[-1]
+        forms = {"F": (n, self.form), "H": (m, self.observation_form), "B": (k, self.form)}
+        for name, (size, form) in forms.items():
+            if size % form.multiplicity:
                 raise ValueError(
                     f"{name} of a widely linear model is that of its real composite, whose rows "
                     f"and columns are even in number, got shape {getattr(self, name).shape}"
@@ -293,25 +308,6 @@ class LinearGaussian:
                 f"vary, got {varying} (a batch of models has a time axis of 1: [B, 1, n, n])"
             )
 
-    def _stationary(self) -> tuple[tf.Tensor, tf.Tensor]:
-        F, Q, G = (with_time(a) for a in (self.F, self.Q, self.Q_factor))
-        if F.shape[-3] != 1 or Q.shape[-3] != 1:
-            raise ValueError(
-                'initial_covariance="stationary" needs F and Q that do not vary over time: give a '
-                'matrix, or "diffuse"; in model.replace, '
-                "initial_covariance=model.initial_covariance keeps that of the model"
-            )
-        F, Q, G = F[..., 0, :, :], Q[..., 0, :, :], G[..., 0, :, :]
-        if tf.executing_eagerly():
-            radius = np.max(np.abs(np.linalg.eigvals(F.numpy())))
-            if not radius < 1.0:
-                raise ValueError(
-                    'initial_covariance="stationary" needs an F whose eigenvalues are inside the '
-                    f"unit circle, but the largest has modulus {radius:.6g}: give a matrix, or "
-                    '"diffuse"'
-                )
-        return stationary_chol(F, Q, G)
-
     # --- sizes -----------------------------------------------------------------------------------
 
     def _names(self) -> list[str]:
@@ -330,7 +326,7 @@ class LinearGaussian:
     @property
     def observation_size(self) -> int:
         """m, the number of components of an observation."""
-        return self.H.shape[-2] // self.form.multiplicity
+        return self.H.shape[-2] // self.observation_form.multiplicity
 
     @property
     def steps(self) -> int | None:
@@ -363,7 +359,15 @@ class LinearGaussian:
     @property
     def series_dtype(self) -> tf.DType:
         """The dtype of its series: that of the matrices; complex if those are a composite."""
-        return self.dtype if self.is_proper else complex_dtype(self.dtype)
+        return self._dtype_in(self.observation_form)
+
+    @property
+    def state_dtype(self) -> tf.DType:
+        """The dtype of its states and inputs, likewise."""
+        return self._dtype_in(self.form)
+
+    def _dtype_in(self, form: Form) -> tf.DType:
+        return complex_dtype(self.dtype) if form.multiplicity > 1 else self.dtype
 
     def starting_from(self, mean: tf.Tensor, chol: tf.Tensor) -> "LinearGaussian":
         """The same model with another initial mean and Cholesky factor, which are not checked."""
@@ -379,6 +383,11 @@ class LinearGaussian:
         Q = FactoredCovariance(tf.zeros_like(self.Q), tf.zeros_like(self.Q_factor))
         B = tf.eye(self.F.shape[-1], dtype=self.dtype)
         return self._with(B=B, _covariances={**self._covariances, "Q": Q})
+
+    def centred(self) -> "LinearGaussian":
+        """The same model of states and observations less their means."""
+        mean = tf.zeros_like(self.initial_mean)
+        return self.starting_from(mean, self.initial_chol)._with(b=None, d=None)
 
     def _with(self, **values: Any) -> "LinearGaussian":
         """A copy with some attributes replaced, unchecked."""

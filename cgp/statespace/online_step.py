@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions.forms import CompositeForm, Form, ProperForm
+from cgp.distributions.forms import Form, form_of
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.linalg.arguments import ArrayLike, as_numbers, check_batches, is_finite, is_of_python
 from cgp.linalg.batch_last import matmul, matvec
@@ -107,11 +107,11 @@ def step(
     if inputs is not None and model.B is not None:
         inputs = inputs[..., None, :]
     series = Series(model, z[..., None, :], inputs=inputs)  # of one step
-    system, start = for_loops(series.arranged())
-    H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
+    system, start, *seen_as = of_one_step(series)
     present = None if arrived is None else _arrivals(arrived, series)
-    advance = _compiled[model.form.multiplicity] if tf.executing_eagerly() else _advance(model.form)
-    following, predicted, filtered = advance(system, H, R, start, present)
+    advance_of = _compiled if tf.executing_eagerly() else _advance
+    forms = (model.form.multiplicity, model.observation_form.multiplicity)
+    following, predicted, filtered = advance_of(*forms)(system, *seen_as, start, present)
 
     def first(a: Any) -> Any:
         return None if a is None else series.first(a)
@@ -141,7 +141,7 @@ def checked_state(
     if not isinstance(state, tuple | list) or len(state) != 2:
         raise TypeError(f"state must be a pair (mean, chol), got {type(state).__name__}")
     n, rows = model.state_size, model.F.shape[-1]
-    mean = _of_state(state[0], model.series_dtype, "mean", "mean")
+    mean = _of_state(state[0], model.state_dtype, "mean", "mean")
     chol = _of_state(state[1], model.dtype, "factor", "chol")
     if mean.shape.rank < 1 or mean.shape[-1] != n:
         raise ValueError(f"the mean of the state must be [..., {n}], got shape {mean.shape}")
@@ -195,21 +195,47 @@ def _arrivals(arrived: Any, series: Series) -> tf.Tensor:
     return series.last(tf.broadcast_to(arrived, series.batch_shape)[..., None], 1)[0]
 
 
-def _advance(form: Form) -> Callable[..., tuple[State, BatchLastMarginals, BatchLastMarginals]]:
-    """`advance` of a form, as a function of tensors."""
-    return functools.partial(advance, form)
+def of_one_step(
+    series: Series,
+) -> tuple[System, State, tf.Tensor, tf.Tensor, tf.Tensor | None]:
+    """The system of a series of one step, the state before it, and H, R and d for `advance`."""
+    system, start = for_loops(series.arranged())
+    model = series.model
+    H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
+    return system, start, H, R, None if model.d is None else series.last(model.d, 2)[0]
+
+
+def _advance(
+    multiplicity: int, of_observations: int
+) -> Callable[..., tuple[State, BatchLastMarginals, BatchLastMarginals]]:
+    """`advance` of the forms of states and observations, as a function of tensors."""
+    return functools.partial(advance, form_of(multiplicity == 1), form_of(of_observations == 1))
+
+
+@functools.cache
+def _compiled(multiplicity: int, of_observations: int) -> CompiledByShape:
+    return CompiledByShape(_advance(multiplicity, of_observations))
 
 
 def advance(
-    form: Form, system: System, H: tf.Tensor, R: tf.Tensor, state: State, arrived: tf.Tensor | None
+    form: Form,
+    observation_form: Form,
+    system: System,
+    H: tf.Tensor,
+    R: tf.Tensor,
+    d: tf.Tensor | None,
+    state: State,
+    arrived: tf.Tensor | None,
 ) -> tuple[State, BatchLastMarginals, BatchLastMarginals]:
     """Updates a state with an observation, then predicts; neither without an arrival.
 
     Args:
-        form: The form in which series are seen.
+        form: The form in which states are seen.
+        observation_form: The form in which observations are.
         system: One step.
         H: The observation matrix, `[m, n, B]`, as it was before the noise was decorrelated.
         R: The covariance of the observation noise, `[m, m, B]`.
+        d: The offset of the observations, `[m, B]`; None for zero.
         state: Predicted for this observation.
         arrived: Bool, `[B]`; None for all.
 
@@ -224,7 +250,9 @@ def advance(
     following = predict_at(system, 0, after)
     if arrived is not None:
         following = State(*(tf.where(arrived, a, b) for a, b in zip(following, state, strict=True)))
-    predicted = marginals_of(form, matvec(H, state.mean), matmul(H, state.chol), R)
+    mean = matvec(H, state.mean)
+    mean = mean if d is None else mean + d
+    predicted = marginals_of(observation_form, mean, matmul(H, state.chol), R)
     return following, predicted, marginals_of(form, after.mean, after.chol, None)
 
 
@@ -232,8 +260,3 @@ def _marginals(mean: tf.Tensor, variance: tf.Tensor, pseudo: tf.Tensor | None) -
     if pseudo is None:  # E(x − m)² of a real number is its variance
         pseudo = tf.zeros_like(mean) if mean.dtype.is_complex else variance
     return Marginals(mean, variance, pseudo)
-
-
-_compiled = {
-    form.multiplicity: CompiledByShape(_advance(form)) for form in (ProperForm(), CompositeForm())
-}

@@ -8,6 +8,7 @@ from cgp.distributions.checks import as_sample_shape, stateless_seed
 from cgp.linalg.arguments import ArrayLike, nan
 from cgp.statespace import differentiable_filter
 from cgp.statespace.conversion import as_dtype, whole_steps
+from cgp.statespace.filtering import observed_means
 from cgp.statespace.linear_gaussian import LinearGaussian, check_model
 from cgp.statespace.series import Series, known_inputs
 from cgp.statespace.smoothing import smooth
@@ -62,7 +63,7 @@ def sample(
         batch = tf.broadcast_static_shape(batch, known.shape[:-2])
     shape = _joined(as_sample_shape(sample_shape), batch)
     states, observations = _draw(model, steps, shape, seed, known)
-    return Sampled(model.form.join(states), model.form.join(observations))
+    return Sampled(model.form.join(states), model.observation_form.join(observations))
 
 
 def posterior_sample(
@@ -105,15 +106,14 @@ def posterior_sample(
     series = Series(model, z, missing, inputs)
     steps = series.z.shape[-2] or tf.shape(series.z)[-2]
     shape = _joined(as_sample_shape(sample_shape), series.batch_shape)
-    centred = model.starting_from(tf.zeros_like(model.initial_mean), model.initial_chol)
-    states, observations = _draw(centred, steps, shape, seed, None)
+    states, observations = _draw(model.centred(), steps, shape, seed, None)
     nothing = nan(series.z.dtype)
     difference = tf.where(series.observed, series.z - observations, nothing)
     if inputs is not None:
         inputs = model.form.join(series.inputs)
     # A diffuse prior has been checked against z already; the sample is as wide as the prior.
     given = model.starting_from(model.initial_mean, model.initial_chol)
-    found = smooth(given, model.form.join(difference), inputs=inputs)
+    found = smooth(given, model.observation_form.join(difference), inputs=inputs)
     return model.form.join(states) + found.smoothed_means
 
 
@@ -146,7 +146,7 @@ def _draw(
         drive += tf.linalg.matvec(model.B, inputs)
 
     path = _path(model, steps, start, drive)
-    observations = tf.linalg.matvec(model.H, path)
+    observations = observed_means(model, path)
     observations += tf.linalg.matvec(model.R_factor, observed)
     return path, observations
 

@@ -53,7 +53,7 @@ class Series:
                 model, z if self.is_whole else np.where(np.asarray(self._present), z, 0.0)
             )
         known = z if self.is_whole else tf.where(self._present, z, tf.zeros_like(z))
-        self.z = model.form.split(known)
+        self.z = model.observation_form.split(known)
         self.inputs = known_inputs(model, inputs, self.z.shape[-2])
 
         parts = [self.z.shape[:-2], model.batch_shape]
@@ -72,7 +72,7 @@ class Series:
         """Where there is an observation, bool, of the working values, `[..., T, m]`."""
         if self._present is None:
             return tf.ones(self.z.shape, bool)
-        working = [self._present] * self.model.form.multiplicity
+        working = [self._present] * self.model.observation_form.multiplicity
         return working[0] if len(working) == 1 else tf.concat(working, axis=-1)
 
     @cached_property
@@ -170,7 +170,7 @@ class Series:
 
     def observations(self) -> tf.Tensor:
         """The observations as given, `[..., T, M]`; NaN where missing."""
-        z = self.model.form.join(self.z)
+        z = self.model.observation_form.join(self.z)
         return tf.where(self.observed[..., : z.shape[-1]], z, nan(z.dtype))
 
     def observation_axis(self, a: tf.Tensor) -> tf.Tensor:
@@ -185,11 +185,16 @@ class Series:
         matrices = (model.F, model.Q, model.Q_factor, model.H, model.R)
         F, Q, G, H, R = map(self.matrix, matrices)
         observed = self._pattern()
-        h, r, z = decorrelated(H, R, self.by_series(self.z), observed)
-        if self.inputs is None:
+        z = self.z if model.d is None else self.z - model.d
+        h, r, z = decorrelated(H, R, self.by_series(z), observed)
+        drift = model.b
+        if self.inputs is not None:
+            driven = tf.linalg.matvec(with_time(model.B), self.inputs)
+            drift = driven if drift is None else drift + driven
+        if drift is None:
             b = tf.constant(np.zeros(model.F.shape[-1], model.dtype.as_numpy_dtype))
         else:
-            b = self.last(tf.linalg.matvec(with_time(model.B), self.inputs), 2)
+            b = self.last(drift, 2)
         mean, covariance, chol = (
             a if a.shape.rank == own else self.last(a, own)
             for a, own in (
@@ -223,9 +228,9 @@ def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Te
     if model.B is None:
         raise ValueError("inputs were given, but the model has no input matrix B")
     inputs = as_numbers(inputs, "inputs")
-    if tf.as_dtype(inputs.dtype).is_complex and not model.series_dtype.is_complex:
+    if tf.as_dtype(inputs.dtype).is_complex and not model.state_dtype.is_complex:
         raise TypeError(f"inputs are complex ({inputs.dtype}), but the model is real")
-    inputs = as_dtype(inputs, model.series_dtype, "inputs")
+    inputs = as_dtype(inputs, model.state_dtype, "inputs")
     size = model.B.shape[-1] // model.form.multiplicity
     if inputs.shape.rank == 1 and size == 1:
         inputs = inputs[:, None]

@@ -21,14 +21,31 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
     J. Appl. Math. 16, 1968).
 
     Args:
-        F: `[..., n, n]`, of eigenvalues inside the unit circle.
-        Q: `[..., n, n]`.
-        G: `[..., n, q]`, with `Q = G Gᴴ`.
+        F: `[..., 1, n, n]`, with an axis of time, of eigenvalues inside the unit circle.
+        Q: `[..., 1, n, n]`.
+        G: `[..., 1, n, q]`, with `Q = G Gᴴ`.
 
     Returns:
-        P and L, each `[..., n, n]`; NaN where F is not stable. P is differentiable with respect to
-        F and Q; gradients flow through P, not through L.
+        P and L, each `[..., n, n]`; in a graph NaN where F is not stable. P is differentiable with
+        respect to F and Q; gradients flow through P, not through L.
+
+    Raises:
+        ValueError: F or Q vary over time; or, eagerly, F is not stable.
     """
+    if F.shape[-3] != 1 or Q.shape[-3] != 1:
+        raise ValueError(
+            'initial_covariance="stationary" needs F and Q that do not vary over time: give a '
+            'matrix, or "diffuse"; in model.replace, '
+            "initial_covariance=model.initial_covariance keeps that of the model"
+        )
+    F, Q, G = F[..., 0, :, :], Q[..., 0, :, :], G[..., 0, :, :]
+    if tf.executing_eagerly():
+        radius = np.max(np.abs(np.linalg.eigvals(F.numpy())))
+        if not radius < 1.0:
+            raise ValueError(
+                'initial_covariance="stationary" needs an F whose eigenvalues are inside the unit '
+                f'circle, but the largest has modulus {radius:.6g}: give a matrix, or "diffuse"'
+            )
     batch = tf.broadcast_dynamic_shape(tf.shape(F)[:-2], tf.shape(G)[:-2])
     known = tf.broadcast_static_shape(F.shape[:-2], G.shape[:-2])
     n = F.shape[-1]
