@@ -89,6 +89,20 @@ def model(f, q):
     return statespace.LinearGaussian(f, positive(q), [[1.0 + 0j]], [[0.5 + 0j]])
 
 
+def saturating(f, q):
+    """One state of which a part is seen."""
+    gain = tf.convert_to_tensor(f)
+    return statespace.NonlinearGaussian(
+        lambda x: gain * tf.sin(x),
+        lambda x: x + 0.1 * tf.math.conj(x) ** 2,
+        Q=positive(q),
+        R=[[0.5]],
+        initial_mean=[0.3 + 0.1j],
+        initial_covariance=[[1.0]],
+        jit_compile=False,
+    )
+
+
 def normal(loc, root):
     return distributions.ComplexNormal(loc, factor(root))
 
@@ -149,6 +163,9 @@ FUNCTIONS = {
     ),
     "statespace.log_likelihood": (
         lambda f, q: statespace.log_likelihood(model(f, q), Y), F, ROOT
+    ),
+    "statespace.NonlinearGaussian": (
+        lambda f, q: statespace.log_likelihood(saturating(f, q), Y), F, ROOT
     ),
     "statespace.widely_linear": (
         lambda f, q: statespace.log_likelihood(
@@ -360,6 +377,10 @@ REFUSALS = {
     "statespace.sample": (lambda: statespace.sample(WALK, 0), "steps"),
     "statespace.smooth": (lambda: statespace.smooth(WALK, X, inputs=X), "inputs"),
     "statespace.step": (lambda: statespace.step(WALK, (X[:1], X), 1.0), "factor of the state"),
+    "statespace.NonlinearGaussian": (
+        lambda: statespace.NonlinearGaussian(3, tf.sin, [[1.0]], [[1.0]], [0.0], [[1.0]]),
+        "transition",
+    ),
     "statespace.widely_linear": (lambda: statespace.widely_linear(WALK), "complex"),
     "Functional": (
         lambda: cgp.Functional(keras.Input((1,), dtype="float64"), keras.Input((1,)))(Z), "inputs"

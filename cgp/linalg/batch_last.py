@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import real_as, squared_modulus
+from cgp.linalg.gradients import with_gradient
 
 # A row counts as linearly dependent on the rows above it where its remainder is below this many
 # times the rounding of its length.
@@ -99,6 +100,29 @@ def outer(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return tf.expand_dims(x, 1) * tf.math.conj(y)
 
 
+def inverse_or_zero(s: tf.Tensor) -> tf.Tensor:
+    """1/s, and 0 where s is zero: of variances, a certain prediction leaves nothing to learn."""
+    uncertain = s > 0
+    return tf.where(uncertain, 1.0 / tf.where(uncertain, s, 1.0), tf.zeros_like(s))
+
+
+def divide(x: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
+    """J with `J L = X`; a column of J is zero where the pivot of L is zero.
+
+    Args:
+        x: `[m, n, ...]`.
+        chol: L, lower triangular, `[n, n, ...]`.
+    """
+    n = chol.shape[0]
+    columns = tf.unstack(x, axis=1)
+    elements = [tf.unstack(row) for row in tf.unstack(chol)]
+    for j in reversed(range(n)):
+        rest = columns[j] - sum(columns[k] * elements[k][j] for k in range(j + 1, n))
+        pivot = tf.math.real(elements[j][j])
+        columns[j] = rest * real_as(inverse_or_zero(pivot), x.dtype)
+    return tf.stack(columns, axis=1)
+
+
 def cholesky(a: tf.Tensor) -> tf.Tensor:
     """The Cholesky factor of a positive semidefinite matrix, which may be singular.
 
@@ -130,6 +154,29 @@ def cholesky(a: tf.Tensor) -> tf.Tensor:
     return tf.stack(columns, axis=1)
 
 
+def with_factor_gradient(chol: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
+    """`chol`, to whose gradient that of the Cholesky factor of `a` is added.
+
+    Where `a` is singular it is the gradient by changes within its range.
+
+    Args:
+        chol: The factor of a matrix of which `a` is a part of a sum, or the whole, `[n, n, ...]`.
+        a: Hermitian, `[n, n, ...]`.
+    """
+
+    def pullback(a: tf.Tensor, chol: tf.Tensor, chol_bar: tf.Tensor) -> tf.Tensor:
+        # As `cgp.linalg.pullbacks.cholesky_pullback`.
+        n = chol.shape[0]
+        products = matmul(adjoint(chol), chol_bar)
+        weights = np.tril(np.ones([n, n])) - 0.5 * np.eye(n)
+        phi = products * tf.constant(weights, chol.dtype)[(..., *[None] * (chol.shape.rank - 2))]
+        diagonal = tf.eye(n, dtype=chol.dtype)[(..., *[None] * (chol.shape.rank - 2))]
+        phi -= 0.5 * diagonal * (products - tf.math.conj(products))  # the diagonal is real
+        return 0.5 * adjoint(divide(adjoint(divide(phi + adjoint(phi), chol)), chol))
+
+    return with_gradient(lambda a, chol: chol, a + tf.zeros_like(chol), chol, grad=pullback)
+
+
 def triangularize(a: tf.Tensor) -> tf.Tensor:
     """The lower triangular L with `L Lᴴ = a aᴴ`, its diagonal real and not negative.
 
@@ -151,8 +198,9 @@ def triangularize(a: tf.Tensor) -> tf.Tensor:
     for j, least in enumerate(tf.unstack(negligible, n)):
         row = a[j]
         power = tf.reduce_sum(squared_modulus(row), axis=0)
-        inverse = tf.math.rsqrt(power)
-        inverse = tf.where(power > least, inverse, tf.zeros_like(inverse))
+        sound = power > least  # the inner choice keeps gradients finite
+        inverse = tf.math.rsqrt(tf.where(sound, power, tf.ones_like(power)))
+        inverse = tf.where(sound, inverse, tf.zeros_like(inverse))
         direction = row * real_as(inverse, a.dtype)
         components = tf.reduce_sum(a * tf.math.conj(direction), axis=1)
         below = np.arange(n).reshape([n] + [1] * (a.shape.rank - 2))
@@ -196,8 +244,8 @@ def condition(
         after.append(after[-1] + power)
         sums.append(sums[-1] + column)
     variance, cross = after.pop(), sums.pop()
-    s = tf.sqrt(tf.stack(after[::-1]))
-    s_before = tf.concat([tf.sqrt(variance)[None], s[:-1]], axis=0)
+    s = _root(tf.stack(after[::-1]))
+    s_before = tf.concat([_root(variance)[None], s[:-1]], axis=0)
     learns, certain = s_before > 0, s > 0
     ratio = tf.where(learns, s / tf.where(learns, s_before, 1.0), tf.ones_like(s))
     both = learns & certain
@@ -206,3 +254,9 @@ def condition(
     weight = tf.math.conj(phi) * real_as(weight, chol.dtype)
     new = chol * real_as(ratio, chol.dtype) - tf.stack(sums[::-1], axis=1) * weight
     return new, cross, variance
+
+
+def _root(a: tf.Tensor) -> tf.Tensor:
+    """The square root, whose gradient at zero is zero: there what it weighs is left out."""
+    positive = a > 0
+    return tf.where(positive, tf.sqrt(tf.where(positive, a, tf.ones_like(a))), tf.zeros_like(a))

@@ -6,6 +6,8 @@ from cgp.statespace.filtered import Filtered
 from cgp.statespace.filtering import filter, log_likelihood
 from cgp.statespace.forecasting import Forecast, forecast
 from cgp.statespace.linear_gaussian import LinearGaussian
+from cgp.statespace.linearization import Iterated, SigmaPoints, Taylor
+from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.online_step import step
 from cgp.statespace.sampling import Sampled, posterior_sample, sample
 from cgp.statespace.smoothing import Smoothed, smooth
@@ -15,9 +17,13 @@ __all__ = [
     "Diagnostics",
     "Filtered",
     "Forecast",
+    "Iterated",
     "LinearGaussian",
+    "NonlinearGaussian",
     "Sampled",
+    "SigmaPoints",
     "Smoothed",
+    "Taylor",
     "clear_cache",
     "diagnostics",
     "filter",

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cgp.linalg.arguments import real_as, squared_modulus
-from cgp.linalg.batch_last import adjoint, dot, matmul, matvec, outer
-from cgp.statespace.filter_step import State, density, inverse_or_zero
+from cgp.linalg.batch_last import adjoint, dot, inverse_or_zero, matmul, matvec, outer
+from cgp.statespace.filter_step import State, density
 from cgp.statespace.forward_pass import ForwardPass, System, at, forward_pass
 
 DIFFERENTIABLE = ("F", "Q", "h", "r", "b", "z")

@@ -14,7 +14,14 @@ import tensorflow as tf
 
 from cgp.distributions.forms import Form
 from cgp.linalg.arguments import real_as, squared_modulus
-from cgp.linalg.batch_last import condition, dot, matmul, matvec, triangularize
+from cgp.linalg.batch_last import (
+    condition,
+    dot,
+    inverse_or_zero,
+    matmul,
+    matvec,
+    triangularize,
+)
 
 
 class State(NamedTuple):
@@ -127,12 +134,6 @@ def marginals_of(
     return BatchLastMarginals(
         tf.complex(mean[:m], mean[m:]), re + im, tf.complex(re - im, 2.0 * cross)
     )
-
-
-def inverse_or_zero(s: tf.Tensor) -> tf.Tensor:
-    """1/s, and 0 where s is zero: a certain prediction leaves nothing to learn."""
-    uncertain = s > 0
-    return tf.where(uncertain, 1.0 / tf.where(uncertain, s, 1.0), tf.zeros_like(s))
 
 
 def density(dtype: tf.DType) -> tuple[float, float]:

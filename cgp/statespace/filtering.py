@@ -13,14 +13,16 @@ from cgp.statespace import differentiable_filter
 from cgp.statespace.filter_in_chunks import StateMoments
 from cgp.statespace.filtered import Filtered
 from cgp.statespace.linear_gaussian import LinearGaussian
+from cgp.statespace.linearized import AnyModel, AnyRule, linearized
 from cgp.statespace.series import Series
 
 
 def filter(
-    model: LinearGaussian,
+    model: AnyModel,
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
+    rule: AnyRule | None = None,
 ) -> Filtered:
     """Runs the Kalman filter, in square-root form.
 
@@ -36,10 +38,12 @@ def filter(
     unless it lies along a coordinate axis of the state.
 
     Args:
-        model: The model.
+        model: A `LinearGaussian` or a `NonlinearGaussian`.
         z: Observations, `[..., T, M]`, or `[T]` where M is 1; NaN where missing.
         missing: Bool, broadcast against z: True where missing.
         inputs: Known inputs, `[..., T, k]`, or `[T]` where k is 1, of a model with B.
+        rule: How a `NonlinearGaussian` is linearised, `Taylor()` if None; all are exact for a
+            linear model.
 
     Returns:
         `Filtered`. Differentiable once by the matrices, the initial moments, z and inputs; factors
@@ -60,6 +64,7 @@ def filter(
         >>> result.innovations.numpy(), result.innovation_variances.numpy()
         (array([1. , 1.5]), array([4., 4.]))
     """
+    model, inputs = linearized(model, z, missing, inputs, rule)
     series = Series(model, z, missing, inputs)
     found = moments(series)
     _check_overflow(model, found)
@@ -78,20 +83,22 @@ def filter(
 
 
 def log_likelihood(
-    model: LinearGaussian,
+    model: AnyModel,
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
+    rule: AnyRule | None = None,
 ) -> tf.Tensor:
     """The log likelihood of a series under the model, by the filter.
 
     Value and gradient together cost five to nine times the value alone, at any length.
 
     Args:
-        model: The model.
+        model: A `LinearGaussian` or a `NonlinearGaussian`.
         z: Observations, as for `filter`.
         missing: As for `filter`.
         inputs: As for `filter`.
+        rule: As for `filter`.
 
     Returns:
         `log p(z)` of the elements observed, real, `[...]`. Differentiable by the matrices, the
@@ -107,6 +114,7 @@ def log_likelihood(
         >>> print(f"{statespace.log_likelihood(noise, [1 + 1j]):.6f}")  # −log π − |z|²
         -3.144730
     """
+    model, inputs = linearized(model, z, missing, inputs, rule)
     series = Series(model, z, missing, inputs)
     value = series.from_series(differentiable_filter.log_likelihood(series.arranged()))
     if tf.executing_eagerly() and not np.isfinite(value).all():

@@ -11,7 +11,9 @@ from cgp.statespace.conversion import as_dtype, whole_steps
 from cgp.statespace.filter_step import State, predict
 from cgp.statespace.filtered import Filtered
 from cgp.statespace.filtering import moments, observation_moments, observed_means
-from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
+from cgp.statespace.linear_gaussian import LinearGaussian, with_time
+from cgp.statespace.linearized import AnyModel, AnyRule, linearized, noise_of
+from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series, known_inputs
 
 
@@ -34,7 +36,11 @@ class Forecast(NamedTuple):
 
 
 def forecast(
-    model: LinearGaussian, result: Filtered, steps: int, inputs: ArrayLike | None = None
+    model: AnyModel,
+    result: Filtered,
+    steps: int,
+    inputs: ArrayLike | None = None,
+    rule: AnyRule | None = None,
 ) -> Forecast:
     """Forecasts states and observations after the end of a series.
 
@@ -43,7 +49,9 @@ def forecast(
         result: The result of `filter`.
         steps: Number of steps ahead, at least 1.
         inputs: Known inputs of a model with B, `[..., steps, k]`: the first leads from the last
-            observation to the first forecast.
+            observation to the first forecast. A `NonlinearGaussian`, whose observations may depend
+            on them too, needs one more, of the last forecast.
+        rule: As for `filter`.
 
     Returns:
         `Forecast`.
@@ -64,33 +72,51 @@ def forecast(
     """
     if not isinstance(result, Filtered):
         raise TypeError(f"result must be what filter returns, got {type(result).__name__}")
-    check_model(model)
-    steps = whole_steps(steps)
-    _check_result(result, model)
-    if model.steps is not None:
+    noise, steps = noise_of(model), whole_steps(steps)
+    _check_result(result, noise)
+    if noise.steps is not None:
         raise ValueError(
             "the matrices of the model vary over time, and say nothing of what comes after: "
             "filter a series with NaN appended, with matrices for all of it"
         )
+    mean = noise.form.split(result.filtered_means[..., -1, :])
+    chol = result.filtered_chols[..., -1, :, :]
+    if isinstance(model, NonlinearGaussian):
+        # A series of nothing from the last state on; that of its first step is known.
+        nothing = _nothing(noise, steps + 1)
+        after = model.starting_from(mean, chol)
+        linear, known = linearized(after, nothing, inputs=inputs, rule=rule)
+        return _predicted(Series(linear, nothing, inputs=known), since=1)
     known = known_inputs(model, inputs, steps)
     first = None if known is None else known[..., 0, :]
-    mean = model.form.split(result.filtered_means[..., -1, :])
-    mean, chol = ahead(model, mean, result.filtered_chols[..., -1, :, :], first)
+    start = model.starting_from(*ahead(model, mean, chol, first))
     if known is not None:
         # The last input would lead beyond the last forecast.
         known = tf.concat([known[..., 1:, :], tf.zeros_like(known[..., :1, :])], axis=-2)
         known = model.form.join(known)
-    after = model.starting_from(mean, chol)
-    nothing = tf.fill([steps, model.observation_size], float("nan"))
-    series = Series(after, as_dtype(nothing, model.series_dtype), inputs=known)
-    found = moments(series)
+    return _predicted(Series(start, _nothing(model, steps), inputs=known), since=0)
+
+
+def _nothing(model: LinearGaussian, steps: int) -> tf.Tensor:
+    """A series of which every element is missing, `[T, m]`."""
+    return as_dtype(tf.fill([steps, model.observation_size], float("nan")), model.series_dtype)
+
+
+def _predicted(series: Series, since: int) -> Forecast:
+    """The predictions of a series from a step on."""
+    model, found = series.model, moments(series)
     observed = observation_moments(model, found)
+
+    def of_each(a: tf.Tensor | None) -> tf.Tensor | None:
+        return None if a is None else series.of_each(a, 3)[..., since:, :, :]
+
+    means = found.predicted_means
     return Forecast(
-        model.form.join(found.predicted_means),
-        series.of_each(found.predicted_chols, 3),
-        model.observation_form.join(observed_means(model, found.predicted_means)),
-        series.of_each(observed.k, 3),
-        None if observed.c is None else series.of_each(observed.c, 3),
+        model.form.join(means)[..., since:, :],
+        of_each(found.predicted_chols),
+        model.observation_form.join(observed_means(model, means))[..., since:, :],
+        of_each(observed.k),
+        of_each(observed.c),
     )
 
 

@@ -17,7 +17,8 @@ from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of
 from cgp.statespace.forward_pass import System, predict_at, update_at
-from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
+from cgp.statespace.linear_gaussian import LinearGaussian, with_time
+from cgp.statespace.linearized import AnyModel, AnyRule, linearized, noise_of
 from cgp.statespace.native_step import NOT_FINITE
 from cgp.statespace.samples import checked_samples
 from cgp.statespace.series import Series
@@ -34,12 +35,13 @@ class StateArrays(NamedTuple):
 
 
 def step(
-    model: LinearGaussian,
+    model: AnyModel,
     state: tuple[ArrayLike, ArrayLike] | None,
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
     arrived: ArrayLike | None = None,
+    rule: AnyRule | None = None,
 ) -> tuple[StateArrays, Step]:
     """Updates a state with one observation: the Kalman filter, one step at a time.
 
@@ -63,6 +65,7 @@ def step(
         inputs: Known inputs of a model with B, `[..., k]`, or a number where k is 1, from this
             observation to the next.
         arrived: Bool, broadcast against the batch axes: False for a stream without an arrival.
+        rule: As for `filter`.
 
     Returns:
         `(state, Step)`: the state predicted for the next observation, and
@@ -92,21 +95,23 @@ def step(
         >>> bool(np.allclose(same[0], state.mean) and np.allclose(same[1], state.chol))
         True
     """
-    check_model(model)
-    if model.steps is not None:
+    noise = noise_of(model)
+    if noise.steps is not None:
         raise ValueError(
             "the matrices of the model vary over time: filter a whole series, or make a model for "
             "each step"
         )
-    z, inputs = checked_samples(model, z, missing, inputs)
+    z, inputs = checked_samples(noise, z, missing, inputs)
     z = tf.convert_to_tensor(z)
     if state is not None:
-        mean, chol = checked_state(model, state)
+        mean, chol = checked_state(noise, state)
         check_batches(state_mean=(mean, 1), state_chol=(chol, 2), z=(z, 1))
         model = model.starting_from(mean, chol)
-    if inputs is not None and model.B is not None:
+    if inputs is not None and noise.B is not None:
         inputs = inputs[..., None, :]
-    series = Series(model, z[..., None, :], inputs=inputs)  # of one step
+    z = z[..., None, :]  # a series of one step
+    model, inputs = linearized(model, z, inputs=inputs, rule=rule)
+    series = Series(model, z, inputs=inputs)
     system, start, *seen_as = of_one_step(series)
     present = None if arrived is None else _arrivals(arrived, series)
     advance_of = _compiled if tf.executing_eagerly() else _advance

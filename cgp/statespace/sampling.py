@@ -9,9 +9,12 @@ from cgp.linalg.arguments import ArrayLike, nan
 from cgp.statespace import differentiable_filter
 from cgp.statespace.conversion import as_dtype, whole_steps
 from cgp.statespace.filtering import observed_means
-from cgp.statespace.linear_gaussian import LinearGaussian, check_model
+from cgp.statespace.linear_gaussian import LinearGaussian
+from cgp.statespace.linearized import AnyModel, AnyRule, noise_of
+from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series, known_inputs
-from cgp.statespace.smoothing import smooth
+from cgp.statespace.simulation import simulated
+from cgp.statespace.smoothing import smooth, smoothing_model
 
 
 class Sampled(NamedTuple):
@@ -24,7 +27,7 @@ class Sampled(NamedTuple):
 
 
 def sample(
-    model: LinearGaussian,
+    model: AnyModel,
     steps: int,
     sample_shape: ArrayLike = (),
     seed: ArrayLike | None = None,
@@ -53,26 +56,26 @@ def sample(
         >>> states.shape, observations.shape
         (TensorShape([8, 100, 1]), TensorShape([8, 100, 1]))
     """
-    check_model(model)
-    steps = whole_steps(steps)
-    if model.steps not in (None, steps):
-        raise ValueError(f"steps must be {model.steps}, as the matrices have, got {steps}")
-    known = known_inputs(model, inputs, steps)
-    batch = model.batch_shape
+    noise, steps = noise_of(model), whole_steps(steps)
+    if noise.steps not in (None, steps):
+        raise ValueError(f"steps must be {noise.steps}, as the matrices have, got {steps}")
+    known = known_inputs(noise, inputs, steps)
+    batch = noise.batch_shape
     if known is not None:
         batch = tf.broadcast_static_shape(batch, known.shape[:-2])
     shape = _joined(as_sample_shape(sample_shape), batch)
     states, observations = _draw(model, steps, shape, seed, known)
-    return Sampled(model.form.join(states), model.observation_form.join(observations))
+    return Sampled(noise.form.join(states), noise.observation_form.join(observations))
 
 
 def posterior_sample(
-    model: LinearGaussian,
+    model: AnyModel,
     z: ArrayLike,
     sample_shape: ArrayLike = (),
     seed: ArrayLike | None = None,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
+    rule: AnyRule | None = None,
 ) -> tf.Tensor:
     """Draws states given a series, jointly over all times.
 
@@ -80,12 +83,14 @@ def posterior_sample(
     sample (Durbin & Koopman, Biometrika 89, 2002).
 
     Args:
-        model: The model.
+        model: A `LinearGaussian` or a `NonlinearGaussian`.
         z: Observations, as for `filter`.
         sample_shape: As for `sample`.
         seed: As for `sample`.
         missing: As for `filter`.
         inputs: As for `filter`.
+        rule: As for `smooth`; of a model that is not linear the samples are of the linear one that
+            the rule makes of it.
 
     Returns:
         States, `[*sample_shape, ..., T, n]`. Not differentiable.
@@ -103,6 +108,7 @@ def posterior_sample(
                [1., 2.],
                [1., 2.]])
     """
+    model, inputs = smoothing_model(model, z, missing, inputs, rule)
     series = Series(model, z, missing, inputs)
     steps = series.z.shape[-2] or tf.shape(series.z)[-2]
     shape = _joined(as_sample_shape(sample_shape), series.batch_shape)
@@ -122,39 +128,41 @@ def _joined(sample_shape: tf.Tensor, batch: tf.TensorShape) -> tf.Tensor:
 
 
 def _draw(
-    model: LinearGaussian,
+    model: AnyModel,
     steps: int | tf.Tensor,
     shape: tf.Tensor,
     seed: ArrayLike | None,
     inputs: tf.Tensor | None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Working states and observations, `[*shape, T, ·]`.
-
-    The sampled process noise is the known input of a model without noise, whose predicted means are
-    the sampled states.
-    """
-    n, m, dtype = model.F.shape[-1], model.H.shape[-2], model.dtype
+    """Working states and observations, `[*shape, T, ·]`."""
+    noise = noise_of(model)
+    n, dtype = noise.F.shape[-1], noise.dtype
     seeds = tf.random.experimental.stateless_split(stateless_seed(seed), 3)
-    q = model.Q_factor.shape[-1]
+    q, r = noise.Q_factor.shape[-1], noise.R_factor.shape[-1]
     first, along, observed = (
         white(tf.concat([shape, tail], axis=0), own_seed, dtype)
-        for tail, own_seed in zip(([n], [steps, q], [steps, m]), tf.unstack(seeds), strict=True)
+        for tail, own_seed in zip(([n], [steps, q], [steps, r]), tf.unstack(seeds), strict=True)
     )
-    start = model.initial_mean + tf.linalg.matvec(model.initial_chol, first)
-    drive = tf.linalg.matvec(model.Q_factor, along)
+    start = noise.initial_mean + tf.linalg.matvec(noise.initial_chol, first)
+    drive = tf.linalg.matvec(noise.Q_factor, along)
+    added = tf.linalg.matvec(noise.R_factor, observed)
+    if isinstance(model, NonlinearGaussian):
+        path, observations = simulated(model, start, drive, inputs)
+        return path, observations + added
     if inputs is not None:
         drive += tf.linalg.matvec(model.B, inputs)
-
     path = _path(model, steps, start, drive)
-    observations = observed_means(model, path)
-    observations += tf.linalg.matvec(model.R_factor, observed)
-    return path, observations
+    return path, observed_means(model, path) + added
 
 
 def _path(
     model: LinearGaussian, steps: int | tf.Tensor, start: tf.Tensor, drive: tf.Tensor
 ) -> tf.Tensor:
-    """x[0] = start, x[t+1] = F x[t] + drive[t]: `[..., T, n]`."""
+    """x[0] = start, x[t+1] = F x[t] + drive[t]: `[..., T, n]`.
+
+    The sampled process noise is the known input of a model without noise, whose predicted means are
+    the sampled states.
+    """
     nothing = as_dtype(tf.fill([steps, model.observation_size], float("nan")), model.series_dtype)
     driven = model.starting_from(start, tf.zeros_like(model.initial_chol)).driven()
     series = Series(driven, nothing, inputs=model.form.join(drive))

@@ -6,15 +6,17 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from cgp import native
-from cgp.linalg.arguments import ArrayLike, real_as
-from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
+from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.batch_last import adjoint, divide, matmul, matvec, triangularize
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace import differentiable_filter
 from cgp.statespace.arranged import Arranged, for_loops
 from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.filter_in_chunks import chunks_of
-from cgp.statespace.filter_step import State, inverse_or_zero, predict
+from cgp.statespace.filter_step import State, predict
 from cgp.statespace.linear_gaussian import LinearGaussian
+from cgp.statespace.linearized import Along, AnyModel, AnyRule
+from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series
 from cgp.statespace.series_result import OfEachSeries, SeriesResult
 
@@ -42,10 +44,11 @@ class Smoothed(SeriesResult):
 
 
 def smooth(
-    model: LinearGaussian,
+    model: AnyModel,
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
+    rule: AnyRule | None = None,
 ) -> Smoothed:
     """Runs the Rauch-Tung-Striebel smoother, in square-root form.
 
@@ -54,10 +57,11 @@ def smooth(
     40, 1995). Covariances are sums of squares, without a subtraction.
 
     Args:
-        model: The model.
+        model: A `LinearGaussian` or a `NonlinearGaussian`.
         z: Observations, as for `filter`.
         missing: As for `filter`.
         inputs: As for `filter`.
+        rule: As for `filter`; an `Iterated` one repeats the whole series.
 
     Returns:
         `Smoothed`. Not differentiable: a gradient raises a NotImplementedError.
@@ -72,10 +76,9 @@ def smooth(
         >>> statespace.smooth(walk, [1.0, np.nan, 1.0]).smoothed_means.numpy().ravel().round(6)
         array([0.6, 0.7, 0.8])
     """
-    series = Series(model, z, missing, inputs)
-    means, *of_covariances = _smooth(series.arranged())
-    means, form = series.from_series(means), model.form
-    chols, lags, gains = map(series.first_if_own, of_covariances)
+    model, inputs = smoothing_model(model, z, missing, inputs, rule)
+    means, chols, lags, gains = _smoothed(Series(model, z, missing, inputs))
+    form = model.form
     lags = form.moments(lags[..., :-1, :, :])
     return Smoothed(
         smoothed_means=form.join(means),
@@ -84,6 +87,32 @@ def smooth(
         lag_one_pseudo_covariances=lags.c,
         gains=gains[..., :-1, :, :],
     )
+
+
+def smoothing_model(
+    model: AnyModel,
+    z: ArrayLike,
+    missing: ArrayLike | None,
+    inputs: ArrayLike | None,
+    rule: AnyRule | None,
+) -> tuple[LinearGaussian, ArrayLike | None]:
+    """The linear model whose smoother is that of a model, and the inputs that are left to it."""
+    if not isinstance(model, NonlinearGaussian):
+        return model, inputs
+    along = Along(model, z, missing, inputs, rule)
+    linear, last = along.of_filter(), None
+    for _ in range(along.iterations):
+        means, chols, *_ = _smoothed(Series(linear, z, missing))
+        if last is not None:
+            means += along.damping * (last - means)
+        linear, last = along.at_moments(means, chols), means
+    return linear, None
+
+
+def _smoothed(series: Series) -> list[tf.Tensor]:
+    """What `_smooth` returns, batch axes first; covariances where series share them."""
+    means, *of_covariances = _smooth(series.arranged())
+    return [series.from_series(means), *map(series.first_if_own, of_covariances)]
 
 
 class _Steps(NamedTuple):
@@ -181,22 +210,10 @@ def _gains(steps: _Steps) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     lower = tf.concat([chols + tf.zeros_like(spread), tf.zeros_like(noise)], axis=1)
     both = triangularize(tf.concat([upper, lower], axis=0))
     n = chols.shape[0]
-    gains = _divide(both[n:, :n], both[:n, :n])
+    gains = divide(both[n:, :n], both[:n, :n])
     columns = zip(tf.unstack(steps.F, axis=2), tf.split(steps.means, n, axis=1), strict=True)
     predicted = sum(column * mean for column, mean in columns) + steps.b
     return *(tf.einsum("ijtb->tijb", a) for a in (gains, both[n:, n:])), predicted
-
-
-def _divide(x: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
-    """J with `J L = X`; a column of J is zero where the pivot of L is zero."""
-    n = chol.shape[0]
-    columns = tf.unstack(x, axis=1)
-    elements = [tf.unstack(row) for row in tf.unstack(chol)]
-    for j in reversed(range(n)):
-        rest = columns[j] - sum(columns[k] * elements[k][j] for k in range(j + 1, n))
-        pivot = tf.math.real(elements[j][j])
-        columns[j] = rest * real_as(inverse_or_zero(pivot), x.dtype)
-    return tf.stack(columns, axis=1)
 
 
 def _predict_after(last: _Steps) -> State:

@@ -75,14 +75,14 @@ def widely_linear(
         for name, other in conjugated.items()
         if getattr(model, name) is not None
     }
-    given["Q"] = _composite(model.Q, pseudo_Q, "Q")
-    given["R"] = _composite(model.R, pseudo_R, "R")
+    given["Q"] = composite_covariance(model.Q, pseudo_Q, "Q")
+    given["R"] = composite_covariance(model.R, pseudo_R, "R")
     if model.B is None and B_conj is not None:
         raise ValueError("B_conj was given, but the model has no B: give it one, of zeros perhaps")
     form = CompositeForm()
     given["initial_mean"] = form.split(model.initial_mean)
     if model.initial is None:
-        given["initial_covariance"] = _composite(
+        given["initial_covariance"] = composite_covariance(
             model.initial_covariance, initial_pseudo_covariance, "initial_covariance"
         )
     elif initial_pseudo_covariance is not None:
@@ -103,7 +103,9 @@ def composite_rows(a: tf.Tensor, conjugated: tf.Tensor | None) -> tf.Tensor:
     return form.basis(a) + tf.concat([left, -right], axis=-1)
 
 
-def _composite(covariance: tf.Tensor, pseudo: ArrayLike | None, name: str) -> FactoredCovariance:
+def composite_covariance(
+    covariance: tf.Tensor, pseudo: ArrayLike | None, name: str
+) -> FactoredCovariance:
     """The real composite of a covariance and pseudo-covariance; errors name them."""
     if pseudo is None:
         composite = to_composite(covariance, tf.zeros_like(covariance))
