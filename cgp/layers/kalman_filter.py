@@ -9,14 +9,20 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Step
 from cgp.layers.kalman_stream import KalmanStream, streams_of
-from cgp.layers.learned_model import LearnedModel
+from cgp.layers.learned_model import LearnedModel, PresentMatrix
 from cgp.layers.likelihood_objective import LikelihoodObjective, check_learnable
 from cgp.layers.model_config import model_config, model_from_config
+from cgp.layers.model_functions import (
+    check_variables,
+    layers_of,
+    rule_config,
+    rule_from_config,
+)
 from cgp.layers.stream_observations import stream_observations
 from cgp.linalg.arguments import ArrayLike, real_diagonal
 from cgp.statespace.diffuse import check_diffuse
 from cgp.statespace.filtering import innovate, moments, observation_moments
-from cgp.statespace.linear_gaussian import LinearGaussian
+from cgp.statespace.linearized import AnyModel, AnyRule, linearized, noise_of
 from cgp.statespace.online_step import StateArrays, checked_state
 from cgp.statespace.series import Series
 from cgp.training import Model
@@ -39,10 +45,12 @@ class KalmanFilter(Model):
     saved with them.
 
     For a widely linear model the matrices, shown and learned, are those of the real composite,
-    `[2n, 2n]` for `[n, n]`: F with F_conj, Q with its pseudo-covariance.
+    `[2n, 2n]` for `[n, n]`: F with F_conj, Q with its pseudo-covariance. Of a `NonlinearGaussian`
+    those covariances are, that have a pseudo-covariance.
 
     Args:
-        model: A `cgp.statespace.LinearGaussian`.
+        model: A `cgp.statespace.LinearGaussian`, or a `cgp.statespace.NonlinearGaussian`, of which
+            functions that are Keras layers are trained with the filter.
         learn: Names of the matrices to learn, among "F", "H", "Q", "R", "B", "initial_mean" and
             "initial_covariance"; covariances are learned through their factors. Or a dictionary
             from such names to layers: `cgp.layers.Matrix` and `cgp.layers.Covariance`, passed to
@@ -50,6 +58,7 @@ class KalmanFilter(Model):
             weights in `__init__` and whose `call()`, without arguments, returns the matrix; to be
             shared it derives from `cgp.training.Shareable`.
         loss_weight: Factor of the loss; 0 for no loss.
+        rule: How a `NonlinearGaussian` is linearised; `cgp.statespace.Taylor()` if None.
         name: Name of the model.
         dtype: The real dtype of the model, which is also the default.
 
@@ -57,7 +66,7 @@ class KalmanFilter(Model):
         learned: The layers of the learned matrices, by name.
 
     Raises:
-        TypeError: Not a `LinearGaussian`, or not a layer where one is expected.
+        TypeError: Not a model, or not a layer where one is expected.
         ValueError: Unknown names, or matrices to learn that vary over time.
 
     Example:
@@ -77,72 +86,45 @@ class KalmanFilter(Model):
 
     def __init__(
         self,
-        model: LinearGaussian,
+        model: AnyModel,
         learn: Iterable[str] | Mapping[str, Any] = (),
         loss_weight: float = 1.0,
+        rule: AnyRule | None = None,
         name: str | None = None,
         dtype: str | None = None,
         **kwargs: Any,
     ):
-        if not isinstance(model, LinearGaussian):
-            raise TypeError(f"model must be a LinearGaussian, got {type(model).__name__}")
-        own = model.dtype.real_dtype.name
+        own = noise_of(model).dtype.real_dtype.name
         if dtype not in (None, own):
             raise TypeError(f"the model is {model.dtype.name}: dtype must be {own}, got {dtype!r}")
         super().__init__(name=name, dtype=own, **kwargs)
-        self._start = model
+        self._start, self.rule = noise_of(model), rule
+        self.functions = layers_of(model)
         self.loss_weight = float(loss_weight)
         if not 0.0 <= self.loss_weight < np.inf:
             raise ValueError(f"loss_weight must be finite and not negative, got {loss_weight!r}")
-        self._present = LearnedModel(model, learn)
-        self.learned = self._present.layers
-        self._objective = LikelihoodObjective(self._present, own)
+        self.learned_model = LearnedModel(model, learn)
+        self.learned = self.learned_model.layers
+        self._objective = LikelihoodObjective(self.learned_model, own)
         self.batch_count = self._objective.batch_count
         self._stream: Any = None
         self.built = True
-        self._present.model()  # raises an error if the layers do not fit
+        self.learned_model.model()  # raises an error if the layers do not fit
 
     # --- the model -------------------------------------------------------------------------------
 
     @property
-    def model(self) -> LinearGaussian:
-        """A `LinearGaussian` of the present matrices."""
-        return self._present.model()
+    def model(self) -> AnyModel:
+        """A model of the present matrices."""
+        return self.learned_model.model()
 
-    @property
-    def F(self) -> np.ndarray:
-        """The present transition matrix."""
-        return self._present.matrix("F")
-
-    @property
-    def Q(self) -> np.ndarray:
-        """The present process noise covariance."""
-        return self._present.matrix("Q")
-
-    @property
-    def H(self) -> np.ndarray:
-        """The present observation matrix."""
-        return self._present.matrix("H")
-
-    @property
-    def R(self) -> np.ndarray:
-        """The present observation noise covariance."""
-        return self._present.matrix("R")
-
-    @property
-    def B(self) -> np.ndarray | None:
-        """The present input matrix, or None."""
-        return None if self._start.B is None else self._present.matrix("B")
-
-    @property
-    def initial_mean(self) -> np.ndarray:
-        """The present mean of the initial state."""
-        return self._present.matrix("initial_mean")
-
-    @property
-    def initial_covariance(self) -> np.ndarray:
-        """The present covariance of the initial state."""
-        return self._present.matrix("initial_covariance")
+    F = PresentMatrix("The present transition matrix.")
+    Q = PresentMatrix("The present process noise covariance.")
+    H = PresentMatrix("The present observation matrix.")
+    R = PresentMatrix("The present observation noise covariance.")
+    B = PresentMatrix("The present input matrix, or None.")
+    initial_mean = PresentMatrix("The present mean of the initial state.")
+    initial_covariance = PresentMatrix("The present covariance of the initial state.")
 
     # --- series ----------------------------------------------------------------------------------
 
@@ -164,8 +146,9 @@ class KalmanFilter(Model):
         """
         if isinstance(z, tuple | list):
             z, inputs = z
-        series = Series(self._present.model(), z, missing, inputs)
-        model, found = series.model, moments(series)
+        model, inputs = linearized(self.learned_model.model(), z, missing, inputs, self.rule)
+        series = Series(model, z, missing, inputs)
+        found = moments(series)
         if self.loss_weight:
             self.add_loss(self.loss_weight * self._objective.loss(series, found.log_likelihoods))
         join = model.form.join
@@ -191,14 +174,15 @@ class KalmanFilter(Model):
         """The shapes and dtypes that `call` returns in a functional model."""
         shape = (z[0] if isinstance(z, tuple | list) else z).shape[:-1]
         model = self._start
-        state, seen = (*shape, model.state_size), (*shape, model.observation_size)
-        dtype, real = model.series_dtype.name, model.dtype.real_dtype.name
+        state = ((*shape, model.state_size), model.state_dtype.name, model.form)
+        seen = ((*shape, model.observation_size), model.series_dtype.name, model.observation_form)
         spec = {}
-        for name, own in (("predicted", state), ("filtered", state), ("innovation", seen)):
+        for name in ("predicted", "filtered", "innovation"):
             value = name if name == "innovation" else f"{name}_mean"
+            own, dtype, form = seen if name == "innovation" else state
             spec[value] = keras.KerasTensor(own, dtype)
-            spec[f"{name}_variance"] = keras.KerasTensor(own, real)
-            if not model.is_proper:
+            spec[f"{name}_variance"] = keras.KerasTensor(own, model.dtype.real_dtype.name)
+            if form.multiplicity > 1:
                 spec[f"{name}_pseudo_variance"] = keras.KerasTensor(own, dtype)
         return spec
 
@@ -235,6 +219,7 @@ class KalmanFilter(Model):
         """
         x = self._batched(x, missing) if y is None else x
         check_learnable(self, x, y)
+        check_variables(self.learned_model.start, self.variables)
         return super().fit(x, y, *args, **kwargs)
 
     def evaluate(
@@ -318,8 +303,8 @@ class KalmanFilter(Model):
         mean is complex and the factor that of the real composite, `[..., 2n, 2n]`.
         """
         if self._stream is None:
-            model = self._present.model()
-            mean, chol = model.initial_mean, model.initial_chol
+            noise = noise_of(self.model)
+            mean, chol = noise.initial_mean, noise.initial_chol
         else:
             mean, chol = self._stream.state()
         return StateArrays(self._start.form.join(mean).numpy(), chol.numpy())
@@ -367,7 +352,7 @@ class KalmanFilter(Model):
         require_one_replica(self, "a KalmanFilter that runs online")
         # XLA cannot factorise Q, which is needed where its layer provides no factor.
         jit = "Q" not in self.learned or hasattr(self.learned["Q"], "factor")
-        self._stream = KalmanStream(self, self._present, streams, jit)
+        self._stream = KalmanStream(self, self.learned_model, self.rule, streams, jit)
 
     # --- serialisation ---------------------------------------------------------------------------
 
@@ -377,7 +362,8 @@ class KalmanFilter(Model):
             name: keras.saving.serialize_keras_object(layer) for name, layer in self.learned.items()
         }
         return {
-            "model": model_config(self._start),
+            "model": model_config(self.learned_model.start),
+            "rule": rule_config(self.rule),
             "learn": learn,
             "loss_weight": self.loss_weight,
             "streams": None if self._stream is None else [self._stream.streams],
@@ -391,6 +377,7 @@ class KalmanFilter(Model):
         config = dict(config)
         streams = config.pop("streams", None)
         config["model"] = model_from_config(config["model"])
+        config["rule"] = rule_from_config(config.get("rule"))
         config["learn"] = {
             name: keras.saving.deserialize_keras_object(layer)
             for name, layer in config["learn"].items()
@@ -417,4 +404,4 @@ class KalmanFilter(Model):
 
     def __repr__(self) -> str:
         learned = f", learns {', '.join(self.learned)}" if self.learned else ""
-        return f"KalmanFilter({self._start!r}{learned})"
+        return f"KalmanFilter({self.learned_model.start!r}{learned})"

@@ -1,5 +1,7 @@
 """The streams of an online Kalman filter, whose state is stored in weights of a layer."""
 
+from typing import cast
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -10,7 +12,8 @@ from cgp.layers.learned_model import LearnedModel
 from cgp.statespace.filter_step import BatchLastMarginals, State
 from cgp.statespace.filtering import process_block
 from cgp.statespace.forecasting import ahead
-from cgp.statespace.linear_gaussian import with_time
+from cgp.statespace.linear_gaussian import LinearGaussian, with_time
+from cgp.statespace.linearized import AnyRule, linearized, noise_of
 from cgp.statespace.native_step import NOT_FINITE, CompiledStep, step_matrices
 from cgp.statespace.online_step import advance, of_one_step
 from cgp.statespace.series import Series
@@ -29,6 +32,7 @@ class KalmanStream:
     Args:
         layer: The layer to which the weights of the state are added.
         present: The model, and what of it is learned.
+        rule: How it is linearised, if it is not linear.
         streams: B, or None for one stream without a batch axis.
         jit: Whether XLA may compile the step, where there is no compiled core.
 
@@ -37,10 +41,16 @@ class KalmanStream:
     """
 
     def __init__(
-        self, layer: keras.layers.Layer, present: LearnedModel, streams: int | None, jit: bool
+        self,
+        layer: keras.layers.Layer,
+        present: LearnedModel,
+        rule: AnyRule | None,
+        streams: int | None,
+        jit: bool,
     ):
-        self.streams, self._present, self._jit = streams, present, jit
-        model, count = present.model(), streams or 1
+        self.streams, self._present, self._rule, self._jit = streams, present, rule, jit
+        self._is_linear = isinstance(present.start, LinearGaussian)
+        model, count = noise_of(present.model()), streams or 1
         if model.steps is not None:
             raise ValueError(
                 "the matrices of the model vary over time, and a stream has no end: filter a whole "
@@ -104,7 +114,7 @@ class KalmanStream:
 
     def _initial(self) -> tuple[tf.Tensor, tf.Tensor]:
         """The initial state by the present matrices, `[B, n]` and `[B, n, n]`."""
-        model, count = self._present.model(), self.streams or 1
+        model, count = noise_of(self._present.model()), self.streams or 1
         mean, chol = model.initial_mean, model.initial_chol
         mean = tf.reshape(mean, [-1, *mean.shape[-1:]])
         chol = tf.reshape(chol, [-1, *chol.shape[-2:]])
@@ -117,7 +127,8 @@ class KalmanStream:
 
     def step(self, z: np.ndarray, inputs: np.ndarray | None) -> Step:
         """Filters one observation of each stream, `[M]` or `[B, M]`; NaN where missing."""
-        take = self._take_compiled if native.core().ops else self._take_traced
+        by_core = native.core().ops and self._is_linear
+        take = self._take_compiled if by_core else self._take_traced
         try:
             predicted, filtered = take(z, inputs)
         except ValueError:  # asked only now: at each step it would take a tenth of the time
@@ -137,7 +148,7 @@ class KalmanStream:
         """Updates the state; the moments of the observation before, and of the state after."""
         snapshot = self._present.snapshot()
         if self._by_core is None or snapshot != self._snapshot:
-            model = self._present.model()
+            model = cast("LinearGaussian", self._present.model())  # others are never given here
             is_composite = not model.is_proper
             self._by_core = CompiledStep(step_matrices(model), self.streams, is_composite)
             self._snapshot = snapshot
@@ -155,7 +166,8 @@ class KalmanStream:
         arguments = [a if self.streams else a[None] for a in (z, inputs) if a is not None]
         if self._traced is None:
             given = [tf.TensorSpec(a.shape, a.dtype) for a in arguments]
-            self._traced = TracedStep(self._state, self._advance, given, self._jit)
+            jit = self._jit and getattr(self._present.start, "jit_compile", True)
+            self._traced = TracedStep(self._state, self._advance, given, jit)
         found = self._traced(*arguments)
         if self.streams is not None:
             return found
@@ -165,9 +177,13 @@ class KalmanStream:
     def _advance(
         self, state: State, z: tf.Tensor, *inputs: tf.Tensor
     ) -> tuple[State, BatchLastMarginals, BatchLastMarginals]:
-        model = self._present.model()
         # A series of one step.
-        series = Series(model, z[:, None], inputs=inputs[0][:, None] if inputs else None)
+        z = z[:, None]
+        given = inputs[0][:, None] if inputs else None
+        start = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in state)
+        model = self._present.model().starting_from(*start)
+        model, given = linearized(model, z, inputs=given, rule=self._rule)
+        series = Series(model, z, inputs=given)
         system, _, H, R, d = of_one_step(series)
         forms = (model.form, model.observation_form)
         return advance(*forms, system, H, R, d, state, None)
@@ -175,13 +191,26 @@ class KalmanStream:
     def process(self, z: np.ndarray, inputs: np.ndarray | None) -> Step:
         """Filters a block, `[T, M]` or `[B, T, M]`; NaN where missing."""
         model = self._present.model().starting_from(*self.state())
-        block = process_block(model, z, inputs)
-        last = None if block.inputs is None else block.inputs[..., -1, :]
-        following = ahead(model, block.last_mean, block.last_chol, last)
+        if isinstance(model, LinearGaussian):
+            block = process_block(model, z, inputs)
+            last = None if block.inputs is None else block.inputs[..., -1, :]
+            following = ahead(model, block.last_mean, block.last_chol, last)
+            predicted, states = block.predicted, block.states
+        else:
+            # With a step of nothing, whose state is the one predicted after the block.
+            longer = np.concatenate([z, np.full_like(z[..., -1:, :], np.nan)], axis=-2)
+            if inputs is not None:
+                inputs = np.concatenate([inputs, inputs[..., -1:, :]], axis=-2)
+            linear, known = linearized(model, longer, inputs=inputs, rule=self._rule)
+            block = process_block(linear, longer, known)
+            following = (block.last_mean, block.last_chol)
+            predicted, states = (
+                moments.map(lambda a: a[..., :-1, :]) for moments in (block.predicted, block.states)
+            )
         if not all(np.isfinite(a).all() for a in following):
             raise ValueError(NOT_FINITE)
         self.set_state(*following)
-        return Step(block.predicted, innovation(z, block.predicted.mean), block.states)
+        return Step(predicted, innovation(z, predicted.mean), states)
 
 
 def streams_of(mean: tf.Tensor, chol: tf.Tensor) -> int | None:

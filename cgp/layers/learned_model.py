@@ -1,4 +1,4 @@
-"""A linear Gaussian model some of whose matrices are learned by layers."""
+"""A state-space model some of whose matrices are learned by layers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,6 +11,8 @@ from cgp.layers.matrices import Covariance, Matrix
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.linear_gaussian import LinearGaussian
+from cgp.statespace.linearized import AnyModel, noise_of
+from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.training.keras_private import flatten_layers
 from cgp.training.parameters import Parameter, Parameterized
 from cgp.training.post_updates import snapshot
@@ -27,12 +29,15 @@ class LearnedModel:
         learn: Names, or layers by name, as for `KalmanFilter`.
 
     Attributes:
+        start: The model given.
+        noise: Its noise and initial state, sizes and dtypes.
         layers: The layers by name.
         with_priors: Their hyperparameters that have a prior, each once.
     """
 
-    def __init__(self, start: LinearGaussian, learn: Iterable[str] | Mapping[str, Any]):
-        self._start, self.form = start, start.form
+    def __init__(self, start: AnyModel, learn: Iterable[str] | Mapping[str, Any]):
+        self.start, self.noise = start, noise_of(start)
+        self.form = self.noise.form
         self.layers = {
             name: self._layer(name, layer) for name, layer in self._learnable(learn).items()
         }
@@ -46,21 +51,23 @@ class LearnedModel:
         if not isinstance(learn, Mapping | tuple | list | set | frozenset):
             raise TypeError(f"learn must be names, or layers by name, got {learn!r}")
         found = dict(learn) if isinstance(learn, Mapping) else dict.fromkeys(learn)
-        known = (*_MATRICES, *_COVARIANCES)
+        known: tuple[str, ...] = (*_MATRICES, *_COVARIANCES)
+        if isinstance(self.start, NonlinearGaussian):  # its functions are layers of their own
+            known = ("initial_mean", *_COVARIANCES)
         unknown = sorted(set(found) - set(known))
         if unknown:
             raise ValueError(f"learn names {unknown}, but what can be learned is {sorted(known)}")
-        if "B" in found and self._start.B is None:
+        if "B" in found and self.noise.B is None:
             raise ValueError("learn names B, but the model has no input")
-        if "initial_covariance" in found and self._start.initial is not None:
+        if "initial_covariance" in found and self.noise.initial is not None:
             raise ValueError(
-                f'the initial covariance is "{self._start.initial}": give the model a matrix if it '
+                f'the initial covariance is "{self.noise.initial}": give the model a matrix if it '
                 "is to be learned"
             )
         return found
 
     def _layer(self, name: str, layer: Any) -> keras.layers.Layer:
-        value = getattr(self._start, name)
+        value = self._at_start(name)
         if name.startswith("initial") and value.shape.rank > (1 if name == "initial_mean" else 2):
             raise ValueError(f"{name} must have no batch axes to be learned, got {value.shape}")
         if not name.startswith("initial") and value.shape.rank != 2:
@@ -69,16 +76,27 @@ class LearnedModel:
             )
         if layer is None:
             kind = Covariance if name in _COVARIANCES else Matrix
-            return kind(value.numpy(), name=name, dtype=self._start.dtype.real_dtype.name)
+            return kind(value.numpy(), name=name, dtype=self.noise.dtype.real_dtype.name)
         if not isinstance(layer, keras.layers.Layer):
             raise TypeError(f"learn must give a layer for {name}, got {type(layer).__name__}")
         return layer
 
-    def model(self) -> LinearGaussian:
+    def _at_start(self, name: str) -> tf.Tensor:
+        """A matrix of the model given."""
+        start = self.start
+        if isinstance(start, NonlinearGaussian):
+            if name in "FHB":
+                raise AttributeError(f"the model is not linear, and has no {name}")
+            return start.shown(name)
+        return getattr(start, name)
+
+    def model(self) -> AnyModel:
         """The model of the present matrices, differentiable with respect to the weights."""
-        start = self._start
+        start = self.start
         if not self.layers:
             return start
+        if isinstance(start, NonlinearGaussian):
+            return start.with_moments({name: self._present(name) for name in self.layers})
         given, initial = start.parts(), start.initial
         if initial == "stationary" and not {"F", "Q"} & set(self.layers):
             initial = None  # the stationary covariance does not change
@@ -93,38 +111,56 @@ class LearnedModel:
             return b""
         own = {k: v for k, v in self.layers.items() if type(v) in (Matrix, Covariance)}
         # Others may depend on more than their weights.
-        others = [self.matrix(name).tobytes() for name in self.layers if name not in own]
+        others = [
+            np.asarray(self.matrix(name)).tobytes() for name in self.layers if name not in own
+        ]
         return b"".join([snapshot(v for x in own.values() for v in x.variables), *others])
 
     def log_prior(self) -> tf.Tensor:
         """The log density of the priors at the present values."""
-        real = self._start.dtype.real_dtype
+        real = self.noise.dtype.real_dtype
         densities = [tf.cast(p.log_prior(), real) for p in self.with_priors]
         return tf.add_n([tf.zeros([], real), *densities])
 
-    def matrix(self, name: str) -> np.ndarray:
-        """A present matrix."""
+    def matrix(self, name: str) -> np.ndarray | None:
+        """A present matrix; None for a B that there is not."""
         if name in self.layers:
             found = self._present(name)
             return (found.matrix if isinstance(found, FactoredCovariance) else found).numpy()
         # Only this one depends on others: an F without stationary covariance can still be read.
-        model = self.model() if name == "initial_covariance" else self._start
-        return getattr(model, name).numpy()
+        if name == "initial_covariance" and isinstance(self.start, LinearGaussian):
+            return noise_of(self.model()).initial_covariance.numpy()
+        found = self._at_start(name)
+        return None if found is None else found.numpy()
 
     def _present(self, name: str) -> tf.Tensor | FactoredCovariance:
         """The present matrix of a learned layer; a covariance with its factor if it has one."""
-        layer, dtype = self.layers[name], self._start.dtype
+        layer, like = self.layers[name], self._at_start(name)
         found: Any
         if name in _COVARIANCES and hasattr(layer, "factor"):
-            found = FactoredCovariance.of_factor(as_dtype(layer.factor(), dtype, name))
+            found = FactoredCovariance.of_factor(as_dtype(layer.factor(), like.dtype, name))
             shape = found.matrix.shape
         else:
-            found = as_dtype(layer.call(), dtype, name)
+            found = as_dtype(layer.call(), like.dtype, name)
             shape = found.shape
-        wanted = getattr(self._start, name).shape
-        if not shape.is_compatible_with(wanted):
-            raise ValueError(f"the layer of {name} must return {wanted}, got {shape}")
+        if not shape.is_compatible_with(like.shape):
+            raise ValueError(f"the layer of {name} must return {like.shape}, got {shape}")
         return found
+
+
+class PresentMatrix:
+    """An attribute of a layer: the present matrix of that name in its learned model, NumPy."""
+
+    def __init__(self, doc: str):
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._key = name
+
+    def __get__(self, layer: Any, owner: type) -> Any:
+        if layer is None:
+            return self
+        return layer.learned_model.matrix(self._key)
 
 
 def _parameters(layer: keras.layers.Layer) -> list[Parameter]:

@@ -1,7 +1,7 @@
 """State-space models with functions that are not linear, and Gaussian noise."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -9,6 +9,7 @@ import tensorflow as tf
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.linalg.arguments import ArrayLike, check_finite
 from cgp.statespace.conversion import as_dtype, of_one_dtype
+from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.linearization.affine import Function
 from cgp.statespace.widely_linear import composite_covariance
@@ -91,7 +92,7 @@ class NonlinearGaussian:
     input_size: int
     noise: LinearGaussian
     jit_compile: bool
-    _given: dict[str, Any]
+    _improper: frozenset[str]
     _kept: dict[Any, Any]
 
     def __init__(
@@ -109,12 +110,11 @@ class NonlinearGaussian:
         input_size: int = 0,
         jit_compile: bool = True,
     ):
-        given = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
         for name, function in (("transition", transition), ("observation", observation)):
             if not callable(function):
                 raise TypeError(f"{name} must be a function, got {type(function).__name__}")
         values = self.__dict__  # bypasses __setattr__, in construction alone
-        values.update(transition=transition, observation=observation, _given=given, _kept={})
+        values.update(transition=transition, observation=observation, _kept={})
         values.update(holomorphic=bool(holomorphic), input_size=int(input_size))
         values.update(jit_compile=bool(jit_compile))
         of_states = {
@@ -141,6 +141,8 @@ class NonlinearGaussian:
                 f"observation must return the precision of the states, {mean.dtype.name}, got "
                 f"{value.dtype.name}"
             )
+        pseudo = {"Q": pseudo_Q, "R": pseudo_R, "initial_covariance": initial_pseudo_covariance}
+        values["_improper"] = frozenset(k for k, v in pseudo.items() if v is not None)
         values["noise"] = self._noise(states, value, R, pseudo_R)
         if self.holomorphic:
             self._check_holomorphic(mean)
@@ -155,8 +157,7 @@ class NonlinearGaussian:
         """The model of noise and initial state, with zeros for F, H and B."""
         observed, n, m = value.dtype, states["initial_mean"].shape[-1], value.shape[-1]
         noise = as_dtype(R, observed, "R")
-        improper = pseudo_R is not None or len(states) > 3
-        if self.holomorphic and (improper or not observed.is_complex):
+        if self.holomorphic and (self._improper or not observed.is_complex):
             raise ValueError(
                 "holomorphic=True is for functions of complex states and observations with proper "
                 "noise: there are no pseudo-covariances, and no real observations"
@@ -329,26 +330,67 @@ class NonlinearGaussian:
             >>> model.replace(Q=[[0.2]]).noise.Q.numpy().trace()
             np.float64(0.2)
         """
-        if unknown := sorted(set(changes) - set(self._given)):
-            known = ", ".join(self._given)
+        given = self.arguments()
+        if unknown := sorted(set(changes) - set(given)):
+            known = ", ".join(given)
             raise TypeError(f"replace knows {known}, but was given {', '.join(unknown)}")
-        other = type(self)(**{**self._given, **changes})
-        of_graphs = ("transition", "observation", "holomorphic", "input_size", "jit_compile")
-        same = all(getattr(self, name) is getattr(other, name) for name in of_graphs)
-        if same and (self.noise.state_dtype, self.noise.series_dtype) == (
-            other.noise.state_dtype,
-            other.noise.series_dtype,
-        ):
+        other = type(self)(**{**given, **changes})
+        if self._graph_key() == other._graph_key():
             other.__dict__["_kept"] = self._kept
         return other
 
-    def with_noise(self, noise: LinearGaussian) -> "NonlinearGaussian":
+    def _graph_key(self) -> tuple[Any, ...]:
+        """What the graphs of the functions depend on."""
+        functions = (id(self.transition), id(self.observation), self.input_size)
+        dtypes = (self.noise.state_dtype, self.noise.series_dtype)
+        return (*functions, self.holomorphic, self.jit_compile, *dtypes)
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the constructor that make this model, by name."""
+        found: dict[str, Any] = {"transition": self.transition, "observation": self.observation}
+        for name in ("Q", "R", "initial_mean", "initial_covariance"):
+            found[name] = self.form.join(self.noise.initial_mean)
+            if name != "initial_mean":
+                form = self.observation_form if name == "R" else self.form
+                found[name], pseudo = form.moments(getattr(self.noise, name))
+                key = "initial_pseudo_covariance" if len(name) > 1 else f"pseudo_{name}"
+                found[key] = pseudo if name in self._improper else None
+        flags = ("holomorphic", "input_size", "jit_compile")
+        return found | {name: getattr(self, name) for name in flags}
+
+    def shown(self, name: str) -> tf.Tensor:
+        """A moment of the noise or the initial state as users see and learn it.
+
+        A complex covariance, or the real composite of one with a pseudo-covariance.
+
+        Args:
+            name: "Q", "R", "initial_mean" or "initial_covariance".
+        """
+        return getattr(self.noise, name) if name in self._improper else self.arguments()[name]
+
+    def with_moments(self, moments: Mapping[str, tf.Tensor | FactoredCovariance]) -> Self:
+        """The same functions with some moments replaced, unchecked; in the form of `shown`."""
+        given = dict(self.noise.parts())
+        for name, value in moments.items():
+            form = self.observation_form if name == "R" else self.form
+            if name == "initial_mean":
+                value = form.split(value)
+            elif form.multiplicity > 1 and name not in self._improper:
+                if isinstance(value, FactoredCovariance):
+                    value = FactoredCovariance.of_factor(form.root(value.factor))
+                else:
+                    value = composite_covariance(value, None, name)
+            given[name] = value
+        forms = (self.form, self.observation_form)
+        return self.with_noise(LinearGaussian.from_tensors(given, None, *forms))
+
+    def with_noise(self, noise: LinearGaussian) -> Self:
         """The same functions with other noise or another initial state, unchecked."""
         other = type(self).__new__(type(self))
         other.__dict__.update({**self.__dict__, "noise": noise})
         return other
 
-    def starting_from(self, mean: tf.Tensor, chol: tf.Tensor) -> "NonlinearGaussian":
+    def starting_from(self, mean: tf.Tensor, chol: tf.Tensor) -> Self:
         """The same model with another initial mean and factor, working values."""
         return self.with_noise(self.noise.starting_from(mean, chol))
 

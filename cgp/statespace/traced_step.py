@@ -32,7 +32,7 @@ class TracedStep:
         jit: bool,
     ):
         self._state, self._advance = state, advance
-        self._has_pseudo, self._split = False, 0
+        self._has_pseudo, self._split = [False, False], 0
         function = tf.function(
             lambda *arguments: self._step(*arguments),
             input_signature=list(signature),
@@ -55,7 +55,9 @@ class TracedStep:
         values = self._concrete(*map(tf.constant, arguments)).numpy()
         if not values[-1].all():
             raise ValueError(NOT_FINITE)
-        return self._unpacked(values[: self._split]), self._unpacked(values[self._split : -1])
+        parts = (values[: self._split], values[self._split : -1])
+        predicted, filtered = map(self._unpacked, parts, self._has_pseudo)
+        return predicted, filtered
 
     def _step(self, *arguments: tf.Tensor) -> tf.Tensor:
         """One step; the moments before and after as real numbers, `[k, B]`.
@@ -69,22 +71,22 @@ class TracedStep:
         sound = tf.reduce_all([tf.reduce_all(tf.math.is_finite(tf.abs(a))) for a in values])
         kept = (tf.where(sound, a, b) for a, b in zip(following, before, strict=True))
         self._state.write(State(*kept))
-        self._has_pseudo = moments[0].pseudo_variance is not None
+        self._has_pseudo = [found.pseudo_variance is not None for found in moments]
         predicted, filtered = map(_packed, moments)
         self._split = predicted.shape[0]
         last = tf.fill([1, self._state.streams], tf.cast(sound, predicted.dtype))
         return tf.concat([predicted, filtered, last], axis=0)
 
-    def _unpacked(self, values: np.ndarray) -> Marginals:
+    def _unpacked(self, values: np.ndarray, has_pseudo: bool) -> Marginals:
         """Restores the moments from the rows of `_packed`, `[B, m]`."""
-        is_complex = self._state.dtype.is_complex or self._has_pseudo
-        count = 2 + is_complex + 2 * self._has_pseudo
+        is_complex = self._state.dtype.is_complex or has_pseudo
+        count = 2 + is_complex + 2 * has_pseudo
         parts = np.moveaxis(values.reshape(count, -1, values.shape[-1]), 1, -1)
         if not is_complex:
             mean, variance = parts
             return Marginals(mean, variance, variance)  # E(x − m)² of a real number is its variance
         mean, variance = parts[0] + 1j * parts[1], parts[2]
-        pseudo = parts[3] + 1j * parts[4] if self._has_pseudo else np.zeros_like(mean)
+        pseudo = parts[3] + 1j * parts[4] if has_pseudo else np.zeros_like(mean)
         return Marginals(mean, variance, pseudo)
 
 

@@ -1,0 +1,79 @@
+"""The functions of a model inside a layer: what of them it trains, and how rules are saved."""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from cgp.statespace.linearization import Iterated, SigmaPoints, Taylor
+from cgp.statespace.linearized import AnyModel, AnyRule
+from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
+
+_RULES = {rule.__name__: rule for rule in (Iterated, SigmaPoints, Taylor)}
+
+
+def layers_of(model: AnyModel) -> list[keras.layers.Layer]:
+    """The layers among the functions of a model."""
+    if not isinstance(model, NonlinearGaussian):
+        return []
+    both = (model.transition, model.observation)
+    found = {id(f): f for f in both if isinstance(f, keras.layers.Layer)}
+    return list(found.values())
+
+
+def check_variables(model: AnyModel, known: Iterable[keras.Variable]) -> None:
+    """Raises where a function of a model reads a trainable variable that would not be learned.
+
+    Args:
+        model: The model.
+        known: The variables of the layer that learns.
+
+    Raises:
+        ValueError: There is such a variable.
+    """
+    if not isinstance(model, NonlinearGaussian):
+        return
+    kept = {id(variable.value) for variable in known}
+    n, k = model.noise.F.shape[-1], model.input_size * model.form.multiplicity
+    for name in ("transition", "observation"):
+        traced = tf.function(
+            lambda points, inputs, name=name: model.working(name, inputs)(points), autograph=False
+        ).get_concrete_function(
+            tf.TensorSpec([1, 1, n], model.dtype), tf.TensorSpec([1, k], model.dtype)
+        )
+        unknown = [v.name for v in traced.variables if v.trainable and id(v) not in kept]
+        if unknown:
+            raise ValueError(
+                f"the {name} of the model reads variables that fit would not learn: "
+                f"{', '.join(unknown)}. Make it a Keras layer that has them"
+            )
+
+
+def rule_config(rule: AnyRule | None) -> Any:
+    """Converts a rule to names and numbers.
+
+    Raises:
+        ValueError: A rule that is not of cgp.
+    """
+    if rule is None:
+        return None
+    name = type(rule).__name__
+    if _RULES.get(name) is not type(rule):
+        raise ValueError(f"a rule of type {name} cannot be saved, only {', '.join(_RULES)}")
+    own = {field.name: getattr(rule, field.name) for field in dataclasses.fields(rule)}
+    if isinstance(rule, Iterated):
+        own["rule"] = rule_config(rule.rule)
+    return {"name": name, **own}
+
+
+def rule_from_config(config: Any) -> AnyRule | None:
+    """Makes the rule of a `rule_config`."""
+    if config is None:
+        return None
+    own = dict(config)
+    kind = _RULES[own.pop("name")]
+    if kind is Iterated:
+        own["rule"] = rule_from_config(own["rule"])
+    return kind(**own)

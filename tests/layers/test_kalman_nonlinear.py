@@ -1,0 +1,150 @@
+"""The layer of a model that is not linear: what it learns, filters online and saves."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import cgp
+from cgp import statespace
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Amplitude(keras.layers.Layer):
+    """a exp(iφ) of a phase, with a learned amplitude."""
+
+    def __init__(self, amplitude=1.0, dtype="float64", **kwargs):
+        super().__init__(dtype=dtype, **kwargs)
+        start = keras.initializers.Constant(amplitude)
+        self.amplitude = self.add_weight(shape=(), initializer=start, name="amplitude")
+
+    def call(self, x):
+        phase, a = x[..., :1], tf.convert_to_tensor(self.amplitude)
+        return tf.complex(a * tf.cos(phase), a * tf.sin(phase))
+
+    def get_config(self):
+        return {**super().get_config(), "amplitude": float(self.amplitude)}
+
+
+@keras.saving.register_keras_serializable(package="tests")
+def advance(x):
+    return tf.stack([x[..., 0] + x[..., 1], x[..., 1]], axis=-1)
+
+
+def carrier(**changes):
+    given = {
+        "transition": advance,
+        "observation": Amplitude(1.5),
+        "Q": np.diag([1e-4, 1e-4]),
+        "R": [[0.5]],
+        "initial_mean": [0.0, 0.1],
+        "initial_covariance": np.diag([1.0, 1e-2]),
+    }
+    return statespace.NonlinearGaussian(**{**given, **changes})
+
+
+def series(steps=300, seed=0):
+    rng = np.random.default_rng(seed)
+    phase = np.cumsum(0.1 + np.cumsum(3e-3 * rng.normal(size=steps)))
+    noise = np.sqrt(0.1) * rng.normal(size=(steps, 2)).view(complex)
+    return 2.0 * np.exp(1j * phase[:, None]) + noise
+
+
+RULE = statespace.SigmaPoints("cubature")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    kf = cgp.KalmanFilter(carrier(), learn=("R",), rule=RULE)
+    kf.compile()
+    before = kf.evaluate(series(), verbose=0)
+    history = kf.fit(series(), verbose=0)
+    assert history.history["loss"][-1] < before - 0.1
+    return kf
+
+
+def test_are_a_function_and_its_noise_learned_together(fitted):
+    amplitude = float(fitted.functions[0].amplitude)
+    np.testing.assert_allclose(amplitude, 2.0, atol=0.1)
+    assert fitted.R.dtype == complex  # proper, as the model is
+    np.testing.assert_allclose(fitted.R, [[0.2]], atol=0.05)
+    np.testing.assert_array_equal(fitted.Q, np.diag([1e-4, 1e-4]))
+    with pytest.raises(AttributeError, match="the model is not linear, and has no H"):
+        _ = fitted.H
+
+
+def test_does_it_return_what_the_filter_does(fitted):
+    z = series(40, seed=1)
+    found = fitted.predict(z)
+    expected = statespace.filter(fitted.model, z, rule=RULE)
+    np.testing.assert_allclose(found["filtered_mean"][0], expected.filtered_means, atol=1e-12)
+    np.testing.assert_allclose(found["innovation"][0], expected.innovations, atol=1e-12)
+    spec = fitted.compute_output_spec(keras.KerasTensor((1, 40, 1), "complex128"))
+    assert {name: (s.shape, s.dtype) for name, s in spec.items()} == {
+        name: (a.shape, a.dtype.name) for name, a in found.items()
+    }
+
+
+def test_are_steps_and_blocks_those_of_the_filter_also_after_a_file(fitted, tmp_path):
+    z = series(30, seed=2)
+    expected = statespace.filter(fitted.model, z, rule=RULE)
+    fitted.reset()
+    for t in range(10):
+        step = fitted.step(z[t])
+        np.testing.assert_allclose(step.filtered.mean, expected.filtered_means[t], atol=1e-12)
+        np.testing.assert_allclose(step.innovation, expected.innovations[t], atol=1e-12)
+    block = fitted.process(z[10:20])
+    np.testing.assert_allclose(block.filtered.mean, expected.filtered_means[10:20], atol=1e-12)
+    np.testing.assert_allclose(fitted.state.mean, expected.predicted_means[20], atol=1e-12)
+    np.testing.assert_allclose(fitted.state.chol, expected.predicted_chols[20], atol=1e-12)
+
+    fitted.save(tmp_path / "carrier.keras")
+    loaded = keras.models.load_model(tmp_path / "carrier.keras")
+    assert loaded.rule == RULE
+    np.testing.assert_array_equal(loaded.R, fitted.R)
+    step = loaded.step(z[20])
+    np.testing.assert_allclose(step.filtered.mean, expected.filtered_means[20], atol=1e-12)
+
+
+def test_a_step_that_is_not_finite_leaves_the_state():
+    model = statespace.NonlinearGaussian(
+        lambda x: x, tf.math.log, [[1e-3]], [[1e-2]], [1.0], [[1e-2]]
+    )
+    kf = cgp.KalmanFilter(model)
+    kf.step(0.0)
+    before = kf.state
+    kf.set_state(-before.mean, before.chol)
+    with pytest.raises(ValueError, match="would not be finite"):
+        kf.step(0.0)
+    np.testing.assert_array_equal(kf.state.mean, -before.mean)
+    np.testing.assert_array_equal(kf.state.chol, before.chol)
+
+
+@pytest.mark.parametrize("rule", [None, statespace.Iterated(statespace.Taylor(), 4, 0.1)])
+def test_is_a_rule_kept_in_a_config(rule):
+    kf = cgp.KalmanFilter(carrier(), rule=rule)
+    assert cgp.KalmanFilter.from_config(kf.get_config()).rule == rule
+
+
+def test_what_fit_would_not_learn_or_save_is_refused(tmp_path):
+    gain = tf.Variable(1.0, dtype=tf.float64, name="gain")
+    hidden = cgp.KalmanFilter(carrier(transition=lambda x: gain * advance(x)), learn=("R",))
+    hidden.compile()
+    with pytest.raises(ValueError, match=r"the transition of the model reads variables .* gain"):
+        hidden.fit(series(20), verbose=0)
+    with pytest.raises(ValueError, match="the transition of the model cannot be saved"):
+        hidden.save(tmp_path / "hidden.keras")
+    with pytest.raises(ValueError, match=r"learn names \['F'\]"):
+        cgp.KalmanFilter(carrier(), learn=("F",))
+
+
+def test_is_an_improper_covariance_learned_as_its_composite():
+    model = carrier(pseudo_R=[[0.1j]])
+    kf = cgp.KalmanFilter(model, learn=("R", "initial_mean"))
+    np.testing.assert_allclose(kf.R, [[0.25, 0.05], [0.05, 0.25]])
+    proper = cgp.KalmanFilter(carrier(), learn=("R",))
+    kf.learned["R"].scale.assign([1.2, 0.9])
+    covariance = kf.learned["R"].call().numpy()
+    np.testing.assert_allclose(kf.model.noise.R, covariance)
+    proper.learned["R"].scale.assign([1.2])
+    np.testing.assert_allclose(proper.model.noise.R, 0.5 * 1.44 * 0.5 * np.eye(2), atol=1e-12)
