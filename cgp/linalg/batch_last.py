@@ -123,6 +123,22 @@ def divide(x: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
     return tf.stack(columns, axis=1)
 
 
+def solve(chol: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """`L⁻¹ b`, of a regular L.
+
+    Args:
+        chol: L, lower triangular, its diagonal real and positive, `[n, n, ...]`.
+        b: `[n, m, ...]`.
+    """
+    rows: list[tf.Tensor] = []
+    for j, (row, rest) in enumerate(zip(tf.unstack(chol), tf.unstack(b), strict=True)):
+        elements = tf.unstack(row, chol.shape[0])
+        for known, element in zip(rows, elements, strict=False):
+            rest -= element * known
+        rows.append(rest * real_as(1.0 / tf.math.real(elements[j]), b.dtype))
+    return tf.stack(rows)
+
+
 def cholesky(a: tf.Tensor) -> tf.Tensor:
     """The Cholesky factor of a positive semidefinite matrix, which may be singular.
 

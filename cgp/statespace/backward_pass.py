@@ -82,7 +82,7 @@ def backward_pass(
     def step(
         t: tf.Tensor, by_state: StateCotangent, arrays: dict[str, tf.TensorArray]
     ) -> tuple[tf.Tensor, StateCotangent, dict[str, tf.TensorArray]]:
-        gradients, by_state = _step(system, forward, cotangents, t, by_state)
+        gradients, by_state = step_back(system, forward, cotangents, t, by_state)
         arrays = {
             name: array.write(t, _like(gradients[name], values[name]))
             for name, array in arrays.items()
@@ -99,11 +99,11 @@ def backward_pass(
     return gradients, by_state
 
 
-def _step(
+def step_back(
     system: System,
     forward: ForwardPass,
     cotangents: Cotangents,
-    t: tf.Tensor,
+    t: int | tf.Tensor,
     by_state: StateCotangent,
 ) -> tuple[dict[str, tf.Tensor], StateCotangent]:
     """Gradients with respect to the matrices of step t, and the cotangent of the state before."""
@@ -137,7 +137,7 @@ def _plus(
     by_state: StateCotangent,
     by_means: tf.Tensor | None,
     by_covariances: tf.Tensor | None,
-    t: tf.Tensor,
+    t: int | tf.Tensor,
 ) -> StateCotangent:
     """Adds the cotangent of the moments returned at step t, where None stands for zero."""
     if by_means is None or by_covariances is None:

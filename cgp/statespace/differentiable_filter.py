@@ -1,46 +1,76 @@
 """The Kalman filter over a series of any length, with its gradient.
 
 Eagerly and in training, on a CPU, by compiled ops where they were built; else in chunks that XLA
-compiles.
+compiles; or all steps at once, where that is asked for.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from cgp.linalg.gradients import without_gradient
-from cgp.statespace import filter_in_chunks, native_filter
+from cgp.statespace import filter_in_chunks, native_filter, parallel_filter, parallel_gradient
 from cgp.statespace.arranged import Arranged, batch_of
 from cgp.statespace.backward_pass import DIFFERENTIABLE, ONCE, Cotangents, hermitian
 from cgp.statespace.filter_in_chunks import StateMoments
 from cgp.statespace.filter_step import State
 
+Pullback = Callable[[Arranged, Cotangents, State], list[tf.Tensor]]
 
-def log_likelihood(given: Arranged) -> tf.Tensor:
-    """The log likelihood of each series, `[B]`, differentiable once."""
+
+class _Engine(NamedTuple):
+    """What computes a filter and its gradient in TensorFlow."""
+
+    log_likelihood: Callable[[Arranged], tuple[tuple[tf.Tensor], State]]
+    moments: Callable[[Arranged], tuple[StateMoments, State]]
+    pullback: Pullback
+
+
+_IN_CHUNKS = _Engine(
+    filter_in_chunks.log_likelihood, filter_in_chunks.moments, filter_in_chunks.pullback
+)
+_PARALLEL = _Engine(
+    parallel_filter.log_likelihood, parallel_filter.moments, parallel_gradient.pullback
+)
+
+
+def log_likelihood(given: Arranged, parallel: bool = False) -> tf.Tensor:
+    """The log likelihood of each series, `[B]`, differentiable once.
+
+    Args:
+        given: The series.
+        parallel: Whether to compute all steps at once, by `cgp.statespace.parallel_filter`.
+    """
 
     def cotangents(by_total: tf.Tensor) -> Cotangents:
         return Cotangents(None, None, None, None, by_total[:, None, None])
 
-    found = _natively(native_filter.log_likelihood, given)
+    found = None if parallel else _natively(native_filter.log_likelihood, given)
     if found is not None:
         return found
-    return _in_chunks(filter_in_chunks.log_likelihood, cotangents, given)[0]
+    engine = _PARALLEL if parallel else _IN_CHUNKS
+    return _differentiable(engine.log_likelihood, cotangents, engine.pullback, given)[0]
 
 
-def moments(given: Arranged) -> StateMoments:
-    """The moments of the state at each time, differentiable once by means and covariances."""
+def moments(given: Arranged, parallel: bool = False) -> StateMoments:
+    """The moments of the state at each time, differentiable once by means and covariances.
+
+    Args:
+        given: The series.
+        parallel: As for `log_likelihood`.
+    """
 
     def cotangents(*by_values: tf.Tensor) -> Cotangents:
         predicted_mean, predicted, filtered_mean, filtered, log_likelihood, *_ = by_values
         by_moments = (predicted_mean, hermitian(predicted), filtered_mean, hermitian(filtered))
         return Cotangents(*by_moments, log_likelihood[..., None])
 
-    found = _natively(native_filter.moments, given)
+    found = None if parallel else _natively(native_filter.moments, given)
     if found is not None:
         return found
-    return StateMoments(*_in_chunks(filter_in_chunks.moments, cotangents, given))
+    engine = _PARALLEL if parallel else _IN_CHUNKS
+    return StateMoments(*_differentiable(engine.moments, cotangents, engine.pullback, given))
 
 
 def _natively(function: Callable[[Arranged], Any], given: Arranged) -> Any:
@@ -48,16 +78,19 @@ def _natively(function: Callable[[Arranged], Any], given: Arranged) -> Any:
     return _once_if_shared(function, given) if native_filter.serves(given) else None
 
 
-def _in_chunks(
+def _differentiable(
     forward: Callable[[Arranged], tuple[Any, State]],
     cotangents: Callable[..., Cotangents],
+    pullback: Pullback,
     given: Arranged,
 ) -> tuple[tf.Tensor, ...]:
-    """What compiled graphs find, with the gradient of the backward pass.
+    """What a function finds, with the gradient of its pullback.
 
     Args:
-        forward: Returns values, and the states before each chunk.
+        forward: Returns values, and the states that the pullback starts from.
         cotangents: Function of the gradients with respect to the values; it returns `Cotangents`.
+        pullback: Function of series, cotangents and those states; it returns the gradients by the
+            parts in `DIFFERENTIABLE`, the first mean and the first covariance.
         given: The series.
     """
     names = (*DIFFERENTIABLE, "mean", "covariance")
@@ -73,7 +106,8 @@ def _in_chunks(
 
         def backward(*by_values: tf.Tensor) -> list[tf.Tensor]:
             pulled = cotangents(*map(tf.stop_gradient, by_values))
-            return without_gradient(_pulled_once_if_shared(own, pulled, starts), inputs, ONCE)
+            gradients = _pulled_once_if_shared(pullback, own, pulled, starts)
+            return without_gradient(gradients, inputs, ONCE)
 
         return tuple(values), backward
 
@@ -136,9 +170,10 @@ def _broadcast(a: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(wide, [*a.shape[:-1], None])
 
 
-def _pulled_once_if_shared(given: Arranged, pulled: Cotangents, starts: State) -> list[tf.Tensor]:
+def _pulled_once_if_shared(
+    pullback: Pullback, given: Arranged, pulled: Cotangents, starts: State
+) -> list[tf.Tensor]:
     """The gradients of a pullback; cotangents of covariances that are shared are summed."""
-    pullback = filter_in_chunks.pullback
     once, same = _with_shared_pattern(given)
     if once is None:
         return pullback(given, pulled, starts)

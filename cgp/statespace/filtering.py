@@ -23,6 +23,8 @@ def filter(
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
     rule: AnyRule | None = None,
+    *,
+    parallel: bool = False,
 ) -> Filtered:
     """Runs the Kalman filter, in square-root form.
 
@@ -34,6 +36,18 @@ def filter(
     core, the loop is compiled by XLA once for each size of model and batch: the first call takes
     about a second, and series of other lengths need no further compilation.
 
+    With `parallel=True` all steps are computed at once, by associative scans over time (Särkkä &
+    García-Fernández, IEEE Trans. Autom. Control 66, 2021; in square-root form, Yaghoobi et al.,
+    arXiv:2207.00426, 2022), and so are gradients: 2 log₂ T passes in place of T, which together do
+    ten times the work. That is for long series on a GPU, where a loop waits for each step. On a CPU
+    the loop is faster: on two cores a scan took 100 to 1000 times as long as the compiled core, and
+    1 to 10 times as long as a loop in a graph. It keeps some 30 kB a step of 4 states, and
+    tracing it takes ten seconds for each length, which must be known. Of a `NonlinearGaussian`
+    only what follows the linearisation is parallel: the linearisation itself goes from step to
+    step, except in the repetitions of an `Iterated` smoother. What the scan cannot do is an
+    observation without noise of a direction that process noise does not reach: an error eagerly,
+    NaN in a graph.
+
     In single precision a standard deviation below about 1e-7 of the largest is lost to rounding,
     unless it lies along a coordinate axis of the state.
 
@@ -44,6 +58,7 @@ def filter(
         inputs: Known inputs, `[..., T, k]`, or `[T]` where k is 1, of a model with B.
         rule: How a `NonlinearGaussian` is linearised, `Taylor()` if None; all are exact for a
             linear model.
+        parallel: Whether to compute all steps at once, as above.
 
     Returns:
         `Filtered`. Differentiable once by the matrices, the initial moments, z and inputs; factors
@@ -52,7 +67,8 @@ def filter(
     Raises:
         TypeError: A real series of a complex model, a complex one of a real model, or one of a
             higher precision than the model's.
-        ValueError: Shapes that do not fit, an empty series, infinite observations, NaN in inputs.
+        ValueError: Shapes that do not fit, an empty series, infinite observations, NaN in inputs;
+            with `parallel=True`, an R singular where H Q Hᴴ is, or an unknown length in a graph.
 
     Example:
         >>> import numpy as np
@@ -66,7 +82,7 @@ def filter(
     """
     model, inputs = linearized(model, z, missing, inputs, rule)
     series = Series(model, z, missing, inputs)
-    found = moments(series)
+    found = moments(series, parallel)
     _check_overflow(model, found)
     covariances = observation_moments(model, found)
     return Filtered(
@@ -88,6 +104,8 @@ def log_likelihood(
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
     rule: AnyRule | None = None,
+    *,
+    parallel: bool = False,
 ) -> tf.Tensor:
     """The log likelihood of a series under the model, by the filter.
 
@@ -99,6 +117,7 @@ def log_likelihood(
         missing: As for `filter`.
         inputs: As for `filter`.
         rule: As for `filter`.
+        parallel: As for `filter`.
 
     Returns:
         `log p(z)` of the elements observed, real, `[...]`. Differentiable by the matrices, the
@@ -116,9 +135,10 @@ def log_likelihood(
     """
     model, inputs = linearized(model, z, missing, inputs, rule)
     series = Series(model, z, missing, inputs)
-    value = series.from_series(differentiable_filter.log_likelihood(series.arranged()))
+    found = differentiable_filter.log_likelihood(series.arranged(), parallel)
+    value = series.from_series(found)
     if tf.executing_eagerly() and not np.isfinite(value).all():
-        _check_overflow(model, moments(series))
+        _check_overflow(model, moments(series, parallel))
     return value
 
 
@@ -137,12 +157,16 @@ def _check_overflow(model: LinearGaussian, found: StateMoments) -> None:
     )
 
 
-def moments(series: Series) -> StateMoments:
+def moments(series: Series, parallel: bool = False) -> StateMoments:
     """The moments of the state along a series, batch axes first, in working form.
 
     Covariances and factors have batch axes of 1 where all series share them.
+
+    Args:
+        series: The series.
+        parallel: As for `filter`.
     """
-    found = differentiable_filter.moments(series.arranged())
+    found = differentiable_filter.moments(series.arranged(), parallel)
     by_batch = {
         name: (series.from_series if name in _OF_EACH else series.first_if_own)(value)
         for name, value in found._asdict().items()
