@@ -1,15 +1,15 @@
 """The smoother: the state at each time given the whole series."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from cgp import native
 from cgp.linalg.arguments import ArrayLike
-from cgp.linalg.batch_last import adjoint, divide, matmul, matvec, triangularize
+from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
 from cgp.linalg.gradients import without_gradient
-from cgp.statespace import differentiable_filter
+from cgp.statespace import differentiable_filter, parallel_smoother
 from cgp.statespace.arranged import Arranged, for_loops
 from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.filter_in_chunks import chunks_of
@@ -19,6 +19,7 @@ from cgp.statespace.linearized import Along, AnyModel, AnyRule
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series
 from cgp.statespace.series_result import OfEachSeries, SeriesResult
+from cgp.statespace.smoother_gains import Steps, smoother_gains
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -49,6 +50,8 @@ def smooth(
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
     rule: AnyRule | None = None,
+    *,
+    parallel: bool = False,
 ) -> Smoothed:
     """Runs the Rauch-Tung-Striebel smoother, in square-root form.
 
@@ -62,6 +65,7 @@ def smooth(
         missing: As for `filter`.
         inputs: As for `filter`.
         rule: As for `filter`; an `Iterated` one repeats the whole series.
+        parallel: As for `filter`; the repetitions of an `Iterated` rule are parallel too.
 
     Returns:
         `Smoothed`. Not differentiable: a gradient raises a NotImplementedError.
@@ -76,8 +80,8 @@ def smooth(
         >>> statespace.smooth(walk, [1.0, np.nan, 1.0]).smoothed_means.numpy().ravel().round(6)
         array([0.6, 0.7, 0.8])
     """
-    model, inputs = smoothing_model(model, z, missing, inputs, rule)
-    means, chols, lags, gains = _smoothed(Series(model, z, missing, inputs))
+    model, inputs = smoothing_model(model, z, missing, inputs, rule, parallel)
+    means, chols, lags, gains = _smoothed(Series(model, z, missing, inputs), parallel)
     form = model.form
     lags = form.moments(lags[..., :-1, :, :])
     return Smoothed(
@@ -95,6 +99,7 @@ def smoothing_model(
     missing: ArrayLike | None,
     inputs: ArrayLike | None,
     rule: AnyRule | None,
+    parallel: bool = False,
 ) -> tuple[LinearGaussian, ArrayLike | None]:
     """The linear model whose smoother is that of a model, and the inputs that are left to it."""
     if not isinstance(model, NonlinearGaussian):
@@ -102,43 +107,30 @@ def smoothing_model(
     along = Along(model, z, missing, inputs, rule)
     linear, last = along.of_filter(), None
     for _ in range(along.iterations):
-        means, chols, *_ = _smoothed(Series(linear, z, missing))
+        means, chols, *_ = _smoothed(Series(linear, z, missing), parallel)
         if last is not None:
             means += along.damping * (last - means)
         linear, last = along.at_moments(means, chols), means
     return linear, None
 
 
-def _smoothed(series: Series) -> list[tf.Tensor]:
+def _smoothed(series: Series, parallel: bool) -> list[tf.Tensor]:
     """What `_smooth` returns, batch axes first; covariances where series share them."""
-    means, *of_covariances = _smooth(series.arranged())
+    means, *of_covariances = _smooth(series.arranged(), parallel)
     return [series.from_series(means), *map(series.first_if_own, of_covariances)]
 
 
-class _Steps(NamedTuple):
-    """The parts of each step that the backward pass of the smoother needs."""
-
-    F: tf.Tensor
-    """F, Q_factor and b are those of `Arranged`; for loops, of `System`."""
-    Q_factor: tf.Tensor
-    b: tf.Tensor
-    means: tf.Tensor
-    """Filtered, `[B, T, n]`; for loops, `[T, n, B]`."""
-    chols: tf.Tensor
-    """`[T, n, n, B]`."""
-
-
-def _smooth(given: Arranged) -> list[tf.Tensor]:
+def _smooth(given: Arranged, parallel: bool) -> list[tf.Tensor]:
     """Means `[B, T, n]`; factors, lag-one covariances and gains, `[T, n, n, B]`.
 
     The last lag-one covariance and the last gain are not meaningful.
     """
-    found = differentiable_filter.moments(given)
+    found = differentiable_filter.moments(given, parallel)
     inputs = (given.F, given.Q_factor, given.b, found.filtered_means, found.filtered_chols)
-    steps = _Steps(*map(tf.stop_gradient, inputs))
-    values = _by_core(steps)
+    steps = Steps(*map(tf.stop_gradient, inputs))
+    values = None if parallel else _by_core(steps)
     if values is None:
-        values = _in_chunks(given, steps)
+        values = (_in_parallel if parallel else _in_chunks)(given, steps)
     return without_gradient(
         list(values),
         [*inputs, found.filtered_covariances],
@@ -146,7 +138,7 @@ def _smooth(given: Arranged) -> list[tf.Tensor]:
     )
 
 
-def _by_core(steps: _Steps) -> Any:
+def _by_core(steps: Steps) -> Any:
     """The values of `_smooth` by a compiled op; None where it does not serve, or refuses."""
     if not native.serves(*steps):
         return None
@@ -160,28 +152,39 @@ def _by_core(steps: _Steps) -> Any:
     )
 
 
-def _in_chunks(given: Arranged, steps: _Steps) -> list[tf.Tensor]:
+def _in_chunks(given: Arranged, steps: Steps) -> list[tf.Tensor]:
     """The values of `_smooth` by compiled graphs."""
-    system, start = for_loops(given)
-    chunks = chunks_of(system, start)
-    F, G, b = map(tf.stop_gradient, (system.F, system.Q_factor, system.b))
-    steps = _Steps(F, G, b, tf.experimental.numpy.moveaxis(steps.means, 0, -1), steps.chols)
+    steps = _for_loops(given, steps)
+    chunks = chunks_of(*for_loops(given))
     padded = chunks.pad_varying(steps, always=("means", "chols"))
 
     def step(k: tf.Tensor, later: State) -> tuple[list[tf.Tensor], State]:
         return _compiled_smooth(chunks.cut(padded, k), later, chunks.steps_of(k))
 
     # Starts from the state predicted after the end, so the last smoothed state is the filtered one.
-    last = _Steps(*(a[-1:] for a in steps))
+    last = Steps(*(a[-1:] for a in steps))
     after = _compiled_predict(last)
     values, _ = chunks.loop(step, after, [steps.means.dtype] * 4, backwards=True)
     means, *of_covariances = map(chunks.join, values)
     return [tf.experimental.numpy.moveaxis(means, -1, 0), *of_covariances]
 
 
-def _smooth_chunk(steps: _Steps, later: State, length: tf.Tensor) -> tuple[list[tf.Tensor], State]:
+def _in_parallel(given: Arranged, steps: Steps) -> list[tf.Tensor]:
+    """The values of `_smooth` by scans over all steps."""
+    means, *of_covariances = parallel_smoother.smooth(_for_loops(given, steps))
+    return [tf.experimental.numpy.moveaxis(means, -1, 0), *of_covariances]
+
+
+def _for_loops(given: Arranged, steps: Steps) -> Steps:
+    """The parts with all axes."""
+    system, _ = for_loops(given)
+    F, G, b = map(tf.stop_gradient, (system.F, system.Q_factor, system.b))
+    return Steps(F, G, b, tf.experimental.numpy.moveaxis(steps.means, 0, -1), steps.chols)
+
+
+def _smooth_chunk(steps: Steps, later: State, length: tf.Tensor) -> tuple[list[tf.Tensor], State]:
     """Smooths the first `length` steps of a chunk, given the smoothed state after them."""
-    gains, roots, predicted = _gains(steps)
+    gains, roots, predicted = smoother_gains(steps)
     size, n = gains.shape[:2]
     shapes = ([n, later.mean.shape[-1]], *[[n, n, later.chol.shape[-1]]] * 2)
     arrays = [tf.TensorArray(later.mean.dtype, size, element_shape=shape) for shape in shapes]
@@ -201,22 +204,7 @@ def _smooth_chunk(steps: _Steps, later: State, length: tf.Tensor) -> tuple[list[
     return [*(array.stack() for array in arrays), gains], later
 
 
-def _gains(steps: _Steps) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """J and Y of each step, and the mean predicted for the next, for all steps at once."""
-    F, G, chols = (tf.einsum("tijb->ijtb", a) for a in (steps.F, steps.Q_factor, steps.chols))
-    spread = matmul(F, chols)
-    noise = G + tf.zeros_like(spread[:, :1])
-    upper = tf.concat([spread, noise], axis=1)
-    lower = tf.concat([chols + tf.zeros_like(spread), tf.zeros_like(noise)], axis=1)
-    both = triangularize(tf.concat([upper, lower], axis=0))
-    n = chols.shape[0]
-    gains = divide(both[n:, :n], both[:n, :n])
-    columns = zip(tf.unstack(steps.F, axis=2), tf.split(steps.means, n, axis=1), strict=True)
-    predicted = sum(column * mean for column, mean in columns) + steps.b
-    return *(tf.einsum("ijtb->tijb", a) for a in (gains, both[n:, n:])), predicted
-
-
-def _predict_after(last: _Steps) -> State:
+def _predict_after(last: Steps) -> State:
     """The state predicted after the last step."""
     state = State(last.means[0], last.chols[0])
     return predict(state, last.F[0], last.Q_factor[0], last.b[0])
