@@ -24,6 +24,8 @@ def smoothed(
     noise: SampleNoise | None,
     start: StateAt | StoredState | None = None,
     part: Kernel | None = None,
+    *,
+    parallel: bool = False,
 ) -> Posterior:
     """The posterior at new points, between, before and beyond the data.
 
@@ -34,9 +36,11 @@ def smoothed(
         noise: That of observations at the points; None for the signal.
         start: The state from which the series continues; None for the prior.
         part: A term of the kernel, to predict it alone; None for the whole signal.
+        parallel: As for `cgp.statespace.smooth`.
     """
     series = ordered_series(process, data, x, start)
-    found, H, form = smooth(series.model, series.z), series.H, process.form
+    found = smooth(series.model, series.z, parallel=parallel)
+    H, form = series.H, process.form
     if part is not None:
         H = H * _states_of_part(process, part, H)
     process = of_part(process, part)
@@ -101,7 +105,11 @@ def drawn(
 
 
 def forecasts(
-    process: SignalPlusNoise, data: Data, horizons: tf.Tensor, noise: SampleNoise | None
+    process: SignalPlusNoise,
+    data: Data,
+    horizons: tf.Tensor,
+    noise: SampleNoise | None,
+    parallel: bool = False,
 ) -> dict[str, np.ndarray]:
     """Forecasts from every sample, given the samples up to it; see `StateSpaceGP.forecasts`.
 
@@ -110,6 +118,7 @@ def forecasts(
         data: N samples of each series.
         horizons: Real, `[H]`.
         noise: That of the observations forecast; None for the signal.
+        parallel: As for `cgp.statespace.filter`.
 
     Returns:
         "mean", "variance" and "pseudo_variance", `[..., N, H]`.
@@ -117,7 +126,7 @@ def forecasts(
     x = data.x[..., 0]
     order = tf.argsort(x, axis=-1, stable=True)
     series, form = ordered_series(process, data), process.form
-    found, H = filter_series(series.model, series.z), series.H
+    found, H = filter_series(series.model, series.z, parallel=parallel), series.H
     discretized = DiscretizedProcess(process)
     places = tf.gather(x, order, batch_dims=1)[..., None]
     steps = horizons + tf.zeros_like(places)

@@ -61,6 +61,9 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         likelihood: What is learned from, "exact" or "whittle"; of a stationary kernel.
         band: The lowest and the highest frequency that the Whittle likelihood counts, in cycles per
             unit of x; symmetric, `(-high, high)`, for an improper process. None for all.
+        parallel: Whether likelihood, posterior and forecasts compute all points at once, as
+            `cgp.statespace.filter` does with that argument: for a GPU. A graph must know how many
+            points there are. Samples, and `step` and `process`, go from point to point.
         fixed: Names, of "noise_variance" and "noise_circularity", excluded from training.
         priors: TFP distributions of "noise_variance", by name.
         name: A name.
@@ -87,7 +90,9 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
     settled = MappingProxyType(
         {
             **MaximumLikelihoodGP.settled,
-            **dict.fromkeys(("likelihood", "band"), "make another model, which shares the kernel"),
+            **dict.fromkeys(
+                ("likelihood", "band", "parallel"), "make another model, which shares the kernel"
+            ),
         }
     )
 
@@ -100,6 +105,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         *,
         likelihood: str = "exact",
         band: Sequence[float] | None = None,
+        parallel: bool = False,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
         name: str | None = None,
@@ -123,7 +129,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             **kwargs,
         )
         form = kernel.markov_form()  # raises an error that says why not
-        self.likelihood = likelihood
+        self.likelihood, self.parallel = likelihood, bool(parallel)
         self.band = whittle.as_band(likelihood, band, self._process, form.is_stationary)
         self._recent = RecentInputs()
         self._history = History(self, self._process, self._stored)
@@ -177,11 +183,12 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             if tf.executing_eagerly():
                 self._check_whittle(data)
             return whittle.log_likelihood(self._process, data, self.band)
-        found = native_likelihood.log_likelihood(self._process, data)
-        if found is not None:
-            return found
+        if not self.parallel:
+            found = native_likelihood.log_likelihood(self._process, data)
+            if found is not None:
+                return found
         series = ordered_series(self._process, data)
-        return log_likelihood(series.model, series.z)
+        return log_likelihood(series.model, series.z, parallel=self.parallel)
 
     # --- predictions ---------------------------------------------------------------------------
 
@@ -220,13 +227,16 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         by_series = points if points.shape.rank == 3 else points[None]
         if not tf.executing_eagerly():
             data = self._history.data_for(points)
-            return smoothed(self._process, data, by_series, noise, self._history.start, part)
+            return self._smoothed(data, by_series, noise, self._history.start, part)
         self.kernel.check_points(points)  # may refuse them
         data, start = self._history.held_for(points)
         if tf.size(data.z) == 0 and start is None:
             return prior(of_part(self._process, part), points, noise)
         check_points(points, data)
-        return smoothed(self._process, data, by_series, noise, start, part)
+        return self._smoothed(data, by_series, noise, start, part)
+
+    def _smoothed(self, *arguments: Any) -> Posterior:
+        return smoothed(self._process, *arguments, parallel=self.parallel)
 
     def forecasts(
         self,
@@ -260,7 +270,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             raise ValueError(f"horizons must be [H] and not negative, got {horizons!r}")
         given = self._given_noise(noise_variance, noise_groups)
         noise = given.of_points(observed, ahead.shape[0], self.variable_dtype)
-        return forecasts(self._process, self._data(), ahead[:, 0], noise)
+        return forecasts(self._process, self._data(), ahead[:, 0], noise, self.parallel)
 
     @property
     def form(self) -> Form:
@@ -323,13 +333,14 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         data = as_data(x, z, None, self.variable_dtype, require_targets=False, noise=noise)
         self._check(data)
         self.add_loss(self._loss(data, self._log_likelihood(data)))
-        return as_dict(smoothed(self._process, data, data.x, None))
+        return as_dict(self._smoothed(data, data.x, None))
 
     # --- saving ----------------------------------------------------------------------------------
 
     def get_config(self) -> dict[str, Any]:
         """See `GaussianProcess.get_config`."""
-        return {**super().get_config(), "likelihood": self.likelihood, "band": self.band}
+        own = {"likelihood": self.likelihood, "band": self.band, "parallel": self.parallel}
+        return {**super().get_config(), **own}
 
     def save_own_variables(self, store: Any) -> None:
         """The weights, the data and samples held, and the state before them."""
