@@ -253,6 +253,7 @@ NO_GRADIENT = {
     "means.Rational",
     "statespace.diagnostics",
     "statespace.forecast",
+    "statespace.particle_filter",
     "statespace.posterior_sample",
     "statespace.sample",
     "statespace.clear_cache",
@@ -371,6 +372,9 @@ REFUSALS = {
         lambda: statespace.forecast(WALK, statespace.filter(WALK, X), 0), "steps"
     ),
     "statespace.log_likelihood": (lambda: statespace.log_likelihood(WALK, []), "empty"),
+    "statespace.particle_filter": (
+        lambda: statespace.particle_filter(WALK, X, particles=0), "particles"
+    ),
     "statespace.posterior_sample": (
         lambda: statespace.posterior_sample(WALK, X, seed=0.5), "seed"
     ),

@@ -9,6 +9,7 @@ from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.linearization import Iterated, SigmaPoints, Taylor
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.online_step import step
+from cgp.statespace.particle_filter import Particles, particle_filter
 from cgp.statespace.sampling import Sampled, posterior_sample, sample
 from cgp.statespace.smoothing import Smoothed, smooth
 from cgp.statespace.widely_linear import widely_linear
@@ -20,6 +21,7 @@ __all__ = [
     "Iterated",
     "LinearGaussian",
     "NonlinearGaussian",
+    "Particles",
     "Sampled",
     "SigmaPoints",
     "Smoothed",
@@ -29,6 +31,7 @@ __all__ = [
     "filter",
     "forecast",
     "log_likelihood",
+    "particle_filter",
     "posterior_sample",
     "sample",
     "smooth",

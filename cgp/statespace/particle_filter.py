@@ -1,0 +1,167 @@
+"""The bootstrap particle filter."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions.checks import stateless_seed
+from cgp.linalg.arguments import ArrayLike
+from cgp.statespace.linearized import AnyModel, noise_of
+from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
+from cgp.statespace.particle_arrangement import Drawn, arguments_of, drawn_from, functions_of
+from cgp.statespace.particle_recursion import Found, run
+from cgp.statespace.series import Series
+from cgp.statespace.series_result import SeriesResult
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Particles(SeriesResult):
+    """Results of the particle filter: moments after each observation, and the last particles."""
+
+    filtered_means: tf.Tensor
+    """`E[x[t] | z[:t+1]]`, `[..., T, n]`."""
+    filtered_covariances: tf.Tensor
+    """The covariance of the state after each observation, `[..., T, n, n]`."""
+    filtered_pseudo_covariances: tf.Tensor | None
+    """`E[(x − m)(x − m)ᵀ]`, `[..., T, n, n]`; None if the states are real."""
+    log_likelihoods: tf.Tensor
+    """`log p(z[t] | z[:t])` of the elements observed, real, `[..., T]`."""
+    log_likelihood: tf.Tensor
+    """Their sum, `[...]`: its exponential is an unbiased estimate of the likelihood."""
+    effective_sizes: tf.Tensor
+    """`1 / Σ w²` after each observation, before particles are drawn again, real, `[..., T]`."""
+    particles: tf.Tensor
+    """The states of the particles after the last observation, `[..., N, n]`."""
+    log_weights: tf.Tensor
+    """Logarithms of their weights, which sum to one, real, `[..., N]`."""
+
+
+def particle_filter(
+    model: AnyModel,
+    z: ArrayLike,
+    particles: int = 1000,
+    seed: ArrayLike | None = None,
+    missing: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+) -> Particles:
+    """Runs the bootstrap particle filter, which linearises nothing.
+
+    Particles move as the model does and are weighed by the density of each observation (Gordon,
+    Salmond & Smith, IEE Proc. F 140, 1993). Where the effective sample size, `1 / Σ w²`, is below
+    half of their number, they are drawn again by systematic resampling (Kitagawa, J. Comput. Graph.
+    Stat. 5, 1996). As their number N grows the results tend to the true ones, with an error
+    proportional to `1/√N`: a check of the filters of `NonlinearGaussian` models, and the remedy
+    where a state has several likely values. Where observations are precise, or states are many,
+    most particles have no weight: see `effective_sizes`.
+
+    Args:
+        model: A `NonlinearGaussian` or a `LinearGaussian`; R must not be singular.
+        z: Observations, as for `filter`.
+        particles: N, the number of particles of each series, at least 1.
+        seed: One or two integers, for reproducible results; None for new ones at each call.
+        missing: As for `filter`.
+        inputs: As for `filter`.
+
+    Returns:
+        `Particles`. Not differentiable.
+
+    Raises:
+        TypeError: As `filter`.
+        ValueError: As `filter`; an invalid seed or number of particles; a singular R, under which
+            observations have no density; eagerly, a step at which no particle has any weight, or
+            at which a function is not finite.
+
+    Example:
+        >>> import numpy as np, tensorflow as tf
+        >>> from cgp import statespace
+        >>> growth = statespace.NonlinearGaussian(  # the sign of the state is never seen
+        ...     lambda x: 0.5 * x + 8.0 * tf.sin(x),
+        ...     lambda x: x**2 / 20.0,
+        ...     Q=[[1.0]],
+        ...     R=[[0.1]],
+        ...     initial_mean=[0.0],
+        ...     initial_covariance=[[5.0]],
+        ... )
+        >>> states, z = statespace.sample(growth, 50, seed=1)
+        >>> found = statespace.particle_filter(growth, z, particles=2000, seed=2)
+        >>> found.filtered_means.shape, found.particles.shape
+        (TensorShape([50, 1]), TensorShape([2000, 1]))
+        >>> bool(found.log_likelihood > statespace.log_likelihood(growth, z))
+        True
+    """
+    noise = noise_of(model)
+    count = _checked_count(particles)
+    series = Series(noise, z, missing, inputs)
+    drawn = drawn_from(series)
+    if tf.executing_eagerly():
+        _check_density(drawn)
+    loop = _kept_graph(model) if tf.executing_eagerly() else _loop(model)
+    given = arguments_of(model, series)
+    found = loop(drawn, given, tf.constant(count), stateless_seed(seed))
+    if tf.executing_eagerly():
+        _check_weights(found.log_likelihoods.numpy())
+    by_series = {
+        name: None if value is None else series.from_series(value)
+        for name, value in found._asdict().items()
+    }
+    return Particles(
+        **by_series, log_likelihood=tf.reduce_sum(by_series["log_likelihoods"], axis=-1)
+    )
+
+
+def _loop(model: AnyModel) -> Callable[..., Found]:
+    return functools.partial(run, functions_of(model), model.form.join)
+
+
+def _kept_graph(model: AnyModel) -> Callable[..., Found]:
+    """The loop as a graph; it depends on the functions of the model alone."""
+
+    def make() -> Callable[..., Found]:
+        return tf.function(_loop(model), autograph=False, reduce_retracing=True)
+
+    if isinstance(model, NonlinearGaussian):
+        return model.kept(particle_filter, make)
+    form = model.form.multiplicity  # the matrices of a linear model are arguments of the loop
+    if form not in _of_linear:
+        _of_linear[form] = make()
+    return _of_linear[form]
+
+
+_of_linear: dict[int, Callable[..., Found]] = {}
+
+
+def _checked_count(particles: int) -> int:
+    whole = isinstance(particles, int | np.integer) and not isinstance(particles, bool)
+    if not whole or particles < 1:
+        raise ValueError(f"particles must be a whole number, at least 1, got {particles!r}")
+    return int(particles)
+
+
+def _check_density(drawn: Drawn) -> None:
+    variances, observed = drawn.variances.numpy(), drawn.observed.numpy()
+    if not ((variances > 0) | (observed == 0)).all():
+        raise ValueError(
+            "R must not be singular: particles are weighed by the density of an observation, and "
+            "without noise there is none. Give R, or the combination of components in which it is "
+            "singular, a variance above zero"
+        )
+
+
+def _check_weights(log_likelihoods: np.ndarray) -> None:
+    finite = np.isfinite(log_likelihoods)
+    if finite.all():
+        return
+    step = int(np.argmin(finite, axis=-1)[~finite.all(axis=-1)].min())
+    if (log_likelihoods[:, step] == -np.inf).any():
+        raise ValueError(
+            f"no particle has any weight at step {step}: the observation there is so far from all "
+            "of them that its density is zero. Take more particles, or a wider R, Q or initial "
+            "covariance"
+        )
+    raise ValueError(
+        f"the observation or transition is not finite at step {step}, for a particle there: the "
+        "functions of the model must be defined wherever its noise may lead"
+    )

@@ -1,0 +1,155 @@
+"""The recursion of the bootstrap particle filter, as a loop over time."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from cgp.linalg.arguments import real_as, squared_modulus
+from cgp.statespace.filter_step import density
+from cgp.statespace.particle_arrangement import Drawn, Functions, each
+from cgp.statespace.sampling import white
+
+
+class Found(NamedTuple):
+    """What is found of each series, `[B, T, …]`; of the last step, `[B, N, …]`."""
+
+    filtered_means: tf.Tensor
+    filtered_covariances: tf.Tensor
+    filtered_pseudo_covariances: tf.Tensor | None
+    log_likelihoods: tf.Tensor
+    effective_sizes: tf.Tensor
+    particles: tf.Tensor
+    log_weights: tf.Tensor
+
+
+def run(
+    functions: Functions,
+    join: Callable[[tf.Tensor], tf.Tensor],
+    drawn: Drawn,
+    given: Any,
+    count: tf.Tensor,
+    seed: tf.Tensor,
+) -> Found:
+    """The particle filter of a series, or of B of them.
+
+    Args:
+        functions: Of the model.
+        join: Makes states of working values.
+        drawn: Noise and observations.
+        given: What the functions are given at each step, `[T, B, …]`.
+        count: N, the number of particles.
+        seed: Two integers.
+    """
+    steps, series = tf.shape(drawn.z)[0], tf.shape(drawn.z)[1]
+    dtype, real = drawn.mean.dtype, drawn.variances.dtype
+    seeds = tf.random.experimental.stateless_split(seed, 3)
+
+    def noise(factor: tf.Tensor, own_seed: tf.Tensor) -> tf.Tensor:
+        shape = tf.stack([series, count, tf.shape(factor)[-1]])
+        return each(factor, white(shape, own_seed, dtype))
+
+    def at_step(values: Any, t: tf.Tensor) -> Any:
+        return tf.nest.map_structure(lambda a: _at(a, t), values)
+
+    def weighed(
+        t: tf.Tensor, x: tf.Tensor, log_weights: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """The weights after the observation of step t, and what is found there."""
+        own = Drawn(*drawn[:2], *at_step(drawn[2:], t))
+        predicted = functions.observation(at_step(given, t), x)
+        log_weights += _log_density(own, predicted)
+        total = tf.reduce_logsumexp(log_weights, axis=-1, keepdims=True)
+        log_weights -= total
+        weights = tf.exp(log_weights)
+        size = 1.0 / tf.reduce_sum(weights**2, axis=-1)
+        return log_weights, [*_moments(join(x), weights), total[:, 0], size]
+
+    def step(t: tf.Tensor, x: tf.Tensor, log_weights: tf.Tensor, size: tf.Tensor, kept: Any) -> Any:
+        def resampled() -> tuple[tf.Tensor, tf.Tensor]:
+            own_seed = tf.random.experimental.stateless_fold_in(seeds[2], t)
+            offset = 1.0 - tf.random.stateless_uniform([series, 1], own_seed, dtype=tf.float64)
+            ancestors = systematic_ancestors(tf.exp(log_weights), offset)
+            ancestors = tf.where(few, ancestors, tf.range(count)[None])
+            return (
+                tf.gather(x, ancestors, axis=1, batch_dims=1),
+                tf.where(few, equal, log_weights),
+            )
+
+        few = (size < 0.5 * tf.cast(count, real))[:, None]
+        x, log_weights = tf.cond(tf.reduce_any(few), resampled, lambda: (x, log_weights))
+        following = functions.transition(at_step(given, t - 1), x)
+        own_seed = tf.random.experimental.stateless_fold_in(seeds[1], t)
+        x = tf.ensure_shape(following + noise(_at(drawn.Q_factor, t - 1), own_seed), start.shape)
+        log_weights, found = weighed(t, x, log_weights)
+        log_weights = tf.ensure_shape(log_weights, equal.shape)
+        kept = [array.write(t, a) for array, a in zip(kept, found, strict=True)]
+        return t + 1, x, log_weights, found[-1], kept
+
+    start = drawn.mean[:, None] + noise(drawn.chol, seeds[0])
+    equal = tf.fill([series, count], -tf.math.log(tf.cast(count, real)))
+    log_weights, found = weighed(tf.constant(0), start, equal)
+    kept = [tf.TensorArray(a.dtype, steps, element_shape=a.shape).write(0, a) for a in found]
+    loop = (tf.constant(1), start, tf.ensure_shape(log_weights, equal.shape), found[-1], kept)
+    _, x, log_weights, _, kept = tf.while_loop(lambda t, *_: t < steps, step, loop)
+    # A tape that watches variables of the model must not see the loop.
+    mean, *covariances, totals, sizes = (
+        tf.stop_gradient(_batch_first(array.stack())) for array in kept
+    )
+    pseudo = covariances[1] if len(covariances) > 1 else None
+    last = (tf.stop_gradient(a) for a in (join(x), log_weights))
+    return Found(mean, covariances[0], pseudo, totals, sizes, *last)
+
+
+def _at(a: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
+    """The value at step t, of an array whose first axis may be 1, which a graph may not know."""
+    return a[tf.minimum(t, tf.shape(a)[0] - 1)]
+
+
+def _batch_first(a: tf.Tensor) -> tf.Tensor:
+    return tf.experimental.numpy.moveaxis(a, 0, 1)
+
+
+def _log_density(own: Drawn, predicted: tf.Tensor) -> tf.Tensor:
+    """`log p(z | x)` of the elements observed, for each particle, real, `[B, N]`."""
+    scale, constant = density(predicted.dtype)
+    deviations = own.z[:, None] - each(own.whitening, predicted)
+    seen = own.observed > 0
+    variances = tf.where(seen, own.variances, tf.ones_like(own.variances))
+    distances = squared_modulus(deviations) * (own.observed / variances)[:, None]
+    normalizer = tf.reduce_sum(own.observed * (tf.math.log(variances) + constant), axis=-1)
+    return -scale * (tf.reduce_sum(distances, axis=-1) + normalizer[:, None])
+
+
+def _moments(states: tf.Tensor, weights: tf.Tensor) -> list[tf.Tensor]:
+    """Mean, covariance and, of complex states, pseudo-covariance of weighted particles."""
+    weights = real_as(weights, states.dtype)[..., None]
+    mean = tf.reduce_sum(weights * states, axis=1)
+    deviations = states - mean[:, None]
+    weighted = weights * deviations
+    moments = [mean, tf.einsum("bki,bkj->bij", weighted, tf.math.conj(deviations))]
+    if states.dtype.is_complex:
+        moments.append(tf.einsum("bki,bkj->bij", weighted, deviations))
+    return moments
+
+
+def systematic_ancestors(weights: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
+    """The particles that are drawn again, by systematic resampling.
+
+    A particle of weight w is drawn `⌊N w⌋` or `⌈N w⌉` times, N w times on average (Kitagawa,
+    J. Comput. Graph. Stat. 5, 1996).
+
+    Args:
+        weights: Not negative, `[..., N]`; they need not sum to one.
+        offset: Real, above 0 and at most 1, `[..., 1]`.
+
+    Returns:
+        Indices, int32, `[..., N]`, in ascending order.
+    """
+    count = tf.shape(weights)[-1]
+    sums = tf.cumsum(tf.cast(weights, tf.float64), axis=-1)  # a long sum, whatever the precision
+    levels = tf.cast(tf.range(count), tf.float64) + tf.cast(offset, tf.float64)
+    levels *= sums[..., -1:] / tf.cast(count, tf.float64)
+    # The last level may round to above the total; weights may be NaN, which is refused later.
+    found = tf.searchsorted(sums, tf.minimum(levels, sums[..., -1:]), side="left")
+    return tf.minimum(found, count - 1)
