@@ -60,6 +60,56 @@ def noise_of(model: AnyModel) -> LinearGaussian:
     return model
 
 
+def checked_rule(rule: AnyRule | None) -> AnyRule:
+    """The rule; `Taylor()` if None.
+
+    Raises:
+        TypeError: Not a rule.
+    """
+    rule = Taylor() if rule is None else rule
+    if not isinstance(rule, Iterated) and not callable(getattr(rule, "linearize", None)):
+        raise TypeError(
+            f"rule must be a Taylor(), SigmaPoints() or Iterated() of one, got {rule!r}"
+        )
+    return rule
+
+
+def stepper_of(model: NonlinearGaussian, rule: AnyRule | None) -> Stepper:
+    """The steps of a model by a rule, with the graphs that were compiled for them."""
+    rule = checked_rule(rule)
+    return model.kept(rule, lambda: Stepper(model, rule))
+
+
+def given_of(series: Series) -> tuple[Given, State]:
+    """What a series gives each step, and the state before the first observation of each series."""
+    noise = series.model
+    Q, Q_factor, R = (
+        a if a.shape.rank == 4 else a[None, ..., None]
+        for a in map(series.matrix, (noise.Q, noise.Q_factor, noise.R))
+    )
+    z = tf.einsum("btm->tmb", series.by_series(series.z))
+    observed = series.last(tf.cast(series.observed, z.dtype.real_dtype), 2)
+    # Each series has its own states, and is linearised where they are.
+    of_each = tf.zeros_like(z[0, :1])
+    mean, covariance, chol = (
+        series.last(a, own) + of_each
+        for a, own in (
+            (noise.initial_mean, 1),
+            (noise.initial_covariance, 2),
+            (tf.stop_gradient(noise.initial_chol), 2),
+        )
+    )
+    given = Given(Q, Q_factor, R, z, observed, known_inputs_of(series))
+    return given, State(mean, with_factor_gradient(chol, covariance))
+
+
+def known_inputs_of(series: Series) -> tf.Tensor:
+    """The inputs, `[T, k, B]`, with k = 0 if there are none."""
+    if series.inputs is None:
+        return tf.zeros([1, 0, 1], series.model.dtype)
+    return tf.einsum("btk->tkb", series.by_series(series.inputs))
+
+
 class Along:
     """A model, a rule and a series, along which the model is linearised.
 
@@ -79,38 +129,13 @@ class Along:
         inputs: ArrayLike | None,
         rule: AnyRule | None,
     ):
-        rule = Taylor() if rule is None else rule
-        if not isinstance(rule, Iterated) and not callable(getattr(rule, "linearize", None)):
-            raise TypeError(
-                f"rule must be a Taylor(), SigmaPoints() or Iterated() of one, got {rule!r}"
-            )
-        self.iterations, self.damping = 0, 0.0
-        if isinstance(rule, Iterated):
-            self.iterations, self.damping = rule.iterations, rule.damping
+        self._stepper = stepper_of(model, rule)
+        self.iterations, self.damping = self._stepper.iterations, self._stepper.damping
         self.model, self._series = model, Series(model.noise, z, missing, inputs)
-        self._stepper = model.kept(rule, lambda: Stepper(model, rule))
 
     def of_filter(self) -> LinearGaussian:
         """Linearises along the filter: each function by the moments that precede its use."""
-        series, noise = self._series, self.model.noise
-        Q, Q_factor, R = (
-            a if a.shape.rank == 4 else a[None, ..., None]
-            for a in map(series.matrix, (noise.Q, noise.Q_factor, noise.R))
-        )
-        z = tf.einsum("btm->tmb", series.by_series(series.z))
-        observed = series.last(tf.cast(series.observed, z.dtype.real_dtype), 2)
-        # Each series has its own states, and is linearised where they are.
-        of_each = tf.zeros_like(z[0, :1])
-        mean, covariance, chol = (
-            series.last(a, own) + of_each
-            for a, own in (
-                (noise.initial_mean, 1),
-                (noise.initial_covariance, 2),
-                (tf.stop_gradient(noise.initial_chol), 2),
-            )
-        )
-        start = State(mean, with_factor_gradient(chol, covariance))
-        given = Given(Q, Q_factor, R, z, observed, self._known_inputs())
+        given, start = given_of(self._series)
         return self._linear(self._stepper.along(given, start))
 
     def at_moments(self, means: tf.Tensor, chols: tf.Tensor) -> LinearGaussian:
@@ -123,14 +148,7 @@ class Along:
         series = self._series
         mean = tf.einsum("btn->tnb", series.by_series(means))
         states = State(mean, series.last(series.of_each(chols, 3), 3))
-        return self._linear(self._stepper.at_states(states, self._known_inputs()))
-
-    def _known_inputs(self) -> tf.Tensor:
-        """The inputs, `[T, k, B]`, with k = 0 if there are none."""
-        series = self._series
-        if series.inputs is None:
-            return tf.zeros([1, 0, 1], self.model.dtype)
-        return tf.einsum("btk->tkb", series.by_series(series.inputs))
+        return self._linear(self._stepper.at_states(states, known_inputs_of(self._series)))
 
     def _linear(self, found: Linearized) -> LinearGaussian:
         """The model of approximations, `[T, …, B]`."""

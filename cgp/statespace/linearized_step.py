@@ -117,15 +117,21 @@ class Stepper:
             given: Of this step, without the axis of time.
             state: Predicted for this step.
         """
-        inputs = tf.einsum("kb->bk", given.inputs)
-        function = self.model.working("observation", inputs)
+        after, _, observation = self.updated(given, state)
+        following, transition = self.predicted(given, after)
+        return following, Linearized(transition, observation)
 
-        def updated(point: State) -> tuple[State, Affine]:
-            affine = self.rule.linearize(function, point)
-            return _updated(state, affine, given), affine
+    def updated(self, given: Given, state: State) -> tuple[State, tf.Tensor, Affine]:
+        """The state after the observation of a step, its log likelihood, and how h is linearised.
+
+        Args:
+            given: Of this step, without the axis of time.
+            state: Predicted for this step.
+        """
+        function = self.model.working("observation", tf.einsum("kb->bk", given.inputs))
 
         def again(i: tf.Tensor, point: State) -> tuple[tf.Tensor, State]:
-            after, _ = updated(point)
+            after, _ = updated_by(self.rule.linearize(function, point), given, state)
             mean = after.mean + self.damping * (point.mean - after.mean)
             return i + 1, State(mean, after.chol)
 
@@ -133,16 +139,14 @@ class Stepper:
         if count:
             loop = (lambda i, _: i < count, again, (0, state))
             _, point = tf.while_loop(*loop, maximum_iterations=count)
-        after, observation = updated(point)
-        transition = self.rule.linearize(self.model.working("transition", inputs), after)
-        spread = tf.stop_gradient(given.Q_factor)
-        if transition.residual is not None:
-            spread = tf.concat(
-                [spread + tf.zeros_like(state.mean[None, :1]), transition.residual], 1
-            )
-        mean, chol = predict(after, transition.matrix, spread, transition.offset)
-        following = State(mean, with_factor_gradient(chol, given.Q))
-        return following, Linearized(transition, observation)
+        observation = self.rule.linearize(function, point)
+        return *updated_by(observation, given, state), observation
+
+    def predicted(self, given: Given, after: State) -> tuple[State, Affine]:
+        """The state predicted from that after the observation, and how f is linearised."""
+        function = self.model.working("transition", tf.einsum("kb->bk", given.inputs))
+        transition = self.rule.linearize(function, after)
+        return predicted_by(transition, given, after), transition
 
     def _every_step(self, given: Given, states: State) -> tuple[State, Linearized]:
         """`step` at all steps at once, `[T, …, B]`."""
@@ -218,15 +222,25 @@ class Stepper:
         return _constant(arrays, later)
 
 
-def _updated(state: State, affine: Affine, given: Given) -> State:
-    """The moments after an observation with an affine function."""
+def updated_by(affine: Affine, given: Given, state: State) -> tuple[State, tf.Tensor]:
+    """The moments after an observation with an affine function, and its log likelihood, `[B]`."""
     R = given.R
     if affine.residual is not None:
         R = R + matmul(affine.residual, adjoint(affine.residual))
     values = tf.einsum("mb->bm", given.z - affine.offset)[:, None]  # a series of one step
     h, r, values = decorrelated(affine.matrix[None], R[None], values, given.observed[None])
-    after, _, _ = update(state, h[0], r[0], tf.einsum("bm->mb", values[:, 0]), given.observed)
-    return after
+    values = tf.einsum("bm->mb", values[:, 0])
+    after, log_likelihood, _ = update(state, h[0], r[0], values, given.observed)
+    return after, log_likelihood
+
+
+def predicted_by(affine: Affine, given: Given, after: State) -> State:
+    """The moments of an affine function of a state, and of the process noise."""
+    spread = tf.stop_gradient(given.Q_factor)
+    if affine.residual is not None:
+        spread = tf.concat([spread + tf.zeros_like(after.mean[None, :1]), affine.residual], 1)
+    mean, chol = predict(after, affine.matrix, spread, affine.offset)
+    return State(mean, with_factor_gradient(chol, given.Q))
 
 
 def _linked(states: State, shifted: State, pull: Callable[[State], State]) -> State:
