@@ -23,7 +23,7 @@ from cgp.linalg.arguments import ArrayLike, real_diagonal
 from cgp.statespace.diffuse import check_diffuse
 from cgp.statespace.filtering import innovate, moments, observation_moments
 from cgp.statespace.linearized import AnyModel, AnyRule, linearized, noise_of
-from cgp.statespace.online_step import StateArrays, checked_state
+from cgp.statespace.samples import StateArrays, checked_state
 from cgp.statespace.series import Series
 from cgp.training import Model
 from cgp.training.batches import require_one_replica

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import Form
+from cgp.distributions.marginals import Marginals
 from cgp.linalg.arguments import real_as, squared_modulus
 from cgp.linalg.batch_last import (
     condition,
@@ -134,6 +135,15 @@ def marginals_of(
     return BatchLastMarginals(
         tf.complex(mean[:m], mean[m:]), re + im, tf.complex(re - im, 2.0 * cross)
     )
+
+
+def with_pseudo_variance(
+    mean: tf.Tensor, variance: tf.Tensor, pseudo: tf.Tensor | None
+) -> Marginals:
+    """The moments of components, with a pseudo-variance where there is none."""
+    if pseudo is None:  # E(x − m)² of a real number is its variance
+        pseudo = tf.zeros_like(mean) if mean.dtype.is_complex else variance
+    return Marginals(mean, variance, pseudo)
 
 
 def density(dtype: tf.DType) -> tuple[float, float]:

@@ -2,41 +2,29 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import Form, form_of
 from cgp.distributions.marginals import Marginals, Step, innovation
-from cgp.linalg.arguments import ArrayLike, as_numbers, check_batches, is_finite, is_of_python
+from cgp.linalg.arguments import ArrayLike, check_batches
 from cgp.linalg.batch_last import matmul, matvec
-from cgp.observations import check_rounding
 from cgp.statespace.arranged import for_loops
 from cgp.statespace.compiled import CompiledByShape
-from cgp.statespace.conversion import as_dtype
-from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of
+from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of, with_pseudo_variance
 from cgp.statespace.forward_pass import System, predict_at, update_at
-from cgp.statespace.linear_gaussian import LinearGaussian, with_time
+from cgp.statespace.linear_gaussian import with_time
 from cgp.statespace.linearized import AnyModel, AnyRule, linearized, noise_of
 from cgp.statespace.native_step import NOT_FINITE
-from cgp.statespace.samples import checked_samples
+from cgp.statespace.samples import StateArrays, checked_samples, checked_state
 from cgp.statespace.series import Series
-
-
-class StateArrays(NamedTuple):
-    """The moments of a state of one or several streams."""
-
-    mean: np.ndarray
-    """`[..., n]`."""
-    chol: np.ndarray
-    """The Cholesky factor of its covariance, `[..., n, n]`; for a widely linear model that of the
-    real composite, `[..., 2n, 2n]`."""
 
 
 def step(
     model: AnyModel,
-    state: tuple[ArrayLike, ArrayLike] | None,
+    state: tuple[ArrayLike, ...] | None,
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
@@ -70,8 +58,9 @@ def step(
     Returns:
         `(state, Step)`: the state predicted for the next observation, and
         `Step(predicted, innovation, filtered)` as from `KalmanFilter.step`: the prediction of z,
-        z minus its mean, and the state after it. NumPy arrays; tensors inside a `tf.function`. Of
-        a stream without an arrival the innovation is NaN, and the moments are of the state as is.
+        z minus its mean, and the state after it.
+        NumPy arrays; tensors inside a `tf.function`. Of a stream without an arrival the innovation
+        is NaN, and the moments are of the state as is.
 
     Raises:
         TypeError: Not a model; a real observation of a complex model, or a complex one of a real
@@ -122,7 +111,7 @@ def step(
         return None if a is None else series.first(a)
 
     mean, chol = (first(a) for a in following)
-    predicted, filtered = (_marginals(*map(first, a)) for a in (predicted, filtered))
+    predicted, filtered = (with_pseudo_variance(*map(first, a)) for a in (predicted, filtered))
     after = StateArrays(model.form.join(mean), chol)
     seen = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
     if present is not None:
@@ -137,43 +126,6 @@ def step(
         raise ValueError(NOT_FINITE)
     predicted, filtered = (Marginals(*(np.asarray(a) for a in m)) for m in (predicted, filtered))
     return after, Step(predicted, innovation(np.asarray(seen), predicted.mean), filtered)
-
-
-def checked_state(
-    model: LinearGaussian, state: tuple[ArrayLike, ArrayLike]
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Checks a state `(mean, chol)` given by a user, and converts it to working values."""
-    if not isinstance(state, tuple | list) or len(state) != 2:
-        raise TypeError(f"state must be a pair (mean, chol), got {type(state).__name__}")
-    n, rows = model.state_size, model.F.shape[-1]
-    mean = _of_state(state[0], model.state_dtype, "mean", "mean")
-    chol = _of_state(state[1], model.dtype, "factor", "chol")
-    if mean.shape.rank < 1 or mean.shape[-1] != n:
-        raise ValueError(f"the mean of the state must be [..., {n}], got shape {mean.shape}")
-    if chol.shape.rank < 2 or list(chol.shape[-2:]) != [rows, rows]:
-        raise ValueError(
-            f"the factor of the state must be [..., {rows}, {rows}], got shape {chol.shape}"
-        )
-    if tf.executing_eagerly():
-        diagonal = np.diagonal(chol, axis1=-2, axis2=-1)
-        if np.any(np.triu(chol, 1)) or np.any(diagonal.imag) or np.any(diagonal.real < 0.0):
-            raise ValueError(
-                "the factor of the state must be lower triangular, its diagonal real and not "
-                f"negative, got {chol.numpy()}"
-            )
-    return model.form.split(mean), chol
-
-
-def _of_state(a: ArrayLike, dtype: tf.DType, word: str, variable: str) -> tf.Tensor:
-    """A part of a state in the dtype of the model; its precision as that of observations."""
-    name = f"the {word} of the state"
-    a = as_numbers(a, name) if not is_of_python(a) else a
-    check_rounding(a, dtype, name, variable)
-    with np.errstate(over="ignore"):  # what overflows in single precision is refused below
-        found = as_dtype(a, dtype, name)
-    if tf.executing_eagerly() and not is_finite(found):
-        raise ValueError(f"{name} must be finite, in {dtype.name}, got {np.asarray(a)}")
-    return found
 
 
 def _arrivals(arrived: Any, series: Series) -> tf.Tensor:
@@ -259,9 +211,3 @@ def advance(
     mean = mean if d is None else mean + d
     predicted = marginals_of(observation_form, mean, matmul(H, state.chol), R)
     return following, predicted, marginals_of(form, after.mean, after.chol, None)
-
-
-def _marginals(mean: tf.Tensor, variance: tf.Tensor, pseudo: tf.Tensor | None) -> Marginals:
-    if pseudo is None:  # E(x − m)² of a real number is its variance
-        pseudo = tf.zeros_like(mean) if mean.dtype.is_complex else variance
-    return Marginals(mean, variance, pseudo)

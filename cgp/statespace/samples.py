@@ -1,16 +1,27 @@
-"""What streams are given at a time: one observation of each, or a block, with inputs.
+"""What streams are given at a time: one observation of each, or a block, with inputs; and a state.
 
 Shapes are checked as they are given, before one observation becomes a series of one step.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import ArrayLike, as_numbers
-from cgp.observations import as_observations
+from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_of_python
+from cgp.observations import as_observations, check_rounding
+from cgp.statespace.conversion import as_dtype
 from cgp.statespace.linear_gaussian import LinearGaussian
+
+
+class StateArrays(NamedTuple):
+    """The moments of a state of one or several streams."""
+
+    mean: np.ndarray
+    """`[..., n]`."""
+    chol: np.ndarray
+    """The Cholesky factor of its covariance, `[..., n, n]`; for a widely linear model that of the
+    real composite, `[..., 2n, 2n]`."""
 
 
 def checked_samples(
@@ -46,6 +57,43 @@ def checked_samples(
         return z, inputs  # whether there should be inputs is known where they are used
     size = model.B.shape[-1] // model.form.multiplicity
     return z, _with_components(as_numbers(inputs, "inputs"), "inputs", size, along, most)
+
+
+def checked_state(
+    model: LinearGaussian, state: tuple[ArrayLike, ...]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Checks a state `(mean, chol)` given by a user, and converts it to working values."""
+    if not isinstance(state, tuple | list) or len(state) != 2:
+        raise TypeError(f"state must be a pair (mean, chol), got {type(state).__name__}")
+    n, rows = model.state_size, model.F.shape[-1]
+    mean = _of_state(state[0], model.state_dtype, "mean", "mean")
+    chol = _of_state(state[1], model.dtype, "factor", "chol")
+    if mean.shape.rank < 1 or mean.shape[-1] != n:
+        raise ValueError(f"the mean of the state must be [..., {n}], got shape {mean.shape}")
+    if chol.shape.rank < 2 or list(chol.shape[-2:]) != [rows, rows]:
+        raise ValueError(
+            f"the factor of the state must be [..., {rows}, {rows}], got shape {chol.shape}"
+        )
+    if tf.executing_eagerly():
+        diagonal = np.diagonal(chol, axis1=-2, axis2=-1)
+        if np.any(np.triu(chol, 1)) or np.any(diagonal.imag) or np.any(diagonal.real < 0.0):
+            raise ValueError(
+                "the factor of the state must be lower triangular, its diagonal real and not "
+                f"negative, got {chol.numpy()}"
+            )
+    return model.form.split(mean), chol
+
+
+def _of_state(a: ArrayLike, dtype: tf.DType, word: str, variable: str) -> tf.Tensor:
+    """A part of a state in the dtype of the model; its precision as that of observations."""
+    name = f"the {word} of the state"
+    a = as_numbers(a, name) if not is_of_python(a) else a
+    check_rounding(a, dtype, name, variable)
+    with np.errstate(over="ignore"):  # what overflows in single precision is refused below
+        found = as_dtype(a, dtype, name)
+    if tf.executing_eagerly() and not is_finite(found):
+        raise ValueError(f"{name} must be finite, in {dtype.name}, got {np.asarray(a)}")
+    return found
 
 
 def _with_components(a: Any, name: str, size: int, along: int, most: int | None) -> Any:
