@@ -58,6 +58,11 @@ def at(a: tf.Tensor, t: int | tf.Tensor) -> tf.Tensor:
     return a[0] if a.shape[0] == 1 else a[t]
 
 
+def at_known(a: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
+    """`at`, in a graph that may not know whether the first axis is 1."""
+    return a[tf.minimum(t, tf.shape(a)[0] - 1)]
+
+
 def update_at(
     system: System, t: int | tf.Tensor, state: State
 ) -> tuple[State, tf.Tensor, list[Innovation]]:

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from cgp.linalg.arguments import real_as, squared_modulus
 from cgp.statespace.filter_step import density
+from cgp.statespace.forward_pass import at_known
 from cgp.statespace.particle_arrangement import Drawn, Functions, each
 from cgp.statespace.sampling import white
 
@@ -50,7 +51,7 @@ def run(
         return each(factor, white(shape, own_seed, dtype))
 
     def at_step(values: Any, t: tf.Tensor) -> Any:
-        return tf.nest.map_structure(lambda a: _at(a, t), values)
+        return tf.nest.map_structure(lambda a: at_known(a, t), values)
 
     def weighed(
         t: tf.Tensor, x: tf.Tensor, log_weights: tf.Tensor
@@ -80,7 +81,9 @@ def run(
         x, log_weights = tf.cond(tf.reduce_any(few), resampled, lambda: (x, log_weights))
         following = functions.transition(at_step(given, t - 1), x)
         own_seed = tf.random.experimental.stateless_fold_in(seeds[1], t)
-        x = tf.ensure_shape(following + noise(_at(drawn.Q_factor, t - 1), own_seed), start.shape)
+        x = tf.ensure_shape(
+            following + noise(at_known(drawn.Q_factor, t - 1), own_seed), start.shape
+        )
         log_weights, found = weighed(t, x, log_weights)
         log_weights = tf.ensure_shape(log_weights, equal.shape)
         kept = [array.write(t, a) for array, a in zip(kept, found, strict=True)]
@@ -99,11 +102,6 @@ def run(
     pseudo = covariances[1] if len(covariances) > 1 else None
     last = (tf.stop_gradient(a) for a in (join(x), log_weights))
     return Found(mean, covariances[0], pseudo, totals, sizes, *last)
-
-
-def _at(a: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
-    """The value at step t, of an array whose first axis may be 1, which a graph may not know."""
-    return a[tf.minimum(t, tf.shape(a)[0] - 1)]
 
 
 def _batch_first(a: tf.Tensor) -> tf.Tensor:
