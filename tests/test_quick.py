@@ -103,6 +103,11 @@ def saturating(f, q):
     )
 
 
+def switching(f, q):
+    models = [model(f, q), model(0.5 * f, q)]
+    return statespace.InteractingModels(models, [[0.9, 0.1], [0.3, 0.7]])
+
+
 def normal(loc, root):
     return distributions.ComplexNormal(loc, factor(root))
 
@@ -166,6 +171,9 @@ FUNCTIONS = {
     ),
     "statespace.NonlinearGaussian": (
         lambda f, q: statespace.log_likelihood(saturating(f, q), Y), F, ROOT
+    ),
+    "statespace.InteractingModels": (
+        lambda f, q: statespace.log_likelihood(switching(f, q), Y), F, ROOT
     ),
     "statespace.widely_linear": (
         lambda f, q: statespace.log_likelihood(
@@ -384,6 +392,9 @@ REFUSALS = {
     "statespace.NonlinearGaussian": (
         lambda: statespace.NonlinearGaussian(3, tf.sin, [[1.0]], [[1.0]], [0.0], [[1.0]]),
         "transition",
+    ),
+    "statespace.InteractingModels": (
+        lambda: statespace.InteractingModels([], [[1.0]]), "models must be at least one"
     ),
     "statespace.widely_linear": (lambda: statespace.widely_linear(WALK), "complex"),
     "Functional": (

@@ -5,6 +5,7 @@ from cgp.statespace.diagnostics import Diagnostics, diagnostics
 from cgp.statespace.filtered import Filtered
 from cgp.statespace.filtering import filter, log_likelihood
 from cgp.statespace.forecasting import Forecast, forecast
+from cgp.statespace.interacting_models import InteractingFiltered, InteractingModels
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.linearization import Iterated, SigmaPoints, Taylor
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
@@ -18,6 +19,8 @@ __all__ = [
     "Diagnostics",
     "Filtered",
     "Forecast",
+    "InteractingFiltered",
+    "InteractingModels",
     "Iterated",
     "LinearGaussian",
     "NonlinearGaussian",

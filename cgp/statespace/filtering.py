@@ -12,13 +12,14 @@ from cgp.linalg.cholesky import stored_cholesky
 from cgp.statespace import differentiable_filter
 from cgp.statespace.filter_in_chunks import StateMoments
 from cgp.statespace.filtered import Filtered
+from cgp.statespace.interacting_models import InteractingModels
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.linearized import AnyModel, AnyRule, linearized
 from cgp.statespace.series import Series
 
 
 def filter(
-    model: AnyModel,
+    model: AnyModel | InteractingModels,
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
@@ -53,7 +54,7 @@ def filter(
     unless it lies along a coordinate axis of the state.
 
     Args:
-        model: A `LinearGaussian` or a `NonlinearGaussian`.
+        model: A `LinearGaussian`, a `NonlinearGaussian`, or a bank of `InteractingModels`.
         z: Observations, `[..., T, M]`, or `[T]` where M is 1; NaN where missing.
         missing: Bool, broadcast against z: True where missing.
         inputs: Known inputs, `[..., T, k]`, or `[T]` where k is 1, of a model with B.
@@ -62,8 +63,9 @@ def filter(
         parallel: Whether to compute all steps at once, as above.
 
     Returns:
-        `Filtered`. Differentiable once by the matrices, the initial moments, z and inputs; factors
-        only where they are not singular. A second derivative is a NotImplementedError.
+        `Filtered`; of a bank `InteractingFiltered`. Differentiable once by the matrices, the
+        initial moments, z and inputs; factors only where they are not singular. A second
+        derivative is a NotImplementedError.
 
     Raises:
         TypeError: A real series of a complex model, a complex one of a real model, or one of a
@@ -81,6 +83,8 @@ def filter(
         >>> result.innovations.numpy(), result.innovation_variances.numpy()
         (array([1. , 1.5]), array([4., 4.]))
     """
+    if isinstance(model, InteractingModels):
+        return model.filter(z, missing, inputs, rule)
     model, inputs = linearized(model, z, missing, inputs, rule)
     series = Series(model, z, missing, inputs)
     found = moments(series, parallel)
@@ -100,7 +104,7 @@ def filter(
 
 
 def log_likelihood(
-    model: AnyModel,
+    model: AnyModel | InteractingModels,
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
@@ -113,7 +117,7 @@ def log_likelihood(
     Value and gradient together cost five to nine times the value alone, at any length.
 
     Args:
-        model: A `LinearGaussian` or a `NonlinearGaussian`.
+        model: A `LinearGaussian`, a `NonlinearGaussian`, or a bank of `InteractingModels`.
         z: Observations, as for `filter`.
         missing: As for `filter`.
         inputs: As for `filter`.
@@ -134,6 +138,8 @@ def log_likelihood(
         >>> print(f"{statespace.log_likelihood(noise, [1 + 1j]):.6f}")  # −log π − |z|²
         -3.144730
     """
+    if isinstance(model, InteractingModels):
+        return model.filter(z, missing, inputs, rule).log_likelihood
     model, inputs = linearized(model, z, missing, inputs, rule)
     series = Series(model, z, missing, inputs)
     found = differentiable_filter.log_likelihood(series.arranged(), parallel)

@@ -15,6 +15,8 @@ from cgp.statespace.arranged import for_loops
 from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of, with_pseudo_variance
 from cgp.statespace.forward_pass import System, predict_at, update_at
+from cgp.statespace.interacting_models import InteractingModels
+from cgp.statespace.interacting_step import InteractingState, InteractingStep, interacting_step
 from cgp.statespace.linear_gaussian import with_time
 from cgp.statespace.linearized import AnyModel, AnyRule, linearized, noise_of
 from cgp.statespace.native_step import NOT_FINITE
@@ -23,14 +25,14 @@ from cgp.statespace.series import Series
 
 
 def step(
-    model: AnyModel,
+    model: AnyModel | InteractingModels,
     state: tuple[ArrayLike, ...] | None,
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
     arrived: ArrayLike | None = None,
     rule: AnyRule | None = None,
-) -> tuple[StateArrays, Step]:
+) -> tuple[StateArrays, Step] | tuple[InteractingState, InteractingStep]:
     """Updates a state with one observation: the Kalman filter, one step at a time.
 
     A pure function, batched over streams. Where the observations of streams arrive at different
@@ -42,12 +44,13 @@ def step(
     of the arguments. Within a `tf.function` it takes a fraction of that.
 
     Args:
-        model: A model that does not vary over time.
+        model: A model that does not vary over time, or a bank of `InteractingModels` of such.
         state: Mean and Cholesky factor of the state predicted for this observation, `[..., n]` and
             `[..., n, n]`, as from `KalmanFilter.state`; for a widely linear model the mean is
             complex and the factor that of the real composite, `[..., 2n, 2n]`. None for the initial
             state of the model. After `filter` it is not the last filtered state, but what a
-            `forecast` of one step predicts (see the example).
+            `forecast` of one step predicts (see the example). Of a bank, the `InteractingState`
+            that the last step returned.
         z: Observations, `[..., M]`, or a number where M is 1; NaN where missing.
         missing: Bool, broadcast against z: True where missing.
         inputs: Known inputs of a model with B, `[..., k]`, or a number where k is 1, from this
@@ -58,7 +61,7 @@ def step(
     Returns:
         `(state, Step)`: the state predicted for the next observation, and
         `Step(predicted, innovation, filtered)` as from `KalmanFilter.step`: the prediction of z,
-        z minus its mean, and the state after it.
+        z minus its mean, and the state after it; of a bank also `mode_probabilities`, `[..., K]`.
         NumPy arrays; tensors inside a `tf.function`. Of a stream without an arrival the innovation
         is NaN, and the moments are of the state as is.
 
@@ -84,6 +87,10 @@ def step(
         >>> bool(np.allclose(same[0], state.mean) and np.allclose(same[1], state.chol))
         True
     """
+    if isinstance(model, InteractingModels):
+        if arrived is not None:
+            raise ValueError("arrived is for one model, not for a bank of InteractingModels")
+        return interacting_step(model, state, z, missing, inputs, rule)
     noise = noise_of(model)
     if noise.steps is not None:
         raise ValueError(
