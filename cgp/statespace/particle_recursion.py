@@ -59,26 +59,12 @@ def run(
         """The weights after the observation of step t, and what is found there."""
         own = Drawn(*drawn[:2], *at_step(drawn[2:], t))
         predicted = functions.observation(at_step(given, t), x)
-        log_weights += _log_density(own, predicted)
-        total = tf.reduce_logsumexp(log_weights, axis=-1, keepdims=True)
-        log_weights -= total
-        weights = tf.exp(log_weights)
-        size = 1.0 / tf.reduce_sum(weights**2, axis=-1)
-        return log_weights, [*_moments(join(x), weights), total[:, 0], size]
+        log_weights, total, size = normalized(log_weights + _log_density(own, predicted))
+        return log_weights, [*moments_of(join(x), tf.exp(log_weights)), total, size]
 
     def step(t: tf.Tensor, x: tf.Tensor, log_weights: tf.Tensor, size: tf.Tensor, kept: Any) -> Any:
-        def resampled() -> tuple[tf.Tensor, tf.Tensor]:
-            own_seed = tf.random.experimental.stateless_fold_in(seeds[2], t)
-            offset = 1.0 - tf.random.stateless_uniform([series, 1], own_seed, dtype=tf.float64)
-            ancestors = systematic_ancestors(tf.exp(log_weights), offset)
-            ancestors = tf.where(few, ancestors, tf.range(count)[None])
-            return (
-                tf.gather(x, ancestors, axis=1, batch_dims=1),
-                tf.where(few, equal, log_weights),
-            )
-
-        few = (size < 0.5 * tf.cast(count, real))[:, None]
-        x, log_weights = tf.cond(tf.reduce_any(few), resampled, lambda: (x, log_weights))
+        own_seed = tf.random.experimental.stateless_fold_in(seeds[2], t)
+        (x,), log_weights = drawn_again([x], log_weights, size, own_seed)
         following = functions.transition(at_step(given, t - 1), x)
         own_seed = tf.random.experimental.stateless_fold_in(seeds[1], t)
         x = tf.ensure_shape(
@@ -86,25 +72,28 @@ def run(
         )
         log_weights, found = weighed(t, x, log_weights)
         log_weights = tf.ensure_shape(log_weights, equal.shape)
+        size = tf.ensure_shape(found[-1], equal.shape[:1])
         kept = [array.write(t, a) for array, a in zip(kept, found, strict=True)]
-        return t + 1, x, log_weights, found[-1], kept
+        return t + 1, x, log_weights, size, kept
 
     start = drawn.mean[:, None] + noise(drawn.chol, seeds[0])
-    equal = tf.fill([series, count], -tf.math.log(tf.cast(count, real)))
+    equal = equal_weights(series, count, real)
     log_weights, found = weighed(tf.constant(0), start, equal)
     kept = [tf.TensorArray(a.dtype, steps, element_shape=a.shape).write(0, a) for a in found]
-    loop = (tf.constant(1), start, tf.ensure_shape(log_weights, equal.shape), found[-1], kept)
+    size = tf.ensure_shape(found[-1], equal.shape[:1])
+    loop = (tf.constant(1), start, tf.ensure_shape(log_weights, equal.shape), size, kept)
     _, x, log_weights, _, kept = tf.while_loop(lambda t, *_: t < steps, step, loop)
     # A tape that watches variables of the model must not see the loop.
     mean, *covariances, totals, sizes = (
-        tf.stop_gradient(_batch_first(array.stack())) for array in kept
+        tf.stop_gradient(batch_first(array.stack())) for array in kept
     )
     pseudo = covariances[1] if len(covariances) > 1 else None
     last = (tf.stop_gradient(a) for a in (join(x), log_weights))
     return Found(mean, covariances[0], pseudo, totals, sizes, *last)
 
 
-def _batch_first(a: tf.Tensor) -> tf.Tensor:
+def batch_first(a: tf.Tensor) -> tf.Tensor:
+    """`[T, B, …]` -> `[B, T, …]`."""
     return tf.experimental.numpy.moveaxis(a, 0, 1)
 
 
@@ -119,7 +108,7 @@ def _log_density(own: Drawn, predicted: tf.Tensor) -> tf.Tensor:
     return -scale * (tf.reduce_sum(distances, axis=-1) + normalizer[:, None])
 
 
-def _moments(states: tf.Tensor, weights: tf.Tensor) -> list[tf.Tensor]:
+def moments_of(states: tf.Tensor, weights: tf.Tensor) -> list[tf.Tensor]:
     """Mean, covariance and, of complex states, pseudo-covariance of weighted particles."""
     weights = real_as(weights, states.dtype)[..., None]
     mean = tf.reduce_sum(weights * states, axis=1)
@@ -129,6 +118,46 @@ def _moments(states: tf.Tensor, weights: tf.Tensor) -> list[tf.Tensor]:
     if states.dtype.is_complex:
         moments.append(tf.einsum("bki,bkj->bij", weighted, deviations))
     return moments
+
+
+def equal_weights(series: tf.Tensor, count: tf.Tensor, real: tf.DType) -> tf.Tensor:
+    """Logarithms of `1/N`, `[B, N]`."""
+    return tf.fill([series, count], -tf.math.log(tf.cast(count, real)))
+
+
+def normalized(log_weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Weights that sum to one, the logarithm of their sum before, and the effective size."""
+    total = tf.reduce_logsumexp(log_weights, axis=-1, keepdims=True)
+    log_weights -= total
+    return log_weights, total[:, 0], 1.0 / tf.reduce_sum(tf.exp(2.0 * log_weights), axis=-1)
+
+
+def drawn_again(
+    values: list[tf.Tensor], log_weights: tf.Tensor, size: tf.Tensor, seed: tf.Tensor
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Draws the particles again of each series whose effective size is below half of their number.
+
+    Args:
+        values: What particles have, each `[B, N, …]`.
+        log_weights: `[B, N]`.
+        size: Effective sizes, `[B]`.
+        seed: Two integers.
+
+    Returns:
+        The values and weights, as they were where there are particles enough.
+    """
+    series, count = tf.unstack(tf.shape(log_weights))
+    few = (size < 0.5 * tf.cast(count, size.dtype))[:, None]
+
+    def again() -> tuple[list[tf.Tensor], tf.Tensor]:
+        offset = 1.0 - tf.random.stateless_uniform([series, 1], seed, dtype=tf.float64)
+        ancestors = systematic_ancestors(tf.exp(log_weights), offset)
+        ancestors = tf.where(few, ancestors, tf.range(count)[None])
+        equal = equal_weights(series, count, log_weights.dtype)
+        drawn = [tf.gather(a, ancestors, axis=1, batch_dims=1) for a in values]
+        return drawn, tf.where(few, equal, log_weights)
+
+    return tf.cond(tf.reduce_any(few), again, lambda: (values, log_weights))
 
 
 def systematic_ancestors(weights: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
