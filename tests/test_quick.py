@@ -259,6 +259,7 @@ NO_GRADIENT = {
     "compare",
     "kernels.Zero",
     "means.Rational",
+    "statespace.ConditionallyLinear",
     "statespace.diagnostics",
     "statespace.forecast",
     "statespace.particle_filter",
@@ -371,6 +372,10 @@ REFUSALS = {
     "clone_model": (lambda: cgp.clone_model(3), "model must be a Keras model, got 3"),
     "statespace.LinearGaussian": (
         lambda: statespace.LinearGaussian(I2, INDEFINITE, I2, I2), "Q"
+    ),
+    "statespace.ConditionallyLinear": (
+        lambda: statespace.ConditionallyLinear(WALK, dict, 3, [[1.0]], [0.0], [[1.0]]),
+        "transition",
     ),
     "statespace.diagnostics": (
         lambda: statespace.diagnostics(statespace.filter(WALK, X), level=95), "level"

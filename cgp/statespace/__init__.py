@@ -1,6 +1,8 @@
 """Linear Gaussian state-space models and their recursions, in plain TensorFlow."""
 
 from cgp.statespace.compiled import clear_cache
+from cgp.statespace.conditional_particles import ConditionalParticles
+from cgp.statespace.conditionally_linear import ConditionallyLinear
 from cgp.statespace.diagnostics import Diagnostics, diagnostics
 from cgp.statespace.filtered import Filtered
 from cgp.statespace.filtering import filter, log_likelihood
@@ -16,6 +18,8 @@ from cgp.statespace.smoothing import Smoothed, smooth
 from cgp.statespace.widely_linear import widely_linear
 
 __all__ = [
+    "ConditionalParticles",
+    "ConditionallyLinear",
     "Diagnostics",
     "Filtered",
     "Forecast",

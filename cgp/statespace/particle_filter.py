@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from cgp.distributions.checks import stateless_seed
 from cgp.linalg.arguments import ArrayLike
+from cgp.statespace.conditional_particles import ConditionalParticles, conditional_particles
+from cgp.statespace.conditionally_linear import ConditionallyLinear
 from cgp.statespace.linearized import AnyModel, noise_of
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.particle_arrangement import Drawn, arguments_of, drawn_from, functions_of
@@ -40,13 +42,13 @@ class Particles(SeriesResult):
 
 
 def particle_filter(
-    model: AnyModel,
+    model: AnyModel | ConditionallyLinear,
     z: ArrayLike,
     particles: int = 1000,
     seed: ArrayLike | None = None,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
-) -> Particles:
+) -> Particles | ConditionalParticles:
     """Runs the bootstrap particle filter, which linearises nothing.
 
     Particles move as the model does and are weighed by the density of each observation (Gordon,
@@ -57,8 +59,12 @@ def particle_filter(
     where a state has several likely values. Where observations are precise, or states are many,
     most particles have no weight: see `effective_sizes`.
 
+    Of a `ConditionallyLinear` model only the nonlinear part is drawn; each particle has a Kalman
+    filter of the rest, and is weighed by its likelihood (Chen & Liu, J. R. Stat. Soc. B 62, 2000).
+
     Args:
-        model: A `NonlinearGaussian` or a `LinearGaussian`; R must not be singular.
+        model: A `NonlinearGaussian` or a `LinearGaussian`, whose R must not be singular; or a
+            `ConditionallyLinear`.
         z: Observations, as for `filter`.
         particles: N, the number of particles of each series, at least 1.
         seed: One or two integers, for reproducible results; None for new ones at each call.
@@ -66,7 +72,7 @@ def particle_filter(
         inputs: As for `filter`.
 
     Returns:
-        `Particles`. Not differentiable.
+        `Particles`; `ConditionalParticles` of a `ConditionallyLinear`. Not differentiable.
 
     Raises:
         TypeError: As `filter`.
@@ -92,17 +98,20 @@ def particle_filter(
         >>> bool(found.log_likelihood > statespace.log_likelihood(growth, z))
         True
     """
-    noise = noise_of(model)
-    count = _checked_count(particles)
-    series = Series(noise, z, missing, inputs)
+    count = tf.constant(_checked_count(particles))
+    if isinstance(model, ConditionallyLinear):
+        series = Series(model.linear, z, missing, inputs)
+        conditional = conditional_particles(model, series, count, stateless_seed(seed))
+        _check_weights(conditional.log_likelihoods)
+        return conditional
+    series = Series(noise_of(model), z, missing, inputs)
     drawn = drawn_from(series)
     if tf.executing_eagerly():
         _check_density(drawn)
     loop = _kept_graph(model) if tf.executing_eagerly() else _loop(model)
     given = arguments_of(model, series)
-    found = loop(drawn, given, tf.constant(count), stateless_seed(seed))
-    if tf.executing_eagerly():
-        _check_weights(found.log_likelihoods.numpy())
+    found = loop(drawn, given, count, stateless_seed(seed))
+    _check_weights(found.log_likelihoods)
     by_series = {
         name: None if value is None else series.from_series(value)
         for name, value in found._asdict().items()
@@ -150,12 +159,16 @@ def _check_density(drawn: Drawn) -> None:
         )
 
 
-def _check_weights(log_likelihoods: np.ndarray) -> None:
-    finite = np.isfinite(log_likelihoods)
+def _check_weights(log_likelihoods: tf.Tensor) -> None:
+    """Raises, eagerly, where there are none; `[..., T]`."""
+    if not tf.executing_eagerly():
+        return
+    values = log_likelihoods.numpy()
+    finite = np.isfinite(values)
     if finite.all():
         return
     step = int(np.argmin(finite, axis=-1)[~finite.all(axis=-1)].min())
-    if (log_likelihoods[:, step] == -np.inf).any():
+    if (values[..., step] == -np.inf).any():
         raise ValueError(
             f"no particle has any weight at step {step}: the observation there is so far from all "
             "of them that its density is zero. Take more particles, or a wider R, Q or initial "
