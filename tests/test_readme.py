@@ -18,7 +18,7 @@ def test_do_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     rng = np.random.default_rng(0)
     x = np.sort(rng.uniform(0.0, 60.0, 80))
     truth = cgp.ExactGP(
@@ -53,6 +53,9 @@ def test_do_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     np.testing.assert_allclose(names["ahead"].observation_means.shape, (30, 1))
     assert abs(names["kf"].F[0, 0] - 0.98 * np.exp(0.4j)) < 0.03
     assert names["step"].filtered.variance < names["step"].predicted.variance
+    phase, states = names["check"].filtered_means[:, 0], names["states"][:, 0]
+    assert np.std(names["tracked"].filtered_means[:, 0] - phase) < 0.1
+    assert 0.05 < np.std(phase - states) < 0.5
     assert names["posterior"].mean().shape == (50,)
     error = abs(names["fast"].predict(x)["mean"] - gp.predict(x)["mean"])
     assert np.mean(error) < 0.1 < 0.5 < np.mean(abs(z))  # another kernel, and the same signal

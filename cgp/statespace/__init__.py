@@ -1,4 +1,4 @@
-"""Linear Gaussian state-space models and their recursions, in plain TensorFlow."""
+"""State-space models and their recursions, in plain TensorFlow."""
 
 from cgp.statespace.compiled import clear_cache
 from cgp.statespace.conditional_particles import ConditionalParticles

@@ -39,6 +39,8 @@ class Particles(SeriesResult):
     """The states of the particles after the last observation, `[..., N, n]`."""
     log_weights: tf.Tensor
     """Logarithms of their weights, which sum to one, real, `[..., N]`."""
+    expectations: tf.Tensor | None
+    """The means of the function asked for, `[..., T, k]`; None without one."""
 
 
 def particle_filter(
@@ -48,6 +50,7 @@ def particle_filter(
     seed: ArrayLike | None = None,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
+    expectation: Callable[[tf.Tensor], tf.Tensor] | None = None,
 ) -> Particles | ConditionalParticles:
     """Runs the bootstrap particle filter, which linearises nothing.
 
@@ -70,6 +73,9 @@ def particle_filter(
         seed: One or two integers, for reproducible results; None for new ones at each call.
         missing: As for `filter`.
         inputs: As for `filter`.
+        expectation: A function of states, `[..., n]` -> `[..., k]`, whose mean is wanted after each
+            observation: that of `exp(iφ)` has a phase where that of a phase of several turns has
+            none. Not of a `ConditionallyLinear`.
 
     Returns:
         `Particles`; `ConditionalParticles` of a `ConditionallyLinear`. Not differentiable.
@@ -101,6 +107,8 @@ def particle_filter(
     count = tf.constant(_checked_count(particles))
     if isinstance(model, ConditionallyLinear):
         series = Series(model.linear, z, missing, inputs)
+        if expectation is not None:
+            raise ValueError("expectation must be None for a ConditionallyLinear model")
         conditional = conditional_particles(model, series, count, stateless_seed(seed))
         _check_weights(conditional.log_likelihoods)
         return conditional
@@ -108,7 +116,7 @@ def particle_filter(
     drawn = drawn_from(series)
     if tf.executing_eagerly():
         _check_density(drawn)
-    loop = _kept_graph(model) if tf.executing_eagerly() else _loop(model)
+    loop = (_kept_graph if tf.executing_eagerly() else _loop)(model, expectation)
     given = arguments_of(model, series)
     found = loop(drawn, given, count, stateless_seed(seed))
     _check_weights(found.log_likelihoods)
@@ -121,18 +129,23 @@ def particle_filter(
     )
 
 
-def _loop(model: AnyModel) -> Callable[..., Found]:
-    return functools.partial(run, functions_of(model), model.form.join)
+_Expectation = Callable[[tf.Tensor], tf.Tensor] | None
 
 
-def _kept_graph(model: AnyModel) -> Callable[..., Found]:
+def _loop(model: AnyModel, expectation: _Expectation) -> Callable[..., Found]:
+    return functools.partial(run, functions_of(model), model.form.join, expectation)
+
+
+def _kept_graph(model: AnyModel, expectation: _Expectation) -> Callable[..., Found]:
     """The loop as a graph; it depends on the functions of the model alone."""
 
     def make() -> Callable[..., Found]:
-        return tf.function(_loop(model), autograph=False, reduce_retracing=True)
+        return tf.function(_loop(model, expectation), autograph=False, reduce_retracing=True)
 
     if isinstance(model, NonlinearGaussian):
-        return model.kept(particle_filter, make)
+        return model.kept((particle_filter, expectation), make)
+    if expectation is not None:
+        return make()
     form = model.form.multiplicity  # the matrices of a linear model are arguments of the loop
     if form not in _of_linear:
         _of_linear[form] = make()

@@ -22,11 +22,13 @@ class Found(NamedTuple):
     effective_sizes: tf.Tensor
     particles: tf.Tensor
     log_weights: tf.Tensor
+    expectations: tf.Tensor | None
 
 
 def run(
     functions: Functions,
     join: Callable[[tf.Tensor], tf.Tensor],
+    expectation: Callable[[tf.Tensor], tf.Tensor] | None,
     drawn: Drawn,
     given: Any,
     count: tf.Tensor,
@@ -37,6 +39,7 @@ def run(
     Args:
         functions: Of the model.
         join: Makes states of working values.
+        expectation: A function of states whose mean is wanted, or None.
         drawn: Noise and observations.
         given: What the functions are given at each step, `[T, B, …]`.
         count: N, the number of particles.
@@ -60,7 +63,9 @@ def run(
         own = Drawn(*drawn[:2], *at_step(drawn[2:], t))
         predicted = functions.observation(at_step(given, t), x)
         log_weights, total, size = normalized(log_weights + _log_density(own, predicted))
-        return log_weights, [*moments_of(join(x), tf.exp(log_weights)), total, size]
+        states, weights = join(x), tf.exp(log_weights)
+        found = [] if expectation is None else [mean_of(expectation(states), weights)]
+        return log_weights, [*found, *moments_of(states, weights), total, size]
 
     def step(t: tf.Tensor, x: tf.Tensor, log_weights: tf.Tensor, size: tf.Tensor, kept: Any) -> Any:
         own_seed = tf.random.experimental.stateless_fold_in(seeds[2], t)
@@ -84,11 +89,12 @@ def run(
     loop = (tf.constant(1), start, tf.ensure_shape(log_weights, equal.shape), size, kept)
     _, x, log_weights, _, kept = tf.while_loop(lambda t, *_: t < steps, step, loop)
     # A tape that watches variables of the model must not see the loop.
-    mean, *covariances, totals, sizes = (
-        tf.stop_gradient(batch_first(array.stack())) for array in kept
-    )
+    found = [tf.stop_gradient(batch_first(array.stack())) for array in kept]
+    wanted = None if expectation is None else found.pop(0)
+    mean, *covariances, totals, sizes = found
     pseudo = covariances[1] if len(covariances) > 1 else None
-    last = (tf.stop_gradient(a) for a in (join(x), log_weights))
+    particles, log_weights = (tf.stop_gradient(a) for a in (join(x), log_weights))
+    last = (particles, log_weights, wanted)
     return Found(mean, covariances[0], pseudo, totals, sizes, *last)
 
 
@@ -106,6 +112,11 @@ def _log_density(own: Drawn, predicted: tf.Tensor) -> tf.Tensor:
     distances = squared_modulus(deviations) * (own.observed / variances)[:, None]
     normalizer = tf.reduce_sum(own.observed * (tf.math.log(variances) + constant), axis=-1)
     return -scale * (tf.reduce_sum(distances, axis=-1) + normalizer[:, None])
+
+
+def mean_of(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """The mean of weighted values, `[B, N, k]` -> `[B, k]`."""
+    return tf.reduce_sum(real_as(weights, values.dtype)[..., None] * values, axis=1)
 
 
 def moments_of(states: tf.Tensor, weights: tf.Tensor) -> list[tf.Tensor]:

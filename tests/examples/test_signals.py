@@ -155,3 +155,23 @@ def test_the_baseline_of_the_elliptical_process_works(example):
     z = page.simulated(1)
     assert float(page.start_of(z[0]).frequency) == pytest.approx(0.1293, abs=0.01)
     np.testing.assert_allclose(page.by_whittle(z)[0], [*page.TRUTH.values()], rtol=0.4)
+
+
+@pytest.mark.slow
+def test_a_carrier_is_tracked_as_well_as_by_particles(example, tmp_path, monkeypatch, capsys):
+    carrier_tracking = example("carrier_tracking")
+    for name, value in {"SERIES": 60, "LENGTH": 160, "COMPARED": 16, "PARTICLES": 4000}.items():
+        monkeypatch.setattr(carrier_tracking, name, value)
+    rules = {name: carrier_tracking.RULES[name] for name in ("extended", "iterated")}
+    monkeypatch.setattr(carrier_tracking, "RULES", rules)
+    picture = tmp_path / "carrier.png"
+
+    scores, behind = carrier_tracking.main(levels=(6.0,), picture=picture)
+
+    assert behind["iterated"] < 0.5
+    assert behind["extended"] > behind["iterated"] + 0.4
+    assert behind["phase-locked loop"] < 2.0  # a baseline that works
+    bound = np.mean(carrier_tracking.cramer_rao_bound(6.0)[carrier_tracking.SETTLED :])
+    assert bound < scores[6.0]["iterated"].error < 2.0 * bound
+    assert picture.stat().st_size > 10_000
+    assert "behind 4000 particles" in capsys.readouterr().out

@@ -13,7 +13,7 @@ RULES = {
     "unscented": statespace.SigmaPoints("unscented"),
     "unscented, wide": statespace.SigmaPoints("unscented", kappa=1.5),
     "cubature": statespace.SigmaPoints("cubature"),
-    "quadrature": statespace.SigmaPoints("gauss-hermite", order=4),
+    "quadrature": statespace.SigmaPoints("gauss-hermite", order=3),
 }
 
 

@@ -19,7 +19,7 @@ def reference_rule(name, n):
         "unscented": lambda: reference.unscented(n, max(3.0 - n, 0.0)),
         "unscented, wide": lambda: reference.unscented(n, 1.5),
         "cubature": lambda: reference.cubature(n),
-        "quadrature": lambda: reference.quadrature(n, 4),
+        "quadrature": lambda: reference.quadrature(n, 3),
     }
     return reference.by_points(*points[name]())
 
@@ -102,7 +102,6 @@ LINEAR = {
     [
         *(("holomorphic", rule) for rule in (*RULES.values(), Iterated(SigmaPoints(), 2, 0.2))),
         *((kind, SigmaPoints()) for kind in LINEAR if kind != "holomorphic"),
-        ("holes", Iterated(Taylor(), 1)),
     ],
     ids=str,
 )
@@ -121,7 +120,7 @@ def test_is_every_rule_exact_for_linear_functions(kind, rule):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["complex", "holomorphic"])
+@pytest.mark.parametrize("kind", ["complex"])
 def test_are_forecasts_samples_and_steps_of_linear_functions_those_of_the_linear_model(kind):
     holomorphic, options = LINEAR[kind]
     given, linear, model = linear_pair(holomorphic, **options)
@@ -198,8 +197,8 @@ def test_is_a_batch_a_loop_over_its_series(rule):
 
 
 def test_is_a_graph_the_same_as_eager():
-    given = PROBLEMS["carrier"]()
-    model, rule = given.model(jit_compile=False), SigmaPoints()
+    given = PROBLEMS["power"]()
+    model, rule = given.model(), Taylor()
     value = tf.function(lambda z: statespace.log_likelihood(model, z, rule=rule))(given.z)
     np.testing.assert_allclose(
         value, statespace.log_likelihood(model, given.z, rule=rule), rtol=1e-12
@@ -228,7 +227,7 @@ def test_functions_that_xla_does_not_compile_give_the_same():
 def test_is_single_precision_kept():
     given = PROBLEMS["improper"]()
     single = {k: np.asarray(v, "complex64") for k, v in given.noise.items()}
-    model = NonlinearGaussian(given.transition, given.observation, **single)
+    model = NonlinearGaussian(given.transition, given.observation, **single, jit_compile=False)
     found = statespace.filter(model, given.z.astype("complex64"), rule=SigmaPoints())
     assert found.filtered_means.dtype == tf.complex64
     assert found.filtered_chols.dtype == tf.float32
@@ -260,7 +259,6 @@ def test_a_series_of_several_chunks_is_one(rule):
         (Taylor(), 6, True),
         (Taylor(), 1, False),
         (SigmaPoints("unscented"), 6, False),
-        (Iterated(SigmaPoints(), 2, 0.2), 4, False),
     ],
     ids=str,
 )
@@ -321,7 +319,7 @@ def test_is_the_gradient_that_of_differences(rule, steps, jit):
 
 @pytest.mark.parametrize("rule", [Taylor(), SigmaPoints()], ids=str)
 def test_is_the_gradient_of_linear_functions_that_of_the_linear_model(rule):
-    given = problem(2, 3, steps=6, holes="own")
+    given = problem(1, 2, steps=6, holes="own")
     own = given.matrices
     F, Q = tf.Variable(own["F"]), tf.Variable(own["Q"])
     matrices = {k: v for k, v in own.items() if k not in "FQ"}
@@ -340,6 +338,27 @@ def test_is_the_gradient_of_linear_functions_that_of_the_linear_model(rule):
         value = statespace.log_likelihood(statespace.LinearGaussian(F, Q, H, **matrices), given.z)
     for a, b in zip(found, tape.gradient(value, [F, Q]), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(b).max())
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_is_the_gradient_of_iterations_that_of_differences(jit):
+    given, rule = PROBLEMS["power"](steps=5), Iterated(SigmaPoints(), 2, 0.2)
+    gain = tf.Variable(1.1, dtype=tf.float64)
+    model = NonlinearGaussian(
+        given.transition,
+        lambda x: gain * given.observation(x),
+        **given.noise,
+        jit_compile=jit,
+    )
+    with tf.GradientTape() as tape:
+        value = statespace.log_likelihood(model, given.z, rule=rule)
+    found = tape.gradient(value, gain)
+    ends = []
+    for sign in (1, -1):
+        gain.assign(1.1 + sign * 1e-5)
+        ends.append(float(statespace.log_likelihood(model, given.z, rule=rule)))
+    np.testing.assert_allclose(found, (ends[0] - ends[1]) / 2e-5, rtol=1e-6)
+    assert abs(found) > 0.1
 
 
 @pytest.mark.parametrize("rule", [Taylor(), SigmaPoints()], ids=str)
