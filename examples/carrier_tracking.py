@@ -3,7 +3,8 @@
 An oscillator wanders: its phase takes a random step of half a radian at each sample, its
 frequency drifts, and the amplitude fades. What is received is `exp(g + iφ)` and noise, a few
 decibels below the carrier. The state (φ, its rate, g) moves linearly and is real; the observation
-is complex and not linear, and its noise is proper. That is a `NonlinearGaussian`, and only the rule differs:
+is complex and not linear, and its noise is proper. That is a `NonlinearGaussian`, of which only the
+rule differs:
 
     extended              linearised at the predicted phase: the usual extended Kalman filter
     unscented             by the spread of the prediction, at seven points
@@ -109,8 +110,8 @@ def best_loop(snr):
 def cramer_rao_bound(snr):
     """The posterior bound of the variance of the phase at each sample, `[T]`.
 
-    A sample tells `2 E exp(2g) / R` of the phase, and as much of the log amplitude; the phase itself
-    has no part in it, so that the bound obeys a Kalman filter's recursion.
+    A sample tells `2 E exp(2g) / R` of the phase, and as much of the log amplitude; the phase
+    itself has no part in it, so that the bound obeys a Kalman filter's recursion.
     """
     told = 2.0 * np.exp(2.0 * FADING) / noise_variance(snr) * np.diag([1.0, 0.0, 1.0])
     covariance, bounds = SPREAD, []
