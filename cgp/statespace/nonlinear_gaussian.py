@@ -3,19 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.linalg.arguments import ArrayLike, check_finite
 from cgp.statespace.conversion import as_dtype, of_one_dtype
 from cgp.statespace.factored_covariance import FactoredCovariance
+from cgp.statespace.holomorphic import check_holomorphic
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.linearization.affine import Function
 from cgp.statespace.widely_linear import composite_covariance
-
-# A function counts as holomorphic where its derivative by the conjugate is below this part of all.
-_HOLOMORPHIC = 1e-3
 
 
 class NonlinearGaussian:
@@ -145,7 +142,11 @@ class NonlinearGaussian:
         values["_improper"] = frozenset(k for k, v in pseudo.items() if v is not None)
         values["noise"] = self._noise(states, value, R, pseudo_R)
         if self.holomorphic:
-            self._check_holomorphic(mean)
+            if not mean.dtype.is_complex:
+                raise TypeError("holomorphic=True is for complex states, but these are real")
+            for name in ("transition", "observation"):
+                function = self.working(name, None)
+                check_holomorphic(function, name, mean, self.noise.initial_chol)
 
     def _noise(
         self,
@@ -230,35 +231,6 @@ class NonlinearGaussian:
                 f"{value.dtype.name}"
             )
         return value
-
-    def _check_holomorphic(self, mean: tf.Tensor) -> None:
-        """Compares changes of the functions along a direction with those along i times it."""
-        if not mean.dtype.is_complex:
-            raise TypeError("holomorphic=True is for complex states, but these are real")
-        if not tf.executing_eagerly():
-            return
-        rng = np.random.default_rng(0)
-        n, root = mean.shape[-1], self.noise.initial_chol.numpy()
-        shape = (*np.broadcast_shapes(mean.shape[:-1], root.shape[:-2]), 8, n, 2)
-        first, second = (rng.normal(size=shape).view(complex)[..., 0] for _ in range(2))
-        scale = np.abs(root).max(axis=(-2, -1))[..., None, None] + 1e-3 * np.abs(mean).max() + 1e-9
-        points = np.asarray(mean)[..., None, :] + first * scale
-        step = second * scale * 1e-3
-        for name in ("transition", "observation"):
-            function = self.working(name, None)
-
-            def change(a: np.ndarray, function: Function = function) -> np.ndarray:
-                flat = np.stack([points + a, points - a]).reshape(1, -1, n)
-                values = function(tf.constant(flat, mean.dtype)).numpy()
-                up, down = np.split(values[0], 2)
-                return up - down
-
-            along, turned = change(step), change(1j * step) / 1j
-            if not np.abs(along - turned).max() <= _HOLOMORPHIC * np.abs(along).max():
-                raise TypeError(
-                    f"{name} is not holomorphic: its change along a direction and along i times "
-                    "it are not i times the same. Leave holomorphic=False"
-                )
 
     # --- working values --------------------------------------------------------------------------
 
