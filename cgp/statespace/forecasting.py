@@ -3,6 +3,7 @@
 import functools
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import ArrayLike
@@ -83,6 +84,12 @@ def forecast(
     chol = result.filtered_chols[..., -1, :, :]
     if isinstance(model, NonlinearGaussian):
         # A series of nothing from the last state on; that of its first step is known.
+        given = None if inputs is None else np.shape(inputs)
+        if given is not None and noise.B is not None and steps + 1 not in given[-2:]:
+            raise ValueError(
+                f"inputs must be [..., {steps + 1}, k] for {steps} steps: the first is that of the "
+                f"last observation, the last that of the last forecast; got shape {given}"
+            )
         nothing = _nothing(noise, steps + 1)
         after = model.starting_from(mean, chol)
         linear, known = linearized(after, nothing, inputs=inputs, rule=rule)

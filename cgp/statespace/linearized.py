@@ -7,7 +7,7 @@ from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import with_factor_gradient
 from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.filter_step import State
-from cgp.statespace.linear_gaussian import LinearGaussian, check_model
+from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.linearization.affine import Affine, Rule
 from cgp.statespace.linearization.iterated import Iterated
 from cgp.statespace.linearization.taylor import Taylor
@@ -56,7 +56,11 @@ def noise_of(model: AnyModel) -> LinearGaussian:
     """
     if isinstance(model, NonlinearGaussian):
         return model.noise
-    check_model(model)
+    if not isinstance(model, LinearGaussian):
+        raise TypeError(
+            "model must be a LinearGaussian or a NonlinearGaussian here, got "
+            f"{type(model).__name__}"
+        )
     return model
 
 
@@ -67,7 +71,8 @@ def checked_rule(rule: AnyRule | None) -> AnyRule:
         TypeError: Not a rule.
     """
     rule = Taylor() if rule is None else rule
-    if not isinstance(rule, Iterated) and not callable(getattr(rule, "linearize", None)):
+    is_rule = isinstance(rule, Iterated) or callable(getattr(rule, "linearize", None))
+    if isinstance(rule, type) or not is_rule:
         raise TypeError(
             f"rule must be a Taylor(), SigmaPoints() or Iterated() of one, got {rule!r}"
         )

@@ -7,6 +7,7 @@ J the derivative of a step by the state before it, adds to the gradient v by eac
 from the states after it.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -64,8 +65,8 @@ class Stepper:
         compiled = CompiledByShape if model.jit_compile else _plainly
         self._compiled_forward = compiled(self._forward)
         self._compiled_backward = compiled(self._backward)
-        self._at_once = tf.function(self._at_all, autograph=False, reduce_retracing=True)
-        self._all_steps = tf.function(self._every_step, autograph=False, reduce_retracing=True)
+        self._at_once = _plainly(self._at_all)
+        self._all_steps = _plainly(self._every_step)
 
     def along(self, given: Given, start: State) -> Linearized:
         """Linearises along the filter of a series, `[T, …, B]`.
@@ -297,4 +298,5 @@ def _constant(arrays: list[tf.TensorArray], state: State) -> tuple[State, State]
 
 
 def _plainly(function: Callable[..., Any]) -> Callable[..., Any]:
-    return tf.function(function, autograph=False, reduce_retracing=True)
+    # TensorFlow counts traces by function object, and warns of many: a partial starts a new count.
+    return tf.function(functools.partial(function), autograph=False, reduce_retracing=True)

@@ -27,7 +27,9 @@ class NonlinearGaussian:
 
     The functions are of TensorFlow: they take states `[..., n]` with any number of batch axes, and
     return `[..., n]`, or `[..., m]`. They may be Keras layers, or use layers and variables; the
-    likelihood has gradients by these. As in a `tf.function`, what else they read is read once.
+    likelihood has gradients by these. As in a `tf.function`, what else they read is read once. The
+    first call of a verb with a rule traces and compiles them, for seconds; `replace` keeps what was
+    compiled.
 
     States are complex if the initial mean, Q or the initial covariance is, otherwise real;
     observations are what `observation` returns. Complex noise is proper unless it has a
@@ -47,7 +49,8 @@ class NonlinearGaussian:
         holomorphic: Whether f and h have complex derivatives, as polynomials have, and moduli,
             conjugates and real parts have not. With proper noise the computations are then done
             with n complex instead of 2n real states, and factors are complex `[n, n]`.
-        input_size: k, the number of known inputs u; they come in the dtype of the states.
+        input_size: k, the number of known inputs u; they come in the dtype of the states. A complex
+            pilot of real states is two inputs, its real and imaginary part.
         jit_compile: Whether XLA compiles the functions; False for functions that it cannot compile,
             at ten to fifty times the time.
 
@@ -212,12 +215,20 @@ class NonlinearGaussian:
         size: int | None,
     ) -> tf.Tensor:
         """The value of a function at the initial mean, if it is of the right shape and dtype."""
-        points = tf.reshape(mean, [1, -1, mean.shape[-1]])
-        arguments = [points]
-        if self.input_size:
-            shape = tf.concat([tf.shape(points)[:-1], [self.input_size]], axis=0)
-            arguments.append(tf.zeros(shape, mean.dtype))
-        value = tf.convert_to_tensor(function(*arguments))
+        n, k = mean.shape[-1], self.input_size
+        points = tf.reshape(mean, [-1, n])[:1] + tf.zeros([2, 3, n], mean.dtype)
+        arguments = [points, tf.zeros([2, 3, k], mean.dtype)] if k else [points]
+        try:
+            # As a graph, which it will be part of: that of NumPy's functions fails here.
+            graph = tf.function(lambda *given: function(*given), autograph=False)
+            value = tf.convert_to_tensor(graph(*arguments))
+        except Exception as error:
+            of_inputs = f" and inputs [..., {k}]" if k else ""
+            raise TypeError(
+                f"{name} must be a function of TensorFlow, of states [..., {n}]{of_inputs} of "
+                f"{mean.dtype.name}, but for shape {points.shape} it raises "
+                f"{type(error).__name__}: {error}"
+            ) from error
         wanted = "[..., m]" if size is None else f"[..., {size}]"
         fits = value.shape.rank == 3 and value.shape[:2].is_compatible_with(points.shape[:2])
         if not fits or value.shape[-1] in (0, None) or size not in (None, value.shape[-1]):

@@ -222,14 +222,18 @@ def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Te
     if inputs is None:
         if model.B is not None:
             raise ValueError(
-                "the model has an input matrix B: give inputs, of the axes of z, with k for M"
+                "the model has known inputs, by B or input_size: give inputs, of the axes of z, "
+                "with k for M"
             )
         return None
     if model.B is None:
-        raise ValueError("inputs were given, but the model has no input matrix B")
+        raise ValueError("inputs were given, but the model has none: no B, no input_size")
     inputs = as_numbers(inputs, "inputs")
     if tf.as_dtype(inputs.dtype).is_complex and not model.state_dtype.is_complex:
-        raise TypeError(f"inputs are complex ({inputs.dtype}), but the model is real")
+        raise TypeError(
+            f"inputs are complex ({inputs.dtype}), but the states of the model are real: give real "
+            "and imaginary parts as inputs of their own"
+        )
     inputs = as_dtype(inputs, model.state_dtype, "inputs")
     size = model.B.shape[-1] // model.form.multiplicity
     if inputs.shape.rank == 1 and size == 1:

@@ -47,7 +47,7 @@ REFUSED = {
         r"inputs must be a number, .*, got shape \(2,\): .* inputs\[..., None\]$"),
     "inputs of others": (
         [[1j], [2j]], {"inputs": np.ones((3, 1))}, ValueError, "batch ax.*[(][23],.*[(][23],"),
-    "no inputs": (1j, {"inputs": None}, ValueError, "has an input matrix B: give inputs"),
+    "no inputs": (1j, {"inputs": None}, ValueError, "has known inputs, by B or .*: give"),
     "inputs that are none": (1j, {"inputs": [None]}, TypeError, "inputs must be numbers"),
 }  # fmt: skip
 

@@ -157,6 +157,8 @@ def test_inputs_lead_forecasts_and_samples_of_functions_too():
     found = statespace.forecast(model, result, 4, inputs=ahead)
     expected = statespace.forecast(linear, result, 4, inputs=ahead[:, :4])
     np.testing.assert_allclose(found.observation_means, expected.observation_means, atol=1e-9)
+    with pytest.raises(ValueError, match="the first is that of the last observation"):
+        statespace.forecast(model, result, 4, inputs=ahead[:, :4])
     found, expected = (statespace.sample(m, 5, (3,), seed=1, inputs=ahead) for m in (model, linear))
     np.testing.assert_allclose(found.observations, expected.observations, atol=1e-9)
 
@@ -248,6 +250,31 @@ def test_a_series_of_several_chunks_is_one(rule):
     for t in range(cut, cut + 10):
         state, step = statespace.step(model, state, given.z[t], rule=rule)
         np.testing.assert_allclose(step.filtered.mean, whole.filtered_means[t], atol=1e-9)
+
+
+def test_does_the_pseudo_covariance_of_noise_lower_the_error_of_a_demodulated_phase():
+    """Noise along one axis: as in Dang & Scharf, arXiv 1105.5432, where it is used or left out."""
+    improper = NonlinearGaussian(
+        lambda x: x,
+        lambda x: tf.exp(tf.complex(tf.zeros_like(x), x)),
+        Q=[[0.01]],
+        R=[[0.5]],
+        pseudo_R=[[0.25]],
+        initial_mean=[0.0],
+        initial_covariance=[[0.1]],
+        jit_compile=False,
+    )
+    states, z = statespace.sample(improper, 150, (300,), seed=1)
+
+    def error(model):
+        found = statespace.filter(model, z, rule=SigmaPoints("unscented")).filtered_means
+        deviation = np.angle(np.exp(1j * (found.numpy() - states.numpy())))[:, 50:]
+        return 10 * np.log10(np.mean(deviation**2))
+
+    gain = error(improper.replace(pseudo_R=None)) - error(improper)
+    # Of a phase that is uniform the information of a sample rises by 1 / (1 − ρ²), and the error
+    # falls by its root, 0.6 dB, if the filter were linear.
+    assert 0.3 < gain < 0.62
 
 
 # --- gradients ------------------------------------------------------------------------------------
@@ -401,6 +428,9 @@ ONE = {"Q": [[1.0]], "R": [[1.0]], "initial_mean": [0j], "initial_covariance": [
         ({"transition": 3}, TypeError, "transition must be a function, got int"),
         ({"transition": tf.math.real}, TypeError, "must return the dtype of the states, complex"),
         ({"transition": lambda x: x[0]}, ValueError, r"transition must return \[..., 1\]"),
+        ({"transition": lambda x, u: x + u}, TypeError, "transition must be .* raises TypeError"),
+        ({"input_size": 2}, TypeError, "inputs .* raises TypeError: .*2 were given"),
+        ({"observation": lambda x: np.tanh(x)}, TypeError, "observation must be a function of Ten"),
         ({"observation": lambda x: x[..., 0]}, ValueError, r"observation must return \[..., m\]"),
         ({"observation": lambda x: tf.cast(x, "complex64")}, TypeError, "the precision of"),
         ({"R": np.eye(2)}, ValueError, r"R must be \[..., 1, 1\], got shape \(2, 2\)"),
@@ -466,8 +496,9 @@ def test_an_impossible_rule_is_refused(make, message):
 
 def test_rules_are_objects():
     model = NonlinearGaussian(IDENTITY, IDENTITY, **ONE)
-    with pytest.raises(TypeError, match=r"rule must be a Taylor\(\), SigmaPoints\(\)"):
-        statespace.filter(model, [1j], rule="unscented")
+    for rule in ("unscented", Taylor):
+        with pytest.raises(TypeError, match=r"rule must be a Taylor\(\), SigmaPoints\(\)"):
+            statespace.filter(model, [1j], rule=rule)
     with pytest.raises(TypeError, match=r"rule must be a Taylor\(\) or SigmaPoints\(\)"):
         Iterated(Iterated(Taylor()))
     wide = NonlinearGaussian(IDENTITY, IDENTITY, np.eye(6), np.eye(6), np.zeros(6), np.eye(6))
@@ -500,7 +531,7 @@ def test_a_series_of_another_dtype_is_refused():
     model = NonlinearGaussian(IDENTITY, lambda x: tf.abs(x) ** 2, **ONE)
     with pytest.raises(TypeError, match="complex"):
         statespace.filter(model, [1.0 + 1j])
-    with pytest.raises(ValueError, match="inputs were given"):
+    with pytest.raises(ValueError, match="inputs were given, but the model has none"):
         statespace.filter(model, [1.0], inputs=[1.0])
 
 

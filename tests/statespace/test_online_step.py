@@ -143,7 +143,7 @@ REFUSED = {
     "z": ({"z": np.ones(3) + 0j}, r"z must be \[\.\.\., 2\], got shape \(3,\)"),
     "a number": ({"z": 1j}, r"z must be \[\.\.\., 2\], got shape \(\)"),
     "missing": ({"missing": [True] * 3}, r"broadcast against z of shape \(2,\), got \(3,\)"),
-    "no inputs": ({"inputs": [1j]}, "inputs were given, but the model has no input matrix B"),
+    "no inputs": ({"inputs": [1j]}, "inputs were given, but the model has none"),
     "state": (
         {"state": (np.zeros((3, 2)), np.eye(2)), "z": np.ones((4, 2)) + 0j},
         r"batch axes .* state_mean \(3, 2\), state_chol \(2, 2\), z \(4, 2\)",
@@ -169,7 +169,7 @@ def test_are_inputs_that_do_not_fit_a_step_refused():
     for inputs, words in (
         (np.ones(2), r"inputs must be a number, \[\.\.\., 1\], got shape \(2,\)"),
         (np.nan, "inputs must be finite"),
-        (None, "the model has an input matrix B: give inputs"),
+        (None, "the model has known inputs"),
     ):
         with pytest.raises(ValueError, match=words):
             statespace.step(model, None, z[0], inputs=inputs)

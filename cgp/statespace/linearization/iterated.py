@@ -17,6 +17,10 @@ class Iterated:
     Signal Process. Lett. 24, 2017). With `Taylor` these are Gauss-Newton's method: the iterated
     extended filter and smoother, whose likelihood is Laplace's approximation.
 
+    Where an observation tells little in some places and much in others, as one that saturates, or
+    where several states explain it, the iterations settle in one of them and their covariance is
+    too small, which innovations do not show: compare with `particle_filter`.
+
     Args:
         rule: A `Taylor` or `SigmaPoints`.
         iterations: How often to linearise again, at least 1.
