@@ -22,7 +22,7 @@ from cgp.layers.stream_observations import stream_observations
 from cgp.linalg.arguments import ArrayLike, real_diagonal
 from cgp.statespace.diffuse import check_diffuse
 from cgp.statespace.filtering import innovate, moments, observation_moments
-from cgp.statespace.linearized import AnyModel, AnyRule, linearized, noise_of
+from cgp.statespace.linearized import AnyModel, AnyRule, checked_rule, linearized, noise_of
 from cgp.statespace.samples import StateArrays, checked_state
 from cgp.statespace.series import Series
 from cgp.training import Model
@@ -99,6 +99,7 @@ class KalmanFilter(Model):
             raise TypeError(f"the model is {model.dtype.name}: dtype must be {own}, got {dtype!r}")
         super().__init__(name=name, dtype=own, **kwargs)
         self._start, self.rule = noise_of(model), rule
+        checked_rule(rule)
         self.functions = layers_of(model)
         self.loss_weight = float(loss_weight)
         if not 0.0 <= self.loss_weight < np.inf:

@@ -191,26 +191,14 @@ class KalmanStream:
     def process(self, z: np.ndarray, inputs: np.ndarray | None) -> Step:
         """Filters a block, `[T, M]` or `[B, T, M]`; NaN where missing."""
         model = self._present.model().starting_from(*self.state())
-        if isinstance(model, LinearGaussian):
-            block = process_block(model, z, inputs)
-            last = None if block.inputs is None else block.inputs[..., -1, :]
-            following = ahead(model, block.last_mean, block.last_chol, last)
-            predicted, states = block.predicted, block.states
-        else:
-            # With a step of nothing, whose state is the one predicted after the block.
-            longer = np.concatenate([z, np.full_like(z[..., -1:, :], np.nan)], axis=-2)
-            if inputs is not None:
-                inputs = np.concatenate([inputs, inputs[..., -1:, :]], axis=-2)
-            linear, known = linearized(model, longer, inputs=inputs, rule=self._rule)
-            block = process_block(linear, longer, known)
-            following = (block.last_mean, block.last_chol)
-            predicted, states = (
-                moments.map(lambda a: a[..., :-1, :]) for moments in (block.predicted, block.states)
-            )
+        model, known = linearized(model, z, inputs=inputs, rule=self._rule)
+        block = process_block(model, z, known)
+        last = None if block.inputs is None else block.inputs[..., -1, :]
+        following = ahead(model, block.last_mean, block.last_chol, last)
         if not all(np.isfinite(a).all() for a in following):
             raise ValueError(NOT_FINITE)
         self.set_state(*following)
-        return Step(predicted, innovation(z, predicted.mean), states)
+        return Step(block.predicted, innovation(z, block.predicted.mean), block.states)
 
 
 def streams_of(mean: tf.Tensor, chol: tf.Tensor) -> int | None:

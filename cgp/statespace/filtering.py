@@ -84,6 +84,7 @@ def filter(
         (array([1. , 1.5]), array([4., 4.]))
     """
     if isinstance(model, InteractingModels):
+        _check_sequential(parallel)
         return model.filter(z, missing, inputs, rule)
     model, inputs = linearized(model, z, missing, inputs, rule)
     series = Series(model, z, missing, inputs)
@@ -139,6 +140,7 @@ def log_likelihood(
         -3.144730
     """
     if isinstance(model, InteractingModels):
+        _check_sequential(parallel)
         return model.filter(z, missing, inputs, rule).log_likelihood
     model, inputs = linearized(model, z, missing, inputs, rule)
     series = Series(model, z, missing, inputs)
@@ -147,6 +149,11 @@ def log_likelihood(
     if tf.executing_eagerly() and not np.isfinite(value).all():
         _check_overflow(model, moments(series, parallel))
     return value
+
+
+def _check_sequential(parallel: bool) -> None:
+    if parallel:
+        raise ValueError("parallel=True is not for InteractingModels, which mix step by step")
 
 
 def _check_overflow(model: LinearGaussian, found: StateMoments) -> None:

@@ -146,7 +146,7 @@ def _check_result(result: Filtered, model: LinearGaussian) -> None:
 def ahead(
     model: LinearGaussian, mean: tf.Tensor, chol: tf.Tensor, inputs: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Predicts the state one step ahead, for a model that does not vary over time.
+    """Predicts the state one step ahead, by the last of matrices that vary over time.
 
     Args:
         model: The model.
@@ -157,10 +157,10 @@ def ahead(
     Returns:
         Mean and factor.
     """
-    F, Q_factor = (with_time(a)[..., 0, :, :] for a in (model.F, model.Q_factor))
-    drift = tf.zeros_like(mean)
+    F, Q_factor = (with_time(a)[..., -1, :, :] for a in (model.F, model.Q_factor))
+    drift = tf.zeros_like(mean) if model.b is None else model.b[..., -1, :]
     if inputs is not None and model.B is not None:
-        drift += tf.linalg.matvec(with_time(model.B)[..., 0, :, :], inputs)
+        drift += tf.linalg.matvec(with_time(model.B)[..., -1, :, :], inputs)
     parts = [(mean, 1), (chol, 2), (F, 2), (Q_factor, 2), (drift, 1)]
     shapes = [tf.shape(a)[: a.shape.rank - own] for a, own in parts]
     batch = functools.reduce(tf.broadcast_dynamic_shape, shapes)

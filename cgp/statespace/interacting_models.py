@@ -298,16 +298,21 @@ def _probabilities(a: ArrayLike, name: str, shape: list[int], dtype: tf.DType) -
     a = as_dtype(a, dtype, name)
     if a.shape != shape:
         raise ValueError(f"{name} must be {shape}, for {shape[0]} models, got shape {a.shape}")
-    if tf.executing_eagerly():
-        check_finite(a, name)
-        sums, least = np.sum(a, axis=-1), np.min(a)
-        if least < 0 or not np.allclose(sums, 1.0, rtol=0, atol=_TOLERANCE):
-            rows = "each row of " if len(shape) > 1 else ""
-            raise ValueError(
-                f"{rows}{name} must be probabilities that sum to one, but the least is "
-                f"{least:.6g} and the sums are {sums}"
-            )
+    check_probabilities(a, f"each row of {name}" if len(shape) > 1 else name)
     return a
+
+
+def check_probabilities(a: tf.Tensor, name: str) -> None:
+    """Raises a ValueError, eagerly, for what are not probabilities along the last axis."""
+    if not tf.executing_eagerly():
+        return
+    check_finite(a, name)
+    sums, least = np.sum(a, axis=-1), np.min(a)
+    if least < 0 or not np.allclose(sums, 1.0, rtol=0, atol=_TOLERANCE):
+        raise ValueError(
+            f"{name} must be probabilities that sum to one, but the least is {least:.6g} and the "
+            f"sums are {sums}"
+        )
 
 
 def check_moments(found: Found) -> None:

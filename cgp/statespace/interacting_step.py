@@ -7,9 +7,15 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals, innovation
 from cgp.linalg.arguments import ArrayLike
+from cgp.statespace.conversion import as_dtype
 from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of, with_pseudo_variance
 from cgp.statespace.interacting_filter import Modes, safe_log
-from cgp.statespace.interacting_models import InteractingModels, run_along, series_of
+from cgp.statespace.interacting_models import (
+    InteractingModels,
+    check_probabilities,
+    run_along,
+    series_of,
+)
 from cgp.statespace.linearized import AnyRule, noise_of
 from cgp.statespace.native_step import NOT_FINITE
 from cgp.statespace.samples import checked_samples, checked_state
@@ -105,7 +111,7 @@ def _start(bank: InteractingModels, series: Series, state: tuple[ArrayLike, ...]
             f"state must be (mean, chol, mode_probabilities), got {type(state).__name__}"
         )
     mean, chol = checked_state(series.model, (state[0], state[1]))
-    probabilities = tf.convert_to_tensor(state[2], bank.transition.dtype)
+    probabilities = as_dtype(state[2], bank.transition.dtype, "mode_probabilities")
     count, batch = len(bank.models), series.batch_shape
     for name, a, own in (
         ("mean", mean, 2),
@@ -117,6 +123,7 @@ def _start(bank: InteractingModels, series: Series, state: tuple[ArrayLike, ...]
                 f"{name} of the state must have the axes {[*batch, count]}, of series and models, "
                 f"before its own, got shape {a.shape}"
             )
+    check_probabilities(probabilities, "mode_probabilities of the state")
     means, chols = series.last(mean, 2), series.last(chol, 3)
     states = tuple(State(means[k], chols[k]) for k in range(count))
     return Modes(states, safe_log(series.last(probabilities, 1)))

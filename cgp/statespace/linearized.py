@@ -42,6 +42,7 @@ def linearized(
         TypeError: Not a model or not a rule, and as `filter`.
         ValueError: As `filter`; a function or its derivative that is not finite.
     """
+    rule = checked_rule(rule)
     if not isinstance(model, NonlinearGaussian):
         return model, inputs  # checked by `Series`
     along = Along(model, z, missing, inputs, rule)

@@ -1,5 +1,6 @@
 """State-space models with functions that are not linear, and Gaussian noise."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -29,7 +30,8 @@ class NonlinearGaussian:
     return `[..., n]`, or `[..., m]`. They may be Keras layers, or use layers and variables; the
     likelihood has gradients by these. As in a `tf.function`, what else they read is read once. The
     first call of a verb with a rule traces and compiles them, for seconds; `replace` keeps what was
-    compiled.
+    compiled. A gradient evaluates them again: take it before their variables change, and of a
+    model with variables, under tapes that are persistent or nested, with `jit_compile=False`.
 
     States are complex if the initial mean, Q or the initial covariance is, otherwise real;
     observations are what `observation` returns. Complex noise is proper unless it has a
@@ -47,8 +49,9 @@ class NonlinearGaussian:
         pseudo_R: That of the noise of complex observations, `[m, m]`.
         initial_pseudo_covariance: That of the initial state, `[n, n]`.
         holomorphic: Whether f and h have complex derivatives, as polynomials have, and moduli,
-            conjugates and real parts have not. With proper noise the computations are then done
-            with n complex instead of 2n real states, and factors are complex `[n, n]`.
+            conjugates and real parts have not; this is checked near the initial state alone. With
+            proper noise the computations are then done with n complex instead of 2n real states,
+            and factors are complex `[n, n]`.
         input_size: k, the number of known inputs u; they come in the dtype of the states. A complex
             pilot of real states is two inputs, its real and imaginary part.
         jit_compile: Whether XLA compiles the functions; False for functions that it cannot compile,
@@ -115,7 +118,9 @@ class NonlinearGaussian:
                 raise TypeError(f"{name} must be a function, got {type(function).__name__}")
         values = self.__dict__  # bypasses __setattr__, in construction alone
         values.update(transition=transition, observation=observation, _kept={})
-        values.update(holomorphic=bool(holomorphic), input_size=int(input_size))
+        if isinstance(input_size, bool) or not isinstance(input_size, int) or input_size < 0:
+            raise ValueError(f"input_size must be a whole number, 0 or more, got {input_size!r}")
+        values.update(holomorphic=bool(holomorphic), input_size=input_size)
         values.update(jit_compile=bool(jit_compile))
         of_states = {
             "Q": Q,
@@ -124,6 +129,9 @@ class NonlinearGaussian:
             "pseudo_Q": pseudo_Q,
             "initial_pseudo_covariance": initial_pseudo_covariance,
         }
+        for name in ("Q", "initial_mean", "initial_covariance"):
+            if of_states[name] is None or isinstance(of_states[name], str):
+                raise TypeError(f"{name} must be an array, got {of_states[name]!r}")
         states = of_one_dtype(of_states)
         mean = states["initial_mean"]
         if mean.shape.rank < 1 or mean.shape[-1] in (0, None):
@@ -148,8 +156,9 @@ class NonlinearGaussian:
             if not mean.dtype.is_complex:
                 raise TypeError("holomorphic=True is for complex states, but these are real")
             for name in ("transition", "observation"):
-                function = self.working(name, None)
-                check_holomorphic(function, name, mean, self.noise.initial_chol)
+                of_inputs = functools.partial(self.working, name)
+                covariance = self.noise.initial_covariance
+                check_holomorphic(of_inputs, name, mean, covariance, self.input_size)
 
     def _noise(
         self,
@@ -324,9 +333,10 @@ class NonlinearGaussian:
 
     def _graph_key(self) -> tuple[Any, ...]:
         """What the graphs of the functions depend on."""
-        functions = (id(self.transition), id(self.observation), self.input_size)
+        functions = (id(self.transition), id(self.observation))
+        sizes = (self.input_size, self.state_size, self.observation_size)
         dtypes = (self.noise.state_dtype, self.noise.series_dtype)
-        return (*functions, self.holomorphic, self.jit_compile, *dtypes)
+        return (*functions, *sizes, self.holomorphic, self.jit_compile, *dtypes)
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of the constructor that make this model, by name."""

@@ -105,6 +105,8 @@ def particle_filter(
         True
     """
     count = tf.constant(_checked_count(particles))
+    if expectation is not None and not callable(expectation):
+        raise TypeError(f"expectation must be a function, got {type(expectation).__name__}")
     if isinstance(model, ConditionallyLinear):
         series = Series(model.linear, z, missing, inputs)
         if expectation is not None:

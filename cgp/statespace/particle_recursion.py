@@ -64,7 +64,7 @@ def run(
         predicted = functions.observation(at_step(given, t), x)
         log_weights, total, size = normalized(log_weights + _log_density(own, predicted))
         states, weights = join(x), tf.exp(log_weights)
-        found = [] if expectation is None else [mean_of(expectation(states), weights)]
+        found = [] if expectation is None else [_expected(expectation, states, weights)]
         return log_weights, [*found, *moments_of(states, weights), total, size]
 
     def step(t: tf.Tensor, x: tf.Tensor, log_weights: tf.Tensor, size: tf.Tensor, kept: Any) -> Any:
@@ -112,6 +112,18 @@ def _log_density(own: Drawn, predicted: tf.Tensor) -> tf.Tensor:
     distances = squared_modulus(deviations) * (own.observed / variances)[:, None]
     normalizer = tf.reduce_sum(own.observed * (tf.math.log(variances) + constant), axis=-1)
     return -scale * (tf.reduce_sum(distances, axis=-1) + normalizer[:, None])
+
+
+def _expected(
+    expectation: Callable[[tf.Tensor], tf.Tensor], states: tf.Tensor, weights: tf.Tensor
+) -> tf.Tensor:
+    values = tf.convert_to_tensor(expectation(states))
+    if values.shape.rank != 3 or values.shape[-1] is None:
+        raise ValueError(
+            f"expectation must return [..., k] for states [..., {states.shape[-1]}], but for shape "
+            f"{states.shape} it returned shape {values.shape}"
+        )
+    return mean_of(values, weights)
 
 
 def mean_of(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

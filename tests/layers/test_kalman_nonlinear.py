@@ -120,6 +120,18 @@ def test_a_step_that_is_not_finite_leaves_the_state():
     np.testing.assert_array_equal(kf.state.chol, before.chol)
 
 
+def test_is_a_block_taken_where_a_step_would_be():
+    """Near the edge of a domain: what comes after the block is not observed."""
+    model = statespace.NonlinearGaussian(
+        lambda x: x, tf.math.log, [[1e-3]], [[1e-2]], [1.0], [[1e-2]]
+    )
+    one, other = cgp.KalmanFilter(model), cgp.KalmanFilter(model)
+    step, block = one.step(-30.0), other.process([-30.0])
+    np.testing.assert_allclose(block.filtered.mean[0], step.filtered.mean)
+    np.testing.assert_allclose(other.state.mean, one.state.mean)
+    assert step.filtered.mean < 0
+
+
 @pytest.mark.parametrize("rule", [None, statespace.Iterated(statespace.Taylor(), 4, 0.1)])
 def test_is_a_rule_kept_in_a_config(rule):
     kf = cgp.KalmanFilter(carrier(), rule=rule)
@@ -136,6 +148,8 @@ def test_what_fit_would_not_learn_or_save_is_refused(tmp_path):
         hidden.save(tmp_path / "hidden.keras")
     with pytest.raises(ValueError, match=r"learn names \['F'\]"):
         cgp.KalmanFilter(carrier(), learn=("F",))
+    with pytest.raises(TypeError, match="rule must be a Taylor"):
+        cgp.KalmanFilter(carrier(), rule="unscented")
 
 
 def test_is_an_improper_covariance_learned_as_its_composite():

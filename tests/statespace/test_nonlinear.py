@@ -416,6 +416,48 @@ def test_is_the_gradient_finite_where_covariances_are_singular(rule):
     np.testing.assert_allclose(gradient, (ends[0] - ends[1]) / (2 * step), rtol=1e-6)
 
 
+def test_a_model_replaced_by_one_of_another_size_is_as_a_new_one():
+    given = (tf.sin, tf.sin)
+    small = NonlinearGaussian(*given, [[0.1]], [[0.2]], [0.3], [[0.5]], jit_compile=False)
+    statespace.filter(small, [1.0, 0.5])
+    sizes = {"Q": 0.1, "R": 0.2, "initial_covariance": 0.5}
+    changes = {name: size * np.eye(2) for name, size in sizes.items()}
+    large = small.replace(**changes, initial_mean=[0.3, 0.3])
+    both = statespace.log_likelihood(large, [[1.0, 1.0], [0.5, 0.5]])
+    np.testing.assert_allclose(both, 2 * statespace.log_likelihood(small, [1.0, 0.5]), rtol=1e-10)
+
+
+# --- holomorphic functions ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "size", "inputs"),
+    [
+        (lambda x: tf.concat([1e6 * x[..., :1], tf.math.conj(x[..., 1:])], axis=-1), 2, 0),
+        (lambda x: x[..., :1] * tf.math.conj(x[..., 1:]) + 1e4 * x, 2, 0),
+        (lambda x, u: x + u * tf.math.conj(x), 1, 1),
+        (lambda x: x / tf.cast(1.0 + tf.abs(x) ** 2, x.dtype), 1, 0),
+        (lambda x: tf.cast(tf.math.real(x), x.dtype), 1, 0),
+    ],
+)
+def test_are_functions_that_are_not_holomorphic_found(function, size, inputs):
+    own = (np.diag([1.0, 1e-4][:size]), np.eye(size), np.full(size, 0.3 + 0.1j))
+    with pytest.raises(TypeError, match="transition is not holomorphic"):
+        NonlinearGaussian(
+            function, lambda x, *_: x, *own, np.diag([1e4, 0.1][:size]),
+            holomorphic=True, input_size=inputs,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(("mean", "variance"), [(10.0, 0.01), (1e3, 1.0), (1.0, 1e-4), (0.0, 1e6)])
+def test_are_holomorphic_functions_of_single_precision_found_to_be_so(mean, variance):
+    values = (np.array([[v]], "complex64") for v in (1.0, 1.0, variance))
+    Q, R, covariance = values
+    start = np.array([mean], "complex64")
+    given = (lambda x: 0.9 * x, lambda x: x**2 + tf.exp(0.1 * x))
+    NonlinearGaussian(*given, Q, R, start, covariance, holomorphic=True)
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 IDENTITY = lambda x: x  # noqa: E731
@@ -429,6 +471,9 @@ ONE = {"Q": [[1.0]], "R": [[1.0]], "initial_mean": [0j], "initial_covariance": [
         ({"transition": tf.math.real}, TypeError, "must return the dtype of the states, complex"),
         ({"transition": lambda x: x[0]}, ValueError, r"transition must return \[..., 1\]"),
         ({"transition": lambda x, u: x + u}, TypeError, "transition must be .* raises TypeError"),
+        ({"input_size": 1.5}, ValueError, "input_size must be a whole number"),
+        ({"initial_mean": None}, TypeError, "initial_mean must be an array, got None"),
+        ({"initial_covariance": "diffuse"}, TypeError, "initial_covariance must be an array"),
         ({"input_size": 2}, TypeError, "inputs .* raises TypeError: .*2 were given"),
         ({"observation": lambda x: np.tanh(x)}, TypeError, "observation must be a function of Ten"),
         ({"observation": lambda x: x[..., 0]}, ValueError, r"observation must return \[..., m\]"),
@@ -485,6 +530,9 @@ def test_a_model_does_not_change():
         (lambda: SigmaPoints("spread"), "kind must be one of unscented, cubature, gauss-hermite"),
         (lambda: SigmaPoints("unscented", kappa=-1.0), "kappa must be finite and not negative"),
         (lambda: SigmaPoints("gauss-hermite", order=1), "order must be a whole number, at least 2"),
+        (lambda: SigmaPoints("unscented", kappa="1"), "kappa must be finite"),
+        (lambda: SigmaPoints("gauss-hermite", order=3.0), "order must be a whole number"),
+        (lambda: Iterated(Taylor(), 2.0), "iterations must be a whole number"),
         (lambda: Iterated(Taylor(), 0), "iterations must be a whole number, at least 1"),
         (lambda: Iterated(Taylor(), damping=1.0), "damping must be at least 0 and below 1"),
     ],
@@ -501,6 +549,8 @@ def test_rules_are_objects():
             statespace.filter(model, [1j], rule=rule)
     with pytest.raises(TypeError, match=r"rule must be a Taylor\(\) or SigmaPoints\(\)"):
         Iterated(Iterated(Taylor()))
+    with pytest.raises(TypeError, match="rule must be a Taylor"):
+        statespace.filter(problem(1, 1).model(), problem(1, 1).z, rule="nonsense")
     wide = NonlinearGaussian(IDENTITY, IDENTITY, np.eye(6), np.eye(6), np.zeros(6), np.eye(6))
     with pytest.raises(ValueError, match="has 117649 points, more than 20000"):
         statespace.filter(wide, np.zeros([3, 6]), rule=SigmaPoints("gauss-hermite", order=7))

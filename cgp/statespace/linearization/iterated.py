@@ -17,9 +17,10 @@ class Iterated:
     Signal Process. Lett. 24, 2017). With `Taylor` these are Gauss-Newton's method: the iterated
     extended filter and smoother, whose likelihood is Laplace's approximation.
 
-    Where an observation tells little in some places and much in others, as one that saturates, or
-    where several states explain it, the iterations settle in one of them and their covariance is
-    too small, which innovations do not show: compare with `particle_filter`.
+    Innovations and predictions of observations are then those of the linearisation by what was
+    seen, not forecasts. Where an observation tells little in some places and much in others, as one
+    that saturates, or where several states explain it, the iterations settle in one of them and
+    their covariance is too small, which innovations do not show: compare with `particle_filter`.
 
     Args:
         rule: A `Taylor` or `SigmaPoints`.
@@ -48,9 +49,12 @@ class Iterated:
     damping: float = 0.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.rule, Iterated) or not callable(getattr(self.rule, "linearize", None)):
+        is_rule = callable(getattr(self.rule, "linearize", None)) and not isinstance(
+            self.rule, type
+        )
+        if isinstance(self.rule, Iterated) or not is_rule:
             raise TypeError(f"rule must be a Taylor() or SigmaPoints(), got {self.rule!r}")
-        whole = not isinstance(self.iterations, bool) and self.iterations == int(self.iterations)
+        whole = isinstance(self.iterations, int) and not isinstance(self.iterations, bool)
         if not whole or self.iterations < 1:
             raise ValueError(
                 f"iterations must be a whole number, at least 1, got {self.iterations!r}"

@@ -56,12 +56,14 @@ class SigmaPoints:
     def __post_init__(self) -> None:
         if self.kind not in _RULES:
             raise ValueError(f"kind must be one of {', '.join(_RULES)}, got {self.kind!r}")
-        if self.kappa is not None and not 0.0 <= self.kappa < np.inf:
+        is_number = self.kappa is None or isinstance(self.kappa, int | float)
+        if not is_number or (self.kappa is not None and not 0.0 <= self.kappa < np.inf):
             raise ValueError(
                 f"kappa must be finite and not negative, got {self.kappa!r}: a negative weight of "
                 "the mean would make covariances that are not positive"
             )
-        if isinstance(self.order, bool) or self.order != int(self.order) or self.order < 2:
+        whole = isinstance(self.order, int) and not isinstance(self.order, bool)
+        if not whole or self.order < 2:
             raise ValueError(f"order must be a whole number, at least 2, got {self.order!r}")
 
     def linearize(self, function: Function, state: State) -> Affine:
