@@ -28,10 +28,16 @@ def as_composite(means):
     return parts(means) if np.iscomplexobj(means) else means
 
 
-@pytest.mark.parametrize("kind", PROBLEMS)
 @pytest.mark.parametrize(
-    ("name", "iterations", "damping"),
-    [*((name, 0, 0.0) for name in RULES), ("taylor", 2, 0.3), ("cubature", 3, 0.0)],
+    ("kind", "name", "iterations", "damping"),
+    [
+        *(("carrier", name, 0, 0.0) for name in RULES),
+        *(("improper", name, 0, 0.0) for name in ("taylor", "unscented, wide")),
+        *(("power", name, 0, 0.0) for name in ("taylor", "quadrature")),
+        ("carrier", "cubature", 3, 0.0),
+        ("improper", "taylor", 2, 0.3),
+        ("power", "cubature", 3, 0.0),
+    ],
 )
 def test_are_filter_and_smoother_those_of_textbooks(kind, name, iterations, damping):
     given = PROBLEMS[kind]()
