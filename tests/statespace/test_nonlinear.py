@@ -200,8 +200,8 @@ def test_is_a_batch_a_loop_over_its_series(rule):
     both = statespace.smooth(model, np.stack([given.z, other]), rule=rule)
     for i, z in enumerate((given.z, other)):
         alone = statespace.smooth(model, z, rule=rule)
-        np.testing.assert_allclose(both.smoothed_means[i], alone.smoothed_means, atol=1e-11)
-        np.testing.assert_allclose(both.smoothed_chols[i], alone.smoothed_chols, atol=1e-11)
+        np.testing.assert_allclose(both.smoothed_means[i], alone.smoothed_means, atol=1e-9)
+        np.testing.assert_allclose(both.smoothed_chols[i], alone.smoothed_chols, atol=1e-9)
 
 
 def test_is_a_graph_the_same_as_eager():
@@ -209,7 +209,7 @@ def test_is_a_graph_the_same_as_eager():
     model, rule = given.model(), Taylor()
     value = tf.function(lambda z: statespace.log_likelihood(model, z, rule=rule))(given.z)
     np.testing.assert_allclose(
-        value, statespace.log_likelihood(model, given.z, rule=rule), rtol=1e-12
+        value, statespace.log_likelihood(model, given.z, rule=rule), rtol=1e-10
     )
 
 
@@ -228,7 +228,7 @@ def test_functions_that_xla_does_not_compile_give_the_same():
     np.testing.assert_allclose(
         statespace.log_likelihood(slow, given.z, rule=rule),
         statespace.log_likelihood(given.model(), given.z, rule=rule),
-        rtol=1e-12,
+        rtol=1e-10,
     )
 
 
@@ -515,8 +515,9 @@ def test_a_replaced_model_is_as_a_new_one():
     model, Q = given.model(), [[0.5, 0.0], [0.0, 0.1]]
     statespace.filter(model, given.z)
     value = statespace.log_likelihood(model.replace(Q=Q), given.z)
-    assert value == statespace.log_likelihood(given.model(Q=Q), given.z)
-    assert value != statespace.log_likelihood(model, given.z)
+    expected = statespace.log_likelihood(given.model(Q=Q), given.z)
+    np.testing.assert_allclose(value, expected, rtol=1e-10)
+    assert abs(value - statespace.log_likelihood(model, given.z)) > 1.0
     shifted = model.replace(transition=lambda x: given.transition(x) + 1.0)
     assert statespace.log_likelihood(shifted, given.z) < value
     with pytest.raises(TypeError, match=r"replace knows transition, .* but was given F"):
