@@ -23,7 +23,6 @@ from cgp.linalg.batch_last import (
 )
 from cgp.statespace.filter_step import State
 from cgp.statespace.forward_pass import at_known
-from cgp.statespace.linear_gaussian import with_time
 from cgp.statespace.linearization.affine import Affine
 from cgp.statespace.linearized import given_of
 from cgp.statespace.linearized_step import Given, predicted_by, updated_by
@@ -103,19 +102,14 @@ Loop = Callable[..., tuple[Found, Modes]]
 def linear_given_of(series: Series) -> tuple[LinearGiven, State]:
     """What a series of a linear model gives each step, and the state before the first one."""
     model = series.model
-    F, H = (series.matrix(a) for a in (model.F, model.H))
-    F, H = (a if a.shape.rank == 4 else a[None, ..., None] for a in (F, H))
+    F, H = (series.of_steps(a) for a in (model.F, model.H))
 
     def offset(a: tf.Tensor | None, size: int) -> tf.Tensor:
         return tf.zeros([1, size, 1], model.dtype) if a is None else series.last(a, 2)
 
-    b = model.b
-    if series.inputs is not None:
-        driven = tf.linalg.matvec(with_time(model.B), series.inputs)
-        b = driven if b is None else b + driven
     m, n = model.H.shape[-2:]
     given, start = given_of(series)
-    return LinearGiven(given, F, offset(b, n), H, offset(model.d, m)), start
+    return LinearGiven(given, F, offset(series.drift, n), H, offset(model.d, m)), start
 
 
 def run(

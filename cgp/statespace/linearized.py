@@ -89,10 +89,7 @@ def stepper_of(model: NonlinearGaussian, rule: AnyRule | None) -> Stepper:
 def given_of(series: Series) -> tuple[Given, State]:
     """What a series gives each step, and the state before the first observation of each series."""
     noise = series.model
-    Q, Q_factor, R = (
-        a if a.shape.rank == 4 else a[None, ..., None]
-        for a in map(series.matrix, (noise.Q, noise.Q_factor, noise.R))
-    )
+    Q, Q_factor, R = map(series.of_steps, (noise.Q, noise.Q_factor, noise.R))
     z = tf.einsum("btm->tmb", series.by_series(series.z))
     observed = series.last(tf.cast(series.observed, z.dtype.real_dtype), 2)
     # Each series has its own states, and is linearised where they are.

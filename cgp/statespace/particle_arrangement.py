@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from cgp.statespace.decorrelation import decorrelated
-from cgp.statespace.linear_gaussian import with_time
 from cgp.statespace.linearized import AnyModel
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series
@@ -38,7 +37,7 @@ class Functions(NamedTuple):
     observation: Callable[[Any, tf.Tensor], tf.Tensor]
 
 
-class Affine(NamedTuple):
+class Matrices(NamedTuple):
     """What a linear model gives its functions at each step, arranged as in `Drawn`."""
 
     F: tf.Tensor
@@ -54,8 +53,7 @@ def drawn_from(series: Series) -> Drawn:
     def first(a: tf.Tensor) -> tf.Tensor:
         return tf.experimental.numpy.moveaxis(a, -1, 0)
 
-    R = series.matrix(noise.R)
-    R = R if R.shape.rank == 4 else R[None, ..., None]
+    R = series.of_steps(noise.R)
     observed = series.last(tf.cast(series.observed, noise.dtype.real_dtype), 2)
     one = tf.eye(R.shape[1], dtype=noise.dtype)[None, ..., None]
     whitening, variances, z = decorrelated(one, R, series.by_series(series.z), observed)
@@ -84,7 +82,7 @@ def functions_of(model: AnyModel) -> Functions:
 
 
 def arguments_of(model: AnyModel, series: Series) -> Any:
-    """What the functions of a model are given: known inputs, `[T, B, k]`, or `Affine`."""
+    """What the functions of a model are given: known inputs, `[T, B, k]`, or `Matrices`."""
     inputs = series.inputs
     if isinstance(model, NonlinearGaussian):
         if inputs is None:
@@ -96,14 +94,10 @@ def arguments_of(model: AnyModel, series: Series) -> Any:
             return tf.zeros([1, 1, size], model.dtype)
         return _batch_second(series.last(a, 2))
 
-    b = model.b
-    if inputs is not None:
-        driven = tf.linalg.matvec(with_time(model.B), inputs)
-        b = driven if b is None else b + driven
     rows, columns = model.H.shape[-2:]
-    return Affine(
+    return Matrices(
         _by_step(series, model.F),
-        offset(b, columns),
+        offset(series.drift, columns),
         _by_step(series, model.H),
         offset(model.d, rows),
     )
@@ -111,8 +105,7 @@ def arguments_of(model: AnyModel, series: Series) -> Any:
 
 def _by_step(series: Series, a: tf.Tensor) -> tf.Tensor:
     """A matrix of the model, `[T, B, rows, columns]`."""
-    a = series.matrix(a)
-    return a[None, None] if a.shape.rank == 2 else _batch_second(a)
+    return _batch_second(series.of_steps(a))
 
 
 def _batch_second(a: tf.Tensor) -> tf.Tensor:

@@ -81,6 +81,15 @@ class Series:
         return nan(self.model.series_dtype)
 
     @cached_property
+    def drift(self) -> tf.Tensor | None:
+        """`B u + b`, what is added to the state from each step to the next, `[..., T, n]`."""
+        b = self.model.b
+        if self.inputs is None:
+            return b
+        driven = tf.linalg.matvec(with_time(self.model.B), self.inputs)
+        return driven if b is None else b + driven
+
+    @cached_property
     def _batch(self) -> tf.Tensor:
         """The batch axes as a tensor, also where they are not known statically."""
         if self.batch_shape.is_fully_defined():
@@ -118,6 +127,11 @@ class Series:
     def matrix(self, a: tf.Tensor) -> tf.Tensor:
         """A matrix of the model as it is, or as `[T, rows, columns, B]` where it varies."""
         return a if a.shape.rank == 2 else self.last(with_time(a), 3)
+
+    def of_steps(self, a: tf.Tensor) -> tf.Tensor:
+        """A matrix of the model, `[T, rows, columns, B]`; T and B are 1 where nothing varies."""
+        a = self.matrix(a)
+        return a if a.shape.rank == 4 else a[None, ..., None]
 
     def by_series(self, a: tf.Tensor) -> tf.Tensor:
         """`[..., T, m]` -> `[B, T, m]`."""
@@ -187,10 +201,7 @@ class Series:
         observed = self._pattern()
         z = self.z if model.d is None else self.z - model.d
         h, r, z = decorrelated(H, R, self.by_series(z), observed)
-        drift = model.b
-        if self.inputs is not None:
-            driven = tf.linalg.matvec(with_time(model.B), self.inputs)
-            drift = driven if drift is None else drift + driven
+        drift = self.drift
         if drift is None:
             b = tf.constant(np.zeros(model.F.shape[-1], model.dtype.as_numpy_dtype))
         else:
