@@ -50,6 +50,14 @@ class CompiledByShape:
         self._programs.clear()
 
 
+def graph_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of tensors as a graph, not compiled by XLA, for sizes that vary.
+
+    TensorFlow counts traces by function object, and warns of many: a partial starts a new count.
+    """
+    return tf.function(functools.partial(function), autograph=False, reduce_retracing=True)
+
+
 _all: "weakref.WeakSet[CompiledByShape]" = weakref.WeakSet()
 
 

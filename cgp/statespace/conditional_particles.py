@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from cgp.linalg.arguments import real_as
 from cgp.linalg.batch_last import cholesky
+from cgp.statespace.compiled import graph_of
 from cgp.statespace.conditionally_linear import ConditionallyLinear
 from cgp.statespace.filter_step import State
 from cgp.statespace.forward_pass import at_known
@@ -89,7 +90,7 @@ def conditional_particles(
 
     loop: Callable[..., Found] = run
     if tf.executing_eagerly():
-        loop = model.kept(Found, lambda: tf.function(run, autograph=False, reduce_retracing=True))
+        loop = model.kept(Found, lambda: graph_of(run))
     found = loop(given, start, count, seed)
     by_series = {
         name: None if value is None else series.from_series(value)

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import ArrayLike, check_finite, nan
+from cgp.statespace.compiled import graph_of
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.filtered import Filtered
 from cgp.statespace.interacting_filter import (
@@ -248,7 +249,7 @@ def _loop_of(bank: InteractingModels, rule: AnyRule | None, given: Sequence[AnyG
     key = (InteractingModels, rule, *functions, *sizes)
 
     def make() -> Loop:
-        return tf.function(steps, autograph=False, reduce_retracing=True)
+        return graph_of(steps)
 
     if nonlinear:
         return nonlinear[0].kept(key, make)

@@ -7,7 +7,6 @@ J the derivative of a step by the state before it, adds to the gradient v by eac
 from the states after it.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from cgp.linalg.batch_last import adjoint, matmul, with_factor_gradient
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.backward_pass import ONCE
 from cgp.statespace.chunks import Chunks
-from cgp.statespace.compiled import CompiledByShape
+from cgp.statespace.compiled import CompiledByShape, graph_of
 from cgp.statespace.decorrelation import decorrelated
 from cgp.statespace.filter_step import State, predict, update
 from cgp.statespace.forward_pass import at
@@ -62,11 +61,11 @@ class Stepper:
         self.model, self.rule, self.iterations, self.damping = model, rule, 0, 0.0
         if isinstance(rule, Iterated):
             self.rule, self.iterations, self.damping = rule.rule, rule.iterations, rule.damping
-        compiled = CompiledByShape if model.jit_compile else _plainly
+        compiled = CompiledByShape if model.jit_compile else graph_of
         self._compiled_forward = compiled(self._forward)
         self._compiled_backward = compiled(self._backward)
-        self._at_once = _plainly(self._at_all)
-        self._all_steps = _plainly(self._every_step)
+        self._at_once = graph_of(self._at_all)
+        self._all_steps = graph_of(self._every_step)
 
     def along(self, given: Given, start: State) -> Linearized:
         """Linearises along the filter of a series, `[T, …, B]`.
@@ -295,8 +294,3 @@ def _constant(arrays: list[tf.TensorArray], state: State) -> tuple[State, State]
     """The results of a loop; a tape that watches variables of the model must not see the loop."""
     stacked = State(*(tf.stop_gradient(array.stack()) for array in arrays))
     return stacked, State(*map(tf.stop_gradient, state))
-
-
-def _plainly(function: Callable[..., Any]) -> Callable[..., Any]:
-    # TensorFlow counts traces by function object, and warns of many: a partial starts a new count.
-    return tf.function(functools.partial(function), autograph=False, reduce_retracing=True)

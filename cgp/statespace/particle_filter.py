@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from cgp.distributions.checks import stateless_seed
 from cgp.linalg.arguments import ArrayLike
+from cgp.statespace.compiled import graph_of
 from cgp.statespace.conditional_particles import ConditionalParticles, conditional_particles
 from cgp.statespace.conditionally_linear import ConditionallyLinear
 from cgp.statespace.linearized import AnyModel, noise_of
@@ -142,7 +143,7 @@ def _kept_graph(model: AnyModel, expectation: _Expectation) -> Callable[..., Fou
     """The loop as a graph; it depends on the functions of the model alone."""
 
     def make() -> Callable[..., Found]:
-        return tf.function(_loop(model, expectation), autograph=False, reduce_retracing=True)
+        return graph_of(_loop(model, expectation))
 
     if isinstance(model, NonlinearGaussian):
         return model.kept((particle_filter, expectation), make)

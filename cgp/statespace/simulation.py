@@ -4,6 +4,7 @@ import functools
 
 import tensorflow as tf
 
+from cgp.statespace.compiled import graph_of
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 
 
@@ -28,8 +29,7 @@ def simulated(
     known = tf.reshape(known, tf.concat([[-1], tf.shape(known)[-2:]], axis=0))
     run = functools.partial(_run, model)
     if tf.executing_eagerly():
-        kept = functools.partial(tf.function, run, autograph=False, reduce_retracing=True)
-        run = model.kept(simulated, kept)
+        run = model.kept(simulated, lambda: graph_of(functools.partial(_run, model)))
     path, observed = run(tf.reshape(start, [-1, n]), flat, known)
     return tf.reshape(path, shape), tf.reshape(
         observed, tf.concat([shape[:-1], tf.shape(observed)[-1:]], axis=0)
