@@ -8,7 +8,17 @@ if keras.config.backend() != "tensorflow":
         'environment variable KERAS_BACKEND to "tensorflow" before Keras is imported'
     )
 
-from cgp import datasets, kernels, layers, linalg, metrics, plotting, statespace, training
+from cgp import (
+    datasets,
+    kernels,
+    layers,
+    likelihoods,
+    linalg,
+    metrics,
+    plotting,
+    statespace,
+    training,
+)
 from cgp.comparison import Comparison, compare
 from cgp.distributions import ComplexNormal
 from cgp.gp import ExactGP, RecursiveGP, StateSpaceGP, means
@@ -40,6 +50,7 @@ __all__ = [
     "datasets",
     "kernels",
     "layers",
+    "likelihoods",
     "linalg",
     "load_model",
     "means",

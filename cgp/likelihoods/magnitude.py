@@ -1,0 +1,70 @@
+"""Moduli: measurements without a phase."""
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.likelihoods.base import Likelihood
+from cgp.likelihoods.bessel import log_i0
+from cgp.likelihoods.quadrature import points_1d
+
+_ORDER = 16
+_ACROSS = 1e-5
+"""The precision across the mean, of which a modulus tells nothing, as a share of that along it:
+numbers of both have to go into one matrix."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Magnitude(Likelihood):
+    """The modulus of a complex signal in noise, without its phase.
+
+    Of z the modulus alone is used. It has Rice's density, that of |g + n| with circular normal
+    noise n of the noise variance of the model (Rice, Bell Syst. Tech. J. 24, 1945). Moduli do not
+    tell a phase: the mean of the signal, its initial state or other components have to, to within
+    less than a radian. Around what is known of the signal the modulus is taken as its component
+    along the mean, |g| ≈ Re(ū g) with u = m/|m|.
+
+    It is for filters and smoothers. To a Gaussian process whose data are all moduli every phase of
+    the whole signal is as good as any, and no normal posterior is near that.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp import likelihoods, statespace
+        >>> still = statespace.LinearGaussian([[1]], [[0]], [[1]], [[0.01]], [1 + 1j], [[0.1]])
+        >>> z = np.array([2.0, 2.1, 1.9, 2.0]) + 0j
+        >>> found = statespace.filter(still, z, likelihood=likelihoods.Magnitude())
+        >>> abs(found.filtered_means.numpy()[-1]).round(1)
+        array([2.])
+    """
+
+    is_of_real: ClassVar[bool] = False
+    is_for_processes: ClassVar[bool] = False
+
+    def check(self, z: np.ndarray) -> None:
+        """See `Likelihood`."""
+        if np.any(z == 0):
+            raise ValueError(
+                "z must have a modulus above zero, but is zero at some samples: NaN where missing"
+            )
+
+    def expected_log_density(
+        self, z: tf.Tensor, mean: tf.Tensor, covariance: tf.Tensor, variance: tf.Tensor
+    ) -> tf.Tensor:
+        """See `Likelihood`."""
+        modulus = tf.sqrt(tf.reduce_sum(tf.square(z), axis=0))
+        square = tf.reduce_sum(tf.square(mean), axis=0)
+        has_phase = square > 0.0
+        length = tf.sqrt(tf.where(has_phase, square, tf.ones_like(square)))
+        # Where the mean is zero any direction is as good.
+        x = tf.where(has_phase, mean[0] / length, tf.ones_like(length))
+        y = tf.where(has_phase, mean[1] / length, tf.zeros_like(length))
+        spread = x * x * covariance[0, 0] + 2.0 * x * y * covariance[1, 0]
+        spread += y * y * covariance[1, 1]
+        points, weights = points_1d(tf.where(has_phase, length, square), spread, _ORDER)
+        twice = 2.0 * modulus / variance
+        values = log_i0(twice * points) - tf.square(points) / variance
+        across = covariance[0, 0] + covariance[1, 1] - spread
+        constant = tf.math.log(twice) - (tf.square(modulus) + _ACROSS * across) / variance
+        return constant + tf.reduce_sum(weights * values, axis=0)

@@ -1,0 +1,187 @@
+"""Expected log densities against SciPy's densities and integrals, and sites against their laws."""
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.special
+import scipy.stats
+import tensorflow as tf
+
+from cgp.likelihoods import Magnitude, OneBit, StudentT, VonMises
+from cgp.likelihoods.sites import Moments, Site, between, correction, inverse, site_of
+
+VARIANCE = 0.3
+MEAN = np.array([0.8, -0.5])
+COVARIANCE = np.array([[0.2, 0.05], [0.05, 0.1]])
+KINDS = (Magnitude(), OneBit(), StudentT(3.0), VonMises())
+
+
+def expected(likelihood, z, mean, covariance, variance=VARIANCE):
+    given = [np.atleast_1d(a).astype(float) for a in (z, mean)]
+    covariance = np.reshape(covariance, [np.size(mean)] * 2).astype(float)
+    given = map(tf.constant, (*given, covariance, np.float64(variance)))
+    return likelihood.expected_log_density(*given).numpy()
+
+
+def complex_t(error, variance, nu):
+    """The density of a scale mixture of circular normals, by its integral."""
+
+    def integrand(w):
+        return scipy.stats.gamma.pdf(w, nu / 2, scale=2 / nu) * (
+            w / (np.pi * variance) * np.exp(-w * abs(error) ** 2 / variance)
+        )
+
+    return scipy.integrate.quad(integrand, 0, np.inf, epsabs=1e-14, limit=200)[0]
+
+
+@pytest.mark.parametrize("error", [0.1, 1.0 - 0.4j, 4.0j])
+def test_is_a_students_t_the_mixture_of_normals(error):
+    z = np.array([np.real(error), np.imag(error)]) + MEAN
+    found = expected(StudentT(3.0), z, MEAN, np.zeros((2, 2)))
+    assert found == pytest.approx(np.log(complex_t(error, VARIANCE, 3.0)), abs=1e-8)
+
+
+@pytest.mark.parametrize("error", [0.1, 3.0])
+def test_is_a_students_t_of_real_noise_that_of_scipy(error):
+    found = expected(StudentT(3.0), 0.5 + error, 0.5, 0.0)
+    wanted = scipy.stats.t.logpdf(error, 3.0, scale=np.sqrt(VARIANCE))
+    assert found == pytest.approx(wanted, abs=1e-12)
+
+
+def test_is_the_bound_of_students_t_below_its_expectation():
+    z = np.array([3.0, 1.0])
+    points = np.random.default_rng(0).multivariate_normal(MEAN, COVARIANCE, 20000).T
+    values = [expected(StudentT(3.0), z, p, np.zeros((2, 2))) for p in points.T[:2000]]
+    bound = expected(StudentT(3.0), z, MEAN, COVARIANCE)
+    assert 0.0 < np.mean(values) - bound < 0.2
+
+
+def test_are_signs_probits_of_each_part():
+    found = expected(OneBit(), [1.0, -1.0], MEAN, COVARIANCE)
+    wanted = 0.0
+    for sign, mean, spread in zip((1, -1), MEAN, np.diag(COVARIANCE), strict=True):
+
+        def integrand(g, sign=sign, mean=mean, spread=spread):
+            density = scipy.stats.norm.pdf(g, mean, np.sqrt(spread))
+            return density * scipy.stats.norm.logcdf(sign * g / np.sqrt(VARIANCE / 2))
+
+        wanted += scipy.integrate.quad(integrand, -np.inf, np.inf, epsabs=1e-13)[0]
+    assert found == pytest.approx(wanted, abs=1e-8)
+
+
+def test_has_a_sign_that_is_next_to_impossible_a_finite_density():
+    found = expected(OneBit(), [-1.0, 1.0], [30.0, 30.0], 1e-6 * np.eye(2), 0.02)
+    wanted = scipy.stats.norm.logcdf([-300.0, 300.0]).sum()
+    assert found == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("turn", [0.0, 2.5])
+def test_is_a_phase_of_von_mises_density(turn):
+    phase = 0.4 + turn
+    found = expected(
+        VonMises(), [np.cos(phase), np.sin(phase)], MEAN, np.zeros((2, 2)) + 1e-12 * np.eye(2)
+    )
+    mean = complex(*MEAN)
+    wanted = scipy.stats.vonmises.logpdf(phase, 2 * abs(mean) / VARIANCE, loc=np.angle(mean))
+    assert found == pytest.approx(wanted, abs=1e-9)
+    doubled = expected(VonMises(), [7 * np.cos(phase), 7 * np.sin(phase)], MEAN, 1e-12 * np.eye(2))
+    assert doubled == pytest.approx(found, abs=1e-9)  # the modulus tells nothing
+
+
+def test_is_the_expectation_of_a_phase_its_integral():
+    def integrand(b, a):
+        density = scipy.stats.multivariate_normal.pdf([a, b], MEAN, COVARIANCE)
+        x = 2 * np.hypot(a, b) / VARIANCE
+        return density * (np.log(scipy.special.i0e(x)) + x)
+
+    spread = 8 * np.sqrt(np.diag(COVARIANCE))
+    limits = [
+        *(MEAN[0] + s * spread[0] for s in (-1, 1)),
+        *(MEAN[1] + s * spread[1] for s in (-1, 1)),
+    ]
+    normalizer = scipy.integrate.dblquad(integrand, *limits, epsabs=1e-9)[0]
+    wanted = 2 / VARIANCE * MEAN[0] - normalizer - np.log(2 * np.pi)
+    assert expected(VonMises(), [1.0, 0.0], MEAN, COVARIANCE) == pytest.approx(wanted, abs=2e-3)
+
+
+def test_is_a_modulus_of_rices_density():
+    found = expected(Magnitude(), [0.0, -1.7], MEAN, np.zeros((2, 2)) + 1e-14 * np.eye(2))
+    scale = np.sqrt(VARIANCE / 2)
+    wanted = scipy.stats.rice.logpdf(1.7, np.hypot(*MEAN) / scale, scale=scale)
+    assert found == pytest.approx(wanted, abs=1e-9)
+
+
+@pytest.mark.parametrize("likelihood", KINDS, ids=lambda k: type(k).__name__)
+def test_has_a_site_the_derivatives_of_the_expectation(likelihood):
+    z = np.array([0.9, 0.6])
+    site = site_of(
+        likelihood,
+        tf.constant(z),
+        Moments(tf.constant(MEAN), tf.constant(COVARIANCE)),
+        tf.constant(VARIANCE, tf.float64),
+    )
+    precision, h = site.precision.numpy(), 1e-5
+    np.testing.assert_array_less(0.0, np.linalg.eigvalsh(precision))
+
+    def slope(*directions):
+        up, down = (
+            expected(
+                likelihood, z, MEAN + s * h * directions[0], COVARIANCE + s * h * directions[1]
+            )
+            for s in (1.0, -1.0)
+        )
+        return (up - down) / (2 * h)
+
+    by_mean = precision @ (site.target.numpy() - MEAN)
+    for i, one in enumerate(np.eye(2)):
+        assert slope(one, 0.0) == pytest.approx(by_mean[i], rel=1e-6, abs=1e-8)
+        for j, other in enumerate(np.eye(2)):
+            both = np.outer(one, other) + np.outer(other, one)
+            assert slope(0.0, both) == pytest.approx(-precision[i, j], rel=1e-6, abs=1e-8)
+
+
+def test_adds_a_site_nothing_where_the_observation_is_normal():
+    """`correction` is the expected log density less that of the site."""
+    site = Site(tf.constant([1.0, 2.0]), tf.constant([[2.0, 0.3], [0.3, 1.0]]))
+    q = Moments(tf.constant(MEAN, tf.float32), tf.constant(COVARIANCE, tf.float32))
+    z = tf.constant([1.0, 1.0])
+    value = correction(OneBit(), z, q, site, tf.constant(VARIANCE))
+    precision = site.precision.numpy().astype(float)
+    deviation = site.target.numpy() - MEAN
+    normal = scipy.stats.multivariate_normal.logpdf(deviation, cov=np.linalg.inv(precision))
+    normal -= 0.5 * np.trace(precision @ COVARIANCE)
+    wanted = expected(OneBit(), [1.0, 1.0], MEAN, COVARIANCE) - normal
+    assert value.numpy() == pytest.approx(wanted, rel=1e-5)
+
+
+def test_lie_sites_between_others_in_their_natural_parameters():
+    a = Site(tf.constant([[1.0], [0.0]]), tf.constant([[[2.0], [0.0]], [[0.0], [1.0]]]))
+    b = Site(tf.constant([[0.0], [3.0]]), tf.constant([[[1.0], [0.5]], [[0.5], [4.0]]]))
+    found = between(a, b, 0.7)
+    precision = 0.3 * a.precision + 0.7 * b.precision
+    np.testing.assert_allclose(found.precision, precision, rtol=1e-6)
+    linear = sum(
+        share * s.precision.numpy()[..., 0] @ s.target.numpy()[:, 0]
+        for share, s in ((0.3, a), (0.7, b))
+    )
+    np.testing.assert_allclose(
+        precision.numpy()[..., 0] @ found.target.numpy()[:, 0], linear, rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        inverse(found.precision)[..., 0], np.linalg.inv(precision.numpy()[..., 0]), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("nu", [0.0, -2.0, np.inf, np.nan, True, "4"])
+def test_are_impossible_degrees_of_freedom_refused(nu):
+    with pytest.raises(ValueError, match="degrees_of_freedom must be positive and finite"):
+        StudentT(nu)
+
+
+@pytest.mark.parametrize(
+    "likelihood", [VonMises(), Magnitude(), OneBit()], ids=lambda k: type(k).__name__
+)
+def test_are_observations_that_cannot_be_refused(likelihood):
+    with pytest.raises(ValueError, match="zero"):
+        likelihood.check(np.array([1.0 + 1j, 0.0, complex(np.nan, np.nan)]))
+    likelihood.check(np.array([1.0 + 1j, complex(np.nan, np.nan)]))
