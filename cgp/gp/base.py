@@ -15,6 +15,8 @@ from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import one_number
+from cgp.likelihoods import Likelihood
+from cgp.likelihoods.saved import likelihood_from_config
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.training import Model, register_post_update
 from cgp.training.optimizers import LBFGS
@@ -54,6 +56,7 @@ class GaussianProcess(Parameterized, Model):
         noise_pseudo_variance: complex = 0.0,
         mean: Mean | None = None,
         *,
+        likelihood: Likelihood | None = None,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
         name: str | None = None,
@@ -89,6 +92,7 @@ class GaussianProcess(Parameterized, Model):
             self.noise_variance,
             getattr(self, "noise_circularity", None),
             by_point=self._data_by_point,
+            likelihood=checked_likelihood(likelihood, noise_pseudo_variance),
         )
 
     def posterior(
@@ -272,6 +276,8 @@ class GaussianProcess(Parameterized, Model):
         revive = keras.saving.deserialize_keras_object
         parts = {name: revive(config[name]) for name in ("kernel", "mean")}
         pseudo = complex_from_config(config["noise_pseudo_variance"])
+        if isinstance(config.get("likelihood"), Mapping):
+            parts["likelihood"] = likelihood_from_config(config["likelihood"])
         return cls(**{**config, **parts, "noise_pseudo_variance": pseudo})
 
 
@@ -320,6 +326,31 @@ def _is_left_out(variance: ArrayLike | None) -> bool:
 def _first(variance: ArrayLike) -> float:
     """The noise variance, or that of the first group."""
     return np.ravel(variance)[0]
+
+
+def checked_likelihood(
+    likelihood: Likelihood | None, noise_pseudo_variance: complex
+) -> Likelihood | None:
+    """The likelihood, or None.
+
+    Raises:
+        TypeError: Not a likelihood.
+        ValueError: A likelihood beside noise that is not circular.
+    """
+    if likelihood is None:
+        return None
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(f"likelihood must be one of cgp.likelihoods, got {likelihood!r}")
+    if not likelihood.is_for_processes:
+        raise ValueError(
+            f"{likelihood!r} is for filters, as cgp.statespace.filter: see its documentation"
+        )
+    if noise_pseudo_variance != 0:
+        raise ValueError(
+            f"noise_pseudo_variance must be 0 with {likelihood!r}, whose noise is circular, got "
+            f"{noise_pseudo_variance!r}"
+        )
+    return likelihood
 
 
 def as_dict(posterior: Posterior) -> dict[str, tf.Tensor]:

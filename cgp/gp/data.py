@@ -30,6 +30,11 @@ class SampleNoise(NamedTuple):
         """Whether all samples have the one learned noise variance, and no other."""
         return self.variance is None and self.group is None
 
+    @property
+    def is_of_sites(self) -> bool:
+        """Whether it is a `SiteNoise`."""
+        return False
+
     def map(self, function: Callable[[Any], Any]) -> "SampleNoise":
         """Applies a function to the parts that are there."""
         return SampleNoise(*(None if part is None else function(part) for part in self))
@@ -37,6 +42,29 @@ class SampleNoise(NamedTuple):
     def at(self, t: int) -> "SampleNoise":
         """The noise of one sample of each series, `[V, 1]`."""
         return self if self.is_common else self.map(lambda a: a[:, t : t + 1])
+
+
+class SiteNoise(NamedTuple):
+    """The noise of normal data that stand for others (see `cgp.gp.sites`): all of it."""
+
+    variance: tf.Tensor
+    """`E|n|²`, real, `[B, N]`."""
+    pseudo_variance: tf.Tensor | None
+    """`E[n²]`, complex, `[B, N]`; None if zero."""
+
+    @property
+    def is_common(self) -> bool:
+        """As of `SampleNoise`: never."""
+        return False
+
+    @property
+    def is_of_sites(self) -> bool:
+        """As of `SampleNoise`."""
+        return True
+
+    def map(self, function: Callable[[Any], Any]) -> "SiteNoise":
+        """Applies a function to the parts that are there."""
+        return SiteNoise(*(None if part is None else function(part) for part in self))
 
 
 COMMON_NOISE = SampleNoise()
@@ -59,7 +87,8 @@ class Data(NamedTuple):
     batch: tf.Tensor
     """The batch axes that were given, int32, `[r]`; empty for a single series."""
     noise: SampleNoise = COMMON_NOISE
-    """The noise of each sample, as far as it is particular."""
+    """The noise of each sample, as far as it is particular; a `SiteNoise` of normal data that stand
+    for others."""
 
     @property
     def is_single(self) -> bool:

@@ -13,16 +13,17 @@ where H becomes L⁻¹ H = Q R with orthonormal columns Q.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import SecondMoments, form_of, stack_columns
-from cgp.gp.data import COMMON_NOISE, Data, SampleNoise
+from cgp.gp.data import COMMON_NOISE, Data, SampleNoise, SiteNoise
 from cgp.gp.means import Mean
 from cgp.kernels.base import Kernel
+from cgp.likelihoods.base import Likelihood
 from cgp.linalg import cholesky, inverse, log_det, stored_cholesky
 from cgp.linalg.arguments import as_complex, squared_modulus
 from cgp.linalg.composite import interleave
@@ -42,6 +43,7 @@ class SignalPlusNoise:
         by_point: Whether the working coordinates of data come point after point, for factors that
             gain and lose points at the end; the composite has all real parts first otherwise. New
             points that predictions speak of keep the order of the form.
+        likelihood: That of the data given the signal; None for the signal plus this noise.
     """
 
     def __init__(
@@ -51,21 +53,30 @@ class SignalPlusNoise:
         noise_variance: Parameter,
         noise_circularity: Parameter | None,
         by_point: bool = False,
+        likelihood: Likelihood | None = None,
     ):
         self.kernel, self.mean = kernel, mean
         self.noise_variance, self.noise_circularity = noise_variance, noise_circularity
         self._has_real_coefficients = mean is not None and mean.has_real_coefficients
+        self.likelihood = likelihood
         self.is_proper = (
-            kernel.is_proper and noise_circularity is None and not self._has_real_coefficients
+            kernel.is_proper
+            and noise_circularity is None
+            and not self._has_real_coefficients
+            and (likelihood is None or likelihood.is_circular)
         )
         self.form = form_of(self.is_proper)
         self._by_point = by_point and self.form.multiplicity > 1
 
     @property
     def weights(self) -> list[keras.Variable]:
-        """The weights that covariances of observations depend on: all but those of the mean."""
+        """The weights that covariances of observations depend on: all but those of the mean.
+
+        Of another likelihood those too: its normal noise depends on where the signal is.
+        """
         noise = [p for p in (self.noise_variance, self.noise_circularity) if p is not None]
-        return [*(v for p in noise for v in p.variables), *self.kernel.weights]
+        mean = [] if self.likelihood is None or self.mean is None else self.mean.weights
+        return [*(v for p in noise for v in p.variables), *self.kernel.weights, *mean]
 
     def learned_noise_variance(self) -> tf.Tensor:
         """The learned part of the noise variance, a number or `[G]`.
@@ -94,6 +105,11 @@ class SignalPlusNoise:
             noise: The noise of the samples, broadcast against the variances.
         """
         k, c = moments
+        if noise.is_of_sites:
+            all_of_it = cast(SiteNoise, noise)
+            if all_of_it.pseudo_variance is not None:
+                c = moments.c_or_zeros() + all_of_it.pseudo_variance
+            return SecondMoments(k + as_complex(all_of_it.variance), c)
         learned = self.learned_noise_variance()
         if noise.group is not None:
             learned = tf.gather(learned, noise.group)

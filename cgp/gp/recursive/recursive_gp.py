@@ -17,6 +17,7 @@ from cgp.gp.recursive import stream_training
 from cgp.gp.recursive.block_likelihood import block_loss
 from cgp.gp.recursive.budget import Budget
 from cgp.gp.recursive.growing import Growing
+from cgp.gp.recursive.robust import robust_step
 from cgp.gp.recursive.sliding import Sliding
 from cgp.gp.recursive.stream_weights import StreamWeights
 from cgp.gp.recursive.window import Policy, Window
@@ -24,6 +25,7 @@ from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.gp.stream_samples import CheckedRange, as_block, check_streams, one_sample
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import RecentInputs, as_points, one_number
+from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.batches import require_one_replica
@@ -66,26 +68,21 @@ class RecursiveGP(GaussianProcess):
     Args:
         kernel: A kernel; other models may share it. Its inputs are real: give complex ones,
             as an equaliser's window u of samples, as `np.concatenate([u.real, u.imag], axis=-1)`.
-        noise_variance: `E|n|²`, positive; in squared units of z; if left
-            out started by the first fit, as for `ExactGP`. `[G]` for one of each of G groups
-            of samples, as for `ExactGP`.
-        noise_pseudo_variance: `E[n²]`, complex, at most `noise_variance` in modulus; as for
-            `ExactGP`.
+        noise_variance: `E|n|²`, positive, in squared units of z; left out, or `[G]` for one of each
+            of G groups of samples, as for `ExactGP`.
+        noise_pseudo_variance: `E[n²]`, complex, as for `ExactGP`.
         mean: A mean of `cgp.means`, not marginalised, or None for zero.
         capacity: The largest number of points, C.
         policy: "sliding", "growing" or "budget".
         forgetting: λ, above 0 and at most 1, which is no forgetting.
-        fixed: Names of parameters that training leaves alone, of "noise_variance" and
-            "noise_circularity".
+        fixed: Names, of "noise_variance" and "noise_circularity", that training leaves alone.
         priors: TFP distributions of "noise_variance", by name.
         name: A name.
         dtype: "float64" (complex128 data) or "float32" (complex64); that of the kernel if None.
 
     Raises:
         TypeError: No kernel, or dtypes that differ.
-        ValueError: A capacity below 1, an unknown policy, a forgetting factor outside of (0, 1], a
-            marginalised mean, a noise variance or pseudo-variance that no process can have, a
-            strategy of several replicas.
+        ValueError: A setting that no such process can have, a strategy of several replicas.
 
     Example:
         >>> import numpy as np
@@ -227,6 +224,7 @@ class RecursiveGP(GaussianProcess):
         *,
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
+        likelihood: Likelihood | None = None,
     ) -> Step:
         """Predicts a sample, then takes it in.
 
@@ -238,6 +236,7 @@ class RecursiveGP(GaussianProcess):
                 squared units of z, a number or `[B]`; the learned noise variance is added to it.
             noise_groups: The group of the observation, an integer or `[B]`, of a model whose
                 `noise_variance` has one value for each group.
+            likelihood: A `StudentT`, by which outliers get more noise, or None.
 
         Returns:
             `Step(predicted, innovation, filtered)` of NumPy numbers, or arrays `[B]`: `predicted`
@@ -248,15 +247,17 @@ class RecursiveGP(GaussianProcess):
         Raises:
             TypeError: A real observation, a complex input, another precision.
             ValueError: Shapes other than those of the first data, a NaN input, an infinite
-                observation, noise that no sample can have; a growing process that is full. Nothing
-                has changed then.
+                observation, noise that no sample can have; a growing process that is full.
             NotPositiveDefiniteError: A hyperparameter is not finite. Nothing has changed then.
         """
         noise = GivenNoise(noise_variance, noise_groups, self._group_count)
         samples = one_sample(x, z, missing, self.variable_dtype, self._recent, noise)
         stream = self._stream_with_room(samples)
         with stream.translated_errors():
-            found = stream.take(samples.x, samples.z, samples.noise)
+            if likelihood is not None:
+                found = robust_step(self, samples, likelihood, stream.take)
+            else:
+                found = stream.take(samples.x, samples.z, samples.noise)
         first = 0 if stream.is_single else slice(None)
         return found.map(lambda a: a[first, 0])
 

@@ -52,6 +52,7 @@ class Online(_Base):
         """
         if np.size(place := as_array(x, "x")) > 1:
             raise ValueError(f"x must be one number, got shape {place.shape}: {_TOGETHER}")
+        self._check_normal("step")
         noise = GivenNoise(noise_variance, noise_groups, self._group_count)
         sample = one_sample(place, z, missing, self.variable_dtype, self._recent, noise)
         place = self._admitted(sample)[0]
@@ -84,6 +85,7 @@ class Online(_Base):
         Raises:
             TypeError, ValueError: As for `step`. The state is then unchanged.
         """
+        self._check_normal("process")
         shape = as_array(x, "x").shape
         if shape not in (shape[:1], (*shape[:1], 1)):
             raise ValueError(f"x must be [T], got shape {shape}: {_TOGETHER}")
@@ -111,6 +113,14 @@ class Online(_Base):
             raise ValueError("there is no state yet: take data or a sample in first")
         found = StateArrays(self.form.join(state.mean).numpy(), state.chol.numpy())
         return StateArrays(*(a[0] for a in found)) if self._stored.data.is_single else found
+
+    def _check_normal(self, what: str) -> None:
+        """Raises for what is of data in normal noise alone."""
+        if self._sites.are_needed:
+            raise ValueError(
+                f"{what} is of data in normal noise, and the likelihood is {self.likelihood!r}: "
+                "cgp.statespace.step takes it, and RecursiveGP.step takes a StudentT"
+            )
 
     def _admitted(self, samples: Data) -> np.ndarray:
         """The places `[T]` of samples, in order; an error if these do not fit those before."""

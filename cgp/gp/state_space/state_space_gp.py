@@ -16,6 +16,7 @@ from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.parts import check_request, of_part
 from cgp.gp.posterior import Posterior, prior
+from cgp.gp.sites import Sites
 from cgp.gp.state_space import native_likelihood, whittle
 from cgp.gp.state_space.history import History
 from cgp.gp.state_space.online import Online
@@ -23,8 +24,11 @@ from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.predictions import drawn, forecasts, smoothed
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import RecentInputs, as_points
+from cgp.likelihoods import Likelihood
+from cgp.likelihoods.saved import likelihood_config
 from cgp.linalg.arguments import ArrayLike
 from cgp.statespace.filtering import log_likelihood
+from cgp.training import confirm, invalidate, refresh
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -58,7 +62,9 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             of samples, as for `ExactGP`.
         noise_pseudo_variance: `E[n²]`, as for `ExactGP`.
         mean: A mean of `cgp.means`, or None for zero; no marginalised trend.
-        likelihood: What is learned from, "exact" or "whittle"; of a stationary kernel.
+        likelihood: What is learned from: "exact"; "whittle", of a stationary kernel; or a
+            likelihood of `cgp.likelihoods`, as for `ExactGP`, for data that are not the signal plus
+            normal noise. Samples are then not taken in one at a time.
         band: The lowest and the highest frequency that the Whittle likelihood counts, in cycles per
             unit of x; symmetric, `(-high, high)`, for an improper process. None for all.
         parallel: Whether likelihood, posterior and forecasts compute all points at once, as
@@ -103,7 +109,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         noise_pseudo_variance: complex = 0.0,
         mean: Mean | None = None,
         *,
-        likelihood: str = "exact",
+        likelihood: str | Likelihood = "exact",
         band: Sequence[float] | None = None,
         parallel: bool = False,
         fixed: str | Iterable[str] = (),
@@ -122,6 +128,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             noise_variance,
             noise_pseudo_variance,
             mean,
+            likelihood=None if isinstance(likelihood, str) else likelihood,
             fixed=fixed,
             priors=priors,
             name=name,
@@ -133,6 +140,9 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         self.band = whittle.as_band(likelihood, band, self._process, form.is_stationary)
         self._recent = RecentInputs()
         self._history = History(self, self._process, self._stored)
+        self._sites = Sites(self._process, self._stored, self._at_samples)
+        if self._sites.are_needed:
+            self._watch(self._renew_sites, state_is_weights=False)
         self.built = True
 
     # --- taking data in ------------------------------------------------------------------------
@@ -147,10 +157,17 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         self.kernel.check_points(data.x)  # so may the kernel
 
     def _condition(self, data: Data) -> None:
+        if self._sites.are_needed and tf.size(data.z) > 0:
+            self._sites.keep(self._sites.find(data).data)  # first: may raise
+        self._recall(data)
+        if self._sites.are_needed:
+            confirm(self)
+
+    def _recall(self, data: Data) -> None:
         self._recent.clear()
         self._history.hold(data)
-
-    _recall = _condition
+        if self._sites.are_needed:
+            invalidate(self)
 
     def _data(self) -> Data:
         if tf.executing_eagerly():
@@ -166,6 +183,26 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         empty = tf.zeros([0, 0, 1], self.variable_dtype)
         z = tf.zeros([0, 0], self._stored.z.dtype)
         self._condition(Data(empty, z, tf.zeros([0], tf.int32), self._stored.no_samples))
+
+    # --- data of another likelihood --------------------------------------------------------------
+
+    def _at_samples(self, normal: Data) -> Posterior:
+        return self._smoothed(normal, normal.x, None)
+
+    def _renew_sites(self) -> None:
+        """The post-gradient update: the sites of the data at the present hyperparameters."""
+
+        def renew() -> bool:
+            self._sites.renew()
+            return True
+
+        # When it runs, not when it is traced: data may come later.
+        tf.cond(self._stored.is_empty, lambda: False, renew)
+
+    def _normal(self, data: Data) -> Data:
+        """The data held, as normal ones."""
+        refresh(self)
+        return self._sites.of_stored(data)
 
     # --- likelihood ----------------------------------------------------------------------------
 
@@ -183,12 +220,14 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             if tf.executing_eagerly():
                 self._check_whittle(data)
             return whittle.log_likelihood(self._process, data, self.band)
+        data, beside = self._sites.find(data)
         if not self.parallel:
             found = native_likelihood.log_likelihood(self._process, data)
             if found is not None:
                 return found
         series = ordered_series(self._process, data)
-        return log_likelihood(series.model, series.z, parallel=self.parallel)
+        found = log_likelihood(series.model, series.z, parallel=self.parallel)
+        return found + beside
 
     # --- predictions ---------------------------------------------------------------------------
 
@@ -226,14 +265,14 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         noise = self._noise_at(points, observed, noise_variance, noise_groups)
         by_series = points if points.shape.rank == 3 else points[None]
         if not tf.executing_eagerly():
-            data = self._history.data_for(points)
+            data = self._normal(self._history.data_for(points))
             return self._smoothed(data, by_series, noise, self._history.start, part)
         self.kernel.check_points(points)  # may refuse them
         data, start = self._history.held_for(points)
         if tf.size(data.z) == 0 and start is None:
             return prior(of_part(self._process, part), points, noise)
         check_points(points, data)
-        return self._smoothed(data, by_series, noise, start, part)
+        return self._smoothed(self._normal(data), by_series, noise, start, part)
 
     def _smoothed(self, *arguments: Any) -> Posterior:
         return smoothed(self._process, *arguments, parallel=self.parallel)
@@ -265,6 +304,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             TypeError: Horizons that are not real.
             ValueError: No data, or horizons that are negative or not `[H]`.
         """
+        self._check_normal("forecasts")
         ahead = as_points(np.atleast_1d(horizons), self.variable_dtype, "horizons")
         if ahead.shape[1] != 1 or bool(tf.reduce_any(ahead < 0)):
             raise ValueError(f"horizons must be [H] and not negative, got {horizons!r}")
@@ -317,6 +357,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             data = Data(places, nothing, axes, self._stored.no_samples)
         else:
             check_points(points, data)
+            data = self._normal(data)
             points = points if points.shape.rank == 3 else points[None]
         values = drawn(self._process, data, points, start, count, stateless_seed(seed), noise)
         shape = tf.concat([[count], data.batch, tf.shape(values)[2:]], axis=0)
@@ -333,13 +374,15 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         data = as_data(x, z, None, self.variable_dtype, require_targets=False, noise=noise)
         self._check(data)
         self.add_loss(self._loss(data, self._log_likelihood(data)))
-        return as_dict(self._smoothed(data, data.x, None))
+        return as_dict(self._smoothed(self._sites.find(data).data, data.x, None))
 
     # --- saving ----------------------------------------------------------------------------------
 
     def get_config(self) -> dict[str, Any]:
         """See `GaussianProcess.get_config`."""
-        own = {"likelihood": self.likelihood, "band": self.band, "parallel": self.parallel}
+        word = self.likelihood if isinstance(self.likelihood, str) else None
+        likelihood = word or likelihood_config(self._process.likelihood)
+        own = {"likelihood": likelihood, "band": self.band, "parallel": self.parallel}
         return {**super().get_config(), **own}
 
     def save_own_variables(self, store: Any) -> None:

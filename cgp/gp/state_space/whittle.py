@@ -16,7 +16,7 @@ each term counts n/N, so that the sum carries as much information as the data.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -30,12 +30,12 @@ _OFF_GRID = 1e-3  # of a step: a phase error of at most 0.003 radians at the hig
 
 
 def as_band(
-    likelihood: str, band: Sequence[float] | None, process: SignalPlusNoise, is_stationary: bool
+    likelihood: Any, band: Sequence[float] | None, process: SignalPlusNoise, is_stationary: bool
 ) -> tuple[float, float] | None:
     """Checks the choice of a likelihood, and returns the frequencies that it counts.
 
     Args:
-        likelihood: "exact" or "whittle".
+        likelihood: "exact", "whittle" or a likelihood of `cgp.likelihoods`.
         band: The lowest and the highest frequency, in cycles per unit of x; None for all.
         process: The process.
         is_stationary: Whether its kernel is.
@@ -45,9 +45,11 @@ def as_band(
             of the exact one, not two numbers in order, or for an improper process not symmetric
             about 0.
     """
-    if likelihood not in ("exact", "whittle"):
-        raise ValueError(f"likelihood must be 'exact' or 'whittle', got {likelihood!r}")
-    if likelihood == "exact" and band is not None:
+    if isinstance(likelihood, str) and likelihood not in ("exact", "whittle"):
+        raise ValueError(
+            f"likelihood must be 'exact', 'whittle' or one of cgp.likelihoods, got {likelihood!r}"
+        )
+    if likelihood != "whittle" and band is not None:
         raise ValueError(f"band={band!r} is of likelihood='whittle': the exact one has none")
     if likelihood == "whittle" and not is_stationary:
         raise ValueError(
