@@ -18,6 +18,7 @@ from cgp import (
     distributions,
     kernels,
     layers,
+    likelihoods,
     linalg,
     means,
     metrics,
@@ -34,6 +35,7 @@ SPACES = {
     "linalg.": linalg,
     "distributions.": distributions,
     "statespace.": statespace,
+    "likelihoods.": likelihoods,
     "training.": training,
     "optimizers.": optimizers,
     "kernels.": kernels,
@@ -55,6 +57,8 @@ def public():
             if not is_class and not inspect.isfunction(thing):
                 continue
             is_result = hasattr(thing, "_fields") or dataclasses.is_dataclass(thing)
+            if is_class and issubclass(thing, likelihoods.Likelihood):
+                is_result = False
             if is_class and (is_result or issubclass(thing, Exception)):
                 continue
             imported = not hasattr(space, "__all__") and thing.__module__ != space.__name__
@@ -87,6 +91,10 @@ def real(a):
 def model(f, q):
     """One state and one observation, whatever the function."""
     return statespace.LinearGaussian(f, positive(q), [[1.0 + 0j]], [[0.5 + 0j]])
+
+
+def measured(f, q, likelihood):
+    return statespace.log_likelihood(model(f, q), Y + 1.0 + 0.5j, likelihood=likelihood)
 
 
 def saturating(f, q):
@@ -175,6 +183,10 @@ FUNCTIONS = {
     "statespace.InteractingModels": (
         lambda f, q: statespace.log_likelihood(switching(f, q), Y), F, ROOT
     ),
+    "likelihoods.Magnitude": (lambda f, q: measured(f, q, likelihoods.Magnitude()), F, ROOT),
+    "likelihoods.OneBit": (lambda f, q: measured(f, q, likelihoods.OneBit()), F, ROOT),
+    "likelihoods.StudentT": (lambda f, q: measured(f, q, likelihoods.StudentT()), F, ROOT),
+    "likelihoods.VonMises": (lambda f, q: measured(f, q, likelihoods.VonMises()), F, ROOT),
     "statespace.widely_linear": (
         lambda f, q: statespace.log_likelihood(
             statespace.widely_linear(model(f, q), F_conj=0.1 * f), Y
@@ -270,6 +282,7 @@ NO_GRADIENT = {
     "statespace.step",
     "optimizers.LBFGS",
     "kernels.Kernel",
+    "likelihoods.Likelihood",
     "means.Mean",
     *(n for n in PUBLIC if n.startswith(("training.", "metrics.", "plotting.", "datasets."))),
     "Functional", "Model", "clone_model", "load_model", "refresh", "register_post_update",
@@ -370,6 +383,15 @@ REFUSALS = {
     "Comparison": (lambda: cgp.Comparison({}, {}).best, "there is no model"),
     "compare": (lambda: cgp.compare({}, X, Z), "models must be a dictionary of at least one"),
     "clone_model": (lambda: cgp.clone_model(3), "model must be a Keras model, got 3"),
+    "likelihoods.Likelihood": (lambda: gp(likelihood="t"), "one of cgp.likelihoods"),
+    "likelihoods.Magnitude": (lambda: gp(likelihood=likelihoods.Magnitude()), "for filters"),
+    "likelihoods.OneBit": (
+        lambda: gp(likelihood=likelihoods.OneBit()).condition(X, X + 0j), "signs"
+    ),
+    "likelihoods.StudentT": (lambda: likelihoods.StudentT(-1.0), "degrees_of_freedom"),
+    "likelihoods.VonMises": (
+        lambda: statespace.filter(WALK, X, likelihood=likelihoods.VonMises()), "of complex signals"
+    ),
     "statespace.LinearGaussian": (
         lambda: statespace.LinearGaussian(I2, INDEFINITE, I2, I2), "Q"
     ),
@@ -499,7 +521,7 @@ def test_is_what_makes_no_sense_refused_by_name(name):
 
 
 def test_has_every_public_name_an_example():
-    shown_elsewhere = NOTHING_TO_REFUSE | {"means.Mean", "clone_model"}
+    shown_elsewhere = NOTHING_TO_REFUSE | {"means.Mean", "likelihoods.Likelihood", "clone_model"}
     assert {name for name, thing in PUBLIC.items() if ">>>" not in thing.__doc__} <= shown_elsewhere
 
 

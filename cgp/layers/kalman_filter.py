@@ -12,17 +12,20 @@ from cgp.layers.kalman_stream import KalmanStream, streams_of
 from cgp.layers.learned_model import LearnedModel, PresentMatrix
 from cgp.layers.likelihood_objective import LikelihoodObjective, check_learnable
 from cgp.layers.model_config import model_config, model_from_config
-from cgp.layers.model_functions import (
-    check_variables,
-    layers_of,
-    rule_config,
-    rule_from_config,
-)
+from cgp.layers.model_functions import check_variables, layers_of, rules_config, rules_from_config
 from cgp.layers.stream_observations import stream_observations
+from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, real_diagonal
 from cgp.statespace.diffuse import check_diffuse
 from cgp.statespace.filtering import innovate, moments, observation_moments
-from cgp.statespace.linearized import AnyModel, AnyRule, checked_rule, linearized, noise_of
+from cgp.statespace.linearized import (
+    AnyModel,
+    AnyRule,
+    checked_rule,
+    linearized,
+    measurable,
+    noise_of,
+)
 from cgp.statespace.samples import StateArrays, checked_state
 from cgp.statespace.series import Series
 from cgp.training import Model
@@ -59,6 +62,7 @@ class KalmanFilter(Model):
             shared it derives from `cgp.training.Shareable`.
         loss_weight: Factor of the loss; 0 for no loss.
         rule: How a `NonlinearGaussian` is linearised; `cgp.statespace.Taylor()` if None.
+        likelihood: As for `cgp.statespace.filter`; not circular, it makes the model widely linear.
         name: Name of the model.
         dtype: The real dtype of the model, which is also the default.
 
@@ -90,6 +94,7 @@ class KalmanFilter(Model):
         learn: Iterable[str] | Mapping[str, Any] = (),
         loss_weight: float = 1.0,
         rule: AnyRule | None = None,
+        likelihood: Likelihood | None = None,
         name: str | None = None,
         dtype: str | None = None,
         **kwargs: Any,
@@ -98,7 +103,8 @@ class KalmanFilter(Model):
         if dtype not in (None, own):
             raise TypeError(f"the model is {model.dtype.name}: dtype must be {own}, got {dtype!r}")
         super().__init__(name=name, dtype=own, **kwargs)
-        self._start, self.rule = noise_of(model), rule
+        model = measurable(model, likelihood)
+        self._start, self.rule, self.likelihood = noise_of(model), rule, likelihood
         checked_rule(rule)
         self.functions = layers_of(model)
         self.loss_weight = float(loss_weight)
@@ -147,11 +153,13 @@ class KalmanFilter(Model):
         """
         if isinstance(z, tuple | list):
             z, inputs = z
-        model, inputs = linearized(self.learned_model.model(), z, missing, inputs, self.rule)
-        series = Series(model, z, missing, inputs)
+        rules = (self.rule, self.likelihood)
+        linear = linearized(self.learned_model.model(), z, missing, inputs, *rules)
+        model, series = linear.model, Series(linear.model, z, missing, linear.inputs)
         found = moments(series)
         if self.loss_weight:
-            self.add_loss(self.loss_weight * self._objective.loss(series, found.log_likelihoods))
+            log_likelihoods = linear.with_beside(found.log_likelihoods)
+            self.add_loss(self.loss_weight * self._objective.loss(series, log_likelihoods))
         join = model.form.join
         outputs = {
             "predicted_mean": join(found.predicted_means),
@@ -353,7 +361,8 @@ class KalmanFilter(Model):
         require_one_replica(self, "a KalmanFilter that runs online")
         # XLA cannot factorise Q, which is needed where its layer provides no factor.
         jit = "Q" not in self.learned or hasattr(self.learned["Q"], "factor")
-        self._stream = KalmanStream(self, self.learned_model, self.rule, streams, jit)
+        rules = (self.rule, self.likelihood)
+        self._stream = KalmanStream(self, self.learned_model, *rules, streams, jit)
 
     # --- serialisation ---------------------------------------------------------------------------
 
@@ -364,7 +373,7 @@ class KalmanFilter(Model):
         }
         return {
             "model": model_config(self.learned_model.start),
-            "rule": rule_config(self.rule),
+            **rules_config(self.rule, self.likelihood),
             "learn": learn,
             "loss_weight": self.loss_weight,
             "streams": None if self._stream is None else [self._stream.streams],
@@ -378,7 +387,7 @@ class KalmanFilter(Model):
         config = dict(config)
         streams = config.pop("streams", None)
         config["model"] = model_from_config(config["model"])
-        config["rule"] = rule_from_config(config.get("rule"))
+        config.update(rules_from_config(config))
         config["learn"] = {
             name: keras.saving.deserialize_keras_object(layer)
             for name, layer in config["learn"].items()

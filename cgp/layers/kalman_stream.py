@@ -9,11 +9,13 @@ import tensorflow as tf
 from cgp import native
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.layers.learned_model import LearnedModel
+from cgp.likelihoods import Likelihood
+from cgp.linalg.arguments import ArrayLike
 from cgp.statespace.filter_step import BatchLastMarginals, State
 from cgp.statespace.filtering import process_block
 from cgp.statespace.forecasting import ahead
 from cgp.statespace.linear_gaussian import LinearGaussian, with_time
-from cgp.statespace.linearized import AnyRule, linearized, noise_of
+from cgp.statespace.linearized import AnyModel, AnyRule, AsLinear, linearized, noise_of
 from cgp.statespace.native_step import NOT_FINITE, CompiledStep, step_matrices
 from cgp.statespace.online_step import advance, of_one_step
 from cgp.statespace.series import Series
@@ -33,6 +35,7 @@ class KalmanStream:
         layer: The layer to which the weights of the state are added.
         present: The model, and what of it is learned.
         rule: How it is linearised, if it is not linear.
+        likelihood: That of its observations; None for normal ones.
         streams: B, or None for one stream without a batch axis.
         jit: Whether XLA may compile the step, where there is no compiled core.
 
@@ -45,11 +48,13 @@ class KalmanStream:
         layer: keras.layers.Layer,
         present: LearnedModel,
         rule: AnyRule | None,
+        likelihood: Likelihood | None,
         streams: int | None,
         jit: bool,
     ):
         self.streams, self._present, self._rule, self._jit = streams, present, rule, jit
-        self._is_linear = isinstance(present.start, LinearGaussian)
+        self._likelihood = likelihood
+        self._is_linear = isinstance(present.start, LinearGaussian) and likelihood is None
         model, count = noise_of(present.model()), streams or 1
         if model.steps is not None:
             raise ValueError(
@@ -182,16 +187,19 @@ class KalmanStream:
         given = inputs[0][:, None] if inputs else None
         start = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in state)
         model = self._present.model().starting_from(*start)
-        model, given = linearized(model, z, inputs=given, rule=self._rule)
+        model, given, _ = self._linearized(model, z, given)
         series = Series(model, z, inputs=given)
         system, _, H, R, d = of_one_step(series)
         forms = (model.form, model.observation_form)
         return advance(*forms, system, H, R, d, state, None)
 
+    def _linearized(self, model: AnyModel, z: ArrayLike, inputs: ArrayLike | None) -> AsLinear:
+        return linearized(model, z, inputs=inputs, rule=self._rule, likelihood=self._likelihood)
+
     def process(self, z: np.ndarray, inputs: np.ndarray | None) -> Step:
         """Filters a block, `[T, M]` or `[B, T, M]`; NaN where missing."""
         model = self._present.model().starting_from(*self.state())
-        model, known = linearized(model, z, inputs=inputs, rule=self._rule)
+        model, known, _ = self._linearized(model, z, inputs)
         block = process_block(model, z, known)
         last = None if block.inputs is None else block.inputs[..., -1, :]
         following = ahead(model, block.last_mean, block.last_chol, last)

@@ -1,12 +1,14 @@
 """The functions of a model inside a layer: what of them it trains, and how rules are saved."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from cgp.likelihoods import Likelihood
+from cgp.likelihoods.saved import likelihood_config, likelihood_from_config
 from cgp.statespace.linearization import Iterated, SigmaPoints, Taylor
 from cgp.statespace.linearized import AnyModel, AnyRule
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
@@ -51,7 +53,7 @@ def check_variables(model: AnyModel, known: Iterable[keras.Variable]) -> None:
             )
 
 
-def rule_config(rule: AnyRule | None) -> Any:
+def _rule_config(rule: AnyRule | None) -> Any:
     """Converts a rule to names and numbers.
 
     Raises:
@@ -64,16 +66,33 @@ def rule_config(rule: AnyRule | None) -> Any:
         raise ValueError(f"a rule of type {name} cannot be saved, only {', '.join(_RULES)}")
     own = {field.name: getattr(rule, field.name) for field in dataclasses.fields(rule)}
     if isinstance(rule, Iterated):
-        own["rule"] = rule_config(rule.rule)
+        own["rule"] = _rule_config(rule.rule)
     return {"name": name, **own}
 
 
-def rule_from_config(config: Any) -> AnyRule | None:
-    """Makes the rule of a `rule_config`."""
+def _rule_from_config(config: Any) -> AnyRule | None:
+    """Makes the rule of a `_rule_config`."""
     if config is None:
         return None
     own = dict(config)
     kind = _RULES[own.pop("name")]
     if kind is Iterated:
-        own["rule"] = rule_from_config(own["rule"])
+        own["rule"] = _rule_from_config(own["rule"])
     return kind(**own)
+
+
+def rules_config(rule: AnyRule | None, likelihood: Likelihood | None) -> dict[str, Any]:
+    """Converts the rule and the likelihood of a filter to names and numbers, by argument.
+
+    Raises:
+        ValueError: One that is not of cgp.
+    """
+    return {"rule": _rule_config(rule), "likelihood": likelihood_config(likelihood)}
+
+
+def rules_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Makes the rule and the likelihood in a config of a filter, by argument."""
+    return {
+        "rule": _rule_from_config(config.get("rule")),
+        "likelihood": likelihood_from_config(config.get("likelihood")),
+    }

@@ -12,7 +12,8 @@ from cgp.statespace.compiled import graph_of
 from cgp.statespace.conditionally_linear import ConditionallyLinear
 from cgp.statespace.filter_step import State
 from cgp.statespace.forward_pass import at_known
-from cgp.statespace.interacting_filter import LinearGiven, LinearSteps, linear_given_of
+from cgp.statespace.linearized import given_of
+from cgp.statespace.linearized_step import Given, Stepper
 from cgp.statespace.particle_arrangement import each
 from cgp.statespace.particle_recursion import (
     batch_first,
@@ -83,7 +84,7 @@ def conditional_particles(
         count: N, the number of particles.
         seed: Two integers.
     """
-    given, start = linear_given_of(series)
+    given, start = given_of(series)
 
     def run(*arguments: Any) -> Found:
         return _run(model, *arguments)
@@ -134,18 +135,18 @@ def _last(a: tf.Tensor) -> tf.Tensor:
 
 
 def _run(
-    model: ConditionallyLinear, given: LinearGiven, start: State, count: tf.Tensor, seed: tf.Tensor
+    model: ConditionallyLinear, given: Given, start: State, count: tf.Tensor, seed: tf.Tensor
 ) -> Found:
-    steps, series = tf.shape(given.given.z)[0], tf.shape(given.given.z)[-1]
-    dtype, real = model.initial_mean.dtype, given.given.observed.dtype
-    form, linear_steps = model.linear.form, LinearSteps()
+    steps, series = tf.shape(given.z)[0], tf.shape(given.z)[-1]
+    dtype, real = model.initial_mean.dtype, given.observed.dtype
+    form, linear_steps = model.linear.form, Stepper(None)
     seeds = tf.random.experimental.stateless_split(seed, 3)
 
     def noise(factor: tf.Tensor, own_seed: tf.Tensor) -> tf.Tensor:
         shape = tf.stack([series, count, tf.shape(factor)[-1]])
         return each(factor[None], white(shape, own_seed, dtype))
 
-    def at_particles(t: tf.Tensor, cloud: _Cloud) -> LinearGiven:
+    def at_particles(t: tf.Tensor, cloud: _Cloud) -> Given:
         """What step t gives each particle, `[…, B·N]`."""
 
         def spread(a: tf.Tensor) -> tf.Tensor:
@@ -159,11 +160,9 @@ def _run(
             name: _last(tf.broadcast_to(a, tf.concat([shape, tf.shape(a)[2:]], axis=0)))
             for name, a in model.matrices_at(cloud.u).items()
         }
-        noises = {name: a for name, a in found.items() if name in ("Q", "R")}
-        if "Q" in noises:
-            noises["Q_factor"] = cholesky(noises["Q"])
-        maps = {name: a for name, a in found.items() if name in ("F", "H")}
-        return own._replace(given=own.given._replace(**noises), **maps)
+        if "Q" in found:
+            found["Q_factor"] = cholesky(found["Q"])
+        return own._replace(**found)
 
     def weighed(
         t: tf.Tensor, cloud: _Cloud, log_weights: tf.Tensor

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from cgp.distributions import forms
 from cgp.distributions.marginals import Marginals
+from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, nan
 from cgp.linalg.cholesky import stored_cholesky
 from cgp.statespace import differentiable_filter
@@ -14,7 +15,7 @@ from cgp.statespace.filter_in_chunks import StateMoments
 from cgp.statespace.filtered import Filtered
 from cgp.statespace.interacting_models import InteractingModels
 from cgp.statespace.linear_gaussian import LinearGaussian
-from cgp.statespace.linearized import AnyModel, AnyRule, linearized
+from cgp.statespace.linearized import AnyModel, AnyRule, linearized, measurable
 from cgp.statespace.series import Series
 
 
@@ -25,6 +26,7 @@ def filter(
     inputs: ArrayLike | None = None,
     rule: AnyRule | None = None,
     *,
+    likelihood: Likelihood | None = None,
     parallel: bool = False,
 ) -> Filtered:
     """Runs the Kalman filter, in square-root form.
@@ -60,6 +62,11 @@ def filter(
         inputs: Known inputs, `[..., T, k]`, or `[T]` where k is 1, of a model with B.
         rule: How a `NonlinearGaussian` is linearised, `Taylor()` if None; all are exact for a
             linear model.
+        likelihood: A likelihood of `cgp.likelihoods`, of observations that are not the signal plus
+            normal noise; its noise is that of R, which must be diagonal. Each component is taken as
+            the normal observation that makes the posterior the nearest to the true one, and the log
+            likelihood is the bound that belongs to it. Innovations are then those of these
+            observations. None for normal noise.
         parallel: Whether to compute all steps at once, as above.
 
     Returns:
@@ -84,13 +91,15 @@ def filter(
         (array([1. , 1.5]), array([4., 4.]))
     """
     if isinstance(model, InteractingModels):
-        _check_sequential(parallel)
+        _check_bank(parallel, likelihood)
         return model.filter(z, missing, inputs, rule)
-    model, inputs = linearized(model, z, missing, inputs, rule)
+    linear = linearized(measurable(model, likelihood), z, missing, inputs, rule, likelihood)
+    model, inputs = linear.model, linear.inputs
     series = Series(model, z, missing, inputs)
     found = moments(series, parallel)
     _check_overflow(model, found)
     covariances = observation_moments(model, found)
+    log_likelihoods = linear.with_beside(found.log_likelihoods)
     return Filtered(
         predicted_means=model.form.join(found.predicted_means),
         predicted_chols=stored_cholesky(found.predicted_chols, found.predicted_covariances),
@@ -99,8 +108,8 @@ def filter(
         innovations=series.observation_axis(innovate(series, found)),
         innovation_covariances=covariances.k,
         innovation_pseudo_covariances=covariances.c,
-        log_likelihoods=found.log_likelihoods,
-        log_likelihood=tf.reduce_sum(found.log_likelihoods, axis=-1),
+        log_likelihoods=log_likelihoods,
+        log_likelihood=tf.reduce_sum(log_likelihoods, axis=-1),
     )
 
 
@@ -111,6 +120,7 @@ def log_likelihood(
     inputs: ArrayLike | None = None,
     rule: AnyRule | None = None,
     *,
+    likelihood: Likelihood | None = None,
     parallel: bool = False,
 ) -> tf.Tensor:
     """The log likelihood of a series under the model, by the filter.
@@ -123,6 +133,7 @@ def log_likelihood(
         missing: As for `filter`.
         inputs: As for `filter`.
         rule: As for `filter`.
+        likelihood: As for `filter`.
         parallel: As for `filter`.
 
     Returns:
@@ -140,18 +151,23 @@ def log_likelihood(
         -3.144730
     """
     if isinstance(model, InteractingModels):
-        _check_sequential(parallel)
+        _check_bank(parallel, likelihood)
         return model.filter(z, missing, inputs, rule).log_likelihood
-    model, inputs = linearized(model, z, missing, inputs, rule)
+    linear = linearized(measurable(model, likelihood), z, missing, inputs, rule, likelihood)
+    model, inputs = linear.model, linear.inputs
     series = Series(model, z, missing, inputs)
     found = differentiable_filter.log_likelihood(series.arranged(), parallel)
     value = series.from_series(found)
+    if linear.beside is not None:
+        value += tf.reduce_sum(linear.beside, axis=-1)
     if tf.executing_eagerly() and not np.isfinite(value).all():
         _check_overflow(model, moments(series, parallel))
     return value
 
 
-def _check_sequential(parallel: bool) -> None:
+def _check_bank(parallel: bool, likelihood: Likelihood | None) -> None:
+    if likelihood is not None:
+        raise ValueError("likelihood is for one model, not for a bank of InteractingModels")
     if parallel:
         raise ValueError("parallel=True is not for InteractingModels, which mix step by step")
 

@@ -92,7 +92,7 @@ def forecast(
             )
         nothing = _nothing(noise, steps + 1)
         after = model.starting_from(mean, chol)
-        linear, known = linearized(after, nothing, inputs=inputs, rule=rule)
+        linear, known, _ = linearized(after, nothing, inputs=inputs, rule=rule)
         return _predicted(Series(linear, nothing, inputs=known), since=1)
     known = known_inputs(model, inputs, steps)
     first = None if known is None else known[..., 0, :]

@@ -7,7 +7,7 @@ its weights, which have no derivative at zero.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,50 +24,7 @@ from cgp.linalg.batch_last import (
 from cgp.statespace.filter_step import State
 from cgp.statespace.forward_pass import at_known
 from cgp.statespace.linearization.affine import Affine
-from cgp.statespace.linearized import given_of
-from cgp.statespace.linearized_step import Given, predicted_by, updated_by
-from cgp.statespace.series import Series
-
-
-class LinearGiven(NamedTuple):
-    """What a series and a linear model give each step, batch last; as in `Given`."""
-
-    given: Given
-    F: tf.Tensor
-    """`[T, n, n, B]`."""
-    b: tf.Tensor
-    """What is added to F x, known inputs included, `[T, n, B]`."""
-    H: tf.Tensor
-    """`[T, m, n, B]`."""
-    d: tf.Tensor
-    """What is added to H x, `[T, m, B]`."""
-
-
-AnyGiven = Given | LinearGiven
-
-
-class Steps(Protocol):
-    """The halves of a step of a model: those of a `Stepper`, or `LinearSteps`."""
-
-    def updated(self, given: Any, state: State) -> tuple[State, tf.Tensor, Affine]:
-        """The state after an observation, its log likelihood, and the affine observation."""
-
-    def predicted(self, given: Any, after: State) -> tuple[State, Affine]:
-        """The state predicted next, and the affine transition."""
-
-
-class LinearSteps:
-    """Those of a linear model, whose functions are affine as they are."""
-
-    def updated(self, given: LinearGiven, state: State) -> tuple[State, tf.Tensor, Affine]:
-        """See `Steps`."""
-        affine = Affine(given.H, given.d, None)
-        return *updated_by(affine, given.given, state), affine
-
-    def predicted(self, given: LinearGiven, after: State) -> tuple[State, Affine]:
-        """See `Steps`."""
-        affine = Affine(given.F, given.b, None)
-        return predicted_by(affine, given.given, after), affine
+from cgp.statespace.linearized_step import Given, Stepper
 
 
 class Modes(NamedTuple):
@@ -99,22 +56,9 @@ Loop = Callable[..., tuple[Found, Modes]]
 """`run` of the models of a bank, as a function of its other arguments."""
 
 
-def linear_given_of(series: Series) -> tuple[LinearGiven, State]:
-    """What a series of a linear model gives each step, and the state before the first one."""
-    model = series.model
-    F, H = (series.of_steps(a) for a in (model.F, model.H))
-
-    def offset(a: tf.Tensor | None, size: int) -> tf.Tensor:
-        return tf.zeros([1, size, 1], model.dtype) if a is None else series.last(a, 2)
-
-    m, n = model.H.shape[-2:]
-    given, start = given_of(series)
-    return LinearGiven(given, F, offset(series.drift, n), H, offset(model.d, m)), start
-
-
 def run(
-    steps_of: Sequence[Steps],
-    given: tuple[AnyGiven, ...],
+    steps_of: Sequence[Stepper],
+    given: tuple[Given, ...],
     transition: tf.Tensor,
     start: Modes,
 ) -> tuple[Found, Modes]:
@@ -129,9 +73,9 @@ def run(
     Returns:
         What is found, `[T, …, B]`, and what is predicted after the last observation.
     """
-    steps = tf.shape(_common(given[0]).z)[0]
+    steps = tf.shape(given[0].z)[0]
 
-    def now(t: tf.Tensor) -> tuple[AnyGiven, ...]:
+    def now(t: tf.Tensor) -> tuple[Given, ...]:
         return tf.nest.map_structure(lambda a: None if a is None else at_known(a, t), given)
 
     def step(t: tf.Tensor, modes: Modes, arrays: list[tf.TensorArray]) -> Any:
@@ -142,7 +86,7 @@ def run(
         arrays = [array.write(t, a) for array, a in zip(arrays, found, strict=True)]
         return t + 1, following, arrays
 
-    kinds = _kinds(_common(given[0]), start)
+    kinds = _kinds(given[0], start)
     arrays = [tf.TensorArray(dtype, steps, element_shape=shape) for dtype, shape in kinds]
     loop = (tf.constant(0), start, arrays)
     _, last, arrays = tf.while_loop(lambda t, *_: t < steps, step, loop)
@@ -166,8 +110,8 @@ def _kinds(given: Given, start: Modes) -> list[tuple[tf.DType, list[int | None]]
 
 
 def _step(
-    steps_of: Sequence[Steps],
-    given: Sequence[AnyGiven],
+    steps_of: Sequence[Stepper],
+    given: Sequence[Given],
     transition: tf.Tensor,
     modes: Modes,
 ) -> tuple[Modes, Found]:
@@ -202,16 +146,12 @@ def _step(
     return Modes(following, logs), found
 
 
-def _common(given: AnyGiven) -> Given:
-    return given.given if isinstance(given, LinearGiven) else given
-
-
-def _observed(given: AnyGiven, affine: Affine, state: State) -> tuple[tf.Tensor, tf.Tensor]:
+def _observed(given: Given, affine: Affine, state: State) -> tuple[tf.Tensor, tf.Tensor]:
     """The mean and covariance predicted of an observation."""
     parts = [matmul(affine.matrix, state.chol)]
     if affine.residual is not None:
         parts.append(affine.residual)
-    covariance = tf.add_n([matmul(part, adjoint(part)) for part in parts]) + _common(given).R
+    covariance = tf.add_n([matmul(part, adjoint(part)) for part in parts]) + given.R
     return matvec(affine.matrix, state.mean) + affine.offset, covariance
 
 

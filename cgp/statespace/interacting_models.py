@@ -12,16 +12,12 @@ from cgp.statespace.compiled import graph_of
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.filtered import Filtered
 from cgp.statespace.interacting_filter import (
-    AnyGiven,
     Found,
-    LinearSteps,
     Loop,
     Modes,
-    linear_given_of,
     run,
     safe_log,
 )
-from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.linearized import (
     AnyModel,
     AnyRule,
@@ -30,6 +26,7 @@ from cgp.statespace.linearized import (
     noise_of,
     stepper_of,
 )
+from cgp.statespace.linearized_step import Given, Stepper
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series
 
@@ -208,10 +205,7 @@ def run_along(
         rule: As for `filter`.
         start: Before the first observation; the initial states of the models if None.
     """
-    own = [
-        (linear_given_of if isinstance(model, LinearGaussian) else given_of)(series)
-        for model, series in zip(bank.models, several, strict=True)
-    ]
+    own = [given_of(series) for series in several]
     given = tuple(a for a, _ in own)
     if start is None:
         logs = safe_log(bank.initial)[:, None] + tf.zeros_like(
@@ -222,7 +216,7 @@ def run_along(
     return loop(given, bank.transition, start)
 
 
-def _loop_of(bank: InteractingModels, rule: AnyRule | None, given: Sequence[AnyGiven]) -> Loop:
+def _loop_of(bank: InteractingModels, rule: AnyRule | None, given: Sequence[Given]) -> Loop:
     """The recursion, eagerly as a graph that is kept for models of these functions and sizes.
 
     The matrices of models are its arguments.
@@ -232,7 +226,7 @@ def _loop_of(bank: InteractingModels, rule: AnyRule | None, given: Sequence[AnyG
 
     def steps(*arguments: Any) -> tuple[Found, Modes]:
         steps_of = [
-            stepper_of(model, rule) if isinstance(model, NonlinearGaussian) else LinearSteps()
+            stepper_of(model, rule) if isinstance(model, NonlinearGaussian) else Stepper(None)
             for model in bank.models
         ]
         return run(steps_of, *arguments)

@@ -1,8 +1,13 @@
 """The linear model that a rule makes of one that is not linear, along a series."""
 
+import functools
+from typing import Any, NamedTuple
+
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.forms import form_of
+from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import with_factor_gradient
 from cgp.statespace.factored_covariance import FactoredCovariance
@@ -14,9 +19,26 @@ from cgp.statespace.linearization.taylor import Taylor
 from cgp.statespace.linearized_step import Given, Linearized, Stepper
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series
+from cgp.statespace.widely_linear import widely_linear
 
 AnyModel = LinearGaussian | NonlinearGaussian
 AnyRule = Rule | Iterated
+
+
+class AsLinear(NamedTuple):
+    """A model along a series, as a linear one."""
+
+    model: LinearGaussian
+    """Its filter is that of the model."""
+    inputs: ArrayLike | None
+    """The inputs that are left to it."""
+    beside: tf.Tensor | None = None
+    """What the log likelihood of each step has beside that of the linear model, real, `[..., T]`:
+    that of observations which are not normal. None for nothing."""
+
+    def with_beside(self, log_likelihoods: tf.Tensor) -> tf.Tensor:
+        """Log likelihoods of the linear model as those of the model, `[..., T]`."""
+        return log_likelihoods if self.beside is None else log_likelihoods + self.beside
 
 
 def linearized(
@@ -25,28 +47,72 @@ def linearized(
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
     rule: AnyRule | None = None,
-) -> tuple[LinearGaussian, ArrayLike | None]:
-    """The linear model whose filter is that of a model, and the inputs that are left to it.
+    likelihood: Likelihood | None = None,
+) -> AsLinear:
+    """The linear model whose filter is that of a model.
 
     Filter and linearisation run together once, since what is linearised next depends on what was
-    filtered before. A linear model is returned as it is, whatever the rule.
+    filtered before. A linear model is returned as it is, whatever the rule, unless there is a
+    likelihood.
 
     Args:
-        model: The model.
+        model: The model, of `measurable` where there is a likelihood.
         z: Observations, as for `filter`.
         missing: As for `filter`.
         inputs: As for `filter`.
         rule: The rule; `Taylor()` if None.
+        likelihood: As for `filter`.
 
     Raises:
         TypeError: Not a model or not a rule, and as `filter`.
         ValueError: As `filter`; a function or its derivative that is not finite.
     """
     rule = checked_rule(rule)
-    if not isinstance(model, NonlinearGaussian):
-        return model, inputs  # checked by `Series`
-    along = Along(model, z, missing, inputs, rule)
-    return along.of_filter(), None
+    if likelihood is None and not isinstance(model, NonlinearGaussian):
+        return AsLinear(model, inputs)  # checked by `Series`
+    return Along(model, z, missing, inputs, rule, likelihood).of_filter()
+
+
+def measurable(model: AnyModel, likelihood: Likelihood | None) -> AnyModel:
+    """The model in a form whose observations can have a likelihood.
+
+    Raises:
+        TypeError: Not a likelihood.
+        ValueError: Observations that cannot have it, or noise that is not independent and circular.
+    """
+    if likelihood is None:
+        return model
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(f"likelihood must be one of cgp.likelihoods or None, got {likelihood!r}")
+    noise = noise_of(model)
+    if not (noise.series_dtype.is_complex or likelihood.is_of_real):
+        raise ValueError(f"{likelihood!r} is of complex signals, but the observations are real")
+    if noise.dtype.is_complex and not likelihood.is_circular:
+        if isinstance(model, NonlinearGaussian):
+            raise ValueError(
+                f"{likelihood!r} makes states improper: make the model without holomorphic=True"
+            )
+        model = widely_linear(model)
+        noise = model
+    if tf.executing_eagerly():
+        _check_independent(noise, likelihood)
+    return model
+
+
+def _check_independent(noise: LinearGaussian, likelihood: Likelihood) -> None:
+    k, c = noise.observation_form.moments(noise.R)
+    parts = [k - tf.linalg.diag(tf.linalg.diag_part(k))]
+    if c is not None:
+        parts.append(c)
+    size = float(tf.reduce_max(tf.abs(k)))
+    largest = max(float(tf.reduce_max(tf.abs(part))) for part in parts)
+    if largest > 1e-6 * size:
+        raise ValueError(
+            f"with {likelihood!r} the noise of each component must be independent and circular: R "
+            "diagonal, without a pseudo-covariance"
+        )
+    if float(tf.reduce_min(tf.math.real(tf.linalg.diag_part(k)))) <= 0.0:
+        raise ValueError(f"with {likelihood!r} the diagonal of R must be positive")
 
 
 def noise_of(model: AnyModel) -> LinearGaussian:
@@ -80,16 +146,28 @@ def checked_rule(rule: AnyRule | None) -> AnyRule:
     return rule
 
 
-def stepper_of(model: NonlinearGaussian, rule: AnyRule | None) -> Stepper:
+def stepper_of(
+    model: AnyModel, rule: AnyRule | None, likelihood: Likelihood | None = None
+) -> Stepper:
     """The steps of a model by a rule, with the graphs that were compiled for them."""
-    rule = checked_rule(rule)
-    return model.kept(rule, lambda: Stepper(model, rule))
+    if not isinstance(model, NonlinearGaussian):
+        sizes = (model.observation_form.multiplicity, *model.H.shape[-2:])
+        return _linear_stepper(likelihood, *sizes)
+    rule, form = checked_rule(rule), model.observation_form
+    return model.kept((rule, likelihood), lambda: Stepper(model, rule, likelihood, form))
+
+
+@functools.lru_cache(maxsize=64)
+def _linear_stepper(likelihood: Likelihood | None, multiplicity: int, m: int, n: int) -> Stepper:
+    del m, n  # for which its graphs are
+    return Stepper(None, None, likelihood, form_of(multiplicity == 1))
 
 
 def given_of(series: Series) -> tuple[Given, State]:
     """What a series gives each step, and the state before the first observation of each series."""
     noise = series.model
-    Q, Q_factor, R = map(series.of_steps, (noise.Q, noise.Q_factor, noise.R))
+    names = ("Q", "Q_factor", "R", "F", "H")
+    Q, Q_factor, R, F, H = (series.of_steps(getattr(noise, name)) for name in names)
     z = tf.einsum("btm->tmb", series.by_series(series.z))
     observed = series.last(tf.cast(series.observed, z.dtype.real_dtype), 2)
     # Each series has its own states, and is linearised where they are.
@@ -102,7 +180,13 @@ def given_of(series: Series) -> tuple[Given, State]:
             (tf.stop_gradient(noise.initial_chol), 2),
         )
     )
-    given = Given(Q, Q_factor, R, z, observed, known_inputs_of(series))
+
+    def offset(a: tf.Tensor | None, size: int) -> tf.Tensor:
+        return tf.zeros([1, size, 1], noise.dtype) if a is None else series.last(a, 2)
+
+    m, n = noise.H.shape[-2:]
+    b, d = offset(series.drift, n), offset(noise.d, m)
+    given = Given(Q, Q_factor, R, z, observed, known_inputs_of(series), F, b, H, d)
     return given, State(mean, with_factor_gradient(chol, covariance))
 
 
@@ -122,27 +206,33 @@ class Along:
         missing: As for `filter`.
         inputs: As for `filter`.
         rule: The rule; `Taylor()` if None.
+        likelihood: As for `filter`.
     """
 
     def __init__(
         self,
-        model: NonlinearGaussian,
+        model: AnyModel,
         z: ArrayLike,
         missing: ArrayLike | None,
         inputs: ArrayLike | None,
         rule: AnyRule | None,
+        likelihood: Likelihood | None = None,
     ):
-        self._stepper = stepper_of(model, rule)
-        self.iterations, self.damping = self._stepper.iterations, self._stepper.damping
-        self.model, self._series = model, Series(model.noise, z, missing, inputs)
+        self._stepper = stepper_of(model, rule, likelihood)
+        self.repetitions, self.damping = self._stepper.repetitions, self._stepper.damping
+        self._noise = noise_of(model)
+        self._series = Series(self._noise, z, missing, inputs)
+        if likelihood is not None and tf.executing_eagerly():
+            likelihood.check(np.asarray(self._series.observations()))
+        self._given, self._start = given_of(self._series)
+        self._last: Any = None
 
-    def of_filter(self) -> LinearGaussian:
+    def of_filter(self) -> AsLinear:
         """Linearises along the filter: each function by the moments that precede its use."""
-        given, start = given_of(self._series)
-        return self._linear(self._stepper.along(given, start))
+        return self._linear(self._stepper.along(self._given, self._start))
 
-    def at_moments(self, means: tf.Tensor, chols: tf.Tensor) -> LinearGaussian:
-        """Linearises each step by given moments of its state.
+    def at_moments(self, means: tf.Tensor, chols: tf.Tensor) -> AsLinear:
+        """Linearises each step again, by given moments of its state.
 
         Args:
             means: Working values, `[..., T, n]`.
@@ -151,35 +241,46 @@ class Along:
         series = self._series
         mean = tf.einsum("btn->tnb", series.by_series(means))
         states = State(mean, series.last(series.of_each(chols, 3), 3))
-        return self._linear(self._stepper.at_states(states, known_inputs_of(self._series)))
+        return self._linear(self._stepper.at_states(self._given, states, self._last))
 
-    def _linear(self, found: Linearized) -> LinearGaussian:
+    def _linear(self, found: Linearized) -> AsLinear:
         """The model of approximations, `[T, …, B]`."""
-        series, noise = self._series, self.model.noise
+        self._last, series, noise = found, self._series, self._noise
         _check_finite(found)
+        own, measured = dict(noise.parts()), found.measured
+        offset, beside = series.first(found.observation.offset), None
+        if measured is not None:
+            own["R"] = FactoredCovariance(series.first(measured.R))
+            # z is read as the observation that stands for it.
+            offset += series.z - series.first(measured.z)
+            beside = series.first(measured.beside)
 
         def with_residual(name: str, affine: Affine) -> FactoredCovariance | tf.Tensor:
-            own = noise.parts()[name]
             if affine.residual is None:
-                return own
+                return own[name]
             residual = series.first(affine.residual)
-            matrix = own.matrix if own.matrix.shape.rank > 2 else own.matrix[None]
+            matrix = own[name].matrix
+            matrix = matrix if matrix.shape.rank > 2 else matrix[None]
             matrix += tf.linalg.matmul(residual, residual, adjoint_b=True)
-            factor = own.factor if own.factor.shape.rank > 2 else own.factor[None]
+            if name == "R" and measured is not None:
+                return FactoredCovariance(matrix)
+            factor = own[name].factor
+            factor = factor if factor.shape.rank > 2 else factor[None]
             shape = tf.concat([tf.shape(residual)[:-1], tf.shape(factor)[-1:]], axis=0)
             factor = tf.broadcast_to(factor, shape)
             return FactoredCovariance(matrix, tf.concat([factor, residual], axis=-1))
 
-        given = noise.parts() | {
+        given = own | {
             "F": series.first(found.transition.matrix),
             "b": series.first(found.transition.offset),
             "Q": with_residual("Q", found.transition),
             "H": series.first(found.observation.matrix),
-            "d": series.first(found.observation.offset),
+            "d": offset,
             "R": with_residual("R", found.observation),
         }
         given.pop("B", None)
-        return LinearGaussian.from_tensors(given, None, noise.form, noise.observation_form)
+        forms = (noise.form, noise.observation_form)
+        return AsLinear(LinearGaussian.from_tensors(given, None, *forms), None, beside)
 
 
 def _check_finite(found: Linearized) -> None:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from cgp.distributions.forms import Form, ProperForm
+from cgp.likelihoods.base import Likelihood
 from cgp.linalg.batch_last import adjoint, matmul, with_factor_gradient
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.backward_pass import ONCE
@@ -23,6 +25,7 @@ from cgp.statespace.forward_pass import at
 from cgp.statespace.linearization.affine import Affine
 from cgp.statespace.linearization.iterated import Iterated
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
+from cgp.statespace.step_sites import TURNS, Measured, StepSites
 
 
 class Given(NamedTuple):
@@ -40,6 +43,14 @@ class Given(NamedTuple):
     """Real, `[T, m, B]`: 1, or 0 where missing."""
     inputs: tf.Tensor
     """`[T, k, B]`, with k = 0 if there are none."""
+    F: tf.Tensor
+    """Of a linear model, `[T, n, n, B]`; zero for others, as the following."""
+    b: tf.Tensor
+    """What is added to F x, known inputs included, `[T, n, B]`."""
+    H: tf.Tensor
+    """`[T, m, n, B]`."""
+    d: tf.Tensor
+    """What is added to H x, `[T, m, B]`."""
 
 
 class Linearized(NamedTuple):
@@ -47,25 +58,45 @@ class Linearized(NamedTuple):
 
     transition: Affine
     observation: Affine
+    measured: Measured | None = None
+    """What stands for an observation of another likelihood; None for the observation itself."""
 
 
 class Stepper:
     """The steps of a model by a rule.
 
     Args:
-        model: The model.
+        model: The model; None for a linear one, whose matrices are given.
         rule: The rule; that of one which is not iterated has no iterations.
+        likelihood: That of the observations; None for normal ones.
+        form: The form of observations.
     """
 
-    def __init__(self, model: NonlinearGaussian, rule: Any):
+    def __init__(
+        self,
+        model: NonlinearGaussian | None,
+        rule: Any = None,
+        likelihood: Likelihood | None = None,
+        form: Form | None = None,
+    ):
         self.model, self.rule, self.iterations, self.damping = model, rule, 0, 0.0
         if isinstance(rule, Iterated):
             self.rule, self.iterations, self.damping = rule.rule, rule.iterations, rule.damping
-        compiled = CompiledByShape if model.jit_compile else graph_of
+        self._sites = None if likelihood is None else StepSites(likelihood, form or ProperForm())
+        self.repetitions = max(self.iterations, 0 if self._sites is None else TURNS)
+        compiled = CompiledByShape if model is None or model.jit_compile else graph_of
         self._compiled_forward = compiled(self._forward)
         self._compiled_backward = compiled(self._backward)
         self._at_once = graph_of(self._at_all)
         self._all_steps = graph_of(self._every_step)
+
+    def _affine(self, name: str, given: Given, state: State) -> Affine:
+        """A function as an affine one of a state."""
+        if self.model is None:
+            parts = (given.F, given.b) if name == "transition" else (given.H, given.d)
+            return Affine(*parts, None)
+        function = self.model.working(name, tf.einsum("kb->bk", given.inputs))
+        return self.rule.linearize(function, state)
 
     def along(self, given: Given, start: State) -> Linearized:
         """Linearises along the filter of a series, `[T, …, B]`.
@@ -91,22 +122,29 @@ class Stepper:
         _, found = every(given, _linked(states, shifted, pull))
         return found
 
-    def at_states(self, states: State, inputs: tf.Tensor) -> Linearized:
-        """Linearises at states of known moments, `[T, …, B]`; inputs `[T, k, B]`."""
-        at_once = self._at_once if tf.executing_eagerly() else self._at_all
-        return at_once(states, inputs)
+    def at_states(self, given: Given, states: State, last: Linearized) -> Linearized:
+        """Linearises at states of known moments, `[T, …, B]`.
 
-    def _at_all(self, states: State, inputs: tf.Tensor) -> Linearized:
+        Args:
+            given: Of each step.
+            states: The moments.
+            last: The last approximation, whose functions are kept unless the rule is iterated.
+        """
+        at_once = self._at_once if tf.executing_eagerly() else self._at_all
+        return at_once(given, states, last)
+
+    def _at_all(self, given: Given, states: State, last: Linearized) -> Linearized:
         steps, columns = tf.shape(states.mean)[0], tf.shape(states.mean)[-1]
-        known = tf.einsum("kb->bk", _flat(inputs, steps, columns))
-        flat = State(*(_flat(a, steps, columns) for a in states))
-        found = Linearized(
-            *(
-                self.rule.linearize(self.model.working(name, known), flat)
-                for name in Linearized._fields
-            )
-        )
-        return _by_time(found, steps, columns)
+        own, state, last = _by_column((given, states, last), steps, columns)
+        transition, observation, measured = last
+        if self.iterations:
+            transition = self._affine("transition", own, state)
+            observation = self._affine("observation", own, state)
+        if self._sites is not None and measured is not None:
+            arguments = (observation, own.z, own.R, own.observed, state)
+            measured = self._sites.renewed(*arguments, measured)
+            measured = self._sites.completed(*arguments, measured)
+        return _by_time(Linearized(transition, observation, measured), steps, columns)
 
     # --- one step --------------------------------------------------------------------------------
 
@@ -117,9 +155,9 @@ class Stepper:
             given: Of this step, without the axis of time.
             state: Predicted for this step.
         """
-        after, _, observation = self.updated(given, state)
+        after, _, observation, measured = self._updated(given, state)
         following, transition = self.predicted(given, after)
-        return following, Linearized(transition, observation)
+        return following, Linearized(transition, observation, measured)
 
     def updated(self, given: Given, state: State) -> tuple[State, tf.Tensor, Affine]:
         """The state after the observation of a step, its log likelihood, and how h is linearised.
@@ -128,31 +166,55 @@ class Stepper:
             given: Of this step, without the axis of time.
             state: Predicted for this step.
         """
-        function = self.model.working("observation", tf.einsum("kb->bk", given.inputs))
+        return self._updated(given, state)[:3]
 
-        def again(i: tf.Tensor, point: State) -> tuple[tf.Tensor, State]:
-            after, _ = updated_by(self.rule.linearize(function, point), given, state)
+    def _updated(
+        self, given: Given, state: State
+    ) -> tuple[State, tf.Tensor, Affine, Measured | None]:
+        """`updated`, and what stands for the observation."""
+        sites, first = self._sites, self._affine("observation", given, state)
+        start: tuple[Measured, ...] = ()
+        if sites is not None:
+            start = (sites.first(first, given.z, given.R, given.observed, state),)
+
+        def seen(measured: tuple[Measured, ...]) -> Given:
+            return given._replace(z=measured[0].z, R=measured[0].R) if measured else given
+
+        def observation_at(point: State) -> Affine:
+            return self._affine("observation", given, point) if self.iterations else first
+
+        def again(
+            i: tf.Tensor, point: State, measured: tuple[Measured, ...]
+        ) -> tuple[tf.Tensor, State, tuple[Measured, ...]]:
+            observation = observation_at(point)
+            if sites is not None:
+                arguments = (observation, given.z, given.R, given.observed, point)
+                measured = (sites.renewed(*arguments, measured[0]),)
+            after, _ = updated_by(observation, seen(measured), state)
             mean = after.mean + self.damping * (point.mean - after.mean)
-            return i + 1, State(mean, after.chol)
+            return i + 1, State(mean, after.chol), measured
 
-        point, count = state, self.iterations
-        if count:
-            loop = (lambda i, _: i < count, again, (0, state))
-            _, point = tf.while_loop(*loop, maximum_iterations=count)
-        observation = self.rule.linearize(function, point)
-        return *updated_by(observation, given, state), observation
+        point, measured = state, start
+        if count := self.repetitions:
+            loop = (lambda i, *_: i < count, again, (0, state, start))
+            _, point, measured = tf.while_loop(*loop, maximum_iterations=count)
+        observation = observation_at(point)
+        after, log_likelihood = updated_by(observation, seen(measured), state)
+        if sites is None:
+            return after, log_likelihood, observation, None
+        arguments = (observation, given.z, given.R, given.observed, after)
+        found = sites.completed(*arguments, measured[0])
+        return after, log_likelihood + found.beside, observation, found
 
     def predicted(self, given: Given, after: State) -> tuple[State, Affine]:
         """The state predicted from that after the observation, and how f is linearised."""
-        function = self.model.working("transition", tf.einsum("kb->bk", given.inputs))
-        transition = self.rule.linearize(function, after)
+        transition = self._affine("transition", given, after)
         return predicted_by(transition, given, after), transition
 
     def _every_step(self, given: Given, states: State) -> tuple[State, Linearized]:
         """`step` at all steps at once, `[T, …, B]`."""
         steps, columns = tf.shape(states.mean)[0], tf.shape(states.mean)[-1]
-        own = Given(*(_flat(a, steps, columns) for a in given))
-        found = self.step(own, State(*(_flat(a, steps, columns) for a in states)))
+        found = self.step(*_by_column((given, states), steps, columns))
         return _by_time(found, steps, columns)
 
     # --- the recursion ---------------------------------------------------------------------------
@@ -264,8 +326,17 @@ def _flat(a: tf.Tensor, steps: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
     if a.shape[0] == 1 and a.shape[-1] == 1:
         return a[0]
     own = a.shape[1:-1].as_list()
-    a = tf.broadcast_to(a, tf.concat([[steps], own, [columns]], axis=0))
+    a = tf.broadcast_to(a, tf.stack([steps, *own, columns]))
     return tf.reshape(tf.experimental.numpy.moveaxis(a, 0, -2), [*own, -1])
+
+
+def _by_column(values: Any, steps: tf.Tensor, columns: tf.Tensor) -> Any:
+    """`_flat` of all tensors of a structure."""
+
+    def flat(a: tf.Tensor | None) -> tf.Tensor | None:
+        return None if a is None else _flat(a, steps, columns)
+
+    return tf.nest.map_structure(flat, values)
 
 
 def _by_time(found: Any, steps: tf.Tensor, columns: tf.Tensor) -> Any:
@@ -274,6 +345,8 @@ def _by_time(found: Any, steps: tf.Tensor, columns: tf.Tensor) -> Any:
     def unflat(a: tf.Tensor | None) -> tf.Tensor | None:
         if a is None:
             return None
+        if a.shape[-1] == 1:  # where nothing varies
+            return a[None]
         a = tf.reshape(a, [*a.shape[:-1].as_list(), steps, columns])
         return tf.experimental.numpy.moveaxis(a, -2, 0)
 

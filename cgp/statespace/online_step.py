@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from cgp.distributions.forms import Form, form_of
 from cgp.distributions.marginals import Marginals, Step, innovation
+from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, check_batches
 from cgp.linalg.batch_last import matmul, matvec
 from cgp.statespace.arranged import for_loops
@@ -18,7 +19,7 @@ from cgp.statespace.forward_pass import System, predict_at, update_at
 from cgp.statespace.interacting_models import InteractingModels
 from cgp.statespace.interacting_step import InteractingState, InteractingStep, interacting_step
 from cgp.statespace.linear_gaussian import with_time
-from cgp.statespace.linearized import AnyModel, AnyRule, linearized, noise_of
+from cgp.statespace.linearized import AnyModel, AnyRule, linearized, measurable, noise_of
 from cgp.statespace.native_step import NOT_FINITE
 from cgp.statespace.samples import StateArrays, checked_samples, checked_state
 from cgp.statespace.series import Series
@@ -32,6 +33,7 @@ def step(
     inputs: ArrayLike | None = None,
     arrived: ArrayLike | None = None,
     rule: AnyRule | None = None,
+    likelihood: Likelihood | None = None,
 ) -> tuple[StateArrays, Step] | tuple[InteractingState, InteractingStep]:
     """Updates a state with one observation: the Kalman filter, one step at a time.
 
@@ -57,6 +59,9 @@ def step(
             observation to the next.
         arrived: Bool, broadcast against the batch axes: False for a stream without an arrival.
         rule: As for `filter`.
+        likelihood: As for `filter`; `predicted` is then what is predicted of the normal observation
+            that stands for z. Unless it is circular the factor of the state is that of the real
+            composite, also of a model that is not widely linear.
 
     Returns:
         `(state, Step)`: the state predicted for the next observation, and
@@ -88,9 +93,11 @@ def step(
         True
     """
     if isinstance(model, InteractingModels):
-        if arrived is not None:
-            raise ValueError("arrived is for one model, not for a bank of InteractingModels")
+        if arrived is not None or likelihood is not None:
+            name = "likelihood" if arrived is None else "arrived"
+            raise ValueError(f"{name} is for one model, not for a bank of InteractingModels")
         return interacting_step(model, state, z, missing, inputs, rule)
+    model = measurable(model, likelihood)
     noise = noise_of(model)
     if noise.steps is not None:
         raise ValueError(
@@ -106,7 +113,7 @@ def step(
     if inputs is not None and noise.B is not None:
         inputs = inputs[..., None, :]
     z = z[..., None, :]  # a series of one step
-    model, inputs = linearized(model, z, inputs=inputs, rule=rule)
+    model, inputs, _ = linearized(model, z, inputs=inputs, rule=rule, likelihood=likelihood)
     series = Series(model, z, inputs=inputs)
     system, start, *seen_as = of_one_step(series)
     present = None if arrived is None else _arrivals(arrived, series)

@@ -3,9 +3,11 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from cgp import native
+from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
 from cgp.linalg.gradients import without_gradient
@@ -15,11 +17,14 @@ from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.filter_in_chunks import chunks_of
 from cgp.statespace.filter_step import State, predict
 from cgp.statespace.linear_gaussian import LinearGaussian
-from cgp.statespace.linearized import Along, AnyModel, AnyRule
+from cgp.statespace.linearized import Along, AnyModel, AnyRule, measurable
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series
 from cgp.statespace.series_result import OfEachSeries, SeriesResult
 from cgp.statespace.smoother_gains import Steps, smoother_gains
+
+_MOST_REPETITIONS = 200
+"""Of a series of another likelihood, whose sites and states are to agree."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -51,6 +56,7 @@ def smooth(
     inputs: ArrayLike | None = None,
     rule: AnyRule | None = None,
     *,
+    likelihood: Likelihood | None = None,
     parallel: bool = False,
 ) -> Smoothed:
     """Runs the Rauch-Tung-Striebel smoother, in square-root form.
@@ -65,6 +71,8 @@ def smooth(
         missing: As for `filter`.
         inputs: As for `filter`.
         rule: As for `filter`; an `Iterated` one repeats the whole series.
+        likelihood: As for `filter`; the whole series is repeated, until past and future agree on
+            what each observation tells.
         parallel: As for `filter`; the repetitions of an `Iterated` rule are parallel too.
 
     Returns:
@@ -80,7 +88,7 @@ def smooth(
         >>> statespace.smooth(walk, [1.0, np.nan, 1.0]).smoothed_means.numpy().ravel().round(6)
         array([0.6, 0.7, 0.8])
     """
-    model, inputs = smoothing_model(model, z, missing, inputs, rule, parallel)
+    model, inputs = smoothing_model(model, z, missing, inputs, rule, likelihood, parallel=parallel)
     means, chols, lags, gains = _smoothed(Series(model, z, missing, inputs), parallel)
     form = model.form
     lags = form.moments(lags[..., :-1, :, :])
@@ -99,19 +107,30 @@ def smoothing_model(
     missing: ArrayLike | None,
     inputs: ArrayLike | None,
     rule: AnyRule | None,
+    likelihood: Likelihood | None = None,
+    *,
     parallel: bool = False,
 ) -> tuple[LinearGaussian, ArrayLike | None]:
     """The linear model whose smoother is that of a model, and the inputs that are left to it."""
-    if not isinstance(model, NonlinearGaussian):
+    model = measurable(model, likelihood)
+    if likelihood is None and not isinstance(model, NonlinearGaussian):
         return model, inputs
-    along = Along(model, z, missing, inputs, rule)
-    linear, last = along.of_filter(), None
-    for _ in range(along.iterations):
+    along = Along(model, z, missing, inputs, rule, likelihood)
+    linear, last = along.of_filter().model, None
+    repetitions = along.repetitions if likelihood is None else _MOST_REPETITIONS
+    for _ in range(repetitions if tf.executing_eagerly() else along.repetitions):
         means, chols, *_ = _smoothed(Series(linear, z, missing), parallel)
         if last is not None:
             means += along.damping * (last - means)
-        linear, last = along.at_moments(means, chols), means
+            if likelihood is not None and tf.executing_eagerly() and _agree(means, last):
+                break
+        linear, last = along.at_moments(means, chols).model, means
     return linear, None
+
+
+def _agree(means: tf.Tensor, last: tf.Tensor) -> bool:
+    eps = np.finfo(means.dtype.real_dtype.as_numpy_dtype).eps
+    return bool(np.max(np.abs(means - last)) <= eps**0.5 * np.max(np.abs(means)))
 
 
 def _smoothed(series: Series, parallel: bool) -> list[tf.Tensor]:

@@ -112,7 +112,8 @@ def composite_covariance(
         return FactoredCovariance.checked(composite, name)
     pseudo_name = f"pseudo_{name}" if len(name) == 1 else "initial_pseudo_covariance"
     pseudo = _like(pseudo, covariance, pseudo_name)
-    if tf.executing_eagerly() and (gap := hermitian_gap(pseudo, symmetric=True)):
+    gap = hermitian_gap(pseudo, symmetric=True) if tf.executing_eagerly() else 0.0
+    if gap:
         raise ValueError(
             f"{pseudo_name} must be symmetric: it differs from its transpose by {gap:.3g}"
         )

@@ -1,0 +1,243 @@
+"""Filters of observations that are not the signal plus normal noise."""
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+import cgp
+from cgp import statespace
+from cgp.likelihoods import Magnitude, OneBit, StudentT, VonMises
+
+ROOT = 0.95 * np.exp(0.3j)
+Q, R = 1 - 0.95**2, 0.1
+
+
+def model(q=Q, r=R):
+    return statespace.LinearGaussian([[ROOT]], [[q]], [[1.0]], [[r]], [1.0 + 0j], [[0.2]])
+
+
+def series(likelihood, n=25, seed=0, size=1):
+    rng = np.random.default_rng(seed)
+    samples = [statespace.sample(model(), n, seed=seed + i)[1].numpy() for i in range(size)]
+    z = np.stack(samples) if size > 1 else samples[0]
+    if isinstance(likelihood, StudentT):
+        z[..., ::9, :] += 3.0 * rng.normal() + 2j
+    if isinstance(likelihood, OneBit):
+        z = np.sign(z.real) + 1j * np.sign(z.imag)
+    return z
+
+
+KINDS = [StudentT(3.0), OneBit(), VonMises()]
+
+
+@pytest.mark.parametrize("likelihood", KINDS, ids=lambda k: type(k).__name__)
+def test_is_the_smoother_that_of_the_process(likelihood):
+    """A Matérn-½ process is the same first-order model, its sites found by other code."""
+    x = 0.5 * np.arange(12)
+    kernel = cgp.kernels.Matern12(1.0, 3.0) * cgp.kernels.Rotation(0.1)
+    z = series(likelihood, 12)[:, 0]
+    gp = cgp.StateSpaceGP(kernel, R, likelihood=likelihood)
+    gp.condition(x, z)
+    root = np.exp(-0.5 / 3.0 + 2j * np.pi * 0.1 * 0.5)
+    same = statespace.LinearGaussian([[root]], [[1 - abs(root) ** 2]], [[1.0]], [[R]])
+    found = statespace.smooth(same, z, likelihood=likelihood)
+    np.testing.assert_allclose(found.smoothed_means[:, 0], gp.predict(x)["mean"], atol=1e-6)
+
+
+def test_is_one_update_the_posterior_of_one_sample():
+    still = statespace.LinearGaussian([[1.0 + 0j]], [[0.0]], [[1.0]], [[0.5]], [0j], [[1.0]])
+    gp = cgp.ExactGP(cgp.kernels.RBF(1.0, 1.0), 0.5, likelihood=OneBit())
+    gp.condition([0.0], [1.0 - 1j])
+    found = statespace.filter(still, [1.0 - 1j], likelihood=OneBit())
+    expected = gp.predict([0.0])
+    np.testing.assert_allclose(found.filtered_means[:, 0], expected["mean"], atol=1e-5)
+    root = found.filtered_chols.numpy()[0]
+    assert np.trace(root @ root.T) == pytest.approx(expected["variance"][0], abs=1e-5)
+    bound = float(gp.log_marginal_likelihood())
+    assert float(found.log_likelihood) == pytest.approx(bound, abs=1e-7)
+
+
+@pytest.mark.parametrize("likelihood", KINDS[:2], ids=lambda k: type(k).__name__)
+def test_is_the_gradient_of_the_bound_that_of_differences(likelihood):
+    z = tf.constant(series(likelihood, 12))
+    given = ((ROOT, tf.complex128), (Q, tf.float64), (R, tf.float64))
+    root, q, r = (tf.Variable(a, dtype=dtype) for a, dtype in given)
+
+    def value():
+        changes = {"F": root[None, None]}
+        for name, a in (("Q", q), ("R", r)):
+            changes[name] = tf.cast(a, tf.complex128)[None, None]
+        return statespace.log_likelihood(model().replace(**changes), z, likelihood=likelihood)
+
+    with tf.GradientTape() as tape:
+        bound = value()
+    gradients = tape.gradient(bound, [root, q, r])
+    for variable, gradient in zip((root, q, r), gradients, strict=True):
+        value_there = variable.numpy()
+        for part in (1.0, 1.0j) if variable.dtype.is_complex else (1.0,):
+            slopes = []
+            for h in (1e-4, 5e-5):  # Richardson
+                values = []
+                for sign in (1.0, -1.0):
+                    variable.assign(value_there + sign * h * part)
+                    values.append(float(value()))
+                slopes.append((values[0] - values[1]) / (2 * h))
+                variable.assign(value_there)
+            slope = (4 * slopes[1] - slopes[0]) / 3
+            found = np.real(np.conj(part) * gradient.numpy())
+            assert found == pytest.approx(slope, rel=1e-6, abs=1e-6)
+
+
+def test_are_steps_batches_and_graphs_the_filter():
+    likelihood = KINDS[0]
+    z = series(likelihood, 6, size=2)
+    z[1, 2] = complex(np.nan, np.nan)
+    found = statespace.filter(model(), z, likelihood=likelihood)
+    alone = statespace.filter(model(), z[1], likelihood=likelihood)
+    np.testing.assert_allclose(found.filtered_means[1], alone.filtered_means, atol=1e-9)
+    np.testing.assert_allclose(found.log_likelihoods[1], alone.log_likelihoods, atol=1e-9)
+    state = None
+    for t in range(6):
+        state, step = statespace.step(model(), state, z[:, t], likelihood=likelihood)
+        np.testing.assert_allclose(step.filtered.mean, found.filtered_means[:, t], atol=1e-9)
+    graph = tf.function(lambda: statespace.log_likelihood(model(), z, likelihood=likelihood))
+    np.testing.assert_allclose(graph(), found.log_likelihood, atol=1e-9)
+
+
+def test_are_components_of_independent_states_filters_of_their_own():
+    z = np.concatenate([series(OneBit(), 8, seed=s) for s in (1, 2)], axis=-1)
+    eye = np.eye(2)
+    both = statespace.LinearGaussian(ROOT * eye, Q * eye, eye, R * eye, np.ones(2) + 0j, 0.2 * eye)
+    together = statespace.filter(both, z, likelihood=OneBit())
+    parts = [statespace.filter(model(), z[:, i : i + 1], likelihood=OneBit()) for i in range(2)]
+    for i, part in enumerate(parts):
+        np.testing.assert_allclose(
+            together.filtered_means[:, i], part.filtered_means[:, 0], atol=1e-8
+        )
+    total = sum(float(part.log_likelihood) for part in parts)
+    assert float(together.log_likelihood) == pytest.approx(total, abs=1e-8)
+
+
+def test_is_a_real_series_robust_too():
+    walk = statespace.LinearGaussian([[1.0]], [[0.01]], [[1.0]], [[0.1]], [0.0], [[1.0]])
+    z = np.array([0.1, -0.2, 5.0, 0.1, -0.05, np.nan, 0.2])
+    robust = statespace.smooth(walk, z, likelihood=StudentT(3.0)).smoothed_means.numpy()
+    known = statespace.smooth(walk, z, missing=np.abs(z) > 1).smoothed_means.numpy()
+    assert np.abs(robust - known).max() < 0.03
+    signs = statespace.filter(walk, np.sign(z), likelihood=OneBit())
+    one = statespace.filter(walk, [1.0], likelihood=OneBit())
+    # The evidence of one sign of a signal of mean zero is one half.
+    assert -np.log(2) - 0.1 < float(one.log_likelihood) < -np.log(2) + 1e-9
+    assert np.isfinite(signs.filtered_means.numpy()).all()
+
+
+def test_composes_a_likelihood_with_a_rule():
+    """Outliers of a signal whose state is its phase."""
+    rng = np.random.default_rng(0)
+    phase = np.cumsum(0.1 * rng.normal(size=40))
+    z = np.exp(1j * phase) + 0.1 * (rng.normal(size=40) + 1j * rng.normal(size=40))
+    z[::8] = -z[::8]
+    turning = statespace.NonlinearGaussian(
+        lambda x: x,
+        lambda x: tf.complex(tf.cos(x), tf.sin(x)),
+        [[0.01]],
+        [[0.02]],
+        [0.0],
+        [[0.1]],
+    )
+    errors = []
+    for likelihood in (None, StudentT(3.0)):
+        found = statespace.smooth(turning, z[:, None], likelihood=likelihood)
+        errors.append(np.sqrt(np.mean((found.smoothed_means.numpy()[:, 0] - phase) ** 2)))
+    assert errors[1] < 0.8 * errors[0]
+
+
+def test_is_students_t_in_a_filter_near_knowing_the_outliers():
+    rng = np.random.default_rng(3)
+    x, z = (a.numpy() for a in statespace.sample(model(), 400, seed=7))
+    bad = rng.random((400, 1)) < 0.05
+    noise = np.sqrt(R / 2) * (rng.normal(size=(400, 1)) + 1j * rng.normal(size=(400, 1)))
+    z = np.where(bad, x + 10.0 * noise, z)
+
+    def error(**arguments):
+        means = statespace.filter(model(), z, **arguments).filtered_means.numpy()
+        return np.sqrt(np.mean(np.abs(means - x) ** 2))
+
+    assert error(likelihood=StudentT(4.0)) < 1.1 * error(missing=bad) < 0.7 * error()
+
+
+def test_learns_a_filter_among_outliers_and_is_saved(tmp_path):
+    robust = StudentT(3.0)
+    z = series(robust, 30)[None]
+    kf = cgp.KalmanFilter(model(q=0.3), learn=("Q",), likelihood=robust)
+    kf.compile(cgp.optimizers.LBFGS())
+    before = float(kf.evaluate(z, verbose=0))
+    kf.fit(z, epochs=2, verbose=0)
+    found = statespace.log_likelihood(kf.model, z, likelihood=robust)
+    assert float(kf.evaluate(z, verbose=0)) == pytest.approx(-float(found[0]) / 30, abs=1e-7)
+    assert -float(found[0]) / 30 < before
+    expected = statespace.filter(kf.model, z[0], likelihood=robust)
+    for t in range(3):
+        step = kf.step(z[0, t])
+        np.testing.assert_allclose(step.filtered.mean, expected.filtered_means[t], atol=1e-9)
+    kf.save(tmp_path / "filter.keras")
+    loaded = cgp.load_model(tmp_path / "filter.keras")
+    assert loaded.likelihood == robust
+    following = loaded.step(z[0, 3]).filtered.mean
+    np.testing.assert_allclose(following, expected.filtered_means[3], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda m: statespace.filter(m, [1j], likelihood="t"), TypeError, "one of cgp.likelihoods"),
+        (
+            lambda m: statespace.filter(m.replace(R=[[0.0]]), [1j], likelihood=StudentT()),
+            ValueError,
+            "diagonal of R must be positive",
+        ),
+        (
+            lambda m: statespace.filter(m, [1j, 1 + 1j], likelihood=OneBit()),
+            ValueError,
+            "must have signs",
+        ),
+        (
+            lambda m: statespace.filter(
+                statespace.widely_linear(m, pseudo_R=[[0.05]]), [1j], likelihood=VonMises()
+            ),
+            ValueError,
+            "without a pseudo-covariance",
+        ),
+        (
+            lambda m: statespace.filter(
+                statespace.InteractingModels([m, m], [[0.9, 0.1], [0.1, 0.9]]),
+                [1j],
+                likelihood=StudentT(),
+            ),
+            ValueError,
+            "not for a bank",
+        ),
+    ],
+)
+def test_is_what_cannot_be_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call(model())
+
+
+def test_is_the_evidence_of_a_phase_that_knows_nothing_uniform():
+    far = statespace.LinearGaussian([[1.0 + 0j]], [[0.0]], [[1.0]], [[5.0]], [0j], [[1e-6]])
+    value = float(statespace.log_likelihood(far, [np.exp(0.3j)], likelihood=VonMises()))
+    assert value == pytest.approx(scipy.stats.uniform.logpdf(0.3, 0, 2 * np.pi), abs=1e-5)
+
+
+def test_is_a_modulus_told_apart_from_a_phase():
+    """The modulus follows the moduli, the phase stays where it was, with an honest error."""
+    still = statespace.LinearGaussian([[1.0 + 0j]], [[1e-4]], [[1.0]], [[0.01]], [1j], [[0.04]])
+    found = statespace.filter(still, 1.3 + np.zeros(30, complex), likelihood=Magnitude())
+    mean, root = found.filtered_means.numpy()[-1, 0], found.filtered_chols.numpy()[-1]
+    assert abs(mean) == pytest.approx(1.3, abs=0.02)
+    assert abs(mean.real) < 1e-6
+    covariance = root @ root.T
+    assert covariance[0, 0] > 0.9 * (0.02 + 29e-4 / 2)  # across
+    assert covariance[1, 1] < 0.002  # along
