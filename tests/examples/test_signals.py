@@ -175,3 +175,51 @@ def test_a_carrier_is_tracked_as_well_as_by_particles(example, tmp_path, monkeyp
     assert bound < scores[6.0]["iterated"].error < 2.0 * bound
     assert picture.stat().st_size > 10_000
     assert "behind 4000 particles" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_signs_track_a_slow_channel_as_well_as_particles_say(
+    example, tmp_path, monkeypatch, capsys
+):
+    page = example("one_bit_channel")
+    small = {"USERS": 1, "ANTENNAS": 1, "PILOTS": 1, "SERIES": 60, "BLOCKS": 20, "PARTICLES": 3000}
+    for name, value in small.items():
+        monkeypatch.setattr(page, name, value)
+    picture = tmp_path / "channel.png"
+
+    found, behind = page.main(levels=(10.0,), correlations=(0.988,), picture=picture)
+
+    scores = found[0.988, 10.0]
+    errors = {name: page.error(of.squares) for name, of in scores.items()}
+    # Baselines that work: 1 − (2/π) ρ/(1 + ρ) of a single sign, and the Kalman filter's Riccati
+    # equation, -14.1 dB.
+    single = 10 * np.log10(1 - (2 / np.pi) * 10 / 11)
+    assert errors["single shot"] == pytest.approx(single, abs=0.6)
+    assert errors["unquantised"] == pytest.approx(-14.1, abs=0.6)
+    assert errors["OneBit"] < errors["Bussgang filter"] - 0.5
+    assert errors["OneBit, smoothed"] < errors["OneBit"] - 0.3
+    assert abs(behind["OneBit"]) < 0.3
+    assert behind["Bussgang filter"] > behind["OneBit"] + 0.3
+    assert scores["OneBit"].honesty < 1.5 < scores["Bussgang filter"].honesty
+    assert picture.stat().st_size > 10_000
+    assert "behind 3000 particles" in capsys.readouterr().out
+
+
+def test_the_bussgang_baselines_of_the_one_bit_channel_are_those_of_theory(example):
+    page = example("one_bit_channel")
+    model = page.model_of(0.9, 5.0)
+    h, y = (a.numpy() for a in page.statespace.sample(model, 1, (50_000,), seed=1))
+    z = page.signs(y)
+    matrix, noise, quantised = page.bussgang(5.0)
+
+    c = page.covariance()
+    np.testing.assert_allclose(z[:, 0].T @ z[:, 0].conj() / len(z), quantised, atol=0.03)
+    np.testing.assert_allclose(z[:, 0].T @ h[:, 0].conj() / len(z), matrix @ c, atol=0.03)
+    assert np.abs(c.imag).max() > 0.3  # a conjugation that is missing would show
+    # The first block of the Bussgang filter has no past.
+    first = page.filtered(model.replace(H=matrix, R=noise), z[:5])
+    alone = page.single_shot(5.0, z[:5])
+    np.testing.assert_allclose(first.mean, alone.mean, atol=1e-10)
+    np.testing.assert_allclose(first.variance, alone.variance, atol=1e-10)
+    likewise = np.mean(np.abs(page.single_shot(5.0, z).mean - h) ** 2)
+    assert likewise == pytest.approx(alone.variance.mean(), rel=0.02)
