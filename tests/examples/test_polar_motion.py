@@ -107,3 +107,26 @@ def test_surprises_tell_the_history_of_a_stream(example, tmp_path, capsys):
     assert difference < 1e-9
     assert picture.stat().st_size > 10_000
     assert "a step takes" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_impulses_harm_the_normal_noise_and_not_that_of_student(
+    example, tmp_path, monkeypatch, capsys
+):
+    page = example("outliers")
+    small = {"SEEDS": (0,), "OTHER_SEEDS": (100,), "DEGREES": (4.0,)}
+    for name, value in {**small, "WINDOWS": (3,), "THRESHOLDS": (3.0,)}.items():
+        monkeypatch.setattr(page, name, value)
+    picture = tmp_path / "outliers.png"
+
+    scores = page.main(picture, shares=(0.05,))[0.05]
+
+    normal, student, oracle = (scores[way] for way in (page.NORMAL, page.STUDENT, page.ORACLE))
+    assert normal.noise > 3.0 * oracle.noise
+    assert student.noise < 0.5 * normal.noise
+    assert oracle.held < student.held < normal.held
+    assert oracle.bad < student.bad < normal.bad
+    assert normal.density < student.density < oracle.density
+    assert student.inside > 0.8
+    assert picture.stat().st_size > 10_000
+    assert "4 degrees of freedom" in capsys.readouterr().out
