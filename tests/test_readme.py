@@ -18,7 +18,7 @@ def test_do_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     rng = np.random.default_rng(0)
     x = np.sort(rng.uniform(0.0, 60.0, 80))
     truth = cgp.ExactGP(
