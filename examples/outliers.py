@@ -34,7 +34,7 @@ finds seven or eight. Student's t has two thirds of its error there, and is stil
 oracle, with a noise that is twice too large. Of 90 days held out its regions hold 91 and 92 %, the
 oracle's 94 and 93 %, which is the same within chance (a standard error of 2 to 3 %).
 
-Run it with: python examples/outliers.py (three minutes)
+Run it with: python examples/outliers.py (a minute)
 """
 
 import itertools
