@@ -87,6 +87,10 @@ def measurable(model: AnyModel, likelihood: Likelihood | None) -> AnyModel:
     noise = noise_of(model)
     if not (noise.series_dtype.is_complex or likelihood.is_of_real):
         raise ValueError(f"{likelihood!r} is of complex signals, but the observations are real")
+    if noise.initial == "diffuse" and not likelihood.is_circular:
+        raise ValueError(
+            f"{likelihood!r} tells too little of a diffuse initial state: give it a covariance"
+        )
     if noise.dtype.is_complex and not likelihood.is_circular:
         if isinstance(model, NonlinearGaussian):
             raise ValueError(
@@ -151,15 +155,16 @@ def stepper_of(
 ) -> Stepper:
     """The steps of a model by a rule, with the graphs that were compiled for them."""
     if not isinstance(model, NonlinearGaussian):
-        sizes = (model.observation_form.multiplicity, *model.H.shape[-2:])
+        inputs = 0 if model.B is None else model.B.shape[-1]
+        sizes = (model.observation_form.multiplicity, *model.H.shape[-2:], inputs, model.dtype)
         return _linear_stepper(likelihood, *sizes)
     rule, form = checked_rule(rule), model.observation_form
     return model.kept((rule, likelihood), lambda: Stepper(model, rule, likelihood, form))
 
 
 @functools.lru_cache(maxsize=64)
-def _linear_stepper(likelihood: Likelihood | None, multiplicity: int, m: int, n: int) -> Stepper:
-    del m, n  # for which its graphs are
+def _linear_stepper(likelihood: Likelihood | None, multiplicity: int, *sizes: Any) -> Stepper:
+    del sizes  # for which its graphs are
     return Stepper(None, None, likelihood, form_of(multiplicity == 1))
 
 

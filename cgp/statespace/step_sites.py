@@ -47,7 +47,7 @@ class StepSites:
     def first(
         self, affine: Affine, z: tf.Tensor, R: tf.Tensor, observed: tf.Tensor, state: State
     ) -> Measured:
-        """Sites that tell next to nothing.
+        """Sites to start from: those of normal noise, or where z is no signal next to nothing.
 
         Args:
             affine: The signal as a function of the state.
@@ -56,9 +56,12 @@ class StepSites:
             observed: Real, `[m, B]`: 1, or 0 where missing.
             state: Predicted.
         """
-        q, _, variance = self._problem(affine, z, R, observed, state)
+        q, value, variance = self._problem(affine, z, R, observed, state)
+        d = value.shape[0]
+        eye = tf.eye(d, dtype=variance.dtype)[..., None, None]
+        if self._likelihood.is_circular:
+            return self._measured(Site(value, d * eye / variance), z)
         spread = _LITTLE * (_trace(q.covariance) + variance)
-        eye = tf.eye(q.mean.shape[0], dtype=spread.dtype)[..., None, None]
         return self._measured(Site(q.mean, eye / spread), z)
 
     def renewed(

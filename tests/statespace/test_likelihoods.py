@@ -193,6 +193,13 @@ def test_learns_a_filter_among_outliers_and_is_saved(tmp_path):
     [
         (lambda m: statespace.filter(m, [1j], likelihood="t"), TypeError, "one of cgp.likelihoods"),
         (
+            lambda m: statespace.filter(
+                m.replace(initial_covariance="diffuse"), [1 + 1j], likelihood=OneBit()
+            ),
+            ValueError,
+            "too little of a diffuse",
+        ),
+        (
             lambda m: statespace.filter(m.replace(R=[[0.0]]), [1j], likelihood=StudentT()),
             ValueError,
             "diagonal of R must be positive",
@@ -241,3 +248,40 @@ def test_is_a_modulus_told_apart_from_a_phase():
     covariance = root @ root.T
     assert covariance[0, 0] > 0.9 * (0.02 + 29e-4 / 2)  # across
     assert covariance[1, 1] < 0.002  # along
+
+
+def test_is_a_filter_among_outliers_of_few_that_of_normal_noise_for_any_model():
+    """With many degrees of freedom, of inputs, matrices that vary, batches, missing components."""
+    rng = np.random.default_rng(0)
+    normal = StudentT(1e8)
+    varying = np.array([[[ROOT * (1 - 0.01 * t)]] for t in range(6)])
+    z, u = series(normal, 6), rng.normal(size=(6, 1)) + 0j
+    start = {"initial_mean": [1.0 + 0j], "initial_covariance": [[0.2]]}
+    eye = np.eye(2)
+    pair = statespace.LinearGaussian(
+        ROOT * eye, Q * eye, [[1, 0.5], [0.2j, 1]], R * eye, np.zeros(2) + 0j, eye
+    )
+    both = statespace.sample(pair, 6, seed=2)[1].numpy()
+    both[2, 1] = complex(np.nan, np.nan)
+    cases = [
+        (statespace.LinearGaussian([[ROOT]], [[Q]], [[1.0]], [[R]], B=[[2.0]], **start), z, u),
+        (statespace.LinearGaussian(varying, [[Q]], [[1.0]], [[R]], **start), z, None),
+        (model().replace(F=np.array([ROOT, 0.5])[:, None, None, None]), np.stack([z, z]), None),
+        (model().replace(initial_covariance="diffuse"), z, None),
+        (pair, both, None),
+    ]
+    for case, observations, inputs in cases:
+        found, wanted = (
+            statespace.filter(case, observations, inputs=inputs, likelihood=likelihood)
+            for likelihood in (normal, None)
+        )
+        np.testing.assert_allclose(found.filtered_means, wanted.filtered_means, atol=1e-6)
+        np.testing.assert_allclose(found.log_likelihoods, wanted.log_likelihoods, atol=1e-5)
+
+
+def test_is_a_forecast_after_signs_that_of_the_improper_state():
+    z = series(OneBit(), 5)
+    found = statespace.filter(model(), z, likelihood=OneBit())
+    ahead = statespace.forecast(model(), found, 2)
+    expected = found.filtered_means.numpy()[-1] * ROOT ** np.arange(1, 3)[:, None]
+    np.testing.assert_allclose(ahead.observation_means, expected, atol=1e-12)
