@@ -16,7 +16,6 @@ from cgp.statespace.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.linearized import AnyModel, AnyRule, linearized, noise_of
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series, known_inputs
-from cgp.statespace.widely_linear import widely_linear
 
 
 class Forecast(NamedTuple):
@@ -75,9 +74,6 @@ def forecast(
     if not isinstance(result, Filtered):
         raise TypeError(f"result must be what filter returns, got {type(result).__name__}")
     noise, steps = noise_of(model), whole_steps(steps)
-    is_composite = not result.filtered_chols.dtype.is_complex
-    if isinstance(model, LinearGaussian) and noise.dtype.is_complex and is_composite:
-        noise = model = widely_linear(model)  # as a likelihood that is not circular has made it
     _check_result(result, noise)
     if noise.steps is not None:
         raise ValueError(
@@ -143,7 +139,8 @@ def _check_result(result: Filtered, model: LinearGaussian) -> None:
         raise ValueError(
             f"result must be that of filter for this model, which is {kind}, with factors [{rows}, "
             f"{rows}] of {model.dtype.name}, but its factors are {chols.shape} of "
-            f"{chols.dtype.name}"
+            f"{chols.dtype.name}. A filter whose likelihood is not circular is that of "
+            "widely_linear(model)"
         )
 
 

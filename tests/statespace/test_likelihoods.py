@@ -282,6 +282,6 @@ def test_is_a_filter_among_outliers_of_few_that_of_normal_noise_for_any_model():
 def test_is_a_forecast_after_signs_that_of_the_improper_state():
     z = series(OneBit(), 5)
     found = statespace.filter(model(), z, likelihood=OneBit())
-    ahead = statespace.forecast(model(), found, 2)
+    ahead = statespace.forecast(statespace.widely_linear(model()), found, 2)
     expected = found.filtered_means.numpy()[-1] * ROOT ** np.arange(1, 3)[:, None]
     np.testing.assert_allclose(ahead.observation_means, expected, atol=1e-12)
