@@ -93,8 +93,12 @@ def model(f, q):
     return statespace.LinearGaussian(f, positive(q), [[1.0 + 0j]], [[0.5 + 0j]])
 
 
-def measured(f, q, likelihood):
-    return statespace.log_likelihood(model(f, q), Y + 1.0 + 0.5j, likelihood=likelihood)
+def expected(likelihood, mean, variance):
+    """Of one observation, by the moments of the signal."""
+    z, mean = (tf.stack([tf.math.real(a), tf.math.imag(a)]) for a in (tf.constant(ROOT), mean))
+    covariance = tf.eye(2, dtype=z.dtype)[..., None, None] * (1.0 + tf.square(mean[0]))
+    variance = tf.constant(variance, z.dtype)
+    return likelihood.expected_log_density(z + tf.zeros_like(mean), mean, covariance, variance)
 
 
 def saturating(f, q):
@@ -183,10 +187,10 @@ FUNCTIONS = {
     "statespace.InteractingModels": (
         lambda f, q: statespace.log_likelihood(switching(f, q), Y), F, ROOT
     ),
-    "likelihoods.Magnitude": (lambda f, q: measured(f, q, likelihoods.Magnitude()), F, ROOT),
-    "likelihoods.OneBit": (lambda f, q: measured(f, q, likelihoods.OneBit()), F, ROOT),
-    "likelihoods.StudentT": (lambda f, q: measured(f, q, likelihoods.StudentT()), F, ROOT),
-    "likelihoods.VonMises": (lambda f, q: measured(f, q, likelihoods.VonMises()), F, ROOT),
+    "likelihoods.Magnitude": (lambda f: expected(likelihoods.Magnitude(), f, 0.3), F),
+    "likelihoods.OneBit": (lambda f: expected(likelihoods.OneBit(), f, 0.3), F),
+    "likelihoods.StudentT": (lambda f: expected(likelihoods.StudentT(), f, 0.3), F),
+    "likelihoods.VonMises": (lambda f: expected(likelihoods.VonMises(), f, 0.3), F),
     "statespace.widely_linear": (
         lambda f, q: statespace.log_likelihood(
             statespace.widely_linear(model(f, q), F_conj=0.1 * f), Y

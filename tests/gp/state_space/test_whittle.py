@@ -201,7 +201,10 @@ def test_is_it_saved_with_its_band(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"likelihood": "Whittle"}, "must be 'exact' or 'whittle', got 'Whittle'"),
+        (
+            {"likelihood": "Whittle"},
+            "must be 'exact', 'whittle' or one of cgp.likelihoods, got 'Whittle'",
+        ),
         ({"band": (0.0, 0.1)}, "is of likelihood='whittle'"),
         ({"likelihood": "whittle", "band": (0.1, 0.1)}, "low < high"),
         ({"likelihood": "whittle", "band": 0.1}, "two frequencies, got 0.1"),
