@@ -101,6 +101,11 @@ def expected(likelihood, mean, variance):
     return likelihood.expected_log_density(z + tf.zeros_like(mean), mean, covariance, variance)
 
 
+def evidence(likelihood, mean):
+    """Of one sign, by the mean of the signal."""
+    return likelihood.log_evidence(tf.ones_like(mean), mean, 1.0 + tf.square(mean), 0.3 + 0 * mean)
+
+
 def saturating(f, q):
     """One state of which a part is seen."""
     gain = tf.convert_to_tensor(f)
@@ -188,7 +193,7 @@ FUNCTIONS = {
         lambda f, q: statespace.log_likelihood(switching(f, q), Y), F, ROOT
     ),
     "likelihoods.Magnitude": (lambda f: expected(likelihoods.Magnitude(), f, 0.3), F),
-    "likelihoods.OneBit": (lambda f: expected(likelihoods.OneBit(), f, 0.3), F),
+    "likelihoods.OneBit": (lambda f: evidence(likelihoods.OneBit(), real(f)), F),
     "likelihoods.StudentT": (lambda f: expected(likelihoods.StudentT(), f, 0.3), F),
     "likelihoods.VonMises": (lambda f: expected(likelihoods.VonMises(), f, 0.3), F),
     "statespace.widely_linear": (

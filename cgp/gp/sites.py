@@ -17,7 +17,7 @@ from cgp.gp.data import Data, SampleNoise, SiteNoise, StoredData, empty_variable
 from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.likelihoods.base import Likelihood
-from cgp.likelihoods.sites import Moments, Site, between, correction, site_of
+from cgp.likelihoods.sites import Moments, Site, between
 from cgp.linalg.arguments import as_complex
 from cgp.statespace.compiled import graph_of
 
@@ -49,12 +49,13 @@ class _Problem:
     def __init__(self, process: SignalPlusNoise, data: Data):
         self._process, self._data = process, data
         self._likelihood = cast(Likelihood, process.likelihood)
-        self.step, self._present = self._likelihood.step, data.present
+        self._present = data.present
         z = tf.where(self._present, data.z, tf.ones_like(data.z))
         self._z = _parts(z)
         nothing = SecondMoments(tf.zeros([], z.dtype), None)
         variance = tf.math.real(process.with_noise(nothing, data.noise).k)
         self._variance = variance + tf.zeros_like(self._z[0])
+        self._is_of_parts = self._likelihood.is_of_parts
         self.prior = self._of(*self._prior_moments())
 
     def _prior_moments(self) -> tuple[tf.Tensor, SecondMoments]:
@@ -79,8 +80,26 @@ class _Problem:
         )
         return self._of(mean, SecondMoments(as_complex(k), c))
 
-    def site(self, q: Moments) -> Site:
-        return site_of(self._likelihood, self._z, q, self._variance)
+    def renewed(self, last: Site, q: Moments, turn: tf.Tensor) -> Site:
+        """The sites a turn later, by the posterior that the last ones gave."""
+        z, apart, before, variance = self._observed(q, last)
+        site = self._likelihood.site(z, apart, before, variance)
+        after = between(before, site, self._likelihood.step(turn, variance.dtype))
+        return self._together(after) if self._is_of_parts else after
+
+    def _observed(self, q: Moments, site: Site) -> tuple[tf.Tensor, Moments, Site, tf.Tensor]:
+        """What a likelihood wants: all as it is, or both parts as observations of their own."""
+        if not self._is_of_parts:
+            return self._z, q, site, self._variance
+        of_parts = Moments(q.mean[None], _diagonal(q.covariance))
+        own = Site(site.target[None], _diagonal(site.precision))
+        return self._z[None], of_parts, own, 0.5 * self._variance[None]
+
+    def _together(self, site: Site) -> Site:
+        """Sites of the real and the imaginary part as those of a complex value."""
+        (re, im), zero = tf.unstack(site.precision[0, 0]), tf.zeros_like(self._variance)
+        precision = tf.stack([tf.stack([re, zero]), tf.stack([zero, im])])
+        return Site(site.target[0], precision)
 
     def start(self) -> Site:
         """The sites of normal noise."""
@@ -104,12 +123,20 @@ class _Problem:
 
     def beside(self, site: Site, q: Moments) -> tf.Tensor:
         """The log likelihood beside that of the normal data, `[B]`."""
-        value = correction(self._likelihood, self._z, q, site, self._variance)
+        z, q, site, variance = self._observed(q, site)
+        value = self._likelihood.correction(z, q, site, variance)
+        if self._is_of_parts:
+            value = value[0] + value[1]
         return tf.reduce_sum(tf.where(self._present, value, tf.zeros_like(value)), axis=-1)
 
 
 def _with_noise(data: Data, z: tf.Tensor, noise: SiteNoise) -> Data:
     return data._replace(z=z, noise=cast(SampleNoise, noise))  # all that is made of data takes both
+
+
+def _diagonal(a: tf.Tensor) -> tf.Tensor:
+    """The diagonal of `[2, 2, ...]`, as matrices of one element, `[1, 1, 2, ...]`."""
+    return tf.stack([a[0, 0], a[1, 1]])[None, None]
 
 
 def _parts(z: tf.Tensor) -> tf.Tensor:
@@ -173,8 +200,9 @@ class Sites(tf.Module):
 
         def turn(turns: _Turns) -> tuple[_Turns]:
             q = problem.moments(self._posterior(problem.normal(turns.site)))
-            site = between(turns.site, problem.site(q), problem.step)
-            return (_Turns(turns.count + 1, problem.change(turns.q, q), site, q),)
+            change = problem.change(turns.q, q)
+            site = problem.renewed(turns.site, q, turns.count)
+            return (_Turns(turns.count + 1, change, site, q),)
 
         def goes_on(turns: _Turns) -> tf.Tensor:
             return (turns.count < _MOST_TURNS) & (turns.change > accuracy)

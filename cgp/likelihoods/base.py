@@ -1,4 +1,4 @@
-"""What a likelihood is: one function of the moments of the signal."""
+"""What a likelihood is: how an observation becomes a normal one of the signal."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -6,14 +6,16 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
+from cgp.likelihoods.sites import Moments, Site
+
 
 class Likelihood(ABC):
     """The density of an observation z given the signal g, elementwise, in noise of variance σ².
 
-    Filters and processes approximate the posterior of g by a normal q, the one that comes nearest
-    in the sense of variational inference. All they need is the expected log density, E_q log p(z |
-    g), and its derivatives by the moments of q (see `cgp.likelihoods.sites`), so that a likelihood
-    is one function. Numbers come in real coordinates, the first axis: one of a real signal, the
+    Filters and processes approximate the posterior of g by a normal one q, in which each
+    observation is replaced by its *site*, a normal observation of g (`cgp.likelihoods.sites`). How
+    a site is found is told by `Variational` and by `MomentMatched`; a likelihood is one of both,
+    and one function. Numbers come in real coordinates, the first axis: one of a real signal, the
     real and the imaginary part of a complex one.
 
     A subclass is a frozen dataclass of numbers.
@@ -23,8 +25,8 @@ class Likelihood(ABC):
     """Whether the density is one of |z − g|, so that a proper signal stays proper."""
     is_of_real: ClassVar[bool] = True
     """Whether a real signal has such observations."""
-    step: ClassVar[float] = 0.7
-    """How far the natural parameters of sites go to new ones in a turn: whole steps may swing."""
+    is_of_parts: ClassVar[bool] = False
+    """Whether the real and the imaginary part are observations, and have sites, of their own."""
     is_for_processes: ClassVar[bool] = True
     """Whether all data of a Gaussian process may be such observations."""
 
@@ -32,15 +34,31 @@ class Likelihood(ABC):
         """Raises a ValueError for observations that cannot be; NaN is missing, and passes."""
         del z  # all can be
 
+    def step(self, turn: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        """How far the natural parameters of sites go to new ones in a turn, counted from zero.
+
+        Whole steps may swing, the more the smaller the noise; steps that fall end that.
+        """
+        return 0.7 / (1.0 + tf.cast(turn, dtype) / 30.0)
+
     @abstractmethod
-    def expected_log_density(
-        self, z: tf.Tensor, mean: tf.Tensor, covariance: tf.Tensor, variance: tf.Tensor
-    ) -> tf.Tensor:
-        """E log p(z | g), or a lower bound of it, for g normal, real, `[...]`.
+    def site(self, z: tf.Tensor, q: Moments, last: Site, variance: tf.Tensor) -> Site:
+        """The site of an observation.
 
         Args:
-            z: Observations, real coordinates, `[d, ...]`, d being 1 or 2.
-            mean: Of g, `[d, ...]`.
-            covariance: Of g, `[d, d, ...]`.
+            z: Real coordinates, `[d, ...]`, d being 1 or 2.
+            q: The moments of g given all sites.
+            last: The site that q contains.
             variance: σ² = E|n|² of the noise, of all coordinates together, `[...]`.
+        """
+
+    @abstractmethod
+    def correction(self, z: tf.Tensor, q: Moments, site: Site, variance: tf.Tensor) -> tf.Tensor:
+        """What is added to the log likelihood of a site for that of the observation, `[...]`.
+
+        Args:
+            z: Real coordinates, `[d, ...]`.
+            q: The moments of g given all sites.
+            site: That of the observation.
+            variance: Of the noise, `[...]`.
         """

@@ -6,9 +6,9 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from cgp.likelihoods.base import Likelihood
 from cgp.likelihoods.bessel import log_i0
 from cgp.likelihoods.quadrature import points_1d
+from cgp.likelihoods.variational import Variational
 
 _ORDER = 16
 _ACROSS = 1e-5
@@ -17,7 +17,7 @@ numbers of both have to go into one matrix."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Magnitude(Likelihood):
+class Magnitude(Variational):
     """The modulus of a complex signal in noise, without its phase.
 
     Of z the modulus alone is used. It has Rice's density, that of |g + n| with circular normal
@@ -53,8 +53,8 @@ class Magnitude(Likelihood):
         self, z: tf.Tensor, mean: tf.Tensor, covariance: tf.Tensor, variance: tf.Tensor
     ) -> tf.Tensor:
         """See `Likelihood`."""
-        modulus = tf.sqrt(tf.reduce_sum(tf.square(z), axis=0))
-        square = tf.reduce_sum(tf.square(mean), axis=0)
+        modulus = tf.sqrt(tf.add_n(tf.unstack(tf.square(z))))
+        square = tf.add_n(tf.unstack(tf.square(mean)))
         has_phase = square > 0.0
         length = tf.sqrt(tf.where(has_phase, square, tf.ones_like(square)))
         # Where the mean is zero any direction is as good.
@@ -67,4 +67,4 @@ class Magnitude(Likelihood):
         values = log_i0(twice * points) - tf.square(points) / variance
         across = covariance[0, 0] + covariance[1, 1] - spread
         constant = tf.math.log(twice) - (tf.square(modulus) + _ACROSS * across) / variance
-        return constant + tf.reduce_sum(weights * values, axis=0)
+        return constant + tf.tensordot(weights, values, 1)

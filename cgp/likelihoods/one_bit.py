@@ -6,14 +6,11 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from cgp.likelihoods.base import Likelihood
-from cgp.likelihoods.quadrature import points_1d
-
-_ORDER = 20
+from cgp.likelihoods.moment_matching import MomentMatched
 
 
 @dataclasses.dataclass(frozen=True)
-class OneBit(Likelihood):
+class OneBit(MomentMatched):
     """The signs of the real and the imaginary part of a signal in noise.
 
     z is `sign(Re y) + i sign(Im y)` for y the signal plus circular normal noise of variance σ², the
@@ -23,7 +20,8 @@ class OneBit(Likelihood):
     The density of a sign is Φ, the normal distribution function (the probit model: Rasmussen &
     Williams, *Gaussian Processes for Machine Learning*, 2006, §3.9, there for real signals).
     Linearised by Bussgang's theorem instead, a sign would be the signal times a gain, plus noise,
-    whatever the signal is (Li et al., IEEE Trans. Signal Process. 65, 2017).
+    whatever the signal is (Li et al., IEEE Trans. Signal Process. 65, 2017). Mean and variance of a
+    signal given one sign are exact, of several expectation propagation approximates them.
 
     Example:
         >>> import numpy as np
@@ -47,16 +45,12 @@ class OneBit(Likelihood):
                 "z must have signs, of its real and of its imaginary part, but some are zero"
             )
 
-    def expected_log_density(
-        self, z: tf.Tensor, mean: tf.Tensor, covariance: tf.Tensor, variance: tf.Tensor
+    def log_evidence(
+        self, z: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, noise: tf.Tensor
     ) -> tf.Tensor:
-        """See `Likelihood`."""
-        d = z.shape[0]
-        spread = tf.stack([covariance[i, i] for i in range(d)])
-        points, weights = points_1d(mean, spread, _ORDER)
+        """See `MomentMatched`."""
         signs = tf.where(z < 0.0, -tf.ones_like(z), tf.ones_like(z))
-        values = log_normal_cdf(signs * points / tf.sqrt(variance / d))
-        return tf.reduce_sum(weights * values, axis=[0, 1])
+        return log_normal_cdf(signs * mean / tf.sqrt(variance + noise))
 
 
 def log_normal_cdf(x: tf.Tensor) -> tf.Tensor:

@@ -14,21 +14,31 @@ def _rule(order: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def points_1d(mean: tf.Tensor, variance: tf.Tensor, order: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Points `[K, ...]` of a normal of moments `[...]`, and their weights, `[K, 1, …]`."""
-    nodes, weights = (tf.constant(a, mean.dtype) for a in _rule(order))
-    shape = [order] + [1] * mean.shape.rank
-    nodes, weights = (tf.reshape(a, shape) for a in (nodes, weights))
-    return mean + tf.sqrt(variance) * nodes, weights
-
-
-def points_2d(mean: tf.Tensor, covariance: tf.Tensor, order: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Points `[2, K², ...]` of a normal of two dimensions, and their weights, `[K², 1, …]`."""
+    """Points `[K, ...]` of a normal of moments `[...]`, and their weights, `[K]`."""
     nodes, weights = _rule(order)
-    grid = np.stack([a.ravel() for a in np.meshgrid(nodes, nodes, indexing="ij")])
-    shape = [order**2] + [1] * (mean.shape.rank - 1)
-    x, y = (tf.reshape(tf.constant(a, mean.dtype), shape) for a in grid)
+    return mean + tf.sqrt(variance) * _column(nodes, mean), tf.constant(weights, mean.dtype)
+
+
+def points_2d(
+    mean: tf.Tensor, covariance: tf.Tensor, orders: tuple[int, int]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Points `[2, K L, ...]` of a normal of two dimensions, and their weights, `[K L]`.
+
+    Args:
+        mean: `[2, ...]`.
+        covariance: `[2, 2, ...]`.
+        orders: K of the first coordinate, L of the second one given the first.
+    """
+    nodes, weights = zip(*map(_rule, orders), strict=True)
+    x, y = (_column(a.ravel(), mean[0]) for a in np.meshgrid(*nodes, indexing="ij"))
     first = tf.sqrt(covariance[0, 0])
     slope = covariance[1, 0] / first
-    second = tf.sqrt(covariance[1, 1] - slope * slope)
+    # Rounding may leave a little less than nothing.
+    second = tf.sqrt(tf.maximum(covariance[1, 1] - slope * slope, 0.0))
     points = tf.stack([mean[0] + first * x, mean[1] + slope * x + second * y])
-    return points, tf.reshape(tf.constant(np.outer(weights, weights).ravel(), mean.dtype), shape)
+    return points, tf.constant(np.outer(*weights).ravel(), mean.dtype)
+
+
+def _column(nodes: np.ndarray, like: tf.Tensor) -> tf.Tensor:
+    """Nodes before the axes of moments, `[K, 1, …]`."""
+    return tf.reshape(tf.constant(nodes, like.dtype), [-1] + [1] * like.shape.rank)

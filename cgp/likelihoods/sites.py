@@ -1,24 +1,14 @@
 """The normal observation that stands for another one, where the signal is normal.
 
-With q the normal approximation of the posterior of a signal g, of mean m and covariance V, and
-E(m, V) the expected log density of an observation under it, the normal density whose derivatives by
-m and V under the same expectation are those of E has the precision and the mean
-
-    Λ = −2 ∂E/∂V,    ỹ = m + Λ⁻¹ ∂E/∂m.
-
-Where q is the posterior that these *sites* give, it is the variational one (Khan & Lin, AISTATS
-2017; Opper & Archambeau, Neural Comput. 21, 2009). The log likelihood of the model is then bounded
-by that of the sites as data, plus `correction`.
+A *site* is a normal observation ỹ of the signal g, of precision Λ. Sites and the posterior q that
+they give together with the prior of g are found in turns: q by the sites, the sites by q.
 """
 
-import math
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from cgp.likelihoods.base import Likelihood
-
-_LEAST = 1e-8
+LEAST = 1e-8
 """The least precision of a site in any direction, as a share of that of q: an observation that
 tells next to nothing is one of large variance."""
 
@@ -46,52 +36,27 @@ class Site(NamedTuple):
         return inverse(self.precision)
 
 
-def site_of(likelihood: Likelihood, z: tf.Tensor, q: Moments, variance: tf.Tensor) -> Site:
-    """The site of an observation.
-
-    Args:
-        likelihood: The likelihood.
-        z: Real coordinates, `[d, ...]`.
-        q: The moments of g.
-        variance: Of the noise, `[...]`.
-    """
-    with tf.GradientTape() as tape:
-        tape.watch(q)
-        expected = likelihood.expected_log_density(z, *q, variance)
-    by_mean, by_covariance = tape.gradient(expected, q)
-    precision = -(by_covariance + tf.einsum("ij...->ji...", by_covariance))
-    d = z.shape[0]
-    least = _LEAST * d / sum(q.covariance[i, i] for i in range(d))
-    precision = _at_least(precision, least)
-    return Site(q.mean + _product(inverse(precision), by_mean), precision)
-
-
-def correction(
-    likelihood: Likelihood, z: tf.Tensor, q: Moments, site: Site, variance: tf.Tensor
-) -> tf.Tensor:
-    """What an observation adds to the log likelihood beside its site, `[...]`.
-
-    Args:
-        likelihood: The likelihood.
-        z: Real coordinates, `[d, ...]`.
-        q: The moments of g given all sites.
-        site: That of the observation.
-        variance: Of the noise, `[...]`.
-    """
-    d = z.shape[0]
-    deviation = site.target - q.mean
-    square = tf.reduce_sum(deviation * _product(site.precision, deviation), axis=0)
-    square += tf.einsum("ij...,ji...->...", site.precision, q.covariance)
-    normal = 0.5 * (_log_determinant(site.precision) - square - d * math.log(2.0 * math.pi))
-    return likelihood.expected_log_density(z, *q, variance) - normal
-
-
-def between(last: Site, following: Site, step: float) -> Site:
+def between(last: Site, following: Site, step: tf.Tensor) -> Site:
     """Sites a step from the last to the following ones, in their natural parameters."""
     precision = last.precision + step * (following.precision - last.precision)
-    one, other = (_product(site.precision, site.target) for site in (last, following))
+    one, other = (product(site.precision, site.target) for site in (last, following))
     linear = one + step * (other - one)
-    return Site(_product(inverse(precision), linear), precision)
+    return Site(product(inverse(precision), linear), precision)
+
+
+def distance(last: Site, following: Site, q: Moments) -> tf.Tensor:
+    """How far a normal q moves where a site goes to the following one, `[...]`.
+
+    In standard deviations of q, and in shares of its covariance.
+    """
+    precision = following.precision - last.precision
+    one, other = (product(site.precision, site.target) for site in (following, last))
+    linear = one - other - product(precision, q.mean)
+    square = quadratic(q.covariance, linear)
+    share = tf.einsum("ij...,jk...->ik...", precision, q.covariance)
+    d = share.shape[0]
+    square += tf.add_n([tf.square(share[i, j]) for i in range(d) for j in range(d)])
+    return tf.sqrt(square)
 
 
 def inverse(a: tf.Tensor) -> tf.Tensor:
@@ -107,17 +72,30 @@ def inverse(a: tf.Tensor) -> tf.Tensor:
     )
 
 
-def _log_determinant(a: tf.Tensor) -> tf.Tensor:
+def log_determinant(a: tf.Tensor) -> tf.Tensor:
+    """Of symmetric positive matrices `[d, d, ...]`, `[...]`."""
     if a.shape[0] == 1:
         return tf.math.log(a[0, 0])
     return tf.math.log(a[0, 0] * a[1, 1] - a[1, 0] * a[1, 0])
 
 
-def _product(a: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+def product(a: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """Of matrices `[d, d, ...]` and vectors `[d, ...]`."""
     return tf.einsum("ij...,j...->i...", a, x)
 
 
-def _at_least(a: tf.Tensor, least: tf.Tensor) -> tf.Tensor:
+def quadratic(a: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """xᵀ A x, `[...]`."""
+    d, y = x.shape[0], product(a, x)
+    return tf.add_n([x[i] * y[i] for i in range(d)])  # a sum over the axis XLA cannot take back
+
+
+def trace(a: tf.Tensor) -> tf.Tensor:
+    """Of matrices `[d, d, ...]`, `[...]`."""
+    return tf.add_n([a[i, i] for i in range(a.shape[0])])
+
+
+def at_least(a: tf.Tensor, least: tf.Tensor) -> tf.Tensor:
     """Symmetric matrices `[d, d, ...]` with eigenvalues raised to at least `least`, `[...]`."""
     if a.shape[0] == 1:
         return tf.maximum(a, least)

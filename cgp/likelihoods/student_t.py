@@ -2,15 +2,18 @@
 
 import dataclasses
 import math
-from typing import ClassVar
+import numbers
+from typing import Any, ClassVar
 
 import tensorflow as tf
+from scipy.special import poch
 
-from cgp.likelihoods.base import Likelihood
+from cgp.likelihoods.sites import trace
+from cgp.likelihoods.variational import Variational
 
 
 @dataclasses.dataclass(frozen=True)
-class StudentT(Likelihood):
+class StudentT(Variational):
     """A signal in noise of Student's t distribution, for data with outliers.
 
     The noise is normal of variance σ²/w, with σ² the noise variance of the model and w of mean 1
@@ -45,12 +48,16 @@ class StudentT(Likelihood):
 
     degrees_of_freedom: float = 4.0
     is_circular: ClassVar[bool] = True
-    step: ClassVar[float] = 1.0  # a whole one is that of expectation maximisation, which climbs
 
     def __post_init__(self) -> None:
-        nu = self.degrees_of_freedom
-        if isinstance(nu, bool) or not isinstance(nu, int | float) or not 0.0 < nu < math.inf:
+        nu: Any = self.degrees_of_freedom
+        is_number = isinstance(nu, numbers.Real) and not isinstance(nu, bool)
+        if not is_number or not 0.0 < nu < math.inf:
             raise ValueError(f"degrees_of_freedom must be positive and finite, got {nu!r}")
+
+    def step(self, turn: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        """A whole one, that of expectation maximisation, which climbs."""
+        return tf.ones_like(turn, dtype)
 
     def expected_log_density(
         self, z: tf.Tensor, mean: tf.Tensor, covariance: tf.Tensor, variance: tf.Tensor
@@ -59,12 +66,12 @@ class StudentT(Likelihood):
         d = z.shape[0]
         half = 0.5 * self.degrees_of_freedom
         of_each = variance / d
-        square = tf.reduce_sum(tf.square(z - mean), axis=0) + sum(
-            covariance[i, i] for i in range(d)
-        )
-        constant = math.lgamma(half + 0.5 * d) - math.lgamma(half) + half * math.log(half)
+        square = trace(covariance) + tf.add_n(tf.unstack(tf.square(z - mean)))
+        # log Γ(ν/2 + d/2) − log Γ(ν/2) − (d/2) log(ν/2) of many degrees of freedom is a difference
+        # of large numbers, by SciPy's ratio it is not.
+        constant = math.log(poch(half, 0.5 * d)) - 0.5 * d * math.log(half)
         return (
             constant
             - 0.5 * d * tf.math.log(2.0 * math.pi * of_each)
-            - (half + 0.5 * d) * tf.math.log(half + 0.5 * square / of_each)
+            - (half + 0.5 * d) * tf.math.log1p(0.5 * square / (of_each * half))
         )

@@ -7,15 +7,16 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from cgp.likelihoods.base import Likelihood
 from cgp.likelihoods.bessel import log_i0
 from cgp.likelihoods.quadrature import points_2d
+from cgp.likelihoods.variational import Variational
 
-_ORDER = 16
+_ORDERS = (32, 8)
+"""Of the rule along the phase and across it."""
 
 
 @dataclasses.dataclass(frozen=True)
-class VonMises(Likelihood):
+class VonMises(Variational):
     """The phase of a complex signal in noise, without its modulus.
 
     Of z the phase alone is used: give `exp(iφ)`. It has von Mises's density about the phase of the
@@ -46,9 +47,21 @@ class VonMises(Likelihood):
         self, z: tf.Tensor, mean: tf.Tensor, covariance: tf.Tensor, variance: tf.Tensor
     ) -> tf.Tensor:
         """See `Likelihood`."""
-        along = tf.reduce_sum(z * mean, axis=0) / tf.sqrt(tf.reduce_sum(tf.square(z), axis=0))
-        points, weights = points_2d(mean, covariance, _ORDER)
-        modulus = tf.sqrt(tf.reduce_sum(tf.square(points), axis=0))
+        x, y = tf.unstack(z / tf.sqrt(tf.add_n(tf.unstack(tf.square(z)))))
+        # Along the phase and across it, since of the modulus less is known than of the phase.
+        along, across = x * mean[0] + y * mean[1], x * mean[1] - y * mean[0]
+        turned = _turned(covariance, x, y)
+        points, weights = points_2d(tf.stack([along, across]), turned, _ORDERS)
+        modulus = tf.sqrt(tf.add_n(tf.unstack(tf.square(points))))
         concentration = 2.0 / variance
-        normalizer = tf.reduce_sum(weights * log_i0(concentration * modulus), axis=0)
+        normalizer = tf.tensordot(weights, log_i0(concentration * modulus), 1)
         return concentration * along - normalizer - math.log(2.0 * math.pi)
+
+
+def _turned(covariance: tf.Tensor, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """A covariance in coordinates along the unit vector (x, y), and across it."""
+    a, b, c = covariance[0, 0], covariance[1, 0], covariance[1, 1]
+    first = x * x * a + 2.0 * x * y * b + y * y * c
+    second = y * y * a - 2.0 * x * y * b + x * x * c
+    off = x * y * (c - a) + (x * x - y * y) * b
+    return tf.stack([tf.stack([first, off]), tf.stack([off, second])])

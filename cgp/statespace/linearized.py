@@ -19,6 +19,7 @@ from cgp.statespace.linearization.taylor import Taylor
 from cgp.statespace.linearized_step import Given, Linearized, Stepper
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series
+from cgp.statespace.step_sites import MOST_TURNS
 from cgp.statespace.widely_linear import widely_linear
 
 AnyModel = LinearGaussian | NonlinearGaussian
@@ -223,14 +224,15 @@ class Along:
         rule: AnyRule | None,
         likelihood: Likelihood | None = None,
     ):
-        self._stepper = stepper_of(model, rule, likelihood)
-        self.repetitions, self.damping = self._stepper.repetitions, self._stepper.damping
+        self._stepper, self._likelihood = stepper_of(model, rule, likelihood), likelihood
+        self.iterations, self.damping = self._stepper.iterations, self._stepper.damping
         self._noise = noise_of(model)
         self._series = Series(self._noise, z, missing, inputs)
         if likelihood is not None and tf.executing_eagerly():
             likelihood.check(np.asarray(self._series.observations()))
         self._given, self._start = given_of(self._series)
         self._last: Any = None
+        self._turns = 0
 
     def of_filter(self) -> AsLinear:
         """Linearises along the filter: each function by the moments that precede its use."""
@@ -246,7 +248,9 @@ class Along:
         series = self._series
         mean = tf.einsum("btn->tnb", series.by_series(means))
         states = State(mean, series.last(series.of_each(chols, 3), 3))
-        return self._linear(self._stepper.at_states(self._given, states, self._last))
+        turn = tf.constant(self._turns)
+        self._turns += 1
+        return self._linear(self._stepper.at_states(self._given, states, self._last, turn))
 
     def _linear(self, found: Linearized) -> AsLinear:
         """The model of approximations, `[T, …, B]`."""
@@ -259,6 +263,8 @@ class Along:
             # z is read as the observation that stands for it.
             offset += series.z - series.first(measured.z)
             beside = series.first(measured.beside)
+            if tf.executing_eagerly():
+                _check_agreement(beside.numpy(), self._likelihood)
 
         def with_residual(name: str, affine: Affine) -> FactoredCovariance | tf.Tensor:
             if affine.residual is None:
@@ -286,6 +292,17 @@ class Along:
         given.pop("B", None)
         forms = (noise.form, noise.observation_form)
         return AsLinear(LinearGaussian.from_tensors(given, None, *forms), None, beside)
+
+
+def _check_agreement(beside: np.ndarray, likelihood: Likelihood | None) -> None:
+    """Raises for a step `[..., T]` whose observation has no normal one that stands for it."""
+    if (finite := np.isfinite(beside)).all():
+        return
+    step = int(np.argmin(finite.reshape(-1, finite.shape[-1]).all(axis=0)))
+    raise ValueError(
+        f"no normal posterior was found for {likelihood!r} at step {step} in {MOST_TURNS} turns: R "
+        "may be far smaller than what is not known of the signal, or the model far from the data"
+    )
 
 
 def _check_finite(found: Linearized) -> None:

@@ -8,24 +8,24 @@ from the states after it.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from cgp.distributions.forms import Form, ProperForm
 from cgp.likelihoods.base import Likelihood
-from cgp.linalg.batch_last import adjoint, matmul, with_factor_gradient
 from cgp.linalg.gradients import without_gradient
+from cgp.statespace.affine_step import predicted_by, updated_by
 from cgp.statespace.backward_pass import ONCE
 from cgp.statespace.chunks import Chunks
 from cgp.statespace.compiled import CompiledByShape, graph_of
-from cgp.statespace.decorrelation import decorrelated
-from cgp.statespace.filter_step import State, predict, update
+from cgp.statespace.filter_step import State
 from cgp.statespace.forward_pass import at
 from cgp.statespace.linearization.affine import Affine
 from cgp.statespace.linearization.iterated import Iterated
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
-from cgp.statespace.step_sites import TURNS, Measured, StepSites
+from cgp.statespace.step_sites import MOST_TURNS, Measured, StepSites, accuracy
 
 
 class Given(NamedTuple):
@@ -62,6 +62,16 @@ class Linearized(NamedTuple):
     """What stands for an observation of another likelihood; None for the observation itself."""
 
 
+class _Turns(NamedTuple):
+    """A turn of the search for a state and its sites."""
+
+    count: tf.Tensor
+    point: State
+    log_likelihood: tf.Tensor
+    """Of the sites, real, `[B]`."""
+    measured: Measured
+
+
 class Stepper:
     """The steps of a model by a rule.
 
@@ -83,7 +93,6 @@ class Stepper:
         if isinstance(rule, Iterated):
             self.rule, self.iterations, self.damping = rule.rule, rule.iterations, rule.damping
         self._sites = None if likelihood is None else StepSites(likelihood, form or ProperForm())
-        self.repetitions = max(self.iterations, 0 if self._sites is None else TURNS)
         compiled = CompiledByShape if model is None or model.jit_compile else graph_of
         self._compiled_forward = compiled(self._forward)
         self._compiled_backward = compiled(self._backward)
@@ -122,18 +131,21 @@ class Stepper:
         _, found = every(given, _linked(states, shifted, pull))
         return found
 
-    def at_states(self, given: Given, states: State, last: Linearized) -> Linearized:
+    def at_states(
+        self, given: Given, states: State, last: Linearized, turn: tf.Tensor
+    ) -> Linearized:
         """Linearises at states of known moments, `[T, …, B]`.
 
         Args:
             given: Of each step.
             states: The moments.
             last: The last approximation, whose functions are kept unless the rule is iterated.
+            turn: How many turns there were before.
         """
         at_once = self._at_once if tf.executing_eagerly() else self._at_all
-        return at_once(given, states, last)
+        return at_once(given, states, last, turn)
 
-    def _at_all(self, given: Given, states: State, last: Linearized) -> Linearized:
+    def _at_all(self, given: Given, states: State, last: Linearized, turn: tf.Tensor) -> Linearized:
         steps, columns = tf.shape(states.mean)[0], tf.shape(states.mean)[-1]
         own, state, last = _by_column((given, states, last), steps, columns)
         transition, observation, measured = last
@@ -142,7 +154,9 @@ class Stepper:
             observation = self._affine("observation", own, state)
         if self._sites is not None and measured is not None:
             arguments = (observation, own.z, own.R, own.observed, state)
-            measured = self._sites.renewed(*arguments, measured)
+            measured = self._sites.renewed(*arguments, measured, turn)
+            # One of many turns: whether all agree is for the one who takes them to say.
+            measured = measured._replace(change=tf.zeros_like(measured.change))
             measured = self._sites.completed(*arguments, measured)
         return _by_time(Linearized(transition, observation, measured), steps, columns)
 
@@ -173,43 +187,61 @@ class Stepper:
     ) -> tuple[State, tf.Tensor, Affine, Measured | None]:
         """`updated`, and what stands for the observation."""
         sites, first = self._sites, self._affine("observation", given, state)
-        start: tuple[Measured, ...] = ()
-        if sites is not None:
-            start = (sites.first(first, given.z, given.R, given.observed, state),)
-
-        def seen(measured: tuple[Measured, ...]) -> Given:
-            return given._replace(z=measured[0].z, R=measured[0].R) if measured else given
+        if sites is None:
+            return *self._iterated(given, state, first), None
+        seen = (given.z, given.R, given.observed)
 
         def observation_at(point: State) -> Affine:
             return self._affine("observation", given, point) if self.iterations else first
 
-        def again(
-            i: tf.Tensor, point: State, measured: tuple[Measured, ...]
-        ) -> tuple[tf.Tensor, State, tuple[Measured, ...]]:
-            observation = observation_at(point)
-            if sites is not None:
-                arguments = (observation, given.z, given.R, given.observed, point)
-                measured = (sites.renewed(*arguments, measured[0]),)
-            after, _ = updated_by(observation, seen(measured), state)
-            mean = after.mean + self.damping * (point.mean - after.mean)
-            return i + 1, State(mean, after.chol), measured
+        def again(turns: _Turns) -> tuple[_Turns]:
+            observation = observation_at(turns.point)
+            measured = sites.renewed(observation, *seen, turns.point, turns.measured, turns.count)
+            if sites.start_from_noise:  # the first turn finds the posterior of normal noise
+                both = (measured, turns.measured)
+                measured = tf.nest.map_structure(partial(tf.where, turns.count > 0), *both)
+            after, log_likelihood = sites.updated(observation, measured, given.observed, state)
+            mean = after.mean + self.damping * (turns.point.mean - after.mean)
+            point = State(mean, after.chol)
+            return (_Turns(turns.count + 1, point, log_likelihood, measured),)
 
-        point, measured = state, start
-        if count := self.repetitions:
-            loop = (lambda i, *_: i < count, again, (0, state, start))
-            _, point, measured = tf.while_loop(*loop, maximum_iterations=count)
-        observation = observation_at(point)
-        after, log_likelihood = updated_by(observation, seen(measured), state)
-        if sites is None:
-            return after, log_likelihood, observation, None
-        arguments = (observation, given.z, given.R, given.observed, after)
-        found = sites.completed(*arguments, measured[0])
+        def goes_on(turns: _Turns) -> tf.Tensor:
+            change = tf.reduce_max(turns.measured.change)
+            return (turns.count < self.iterations) | (change > accuracy(change.dtype))
+
+        start = sites.first(first, *seen, state)
+        turns = _Turns(tf.constant(0), state, tf.zeros_like(start.change), start)
+        (turns,) = tf.while_loop(goes_on, again, (turns,), maximum_iterations=MOST_TURNS)
+        after, log_likelihood, observation = turns.point, turns.log_likelihood, first
+        if self.iterations:
+            observation = observation_at(after)
+            update = (observation, turns.measured, given.observed, state)
+            after, log_likelihood = sites.updated(*update)
+        found = sites.completed(observation, *seen, after, turns.measured)
         return after, log_likelihood + found.beside, observation, found
+
+    def _iterated(
+        self, given: Given, state: State, first: Affine
+    ) -> tuple[State, tf.Tensor, Affine]:
+        """`updated` where noise is normal, from the first linearisation."""
+        seen = (given.z, given.R, given.observed)
+
+        def again(i: tf.Tensor, point: State) -> tuple[tf.Tensor, State]:
+            after, _ = updated_by(self._affine("observation", given, point), *seen, state)
+            mean = after.mean + self.damping * (point.mean - after.mean)
+            return i + 1, State(mean, after.chol)
+
+        observation = first
+        if count := self.iterations:
+            loop = (lambda *_: True, again, (0, state))
+            _, point = tf.while_loop(*loop, maximum_iterations=count)
+            observation = self._affine("observation", given, point)
+        return *updated_by(observation, *seen, state), observation
 
     def predicted(self, given: Given, after: State) -> tuple[State, Affine]:
         """The state predicted from that after the observation, and how f is linearised."""
         transition = self._affine("transition", given, after)
-        return predicted_by(transition, given, after), transition
+        return predicted_by(transition, given.Q, given.Q_factor, after), transition
 
     def _every_step(self, given: Given, states: State) -> tuple[State, Linearized]:
         """`step` at all steps at once, `[T, …, B]`."""
@@ -282,27 +314,6 @@ class Stepper:
         loop = (length - 1, later, arrays)
         _, later, arrays = tf.while_loop(lambda t, *_: t >= 0, step, loop)
         return _constant(arrays, later)
-
-
-def updated_by(affine: Affine, given: Given, state: State) -> tuple[State, tf.Tensor]:
-    """The moments after an observation with an affine function, and its log likelihood, `[B]`."""
-    R = given.R
-    if affine.residual is not None:
-        R = R + matmul(affine.residual, adjoint(affine.residual))
-    values = tf.einsum("mb->bm", given.z - affine.offset)[:, None]  # a series of one step
-    h, r, values = decorrelated(affine.matrix[None], R[None], values, given.observed[None])
-    values = tf.einsum("bm->mb", values[:, 0])
-    after, log_likelihood, _ = update(state, h[0], r[0], values, given.observed)
-    return after, log_likelihood
-
-
-def predicted_by(affine: Affine, given: Given, after: State) -> State:
-    """The moments of an affine function of a state, and of the process noise."""
-    spread = tf.stop_gradient(given.Q_factor)
-    if affine.residual is not None:
-        spread = tf.concat([spread + tf.zeros_like(after.mean[None, :1]), affine.residual], 1)
-    mean, chol = predict(after, affine.matrix, spread, affine.offset)
-    return State(mean, with_factor_gradient(chol, given.Q))
 
 
 def _linked(states: State, shifted: State, pull: Callable[[State], State]) -> State:

@@ -115,22 +115,30 @@ def smoothing_model(
     model = measurable(model, likelihood)
     if likelihood is None and not isinstance(model, NonlinearGaussian):
         return model, inputs
+    if likelihood is not None and not tf.executing_eagerly():
+        raise NotImplementedError("smooth with a likelihood is not for graphs: call it eagerly")
     along = Along(model, z, missing, inputs, rule, likelihood)
-    linear, last = along.of_filter().model, None
-    repetitions = along.repetitions if likelihood is None else _MOST_REPETITIONS
-    for _ in range(repetitions if tf.executing_eagerly() else along.repetitions):
+    linear, last, change = along.of_filter().model, None, np.inf
+    for _ in range(along.iterations if likelihood is None else _MOST_REPETITIONS):
         means, chols, *_ = _smoothed(Series(linear, z, missing), parallel)
         if last is not None:
             means += along.damping * (last - means)
-            if likelihood is not None and tf.executing_eagerly() and _agree(means, last):
-                break
+            if likelihood is not None:
+                change = float(np.max(np.abs(means - last)) / np.max(np.abs(means)))
+                if change <= _accuracy(means):
+                    break
         linear, last = along.at_moments(means, chols).model, means
+    if likelihood is not None and not change <= 1e3 * _accuracy(means):
+        raise ValueError(
+            f"no normal posterior was found for {likelihood!r} in {_MOST_REPETITIONS} turns, the "
+            f"last of which changed the states by {change:.1g} of the largest: the model may be "
+            "far from the data"
+        )
     return linear, None
 
 
-def _agree(means: tf.Tensor, last: tf.Tensor) -> bool:
-    eps = np.finfo(means.dtype.real_dtype.as_numpy_dtype).eps
-    return bool(np.max(np.abs(means - last)) <= eps**0.5 * np.max(np.abs(means)))
+def _accuracy(means: tf.Tensor) -> float:
+    return float(np.finfo(means.dtype.real_dtype.as_numpy_dtype).eps ** 0.5)
 
 
 def _smoothed(series: Series, parallel: bool) -> list[tf.Tensor]:

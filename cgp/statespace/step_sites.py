@@ -1,25 +1,31 @@
 """Observations of another likelihood in a filter, as normal ones of the same signal.
 
 The signal `g = A x + b` of a step has moments by those of the state, and each of its components a
-site (see `cgp.likelihoods.sites`). Sites and state are found in turns, as many as a compiled loop
-knows beforehand.
+site (see `cgp.likelihoods.sites`). Sites and state are found in turns, until both agree.
 """
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import Form
 from cgp.likelihoods.base import Likelihood
-from cgp.likelihoods.sites import Moments, Site, between, correction, inverse, site_of
-from cgp.linalg.arguments import real_as
+from cgp.likelihoods.sites import Moments, Site, between, distance, inverse, trace
+from cgp.linalg.arguments import nan, real_as
 from cgp.linalg.batch_last import adjoint, matmul, matvec
+from cgp.statespace.affine_step import updated_by
 from cgp.statespace.filter_step import State
 from cgp.statespace.linearization.affine import Affine
 
-TURNS = 12
+MOST_TURNS = 500
 _LITTLE = 1e6
 """The variance of sites that tell next to nothing, as a multiple of that of the observation."""
+
+
+def accuracy(dtype: tf.DType) -> tf.Tensor:
+    """How little a turn moves a signal that agrees with its sites, in standard deviations."""
+    return tf.constant(1e-10 if dtype.real_dtype == tf.float64 else 1e-5, dtype.real_dtype)
 
 
 class Measured(NamedTuple):
@@ -30,7 +36,10 @@ class Measured(NamedTuple):
     R: tf.Tensor
     """The covariance of their noise, `[m, m, B]`."""
     beside: tf.Tensor
-    """What the log likelihood has beside theirs, real, `[B]`."""
+    """What is added to their log likelihood for that of the observation, real, `[B]`."""
+    change: tf.Tensor
+    """How far the last turn moved the signal, in standard deviations, real, `[B]`; infinite before
+    the first one."""
 
 
 class StepSites:
@@ -42,7 +51,9 @@ class StepSites:
     """
 
     def __init__(self, likelihood: Likelihood, form: Form):
-        self._likelihood, self._multiplicity = likelihood, form.multiplicity
+        self._likelihood = likelihood
+        self.start_from_noise = likelihood.is_circular
+        self._multiplicity = 1 if likelihood.is_of_parts else form.multiplicity
 
     def first(
         self, affine: Affine, z: tf.Tensor, R: tf.Tensor, observed: tf.Tensor, state: State
@@ -59,9 +70,9 @@ class StepSites:
         q, value, variance = self._problem(affine, z, R, observed, state)
         d = value.shape[0]
         eye = tf.eye(d, dtype=variance.dtype)[..., None, None]
-        if self._likelihood.is_circular:
+        if self.start_from_noise:
             return self._measured(Site(value, d * eye / variance), z)
-        spread = _LITTLE * (_trace(q.covariance) + variance)
+        spread = _LITTLE * (trace(q.covariance) + variance)
         return self._measured(Site(q.mean, eye / spread), z)
 
     def renewed(
@@ -72,11 +83,15 @@ class StepSites:
         observed: tf.Tensor,
         state: State,
         last: Measured,
+        turn: tf.Tensor,
     ) -> Measured:
         """The sites a turn later, by the state that the last ones gave; arguments as `first`."""
         q, value, variance = self._problem(affine, z, R, observed, state)
-        after = site_of(self._likelihood, value, q, variance)
-        return self._measured(between(self._site(last), after, self._likelihood.step), z)
+        before = self._site(last)
+        after = self._likelihood.site(value, q, before, variance)
+        after = between(before, after, self._likelihood.step(turn, variance.dtype))
+        change = distance(before, after, q) * observed[: value.shape[1]]
+        return self._measured(after, z)._replace(change=tf.reduce_max(change, axis=0))
 
     def completed(
         self,
@@ -87,11 +102,39 @@ class StepSites:
         state: State,
         last: Measured,
     ) -> Measured:
-        """The same sites, and what the log likelihood has beside them; arguments as `renewed`."""
+        """The same sites, and what the log likelihood has beside them; arguments as `first`.
+
+        It is NaN where sites and state do not agree.
+        """
         q, value, variance = self._problem(affine, z, R, observed, state)
-        beside = correction(self._likelihood, value, q, self._site(last), variance)
+        beside = self._likelihood.correction(value, q, self._site(last), variance)
         beside = tf.reduce_sum(beside * observed[: beside.shape[0]], axis=0)
-        return last._replace(beside=beside)
+        agrees = last.change <= 1e3 * accuracy(beside.dtype)
+        return last._replace(beside=tf.where(agrees, beside, nan(beside.dtype)))
+
+    def updated(
+        self, affine: Affine, measured: Measured, observed: tf.Tensor, state: State
+    ) -> tuple[State, tf.Tensor]:
+        """The moments after the normal observations, and their log likelihood, `[B]`."""
+        arguments = (affine, measured.z, measured.R, observed, state)
+        return updated_by(*arguments, self._decorrelated)
+
+    def _decorrelated(
+        self, H: tf.Tensor, R: tf.Tensor, z: tf.Tensor, observed: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """As `cgp.statespace.decorrelation`, of noise that both parts of a value have in common."""
+        of_each = self._blocks(R[0])
+        if R.dtype.is_complex or of_each.shape[0] == 1:
+            return H, trace(of_each)[None], z
+        first = observed[:, : z.shape[-1] // 2]
+        factor = first * (of_each[1, 0] / of_each[0, 0])[None]
+        re, im = tf.split(H, 2, axis=1)
+        shared = factor[:, :, None] * re
+        H = tf.concat([re + tf.zeros_like(shared), im - shared], axis=1)
+        one, other = tf.split(z, 2, axis=-1)
+        other -= tf.einsum("tmb->btm", factor) * one
+        variance = tf.concat([of_each[0, 0], of_each[1, 1] - factor[0] * of_each[0, 1]], axis=0)
+        return H, variance[None], tf.concat([one, other], axis=-1)
 
     # --- real coordinates, [d, m, B] -------------------------------------------------------------
 
@@ -107,7 +150,7 @@ class StepSites:
         mean += tf.zeros_like(z)
         covariance = self._blocks(matmul(rows, adjoint(rows)))
         covariance += tf.zeros_like(tf.math.real(z[:1]))
-        variance = _trace(self._blocks(R)) + tf.zeros_like(covariance[0, 0])
+        variance = trace(self._blocks(R)) + tf.zeros_like(covariance[0, 0])
         z = tf.where(observed > 0.0, z, tf.ones_like(z))
         return Moments(self._coordinates(mean), covariance), self._coordinates(z), variance
 
@@ -134,21 +177,19 @@ class StepSites:
         """A site as normal observations like z."""
         covariance, target = site.covariance, site.target
         nothing = tf.zeros_like(target[0, 0])
+        unknown = nothing + np.inf
         if z.dtype.is_complex:
             R = real_as(_diagonal(covariance[0, 0] + covariance[1, 1]), z.dtype)
-            return Measured(tf.complex(*tf.unstack(target)), R, nothing)
+            return Measured(tf.complex(*tf.unstack(target)), R, nothing, unknown)
         d = target.shape[0]
         rows = [
             tf.concat([_diagonal(covariance[i, j]) for j in range(d)], axis=1) for i in range(d)
         ]
-        return Measured(tf.concat(tf.unstack(target), axis=0), tf.concat(rows, axis=0), nothing)
+        z, R = tf.concat(tf.unstack(target), axis=0), tf.concat(rows, axis=0)
+        return Measured(z, R, nothing, unknown)
 
     def _site(self, measured: Measured) -> Site:
         return Site(self._coordinates(measured.z), inverse(self._blocks(measured.R)))
-
-
-def _trace(a: tf.Tensor) -> tf.Tensor:
-    return tf.add_n([a[i, i] for i in range(a.shape[0])])
 
 
 def _diagonal(a: tf.Tensor) -> tf.Tensor:

@@ -87,15 +87,21 @@ def test_is_students_t_the_one_of_the_definition():
     assert float(gp.log_marginal_likelihood()) == pytest.approx(bound, abs=1e-6)
 
 
+def log_density(likelihood, zs, g, noise):
+    if isinstance(likelihood, OneBit):
+        return scipy.stats.norm.logcdf(zs * g / np.sqrt(noise / 2)).sum(axis=0)
+    nothing = np.zeros((2, 2, g.shape[1])) + 1e-14 * np.eye(2)[..., None]
+    given = map(tf.constant, (zs, g, nothing, np.float64(noise)))
+    return likelihood.expected_log_density(*given).numpy()
+
+
 def one_sample(likelihood, z, variance=1.0, noise=0.5):
     """The exact posterior of one signal, on a grid: mean, and log evidence."""
     a = np.linspace(-6.0, 6.0, 161)
     re, im = np.meshgrid(a, a, indexing="ij")
     g = np.stack([re.ravel(), im.ravel()])
     zs = np.array([z.real, z.imag])[:, None] + 0 * g
-    nothing = np.zeros((2, 2, g.shape[1])) + 1e-14 * np.eye(2)[..., None]
-    given = map(tf.constant, (zs, g, nothing, np.float64(noise)))
-    values = likelihood.expected_log_density(*given).numpy()
+    values = log_density(likelihood, zs, g, noise)
     log_prior = -np.sum(g**2, axis=0) / variance - np.log(np.pi * variance)
     joint = np.exp(values + log_prior) * (a[1] - a[0]) ** 2
     evidence = joint.sum()
@@ -104,7 +110,7 @@ def one_sample(likelihood, z, variance=1.0, noise=0.5):
 
 @pytest.mark.parametrize(
     ("name", "by_mean", "by_evidence"),
-    [("t", 0.1, 0.25), ("signs", 0.02, 0.02), ("phases", 0.03, 0.03)],
+    [("t", 0.1, 0.25), ("signs", 1e-6, 1e-6), ("phases", 0.03, 0.03)],
 )
 def test_is_the_posterior_of_one_sample_near_the_exact_one(name, by_mean, by_evidence):
     z = np.array([np.exp(0.7j)]) if name == "phases" else np.array([1.0 - 1.0j])

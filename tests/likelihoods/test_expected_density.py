@@ -8,12 +8,12 @@ import scipy.stats
 import tensorflow as tf
 
 from cgp.likelihoods import Magnitude, OneBit, StudentT, VonMises
-from cgp.likelihoods.sites import Moments, Site, between, correction, inverse, site_of
+from cgp.likelihoods.sites import Moments, Site, between, distance, inverse
 
 VARIANCE = 0.3
 MEAN = np.array([0.8, -0.5])
 COVARIANCE = np.array([[0.2, 0.05], [0.05, 0.1]])
-KINDS = (Magnitude(), OneBit(), StudentT(3.0), VonMises())
+KINDS = (Magnitude(), StudentT(3.0), VonMises())
 
 
 def expected(likelihood, z, mean, covariance, variance=VARIANCE):
@@ -41,6 +41,13 @@ def test_is_a_students_t_the_mixture_of_normals(error):
     assert found == pytest.approx(np.log(complex_t(error, VARIANCE, 3.0)), abs=1e-8)
 
 
+@pytest.mark.parametrize("nu", [1e4, 1e16, 1e300])
+def test_tends_students_t_to_the_normal_density(nu):
+    found = expected(StudentT(nu), [0.4], [0.5], 0.0)
+    wanted = scipy.stats.norm.logpdf(-0.1, scale=np.sqrt(VARIANCE))
+    assert found == pytest.approx(wanted, abs=1.0 / nu + 1e-13)
+
+
 @pytest.mark.parametrize("error", [0.1, 3.0])
 def test_is_a_students_t_of_real_noise_that_of_scipy(error):
     found = expected(StudentT(3.0), 0.5 + error, 0.5, 0.0)
@@ -56,23 +63,48 @@ def test_is_the_bound_of_students_t_below_its_expectation():
     assert 0.0 < np.mean(values) - bound < 0.2
 
 
-def test_are_signs_probits_of_each_part():
-    found = expected(OneBit(), [1.0, -1.0], MEAN, COVARIANCE)
-    wanted = 0.0
-    for sign, mean, spread in zip((1, -1), MEAN, np.diag(COVARIANCE), strict=True):
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_is_the_evidence_of_a_sign_a_probit_of_its_cavity(sign):
+    def integrand(g):
+        return scipy.stats.norm.pdf(g, 0.8, 0.7) * scipy.stats.norm.cdf(sign * g / 0.4)
 
-        def integrand(g, sign=sign, mean=mean, spread=spread):
-            density = scipy.stats.norm.pdf(g, mean, np.sqrt(spread))
-            return density * scipy.stats.norm.logcdf(sign * g / np.sqrt(VARIANCE / 2))
-
-        wanted += scipy.integrate.quad(integrand, -np.inf, np.inf, epsabs=1e-13)[0]
-    assert found == pytest.approx(wanted, abs=1e-8)
+    wanted = np.log(scipy.integrate.quad(integrand, -np.inf, np.inf, epsabs=1e-13)[0])
+    found = OneBit().log_evidence(*(tf.constant(a, tf.float64) for a in (sign, 0.8, 0.49, 0.16)))
+    assert found.numpy() == pytest.approx(wanted, abs=1e-10)
 
 
-def test_has_a_sign_that_is_next_to_impossible_a_finite_density():
-    found = expected(OneBit(), [-1.0, 1.0], [30.0, 30.0], 1e-6 * np.eye(2), 0.02)
-    wanted = scipy.stats.norm.logcdf([-300.0, 300.0]).sum()
-    assert found == pytest.approx(wanted, rel=1e-6)
+def test_has_a_sign_that_is_next_to_impossible_a_finite_evidence():
+    found = OneBit().log_evidence(*(tf.constant(a, tf.float64) for a in (-1.0, 30.0, 1e-6, 0.01)))
+    assert found.numpy() == pytest.approx(scipy.stats.norm.logcdf(-300.0), rel=1e-3)
+
+
+def test_has_a_site_of_a_sign_the_moments_of_its_posterior():
+    """The cavity times the site, against the integral of the cavity times the density."""
+    mean, variance, noise = -0.6, 0.5, 0.04
+    last = Site(tf.constant([0.3], tf.float64), tf.constant([[0.8]], tf.float64))
+    precision = 1.0 / variance + 0.8
+    mean_of_q = (mean / variance + 0.8 * 0.3) / precision
+    q = Moments(tf.constant([mean_of_q], tf.float64), tf.constant([[1.0 / precision]], tf.float64))
+    given = (tf.constant([1.0], tf.float64), q)
+    site = OneBit().site(*given, last, tf.constant(noise, tf.float64))
+
+    def moment(power):
+        def integrand(g):
+            density = scipy.stats.norm.pdf(g, mean, np.sqrt(variance))
+            return g**power * density * scipy.stats.norm.cdf(g / np.sqrt(noise))
+
+        return scipy.integrate.quad(integrand, -10.0, 10.0, epsabs=1e-13, points=[0.0])[0]
+
+    total, first, second = (moment(k) for k in range(3))
+    after = 1.0 / variance + float(site.precision[0, 0])
+    found = (mean / variance + float(site.precision[0, 0] * site.target[0])) / after
+    assert found == pytest.approx(first / total, abs=1e-9)
+    assert 1.0 / after == pytest.approx(second / total - (first / total) ** 2, abs=1e-9)
+    q = Moments(tf.constant([found], tf.float64), tf.constant([[1.0 / after]], tf.float64))
+    value = OneBit().correction(*(given[0], q), site, tf.constant(noise, tf.float64))
+    spread = np.sqrt(variance + 1.0 / float(site.precision[0, 0]))
+    of_site = scipy.stats.norm.logpdf(float(site.target[0]), mean, spread)
+    assert float(value) + of_site == pytest.approx(np.log(total), abs=1e-9)
 
 
 @pytest.mark.parametrize("turn", [0.0, 2.5])
@@ -114,12 +146,9 @@ def test_is_a_modulus_of_rices_density():
 @pytest.mark.parametrize("likelihood", KINDS, ids=lambda k: type(k).__name__)
 def test_has_a_site_the_derivatives_of_the_expectation(likelihood):
     z = np.array([0.9, 0.6])
-    site = site_of(
-        likelihood,
-        tf.constant(z),
-        Moments(tf.constant(MEAN), tf.constant(COVARIANCE)),
-        tf.constant(VARIANCE, tf.float64),
-    )
+    q = Moments(tf.constant(MEAN), tf.constant(COVARIANCE))
+    last = Site(q.mean, tf.eye(2, dtype=tf.float64))
+    site = likelihood.site(tf.constant(z), q, last, tf.constant(VARIANCE, tf.float64))
     precision, h = site.precision.numpy(), 1e-5
     np.testing.assert_array_less(0.0, np.linalg.eigvalsh(precision))
 
@@ -145,12 +174,12 @@ def test_adds_a_site_nothing_where_the_observation_is_normal():
     site = Site(tf.constant([1.0, 2.0]), tf.constant([[2.0, 0.3], [0.3, 1.0]]))
     q = Moments(tf.constant(MEAN, tf.float32), tf.constant(COVARIANCE, tf.float32))
     z = tf.constant([1.0, 1.0])
-    value = correction(OneBit(), z, q, site, tf.constant(VARIANCE))
+    value = VonMises().correction(z, q, site, tf.constant(VARIANCE))
     precision = site.precision.numpy().astype(float)
     deviation = site.target.numpy() - MEAN
     normal = scipy.stats.multivariate_normal.logpdf(deviation, cov=np.linalg.inv(precision))
     normal -= 0.5 * np.trace(precision @ COVARIANCE)
-    wanted = expected(OneBit(), [1.0, 1.0], MEAN, COVARIANCE) - normal
+    wanted = expected(VonMises(), [1.0, 1.0], MEAN, COVARIANCE) - normal
     assert value.numpy() == pytest.approx(wanted, rel=1e-5)
 
 
@@ -170,6 +199,20 @@ def test_lie_sites_between_others_in_their_natural_parameters():
     np.testing.assert_allclose(
         inverse(found.precision)[..., 0], np.linalg.inv(precision.numpy()[..., 0]), rtol=1e-5
     )
+
+
+def test_is_the_distance_of_sites_how_far_a_normal_moves():
+    q = Moments(tf.constant(MEAN), tf.constant(COVARIANCE))
+    eye = np.eye(2)
+    before = Site(tf.constant(MEAN), tf.constant(0.5 * eye))
+    target = MEAN + np.array([1e-4, 2e-4])
+    precision = 0.5 * eye + np.array([[1e-5, 2e-5], [2e-5, 3e-5]])
+    found = distance(before, Site(tf.constant(target), tf.constant(precision)), q)
+    last = np.linalg.inv(COVARIANCE)
+    moved = np.linalg.solve(last, 0.5 * (target - MEAN))
+    share = (precision - 0.5 * eye) @ COVARIANCE
+    wanted = np.sqrt(moved @ last @ moved + np.sum(share**2))
+    assert found.numpy() == pytest.approx(wanted, rel=1e-3)
 
 
 @pytest.mark.parametrize("nu", [0.0, -2.0, np.inf, np.nan, True, "4"])
