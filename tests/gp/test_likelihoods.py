@@ -282,6 +282,37 @@ def test_is_a_robust_step_that_of_the_weight_of_its_definition():
     assert step.predicted.variance == pytest.approx(v + NOISE, rel=1e-9)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_has_the_prediction_before_an_outlier_all_its_digits(dtype):
+    gp = cgp.RecursiveGP(Matern32(1.0, 2.0, dtype=dtype), 0.1, capacity=5, dtype=dtype)
+    one = np.dtype("complex64" if dtype == "float32" else "complex128").type(1.0)
+    for t in range(3):
+        gp.step(float(t), one)
+    expected = gp.posterior([3.0], observed=True).variance().numpy()[0]
+    step = gp.step(3.0, 1e9 * one, likelihood=StudentT(4.0))
+    assert step.predicted.variance == pytest.approx(expected, rel=1e-6)
+    assert abs(step.filtered.mean) < 2.0
+
+
+def test_is_a_robust_step_of_an_improper_process_that_of_all_data_in_one():
+    """One sample that may be an outlier, whose posterior the exact process finds by its own way."""
+
+    def process(kind, **arguments):
+        improper = cgp.kernels.WidelyLinear(Matern32(1.3, 0.8), coefficient=0.6 + 0.3j)
+        return kind(improper, 0.2, **arguments)
+
+    z = 2.5 - 1.2j
+    recursive = process(cgp.RecursiveGP, capacity=5)
+    step = recursive.step(0.0, z, likelihood=StudentT(3.0))
+    exact = process(cgp.ExactGP, likelihood=StudentT(3.0))
+    exact.condition([0.0], [z])
+    expected = exact.predict([0.0])
+    assert step.filtered.mean == pytest.approx(expected["mean"][0], abs=1e-6)
+    assert step.filtered.variance == pytest.approx(expected["variance"][0], abs=1e-6)
+    pseudo = expected["pseudo_variance"][0]
+    assert step.filtered.pseudo_variance == pytest.approx(pseudo, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -293,6 +324,11 @@ def test_is_a_robust_step_that_of_the_weight_of_its_definition():
             lambda: cgp.RecursiveGP(kernel(), 0.1).step(0.0, 1j, likelihood=OneBit()),
             TypeError,
             "must be a cgp.likelihoods.StudentT",
+        ),
+        (
+            lambda: cgp.RecursiveGP(kernel(), 0.1, 0.05).step(0.0, 1j, likelihood=StudentT()),
+            ValueError,
+            "noise_pseudo_variance must be 0",
         ),
     ],
 )  # fmt: skip

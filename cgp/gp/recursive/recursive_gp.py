@@ -245,9 +245,9 @@ class RecursiveGP(GaussianProcess):
             Distributions are `(mean, variance, pseudo_variance)`.
 
         Raises:
-            TypeError: A real observation, a complex input, another precision.
-            ValueError: Shapes other than those of the first data, a NaN input, an infinite
-                observation, noise that no sample can have; a growing process that is full.
+            TypeError: A real observation, a complex input, another precision or likelihood.
+            ValueError: Shapes other than those of the first data, a NaN input, an infinite value,
+                noise that no sample or likelihood can have; a growing process that is full.
             NotPositiveDefiniteError: A hyperparameter is not finite. Nothing has changed then.
         """
         noise = GivenNoise(noise_variance, noise_groups, self._group_count)
