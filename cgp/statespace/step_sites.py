@@ -90,8 +90,9 @@ class StepSites:
         before = self._site(last)
         after = self._likelihood.site(value, q, before, variance)
         after = between(before, after, self._likelihood.step(turn, variance.dtype))
-        change = distance(before, after, q) * observed[: value.shape[1]]
-        return self._measured(after, z)._replace(change=tf.reduce_max(change, axis=0))
+        change = tf.reduce_max(distance(before, after, q) * observed[: value.shape[1]], axis=0)
+        # Where nothing moved, the derivative of the distance is infinite.
+        return self._measured(after, z)._replace(change=tf.stop_gradient(change))
 
     def completed(
         self,
