@@ -11,7 +11,7 @@ from cgp.distributions.marginals import Marginals, marginals
 from cgp.gp import ExactGP
 from cgp.gp.data import as_inputs_and_targets
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
-from cgp.linalg.arguments import ArrayLike, complex_dtype
+from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.metrics import coverage, log_predictive_densities, normalized_error_db
 from cgp.observations import as_observations
 from cgp.training.optimizers import LBFGS
@@ -279,8 +279,7 @@ def _check(models: Mapping[str, MaximumLikelihoodGP], folds: int) -> None:
                     f"the models {other!r} and {name!r} share {variable.path}: a fit of the one "
                     "would change the other, so give each kernels and means of its own"
                 )
-    if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or folds < 2:
-        raise ValueError(f"folds must be a whole number, at least 2, got {folds!r}")
+    check_whole(folds, "folds", least=2)
 
 
 def _folds(x: np.ndarray, z: np.ndarray, folds: int, seed: int) -> np.ndarray:

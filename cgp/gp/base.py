@@ -17,7 +17,7 @@ from cgp.kernels.base import Kernel
 from cgp.kernels.points import one_number
 from cgp.likelihoods import Likelihood
 from cgp.likelihoods.saved import likelihood_from_config
-from cgp.linalg.arguments import ArrayLike, complex_dtype
+from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.training import Model, register_post_update
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import (
@@ -366,5 +366,4 @@ def check_draws(count: int) -> None:
     """Raises in a graph, and for a number of draws that is no whole number above 0."""
     if not tf.executing_eagerly():
         raise RuntimeError("draws are NumPy arrays: call sample outside of a tf.function")
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-        raise ValueError(f"count must be a whole number, at least 1, got {count!r}")
+    check_whole(count, "count")

@@ -24,6 +24,13 @@ def is_of_python(x: object) -> bool:
     return all(type(leaf) in (int, float, complex) for leaf in tf.nest.flatten(x))
 
 
+def check_whole(value: object, name: str, least: int = 1) -> None:
+    """Raises a ValueError for what is no integer from `least` on."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < least:  # type: ignore[operator]
+        raise ValueError(f"{name} must be a whole number, at least {least}, got {value!r}")
+
+
 def as_numbers(x: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
     """Converts numbers to a NumPy array, and tensors or sequences of tensors to a tensor.
 

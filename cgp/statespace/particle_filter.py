@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.checks import stateless_seed
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.statespace.compiled import graph_of
 from cgp.statespace.conditional_particles import ConditionalParticles, conditional_particles
 from cgp.statespace.conditionally_linear import ConditionallyLinear
@@ -105,7 +105,8 @@ def particle_filter(
         >>> bool(found.log_likelihood > statespace.log_likelihood(growth, z))
         True
     """
-    count = tf.constant(_checked_count(particles))
+    check_whole(particles, "particles")
+    count = tf.constant(int(particles))
     if expectation is not None and not callable(expectation):
         raise TypeError(f"expectation must be a function, got {type(expectation).__name__}")
     if isinstance(model, ConditionallyLinear):
@@ -116,6 +117,8 @@ def particle_filter(
         _check_weights(conditional.log_likelihoods)
         return conditional
     series = Series(noise_of(model), z, missing, inputs)
+    if series.model.initial == "diffuse":
+        raise ValueError("no particles can be drawn of a diffuse initial state: give it moments")
     drawn = drawn_from(series)
     if tf.executing_eagerly():
         _check_density(drawn)
@@ -156,13 +159,6 @@ def _kept_graph(model: AnyModel, expectation: _Expectation) -> Callable[..., Fou
 
 
 _of_linear: dict[int, Callable[..., Found]] = {}
-
-
-def _checked_count(particles: int) -> int:
-    whole = isinstance(particles, int | np.integer) and not isinstance(particles, bool)
-    if not whole or particles < 1:
-        raise ValueError(f"particles must be a whole number, at least 1, got {particles!r}")
-    return int(particles)
 
 
 def _check_density(drawn: Drawn) -> None:

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.linalg.arguments import check_whole
 from cgp.training.optimizers import LBFGS
 
 
@@ -47,9 +48,7 @@ def check_epochs(epochs: int | None, initial_epoch: int) -> None:
 
 def check_restarts(restarts: Any, optimizer: Any) -> None:
     """Raises unless a fit under this optimizer can start at so many places."""
-    whole = isinstance(restarts, int | np.integer) and not isinstance(restarts, bool)
-    if not whole or restarts < 1:
-        raise ValueError(f"restarts must be a whole number, at least 1, got {restarts!r}")
+    check_whole(restarts, "restarts")
     if restarts > 1 and not isinstance(optimizer, LBFGS):
         raise ValueError(
             f"restarts={restarts} needs compile(optimizer=cgp.optimizers.LBFGS()), whose fits end "

@@ -542,11 +542,21 @@ def test_a_model_does_not_change():
         (lambda: Iterated(Taylor(), 2.0), "iterations must be a whole number"),
         (lambda: Iterated(Taylor(), 0), "iterations must be a whole number, at least 1"),
         (lambda: Iterated(Taylor(), damping=1.0), "damping must be at least 0 and below 1"),
+        (lambda: Iterated(Taylor(), damping="a"), "damping must be at least 0 and below 1"),
+        (lambda: SigmaPoints("unscented", kappa=True), "kappa must be finite"),
+        (lambda: SigmaPoints("cubature", kappa=1.0), 'kappa is of "unscented" points'),
+        (lambda: SigmaPoints("unscented", order=5), 'order is of "gauss-hermite" points'),
     ],
 )
 def test_an_impossible_rule_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_numbers_of_numpy_are_numbers_of_a_rule():
+    assert SigmaPoints("gauss-hermite", order=np.int64(3)) == SigmaPoints("gauss-hermite")
+    assert SigmaPoints("unscented", kappa=np.float32(0.5)).kappa == 0.5
+    assert Iterated(Taylor(), np.int64(3)) == Iterated(Taylor(), 3)
 
 
 def test_rules_are_objects():

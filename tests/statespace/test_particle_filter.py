@@ -293,6 +293,12 @@ def test_a_singular_noise_is_refused(R):
         statespace.particle_filter(model, np.ones((3, 2)))
 
 
+def test_a_diffuse_start_is_refused():
+    walk = statespace.LinearGaussian([[1.0]], [[1.0]], [[1.0]], [[1.0]], None, "diffuse")
+    with pytest.raises(ValueError, match="no particles can be drawn of a diffuse initial state"):
+        statespace.particle_filter(walk, [1.0], 10)
+
+
 def test_an_observation_that_no_particle_can_explain_is_named_with_its_step():
     model = NonlinearGaussian(tf.sin, lambda x: x, **{**ONE, "R": [[1e-6]]})
     z = [0.5, 0.5, 1e160, 0.5]

@@ -27,7 +27,7 @@ from cgp.kernels.base import Kernel
 from cgp.kernels.points import RecentInputs, as_points, one_number
 from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.training.batches import require_one_replica
 
 _POLICIES: dict[str, type[Policy]] = {
@@ -116,9 +116,7 @@ class RecursiveGP(GaussianProcess):
         dtype: str | None = None,
         **kwargs: Any,
     ):
-        whole = isinstance(capacity, int | np.integer) and not isinstance(capacity, bool)
-        if not whole or capacity < 1:
-            raise ValueError(f"capacity must be a whole number, at least 1, got {capacity!r}")
+        check_whole(capacity, "capacity")
         if policy not in _POLICIES:
             raise ValueError(f"policy must be one of {', '.join(_POLICIES)}, got {policy!r}")
         one_number(forgetting, "forgetting")

@@ -9,7 +9,6 @@ The signatures are not Keras's: a stream is not a set of samples to draw batches
 from typing import TYPE_CHECKING, Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from cgp.gp.base import GaussianProcess
@@ -17,7 +16,7 @@ from cgp.gp.data import Data, arranged
 from cgp.gp.recursive.stream_weights import StreamWeights
 from cgp.gp.starts import start_left_out
 from cgp.gp.stream_samples import as_block
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.training import keras_private
 from cgp.training.batches import check_compiled, check_epochs
 from cgp.training.optimizers import LBFGS
@@ -111,7 +110,7 @@ def fit(
         )
     check_compiled(gp, "keras.optimizers.Adam(0.01)")
     check_epochs(epochs, initial_epoch)
-    _check_batch_size(batch_size)
+    check_whole(batch_size, "batch_size")
     noise = gp._given_noise(noise_variance, noise_groups)
     samples = as_block(x, z, missing, gp.variable_dtype, noise=noise)
     start_left_out(gp, samples)
@@ -208,13 +207,6 @@ def _blocks(samples: Data, size: int) -> tf.data.Dataset:
         return ((x[..., first : first + size, :], z[..., first : first + size], of_block),)
 
     return tf.data.Dataset.range(0, z.shape[-1], size).map(cut)
-
-
-def _check_batch_size(batch_size: int) -> None:
-    """Raises unless a block can have so many samples."""
-    whole = isinstance(batch_size, int | np.integer)
-    if not whole or batch_size < 1:
-        raise ValueError(f"batch_size must be a whole number, at least 1, got {batch_size!r}")
 
 
 def _with_restarts(callbacks: Any, stream: StreamWeights, first_epoch: int) -> Any:

@@ -1,7 +1,10 @@
 """Iterated posterior linearisation: linearisation by what the data have told of the state."""
 
 import dataclasses
+import numbers
+from typing import Any
 
+from cgp.linalg.arguments import check_whole
 from cgp.statespace.linearization.affine import Rule
 
 
@@ -54,10 +57,8 @@ class Iterated:
         )
         if isinstance(self.rule, Iterated) or not is_rule:
             raise TypeError(f"rule must be a Taylor() or SigmaPoints(), got {self.rule!r}")
-        whole = isinstance(self.iterations, int) and not isinstance(self.iterations, bool)
-        if not whole or self.iterations < 1:
-            raise ValueError(
-                f"iterations must be a whole number, at least 1, got {self.iterations!r}"
-            )
-        if not 0.0 <= self.damping < 1.0:
+        check_whole(self.iterations, "iterations")
+        damping: Any = self.damping
+        is_number = isinstance(damping, numbers.Real) and not isinstance(damping, bool)
+        if not is_number or not 0.0 <= damping < 1.0:
             raise ValueError(f"damping must be at least 0 and below 1, got {self.damping!r}")

@@ -2,10 +2,13 @@
 
 import dataclasses
 import functools
+import numbers
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from cgp.linalg.arguments import check_whole
 from cgp.linalg.batch_last import divide, matmul, matvec
 from cgp.statespace.filter_step import State
 from cgp.statespace.linearization.affine import Affine, Function, values_at
@@ -56,15 +59,18 @@ class SigmaPoints:
     def __post_init__(self) -> None:
         if self.kind not in _RULES:
             raise ValueError(f"kind must be one of {', '.join(_RULES)}, got {self.kind!r}")
-        is_number = self.kappa is None or isinstance(self.kappa, int | float)
-        if not is_number or (self.kappa is not None and not 0.0 <= self.kappa < np.inf):
+        kappa: Any = self.kappa
+        is_number = isinstance(kappa, numbers.Real) and not isinstance(kappa, bool)
+        if kappa is not None and not (is_number and 0.0 <= kappa < np.inf):
             raise ValueError(
                 f"kappa must be finite and not negative, got {self.kappa!r}: a negative weight of "
                 "the mean would make covariances that are not positive"
             )
-        whole = isinstance(self.order, int) and not isinstance(self.order, bool)
-        if not whole or self.order < 2:
-            raise ValueError(f"order must be a whole number, at least 2, got {self.order!r}")
+        check_whole(self.order, "order", least=2)
+        if kappa is not None and self.kind != "unscented":
+            raise ValueError(f'kappa is of "unscented" points, and these are "{self.kind}"')
+        if self.order != 3 and self.kind != "gauss-hermite":
+            raise ValueError(f'order is of "gauss-hermite" points, and these are "{self.kind}"')
 
     def linearize(self, function: Function, state: State) -> Affine:
         """The approximation of a function of a state of these moments."""
