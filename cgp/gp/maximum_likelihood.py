@@ -12,12 +12,7 @@ from cgp.gp.data import Data, StoredData, as_data
 from cgp.gp.fit_checks import warn_of_fit, warn_of_placeholders
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.saved_data import arrays_of, saved_data
-from cgp.gp.starts import (
-    best_of_restarts,
-    log_weak_prior,
-    start_left_out,
-    undone_on_error,
-)
+from cgp.gp.starts import best_of_restarts, log_weak_prior, start_left_out, undone_on_error
 from cgp.linalg.arguments import ArrayLike
 from cgp.training import refresh
 from cgp.training.batches import (
@@ -44,7 +39,8 @@ class MaximumLikelihoodGP(GaussianProcess):
 
     def _check(self, data: Data) -> None:
         """Raises for data that the process does not accept."""
-        raise NotImplementedError
+        if (likelihood := self._process.likelihood) is not None and tf.executing_eagerly():
+            likelihood.check(data.z.numpy())
 
     def _condition(self, data: Data) -> None:
         """Takes in data that have been checked."""

@@ -1,6 +1,7 @@
 """The Kalman filter as a layer, and as a model to fit and to run online."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -13,7 +14,7 @@ from cgp.layers.learned_model import LearnedModel, PresentMatrix
 from cgp.layers.likelihood_objective import LikelihoodObjective, check_learnable
 from cgp.layers.model_config import model_config, model_from_config
 from cgp.layers.model_functions import check_variables, layers_of, rules_config, rules_from_config
-from cgp.layers.stream_observations import stream_observations
+from cgp.layers.stream_observations import batch_of_series, stream_observations
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, real_diagonal
 from cgp.statespace.diffuse import check_diffuse
@@ -31,10 +32,11 @@ from cgp.statespace.series import Series
 from cgp.training import Model
 from cgp.training.batches import require_one_replica
 from cgp.training.optimizers import LBFGS
+from cgp.training.parameters import Parameterized
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class KalmanFilter(Model):
+class KalmanFilter(Parameterized, Model):
     """The Kalman filter of a complex or real linear Gaussian model, some matrices of it learned.
 
     Missing elements are NaN in z, or `missing`. If a layer before this one learns, give `missing`,
@@ -87,6 +89,10 @@ class KalmanFilter(Model):
         >>> step.filtered.mean.shape
         (1,)
     """
+
+    settled = MappingProxyType(
+        dict.fromkeys(("rule", "likelihood"), "make another filter, which may share its layers")
+    )
 
     def __init__(
         self,
@@ -195,16 +201,8 @@ class KalmanFilter(Model):
                 spec[f"{name}_pseudo_variance"] = keras.KerasTensor(own, dtype)
         return spec
 
-    def _batched(self, x: Any, missing: ArrayLike | None) -> Any:
-        """Adds a batch axis to a single series, and sets missing elements to NaN."""
-        if x is None or isinstance(x, tuple | tf.data.Dataset):
-            if missing is not None:
-                raise ValueError("missing is for one array of series: set NaN in them instead")
-            if isinstance(x, tuple) and np.ma.isMA(x[0]):
-                return (np.ma.filled(x[0], np.nan), *x[1:])
-            return x
-        z = Series(self._start, x, missing).observations().numpy()
-        return z[None] if z.ndim == 2 else z
+    def _batch(self, x: Any, missing: ArrayLike | None) -> Any:
+        return batch_of_series(self._start, self.likelihood, x, missing)
 
     def compile(self, optimizer: Any = None, *args: Any, **kwargs: Any) -> None:
         """Keras's `compile`; the optimizer is `cgp.optimizers.LBFGS()` if None."""
@@ -226,7 +224,7 @@ class KalmanFilter(Model):
         Returns:
             Keras's `History`.
         """
-        x = self._batched(x, missing) if y is None else x
+        x = self._batch(x, missing) if y is None else x
         check_learnable(self, x, y)
         check_variables(self.learned_model.start, self.variables)
         return super().fit(x, y, *args, **kwargs)
@@ -235,7 +233,7 @@ class KalmanFilter(Model):
         self, x: Any = None, y: None = None, *args: Any, missing: Any = None, **kwargs: Any
     ) -> Any:
         """The loss, as in `fit`."""
-        x = self._batched(x, missing) if y is None else x
+        x = self._batch(x, missing) if y is None else x
         check_learnable(self, x, y)
         return super().evaluate(x, y, *args, **kwargs)
 
@@ -259,7 +257,7 @@ class KalmanFilter(Model):
         **kwargs: Any,
     ) -> dict[str, np.ndarray]:
         """Returns the dictionary of `call` as NumPy arrays; series as for `fit`."""
-        return super().predict(self._batched(x, missing), batch_size, verbose, **kwargs)
+        return super().predict(self._batch(x, missing), batch_size, verbose, **kwargs)
 
     # --- online ----------------------------------------------------------------------------------
 
@@ -348,6 +346,8 @@ class KalmanFilter(Model):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Checks observations and inputs; the first ones decide the number of streams."""
         values, known, streams = stream_observations(self._start, z, missing, inputs, along)
+        if self.likelihood is not None:
+            self.likelihood.check(values)
         if self._start.initial == "diffuse" and not (self._stream and self._stream.has_begun()):
             check_diffuse(self._start, np.nan_to_num(values if along else values[..., None, :]))
         self._make_stream(streams, "z")

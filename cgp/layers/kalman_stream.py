@@ -10,7 +10,7 @@ from cgp import native
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.layers.learned_model import LearnedModel
 from cgp.likelihoods import Likelihood
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, real_as
 from cgp.statespace.filter_step import BatchLastMarginals, State
 from cgp.statespace.filtering import process_block
 from cgp.statespace.forecasting import ahead
@@ -187,11 +187,15 @@ class KalmanStream:
         given = inputs[0][:, None] if inputs else None
         start = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in state)
         model = self._present.model().starting_from(*start)
-        model, given, _ = self._linearized(model, z, given)
+        model, given, beside = self._linearized(model, z, given)
         series = Series(model, z, inputs=given)
         system, _, H, R, d = of_one_step(series)
         forms = (model.form, model.observation_form)
-        return advance(*forms, system, H, R, d, state, None)
+        following, *moments = advance(*forms, system, H, R, d, state, None)
+        if beside is not None:  # NaN where no normal posterior was found
+            mean = following.mean + real_as(0.0 * beside[:, 0], following.mean.dtype)
+            following = following._replace(mean=mean)
+        return following, *moments
 
     def _linearized(self, model: AnyModel, z: ArrayLike, inputs: ArrayLike | None) -> AsLinear:
         return linearized(model, z, inputs=inputs, rule=self._rule, likelihood=self._likelihood)

@@ -1,12 +1,44 @@
-"""Observations of streams in the form of a `KalmanFilter`."""
+"""Observations in the form of a `KalmanFilter`, of series and of streams."""
+
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.samples import checked_samples
-from cgp.statespace.series import known_inputs
+from cgp.statespace.series import Series, known_inputs
+
+
+def batch_of_series(
+    model: LinearGaussian, likelihood: Likelihood | None, x: Any, missing: ArrayLike | None
+) -> Any:
+    """Series as Keras takes them: with a batch axis, and NaN where missing.
+
+    Args:
+        model: The model.
+        likelihood: That of the observations, or None.
+        x: One series or several, as for `statespace.filter`; or a tuple of series and inputs, a
+            dataset, or None, which are left as they are.
+        missing: Bool, broadcast against x; None if only NaN are missing.
+
+    Raises:
+        TypeError, ValueError: As `statespace.filter`; `missing` beside more than series.
+    """
+    if x is None or isinstance(x, tuple | tf.data.Dataset):
+        if missing is not None:
+            raise ValueError("missing is for one array of series: set NaN in them instead")
+        if isinstance(x, tuple) and np.ma.isMA(x[0]):
+            x = (np.ma.filled(x[0], np.nan), *x[1:])
+        if isinstance(x, tuple) and likelihood is not None:
+            likelihood.check(np.asarray(x[0]))
+        return x
+    z = Series(model, x, missing).observations().numpy()
+    if likelihood is not None:
+        likelihood.check(z)
+    return z[None] if z.ndim == 2 else z
 
 
 def stream_observations(

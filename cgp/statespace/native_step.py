@@ -14,8 +14,8 @@ from cgp.distributions.marginals import Marginals
 from cgp.statespace.linear_gaussian import LinearGaussian, with_time
 
 NOT_FINITE = (
-    "the state would not be finite any more, and is as it was: the matrices of the model are not "
-    "finite, or far off"
+    "the state would not be finite any more, and is as it was: the matrices of the model, or its "
+    "functions at this state, are not finite, or far off"
 )
 
 

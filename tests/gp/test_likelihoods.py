@@ -349,13 +349,16 @@ def test_is_what_wants_normal_noise_refused():
     ):
         with pytest.raises(ValueError, match="of data in normal noise"):
             call()
-    with pytest.raises(ValueError, match="must have signs"):
-        gp.condition(x, z.real + 0j)
+    for call in (gp.condition, gp.evaluate, gp.log_marginal_likelihood):
+        with pytest.raises(ValueError, match="must have signs"):
+            call(x, z.real + 0j)
     np.testing.assert_array_equal(gp.predict(x)["mean"], before)
     exact = cgp.ExactGP(kernel(), 0.1, likelihood=OneBit())
     exact.condition(x, z)
     with pytest.raises(ValueError, match="of data in normal noise"):
         exact.loo()
+    with pytest.raises(AttributeError, match="make another model"):
+        exact.likelihood = None
 
 
 def test_is_a_bound_below_the_log_likelihood_of_normal_noise_where_it_is_that():

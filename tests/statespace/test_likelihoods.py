@@ -1,5 +1,6 @@
 """Filters of observations that are not the signal plus normal noise."""
 
+import keras
 import numpy as np
 import pytest
 import scipy.stats
@@ -45,17 +46,97 @@ def test_is_the_smoother_that_of_the_process(likelihood):
     np.testing.assert_allclose(found.smoothed_means[:, 0], gp.predict(x)["mean"], atol=1e-6)
 
 
-def test_is_one_update_the_posterior_of_one_sample():
-    still = statespace.LinearGaussian([[1.0 + 0j]], [[0.0]], [[1.0]], [[0.5]], [0j], [[1.0]])
-    gp = cgp.ExactGP(cgp.kernels.RBF(1.0, 1.0), 0.5, likelihood=OneBit())
-    gp.condition([0.0], [1.0 - 1j])
-    found = statespace.filter(still, [1.0 - 1j], likelihood=OneBit())
-    expected = gp.predict([0.0])
-    np.testing.assert_allclose(found.filtered_means[:, 0], expected["mean"], atol=1e-5)
+def still(variance, noise):
+    """One state that stays, of mean zero."""
+    return statespace.LinearGaussian([[1.0 + 0j]], [[0.0]], [[1.0]], [[noise]], [0j], [[variance]])
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "complex64"])
+@pytest.mark.parametrize("noise", [0.5, 1e-4])
+def test_is_the_first_sign_exact(noise, dtype):
+    """The moments of a normal given its sign, in noise: those of a skew normal distribution."""
+    given = (np.array(a, dtype) for a in ([[1]], [[0]], [[1]], [[noise]], [0], [[1]]))
+    model = statespace.LinearGaussian(*given)
+    z = np.array([1.0 - 1j], dtype)
+    found = statespace.filter(model, z, likelihood=OneBit())
+    part = np.sqrt(2 / np.pi) * 0.5 / np.sqrt(0.5 + noise / 2)
+    accuracy = 1e-7 if dtype == "complex128" else 1e-4
+    np.testing.assert_allclose(found.filtered_means[0, 0], part * (1 - 1j), rtol=accuracy)
     root = found.filtered_chols.numpy()[0]
-    assert np.trace(root @ root.T) == pytest.approx(expected["variance"][0], abs=1e-5)
-    bound = float(gp.log_marginal_likelihood())
-    assert float(found.log_likelihood) == pytest.approx(bound, abs=1e-7)
+    np.testing.assert_allclose(root @ root.T, (0.5 - part**2) * np.eye(2), atol=accuracy)
+    assert float(found.log_likelihood) == pytest.approx(-2 * np.log(2), abs=accuracy)
+
+
+@pytest.mark.parametrize(("variance", "z"), [(100.0, 30.0), (10.0, 9.5), (10.0, 25.3)])
+def test_is_students_t_that_of_the_weights_of_its_definition(variance, z):
+    """From the posterior of normal noise on; at 9.5 hundreds of turns are needed."""
+    nu, weight = 4.0, 1.0
+    for _ in range(5000):
+        v = 1.0 / (1.0 / variance + weight)
+        square = abs(v * weight * z - z) ** 2 + v
+        weight = (nu / 2 + 1) / (nu / 2 + square)
+    found = statespace.filter(still(variance, 1.0), [z + 0j], likelihood=StudentT(nu))
+    assert found.filtered_means.numpy()[0, 0] == pytest.approx(v * weight * z, rel=1e-7)
+    expected = np.log(nu / 2) - np.log(np.pi * nu / 2) - (nu / 2 + 1) * np.log1p(square * 2 / nu)
+    mean = v * weight * z
+    expected -= np.log(variance / v) + v / variance - 1 + mean**2 / variance
+    assert float(found.log_likelihood) == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("likelihood", KINDS, ids=lambda k: type(k).__name__)
+def test_agree_sites_in_little_noise_too(likelihood):
+    """The log likelihood by another way: its derivative by the noise is that of differences."""
+    z, noise = series(likelihood, 12), 1e-3
+    value, h = tf.Variable(noise, dtype=tf.float64), 1e-7
+
+    def log_likelihood():
+        R = tf.cast(value, tf.complex128)[None, None]
+        return statespace.log_likelihood(model().replace(R=R), z, likelihood=likelihood)
+
+    with tf.GradientTape() as tape:
+        found = log_likelihood()
+    gradient, sides = tape.gradient(found, value), []
+    for sign in (1, -1):
+        value.assign(noise + sign * h)
+        sides.append(float(log_likelihood()))
+    assert gradient.numpy() == pytest.approx((sides[0] - sides[1]) / (2 * h), rel=1e-5)
+
+
+def test_says_a_filter_that_sites_and_states_do_not_agree():
+    with pytest.raises(ValueError, match="no normal posterior was found for VonMises.* at step 0"):
+        statespace.filter(still(1.0, 1e-6), [1.0 + 1j], likelihood=VonMises())
+    kf = cgp.KalmanFilter(still(1.0, 1e-6), likelihood=VonMises())
+    with pytest.raises(ValueError, match="the state would not be finite any more"):
+        kf.step([1.0 + 1j])
+    assert np.isfinite(kf.state.mean).all()
+
+
+def test_is_a_smoother_in_a_graph_refused():
+    z = series(OneBit(), 3)
+    with pytest.raises(NotImplementedError, match="call it eagerly"):
+        tf.function(lambda: statespace.smooth(model(), z, likelihood=OneBit()).smoothed_means)()
+
+
+def test_are_impossible_observations_refused_at_every_door():
+    z = series(OneBit(), 4)
+    kf = cgp.KalmanFilter(model(), learn=("Q",), likelihood=OneBit())
+    kf.step(z[0])
+    state, wrong = kf.state, np.array([1.0 + 1j, 0.5 + 0j])[:, None]
+    for call in (
+        lambda: kf.step(wrong[1]),
+        lambda: kf.process(wrong),
+        lambda: kf.predict(wrong),
+        lambda: kf.fit(wrong),
+        lambda: kf.fit((wrong[None],)),
+        lambda: kf.evaluate(wrong),
+    ):
+        with pytest.raises(ValueError, match="must have signs"):
+            call()
+    for one, other in zip(kf.state, state, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for name in ("likelihood", "rule"):
+        with pytest.raises(AttributeError, match="make another filter"):
+            setattr(kf, name, None)
 
 
 @pytest.mark.parametrize("likelihood", KINDS[:2], ids=lambda k: type(k).__name__)
@@ -171,7 +252,7 @@ def test_learns_a_filter_among_outliers_and_is_saved(tmp_path):
     robust = StudentT(3.0)
     z = series(robust, 30)[None]
     kf = cgp.KalmanFilter(model(q=0.3), learn=("Q",), likelihood=robust)
-    kf.compile(cgp.optimizers.LBFGS())
+    kf.compile(keras.optimizers.Adam(0.05))
     before = float(kf.evaluate(z, verbose=0))
     kf.fit(z, epochs=2, verbose=0)
     found = statespace.log_likelihood(kf.model, z, likelihood=robust)

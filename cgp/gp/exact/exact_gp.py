@@ -1,6 +1,7 @@
 """ExactGP: a complex Gaussian process with a dense covariance."""
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -77,6 +78,12 @@ class ExactGP(MaximumLikelihoodGP):
         True
     """
 
+    settled = MappingProxyType(
+        {
+            **MaximumLikelihoodGP.settled,
+            "likelihood": "make another model, which shares the kernel",
+        }
+    )
     _noise_floor = 5e-10  # the covariance of all data has to have a Cholesky factor
 
     def __init__(
@@ -105,7 +112,7 @@ class ExactGP(MaximumLikelihoodGP):
             dtype=dtype,
             **kwargs,
         )
-        real = self.variable_dtype
+        self.likelihood, real = likelihood, self.variable_dtype
         self._chol = empty_variable(3, complex_dtype(real) if self._process.is_proper else real)
         self._sites = Sites(self._process, self._stored, self._at_samples)
         self._watch(self._factorize, state_is_weights=False)
@@ -183,6 +190,7 @@ class ExactGP(MaximumLikelihoodGP):
     # --- taking data in ------------------------------------------------------------------------
 
     def _check(self, data: Data) -> None:
+        super()._check(data)
         self.kernel.check_points(data.x)  # may refuse them
         if self.mean is None:
             return

@@ -148,6 +148,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
     # --- taking data in ------------------------------------------------------------------------
 
     def _check(self, data: Data) -> None:
+        super()._check(data)
         if data.x.shape[-1] not in (1, None):
             raise ValueError(
                 f"a StateSpaceGP is over a line: x must have one dimension, got {data.x.shape[-1]}"
