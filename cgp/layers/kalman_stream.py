@@ -191,11 +191,11 @@ class KalmanStream:
         series = Series(model, z, inputs=given)
         system, _, H, R, d = of_one_step(series)
         forms = (model.form, model.observation_form)
-        following, *moments = advance(*forms, system, H, R, d, state, None)
+        following, predicted, filtered = advance(*forms, system, H, R, d, state, None)
         if beside is not None:  # NaN where no normal posterior was found
             mean = following.mean + real_as(0.0 * beside[:, 0], following.mean.dtype)
             following = following._replace(mean=mean)
-        return following, *moments
+        return following, predicted, filtered
 
     def _linearized(self, model: AnyModel, z: ArrayLike, inputs: ArrayLike | None) -> AsLinear:
         return linearized(model, z, inputs=inputs, rule=self._rule, likelihood=self._likelihood)

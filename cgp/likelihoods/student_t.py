@@ -6,7 +6,6 @@ import numbers
 from typing import Any, ClassVar
 
 import tensorflow as tf
-from scipy.special import poch
 
 from cgp.likelihoods.sites import trace
 from cgp.likelihoods.variational import Variational
@@ -63,6 +62,8 @@ class StudentT(Variational):
         self, z: tf.Tensor, mean: tf.Tensor, covariance: tf.Tensor, variance: tf.Tensor
     ) -> tf.Tensor:
         """See `Likelihood`."""
+        from scipy.special import poch
+
         d = z.shape[0]
         half = 0.5 * self.degrees_of_freedom
         of_each = variance / d

@@ -103,7 +103,7 @@ def test_agree_sites_in_little_noise_too(likelihood):
 
 
 def test_says_a_filter_that_sites_and_states_do_not_agree():
-    with pytest.raises(ValueError, match="no normal posterior was found for VonMises.* at step 0"):
+    with pytest.raises(ValueError, match=r"no normal posterior was found for VonMises.* at step 0"):
         statespace.filter(still(1.0, 1e-6), [1.0 + 1j], likelihood=VonMises())
     kf = cgp.KalmanFilter(still(1.0, 1e-6), likelihood=VonMises())
     with pytest.raises(ValueError, match="the state would not be finite any more"):
