@@ -62,7 +62,7 @@ class StudentT(Variational):
         self, z: tf.Tensor, mean: tf.Tensor, covariance: tf.Tensor, variance: tf.Tensor
     ) -> tf.Tensor:
         """See `Likelihood`."""
-        from scipy.special import poch
+        from scipy.special import poch  # here: importing it takes long
 
         d = z.shape[0]
         half = 0.5 * self.degrees_of_freedom
