@@ -41,6 +41,8 @@ class ConditionalParticles(SeriesResult):
     """`E[u[t] | z[:t+1]]`, `[..., T, k]`."""
     nonlinear_covariances: tf.Tensor
     """The covariance of u after each observation, `[..., T, k, k]`."""
+    nonlinear_pseudo_covariances: tf.Tensor | None
+    """`E[(u − m)(u − m)ᵀ]`, `[..., T, k, k]`; None if u is real."""
     log_likelihoods: tf.Tensor
     """`log p(z[t] | z[:t])` of the elements observed, real, `[..., T]`."""
     log_likelihood: tf.Tensor
@@ -65,6 +67,7 @@ class Found(NamedTuple):
     filtered_pseudo_covariances: tf.Tensor | None
     nonlinear_means: tf.Tensor
     nonlinear_covariances: tf.Tensor
+    nonlinear_pseudo_covariances: tf.Tensor | None
     log_likelihoods: tf.Tensor
     effective_sizes: tf.Tensor
     particles: tf.Tensor
@@ -182,7 +185,7 @@ def _run(
         moments = [mean, between[0] + pair.k]
         if len(between) > 1:
             moments.append(between[1] + pair.c_or_zeros())
-        return cloud, log_weights, [*moments, *moments_of(cloud.u, weights)[:2], total, size]
+        return cloud, log_weights, [*moments, *moments_of(cloud.u, weights), total, size]
 
     def step(
         t: tf.Tensor, cloud: _Cloud, log_weights: tf.Tensor, size: tf.Tensor, kept: Any
@@ -215,7 +218,8 @@ def _run(
     _, cloud, log_weights, _, kept = tf.while_loop(lambda t, *_: t < steps, step, loop)
     # A tape that watches variables of the model must not see the loop.
     values = [tf.stop_gradient(batch_first(array.stack())) for array in kept]
-    if len(values) < 7:
-        values.insert(2, None)
+    for at, like in ((2, form.join(cloud.mean)), (5, cloud.u)):
+        if not like.dtype.is_complex:
+            values.insert(at, None)
     last = (cloud.u, form.join(cloud.mean), cloud.chol, log_weights)
     return Found(*values, *map(tf.stop_gradient, last))
