@@ -16,7 +16,7 @@ arXiv:1910.13243). There are fewer antennas here; η = 0.988 is Jakes' correlati
     Bussgang filter    Kim & Choi's: a Kalman filter with this gain, and the distortion as noise. A
                        linear model, which `filter` takes as it is
     OneBit             the model of y as it is, and `likelihood=OneBit()`: the probability of each
-                       sign, made a normal observation by what the past and the sign itself tell
+                       sign, made a normal observation by expectation propagation
     OneBit, smoothed   the same given all blocks
     unquantised        the Kalman filter of y, the limit of converters with many bits
 
@@ -29,7 +29,7 @@ where noise changes the signs, that is right, and the likelihood is worth nothin
 η = 0.988 the gain of the Bussgang filter over single shots has fallen from 5 dB to 1 dB, and its
 squared errors are 2.6 times its variances. The likelihood knows that a sign which repeats itself
 tells little: OneBit is 1.7 dB better, as good as the particles. Its variances too become small
-above 5 dB, by a third at 10 dB: what signs leave possible is a cone, and no normal distribution.
+above 5 dB, by a fifth at 10 dB: what signs leave possible is a cone, and no normal distribution.
 And noise helps: in the slow channel all one-bit filters are best near 0 dB, since without noise
 the signs hardly ever change.
 

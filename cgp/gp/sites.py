@@ -2,7 +2,7 @@
 
 Each sample is replaced by its site (see `cgp.likelihoods.sites`): a value of the signal with normal
 noise of its own. Sites and posterior are found together, in turns: the posterior given the sites,
-the sites given the posterior at the samples. Where both agree, the bound of the log likelihood is
+the sites given the posterior at the samples. Where both agree, the approximate log likelihood is
 stationary by the sites, so that its gradient by the hyperparameters is that with the sites held.
 """
 
@@ -29,8 +29,8 @@ class Found(NamedTuple):
 
     data: Data
     """The normal data."""
-    beside: tf.Tensor
-    """What the log likelihood of the data has beside that of the normal ones, `[B]`."""
+    correction: tf.Tensor
+    """What is added to the log likelihood of the normal data for that of the data, `[B]`."""
 
 
 class _Turns(NamedTuple):
@@ -121,8 +121,8 @@ class _Problem:
         pseudo = None if self._process.is_proper else tf.complex(first - second, 2.0 * off)
         return _with_noise(self._data, z, SiteNoise(first + second, pseudo))
 
-    def beside(self, site: Site, q: Moments) -> tf.Tensor:
-        """The log likelihood beside that of the normal data, `[B]`."""
+    def correction(self, site: Site, q: Moments) -> tf.Tensor:
+        """What is added to the log likelihood of the normal data for that of the data, `[B]`."""
         z, q, site, variance = self._observed(q, site)
         value = self._likelihood.correction(z, q, site, variance)
         if self._is_of_parts:
@@ -169,11 +169,11 @@ class Sites(tf.Module):
             self._pseudo = None if process.is_proper else empty_variable(2, stored.z.dtype)
 
     def find(self, data: Data) -> Found:
-        """The normal data that stand for data; gradients of the bound are those with these held.
+        """The normal data that stand for data; gradients are those with these held.
 
         Raises:
             ValueError: Eagerly, data that the likelihood cannot have, or no sites that agree with
-                their posterior; in a graph the bound is NaN then.
+                their posterior; in a graph the correction is NaN then.
         """
         likelihood = self._process.likelihood
         if likelihood is None or data.noise.is_of_sites:
@@ -191,7 +191,7 @@ class Sites(tf.Module):
             )
         problem = _Problem(self._process, data)
         lost = tf.cast(tf.where(failed, np.nan, 0.0), change.dtype)
-        return Found(problem.normal(site), problem.beside(site, q) + lost)
+        return Found(problem.normal(site), problem.correction(site, q) + lost)
 
     def _agreed(self, data: Data) -> tuple[tf.Tensor, Site, Moments]:
         """The sites of data and their posterior, and how far the last turn moved it."""

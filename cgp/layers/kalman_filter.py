@@ -164,7 +164,7 @@ class KalmanFilter(Parameterized, Model):
         model, series = linear.model, Series(linear.model, z, missing, linear.inputs)
         found = moments(series)
         if self.loss_weight:
-            log_likelihoods = linear.with_beside(found.log_likelihoods)
+            log_likelihoods = linear.corrected(found.log_likelihoods)
             self.add_loss(self.loss_weight * self._objective.loss(series, log_likelihoods))
         join = model.form.join
         outputs = {

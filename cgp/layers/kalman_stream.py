@@ -187,13 +187,13 @@ class KalmanStream:
         given = inputs[0][:, None] if inputs else None
         start = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in state)
         model = self._present.model().starting_from(*start)
-        model, given, beside = self._linearized(model, z, given)
+        model, given, correction = self._linearized(model, z, given)
         series = Series(model, z, inputs=given)
         system, _, H, R, d = of_one_step(series)
         forms = (model.form, model.observation_form)
         following, predicted, filtered = advance(*forms, system, H, R, d, state, None)
-        if beside is not None:  # NaN where no normal posterior was found
-            mean = following.mean + real_as(0.0 * beside[:, 0], following.mean.dtype)
+        if correction is not None:  # NaN where no normal posterior was found
+            mean = following.mean + real_as(0.0 * correction[:, 0], following.mean.dtype)
             following = following._replace(mean=mean)
         return following, predicted, filtered
 

@@ -23,7 +23,9 @@ class VonMises(Variational):
     signal g, of concentration κ = 2|g|/σ², with σ² the noise variance of the model: the density of
     normal noise, had it been seen that z is on the unit circle (Mardia & Jupp, *Directional
     Statistics*, 2000, §3.5). Where the signal is weak the phase is uniform. Phases do not tell the
-    scale of signal and noise variance together: one of them has to be fixed.
+    scale of signal and noise variance together: one of them has to be fixed. Of a phase that
+    is known far better than the signal before it, by a factor of a thousand in variance, no normal
+    posterior may be found, which is an error.
 
     Example:
         >>> import numpy as np

@@ -64,9 +64,9 @@ def filter(
             linear model.
         likelihood: A likelihood of `cgp.likelihoods`, of observations that are not the signal plus
             normal noise; its noise is that of R, which must be diagonal. Each component is taken as
-            the normal observation that makes the posterior the nearest to the true one, and the log
-            likelihood is the bound that belongs to it. Innovations are then those of these
-            observations. None for normal noise.
+            the normal observation that makes the posterior nearest to the true one, and the log
+            likelihood is approximate too: of `OneBit` that of expectation propagation, of others a
+            lower bound. Innovations are then those of these observations. None for normal noise.
         parallel: Whether to compute all steps at once, as above.
 
     Returns:
@@ -78,7 +78,9 @@ def filter(
         TypeError: A real series of a complex model, a complex one of a real model, or one of a
             higher precision than the model's.
         ValueError: Shapes that do not fit, an empty series, infinite observations, NaN in inputs;
-            with `parallel=True`, an R singular where H Q Hᴴ is, or an unknown length in a graph.
+            with `parallel=True`, an R singular where H Q Hᴴ is, or an unknown length in a graph; a
+            likelihood for which no normal posterior was found (in a graph the log likelihood is NaN
+            then).
 
     Example:
         >>> import numpy as np
@@ -99,7 +101,7 @@ def filter(
     found = moments(series, parallel)
     _check_overflow(model, found)
     covariances = observation_moments(model, found)
-    log_likelihoods = linear.with_beside(found.log_likelihoods)
+    log_likelihoods = linear.corrected(found.log_likelihoods)
     return Filtered(
         predicted_means=model.form.join(found.predicted_means),
         predicted_chols=stored_cholesky(found.predicted_chols, found.predicted_covariances),
@@ -158,8 +160,8 @@ def log_likelihood(
     series = Series(model, z, missing, inputs)
     found = differentiable_filter.log_likelihood(series.arranged(), parallel)
     value = series.from_series(found)
-    if linear.beside is not None:
-        value += tf.reduce_sum(linear.beside, axis=-1)
+    if linear.correction is not None:
+        value += tf.reduce_sum(linear.correction, axis=-1)
     if tf.executing_eagerly() and not np.isfinite(value).all():
         _check_overflow(model, moments(series, parallel))
     return value

@@ -33,13 +33,13 @@ class AsLinear(NamedTuple):
     """Its filter is that of the model."""
     inputs: ArrayLike | None
     """The inputs that are left to it."""
-    beside: tf.Tensor | None = None
-    """What the log likelihood of each step has beside that of the linear model, real, `[..., T]`:
+    correction: tf.Tensor | None = None
+    """What is added to the log likelihood of each step in the linear model, real, `[..., T]`:
     that of observations which are not normal. None for nothing."""
 
-    def with_beside(self, log_likelihoods: tf.Tensor) -> tf.Tensor:
+    def corrected(self, log_likelihoods: tf.Tensor) -> tf.Tensor:
         """Log likelihoods of the linear model as those of the model, `[..., T]`."""
-        return log_likelihoods if self.beside is None else log_likelihoods + self.beside
+        return log_likelihoods if self.correction is None else log_likelihoods + self.correction
 
 
 def linearized(
@@ -131,7 +131,8 @@ def noise_of(model: AnyModel) -> LinearGaussian:
     if not isinstance(model, LinearGaussian):
         raise TypeError(
             "model must be a LinearGaussian or a NonlinearGaussian here, got "
-            f"{type(model).__name__}"
+            f"{type(model).__name__} (filter takes a bank of InteractingModels too, and "
+            "particle_filter a ConditionallyLinear)"
         )
     return model
 
@@ -257,14 +258,14 @@ class Along:
         self._last, series, noise = found, self._series, self._noise
         _check_finite(found)
         own, measured = dict(noise.parts()), found.measured
-        offset, beside = series.first(found.observation.offset), None
+        offset, correction = series.first(found.observation.offset), None
         if measured is not None:
             own["R"] = FactoredCovariance(series.first(measured.R))
             # z is read as the observation that stands for it.
             offset += series.z - series.first(measured.z)
-            beside = series.first(measured.beside)
+            correction = series.first(measured.correction)
             if tf.executing_eagerly():
-                _check_agreement(beside.numpy(), self._likelihood)
+                _check_agreement(correction.numpy(), self._likelihood)
 
         def with_residual(name: str, affine: Affine) -> FactoredCovariance | tf.Tensor:
             if affine.residual is None:
@@ -291,12 +292,12 @@ class Along:
         }
         given.pop("B", None)
         forms = (noise.form, noise.observation_form)
-        return AsLinear(LinearGaussian.from_tensors(given, None, *forms), None, beside)
+        return AsLinear(LinearGaussian.from_tensors(given, None, *forms), None, correction)
 
 
-def _check_agreement(beside: np.ndarray, likelihood: Likelihood | None) -> None:
+def _check_agreement(correction: np.ndarray, likelihood: Likelihood | None) -> None:
     """Raises for a step `[..., T]` whose observation has no normal one that stands for it."""
-    if (finite := np.isfinite(beside)).all():
+    if (finite := np.isfinite(correction)).all():
         return
     step = int(np.argmin(finite.reshape(-1, finite.shape[-1]).all(axis=0)))
     raise ValueError(

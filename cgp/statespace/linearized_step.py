@@ -218,7 +218,7 @@ class Stepper:
             update = (observation, turns.measured, given.observed, state)
             after, log_likelihood = sites.updated(*update)
         found = sites.completed(observation, *seen, after, turns.measured)
-        return after, log_likelihood + found.beside, observation, found
+        return after, log_likelihood + found.correction, observation, found
 
     def _iterated(
         self, given: Given, state: State, first: Affine

@@ -35,7 +35,7 @@ class Measured(NamedTuple):
     """`[m, B]`."""
     R: tf.Tensor
     """The covariance of their noise, `[m, m, B]`."""
-    beside: tf.Tensor
+    correction: tf.Tensor
     """What is added to their log likelihood for that of the observation, real, `[B]`."""
     change: tf.Tensor
     """How far the last turn moved the signal, in standard deviations, real, `[B]`; infinite before
@@ -103,15 +103,15 @@ class StepSites:
         state: State,
         last: Measured,
     ) -> Measured:
-        """The same sites, and what the log likelihood has beside them; arguments as `first`.
+        """The same sites, with the correction of their log likelihood; arguments as `first`.
 
         It is NaN where sites and state do not agree.
         """
         q, value, variance = self._problem(affine, z, R, observed, state)
-        beside = self._likelihood.correction(value, q, self._site(last), variance)
-        beside = tf.reduce_sum(beside * observed[: beside.shape[0]], axis=0)
-        agrees = last.change <= 1e3 * accuracy(beside.dtype)
-        return last._replace(beside=tf.where(agrees, beside, nan(beside.dtype)))
+        correction = self._likelihood.correction(value, q, self._site(last), variance)
+        correction = tf.reduce_sum(correction * observed[: correction.shape[0]], axis=0)
+        agrees = last.change <= 1e3 * accuracy(correction.dtype)
+        return last._replace(correction=tf.where(agrees, correction, nan(correction.dtype)))
 
     def updated(
         self, affine: Affine, measured: Measured, observed: tf.Tensor, state: State

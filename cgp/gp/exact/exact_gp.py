@@ -55,8 +55,9 @@ class ExactGP(MaximumLikelihoodGP):
         mean: A mean of `cgp.means`, or None for zero.
         likelihood: A likelihood of `cgp.likelihoods`, of data that are not the signal plus normal
             noise; None for those. The posterior is then the normal one that is nearest to the true
-            one, and the log marginal likelihood its lower bound, which `fit` climbs: some ten to a
-            hundred times the work. `observed=True` adds normal noise of the noise variance.
+            one, and the log marginal likelihood, which `fit` climbs, is approximate (of `OneBit`
+            that of expectation propagation, of others a lower bound): some ten to a hundred times
+            the work. `observed=True` adds normal noise of the noise variance.
         fixed: Names, of "noise_variance" and "noise_circularity", that training leaves alone.
         priors: TFP distributions of "noise_variance", by name; `{"noise_variance": None}` for no
             prior where it is left out.
@@ -212,8 +213,10 @@ class ExactGP(MaximumLikelihoodGP):
     def _log_likelihood(self, data: Data) -> tf.Tensor:
         if not self._sites.are_needed:
             return self._process.log_likelihood(data, *self._covariance_and_factor(data))
-        normal, beside = self._sites.find(data)
-        return self._process.log_likelihood(normal, *self._covariance_and_factor(normal)) + beside
+        normal, correction = self._sites.find(data)
+        return (
+            self._process.log_likelihood(normal, *self._covariance_and_factor(normal)) + correction
+        )
 
     def _at_samples(self, normal: Data) -> Posterior:
         """The signal at the samples of normal data, without gradient."""
@@ -291,9 +294,9 @@ class ExactGP(MaximumLikelihoodGP):
             x, z = inputs
             noise = self._given_noise()
             data = as_data(x, z, None, self.variable_dtype, require_targets=False, noise=noise)
-            data, beside = self._sites.find(data)
+            data, correction = self._sites.find(data)
             covariance, chol = self._covariance_and_factor(data)
-            self._add_loss(data, process.log_likelihood(data, covariance, chol) + beside)
+            self._add_loss(data, process.log_likelihood(data, covariance, chol) + correction)
             given = predictions.condition(process, data, stored_cholesky(chol, covariance))
             return as_dict(predictions.posterior(process, data, given, data.x, None))
         x = as_points(inputs, self.variable_dtype)

@@ -221,14 +221,14 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             if tf.executing_eagerly():
                 self._check_whittle(data)
             return whittle.log_likelihood(self._process, data, self.band)
-        data, beside = self._sites.find(data)
+        data, correction = self._sites.find(data)
         if not self.parallel:
             found = native_likelihood.log_likelihood(self._process, data)
             if found is not None:
                 return found
         series = ordered_series(self._process, data)
         found = log_likelihood(series.model, series.z, parallel=self.parallel)
-        return found + beside
+        return found + correction
 
     # --- predictions ---------------------------------------------------------------------------
 
