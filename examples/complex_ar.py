@@ -153,7 +153,7 @@ def main(picture=PICTURE):
         np.asarray(series)[:, 0]
         for series in (x, z, filtered.filtered_means, smoothed.smoothed_means)
     )
-    variances = np.abs(np.asarray(filtered.filtered_chols)[:, 0, 0]) ** 2
+    variances = np.asarray(filtered.filtered_variances)[:, 0]
     wrong, gain, variance = transposed(z)
     estimates = {
         "z itself": (z, R),

@@ -128,19 +128,12 @@ def single_shot(snr, z):
 
 def filtered(model, z, **options):
     found = statespace.filter(model, z, **options)
-    return Estimate(found.filtered_means.numpy(), variances(found.filtered_chols))
+    return Estimate(found.filtered_means.numpy(), found.filtered_variances.numpy())
 
 
 def smoothed(model, z, **options):
     found = statespace.smooth(model, z, **options)
-    return Estimate(found.smoothed_means.numpy(), variances(found.smoothed_chols))
-
-
-def variances(chols):
-    """From factors, `[..., n, n]`; or `[..., 2n, 2n]`, of real and imaginary parts, whose variances
-    add. The signs tell of them unequally, so that the state is improper."""
-    rows = np.sum(np.abs(chols.numpy()) ** 2, axis=-1)
-    return rows.reshape(*rows.shape[:-1], -1, USERS * ANTENNAS).sum(axis=-2)
+    return Estimate(found.smoothed_means.numpy(), found.smoothed_variances.numpy())
 
 
 def by_particles(correlation, snr, z, seed=3):

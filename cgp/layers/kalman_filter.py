@@ -275,8 +275,9 @@ class KalmanFilter(Parameterized, Model):
 
         Returns:
             `Step(predicted, innovation, filtered)`, NumPy: `predicted` is the one-step prediction
-            of z, `innovation` z minus its mean, `filtered` the state after the update. The first
-            and last are `(mean, variance, pseudo_variance)`.
+            of z (by an `Iterated` rule or a likelihood it is of what stands for z, no forecast),
+            `innovation` z minus its mean, `filtered` the state after the update. The first and last
+            are `(mean, variance, pseudo_variance)`.
 
         Raises:
             TypeError: A real observation of a complex model, or a complex one of a real model.

@@ -5,7 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from cgp.linalg.arguments import real_diagonal
-from cgp.statespace.series_result import OfEachSeries, SeriesResult
+from cgp.statespace.series_result import OfEachSeries, SeriesResult, variances_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -35,6 +35,16 @@ class Filtered(SeriesResult):
     """`log p(z[t] | z[:t])` of the elements observed, real, `[..., T]`."""
     log_likelihood: tf.Tensor
     """Their sum, `[...]`."""
+
+    @property
+    def predicted_variances(self) -> tf.Tensor:
+        """`E|x[t] − m|²` given z[:t], of each component, real, `[..., T, n]`."""
+        return variances_of(self.predicted_means, self.predicted_chols)
+
+    @property
+    def filtered_variances(self) -> tf.Tensor:
+        """`E|x[t] − m|²` given z[:t+1], of each component, real, `[..., T, n]`."""
+        return variances_of(self.filtered_means, self.filtered_chols)
 
     @property
     def innovation_variances(self) -> tf.Tensor:

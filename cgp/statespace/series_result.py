@@ -6,6 +6,8 @@ from typing import Any, Self
 
 import tensorflow as tf
 
+from cgp.linalg.arguments import squared_modulus
+
 
 class OfEachSeries:
     """A field of a `SeriesResult` that series may share, `[1, T, n, n]`; it is spread when read.
@@ -30,6 +32,15 @@ class OfEachSeries:
 
     def __set__(self, result: Any, value: Any) -> None:
         result.__dict__[self._key] = value
+
+
+def variances_of(means: tf.Tensor, chols: tf.Tensor) -> tf.Tensor:
+    """`E|x − m|²` of states, real, `[..., n]`, from a factor of their form, `[..., n or 2n, n]`."""
+    power = tf.reduce_sum(squared_modulus(chols), axis=-1)
+    if power.shape[-1] == means.shape[-1]:
+        return power
+    re, im = tf.split(power, 2, axis=-1)  # the real composite of a complex state
+    return re + im
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

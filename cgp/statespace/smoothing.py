@@ -20,7 +20,7 @@ from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.linearized import Along, AnyModel, AnyRule, measurable
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series
-from cgp.statespace.series_result import OfEachSeries, SeriesResult
+from cgp.statespace.series_result import OfEachSeries, SeriesResult, variances_of
 from cgp.statespace.smoother_gains import Steps, smoother_gains
 
 _MOST_REPETITIONS = 200
@@ -32,8 +32,7 @@ class Smoothed(SeriesResult):
     """The moments of the state given all observations.
 
     For a widely linear model the factors are those of the real composite, `[..., T, 2n, 2n]`.
-    Series that share
-    covariances hold them once; each reading spreads them.
+    Series that share covariances hold them once; each reading spreads them.
     """
 
     smoothed_means: tf.Tensor
@@ -47,6 +46,11 @@ class Smoothed(SeriesResult):
     gains: tf.Tensor = OfEachSeries()
     """Smoother gains J[t], `[..., T-1, n, n]` (of the real composite where factors are). The
     covariance of x[t] with any later state is J[t] times that of x[t+1] with that state."""
+
+    @property
+    def smoothed_variances(self) -> tf.Tensor:
+        """`E|x[t] − m|²` given z, of each component, real, `[..., T, n]`."""
+        return variances_of(self.smoothed_means, self.smoothed_chols)
 
 
 def smooth(

@@ -65,7 +65,12 @@ def test_is_a_widely_linear_filter_the_real_filter_of_the_parts(n, m):
     p, parts = wide(n, m, holes="own")
     model = statespace.widely_linear(p.model(), **parts)
     found = statespace.filter(model, p.z, inputs=p.inputs)
-    assert_wide(found, kalman.filter(bivariate(p, parts), kalman.parts(p.z)), p.z)
+    expected = kalman.filter(bivariate(p, parts), kalman.parts(p.z))
+    assert_wide(found, expected, p.z)
+    for which in ("predicted", "filtered"):
+        of_parts = np.diagonal(getattr(expected, f"{which}_covariances"), axis1=-2, axis2=-1)
+        variances = of_parts[:, :n] + of_parts[:, n:]
+        np.testing.assert_allclose(getattr(found, f"{which}_variances"), variances, **TIGHT)
     likelihood = statespace.log_likelihood(model, p.z, inputs=p.inputs)
     np.testing.assert_allclose(likelihood, found.log_likelihood, rtol=1e-12)
 
@@ -119,6 +124,7 @@ def test_is_a_model_without_improper_parts_the_proper_one(said):
     for name in ("predicted_means", "filtered_means", "innovation_covariances", "log_likelihoods"):
         np.testing.assert_allclose(getattr(found, name), getattr(proper, name), **TIGHT)
     np.testing.assert_allclose(found.innovation_pseudo_covariances, 0.0, atol=1e-12)
+    np.testing.assert_allclose(found.filtered_variances, proper.filtered_variances, **TIGHT)
     covariance, pseudo = kalman.pair(square(found.filtered_chols))
     np.testing.assert_allclose(covariance, square(proper.filtered_chols), **TIGHT)
     np.testing.assert_allclose(pseudo, 0.0, atol=1e-12)
@@ -134,6 +140,9 @@ def test_is_a_widely_linear_smoother_the_conditional_of_the_parts(varying):
         kalman.parts(np.asarray(found.smoothed_means)), expected.means, **TIGHT
     )
     np.testing.assert_allclose(square(found.smoothed_chols), expected.covariances, **TIGHT)
+    covariance, _ = kalman.pair(expected.covariances)
+    variances = np.diagonal(covariance, axis1=-2, axis2=-1).real
+    np.testing.assert_allclose(found.smoothed_variances, variances, **TIGHT)
     covariance, pseudo = kalman.pair(expected.lag_one_covariances)
     np.testing.assert_allclose(found.lag_one_covariances, covariance, **TIGHT)
     np.testing.assert_allclose(found.lag_one_pseudo_covariances, pseudo, **TIGHT)
