@@ -28,7 +28,7 @@ FILES = {
     "gp/recursive": 4,
     "gp/state_space": 2,
     "layers": 4,
-    "statespace": 3,
+    "statespace": 2,
     "equivalences": 3,
 }
 FIRST = ("examples", "gp/", "statespace", "layers", "equivalences")  # the longest

@@ -83,7 +83,9 @@ def smooth(
         `Smoothed`. Not differentiable: a gradient raises a NotImplementedError.
 
     Raises:
-        TypeError, ValueError: As `filter`.
+        TypeError, ValueError: As `filter`; a likelihood on whose observations past and future do
+            not come to agree.
+        NotImplementedError: A likelihood in a graph: its turns end where they agree.
 
     Example:
         >>> import numpy as np
