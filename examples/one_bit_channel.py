@@ -33,7 +33,7 @@ above 5 dB, by a fifth at 10 dB: what signs leave possible is a cone, and no nor
 And noise helps: in the slow channel all one-bit filters are best near 0 dB, since without noise
 the signs hardly ever change.
 
-Run it with: python examples/one_bit_channel.py (a minute and a half)
+Run it with: python examples/one_bit_channel.py (a minute)
 """
 
 from pathlib import Path
