@@ -87,6 +87,48 @@ def test_is_students_t_the_one_of_the_definition():
     assert float(gp.log_marginal_likelihood()) == pytest.approx(bound, abs=1e-6)
 
 
+def reference_of_signs(x, z, noise):
+    """Expectation propagation, site by site, of real and imaginary parts: mean and log evidence.
+
+    Rasmussen & Williams (2006), §3.6, with the parts of a proper signal as 2n real signals.
+    """
+    points = x[:, None]
+    k = reference.matern32(points, points, 2.0, 4.0) * reference.rotation(points, points, 0.2)
+    k = 0.5 * np.block([[k.real, -k.imag], [k.imag, k.real]])
+    signs, n = np.concatenate([z.real, z.imag]), 2 * len(x)
+    precision, linear = np.zeros(n), np.zeros(n)
+    for _ in range(200):
+        evidence = 0.0
+        for i in range(n):
+            inverse = np.linalg.inv(np.eye(n) + k * precision)
+            covariance = inverse @ k
+            mean = covariance @ linear
+            left = 1 / covariance[i, i] - precision[i]
+            m, v = (mean[i] / covariance[i, i] - linear[i]) / left, 1 / left
+            u = signs[i] * m / np.sqrt(v + noise / 2)
+            ratio = np.exp(scipy.stats.norm.logpdf(u) - scipy.stats.norm.logcdf(u))
+            alpha = signs[i] * ratio / np.sqrt(v + noise / 2)
+            beta = ratio * (u + ratio) / (v + noise / 2)
+            if precision[i] > 0:
+                of_site = (linear[i] / precision[i], np.sqrt(v + 1 / precision[i]))
+                evidence += scipy.stats.norm.logcdf(u) - scipy.stats.norm.logpdf(m, *of_site)
+            after = v - v**2 * beta
+            precision[i], linear[i] = 1 / after - 1 / v, (m + v * alpha) / after - m / v
+    target, total = linear / precision, k + np.diag(1 / precision)
+    evidence += scipy.stats.multivariate_normal.logpdf(target, cov=total)
+    mean = np.linalg.inv(np.eye(n) + k * precision) @ k @ linear
+    return mean[: len(x)] + 1j * mean[len(x) :], evidence
+
+
+def test_is_the_process_of_signs_the_one_of_the_definition():
+    x, z = data("signs", n=7)
+    gp = cgp.ExactGP(kernel(), NOISE, likelihood=OneBit())
+    gp.condition(x, z)
+    mean, evidence = reference_of_signs(x, z, NOISE)
+    np.testing.assert_allclose(gp.predict(x)["mean"], mean, atol=1e-6)
+    assert float(gp.log_marginal_likelihood()) == pytest.approx(evidence, abs=1e-6)
+
+
 def log_density(likelihood, zs, g, noise):
     if isinstance(likelihood, OneBit):
         return scipy.stats.norm.logcdf(zs * g / np.sqrt(noise / 2)).sum(axis=0)
