@@ -1,13 +1,14 @@
 """Moduli: measurements without a phase."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from cgp.likelihoods.bessel import log_i0
 from cgp.likelihoods.quadrature import points_1d
+from cgp.likelihoods.sites import LEAST, Moments, Site, trace
 from cgp.likelihoods.variational import Variational
 
 _ORDER = 16
@@ -49,22 +50,68 @@ class Magnitude(Variational):
                 "z must have a modulus above zero, but is zero at some samples: NaN where missing"
             )
 
+    def site(self, z: tf.Tensor, q: Moments, last: Site, variance: tf.Tensor) -> Site:
+        """See `Likelihood`: one along the mean, with next to nothing across it.
+
+        The derivatives are those with the direction of the mean held: by its own derivative the
+        mean would move round the circle, of which a modulus tells nothing.
+        """
+        del last
+        along = _along(q)
+        with tf.GradientTape() as tape:
+            tape.watch((along.length, along.spread))
+            expected = _expected(_modulus(z), along.length, along.spread, variance)
+        by_length, by_spread = tape.gradient(expected, (along.length, along.spread))
+        precision = tf.maximum(-2.0 * by_spread, 2.0 * LEAST / trace(q.covariance))
+        across = 2.0 * _ACROSS / variance
+        u = tf.stack([along.x, along.y])
+        outer = tf.einsum("i...,j...->ij...", u, u)
+        eye = tf.stack([tf.stack([across, 0.0 * across]), tf.stack([0.0 * across, across])])
+        return Site(u * (along.length + by_length / precision), eye + (precision - across) * outer)
+
     def expected_log_density(
         self, z: tf.Tensor, mean: tf.Tensor, covariance: tf.Tensor, variance: tf.Tensor
     ) -> tf.Tensor:
-        """See `Likelihood`."""
-        modulus = tf.sqrt(tf.add_n(tf.unstack(tf.square(z))))
-        square = tf.add_n(tf.unstack(tf.square(mean)))
-        has_phase = square > 0.0
-        length = tf.sqrt(tf.where(has_phase, square, tf.ones_like(square)))
-        # Where the mean is zero any direction is as good.
-        x = tf.where(has_phase, mean[0] / length, tf.ones_like(length))
-        y = tf.where(has_phase, mean[1] / length, tf.zeros_like(length))
-        spread = x * x * covariance[0, 0] + 2.0 * x * y * covariance[1, 0]
-        spread += y * y * covariance[1, 1]
-        points, weights = points_1d(tf.where(has_phase, length, square), spread, _ORDER)
-        twice = 2.0 * modulus / variance
-        values = log_i0(twice * points) - tf.square(points) / variance
-        across = covariance[0, 0] + covariance[1, 1] - spread
-        constant = tf.math.log(twice) - (tf.square(modulus) + _ACROSS * across) / variance
-        return constant + tf.tensordot(weights, values, 1)
+        """See `Variational`."""
+        along = _along(Moments(mean, covariance))
+        across = covariance[0, 0] + covariance[1, 1] - along.spread
+        expected = _expected(_modulus(z), along.length, along.spread, variance)
+        return expected - _ACROSS * across / variance
+
+
+class _Along(NamedTuple):
+    """A signal along its mean, `[...]`."""
+
+    x: tf.Tensor
+    """The direction of the mean, a unit vector."""
+    y: tf.Tensor
+    length: tf.Tensor
+    spread: tf.Tensor
+    """The variance in this direction."""
+
+
+def _along(q: Moments) -> _Along:
+    square = tf.add_n(tf.unstack(tf.square(q.mean)))
+    has_phase = square > 0.0
+    length = tf.sqrt(tf.where(has_phase, square, tf.ones_like(square)))
+    # Where the mean is zero any direction is as good.
+    x = tf.where(has_phase, q.mean[0] / length, tf.ones_like(length))
+    y = tf.where(has_phase, q.mean[1] / length, tf.zeros_like(length))
+    spread = x * x * q.covariance[0, 0] + 2.0 * x * y * q.covariance[1, 0]
+    spread += y * y * q.covariance[1, 1]
+    return _Along(x, y, tf.where(has_phase, length, square), spread)
+
+
+def _modulus(z: tf.Tensor) -> tf.Tensor:
+    return tf.sqrt(tf.add_n(tf.unstack(tf.square(z))))
+
+
+def _expected(
+    modulus: tf.Tensor, length: tf.Tensor, spread: tf.Tensor, variance: tf.Tensor
+) -> tf.Tensor:
+    """E log of Rice's density where the signal has this mean and variance, and no other part."""
+    points, weights = points_1d(length, spread, _ORDER)
+    twice = 2.0 * modulus / variance
+    values = log_i0(twice * points) - tf.square(points) / variance
+    constant = tf.math.log(twice) - tf.square(modulus) / variance
+    return constant + tf.tensordot(weights, values, 1)

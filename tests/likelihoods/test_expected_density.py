@@ -143,7 +143,29 @@ def test_is_a_modulus_of_rices_density():
     assert found == pytest.approx(wanted, abs=1e-9)
 
 
-@pytest.mark.parametrize("likelihood", KINDS, ids=lambda k: type(k).__name__)
+def test_has_a_modulus_a_site_along_the_mean_alone():
+    z, u = np.array([0.9, 0.6]), MEAN / np.linalg.norm(MEAN)
+    q = Moments(tf.constant(MEAN), tf.constant(COVARIANCE))
+    last = Site(q.mean, tf.eye(2, dtype=tf.float64))
+    site = Magnitude().site(tf.constant(z), q, last, tf.constant(VARIANCE, tf.float64))
+    precision, h = site.precision.numpy(), 1e-5
+
+    def slope(mean, covariance):
+        ends = (
+            expected(Magnitude(), z, MEAN + s * mean, COVARIANCE + s * covariance) for s in (1, -1)
+        )
+        return np.subtract(*ends) / (2 * h)
+
+    along = -2.0 * slope(0.0, h * np.outer(u, u))
+    assert u @ precision @ u == pytest.approx(along, rel=1e-4)
+    pull = precision @ (site.target.numpy() - MEAN)
+    assert u @ pull == pytest.approx(slope(h * u, 0.0), rel=1e-4)
+    across = np.array([-u[1], u[0]])
+    assert across @ pull == pytest.approx(0.0, abs=1e-12)
+    assert 0.0 < across @ precision @ across < 1e-4 * along
+
+
+@pytest.mark.parametrize("likelihood", KINDS[1:], ids=lambda k: type(k).__name__)
 def test_has_a_site_the_derivatives_of_the_expectation(likelihood):
     z = np.array([0.9, 0.6])
     q = Moments(tf.constant(MEAN), tf.constant(COVARIANCE))
