@@ -39,6 +39,7 @@ class OneBit(MomentMatched):
 
     def check(self, z: np.ndarray) -> None:
         """See `Likelihood`."""
+        z = z[~np.isnan(z)]
         parts = (z.real, z.imag) if np.iscomplexobj(z) else (z,)
         if any(np.any(part == 0) for part in parts):
             raise ValueError(

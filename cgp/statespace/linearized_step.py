@@ -155,9 +155,6 @@ class Stepper:
         if self._sites is not None and measured is not None:
             arguments = (observation, own.z, own.R, own.observed, state)
             measured = self._sites.renewed(*arguments, measured, turn)
-            # One of many turns: whether all agree is for the one who takes them to say.
-            measured = measured._replace(change=tf.zeros_like(measured.change))
-            measured = self._sites.completed(*arguments, measured)
         return _by_time(Linearized(transition, observation, measured), steps, columns)
 
     # --- one step --------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from cgp.statespace.linear_gaussian import LinearGaussian, with_time
 
 NOT_FINITE = (
     "the state would not be finite any more, and is as it was: the matrices of the model, or its "
-    "functions at this state, are not finite, or far off"
+    "functions at this state, are not finite, or far off, or its likelihood has no normal posterior"
 )
 
 

@@ -13,7 +13,7 @@ from cgp.distributions.forms import Form
 from cgp.likelihoods.base import Likelihood
 from cgp.likelihoods.sites import Moments, Site, between, distance, inverse, trace
 from cgp.linalg.arguments import nan, real_as
-from cgp.linalg.batch_last import adjoint, matmul, matvec
+from cgp.linalg.batch_last import adjoint, cholesky, divide, matmul, matvec, solve
 from cgp.statespace.affine_step import updated_by
 from cgp.statespace.filter_step import State
 from cgp.statespace.linearization.affine import Affine
@@ -86,7 +86,7 @@ class StepSites:
         turn: tf.Tensor,
     ) -> Measured:
         """The sites a turn later, by the state that the last ones gave; arguments as `first`."""
-        q, value, variance = self._problem(affine, z, R, observed, state)
+        q, value, variance = self._problem(affine, z, R, observed, state, last)
         before = self._site(last)
         after = self._likelihood.site(value, q, before, variance)
         after = between(before, after, self._likelihood.step(turn, variance.dtype))
@@ -107,7 +107,7 @@ class StepSites:
 
         It is NaN where sites and state do not agree.
         """
-        q, value, variance = self._problem(affine, z, R, observed, state)
+        q, value, variance = self._problem(affine, z, R, observed, state, last)
         correction = self._likelihood.correction(value, q, self._site(last), variance)
         correction = tf.reduce_sum(correction * observed[: correction.shape[0]], axis=0)
         agrees = last.change <= 1e3 * accuracy(correction.dtype)
@@ -140,20 +140,35 @@ class StepSites:
     # --- real coordinates, [d, m, B] -------------------------------------------------------------
 
     def _problem(
-        self, affine: Affine, z: tf.Tensor, R: tf.Tensor, observed: tf.Tensor, state: State
+        self,
+        affine: Affine,
+        z: tf.Tensor,
+        R: tf.Tensor,
+        observed: tf.Tensor,
+        state: State,
+        last: Measured | None = None,
     ) -> tuple[Moments, tf.Tensor, tf.Tensor]:
-        """The moments of the signal, the observation, and the variance of its noise."""
+        """The moments of the signal, the observation, and the variance of its noise.
+
+        The signal is `A x + b + e`, e being what linearisation leaves. The state tells of x alone:
+        what the last sites told of e is found here.
+        """
         rows = matmul(affine.matrix, state.chol)
-        if affine.residual is not None:
-            wide = affine.residual + tf.zeros_like(rows[:, :1])
-            rows = tf.concat([rows + tf.zeros_like(wide[:, :1]), wide], axis=1)
         mean = matvec(affine.matrix, state.mean) + affine.offset
         mean += tf.zeros_like(z)
-        covariance = self._blocks(matmul(rows, adjoint(rows)))
-        covariance += tf.zeros_like(tf.math.real(z[:1]))
-        variance = trace(self._blocks(R)) + tf.zeros_like(covariance[0, 0])
+        if affine.residual is None:
+            covariance = matmul(rows, adjoint(rows))
+        else:
+            spread = matmul(affine.residual, adjoint(affine.residual))
+            if last is not None:
+                left = _left(spread, last.R, observed)
+                mean, rows = last.z + matvec(left, mean - last.z), matmul(left, rows)
+                spread = matmul(left, spread)
+            covariance = matmul(rows, adjoint(rows)) + spread
+        blocks = self._blocks(covariance) + tf.zeros_like(tf.math.real(z[:1]))
+        variance = trace(self._blocks(R)) + tf.zeros_like(blocks[0, 0])
         z = tf.where(observed > 0.0, z, tf.ones_like(z))
-        return Moments(self._coordinates(mean), covariance), self._coordinates(z), variance
+        return Moments(self._coordinates(mean), blocks), self._coordinates(z), variance
 
     def _coordinates(self, a: tf.Tensor) -> tf.Tensor:
         """Working values `[m, B]` in real coordinates, `[d, m, B]`."""
@@ -191,6 +206,18 @@ class StepSites:
 
     def _site(self, measured: Measured) -> Site:
         return Site(self._coordinates(measured.z), inverse(self._blocks(measured.R)))
+
+
+def _left(spread: tf.Tensor, R: tf.Tensor, observed: tf.Tensor) -> tf.Tensor:
+    """What observations leave of a normal vector of this covariance Ω: `R (Ω + R)⁻¹`, `[m, m, B]`.
+
+    Given an observation ỹ in noise of covariance R, its mean is `ỹ + (…) (mean − ỹ)`, and its
+    covariance `(…) Ω`. Components that are not observed are left as they are.
+    """
+    seen = real_as(observed, spread.dtype)
+    chol = cholesky(seen[:, None] * spread * seen + R)
+    left = seen[:, None] * divide(adjoint(solve(chol, R)), chol) * seen
+    return left + _diagonal(1.0 - seen + tf.zeros_like(left[0]))
 
 
 def _diagonal(a: tf.Tensor) -> tf.Tensor:
