@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.likelihoods import Likelihood
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, squared_modulus
 from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace import differentiable_filter, parallel_smoother
@@ -17,14 +17,12 @@ from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.filter_in_chunks import chunks_of
 from cgp.statespace.filter_step import State, predict
 from cgp.statespace.linear_gaussian import LinearGaussian
-from cgp.statespace.linearized import Along, AnyModel, AnyRule, measurable
+from cgp.statespace.linearized import Along, AnyModel, AnyRule, measurable, noise_of
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series
 from cgp.statespace.series_result import OfEachSeries, SeriesResult, variances_of
 from cgp.statespace.smoother_gains import Steps, smoother_gains
-
-_MOST_REPETITIONS = 200
-"""Of a series of another likelihood, whose sites and states are to agree."""
+from cgp.statespace.step_sites import MOST_TURNS
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -123,28 +121,34 @@ def smoothing_model(
         return model, inputs
     if likelihood is not None and not tf.executing_eagerly():
         raise NotImplementedError("smooth with a likelihood is not for graphs: call it eagerly")
+    accuracy = float(np.finfo(noise_of(model).dtype.real_dtype.as_numpy_dtype).eps ** 0.5)
     along = Along(model, z, missing, inputs, rule, likelihood)
     linear, last, change = along.of_filter().model, None, np.inf
-    for _ in range(along.iterations if likelihood is None else _MOST_REPETITIONS):
+    for _ in range(along.iterations if likelihood is None else MOST_TURNS):
         means, chols, *_ = _smoothed(Series(linear, z, missing), parallel)
         if last is not None:
-            means += along.damping * (last - means)
-            if likelihood is not None:
-                change = float(np.max(np.abs(means - last)) / np.max(np.abs(means)))
-                if change <= _accuracy(means):
-                    break
-        linear, last = along.at_moments(means, chols).model, means
-    if likelihood is not None and not change <= 1e3 * _accuracy(means):
+            means += along.damping * (last[0] - means)
+            if likelihood is not None and (change := _change(last, (means, chols))) <= accuracy:
+                break
+        linear, last = along.at_moments(means, chols).model, (means, chols)
+    if likelihood is not None and not change <= 1e3 * accuracy:
         raise ValueError(
-            f"no normal posterior was found for {likelihood!r} in {_MOST_REPETITIONS} turns, the "
-            f"last of which changed the states by {change:.1g} of the largest: the model may be "
-            "far from the data"
+            f"no normal posterior was found for {likelihood!r} in {MOST_TURNS} turns, the last of "
+            f"which moved a state by {change:.1g} standard deviations: the model may be far from "
+            "the data"
         )
     return linear, None
 
 
-def _accuracy(means: tf.Tensor) -> float:
-    return float(np.finfo(means.dtype.real_dtype.as_numpy_dtype).eps ** 0.5)
+def _change(last: tuple[tf.Tensor, tf.Tensor], following: tuple[tf.Tensor, tf.Tensor]) -> float:
+    """How far means `[..., T, n]` move, in standard deviations, and variances, as a share."""
+    (mean, chol), (last_mean, last_chol) = following, last
+    variance, before = (tf.reduce_sum(squared_modulus(a), axis=-1) for a in (chol, last_chol))
+    # Of what is nearly certain the mean itself is the measure: rounding moves it.
+    least = np.finfo(variance.dtype.as_numpy_dtype).eps ** 0.5 * tf.abs(mean)
+    moved = tf.abs(mean - last_mean), tf.sqrt(variance) + least
+    spread = tf.abs(variance - before), variance
+    return max(float(tf.reduce_max(tf.math.divide_no_nan(*pair))) for pair in (moved, spread))
 
 
 def _smoothed(series: Series, parallel: bool) -> list[tf.Tensor]:
