@@ -25,7 +25,7 @@ from cgp.statespace.forward_pass import at
 from cgp.statespace.linearization.affine import Affine
 from cgp.statespace.linearization.iterated import Iterated
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
-from cgp.statespace.step_sites import MOST_TURNS, Measured, StepSites, accuracy
+from cgp.statespace.step_sites import MOST_TURNS, Measured, Seen, StepSites, accuracy
 
 
 class Given(NamedTuple):
@@ -153,8 +153,8 @@ class Stepper:
             transition = self._affine("transition", own, state)
             observation = self._affine("observation", own, state)
         if self._sites is not None and measured is not None:
-            arguments = (observation, own.z, own.R, own.observed, state)
-            measured = self._sites.renewed(*arguments, measured, turn)
+            seen = Seen(own.z, own.R, own.observed)
+            measured = self._sites.renewed(observation, seen, state, measured, turn)
         return _by_time(Linearized(transition, observation, measured), steps, columns)
 
     # --- one step --------------------------------------------------------------------------------
@@ -186,18 +186,18 @@ class Stepper:
         sites, first = self._sites, self._affine("observation", given, state)
         if sites is None:
             return *self._iterated(given, state, first), None
-        seen = (given.z, given.R, given.observed)
+        seen = Seen(given.z, given.R, given.observed)
 
         def observation_at(point: State) -> Affine:
             return self._affine("observation", given, point) if self.iterations else first
 
         def again(turns: _Turns) -> tuple[_Turns]:
             observation = observation_at(turns.point)
-            measured = sites.renewed(observation, *seen, turns.point, turns.measured, turns.count)
+            measured = sites.renewed(observation, seen, turns.point, turns.measured, turns.count)
             if sites.start_from_noise:  # the first turn finds the posterior of normal noise
                 both = (measured, turns.measured)
                 measured = tf.nest.map_structure(partial(tf.where, turns.count > 0), *both)
-            after, log_likelihood = sites.updated(observation, measured, given.observed, state)
+            after, log_likelihood = sites.updated(observation, measured, seen, state)
             mean = after.mean + self.damping * (turns.point.mean - after.mean)
             point = State(mean, after.chol)
             return (_Turns(turns.count + 1, point, log_likelihood, measured),)
@@ -206,15 +206,15 @@ class Stepper:
             change = tf.reduce_max(turns.measured.change)
             return (turns.count < self.iterations) | (change > accuracy(change.dtype))
 
-        start = sites.first(first, *seen, state)
+        start = sites.first(first, seen, state)
         turns = _Turns(tf.constant(0), state, tf.zeros_like(start.change), start)
         (turns,) = tf.while_loop(goes_on, again, (turns,), maximum_iterations=MOST_TURNS)
         after, log_likelihood, observation = turns.point, turns.log_likelihood, first
         if self.iterations:
             observation = observation_at(after)
-            update = (observation, turns.measured, given.observed, state)
+            update = (observation, turns.measured, seen, state)
             after, log_likelihood = sites.updated(*update)
-        found = sites.completed(observation, *seen, after, turns.measured)
+        found = sites.completed(observation, seen, after, turns.measured)
         return after, log_likelihood + found.correction, observation, found
 
     def _iterated(

@@ -28,6 +28,17 @@ def accuracy(dtype: tf.DType) -> tf.Tensor:
     return tf.constant(1e-10 if dtype.real_dtype == tf.float64 else 1e-5, dtype.real_dtype)
 
 
+class Seen(NamedTuple):
+    """An observation, working values, batch last."""
+
+    z: tf.Tensor
+    """`[m, B]`; any finite number where missing."""
+    R: tf.Tensor
+    """The covariance of the noise, of which the diagonal counts, `[m, m, B]`."""
+    observed: tf.Tensor
+    """Real, `[m, B]`: 1, or 0 where missing."""
+
+
 class Measured(NamedTuple):
     """Normal observations that stand for others, working values, batch last."""
 
@@ -55,69 +66,50 @@ class StepSites:
         self.start_from_noise = likelihood.is_circular
         self._multiplicity = 1 if likelihood.is_of_parts else form.multiplicity
 
-    def first(
-        self, affine: Affine, z: tf.Tensor, R: tf.Tensor, observed: tf.Tensor, state: State
-    ) -> Measured:
+    def first(self, affine: Affine, seen: Seen, state: State) -> Measured:
         """Sites to start from: those of normal noise, or where z is no signal next to nothing.
 
         Args:
             affine: The signal as a function of the state.
-            z: The observation, working values, `[m, B]`.
-            R: The covariance of the noise, of which the diagonal counts, `[m, m, B]`.
-            observed: Real, `[m, B]`: 1, or 0 where missing.
+            seen: The observation.
             state: Predicted.
         """
-        q, value, variance = self._problem(affine, z, R, observed, state)
+        q, value, variance = self._problem(affine, seen, state)
         d = value.shape[0]
         eye = tf.eye(d, dtype=variance.dtype)[..., None, None]
         if self.start_from_noise:
-            return self._measured(Site(value, d * eye / variance), z)
+            return self._measured(Site(value, d * eye / variance), seen.z)
         spread = _LITTLE * (trace(q.covariance) + variance)
-        return self._measured(Site(q.mean, eye / spread), z)
+        return self._measured(Site(q.mean, eye / spread), seen.z)
 
     def renewed(
-        self,
-        affine: Affine,
-        z: tf.Tensor,
-        R: tf.Tensor,
-        observed: tf.Tensor,
-        state: State,
-        last: Measured,
-        turn: tf.Tensor,
+        self, affine: Affine, seen: Seen, state: State, last: Measured, turn: tf.Tensor
     ) -> Measured:
         """The sites a turn later, by the state that the last ones gave; arguments as `first`."""
-        q, value, variance = self._problem(affine, z, R, observed, state, last)
+        q, value, variance = self._problem(affine, seen, state, last)
         before = self._site(last)
         after = self._likelihood.site(value, q, before, variance)
         after = between(before, after, self._likelihood.step(turn, variance.dtype))
-        change = tf.reduce_max(distance(before, after, q) * observed[: value.shape[1]], axis=0)
+        change = tf.reduce_max(distance(before, after, q) * seen.observed[: value.shape[1]], axis=0)
         # Where nothing moved, the derivative of the distance is infinite.
-        return self._measured(after, z)._replace(change=tf.stop_gradient(change))
+        return self._measured(after, seen.z)._replace(change=tf.stop_gradient(change))
 
-    def completed(
-        self,
-        affine: Affine,
-        z: tf.Tensor,
-        R: tf.Tensor,
-        observed: tf.Tensor,
-        state: State,
-        last: Measured,
-    ) -> Measured:
+    def completed(self, affine: Affine, seen: Seen, state: State, last: Measured) -> Measured:
         """The same sites, with the correction of their log likelihood; arguments as `first`.
 
         It is NaN where sites and state do not agree.
         """
-        q, value, variance = self._problem(affine, z, R, observed, state, last)
+        q, value, variance = self._problem(affine, seen, state, last)
         correction = self._likelihood.correction(value, q, self._site(last), variance)
-        correction = tf.reduce_sum(correction * observed[: correction.shape[0]], axis=0)
+        correction = tf.reduce_sum(correction * seen.observed[: correction.shape[0]], axis=0)
         agrees = last.change <= 1e3 * accuracy(correction.dtype)
         return last._replace(correction=tf.where(agrees, correction, nan(correction.dtype)))
 
     def updated(
-        self, affine: Affine, measured: Measured, observed: tf.Tensor, state: State
+        self, affine: Affine, measured: Measured, seen: Seen, state: State
     ) -> tuple[State, tf.Tensor]:
         """The moments after the normal observations, and their log likelihood, `[B]`."""
-        arguments = (affine, measured.z, measured.R, observed, state)
+        arguments = (affine, measured.z, measured.R, seen.observed, state)
         return updated_by(*arguments, self._decorrelated)
 
     def _decorrelated(
@@ -140,13 +132,7 @@ class StepSites:
     # --- real coordinates, [d, m, B] -------------------------------------------------------------
 
     def _problem(
-        self,
-        affine: Affine,
-        z: tf.Tensor,
-        R: tf.Tensor,
-        observed: tf.Tensor,
-        state: State,
-        last: Measured | None = None,
+        self, affine: Affine, seen: Seen, state: State, last: Measured | None = None
     ) -> tuple[Moments, tf.Tensor, tf.Tensor]:
         """The moments of the signal, the observation, and the variance of its noise.
 
@@ -155,19 +141,19 @@ class StepSites:
         """
         rows = matmul(affine.matrix, state.chol)
         mean = matvec(affine.matrix, state.mean) + affine.offset
-        mean += tf.zeros_like(z)
+        mean += tf.zeros_like(seen.z)
         if affine.residual is None:
             covariance = matmul(rows, adjoint(rows))
         else:
             spread = matmul(affine.residual, adjoint(affine.residual))
             if last is not None:
-                left = _left(spread, last.R, observed)
+                left = _left(spread, last.R, seen.observed)
                 mean, rows = last.z + matvec(left, mean - last.z), matmul(left, rows)
                 spread = matmul(left, spread)
             covariance = matmul(rows, adjoint(rows)) + spread
-        blocks = self._blocks(covariance) + tf.zeros_like(tf.math.real(z[:1]))
-        variance = trace(self._blocks(R)) + tf.zeros_like(blocks[0, 0])
-        z = tf.where(observed > 0.0, z, tf.ones_like(z))
+        blocks = self._blocks(covariance) + tf.zeros_like(tf.math.real(seen.z[:1]))
+        variance = trace(self._blocks(seen.R)) + tf.zeros_like(blocks[0, 0])
+        z = tf.where(seen.observed > 0.0, seen.z, tf.ones_like(seen.z))
         return Moments(self._coordinates(mean), blocks), self._coordinates(z), variance
 
     def _coordinates(self, a: tf.Tensor) -> tf.Tensor:
