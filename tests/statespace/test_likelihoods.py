@@ -1,6 +1,5 @@
 """Filters of observations that are not the signal plus normal noise."""
 
-import keras
 import numpy as np
 import pytest
 import scipy.stats
@@ -102,45 +101,6 @@ def test_agree_sites_of_phases_in_little_noise_too():
     assert gradient.numpy() == pytest.approx((sides[0] - sides[1]) / (2 * h), rel=1e-5)
 
 
-def test_says_a_filter_that_sites_and_states_do_not_agree():
-    with pytest.raises(ValueError, match=r"no normal posterior was found for VonMises.* at step 0"):
-        statespace.filter(still(1.0, 1e-6), [1.0 + 1j], likelihood=VonMises())
-    kf = cgp.KalmanFilter(still(1.0, 1e-6), likelihood=VonMises())
-    with pytest.raises(ValueError, match="likelihood has no normal posterior"):
-        kf.step([1.0 + 1j])
-    assert np.isfinite(kf.state.mean).all()
-
-
-def test_is_a_smoother_in_a_graph_refused():
-    z = series(OneBit(), 3)
-    with pytest.raises(NotImplementedError, match="call it eagerly"):
-        tf.function(lambda: statespace.smooth(model(), z, likelihood=OneBit()).smoothed_means)()
-
-
-def test_are_impossible_observations_refused_at_every_door():
-    z = series(OneBit(), 4)
-    kf = cgp.KalmanFilter(model(), learn=("Q",), likelihood=OneBit())
-    kf.step(z[0])
-    state, wrong = kf.state, np.array([1.0 + 1j, 0.5 + 0j])[:, None]
-    driven = cgp.KalmanFilter(model().replace(B=[[1.0]]), likelihood=OneBit())
-    driven.predict((np.where(wrong.imag > 0, wrong, np.nan)[None], 0.0 * wrong[None]))  # missing
-    for call in (
-        lambda: kf.step(wrong[1]),
-        lambda: kf.process(wrong),
-        lambda: kf.predict(wrong),
-        lambda: kf.fit(wrong),
-        lambda: driven.evaluate((wrong[None], wrong[None])),
-        lambda: kf.evaluate(wrong),
-    ):
-        with pytest.raises(ValueError, match="must have signs"):
-            call()
-    for one, other in zip(kf.state, state, strict=True):
-        np.testing.assert_array_equal(one, other)
-    for name in ("likelihood", "rule"):
-        with pytest.raises(AttributeError, match="make another filter"):
-            setattr(kf, name, None)
-
-
 @pytest.mark.parametrize("likelihood", KINDS[:2], ids=lambda k: type(k).__name__)
 def test_is_the_gradient_of_the_bound_that_of_differences(likelihood):
     z = tf.constant(series(likelihood, 12))
@@ -172,22 +132,6 @@ def test_is_the_gradient_of_the_bound_that_of_differences(likelihood):
             assert found == pytest.approx(slope, rel=1e-6, abs=1e-6)
 
 
-def test_are_steps_batches_and_graphs_the_filter():
-    likelihood = KINDS[0]
-    z = series(likelihood, 6, size=2)
-    z[1, 2] = complex(np.nan, np.nan)
-    found = statespace.filter(model(), z, likelihood=likelihood)
-    alone = statespace.filter(model(), z[1], likelihood=likelihood)
-    np.testing.assert_allclose(found.filtered_means[1], alone.filtered_means, atol=1e-9)
-    np.testing.assert_allclose(found.log_likelihoods[1], alone.log_likelihoods, atol=1e-9)
-    state = None
-    for t in range(6):
-        state, step = statespace.step(model(), state, z[:, t], likelihood=likelihood)
-        np.testing.assert_allclose(step.filtered.mean, found.filtered_means[:, t], atol=1e-9)
-    graph = tf.function(lambda: statespace.log_likelihood(model(), z, likelihood=likelihood))
-    np.testing.assert_allclose(graph(), found.log_likelihood, atol=1e-9)
-
-
 def test_are_components_of_independent_states_filters_of_their_own():
     z = np.concatenate([series(OneBit(), 8, seed=s) for s in (1, 2)], axis=-1)
     eye = np.eye(2)
@@ -213,27 +157,6 @@ def test_is_a_real_series_robust_too():
     # The evidence of one sign of a signal of mean zero is one half.
     assert float(one.log_likelihood) == pytest.approx(-np.log(2), abs=1e-9)
     assert np.isfinite(signs.filtered_means.numpy()).all()
-
-
-def test_composes_a_likelihood_with_a_rule():
-    """Outliers of a signal whose state is its phase."""
-    rng = np.random.default_rng(0)
-    phase = np.cumsum(0.1 * rng.normal(size=40))
-    z = np.exp(1j * phase) + 0.1 * (rng.normal(size=40) + 1j * rng.normal(size=40))
-    z[::8] = -z[::8]
-    turning = statespace.NonlinearGaussian(
-        lambda x: x,
-        lambda x: tf.complex(tf.cos(x), tf.sin(x)),
-        [[0.01]],
-        [[0.02]],
-        [0.0],
-        [[0.1]],
-    )
-    errors = []
-    for likelihood in (None, StudentT(3.0)):
-        found = statespace.smooth(turning, z[:, None], likelihood=likelihood)
-        errors.append(np.sqrt(np.mean((found.smoothed_means.numpy()[:, 0] - phase) ** 2)))
-    assert errors[1] < 0.8 * errors[0]
 
 
 def squared(observation, size=1, noise=0.1):
@@ -322,71 +245,6 @@ def test_is_students_t_in_a_filter_near_knowing_the_outliers():
     assert error(likelihood=StudentT(4.0)) < 1.1 * error(missing=bad) < 0.7 * error()
 
 
-def test_learns_a_filter_among_outliers_and_is_saved(tmp_path):
-    robust = StudentT(3.0)
-    z = series(robust, 30)[None]
-    kf = cgp.KalmanFilter(model(q=0.3), learn=("Q",), likelihood=robust)
-    kf.compile(keras.optimizers.Adam(0.05))
-    before = float(kf.evaluate(z, verbose=0))
-    kf.fit(z, epochs=2, verbose=0)
-    found = statespace.log_likelihood(kf.model, z, likelihood=robust)
-    assert float(kf.evaluate(z, verbose=0)) == pytest.approx(-float(found[0]) / 30, abs=1e-7)
-    assert -float(found[0]) / 30 < before
-    expected = statespace.filter(kf.model, z[0], likelihood=robust)
-    for t in range(3):
-        step = kf.step(z[0, t])
-        np.testing.assert_allclose(step.filtered.mean, expected.filtered_means[t], atol=1e-9)
-    kf.save(tmp_path / "filter.keras")
-    loaded = cgp.load_model(tmp_path / "filter.keras")
-    assert loaded.likelihood == robust
-    following = loaded.step(z[0, 3]).filtered.mean
-    np.testing.assert_allclose(following, expected.filtered_means[3], atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda m: statespace.filter(m, [1j], likelihood="t"), TypeError, "one of cgp.likelihoods"),
-        (
-            lambda m: statespace.filter(
-                m.replace(initial_covariance="diffuse"), [1 + 1j], likelihood=OneBit()
-            ),
-            ValueError,
-            "too little of a diffuse",
-        ),
-        (
-            lambda m: statespace.filter(m.replace(R=[[0.0]]), [1j], likelihood=StudentT()),
-            ValueError,
-            "diagonal of R must be positive",
-        ),
-        (
-            lambda m: statespace.filter(m, [1j, 1 + 1j], likelihood=OneBit()),
-            ValueError,
-            "must have signs",
-        ),
-        (
-            lambda m: statespace.filter(
-                statespace.widely_linear(m, pseudo_R=[[0.05]]), [1j], likelihood=VonMises()
-            ),
-            ValueError,
-            "without a pseudo-covariance",
-        ),
-        (
-            lambda m: statespace.filter(
-                statespace.InteractingModels([m, m], [[0.9, 0.1], [0.1, 0.9]]),
-                [1j],
-                likelihood=StudentT(),
-            ),
-            ValueError,
-            "not for a bank",
-        ),
-    ],
-)
-def test_is_what_cannot_be_refused(call, error, message):
-    with pytest.raises(error, match=message):
-        call(model())
-
-
 def test_is_the_evidence_of_a_phase_that_knows_nothing_uniform():
     far = statespace.LinearGaussian([[1.0 + 0j]], [[0.0]], [[1.0]], [[5.0]], [0j], [[1e-6]])
     value = float(statespace.log_likelihood(far, [np.exp(0.3j)], likelihood=VonMises()))
@@ -432,11 +290,3 @@ def test_is_a_filter_among_outliers_of_few_that_of_normal_noise_for_any_model():
         )
         np.testing.assert_allclose(found.filtered_means, wanted.filtered_means, atol=1e-6)
         np.testing.assert_allclose(found.log_likelihoods, wanted.log_likelihoods, atol=1e-5)
-
-
-def test_is_a_forecast_after_signs_that_of_the_improper_state():
-    z = series(OneBit(), 5)
-    found = statespace.filter(model(), z, likelihood=OneBit())
-    ahead = statespace.forecast(statespace.widely_linear(model()), found, 2)
-    expected = found.filtered_means.numpy()[-1] * ROOT ** np.arange(1, 3)[:, None]
-    np.testing.assert_allclose(ahead.observation_means, expected, atol=1e-12)
