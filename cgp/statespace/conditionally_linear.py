@@ -9,11 +9,12 @@ from cgp.linalg.arguments import ArrayLike, check_finite
 from cgp.statespace.conversion import of_one_dtype
 from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.linear_gaussian import LinearGaussian, check_model
+from cgp.statespace.settled import KeepsGraphs
 
 REPLACED = ("F", "Q", "H", "R")
 
 
-class ConditionallyLinear:
+class ConditionallyLinear(KeepsGraphs):
     """A model of two parts of a state: u, and v, which is linear and Gaussian given the path of u.
 
         u[t+1] = g(u[t]) + e[t],          e[t] ~ N(0, Q)
@@ -72,7 +73,6 @@ class ConditionallyLinear:
     initial_mean: tf.Tensor
     Q: FactoredCovariance
     initial_covariance: FactoredCovariance
-    _kept: dict[Any, Any]
 
     def __init__(
         self,
@@ -103,11 +103,12 @@ class ConditionallyLinear:
         if tf.executing_eagerly():
             for name, a in given.items():
                 check_finite(a, name)
-        values = self.__dict__  # bypasses __setattr__, in construction alone
-        values.update(linear=linear, matrices=matrices, transition=transition, _kept={})
-        values["initial_mean"] = mean
-        for name in ("Q", "initial_covariance"):
-            values[name] = FactoredCovariance.checked(given[name], name)
+        covariances = {
+            name: FactoredCovariance.checked(given[name], name)
+            for name in ("Q", "initial_covariance")
+        }
+        self._settle(linear=linear, matrices=matrices, transition=transition, _kept={})
+        self._settle(initial_mean=mean, **covariances)
         points = mean[None, None]
         self.moved(points)
         self.matrices_at(points)
@@ -146,18 +147,6 @@ class ConditionallyLinear:
                     f"it has shape {a.shape}"
                 )
         return tensors
-
-    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What is made of the model, such as graphs; once for each key."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a ConditionallyLinear cannot be changed: make a new one")
-
-    def __delattr__(self, name: str) -> None:
-        self.__setattr__(name, None)
 
     def __repr__(self) -> str:
         return f"ConditionallyLinear({self.initial_mean.shape[0]} nonlinear, {self.linear!r})"

@@ -29,6 +29,7 @@ from cgp.statespace.linearized import (
 from cgp.statespace.linearized_step import Given, Stepper
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series
+from cgp.statespace.settled import Settled
 
 # Rows of single precision sum to one within this.
 _TOLERANCE = 1e-6
@@ -42,7 +43,7 @@ class InteractingFiltered(Filtered):
     """Probabilities of the models after each observation, real, `[..., T, K]`."""
 
 
-class InteractingModels:
+class InteractingModels(Settled):
     """A bank of K state-space models, one of which is in force at each time: a switching model.
 
     A Markov chain switches between them: model j follows model i with probability
@@ -100,8 +101,7 @@ class InteractingModels:
         models = _checked_models(models)
         count, real = len(models), noise_of(models[0]).dtype.real_dtype
         given = np.full(count, 1.0 / count) if initial is None else initial
-        values = self.__dict__  # bypasses __setattr__, in construction alone
-        values.update(
+        self._settle(
             models=models,
             transition=_probabilities(transition, "transition", [count, count], real),
             initial=_probabilities(given, "initial", [count], real),
@@ -153,12 +153,6 @@ class InteractingModels:
             log_likelihood=tf.reduce_sum(log_likelihoods, axis=-1),
             mode_probabilities=first.first(found.probabilities),
         )
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("an InteractingModels cannot be changed: make a new one")
-
-    def __delattr__(self, name: str) -> None:
-        self.__setattr__(name, None)
 
     def __repr__(self) -> str:
         return f"InteractingModels({', '.join(map(repr, self.models))})"

@@ -10,13 +10,14 @@ from cgp.linalg.arguments import ArrayLike, check_finite, complex_dtype
 from cgp.statespace.conversion import matrix_or_word, of_one_dtype
 from cgp.statespace.diffuse import diffuse_variance
 from cgp.statespace.factored_covariance import FactoredCovariance
+from cgp.statespace.settled import Settled
 from cgp.statespace.stationary_covariance import stationary_chol
 
 _MATRICES = ("F", "Q", "H", "R", "B")
 _GIVEN = ("F", "H", "B", "b", "d")
 
 
-class LinearGaussian:
+class LinearGaussian(Settled):
     """A linear Gaussian state-space model, complex or real.
 
         x[t+1] = F[t] x[t] + B[t] u[t] + w[t],   w[t] ~ CN(0, Q[t])
@@ -179,14 +180,6 @@ class LinearGaussian:
         forms = (self.form, self.observation_form)
         return type(self).from_tensors({**given, **kept}, initial, *forms)
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(
-            f"a LinearGaussian cannot be changed: model.replace({name}=...) returns a new one"
-        )
-
-    def __delattr__(self, name: str) -> None:
-        self.__setattr__(name, None)
-
     def _set(
         self,
         given: Mapping[str, tf.Tensor | FactoredCovariance],
@@ -194,13 +187,12 @@ class LinearGaussian:
         form: Form,
         observation_form: Form,
     ) -> None:
-        values = self.__dict__  # bypasses __setattr__, in construction alone
-        values.update({name: given.get(name) for name in _GIVEN})
-        values.update(form=form, observation_form=observation_form)
-        values.update(initial=initial, dtype=self.F.dtype, _covariances={})
+        self._settle(**{name: given.get(name) for name in _GIVEN})
+        self._settle(form=form, observation_form=observation_form)
+        self._settle(initial=initial, dtype=self.F.dtype, _covariances={})
         n = self._check_shapes({name: _matrix_of(given[name]) for name in ("Q", "R")})
         mean = given.get("initial_mean")
-        values["initial_mean"] = tf.zeros([n], self.dtype) if mean is None else mean
+        self._settle(initial_mean=tf.zeros([n], self.dtype) if mean is None else mean)
         if self.initial_mean.shape.rank < 1 or self.initial_mean.shape[-1] != n:
             raise ValueError(
                 f"initial_mean must be [..., {n}], for F of shape {self.F.shape}, got shape "
@@ -388,12 +380,6 @@ class LinearGaussian:
         """The same model of states and observations less their means."""
         mean = tf.zeros_like(self.initial_mean)
         return self.starting_from(mean, self.initial_chol)._with(b=None, d=None)
-
-    def _with(self, **values: Any) -> "LinearGaussian":
-        """A copy with some attributes replaced, unchecked."""
-        other = type(self).__new__(type(self))
-        other.__dict__.update({**self.__dict__, **values})
-        return other
 
     def __repr__(self) -> str:
         kind = "widely linear" if not self.is_proper else self.dtype.name

@@ -13,10 +13,11 @@ from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.holomorphic import check_holomorphic
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.linearization.affine import Function
+from cgp.statespace.settled import KeepsGraphs
 from cgp.statespace.widely_linear import composite_covariance
 
 
-class NonlinearGaussian:
+class NonlinearGaussian(KeepsGraphs):
     """A state-space model of functions that need not be linear, with Gaussian noise.
 
         x[t+1] = f(x[t]) + w[t],   w[t] ~ N(0, Q[t])
@@ -96,7 +97,6 @@ class NonlinearGaussian:
     noise: LinearGaussian
     jit_compile: bool
     _improper: frozenset[str]
-    _kept: dict[Any, Any]
 
     def __init__(
         self,
@@ -116,12 +116,11 @@ class NonlinearGaussian:
         for name, function in (("transition", transition), ("observation", observation)):
             if not callable(function):
                 raise TypeError(f"{name} must be a function, got {type(function).__name__}")
-        values = self.__dict__  # bypasses __setattr__, in construction alone
-        values.update(transition=transition, observation=observation, _kept={})
+        self._settle(transition=transition, observation=observation, _kept={})
         if isinstance(input_size, bool) or not isinstance(input_size, int) or input_size < 0:
             raise ValueError(f"input_size must be a whole number, 0 or more, got {input_size!r}")
-        values.update(holomorphic=bool(holomorphic), input_size=input_size)
-        values.update(jit_compile=bool(jit_compile))
+        self._settle(holomorphic=bool(holomorphic), input_size=input_size)
+        self._settle(jit_compile=bool(jit_compile))
         of_states = {
             "Q": Q,
             "initial_mean": initial_mean,
@@ -150,8 +149,8 @@ class NonlinearGaussian:
                 f"{value.dtype.name}"
             )
         pseudo = {"Q": pseudo_Q, "R": pseudo_R, "initial_covariance": initial_pseudo_covariance}
-        values["_improper"] = frozenset(k for k, v in pseudo.items() if v is not None)
-        values["noise"] = self._noise(states, value, R, pseudo_R)
+        self._settle(_improper=frozenset(k for k, v in pseudo.items() if v is not None))
+        self._settle(noise=self._noise(states, value, R, pseudo_R))
         if self.holomorphic:
             if not mean.dtype.is_complex:
                 raise TypeError("holomorphic=True is for complex states, but these are real")
@@ -328,7 +327,7 @@ class NonlinearGaussian:
             raise TypeError(f"replace knows {known}, but was given {', '.join(unknown)}")
         other = type(self)(**{**given, **changes})
         if self._graph_key() == other._graph_key():
-            other.__dict__["_kept"] = self._kept
+            other._settle(_kept=self._kept)
         return other
 
     def _graph_key(self) -> tuple[Any, ...]:
@@ -379,25 +378,11 @@ class NonlinearGaussian:
 
     def with_noise(self, noise: LinearGaussian) -> Self:
         """The same functions with other noise or another initial state, unchecked."""
-        other = type(self).__new__(type(self))
-        other.__dict__.update({**self.__dict__, "noise": noise})
-        return other
+        return self._with(noise=noise)
 
     def starting_from(self, mean: tf.Tensor, chol: tf.Tensor) -> Self:
         """The same model with another initial mean and factor, working values."""
         return self.with_noise(self.noise.starting_from(mean, chol))
-
-    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What is made of the functions alone, such as compiled graphs; once for each key."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a NonlinearGaussian cannot be changed: make a new one")
-
-    def __delattr__(self, name: str) -> None:
-        self.__setattr__(name, None)
 
     def __repr__(self) -> str:
         states, observed = self.noise.state_dtype.name, self.noise.series_dtype.name
