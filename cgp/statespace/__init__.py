@@ -12,7 +12,8 @@ from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.linearization import Iterated, SigmaPoints, Taylor
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.online_step import step
-from cgp.statespace.particle_filter import Particles, particle_filter
+from cgp.statespace.particle_filter import particle_filter
+from cgp.statespace.particle_recursion import Particles
 from cgp.statespace.sampling import Sampled, posterior_sample, sample
 from cgp.statespace.smoothing import Smoothed, smooth
 from cgp.statespace.widely_linear import widely_linear

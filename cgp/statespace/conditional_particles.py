@@ -59,23 +59,6 @@ class ConditionalParticles(SeriesResult):
     """Logarithms of the weights of the particles, which sum to one, real, `[..., N]`."""
 
 
-class Found(NamedTuple):
-    """What is found of each series, `[B, T, …]`; of the last step, `[B, N, …]`."""
-
-    filtered_means: tf.Tensor
-    filtered_covariances: tf.Tensor
-    filtered_pseudo_covariances: tf.Tensor | None
-    nonlinear_means: tf.Tensor
-    nonlinear_covariances: tf.Tensor
-    nonlinear_pseudo_covariances: tf.Tensor | None
-    log_likelihoods: tf.Tensor
-    effective_sizes: tf.Tensor
-    particles: tf.Tensor
-    means: tf.Tensor
-    chols: tf.Tensor
-    log_weights: tf.Tensor
-
-
 def conditional_particles(
     model: ConditionallyLinear, series: Series, count: tf.Tensor, seed: tf.Tensor
 ) -> ConditionalParticles:
@@ -89,19 +72,13 @@ def conditional_particles(
     """
     given, start = given_of(series)
 
-    def run(*arguments: Any) -> Found:
+    def run(*arguments: Any) -> ConditionalParticles:
         return _run(model, *arguments)
 
-    loop: Callable[..., Found] = run
+    loop: Callable[..., ConditionalParticles] = run
     if tf.executing_eagerly():
-        loop = model.kept(Found, lambda: graph_of(run))
-    found = loop(given, start, count, seed)
-    by_series = {
-        name: None if value is None else series.from_series(value)
-        for name, value in found._asdict().items()
-    }
-    total = tf.reduce_sum(by_series["log_likelihoods"], axis=-1)
-    return ConditionalParticles(**by_series, log_likelihood=total)
+        loop = model.kept(conditional_particles, lambda: graph_of(run))
+    return loop(given, start, count, seed).map(series.from_series)
 
 
 class _Cloud(NamedTuple):
@@ -139,7 +116,7 @@ def _last(a: tf.Tensor) -> tf.Tensor:
 
 def _run(
     model: ConditionallyLinear, given: Given, start: State, count: tf.Tensor, seed: tf.Tensor
-) -> Found:
+) -> ConditionalParticles:
     steps, series = tf.shape(given.z)[0], tf.shape(given.z)[-1]
     dtype, real = model.initial_mean.dtype, given.observed.dtype
     form, linear_steps = model.linear.form, Stepper(None)
@@ -217,9 +194,20 @@ def _run(
     loop = (tf.constant(1), cloud, log_weights, size, kept)
     _, cloud, log_weights, _, kept = tf.while_loop(lambda t, *_: t < steps, step, loop)
     # A tape that watches variables of the model must not see the loop.
-    values = [tf.stop_gradient(batch_first(array.stack())) for array in kept]
-    for at, like in ((2, form.join(cloud.mean)), (5, cloud.u)):
+    *moments, totals, sizes = (tf.stop_gradient(batch_first(array.stack())) for array in kept)
+    means = form.join(cloud.mean)
+    for at, like in ((2, means), (5, cloud.u)):
         if not like.dtype.is_complex:
-            values.insert(at, None)
-    last = (cloud.u, form.join(cloud.mean), cloud.chol, log_weights)
-    return Found(*values, *map(tf.stop_gradient, last))
+            moments.insert(at, None)
+    names = ("means", "covariances", "pseudo_covariances")
+    return ConditionalParticles(
+        **{f"filtered_{name}": a for name, a in zip(names, moments[:3], strict=True)},
+        **{f"nonlinear_{name}": a for name, a in zip(names, moments[3:], strict=True)},
+        log_likelihoods=totals,
+        log_likelihood=tf.reduce_sum(totals, axis=-1),
+        effective_sizes=sizes,
+        particles=tf.stop_gradient(cloud.u),
+        means=tf.stop_gradient(means),
+        chols=tf.stop_gradient(cloud.chol),
+        log_weights=tf.stop_gradient(log_weights),
+    )

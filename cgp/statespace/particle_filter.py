@@ -1,6 +1,5 @@
 """The bootstrap particle filter."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -15,33 +14,8 @@ from cgp.statespace.conditionally_linear import ConditionallyLinear
 from cgp.statespace.linearized import AnyModel, noise_of
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.particle_arrangement import Drawn, arguments_of, drawn_from, functions_of
-from cgp.statespace.particle_recursion import Found, run
+from cgp.statespace.particle_recursion import Particles, run
 from cgp.statespace.series import Series
-from cgp.statespace.series_result import SeriesResult
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Particles(SeriesResult):
-    """Results of the particle filter: moments after each observation, and the last particles."""
-
-    filtered_means: tf.Tensor
-    """`E[x[t] | z[:t+1]]`, `[..., T, n]`."""
-    filtered_covariances: tf.Tensor
-    """The covariance of the state after each observation, `[..., T, n, n]`."""
-    filtered_pseudo_covariances: tf.Tensor | None
-    """`E[(x − m)(x − m)ᵀ]`, `[..., T, n, n]`; None if the states are real."""
-    log_likelihoods: tf.Tensor
-    """`log p(z[t] | z[:t])` of the elements observed, real, `[..., T]`."""
-    log_likelihood: tf.Tensor
-    """Their sum, `[...]`: its exponential is an unbiased estimate of the likelihood."""
-    effective_sizes: tf.Tensor
-    """`1 / Σ w²` after each observation, before particles are drawn again, real, `[..., T]`."""
-    particles: tf.Tensor
-    """The states of the particles after the last observation, `[..., N, n]`."""
-    log_weights: tf.Tensor
-    """Logarithms of their weights, which sum to one, real, `[..., N]`."""
-    expectations: tf.Tensor | None
-    """The means of the function asked for, `[..., T, k]`; None without one."""
 
 
 def particle_filter(
@@ -126,26 +100,20 @@ def particle_filter(
     given = arguments_of(model, series)
     found = loop(drawn, given, count, stateless_seed(seed))
     _check_weights(found.log_likelihoods)
-    by_series = {
-        name: None if value is None else series.from_series(value)
-        for name, value in found._asdict().items()
-    }
-    return Particles(
-        **by_series, log_likelihood=tf.reduce_sum(by_series["log_likelihoods"], axis=-1)
-    )
+    return found.map(series.from_series)
 
 
 _Expectation = Callable[[tf.Tensor], tf.Tensor] | None
 
 
-def _loop(model: AnyModel, expectation: _Expectation) -> Callable[..., Found]:
+def _loop(model: AnyModel, expectation: _Expectation) -> Callable[..., Particles]:
     return functools.partial(run, functions_of(model), model.form.join, expectation)
 
 
-def _kept_graph(model: AnyModel, expectation: _Expectation) -> Callable[..., Found]:
+def _kept_graph(model: AnyModel, expectation: _Expectation) -> Callable[..., Particles]:
     """The loop as a graph; it depends on the functions of the model alone."""
 
-    def make() -> Callable[..., Found]:
+    def make() -> Callable[..., Particles]:
         return graph_of(_loop(model, expectation))
 
     if isinstance(model, NonlinearGaussian):
@@ -158,7 +126,7 @@ def _kept_graph(model: AnyModel, expectation: _Expectation) -> Callable[..., Fou
     return _of_linear[form]
 
 
-_of_linear: dict[int, Callable[..., Found]] = {}
+_of_linear: dict[int, Callable[..., Particles]] = {}
 
 
 def _check_density(drawn: Drawn) -> None:

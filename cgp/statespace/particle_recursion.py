@@ -1,7 +1,8 @@
 """The recursion of the bootstrap particle filter, as a loop over time."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,19 +11,31 @@ from cgp.statespace.filter_step import density
 from cgp.statespace.forward_pass import at_known
 from cgp.statespace.particle_arrangement import Drawn, Functions, each
 from cgp.statespace.sampling import white
+from cgp.statespace.series_result import SeriesResult
 
 
-class Found(NamedTuple):
-    """What is found of each series, `[B, T, …]`; of the last step, `[B, N, …]`."""
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Particles(SeriesResult):
+    """Results of the particle filter: moments after each observation, and the last particles."""
 
     filtered_means: tf.Tensor
+    """`E[x[t] | z[:t+1]]`, `[..., T, n]`."""
     filtered_covariances: tf.Tensor
+    """The covariance of the state after each observation, `[..., T, n, n]`."""
     filtered_pseudo_covariances: tf.Tensor | None
+    """`E[(x − m)(x − m)ᵀ]`, `[..., T, n, n]`; None if the states are real."""
     log_likelihoods: tf.Tensor
+    """`log p(z[t] | z[:t])` of the elements observed, real, `[..., T]`."""
+    log_likelihood: tf.Tensor
+    """Their sum, `[...]`: its exponential is an unbiased estimate of the likelihood."""
     effective_sizes: tf.Tensor
+    """`1 / Σ w²` after each observation, before particles are drawn again, real, `[..., T]`."""
     particles: tf.Tensor
+    """The states of the particles after the last observation, `[..., N, n]`."""
     log_weights: tf.Tensor
+    """Logarithms of their weights, which sum to one, real, `[..., N]`."""
     expectations: tf.Tensor | None
+    """The means of the function asked for, `[..., T, k]`; None without one."""
 
 
 def run(
@@ -33,7 +46,7 @@ def run(
     given: Any,
     count: tf.Tensor,
     seed: tf.Tensor,
-) -> Found:
+) -> Particles:
     """The particle filter of a series, or of B of them.
 
     Args:
@@ -44,6 +57,9 @@ def run(
         given: What the functions are given at each step, `[T, B, …]`.
         count: N, the number of particles.
         seed: Two integers.
+
+    Returns:
+        What is found of each series, `[B, T, …]`; of the last step, `[B, N, …]`.
     """
     steps, series = tf.shape(drawn.z)[0], tf.shape(drawn.z)[1]
     dtype, real = drawn.mean.dtype, drawn.variances.dtype
@@ -94,8 +110,17 @@ def run(
     mean, *covariances, totals, sizes = found
     pseudo = covariances[1] if len(covariances) > 1 else None
     particles, log_weights = (tf.stop_gradient(a) for a in (join(x), log_weights))
-    last = (particles, log_weights, wanted)
-    return Found(mean, covariances[0], pseudo, totals, sizes, *last)
+    return Particles(
+        filtered_means=mean,
+        filtered_covariances=covariances[0],
+        filtered_pseudo_covariances=pseudo,
+        log_likelihoods=totals,
+        log_likelihood=tf.reduce_sum(totals, axis=-1),
+        effective_sizes=sizes,
+        particles=particles,
+        log_weights=log_weights,
+        expectations=wanted,
+    )
 
 
 def batch_first(a: tf.Tensor) -> tf.Tensor:

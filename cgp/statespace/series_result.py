@@ -1,7 +1,7 @@
 """Results for many series, which may share covariances."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import tensorflow as tf
@@ -56,6 +56,11 @@ class SeriesResult:
     @classmethod
     def _names(cls) -> tuple[str, ...]:
         return tuple(field.name for field in dataclasses.fields(cls))
+
+    def map(self, function: Callable[[tf.Tensor], tf.Tensor]) -> Self:
+        """The same result with a function applied to each tensor."""
+        values = (None if value is None else function(value) for value in self)
+        return self.__tf_unflatten__((), tuple(values))
 
     def __tf_flatten__(self) -> tuple[tuple[()], tuple[Any, ...]]:
         return (), tuple(self)
