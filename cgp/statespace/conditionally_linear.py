@@ -111,7 +111,9 @@ class ConditionallyLinear(KeepsGraphs):
         self._settle(initial_mean=mean, **covariances)
         points = mean[None, None]
         self.moved(points)
-        self.matrices_at(points)
+        at_start = self.matrices_at(points)
+        for name in {"Q", "R"} & set(at_start):
+            FactoredCovariance.checked(at_start[name], f"{name} of u at initial_mean")
 
     def moved(self, u: tf.Tensor) -> tf.Tensor:
         """The values g(u) of particles, `[B, N, k]`, checked."""

@@ -229,6 +229,11 @@ WALK = LinearGaussian([[1.0]], [[1.0]], [[1.0]], [[1.0]], [0.0], [[1.0]])
             TypeError,
             "F of u must be float64, got complex",
         ),
+        (
+            {"matrices": lambda u: {"R": -tf.ones_like(u)[..., None]}},
+            NotPositiveDefiniteError,
+            "R of u at initial_mean",
+        ),
         ({"initial_mean": 0.0}, ValueError, r"initial_mean must be \[k\], got shape \(\)"),
         ({"Q": np.eye(2)}, ValueError, r"Q must be \[1, 1\], got shape \(2, 2\)"),
         ({"Q": [[-1.0]]}, NotPositiveDefiniteError, "Q"),
