@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import SampleNoise
+from cgp.gp.data import Data, SampleNoise
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior
@@ -105,6 +105,10 @@ class GaussianProcess(Parameterized, Model):
     ) -> Posterior:
         """The signal at new points given the data; see the subclass."""
         raise NotImplementedError
+
+    def _noise_of_rounding(self, data: Data) -> tf.Tensor | float:
+        """The noise variance that rounding needs, in squared units of z."""
+        return 0.0
 
     def _given_noise(
         self, noise_variance: ArrayLike | None = None, noise_groups: ArrayLike | None = None

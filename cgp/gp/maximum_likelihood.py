@@ -307,7 +307,8 @@ class MaximumLikelihoodGP(GaussianProcess):
         for parameter in self._with_priors:
             log_density += parameter.log_prior()
         if self._has_weak_prior:
-            log_density += log_weak_prior(self.noise_variance.value, data, self._noise_floor)
+            least = (self._noise_floor, self._noise_of_rounding(data))
+            log_density += log_weak_prior(self.noise_variance.value, data, *least)
         return -log_density / tf.reduce_sum(data.counts)
 
     # --- standard errors of hyperparameters ------------------------------------------------------

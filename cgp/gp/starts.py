@@ -78,7 +78,9 @@ def _described(kernel: Kernel, is_wanted: Callable[[Parameter], bool]) -> list[f
     return found
 
 
-def log_weak_prior(noise_variance: tf.Tensor, data: Data, floor: float) -> tf.Tensor:
+def log_weak_prior(
+    noise_variance: tf.Tensor, data: Data, floor: float, rounding: tf.Tensor | float = 0.0
+) -> tf.Tensor:
     """The log density of a noise variance that was left out, but for a constant.
 
     `½ log(v/P) − v/(2P) − (f P/v)⁴`, P being the mean square of the targets and f a floor. The
@@ -88,12 +90,18 @@ def log_weak_prior(noise_variance: tf.Tensor, data: Data, floor: float) -> tf.Te
     data without noise, of a simulation, near f of their mean square, below which rounding decides.
     It is steep, so as not to push up a noise that few of many samples tell, as does that at the
     least of a wide spectrum.
+
+    Args:
+        noise_variance: A number, or one for each group.
+        data: The data.
+        floor: f, a share of P.
+        rounding: In squared units of z: f P is at least this.
     """
     count = tf.reduce_sum(data.counts)
     squares = tf.where(data.present, squared_modulus(data.z), tf.zeros_like(data.counts)[:, None])
     smallest = np.finfo(squares.dtype.as_numpy_dtype).tiny / floor  # for data that are all zero
     power = tf.maximum(tf.reduce_sum(squares) / count, smallest)
-    share = noise_variance / power
+    share, floor = noise_variance / power, tf.maximum(rounding / power, floor)
     return tf.reduce_sum(0.5 * tf.math.log(share) - 0.5 * share - (floor / share) ** 4)
 
 

@@ -369,6 +369,27 @@ def test_has_a_dense_process_the_higher_floor_of_noise():
     np.testing.assert_allclose(gp.predict(x)["mean"], z, atol=1e-3)
 
 
+@pytest.mark.parametrize("size", [12, 200])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_is_the_floor_of_noise_above_what_rounding_hides(dtype, size):
+    """However large the variance of the signal, which smooth data without noise make large."""
+    from cgp.gp.starts import log_weak_prior
+
+    x = np.linspace(0.0, 1.0, size)
+    gp = cgp.ExactGP(RBF(1e6, 100.0, dtype=dtype) * Rotation(0.3, dtype=dtype))
+    data = gp._validated(x, np.exp(2j * np.pi * x).astype(np.result_type(dtype, 1j)), None, None)
+    least = gp._noise_of_rounding(data)
+    assert 0.0 < least < 1e6 * size * np.finfo(dtype).eps * 10.0
+    signal = gp._process.signal_covariance(data)
+    noise = tf.cast(least, signal.dtype) * tf.eye(size, dtype=signal.dtype)
+    assert np.isfinite(cgp.linalg.cholesky(signal + noise)).all()
+    below, above = (
+        log_weak_prior(tf.constant(v, dtype), data, gp._noise_floor, least).numpy()
+        for v in (0.2 * float(least), 5.0 * float(least))
+    )
+    assert below < -500.0 < above
+
+
 def test_is_noise_above_its_floor_left_alone_however_many_samples_there_are():
     """Few of them may tell of it, as those at the least of a wide spectrum."""
     from cgp.gp.starts import log_weak_prior

@@ -218,6 +218,13 @@ class ExactGP(MaximumLikelihoodGP):
             self._process.log_likelihood(normal, *self._covariance_and_factor(normal)) + correction
         )
 
+    def _noise_of_rounding(self, data: Data) -> tf.Tensor:
+        # About what random errors of the elements of a covariance, some units in the last place
+        # each, move its eigenvalues by; below it a factor is chance.
+        variance = tf.reduce_max(tf.math.real(self._process.marginal(data.x).k))
+        size = tf.cast(tf.shape(data.z)[-1], variance.dtype)
+        return 16.0 * np.finfo(self.variable_dtype).eps * tf.sqrt(size) * variance
+
     def _at_samples(self, normal: Data) -> Posterior:
         """The signal at the samples of normal data, without gradient."""
         chol = cholesky(self._process.covariance(normal))
