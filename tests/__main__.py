@@ -31,7 +31,7 @@ FILES = {
     "statespace": 2,
     "equivalences": 3,
 }
-FIRST = ("examples", "gp/", "statespace", "layers", "equivalences")  # the longest
+FIRST = ("examples", "gp", "statespace", "layers", "equivalences")  # the longest
 # Two processes share few cores, and their arrays are small: more threads only wait for each other,
 # which costs a third of the time of long loops.
 ONE_THREAD = dict.fromkeys(

@@ -14,6 +14,7 @@ from cgp.training.optimizers import LBFGS
 _NO_CAP = 15_000  # SciPy's own
 _LONGEST = 10.0  # step in the log of a hyperparameter: a factor of 22,000
 _FAR = 100.0  # what a loss per point loses from one start only if that is far from any optimum
+_BOTTOMLESS = -1e6  # a loss per point that has no minimum, as it tends to minus infinity
 
 
 class Descent:
@@ -105,7 +106,8 @@ class Descent:
                 options=options,
             )
             iterations, evaluations = iterations + result.nit, evaluations + result.nfev
-            if self._level - self.value < _FAR or iterations >= left or self._is_stopped:
+            was_far = self._level - self.value >= _FAR and self.value > _BOTTOMLESS
+            if not was_far or iterations >= left or self._is_stopped:
                 break
         result.fun += self._level
         result.nit, result.nfev = iterations, evaluations
