@@ -24,8 +24,9 @@ class Magnitude(Variational):
     Of z the modulus alone is used. It has Rice's density, that of |g + n| with circular normal
     noise n of the noise variance of the model (Rice, Bell Syst. Tech. J. 24, 1945). Moduli do not
     tell a phase: the mean of the signal, its initial state or other components have to, to within
-    less than a radian. Around what is known of the signal the modulus is taken as its component
-    along the mean, |g| ≈ Re(ū g) with u = m/|m|.
+    a radian. Where it is lost there is no normal posterior, which is an error. Around what is known
+    of the signal the modulus is taken as its component along the mean, |g| ≈ Re(ū g) with
+    u = m/|m|.
 
     It is for filters and smoothers. To a Gaussian process whose data are all moduli every phase of
     the whole signal is as good as any, and no normal posterior is near that.
@@ -77,6 +78,14 @@ class Magnitude(Variational):
         across = covariance[0, 0] + covariance[1, 1] - along.spread
         expected = _expected(_modulus(z), along.length, along.spread, variance)
         return expected - _ACROSS * across / variance
+
+    def correction(self, z: tf.Tensor, q: Moments, site: Site, variance: tf.Tensor) -> tf.Tensor:
+        """See `Likelihood`; NaN where the phase of the signal is not known to within a radian."""
+        found = super().correction(z, q, site, variance)
+        along = _along(q)
+        across = q.covariance[0, 0] + q.covariance[1, 1] - along.spread
+        lost = tf.constant(np.nan, found.dtype)
+        return tf.where(across < tf.square(along.length), found, lost)
 
 
 class _Along(NamedTuple):

@@ -302,7 +302,8 @@ def _check_agreement(correction: np.ndarray, likelihood: Likelihood | None) -> N
     step = int(np.argmin(finite.reshape(-1, finite.shape[-1]).all(axis=0)))
     raise ValueError(
         f"no normal posterior was found for {likelihood!r} at step {step} in {MOST_TURNS} turns: R "
-        "may be far smaller than what is not known of the signal, or the model far from the data"
+        "may be far smaller than what is not known of the signal, the model far from the data, or "
+        "the phase of moduli lost"
     )
 
 

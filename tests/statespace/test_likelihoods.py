@@ -102,10 +102,14 @@ def test_agree_sites_of_phases_in_little_noise_too():
     assert gradient.numpy() == pytest.approx((sides[0] - sides[1]) / (2 * h), rel=1e-5)
 
 
-@pytest.mark.parametrize("likelihood", KINDS[:2], ids=lambda k: type(k).__name__)
-def test_is_the_gradient_of_the_bound_that_of_differences(likelihood):
-    z = tf.constant(series(likelihood, 12))
-    given = ((ROOT, tf.complex128), (Q, tf.float64), (R, tf.float64))
+@pytest.mark.parametrize(
+    ("likelihood", "steps", "process_noise"),
+    [(StudentT(3.0), 12, Q), (OneBit(), 12, Q), (Magnitude(), 4, 0.01)],
+    ids=lambda value: type(value).__name__,
+)
+def test_is_the_gradient_of_the_bound_that_of_differences(likelihood, steps, process_noise):
+    z = tf.constant(series(likelihood, steps))
+    given = ((ROOT, tf.complex128), (process_noise, tf.float64), (R, tf.float64))
     root, q, r = (tf.Variable(a, dtype=dtype) for a, dtype in given)
 
     def value():
@@ -262,6 +266,15 @@ def test_is_a_modulus_told_apart_from_a_phase():
     covariance = root @ root.T
     assert covariance[0, 0] > 0.9 * (0.02 + 29e-4 / 2)  # across
     assert covariance[1, 1] < 0.002  # along
+
+
+def test_is_a_lost_phase_of_moduli_refused():
+    """Within a few steps nothing is left of that of the initial state."""
+    z = np.abs(series(None, 12)) + 0j
+    with pytest.raises(
+        ValueError, match=r"Magnitude\(\) at step \d+ .* or the phase of moduli lost"
+    ):
+        statespace.filter(model(), z, likelihood=Magnitude())
 
 
 def test_is_a_filter_among_outliers_of_few_that_of_normal_noise_for_any_model():
