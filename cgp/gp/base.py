@@ -107,7 +107,7 @@ class GaussianProcess(Parameterized, Model):
         raise NotImplementedError
 
     def _noise_of_rounding(self, data: Data) -> tf.Tensor | float:
-        """The noise variance that rounding needs, in squared units of z."""
+        """How far rounding moves eigenvalues of a covariance that is factorised, `E|z|²`; or 0."""
         return 0.0
 
     def _given_noise(

@@ -75,17 +75,14 @@ class Magnitude(Variational):
     ) -> tf.Tensor:
         """See `Variational`."""
         along = _along(Moments(mean, covariance))
-        across = covariance[0, 0] + covariance[1, 1] - along.spread
         expected = _expected(_modulus(z), along.length, along.spread, variance)
-        return expected - _ACROSS * across / variance
+        return expected - _ACROSS * along.across / variance
 
     def correction(self, z: tf.Tensor, q: Moments, site: Site, variance: tf.Tensor) -> tf.Tensor:
         """See `Likelihood`; NaN where the phase of the signal is not known to within a radian."""
         found = super().correction(z, q, site, variance)
-        along = _along(q)
-        across = q.covariance[0, 0] + q.covariance[1, 1] - along.spread
-        lost = tf.constant(np.nan, found.dtype)
-        return tf.where(across < tf.square(along.length), found, lost)
+        along, lost = _along(q), tf.constant(np.nan, found.dtype)
+        return tf.where(along.across < tf.square(along.length), found, lost)
 
 
 class _Along(NamedTuple):
@@ -97,6 +94,8 @@ class _Along(NamedTuple):
     length: tf.Tensor
     spread: tf.Tensor
     """The variance in this direction."""
+    across: tf.Tensor
+    """The variance at right angles to it."""
 
 
 def _along(q: Moments) -> _Along:
@@ -108,7 +107,8 @@ def _along(q: Moments) -> _Along:
     y = tf.where(has_phase, q.mean[1] / length, tf.zeros_like(length))
     spread = x * x * q.covariance[0, 0] + 2.0 * x * y * q.covariance[1, 0]
     spread += y * y * q.covariance[1, 1]
-    return _Along(x, y, tf.where(has_phase, length, square), spread)
+    across = q.covariance[0, 0] + q.covariance[1, 1] - spread
+    return _Along(x, y, tf.where(has_phase, length, square), spread, across)
 
 
 def _modulus(z: tf.Tensor) -> tf.Tensor:

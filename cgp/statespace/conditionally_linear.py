@@ -112,8 +112,9 @@ class ConditionallyLinear(KeepsGraphs):
         points = mean[None, None]
         self.moved(points)
         at_start = self.matrices_at(points)
-        for name in {"Q", "R"} & set(at_start):
-            FactoredCovariance.checked(at_start[name], f"{name} of u at initial_mean")
+        for name in ("Q", "R"):
+            if name in at_start:
+                FactoredCovariance.checked(at_start[name], f"{name} of u at initial_mean")
 
     def moved(self, u: tf.Tensor) -> tf.Tensor:
         """The values g(u) of particles, `[B, N, k]`, checked."""
