@@ -165,6 +165,18 @@ def test_has_a_modulus_a_site_along_the_mean_alone():
     assert 0.0 < across @ precision @ across < 1e-4 * along
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("radians", "is_lost"), [(0.9, False), (1.1, True)])
+def test_is_a_phase_of_moduli_lost_beyond_a_radian(axis, radians, is_lost):
+    """Whatever is not known along the mean."""
+    mean, variances = 2.0 * np.eye(2)[axis], np.full(2, (2.0 * radians) ** 2)
+    variances[axis] = 30.0
+    q = Moments(tf.constant(mean), tf.constant(np.diag(variances)))
+    site = Site(q.mean, tf.eye(2, dtype=tf.float64))
+    z, noise = tf.constant([2.0, 0.0], tf.float64), tf.constant(VARIANCE, tf.float64)
+    assert np.isnan(Magnitude().correction(z, q, site, noise)) == is_lost
+
+
 @pytest.mark.parametrize("likelihood", KINDS[1:], ids=lambda k: type(k).__name__)
 def test_has_a_site_the_derivatives_of_the_expectation(likelihood):
     z = np.array([0.9, 0.6])

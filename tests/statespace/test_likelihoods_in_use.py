@@ -97,6 +97,8 @@ def test_learns_a_filter_among_outliers_and_is_saved(tmp_path):
     assert history["loss"] == pytest.approx([-float(before) / 30], abs=1e-7)
     expected = statespace.filter(kf.model, z, likelihood=robust)
     assert expected.log_likelihood[0] > before
+    loss = -float(expected.log_likelihood[0]) / 30
+    assert float(kf.evaluate(z, verbose=0)) == pytest.approx(loss, abs=1e-7)
     for t in range(3):
         step = kf.step(z[0, t])
         np.testing.assert_allclose(step.filtered.mean, expected.filtered_means[0, t], atol=1e-9)

@@ -144,8 +144,6 @@ def test_is_the_gradient_of_the_loss_that_of_the_exact_process(siblings):
     np.testing.assert_allclose(gradients[1], gradients[0], rtol=1e-7, atol=1e-9)
 
 
-# A step of approximations takes long to trace, and has nothing of its own.
-@pytest.mark.parametrize("siblings", sorted(CASES.keys() - {"approximations"}), indirect=True)
 def test_are_steps_those_of_a_growing_process(siblings):
     exact, fast, x, z = siblings
     pseudo = (
