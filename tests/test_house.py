@@ -1,5 +1,6 @@
 """Promises about the package as a whole: its layers, its manners, its files."""
 
+import ast
 import importlib.metadata
 import os
 import re
@@ -167,6 +168,15 @@ def test_no_file_grows_beyond_what_can_be_read_at_a_sitting(path):
 def test_every_file_says_what_it_is(path):
     assert path.name not in ("utils.py", "helpers.py", "misc.py")
     assert path.read_text(encoding="utf-8").lstrip().startswith('"""')
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT / "cgp")))
+def test_autograph_can_read_every_file(path):
+    """A `tf.function` of a user converts what it calls; an assignment inside an expression stops
+    it, with a warning."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+        assert not isinstance(node, ast.NamedExpr), where
 
 
 def test_keras_is_private_in_one_file_alone():

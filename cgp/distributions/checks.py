@@ -32,7 +32,8 @@ def as_covariance(a: ArrayLike, loc: tf.Tensor, name: str) -> tf.Tensor:
     if tf.executing_eagerly():
         check_finite(a, name)
         symmetric = name == "pseudo_covariance"
-        if gap := hermitian_gap(a, symmetric):
+        gap = hermitian_gap(a, symmetric)
+        if gap:
             kind, other = ("symmetric", "transpose") if symmetric else ("Hermitian", "adjoint")
             raise ValueError(f"{name} must be {kind}: it differs from its {other} by {gap:.3g}")
     return a

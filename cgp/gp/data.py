@@ -235,7 +235,7 @@ def as_inputs_and_targets(
             f"z must be [..., {x.shape[0]}] for x of shape ({x.shape[0]},), got shape {z.shape}: "
             "of one series, z[:, 0]"
         )
-    _check_shapes(x.shape, z.shape)
+    check_shapes(x.shape, z.shape)
     if tf.executing_eagerly():
         check_squares(np.asarray(z), real_dtype)
     return x, z
@@ -252,7 +252,7 @@ def check_squares(z: np.ndarray, real_dtype: str) -> None:
         )
 
 
-def _check_shapes(x: tf.TensorShape, z: tf.TensorShape) -> None:
+def check_shapes(x: tf.TensorShape, z: tf.TensorShape) -> None:
     """Raises where the shapes of inputs and targets do not fit together."""
     hint = ""
     if x == z:

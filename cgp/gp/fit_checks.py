@@ -43,7 +43,10 @@ def warn_of_placeholders(gp: Any, data: Data) -> None:
     names = [
         name for name, p in gp._parameters().items() if p.is_left_out and p is not gp.noise_variance
     ]
-    if names and _is_diagonal(gp, scales := scales_of(gp, data)):
+    if not names:
+        return
+    scales = scales_of(gp, data)
+    if _is_diagonal(gp, scales):
         warnings.warn(
             f"left out, and at placeholders until fit(x, z) starts them from the data: "
             f"{', '.join(names)}. With these, neighbours at this spacing of x, "

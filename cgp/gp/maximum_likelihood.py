@@ -1,30 +1,31 @@
-"""Gaussian processes that hold all their data: maximum likelihood, and Laplace's approximation."""
+"""Gaussian processes that hold all their data, and learn by maximum likelihood."""
 
+import contextlib
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from cgp.gp import laplace
+from cgp.gp import many_series
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, as_data
 from cgp.gp.fit_checks import warn_of_fit, warn_of_placeholders
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.saved_data import arrays_of, saved_data
+from cgp.gp.standard_errors import StandardErrors
 from cgp.gp.starts import best_of_restarts, log_weak_prior, start_left_out, undone_on_error
 from cgp.linalg.arguments import ArrayLike
-from cgp.training import refresh
+from cgp.training import keras_private
 from cgp.training.batches import (
     check_compiled,
     check_epochs,
     check_restarts,
     require_one_replica,
 )
-from cgp.training.objective import Objective
+from cgp.training.saving import numbered
 
 
-class MaximumLikelihoodGP(GaussianProcess):
+class MaximumLikelihoodGP(StandardErrors, GaussianProcess):
     """A Gaussian process whose loss is the negative log marginal likelihood of its data.
 
     It keeps the data that it has taken in. A subclass computes their log likelihood, and in
@@ -34,12 +35,16 @@ class MaximumLikelihoodGP(GaussianProcess):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._stored = StoredData(self.variable_dtype, self._group_count)
+        if self._with_priors or self._has_weak_prior:
+            one = tf.ones([], self.variable_dtype)
+            self.batch_count = tf.Variable(one, trainable=False, name="batch_count")
 
     # --- what a subclass defines -----------------------------------------------------------------
 
     def _check(self, data: Data) -> None:
         """Raises for data that the process does not accept."""
-        if (likelihood := self._process.likelihood) is not None and tf.executing_eagerly():
+        likelihood = self._process.likelihood
+        if likelihood is not None and tf.executing_eagerly():
             likelihood.check(data.z.numpy())
 
     def _condition(self, data: Data) -> None:
@@ -122,8 +127,8 @@ class MaximumLikelihoodGP(GaussianProcess):
 
     def fit(  # type: ignore[override]
         self,
-        x: ArrayLike,
-        z: ArrayLike,
+        x: Any,
+        z: ArrayLike | None = None,
         batch_size: None = None,
         epochs: int | None = None,
         verbose: int | str = "auto",
@@ -132,9 +137,12 @@ class MaximumLikelihoodGP(GaussianProcess):
         missing: ArrayLike | None = None,
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
+        validation_data: Any = None,
+        validation_freq: int = 1,
         initial_epoch: int = 0,
         restarts: int = 1,
         seed: int = 0,
+        engine: Any = None,
         **others: Any,
     ) -> keras.callbacks.History:
         """Learns the hyperparameters from data, and takes the data in.
@@ -147,9 +155,14 @@ class MaximumLikelihoodGP(GaussianProcess):
         one where they are exchanged. With `restarts` the fit starts at so many places, the present
         values and others drawn around the scales of the data, and the best counts.
 
+        Many series of different lengths, or more than fit into memory, come as a dataset of pairs
+        `(x, z)`, or as a list of such pairs with an `engine`. They share the hyperparameters, which
+        are learned from all; none is taken in, and data taken in before stay.
+
         Args:
-            x: Inputs, as for `condition`.
-            z: Complex targets, as for `condition`.
+            x: Inputs, as for `condition`; or a `tf.data.Dataset` of pairs `(x, z)`; or, with an
+                engine, a list of pairs or of what the engine turns into them.
+            z: Complex targets, as for `condition`; None for a dataset or a list.
             batch_size: Not for this model, whose every step is on all data.
             epochs: Gradient steps, 1 if None; with `cgp.optimizers.LBFGS` the largest number of
                 iterations, None running to convergence.
@@ -158,10 +171,14 @@ class MaximumLikelihoodGP(GaussianProcess):
             missing: Bool, broadcast against z: True where missing.
             noise_variance: The known part of the noise, as for `condition`.
             noise_groups: The group of each sample, as for `condition`.
+            validation_data: Another series, `(x, z)`, or a dataset of some: "val_loss" of the
+                history is their loss under the same hyperparameters.
+            validation_freq: Validate each so many epochs.
             initial_epoch: The number of the first epoch.
             restarts: How many fits, of which the best counts; more than 1 under
                 `cgp.optimizers.LBFGS` alone. `epochs` caps the iterations of each.
             seed: Of the starts that are drawn.
+            engine: As for `cgp.Model.fit`.
             **others: Other arguments of Keras's `fit` are errors.
 
         Returns:
@@ -177,7 +194,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         if others:
             raise TypeError(
                 f"{', '.join(others)}: {type(self).__name__} learns from all of x and z at each "
-                "step; to validate it, score gp.predict(x, observed=True) with cgp.metrics"
+                "step"
             )
         if batch_size is not None:
             raise ValueError(
@@ -186,12 +203,28 @@ class MaximumLikelihoodGP(GaussianProcess):
             )
         check_compiled(self, "optimizer=cgp.optimizers.LBFGS()")
         _check_eager()
-        noise = self._given_noise(noise_variance, noise_groups)
-        data = as_data(x, z, missing, self.variable_dtype, noise=noise)
         check_epochs(epochs, initial_epoch)
         if not self.trainable_variables:
             raise ValueError("no trainable hyperparameters: condition(x, z) takes the data in")
         check_restarts(restarts, self.optimizer)
+        of_all_kinds = {
+            "epochs": epochs,
+            "verbose": verbose,
+            "callbacks": callbacks,
+            "initial_epoch": initial_epoch,
+            "validation_data": self._validation(validation_data),
+            "validation_freq": validation_freq,
+        }
+        if engine is not None or isinstance(x, tf.data.Dataset):
+            one = (z, missing, noise_variance, noise_groups)
+            if restarts != 1 or any(given is not None for given in one):
+                raise ValueError(
+                    "z, missing, noise and restarts are for one x and z: a dataset has pairs "
+                    "(x, z), NaN where missing, and a list of shards too"
+                )
+            return many_series.fit(self, x, engine, **of_all_kinds)
+        noise = self._given_noise(noise_variance, noise_groups)
+        data = as_data(x, z, missing, self.variable_dtype, noise=noise)
         dataset = self._dataset(data)
         with undone_on_error(self):
             scales = start_left_out(self, data)
@@ -200,22 +233,30 @@ class MaximumLikelihoodGP(GaussianProcess):
             if restarts != 1:
                 optima = best_of_restarts(self, data, scales, restarts, seed, epochs, verbose)
             self._condition(data)
-        history = super().fit(
-            dataset,
-            epochs=epochs,
-            verbose=verbose,
-            callbacks=callbacks,
-            initial_epoch=initial_epoch,
-        )
+        history = super().fit(dataset, **of_all_kinds)
         history.optima = optima
         if not history.diverged:  # which has been said
             warn_of_fit(self, data)
         return history
 
+    def _validation(self, given: Any) -> tf.data.Dataset | None:
+        """Validation data as a dataset."""
+        if given is None:
+            return None
+        if isinstance(given, tf.data.Dataset):
+            return many_series.as_dataset(self, given)
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise ValueError(
+                "validation_data must be a pair (x, z) or a dataset of pairs, got "
+                f"{type(given).__name__}"
+            )
+        x, z = given
+        return self._dataset(self._validated(x, z, None, self._given_noise()))
+
     def evaluate(  # type: ignore[override]
         self,
-        x: ArrayLike,
-        z: ArrayLike,
+        x: Any,
+        z: ArrayLike | None = None,
         *,
         missing: ArrayLike | None = None,
         noise_variance: ArrayLike | None = None,
@@ -226,17 +267,42 @@ class MaximumLikelihoodGP(GaussianProcess):
         """Computes the loss of data: the negative log marginal likelihood per point.
 
         Args:
-            x: Inputs, as for `condition`.
-            z: Complex targets, as for `condition`.
+            x: Inputs, as for `condition`; or a dataset of pairs, as for `fit`.
+            z: Complex targets, as for `condition`; None for a dataset.
             missing: Bool, broadcast against z: True where missing.
             noise_variance: The known part of the noise, as for `condition`.
             noise_groups: The group of each sample, as for `condition`.
             verbose: As for `fit`.
             **kwargs: Other arguments of Keras's `evaluate`.
         """
-        noise = self._given_noise(noise_variance, noise_groups)
-        dataset = self._dataset(self._validated(x, z, missing, noise))
+        if isinstance(x, tf.data.Dataset):
+            dataset = many_series.as_dataset(self, x)
+        else:
+            noise = self._given_noise(noise_variance, noise_groups)
+            dataset = self._dataset(self._validated(x, z, missing, noise))
         return super().evaluate(dataset, verbose=verbose, **kwargs)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Keras's `train_step`; the mean loss weighs batches by their targets."""
+        with self._weighed(data):
+            return super().train_step(data)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """Keras's `test_step`; the mean loss weighs batches by their targets."""
+        with self._weighed(data):
+            return super().test_step(data)
+
+    def _weighed(self, data: Any) -> contextlib.AbstractContextManager[None]:
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        if not isinstance(x, Data):  # that of `train_on_batch`, a batch by itself
+            return contextlib.nullcontext()
+        return keras_private.loss_weighed(self, tf.shape(x.x)[0], tf.reduce_sum(x.counts))
+
+    def _as_batch(self, shard: Any) -> tuple[Data, float]:
+        """A pair `(x, z)` as a batch, and the number of its targets."""
+        x, z = shard
+        data = self._checked(x, z, None, self._given_noise())
+        return data, float(tf.reduce_sum(data.counts))
 
     def _batch(self, data: Data) -> tuple:
         """Data as the batch of an `Objective`."""
@@ -303,92 +369,14 @@ class MaximumLikelihoodGP(GaussianProcess):
 
     def _loss(self, data: Data, log_likelihood: tf.Tensor) -> tf.Tensor:
         """The negative log likelihood, `[B]`, and that of the priors, per point."""
-        log_density = tf.reduce_sum(log_likelihood)
-        for parameter in self._with_priors:
-            log_density += parameter.log_prior()
+        log_priors = [parameter.log_prior() for parameter in self._with_priors]
         if self._has_weak_prior:
             least = (self._noise_floor, self._noise_of_rounding(data))
-            log_density += log_weak_prior(self.noise_variance.value, data, *least)
+            log_priors.append(log_weak_prior(self.noise_variance.value, data, *least))
+        log_density = tf.reduce_sum(log_likelihood)
+        if log_priors:  # which count once in all batches
+            log_density += tf.add_n(log_priors) / self.batch_count
         return -log_density / tf.reduce_sum(data.counts)
-
-    # --- standard errors of hyperparameters ------------------------------------------------------
-
-    def parameter_covariance(self, verbose: int | str = "auto") -> np.ndarray:
-        """The covariance of the learned hyperparameters, by Laplace's approximation.
-
-        From the Hessian of the negative log marginal likelihood, priors included, at the present
-        values, which should be its minimum: fit to convergence first, with `cgp.optimizers.LBFGS`.
-        It takes some three evaluations of the loss for each hyperparameter.
-
-        Args:
-            verbose: 0 is silent, 1 or "auto" a progress bar.
-
-        Returns:
-            `[Q, Q]`, for the constrained values in the order of `parameters()`: the elements of a
-            vector one after the other, a complex value as its real and its imaginary part. Rows and
-            columns of fixed ones are zero.
-
-        Raises:
-            ValueError: No data, or all of them missing.
-            NotPositiveDefiniteError: The likelihood has no maximum here; says in what direction.
-        """
-        data = self._data()
-        if not bool(tf.reduce_any(data.present)):
-            raise ValueError("all samples are missing: there is nothing to learn from")
-        loss = Objective(self, self._batch(data))
-        count = float(tf.reduce_sum(data.counts))
-        bar = keras.utils.Progbar(
-            loss.start.size, verbose=1 if verbose == "auto" else verbose, unit_name="parameter"
-        )
-        try:
-            curvature = laplace.hessian(
-                lambda point: count * loss(point)[1], loss.start, bar.update
-            )
-        finally:
-            loss.assign(loss.start)
-            refresh(self)
-        return laplace.covariance(self._parameters(), loss.variables, curvature)
-
-    def parameter_errors(self, verbose: int | str = "auto") -> dict[str, np.ndarray]:
-        """The standard errors of `parameters()`, from `parameter_covariance`; zero where fixed.
-
-        Estimates are normal about the truth with these errors when there are many data. Estimates
-        of few data are not, and of a positive value they are skewed: give its interval on the log
-        scale, where its error is error / value. Of 400 simulated series of N points 0.5 apart, a
-        Matérn-3/2 signal of lengthscale 3 on a carrier in noise, (estimate − truth) / error had
-
-        | standard deviation of      | N = 40 | N = 80 | N = 160 |
-        |----------------------------|--------|--------|---------|
-        | variance                   | 1.49   | 1.29   | 1.22    |
-        | log of variance            | 1.02   | 1.08   | 1.10    |
-        | log of lengthscale         | 0.93   | 1.04   | 1.01    |
-        | frequency                  | 1.10   | 1.06   | 0.98    |
-        | noise variance             | 1.07   | 1.01   | 1.02    |
-
-        (250 series at N = 160; each figure ± 0.05). The small sample is to blame, not the Hessian:
-        the expected Fisher information gives the same within 0.04. The harder the problem, the more
-        it matters: of 300 series of 40 points 1.0 apart, in noise of half the variance of the
-        signal, the frequency had 1.52 by the Hessian and 1.48 by the Fisher information, and the
-        signed root of its profile likelihood ratio 1.11, near the 1 of a normal estimate. Where an
-        interval of few data matters, take it from that ratio.
-
-        Args:
-            verbose: As for `parameter_covariance`.
-
-        Returns:
-            NumPy by name; of a complex value, the errors of its real and imaginary part as one
-            complex number. NaN, with a warning, for one at the edge of the unit disk, |c| = 1,
-            where estimates are not normal for any number of data; the others then hold it there.
-        """
-        errors = np.sqrt(np.diag(self.parameter_covariance(verbose)))
-        found = {}
-        for name, value in self.parameters().items():
-            parts = value.size * (2 if np.iscomplexobj(value) else 1)
-            own, errors = errors[:parts], errors[parts:]
-            if np.iscomplexobj(value):
-                own = own[0::2] + 1j * own[1::2]
-            found[name] = own.reshape(value.shape)[()]
-        return found
 
     # --- saving ----------------------------------------------------------------------------------
 
@@ -404,8 +392,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         Raises:
             ValueError: Data that are not there, or that this model could not have saved.
         """
-        own = {key: store[key] for key in store.keys() if key.isdigit()}  # noqa: SIM118
-        super().load_own_variables(own)
+        super().load_own_variables(numbered(store))
         self._recall(saved_data(store, self.variable_dtype, self._group_count))
 
 

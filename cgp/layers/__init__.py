@@ -1,6 +1,17 @@
-"""Layers for pipelines: the Kalman filter, and matrices that are learned."""
+"""Layers for pipelines: filters, interpolation, learned matrices, recurrent layers, bridges."""
 
+from cgp.layers.bridges import RealImag, ToComplex
+from cgp.layers.gp_interpolator import GPInterpolator
 from cgp.layers.kalman_filter import KalmanFilter
 from cgp.layers.matrices import Covariance, Matrix
+from cgp.layers.recursive import Recursive
 
-__all__ = ["Covariance", "KalmanFilter", "Matrix"]
+__all__ = [
+    "Covariance",
+    "GPInterpolator",
+    "KalmanFilter",
+    "Matrix",
+    "RealImag",
+    "Recursive",
+    "ToComplex",
+]

@@ -9,16 +9,22 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Step
-from cgp.layers.kalman_stream import KalmanStream, streams_of
+from cgp.layers.filter_outputs import output_spec, outputs
+from cgp.layers.filter_training import LearnsFromSeries
+from cgp.layers.kalman_stream import KalmanStream, check_saved, streams_of
 from cgp.layers.learned_model import LearnedModel, PresentMatrix
-from cgp.layers.likelihood_objective import LikelihoodObjective, check_learnable
+from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.layers.model_config import model_config, model_from_config
-from cgp.layers.model_functions import check_variables, layers_of, rules_config, rules_from_config
-from cgp.layers.stream_observations import batch_of_series, stream_observations
+from cgp.layers.model_functions import layers_of, rules_config, rules_from_config
+from cgp.layers.served_filter import served
+from cgp.layers.stream_observations import stream_observations
 from cgp.likelihoods import Likelihood
-from cgp.linalg.arguments import ArrayLike, real_diagonal
+from cgp.linalg import stored_cholesky
+from cgp.linalg.arguments import ArrayLike
 from cgp.statespace.diffuse import check_diffuse
-from cgp.statespace.filtering import innovate, moments, observation_moments
+from cgp.statespace.filter_in_chunks import StateMoments
+from cgp.statespace.filtering import moments
+from cgp.statespace.forecasting import ahead
 from cgp.statespace.linearized import (
     AnyModel,
     AnyRule,
@@ -29,18 +35,20 @@ from cgp.statespace.linearized import (
 )
 from cgp.statespace.samples import StateArrays, checked_state
 from cgp.statespace.series import Series
-from cgp.training import Model
+from cgp.training import Model, keras_private
 from cgp.training.batches import require_one_replica
-from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import Parameterized
+from cgp.training.saving import numbered
+from cgp.training.serving import Served
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class KalmanFilter(Parameterized, Model):
+class KalmanFilter(LearnsFromSeries, Parameterized, Model):
     """The Kalman filter of a complex or real linear Gaussian model, some matrices of it learned.
 
-    Missing elements are NaN in z, or `missing`. If a layer before this one learns, give `missing`,
-    or set the NaN after that layer: the gradient through a NaN would be NaN.
+    Missing elements are NaN in z, or `missing`, or all those of steps that a Keras mask calls
+    padding. If a layer before this one learns, give `missing`, or set the NaN after that layer: the
+    gradient through a NaN would be NaN.
 
     Called on series `[B, T, M]` it returns a dictionary of moments of state and observation at each
     time, and adds the negative log likelihood, less that of the priors, per observed element to the
@@ -118,7 +126,7 @@ class KalmanFilter(Parameterized, Model):
             raise ValueError(f"loss_weight must be finite and not negative, got {loss_weight!r}")
         self.learned_model = LearnedModel(model, learn)
         self.learned = self.learned_model.layers
-        self._objective = LikelihoodObjective(self.learned_model, own)
+        self._objective = LikelihoodObjective(self.learned_model.with_priors, own)
         self.batch_count = self._objective.batch_count
         self._stream: Any = None
         self.built = True
@@ -159,93 +167,39 @@ class KalmanFilter(Parameterized, Model):
         """
         if isinstance(z, tuple | list):
             z, inputs = z
+        return outputs(*self._filtered(self.learned_model.model(), z, missing, inputs))
+
+    def _filtered(
+        self, model: AnyModel, z: Any, missing: ArrayLike | None, inputs: ArrayLike | None
+    ) -> tuple[Series, StateMoments]:
+        """Filters series by a model from any initial state, and adds their loss."""
+        mask = keras_private.get_keras_mask(z)
+        if mask is not None:  # True is valid, by step
+            padding = tf.math.logical_not(mask)[..., None]
+            missing = padding if missing is None else tf.math.logical_or(missing, padding)
         rules = (self.rule, self.likelihood)
-        linear = linearized(self.learned_model.model(), z, missing, inputs, *rules)
-        model, series = linear.model, Series(linear.model, z, missing, linear.inputs)
+        linear = linearized(model, z, missing, inputs, *rules)
+        series = Series(linear.model, z, missing, linear.inputs)
         found = moments(series)
         if self.loss_weight:
             log_likelihoods = linear.corrected(found.log_likelihoods)
-            self.add_loss(self.loss_weight * self._objective.loss(series, log_likelihoods))
-        join = model.form.join
-        outputs = {
-            "predicted_mean": join(found.predicted_means),
-            "filtered_mean": join(found.filtered_means),
-            "innovation": innovate(series, found),
-        }
-        second = {
-            "predicted": model.form.moments(found.predicted_covariances),
-            "filtered": model.form.moments(found.filtered_covariances),
-            "innovation": observation_moments(model, found),
-        }
-        for name, pair in second.items():
-            outputs[f"{name}_variance"] = series.of_each(real_diagonal(pair.k), 2)
-            if pair.c is not None:
-                outputs[f"{name}_pseudo_variance"] = series.of_each(tf.linalg.diag_part(pair.c), 2)
-        return outputs
+            loss = self._objective.loss(series.observed_count, log_likelihoods)
+            self.add_loss(self.loss_weight * loss)
+        return series, found
 
     def compute_output_spec(
         self, z: Any, missing: Any = None, inputs: Any = None
     ) -> dict[str, keras.KerasTensor]:
         """The shapes and dtypes that `call` returns in a functional model."""
         shape = (z[0] if isinstance(z, tuple | list) else z).shape[:-1]
-        model = self._start
-        state = ((*shape, model.state_size), model.state_dtype.name, model.form)
-        seen = ((*shape, model.observation_size), model.series_dtype.name, model.observation_form)
-        spec = {}
-        for name in ("predicted", "filtered", "innovation"):
-            value = name if name == "innovation" else f"{name}_mean"
-            own, dtype, form = seen if name == "innovation" else state
-            spec[value] = keras.KerasTensor(own, dtype)
-            spec[f"{name}_variance"] = keras.KerasTensor(own, model.dtype.real_dtype.name)
-            if form.multiplicity > 1:
-                spec[f"{name}_pseudo_variance"] = keras.KerasTensor(own, dtype)
-        return spec
+        return output_spec(self._start, shape)
 
-    def _batch(self, x: Any, missing: ArrayLike | None) -> Any:
-        return batch_of_series(self._start, self.likelihood, x, missing)
-
-    def compile(self, optimizer: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Keras's `compile`; the optimizer is `cgp.optimizers.LBFGS()` if None."""
-        super().compile(LBFGS() if optimizer is None else optimizer, *args, **kwargs)
-
-    def fit(
-        self, x: Any = None, y: None = None, *args: Any, missing: Any = None, **kwargs: Any
-    ) -> Any:
-        """Learns from series, by their likelihood: Keras's `fit`.
-
-        Args:
-            x: `[B, T, M]`, `[T, M]`, or `[T]` where M is 1; NaN where missing. Or a pair of series
-                `[B, T, M]` and of inputs `[B, T, k]`; or a dataset of batches.
-            y: None: a filter learns from series alone.
-            *args: Further arguments of Keras's `fit`.
-            missing: Bool, broadcast against x: True where missing.
-            **kwargs: Further arguments of Keras's `fit`.
-
-        Returns:
-            Keras's `History`.
-        """
-        x = self._batch(x, missing) if y is None else x
-        check_learnable(self, x, y)
-        check_variables(self.learned_model.start, self.variables)
-        return super().fit(x, y, *args, **kwargs)
-
-    def evaluate(
-        self, x: Any = None, y: None = None, *args: Any, missing: Any = None, **kwargs: Any
-    ) -> Any:
-        """The loss, as in `fit`."""
-        x = self._batch(x, missing) if y is None else x
-        check_learnable(self, x, y)
-        return super().evaluate(x, y, *args, **kwargs)
-
-    def train_step(self, data: Any) -> dict[str, Any]:
-        """Keras's `train_step`; the mean loss weighs batches by their observed elements."""
-        with self._objective.of_step(self, data):
-            return super().train_step(data)
-
-    def test_step(self, data: Any) -> dict[str, Any]:
-        """Keras's `test_step`; the mean loss weighs batches by their observed elements."""
-        with self._objective.of_step(self, data):
-            return super().test_step(data)
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        """The mask of the series, if they have one, for each of the outputs."""
+        masks = keras.tree.flatten(previous_mask)
+        if not masks or masks[0] is None:
+            return None
+        return dict.fromkeys(self.compute_output_spec(inputs), masks[0])
 
     def predict(  # type: ignore[override]
         self,
@@ -258,6 +212,39 @@ class KalmanFilter(Parameterized, Model):
     ) -> dict[str, np.ndarray]:
         """Returns the dictionary of `call` as NumPy arrays; series as for `fit`."""
         return super().predict(self._batch(x, missing), batch_size, verbose, **kwargs)
+
+    # --- series in pieces, for `Recursive` -------------------------------------------------------
+
+    def _begin(self, inputs: Any) -> list[tf.Tensor]:
+        """The state before any observation, working values: mean `[B, n]`, chol `[B, n, n]`."""
+        z = inputs[0] if isinstance(inputs, tuple | list) else inputs
+        noise, batch = noise_of(self.learned_model.model()), tf.shape(z)[:1]
+        chol = stored_cholesky(noise.initial_chol, noise.initial_covariance)
+        return [
+            tf.broadcast_to(a, tf.concat([batch, a.shape[-own:]], axis=0))
+            for a, own in ((noise.initial_mean, 1), (chol, 2))
+        ]
+
+    def _follow(self, inputs: Any, state: list[tf.Tensor]) -> tuple[dict, list[tf.Tensor]]:
+        """The moments of a piece, and the state predicted after it; gradients pass through both."""
+        z, known = inputs if isinstance(inputs, tuple | list) else (inputs, None)
+        series, found = self._filtered(
+            self.learned_model.model().starting_from(*state), z, None, known
+        )
+        last = None if series.inputs is None else series.inputs[..., -1, :]
+        chol = stored_cholesky(
+            found.filtered_chols[..., -1, :, :], found.filtered_covariances[..., -1, :, :]
+        )
+        following = ahead(series.model, found.filtered_means[..., -1, :], chol, last)
+        return outputs(series, found), list(following)
+
+    def _state_spec(self, shape: Any) -> list[keras.KerasTensor]:
+        batch = (shape[0] if isinstance(shape[0], tuple | list) else shape)[0]
+        n, dtype = self._start.F.shape[-1], self._start.dtype.name
+        return [keras.KerasTensor(axes, dtype) for axes in ((batch, n), (batch, n, n))]
+
+    def _piece_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
+        return self.compute_output_spec(inputs)
 
     # --- online ----------------------------------------------------------------------------------
 
@@ -365,6 +352,9 @@ class KalmanFilter(Parameterized, Model):
         rules = (self.rule, self.likelihood)
         self._stream = KalmanStream(self, self.learned_model, *rules, streams, jit)
 
+    def _served(self) -> Served:
+        return served(self)
+
     # --- serialisation ---------------------------------------------------------------------------
 
     def get_config(self) -> dict[str, Any]:
@@ -398,20 +388,24 @@ class KalmanFilter(Parameterized, Model):
             layer._make_stream(streams[0])
         return layer
 
+    def save_own_variables(self, store: Any) -> None:
+        """The state of the streams, and their number, for a filter that has none yet."""
+        super().save_own_variables(store)
+        if self._stream is not None:
+            store["streams"] = np.array(self._stream.streams or 0)
+
     def load_own_variables(self, store: Any) -> None:
-        """Reads the state of the streams.
+        """Reads the state of the streams, and makes them where there are none.
 
         Raises:
             ValueError: A state that is not finite, or that this filter could not have saved.
         """
-        if self._stream is not None and {"0", "1"} <= set(store.keys()):
-            self._stream.check(*(np.asarray(store[key]) for key in "01"))
-        super().load_own_variables(store)
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles a loaded model."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
+        weights = numbered(store)
+        if {"0", "1"} <= set(weights):
+            check_saved(*(np.asarray(weights[key]) for key in "01"))
+        if self._stream is None and "streams" in store:
+            self._make_stream(int(np.asarray(store["streams"])) or None)
+        super().load_own_variables(weights)
 
     def __repr__(self) -> str:
         learned = f", learns {', '.join(self.learned)}" if self.learned else ""

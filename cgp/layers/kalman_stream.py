@@ -108,15 +108,6 @@ class KalmanStream:
         for variable in self._state.variables:
             variable.assign(tf.fill(variable.shape, tf.constant(np.nan, variable.dtype)))
 
-    def check(self, mean: np.ndarray, chol: np.ndarray) -> None:
-        """Raises a ValueError for values of the weights that are no state, begun or not."""
-        for finite, nan in ((np.isfinite(a), np.isnan(a)) for a in (mean, chol)):
-            if not (finite.all() or nan.all()) or finite.all() != np.isfinite(mean).all():
-                raise ValueError(
-                    "the state of the streams must be finite, or all of it NaN where they have not "
-                    "begun: the file is damaged"
-                )
-
     def _initial(self) -> tuple[tf.Tensor, tf.Tensor]:
         """The initial state by the present matrices, `[B, n]` and `[B, n, n]`."""
         model, count = noise_of(self._present.model()), self.streams or 1
@@ -211,6 +202,16 @@ class KalmanStream:
             raise ValueError(NOT_FINITE)
         self.set_state(*following)
         return Step(block.predicted, innovation(z, block.predicted.mean), block.states)
+
+
+def check_saved(mean: np.ndarray, chol: np.ndarray) -> None:
+    """Raises a ValueError for values of the weights that are no state, begun or not."""
+    for finite, nan in ((np.isfinite(a), np.isnan(a)) for a in (mean, chol)):
+        if not (finite.all() or nan.all()) or finite.all() != np.isfinite(mean).all():
+            raise ValueError(
+                "the state of the streams must be finite, or all of it NaN where they have not "
+                "begun: the file is damaged"
+            )
 
 
 def streams_of(mean: tf.Tensor, chol: tf.Tensor) -> int | None:

@@ -116,12 +116,6 @@ class LearnedModel:
         ]
         return b"".join([snapshot(v for x in own.values() for v in x.variables), *others])
 
-    def log_prior(self) -> tf.Tensor:
-        """The log density of the priors at the present values."""
-        real = self.noise.dtype.real_dtype
-        densities = [tf.cast(p.log_prior(), real) for p in self.with_priors]
-        return tf.add_n([tf.zeros([], real), *densities])
-
     def matrix(self, name: str) -> np.ndarray | None:
         """A present matrix; None for a B that there is not."""
         if name in self.layers:

@@ -1,18 +1,17 @@
-"""What a Kalman filter minimises: its negative log likelihood and that of priors."""
+"""What a layer minimises: the negative log likelihood of series and that of priors."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.layers.learned_model import LearnedModel
 from cgp.linalg.arguments import is_nan
-from cgp.statespace.series import Series
 from cgp.training import keras_private
 from cgp.training.batches import check_compiled, mean_over_replicas
+from cgp.training.parameters import Parameter
 
 
 def check_learnable(model: keras.Model, x: Any, y: Any) -> None:
@@ -34,35 +33,33 @@ class LikelihoodObjective:
     in which a prior counts once: each batch and replica has an equal share of it.
 
     Args:
-        present: The learned model.
-        dtype: Its real dtype.
+        with_priors: The hyperparameters that have a prior, each once.
+        dtype: The real dtype of the layer.
 
     Attributes:
         batch_count: The number of batches of all the data, see `Trainer`; None without priors.
     """
 
-    def __init__(self, present: LearnedModel, dtype: str):
-        self._present = present
+    def __init__(self, with_priors: Sequence[Parameter], dtype: str):
+        self._with_priors = with_priors
         self._count: tf.Tensor | None = None
         self.batch_count: tf.Variable | None = None
-        if present.with_priors:
+        if with_priors:
             self.batch_count = tf.Variable(1.0, trainable=False, dtype=dtype, name="batch_count")
 
-    def loss(self, series: Series, log_likelihoods: tf.Tensor) -> tf.Tensor:
+    def loss(self, observed: tf.Tensor, log_likelihoods: tf.Tensor) -> tf.Tensor:
         """The loss of one batch.
 
         Args:
-            series: The batch.
+            observed: The number of observed elements of the batch, real.
             log_likelihoods: Of any shape, to be added up.
         """
-        count = self._count
-        if count is None:
-            seen = tf.reduce_sum(tf.cast(series.observed, log_likelihoods.dtype))
-            count = seen / series.model.form.multiplicity
+        count = observed if self._count is None else self._count
         log_density = tf.reduce_sum(log_likelihoods)
         if self.batch_count is not None:
             replicas = tf.distribute.get_strategy().num_replicas_in_sync
-            log_density += self._present.log_prior() / (self.batch_count * replicas)
+            densities = [tf.cast(p.log_prior(), log_density.dtype) for p in self._with_priors]
+            log_density += tf.add_n(densities) / (self.batch_count * replicas)
         return -log_density / tf.where(count > 0.0, count, tf.ones_like(count))
 
     @contextlib.contextmanager

@@ -66,7 +66,8 @@ def _function_config(function: Callable[..., Any], name: str) -> Any:
 
 
 def _from_functions(config: Mapping) -> NonlinearGaussian:
-    if missing := sorted({"flags", "moments", "complex", "dtype"} - set(config)):
+    missing = sorted({"flags", "moments", "complex", "dtype"} - set(config))
+    if missing:
         raise ValueError(f"the config of the model has no {', '.join(missing)}")
     functions = {
         name: keras.saving.deserialize_keras_object(config["functions"][name])
@@ -89,7 +90,8 @@ def model_from_config(config: Mapping) -> AnyModel:
     """
     if "functions" in config:
         return _from_functions(config)
-    if missing := sorted({"matrices", "initial", "is_proper", "dtype"} - set(config)):
+    missing = sorted({"matrices", "initial", "is_proper", "dtype"} - set(config))
+    if missing:
         raise ValueError(f"the config of the model has no {', '.join(missing)}")
     if config["initial"] not in (None, "stationary", "diffuse"):
         raise ValueError(

@@ -32,6 +32,7 @@ def likelihood_from_config(config: Mapping[str, Any] | None) -> Likelihood | Non
     if config is None:
         return None
     own = dict(config)
-    if (name := own.pop("name", None)) not in _KINDS:
+    name = own.pop("name", None)
+    if name not in _KINDS:
         raise ValueError(f"the config of a likelihood names {', '.join(_KINDS)}, got {name!r}")
     return _KINDS[name](**own)

@@ -126,7 +126,8 @@ def cholesky(a: ArrayLike) -> tf.Tensor:
     a = as_matrix(a, "a", square=True)
     if tf.executing_eagerly():
         check_finite(a, "the matrix")
-        if gap := hermitian_gap(a):
+        gap = hermitian_gap(a)
+        if gap:
             raise ValueError(
                 f"the matrix of shape {a.shape} is not Hermitian: "
                 f"it differs from its adjoint by {gap:.3g}"

@@ -135,7 +135,8 @@ class ConditionallyLinear(KeepsGraphs):
         found, linear = self.matrices(u), self.linear
         if not isinstance(found, Mapping):
             raise TypeError(f"matrices must return a dictionary, got {type(found).__name__}")
-        if unknown := sorted(set(found) - set(REPLACED)):
+        unknown = sorted(set(found) - set(REPLACED))
+        if unknown:
             raise ValueError(
                 f"matrices may return F, Q, H and R, but returned {', '.join(unknown)}"
             )

@@ -39,7 +39,8 @@ class FactoredCovariance:
             return matrix
         if not tf.executing_eagerly():
             return cls(matrix)
-        if gap := hermitian_gap(matrix):
+        gap = hermitian_gap(matrix)
+        if gap:
             raise ValueError(
                 f"{name} must be Hermitian, a covariance: it differs from its adjoint by {gap:.3g}"
             )

@@ -154,9 +154,11 @@ class LinearGaussian(Settled):
             8.000000
         """
         known = (*_MATRICES, "initial_mean", "initial_covariance")
-        if unknown := sorted(set(changes) - set(known)):
+        unknown = sorted(set(changes) - set(known))
+        if unknown:
             raise TypeError(f"replace knows {', '.join(known)}, but was given {', '.join(unknown)}")
-        if nothing := [name for name in "FQHR" if name in changes and changes[name] is None]:
+        nothing = [name for name in "FQHR" if name in changes and changes[name] is None]
+        if nothing:
             raise TypeError(f"{', '.join(nothing)} must be a matrix, got None")
         named = {name: getattr(self, name) for name in (*known[:-1], "b", "d")} | changes
         matrix, initial = None, self.initial

@@ -297,7 +297,8 @@ class Along:
 
 def _check_agreement(correction: np.ndarray, likelihood: Likelihood | None) -> None:
     """Raises for a step `[..., T]` whose observation has no normal one that stands for it."""
-    if (finite := np.isfinite(correction)).all():
+    finite = np.isfinite(correction)
+    if finite.all():
         return
     step = int(np.argmin(finite.reshape(-1, finite.shape[-1]).all(axis=0)))
     raise ValueError(

@@ -229,9 +229,9 @@ class Stepper:
             return i + 1, State(mean, after.chol)
 
         observation = first
-        if count := self.iterations:
+        if self.iterations:
             loop = (lambda *_: True, again, (0, state))
-            _, point = tf.while_loop(*loop, maximum_iterations=count)
+            _, point = tf.while_loop(*loop, maximum_iterations=self.iterations)
             observation = self._affine("observation", given, point)
         return *updated_by(observation, *seen, state), observation
 

@@ -42,7 +42,9 @@ def step_matrices(model: LinearGaussian) -> StepMatrices:
     return StepMatrices(*found)
 
 
-class _Matrix(ctypes.Structure):
+class MatrixArray(ctypes.Structure):
+    """A matrix that all streams share, `batch` being 1, or those of each."""
+
     _fields_ = [("data", ctypes.c_void_p), ("batch", ctypes.c_int64)]
 
 
@@ -51,7 +53,7 @@ class _Step(ctypes.Structure):  # as online_step.cpp declares it
     _matrices = ("F", "Q_factor", "H", "R", "drift")
     _fields_ = [
         *((name, ctypes.c_int64) for name in _sizes),
-        *((name, _Matrix) for name in _matrices),
+        *((name, MatrixArray) for name in _matrices),
         *((name, ctypes.c_void_p) for name in ("z", "mean", "chol")),
         *((name, native.MomentArrays) for name in ("predicted", "filtered")),
     ]

@@ -322,7 +322,8 @@ class NonlinearGaussian(KeepsGraphs):
             np.float64(0.2)
         """
         given = self.arguments()
-        if unknown := sorted(set(changes) - set(given)):
+        unknown = sorted(set(changes) - set(given))
+        if unknown:
             known = ", ".join(given)
             raise TypeError(f"replace knows {known}, but was given {', '.join(unknown)}")
         other = type(self)(**{**given, **changes})

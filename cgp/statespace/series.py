@@ -75,6 +75,12 @@ class Series:
         working = [self._present] * self.model.observation_form.multiplicity
         return working[0] if len(working) == 1 else tf.concat(working, axis=-1)
 
+    @property
+    def observed_count(self) -> tf.Tensor:
+        """How many elements are observed in all series, real, scalar."""
+        working = tf.reduce_sum(tf.cast(self.observed, self.z.dtype.real_dtype))
+        return working / self.model.observation_form.multiplicity
+
     @cached_property
     def nothing(self) -> tf.Tensor:
         """NaN, which stands for what is missing."""

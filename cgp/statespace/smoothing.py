@@ -128,8 +128,10 @@ def smoothing_model(
         means, chols, *_ = _smoothed(Series(linear, z, missing), parallel)
         if last is not None:
             means += along.damping * (last[0] - means)
-            if likelihood is not None and (change := _change(last, (means, chols))) <= accuracy:
-                break
+            if likelihood is not None:
+                change = _change(last, (means, chols))
+                if change <= accuracy:
+                    break
         linear, last = along.at_moments(means, chols).model, (means, chols)
     if likelihood is not None and not change <= 1e3 * accuracy:
         raise ValueError(

@@ -13,6 +13,7 @@ from cgp.training.parameters import (
 )
 from cgp.training.post_updates import confirm, invalidate, refresh, register_post_update
 from cgp.training.saving import load_model
+from cgp.training.shards import shard_spec, value_and_gradient
 from cgp.training.sharing import Shareable, clone_model, sharing_scope
 
 __all__ = [
@@ -33,5 +34,7 @@ __all__ = [
     "optimizers",
     "refresh",
     "register_post_update",
+    "shard_spec",
     "sharing_scope",
+    "value_and_gradient",
 ]

@@ -13,6 +13,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+# What a layer such as Embedding says of padding, which Keras attaches to tensors.
+from keras.src.backend.common.masking import get_keras_mask
+
 # The path of a variable without TensorFlow's scope of names, which `add_variable` says why.
 from keras.src.backend.common.name_scope import name_scope
 
@@ -37,15 +40,18 @@ __all__ = [
     "FunctionalModel",
     "add_losses_in_float64",
     "add_variable",
+    "as_added_loss",
     "ask_to_proceed_with_overwrite",
     "completed_by_keras",
     "first_loss",
     "flatten_layers",
     "forget_compilation",
     "forget_loss",
+    "get_keras_mask",
     "has_compiled_loss",
     "in_stateless_scope",
     "in_symbolic_scope",
+    "inputs_of",
     "loss_weighed",
     "metrics_and_values",
     "stored",
@@ -70,6 +76,11 @@ def flatten_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     """Lists a layer and all layers inside it, each once; `Model.layers` has the top level only."""
     # Keras counts a layer again where it is among its own descendants.
     return list({id(found): found for found in layer._flatten_layers()}.values())
+
+
+def inputs_of(layer: keras.layers.Layer) -> list[keras.KerasTensor]:
+    """Lists the tensors that a layer of a functional model is called on."""
+    return [tensor for node in layer._inbound_nodes for tensor in node.input_tensors]
 
 
 def sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
@@ -111,6 +122,23 @@ def add_losses_in_float64(model: Any) -> None:
     tracker = keras.metrics.Mean(name="loss", dtype="float64")
     # Past Keras's attribute tracking, as in Keras's own `compile`, which would count it twice.
     object.__setattr__(model, "_loss_tracker", tracker)
+
+
+def as_added_loss(layer: keras.layers.Layer, loss: Any) -> Any:
+    """A loss, or structure of losses, in the dtype of those that the model being called adds it to.
+
+    That is the dtype of the loss given to `compile` of the model, to which Keras adds those of
+    layers as they are; without one any dtype does.
+
+    Args:
+        layer: The layer that adds the loss, in its call.
+        loss: Tensors.
+    """
+    model = layer._get_call_context().entry_layer
+    compiled = getattr(model, "_compile_loss", None)
+    if compiled is None:
+        return loss
+    return keras.tree.map_structure(lambda x: tf.cast(x, compiled.dtype), loss)
 
 
 @contextlib.contextmanager

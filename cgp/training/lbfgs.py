@@ -11,6 +11,7 @@ from cgp.training.batches import are_arrays, pack
 from cgp.training.descent import Descent
 from cgp.training.divergence import description, trained
 from cgp.training.objective import Objective
+from cgp.training.shards import ShardedObjective, Shards
 
 
 class Validation(NamedTuple):
@@ -30,8 +31,17 @@ def reject(**arguments: Any) -> None:
             )
 
 
-def one_batch(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-    """Returns all the data as one batch, `(x, y, sample_weight)`."""
+def loss_of(model: Any, x: Any, y: Any, sample_weight: Any) -> Objective:
+    """The loss of the data that `fit` was given, in one batch or in shards."""
+    if isinstance(x, tf.data.Dataset) and hasattr(model, "_as_batch") and len(list(x.take(2))) > 1:
+        x = Shards([keras.utils.unpack_x_y_sample_weight(part)[0] for part in x], map)
+    if isinstance(x, Shards):
+        return ShardedObjective(model, x)
+    return Objective(model, _one_batch(x, y, sample_weight))
+
+
+def _one_batch(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """All the data as one batch, `(x, y, sample_weight)`."""
     if are_arrays(x, y, sample_weight):
         batch, _ = pack(x, y, sample_weight)
     elif isinstance(x, tf.data.Dataset):
@@ -51,18 +61,18 @@ def one_batch(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
 
 def fit(
     model: Any,
-    batch: tuple,
+    loss: Objective,
     epochs: int | None,
     initial_epoch: int,
     verbose: int | str,
     callbacks: Any,
     validation: Validation,
 ) -> keras.callbacks.History:
-    """Minimises the loss of one batch over the trainable variables of the model.
+    """Minimises the loss of all data over the trainable variables of the model.
 
     Args:
         model: A compiled model whose optimizer is `LBFGS`.
-        batch: `(x, y, sample_weight)`.
+        loss: The loss, from `loss_of`.
         epochs: The number of the last iteration, or None.
         initial_epoch: The number of the first iteration.
         verbose: As in `fit`.
@@ -75,7 +85,6 @@ def fit(
     cap = None if epochs is None else epochs - initial_epoch
     if cap is not None and cap < 1:
         raise ValueError(f"epochs={epochs} leaves no iteration after initial_epoch={initial_epoch}")
-    loss = Objective(model, batch)
     optimizer: Any = model.optimizer
     if not optimizer.built:
         optimizer.build(model.trainable_variables)

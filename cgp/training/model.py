@@ -76,8 +76,9 @@ class Functional(Trainer, keras_private.FunctionalModel):
         **kwargs: `trainable`.
 
     Raises:
-        TypeError: On a call, complex data for an input that is real: Keras would drop the imaginary
-            part.
+        TypeError: A layer of Keras with weights, all of which are real, that is fed with complex
+            values. On a call, complex data for an input that is real: Keras would drop the
+            imaginary part.
 
     Example:
         >>> import keras, numpy as np, cgp
@@ -93,6 +94,13 @@ class Functional(Trainer, keras_private.FunctionalModel):
         # Keras up to 3.13 serialises only a class whose constructor has this signature.
         super().__init__(*args, **kwargs)
         self.dtype_policy = keras.DTypePolicy("float64")
+        for layer in self.layers:
+            if _takes_real(layer) and any_complex(keras_private.inputs_of(layer)):
+                raise TypeError(
+                    f"{layer.name!r} is a real layer of Keras, which rounds complex values to "
+                    "complex64 or drops a part of them: put cgp.layers.RealImag() before it, and "
+                    "cgp.layers.ToComplex() after it where complex values are to go on"
+                )
 
     def call(
         self, inputs: Any, training: bool | None = None, mask: Any = None, **kwargs: Any
@@ -109,3 +117,9 @@ class Functional(Trainer, keras_private.FunctionalModel):
     def graph_context(self) -> AbstractContextManager:
         """The sharing scope, as Keras clones a functional model on a run through its graph."""
         return sharing_scope()
+
+
+def _takes_real(layer: keras.layers.Layer) -> bool:
+    """Whether it is a layer of Keras with weights; those without, as `Reshape`, take any values."""
+    is_leaf = not keras_private.sublayers(layer)  # a model or wrapper may have anything inside
+    return is_leaf and type(layer).__module__.startswith("keras.") and bool(layer.weights)

@@ -70,7 +70,10 @@ class Objective:
         self.start = np.concatenate([v.numpy().astype("float64").ravel() for v in self.variables])
         coarse = any(v.dtype != "float64" for v in self.variables)
         self.epsilon = float(np.finfo(np.float32 if coarse else np.float64).eps)
-        self._function = _compiled(model, self.variables, batch)
+
+    @functools.cached_property
+    def _function(self) -> Callable:
+        return _compiled(self.model, self.variables, self.batch)
 
     def assign(self, point: npt.ArrayLike) -> None:
         """Writes a point into the variables.
@@ -115,7 +118,7 @@ def _compiled(model: Any, variables: list[keras.Variable], batch: tuple) -> Call
     too much memory.
     """
     if model.run_eagerly:
-        return functools.partial(_evaluate, model, variables)
+        return functools.partial(evaluate, model, variables)
     shapes = tf.nest.map_structure(
         lambda a: a if a is None else tf.TensorSpec(np.shape(a), a.dtype), batch
     )
@@ -123,7 +126,7 @@ def _compiled(model: Any, variables: list[keras.Variable], batch: tuple) -> Call
     kept: _Kept | None = getattr(model, "_kept_objective", None)
     if kept is None or kept.others != others or not _same(kept.variables, variables):
         function = tf.function(
-            functools.partial(_evaluate, model, variables),
+            functools.partial(evaluate, model, variables),
             jit_compile=model.jit_compile,
             autograph=False,
         )
@@ -135,9 +138,17 @@ def _same(some: list, others: list) -> bool:
     return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
-def _evaluate(
+def evaluate(
     model: Any, variables: list[keras.Variable], point: tf.Tensor, batch: tuple
 ) -> tuple[tf.Tensor, tf.Tensor]:
+    """The loss of a batch and its gradient by variables, which are assigned a point, to compile.
+
+    Args:
+        model: The model.
+        variables: Its trainable variables.
+        point: Their values, one after the other, float64.
+        batch: `(x, y, sample_weight)`.
+    """
     x, y, sample_weight = batch
     _assign(variables, point)
     # The context covers the gradients too: backward passes are traced there.

@@ -5,12 +5,13 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 
 from cgp.training.keras_private import ask_to_proceed_with_overwrite
+from cgp.training.serving import Served
 from cgp.training.sharing import sharing_scope
 
 
@@ -104,6 +105,11 @@ def _damage_of_hdf5(path: str) -> str | None:
     return None
 
 
+def numbered(store: Mapping[str, Any]) -> dict[str, Any]:
+    """The weights of a layer in a file, which Keras numbers, without what else it has saved."""
+    return {key: store[key] for key in store.keys() if key.isdigit()}  # noqa: SIM118
+
+
 def can_be_replaced(filepath: Any, *endings: str) -> bool:
     """Whether a path is that of one file of a known kind, in a folder that exists here."""
     if not isinstance(filepath, str | os.PathLike):
@@ -140,3 +146,78 @@ def write_beside(
         with open(written, "rb+") as file:
             os.fsync(file.fileno())  # else a power cut could leave the new name without content
         os.replace(written, place)
+
+
+# To mypy, a class whose attributes are all known to exist; in truth the Keras model comes after the
+# mixins, in `cgp.Model` and `cgp.Functional`.
+_Base: Any = object
+
+
+class Saving(_Base):
+    """A mixin before a Keras model class: files that are replaced as a whole, and SavedModels."""
+
+    def save(
+        self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any
+    ) -> None:
+        """Saves the model: Keras's `save`, made atomic.
+
+        A `.keras` file is written beside its place, and moved there once it is complete: saving
+        that fails or is killed leaves the old file. `cgp.load_model` loads it.
+        """
+        save = super().save
+        if zipped is False or not can_be_replaced(filepath, ".keras", ".h5", ".hdf5"):
+            save(filepath, overwrite=overwrite, zipped=zipped, **kwargs)
+            return
+        write_beside(filepath, overwrite, lambda path: save(path, zipped=zipped, **kwargs))
+
+    def save_weights(
+        self, filepath: Any, overwrite: bool = True, max_shard_size: float | None = None
+    ) -> None:
+        """Saves the weights: Keras's `save_weights`; a single file is replaced as by `save`."""
+        save = super().save_weights
+        if max_shard_size is None and can_be_replaced(filepath, ".weights.h5"):
+            write_beside(filepath, overwrite, save)
+        else:
+            save(filepath, overwrite=overwrite, max_shard_size=max_shard_size)
+
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
+        """Loads weights: Keras's `load_weights`.
+
+        Raises:
+            ValueError: The file is damaged; and what Keras raises.
+        """
+        check_undamaged(filepath)
+        super().load_weights(filepath, skip_mismatch, **kwargs)
+
+    def export(self, filepath: Any, format: str = "tf_saved_model", **kwargs: Any) -> None:
+        """Writes a SavedModel, which TensorFlow runs where neither Keras nor cgp is.
+
+        That of an estimator, loaded by `tf.saved_model.load`, has `predict`, and of one that takes
+        samples in one at a time, `step` and `reset`. A step takes and returns what the method
+        of that name does, as tensors by name ("predicted_mean", "innovation", …). It goes on
+        from the state of the estimator, and keeps its own in variables. There are as many streams
+        as the estimator has: to make more, give it a step of missing values first, and reset it.
+        Of other models it is Keras's `export`.
+
+        Args:
+            filepath: The folder to write.
+            format: "tf_saved_model".
+            **kwargs: Further arguments of Keras's `export`, for models that are no estimators.
+
+        Raises:
+            ValueError: Another format: other runtimes have no complex numbers.
+        """
+        if format != "tf_saved_model":
+            raise ValueError(
+                f'format must be "tf_saved_model", got {format!r}: other runtimes have no '
+                "operations on complex128"
+            )
+        served = self._served()
+        if served is None:
+            super().export(filepath, format=format, **kwargs)
+        else:
+            served.save(filepath)
+
+    def _served(self) -> Served | None:
+        """The functions of an estimator for `export`; None for any other model."""
+        return None

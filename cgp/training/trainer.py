@@ -10,19 +10,17 @@ import numpy as np
 import tensorflow as tf
 
 from cgp import native
-from cgp.training import divergence, keras_private, lbfgs, saving
+from cgp.training import divergence, keras_private, lbfgs
 from cgp.training.batches import are_arrays, batches, number_of_batches, split
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import Parameter, Parameterized
 from cgp.training.post_updates import refresh_all
+from cgp.training.saving import Saving
+from cgp.training.shards import shards_of
 from cgp.training.sharing import sharing_scope, wrap_from_config
 
-# To mypy, a class whose attributes are all known to exist; in truth the Keras model comes after the
-# mixin, in the two classes below.
-_Base: Any = object
 
-
-class Trainer(_Base):
+class Trainer(Saving):
     """A mixin before a Keras model class, for `cgp.Model` and `cgp.Functional`."""
 
     # --- derived state -------------------------------------------------------------------------
@@ -88,6 +86,14 @@ class Trainer(_Base):
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
+    def add_loss(self, loss: Any) -> None:
+        """Keras's `add_loss`, beside any loss that the model around this one is compiled with.
+
+        That may be in float32, to which Keras adds no float64: the loss takes its dtype. Gradients
+        are computed in the dtype of the layer all the same.
+        """
+        super().add_loss(keras_private.as_added_loss(self, loss))
+
     def compute_loss(
         self,
         x: Any = None,
@@ -142,6 +148,7 @@ class Trainer(_Base):
         validation_steps: int | None = None,
         validation_batch_size: int | None = None,
         validation_freq: int = 1,
+        engine: Any = None,
     ) -> keras.callbacks.History:
         """Trains the model: Keras's `fit`, with arrays kept in their own dtype.
 
@@ -164,6 +171,10 @@ class Trainer(_Base):
             validation_steps: Steps of a validation.
             validation_batch_size: `batch_size` if None.
             validation_freq: Validate each so many epochs.
+            engine: Of a `KalmanFilter`, `ExactGP` or `StateSpaceGP` under `LBFGS`: what computes
+                the loss of parts of the data elsewhere. x is then a list of such parts, and the
+                engine `map`, or has a method `map` of a function and a list: a `Client` of Dask, an
+                executor of `concurrent.futures`, a pool of Ray. Or None.
 
         Returns:
             Keras's `History`. Its `history["loss"]` has one entry for each epoch, or iteration; its
@@ -181,6 +192,8 @@ class Trainer(_Base):
             NotPositiveDefiniteError: A covariance is not positive definite at the initial
                 parameters, or in a validation.
         """
+        if engine is not None:
+            x = shards_of(self, x, y, engine)
         if validation_data is None and validation_split and are_arrays(x, y, sample_weight):
             (x, y, sample_weight), validation_data = split(x, y, sample_weight, validation_split)
             validation_split = 0.0
@@ -203,7 +216,7 @@ class Trainer(_Base):
             )
             history = lbfgs.fit(
                 self,
-                lbfgs.one_batch(x, y, sample_weight),
+                lbfgs.loss_of(self, x, y, sample_weight),
                 epochs=epochs,
                 initial_epoch=initial_epoch,
                 verbose=verbose,
@@ -241,7 +254,7 @@ class Trainer(_Base):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Keras's `__call__`; what a masked array hides is NaN, where Keras would show it."""
-        args, kwargs = tf.nest.map_structure(_without_mask, (args, kwargs))
+        args, kwargs = tf.nest.map_structure(without_mask, (args, kwargs))
         return super().__call__(*args, **kwargs)
 
     batch_count: tf.Variable | None = None
@@ -315,39 +328,6 @@ class Trainer(_Base):
 
     # --- serialisation ---------------------------------------------------------------------------
 
-    def save(
-        self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any
-    ) -> None:
-        """Saves the model: Keras's `save`, made atomic.
-
-        A `.keras` file is written beside its place, and moved there once it is complete: saving
-        that fails or is killed leaves the old file. `cgp.load_model` loads it.
-        """
-        save = super().save
-        if zipped is False or not saving.can_be_replaced(filepath, ".keras", ".h5", ".hdf5"):
-            save(filepath, overwrite=overwrite, zipped=zipped, **kwargs)
-            return
-        saving.write_beside(filepath, overwrite, lambda path: save(path, zipped=zipped, **kwargs))
-
-    def save_weights(
-        self, filepath: Any, overwrite: bool = True, max_shard_size: float | None = None
-    ) -> None:
-        """Saves the weights: Keras's `save_weights`; a single file is replaced as by `save`."""
-        save = super().save_weights
-        if max_shard_size is None and saving.can_be_replaced(filepath, ".weights.h5"):
-            saving.write_beside(filepath, overwrite, save)
-        else:
-            save(filepath, overwrite=overwrite, max_shard_size=max_shard_size)
-
-    def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
-        """Loads weights: Keras's `load_weights`.
-
-        Raises:
-            ValueError: The file is damaged; and what Keras raises.
-        """
-        saving.check_undamaged(filepath)
-        super().load_weights(filepath, skip_mismatch, **kwargs)
-
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict | None = None) -> Any:
         """Makes the model of a config; layers that were shared are shared again."""
@@ -371,7 +351,8 @@ def any_complex(structure: Any) -> bool:
     return any("complex" in str(getattr(leaf, "dtype", "")) for leaf in leaves)
 
 
-def _without_mask(x: Any) -> Any:
+def without_mask(x: Any) -> Any:
+    """What a masked array shows, with NaN for what it hides; anything else as it is."""
     if not np.ma.is_masked(x):
         return x
     if x.dtype.kind not in "fc":

@@ -15,6 +15,7 @@ from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.parts import check_request, of_part
 from cgp.gp.posterior import Posterior
+from cgp.gp.served import served_posterior
 from cgp.gp.sites import Sites
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
@@ -23,6 +24,7 @@ from cgp.likelihoods.saved import likelihood_config
 from cgp.linalg import cholesky, stored_cholesky
 from cgp.linalg.arguments import ArrayLike, complex_dtype, nan
 from cgp.training import confirm, invalidate, refresh
+from cgp.training.serving import Served
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -356,6 +358,12 @@ class ExactGP(MaximumLikelihoodGP):
         }
 
     # --- saving --------------------------------------------------------------------------------
+
+    def _served(self) -> Served:
+        is_empty = bool(self._stored.is_empty)
+        data = None if is_empty else self._normal(self._stored.data)
+        refresh(self)
+        return served_posterior(self._process, data, tf.convert_to_tensor(self._chol))
 
     def get_config(self) -> dict[str, Any]:
         """See `GaussianProcess.get_config`."""

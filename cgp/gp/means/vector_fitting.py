@@ -231,7 +231,8 @@ class _Search:
         memory: dict[bytes, tuple[np.ndarray, np.ndarray, _Projected]] = {}
 
         def at(point: np.ndarray) -> tuple[np.ndarray, np.ndarray, _Projected]:
-            if (key := point.tobytes()) not in memory:
+            key = point.tobytes()
+            if key not in memory:
                 memory.clear()
                 poles, slopes = self._poles(point)
                 memory[key] = poles, slopes, self.projected(poles, start.delay + point[-1])

@@ -128,8 +128,8 @@ class CompiledWindow:
 
     def _work(self, chol: np.ndarray, factors: int) -> np.ndarray:
         """Memory to work in, kept: twice the factors of each stream with one point more."""
-        if self._memory is None:
-            streams, rows, _ = chol.shape
+        streams, rows, _ = chol.shape
+        if self._memory is None or len(self._memory) < streams:
             rows += rows // self._recursion.capacity
             self._memory = np.empty((streams, 2 * factors, rows, rows), chol.dtype)
         return self._memory

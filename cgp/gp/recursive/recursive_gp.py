@@ -1,6 +1,7 @@
 """RecursiveGP: a complex Gaussian process that takes one sample at a time."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -13,11 +14,12 @@ from cgp.gp.data import Data, SampleNoise, arranged, as_inputs_and_targets, chec
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior, posterior, prior
-from cgp.gp.recursive import stream_training
+from cgp.gp.recursive import pieces, stream_training
 from cgp.gp.recursive.block_likelihood import block_loss
 from cgp.gp.recursive.budget import Budget
 from cgp.gp.recursive.growing import Growing
 from cgp.gp.recursive.robust import robust_step
+from cgp.gp.recursive.served_window import served
 from cgp.gp.recursive.sliding import Sliding
 from cgp.gp.recursive.stream_weights import StreamWeights
 from cgp.gp.recursive.window import Policy, Window
@@ -29,6 +31,7 @@ from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.training.batches import require_one_replica
+from cgp.training.saving import numbered
 
 _POLICIES: dict[str, type[Policy]] = {
     "sliding": Sliding,
@@ -36,6 +39,7 @@ _POLICIES: dict[str, type[Policy]] = {
     "budget": Budget,
 }
 _SETTLED = ("capacity", "policy", "forgetting")
+_REMEDY = "make a new RecursiveGP of the same kernel, and take the samples in"
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -62,8 +66,8 @@ class RecursiveGP(GaussianProcess):
     before it is used. `capacity`, `policy` and `forgetting` cannot be changed.
 
     The window is kept in non-trainable weights, made when the first data show the number of
-    dimensions and of streams: a model that is saved in mid-stream continues where it was. (Before
-    `load_weights`, take a sample in.)
+    dimensions and of streams: a model that is saved in mid-stream, or into which its weights are
+    loaded, continues where it was.
 
     Args:
         kernel: A kernel; other models may share it. Its inputs are real: give complex ones,
@@ -98,6 +102,7 @@ class RecursiveGP(GaussianProcess):
         ((), True)
     """
 
+    settled = MappingProxyType({**GaussianProcess.settled, **dict.fromkeys(_SETTLED, _REMEDY)})
     _data_by_point = True
 
     def __init__(
@@ -146,14 +151,6 @@ class RecursiveGP(GaussianProcess):
         self._recent, self._range = RecentInputs(), CheckedRange(self._check_inputs)
         self._stream: StreamWeights | None = None  # until the first data have shown the shapes
         self.built = True
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _SETTLED and name in self.__dict__:
-            raise AttributeError(
-                f"{name} cannot be changed, because the window was made for it: make a new "
-                f"RecursiveGP of the same kernel with {name}={value!r}, and take the samples in"
-            )
-        super().__setattr__(name, value)
 
     # --- the window ----------------------------------------------------------------------------
 
@@ -366,7 +363,7 @@ class RecursiveGP(GaussianProcess):
         """The dictionary of `predict` at x; for inputs `(x, z)`, adds the loss of that block."""
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
-        x, z, *noise = inputs  # training gives the noise too
+        x, z, *noise = inputs
         x, z = as_inputs_and_targets(x, z, None, self.variable_dtype)
         if self._stream is None:
             streams = None if z.shape.rank == 1 else z.shape[0] or 0
@@ -379,6 +376,10 @@ class RecursiveGP(GaussianProcess):
         return as_dict(self._posterior(x, window, chol, None))
 
     # --- serialisation -------------------------------------------------------------------------
+
+    _served = served
+    _begin, _follow = pieces.begin, pieces.follow  # series in pieces
+    _state_spec, _piece_spec = pieces.state_spec, pieces.piece_spec
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, and the shapes of the window if there is one."""
@@ -400,19 +401,20 @@ class RecursiveGP(GaussianProcess):
             model._make_window(*shapes)
         return model
 
+    def save_own_variables(self, store: Any) -> None:
+        """The weights, and the shapes of the window if there is one, for a model without."""
+        super().save_own_variables(store)
+        if self._stream is not None:
+            streams, dimensions = self._stream.x_shape
+            store["streams"] = np.array([0 if self._stream.is_single else streams, dimensions])
+
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
-        """Loads weights, and checks the window in them.
-
-        Args:
-            store: Arrays by name, as Keras gives them.
-
-        Raises:
-            ValueError: They are not those of a window; it stays as it was.
-        """
+        """Loads weights, or an error if they are no window's; they make one where there is none."""
+        if self._stream is None and "streams" in store:
+            streams, dimensions = np.asarray(store["streams"]).tolist()
+            self._make_window(streams or None, dimensions)
+        load = super().load_own_variables
         if self._stream is None:
-            super().load_own_variables(store)
-            return
-        store = self._stream.with_noise(store)
-        with self._stream.restored_on_error():
-            super().load_own_variables(store)
-            self._stream.check_loaded()
+            load(numbered(store))
+        else:
+            self._stream.load(numbered(store), load)

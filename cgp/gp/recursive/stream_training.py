@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from cgp.gp.base import GaussianProcess
-from cgp.gp.data import Data, arranged
+from cgp.gp.data import COMMON_NOISE, Data, arranged, as_inputs_and_targets
 from cgp.gp.recursive.stream_weights import StreamWeights
 from cgp.gp.starts import start_left_out
 from cgp.gp.stream_samples import as_block
@@ -57,7 +57,7 @@ def compile(
 def fit(
     gp: "RecursiveGP",
     x: ArrayLike,
-    z: ArrayLike,
+    z: ArrayLike | None = None,
     batch_size: int = 32,
     epochs: int = 1,
     verbose: int | str = "auto",
@@ -103,9 +103,9 @@ def fit(
         NotPositiveDefiniteError: A covariance is not positive definite at the initial parameters.
             The data are as before the call.
     """
-    if others:
+    if others or z is None:
         raise TypeError(
-            f"{', '.join(others)}: a RecursiveGP learns from one stream, in its order; "
+            f"{', '.join(others) or 'no z'}: a RecursiveGP learns from one stream, in its order; "
             "evaluate(x, z) tells the loss of another"
         )
     check_compiled(gp, "keras.optimizers.Adam(0.01)")
@@ -133,7 +133,9 @@ def fit(
 
 def train_step(gp: "RecursiveGP", data: tuple) -> dict[str, tf.Tensor]:
     """A gradient step on a block, which is then taken in."""
-    ((x, z, noise),) = data
+    (x, z, *own), *_ = data  # `train_on_batch((x, z))` has no noise of samples
+    x, z = as_inputs_and_targets(x, z, None, gp.variable_dtype)
+    noise = own[0] if own else COMMON_NOISE
     block = arranged(x, z, noise)
     with keras_private.loss_weighed(gp, tf.shape(x)[0], tf.reduce_sum(block.counts)):
         GaussianProcess.train_step(gp, data)

@@ -5,7 +5,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -128,7 +128,21 @@ class StreamWeights:
             found.append(a.view(value.dtype.as_numpy_dtype)[..., 0] if is_complex else a)
         return found
 
-    def with_noise(self, store: Mapping[str, Any]) -> Mapping[str, Any]:
+    def load(self, store: Mapping[str, Any], load: Callable[[Mapping[str, Any]], None]) -> None:
+        """Loads the weights of the layer from a file.
+
+        Args:
+            store: Arrays by name, as Keras gives them.
+            load: Keras's function of them.
+
+        Raises:
+            ValueError: They are not those of windows; these stay as they were.
+        """
+        with self.restored_on_error():
+            load(self._with_noise(store))
+            self._check_loaded()
+
+    def _with_noise(self, store: Mapping[str, Any]) -> Mapping[str, Any]:
         """The weights of a file; one written before points had noise gains zeros for them."""
         names = list(store.keys())
         weights = saved_variables(self._layer)
@@ -139,7 +153,7 @@ class StreamWeights:
         values.insert(at, self._empty.noise[0].numpy())
         return {str(i): value for i, value in enumerate(values)}
 
-    def check_loaded(self) -> None:
+    def _check_loaded(self) -> None:
         """Raises if the values that were loaded into the weights are no windows.
 
         Whether the factors belong to their points is seen at first use, when the hyperparameters

@@ -1,13 +1,17 @@
 """Discretisation of a noisy Markov process at irregular points, as a linear Gaussian model."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
+from cgp import native
 from cgp.distributions.forms import CompositeForm, SecondMoments, as_matrices
 from cgp.gp.data import COMMON_NOISE, SampleNoise, empty_variable
 from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.state_space.native_likelihood import numbers_of
 from cgp.linalg.batch_last import cholesky, triangularize
 from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.filter_step import State, predict
@@ -127,6 +131,29 @@ class DiscretizedProcess:
         F, Q = self._markov.discretize(x, step)
         return self._matrix(F), self._covariance(Q), self._root(Q)
 
+    def transitions(self, x: np.ndarray, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """F and a factor of Q, as `discretize`, eagerly: by the core where it knows the kernel.
+
+        Args:
+            x: The places that steps lead from, `[T]`.
+            step: The steps, `[T]`.
+        """
+        found = None
+        if self._numbers is not None and native.core().ops:
+            steps = tf.constant(step, tf.float64)
+            found = native.attempt("cgp_markov_discretize", *self._numbers, steps=steps)
+        if found is None:
+            F, _, Q_factor = self.discretize(tf.constant(x), tf.constant(step))
+        else:
+            F, Q_factor = self._matrix(found[0]), self.form.root(found[1])
+        return F.numpy(), Q_factor.numpy()
+
+    @functools.cached_property
+    def _numbers(self) -> list[tf.Tensor] | None:
+        """The terms of the kernel as the core takes them; None if it does not know them."""
+        terms = self._process.kernel.markov_terms()
+        return None if terms is None else numbers_of(terms)
+
     def _root(self, covariance: tf.Tensor) -> tf.Tensor:
         """A factor of proper covariances `[..., n, n]`, in the working form, without gradient."""
         return self.form.root(_first_axes_last(cholesky, tf.stop_gradient(covariance)))
@@ -134,10 +161,17 @@ class DiscretizedProcess:
     # --- the model -------------------------------------------------------------------------------
 
     def predict(self, start: StateAt, x: tf.Tensor) -> State:
-        """The moments of the state at x, a number, from those at an earlier place; batch last."""
-        F, _, Q_factor = self.discretize(start.x[None], (x - start.x)[None])
-        state = State(*(tf.experimental.numpy.moveaxis(a, 0, -1) for a in start[1:]))
-        F, Q_factor = (a[0][..., None] for a in (F, Q_factor))
+        """The moments of the state at x from those at an earlier place; batch last.
+
+        Places are numbers, or `[B]` where each series has its own.
+        """
+        before, after = (tf.reshape(a, [-1]) for a in (start.x, x))
+        F, _, Q_factor = self.discretize(before, after - before)
+        n = F.shape[-1]  # which the variables of a stored state do not tell
+        mean = tf.ensure_shape(start.mean, [None, n])
+        chol = tf.ensure_shape(start.chol, [None, n, n])
+        state = State(*(tf.experimental.numpy.moveaxis(a, 0, -1) for a in (mean, chol)))
+        F, Q_factor = (tf.experimental.numpy.moveaxis(a, 0, -1) for a in (F, Q_factor))
         return predict(state, F, Q_factor, tf.zeros_like(state.mean))
 
     def model(

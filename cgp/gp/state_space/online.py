@@ -50,7 +50,8 @@ class Online(_Base):
             ValueError: A step back, shapes other than those of the data, an x that is not finite,
                 an infinite observation. The state is then unchanged.
         """
-        if np.size(place := as_array(x, "x")) > 1:
+        place = as_array(x, "x")
+        if np.size(place) > 1:
             raise ValueError(f"x must be one number, got shape {place.shape}: {_TOGETHER}")
         self._check_normal("step")
         noise = GivenNoise(noise_variance, noise_groups, self._group_count)

@@ -1,5 +1,7 @@
 """The stream of a state-space process: its state after the last sample, and its steps."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -9,7 +11,6 @@ from cgp.gp.data import COMMON_NOISE, Data, SampleNoise
 from cgp.gp.given_noise import joined_noise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt
-from cgp.gp.state_space.native_likelihood import numbers_of
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.linalg.arguments import is_nan
 from cgp.linalg.batch_last import matmul, matvec
@@ -80,8 +81,6 @@ class ProcessStream:
         self._by_core: CompiledStep | None = None
         self._learned_noise: np.ndarray | None = None  # [m, m, 1], or of each group [m, m, G]
         self._transitions: dict[float, tuple[np.ndarray, np.ndarray]] = {}
-        terms = self._process.kernel.markov_terms() if self._process.is_proper else None
-        self._terms = None if terms is None else numbers_of(terms)
 
     def note(self) -> None:
         """Notes the present state."""
@@ -132,7 +131,8 @@ class ProcessStream:
         for t, place in enumerate(x):
             self.recent.append((float(place), z[:, t], noise.at(t)))
         self.x, self.since = float(x[-1]), self.since + len(x)
-        if (before := len(x) - self.kept - 1) >= 0:
+        before = len(x) - self.kept - 1
+        if before >= 0:
             means, chols = found.moments.filtered_means, found.moments.filtered_chols
             self.noted = StateAt(places[before], means[:, before], chols[:, before])
             self.since = self.kept
@@ -196,16 +196,9 @@ class ProcessStream:
         step = x - self.x
         if step in self._transitions:
             return self._transitions[step]
-        found = None
-        if self._terms is not None:
-            steps = tf.constant([step], tf.float64)
-            found = native.attempt("cgp_markov_discretize", *self._terms, steps=steps)
-        if found is None:
-            places = (tf.constant([a], self._real) for a in (self.x, step))
-            F, _, Q_factor = self._markov.discretize(*places)
-            found = F, Q_factor
+        found = self._markov.transitions(*(np.asarray([a], self._real) for a in (self.x, step)))
         dtype = self._state.dtype.as_numpy_dtype
-        transition, factor = (np.ascontiguousarray(a.numpy()[0][..., None], dtype) for a in found)
+        transition, factor = (np.ascontiguousarray(a[0][..., None], dtype) for a in found)
         if self._markov.is_stationary:
             if len(self._transitions) == _MOST_TRANSITIONS:
                 self._transitions.clear()
@@ -223,7 +216,8 @@ class ProcessStream:
             signature = [place, place, values, known]
             if noise.group is not None:
                 signature.append(tf.TensorSpec([self.streams], tf.int32))
-            self._traced = TracedStep(self._state, self._advance, signature, jit=False)
+            following = functools.partial(advance, self._process)
+            self._traced = TracedStep(self._state, following, signature, jit=False)
         places = (np.asarray(a, self._real) for a in (self.x, x))
         known = np.zeros([1, 1], self._real) if noise.variance is None else noise.variance
         parts = [known] if noise.group is None else [known, noise.group]
@@ -231,29 +225,45 @@ class ProcessStream:
         predicted, filtered = self._traced(*places, z, *parts)
         return predicted.map(lambda a: a[:, 0]), filtered.map(lambda a: a[:, 0])
 
-    def _advance(
-        self, state: State, last: tf.Tensor, x: tf.Tensor, z: tf.Tensor, *noise: tf.Tensor
-    ) -> tuple[State, BatchLastMarginals, BatchLastMarginals]:
-        """Predicts from the last place to x, and updates with observations there, `[B]`.
 
-        Their noise is known parts and, of a model with groups, groups, each `[B]`.
-        """
-        markov, form = DiscretizedProcess(self._process), self._process.form
-        start = StateAt(last, *(tf.experimental.numpy.moveaxis(a, -1, 0) for a in state))
-        before = markov.predict(start, x)
-        H = markov.emission()[..., None]
-        R = tf.experimental.numpy.moveaxis(markov.noise(SampleNoise(*noise)), 0, -1)
-        function = self._process.plus_function(tf.zeros_like(z)[:, None], x[None, None, None])[:, 0]
-        absent = is_nan(z)
-        value = form.split(tf.where(absent, tf.zeros_like(z), z - function)[:, None])
-        seen = tf.cast(~absent, value.dtype.real_dtype) + tf.zeros_like(tf.math.real(R[:, 0]))
-        h, r, value = decorrelated(H[None], R[None], value[:, None], seen[None])
-        after, _, _ = update(
-            before, h[0], r[0], tf.experimental.numpy.moveaxis(value[:, 0], 0, -1), seen
-        )
+def advance(
+    process: SignalPlusNoise,
+    state: State,
+    last: tf.Tensor,
+    x: tf.Tensor,
+    z: tf.Tensor,
+    *noise: tf.Tensor,
+) -> tuple[State, BatchLastMarginals, BatchLastMarginals]:
+    """Predicts from the last place to x, and updates with observations there.
 
-        def signal(state: State, noise: tf.Tensor | None) -> BatchLastMarginals:
-            found = marginals_of(form, matvec(H, state.mean), matmul(H, state.chol), noise)
-            return found._replace(mean=found.mean + function)
+    Args:
+        process: Kernel, mean and noise.
+        state: The moments at the last place, batch last.
+        last: The last place, a number, or `[B]` where each series has its own.
+        x: The place of the observations, in the same form.
+        z: Observations, complex, `[B]`; NaN where missing.
+        *noise: The known part of their noise and, of a model with groups, their groups, each `[B]`.
 
-        return after, signal(before, R), signal(after, None)
+    Returns:
+        The state at x; the moments of the observations before, and of the signal after.
+    """
+    markov, form = DiscretizedProcess(process), process.form
+    start = StateAt(last, *(tf.experimental.numpy.moveaxis(a, -1, 0) for a in state))
+    before = markov.predict(start, x)
+    H = markov.emission()[..., None]
+    R = tf.experimental.numpy.moveaxis(markov.noise(SampleNoise(*noise)), 0, -1)
+    places = tf.reshape(x, [-1, 1, 1])
+    function = process.plus_function(tf.zeros_like(z)[:, None], places)[:, 0]
+    absent = is_nan(z)
+    value = form.split(tf.where(absent, tf.zeros_like(z), z - function)[:, None])
+    seen = tf.cast(~absent, value.dtype.real_dtype) + tf.zeros_like(tf.math.real(R[:, 0]))
+    h, r, value = decorrelated(H[None], R[None], value[:, None], seen[None])
+    after, _, _ = update(
+        before, h[0], r[0], tf.experimental.numpy.moveaxis(value[:, 0], 0, -1), seen
+    )
+
+    def signal(state: State, noise: tf.Tensor | None) -> BatchLastMarginals:
+        found = marginals_of(form, matvec(H, state.mean), matmul(H, state.chol), noise)
+        return found._replace(mean=found.mean + function)
+
+    return after, signal(before, R), signal(after, None)

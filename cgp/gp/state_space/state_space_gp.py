@@ -22,6 +22,7 @@ from cgp.gp.state_space.history import History
 from cgp.gp.state_space.online import Online
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.predictions import drawn, forecasts, smoothed
+from cgp.gp.state_space.served_process import served
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import RecentInputs, as_points
 from cgp.likelihoods import Likelihood
@@ -29,6 +30,7 @@ from cgp.likelihoods.saved import likelihood_config
 from cgp.linalg.arguments import ArrayLike
 from cgp.statespace.filtering import log_likelihood
 from cgp.training import confirm, invalidate, refresh
+from cgp.training.serving import Served
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -378,6 +380,11 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         return as_dict(self._smoothed(self._sites.find(data).data, data.x, None))
 
     # --- saving ----------------------------------------------------------------------------------
+
+    def _served(self) -> Served:
+        history, data = self._history, self._normal(self._history.data)
+        is_plain = not (self._sites.are_needed or self._group_count)
+        return served(self._process, history, data, takes_samples=is_plain)
 
     def get_config(self) -> dict[str, Any]:
         """See `GaussianProcess.get_config`."""

@@ -41,7 +41,9 @@ def test_are_arguments_that_the_window_was_made_for_settled(changed):
     gp = tracker(named("proper"), capacity=4)
     ((name, value),) = changed.items()
     before = getattr(gp, name)
-    with pytest.raises(AttributeError, match=f"{name} cannot be changed.*make a new RecursiveGP"):
+    with pytest.raises(
+        AttributeError, match=f"{name} of RecursiveGP cannot be changed.*make a new"
+    ):
         setattr(gp, name, value)
     assert getattr(gp, name) == before
 

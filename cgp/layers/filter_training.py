@@ -1,0 +1,85 @@
+"""How a Kalman filter learns: Keras's methods of training, on series."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.layers.likelihood_objective import check_learnable
+from cgp.layers.model_functions import check_variables
+from cgp.layers.stream_observations import batch_of_series
+from cgp.linalg.arguments import ArrayLike
+from cgp.training.optimizers import LBFGS
+
+# To mypy, a class whose attributes are all known to exist; in truth the model comes after it.
+_Base: Any = object
+
+
+class LearnsFromSeries(_Base):
+    """A mixin before a `cgp.Model` that has a learned model and a `LikelihoodObjective`."""
+
+    def _batch(self, x: Any, missing: ArrayLike | None) -> Any:
+        return batch_of_series(self._start, self.likelihood, x, missing)
+
+    def _as_batch(self, shard: Any) -> tuple[Any, float]:
+        """Series as those of a batch, and the number of their observations."""
+        x = self._batch(shard, None)
+        z = np.asarray(x[0] if isinstance(x, tuple) else x)
+        return tf.nest.map_structure(tf.convert_to_tensor, x), float(np.sum(~np.isnan(z)))
+
+    def compile(self, optimizer: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Keras's `compile`; the optimizer is `cgp.optimizers.LBFGS()` if None."""
+        super().compile(LBFGS() if optimizer is None else optimizer, *args, **kwargs)
+
+    def fit(
+        self,
+        x: Any = None,
+        y: None = None,
+        *args: Any,
+        missing: Any = None,
+        engine: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Learns from series, by their likelihood: Keras's `fit`.
+
+        Args:
+            x: `[B, T, M]`, `[T, M]`, or `[T]` where M is 1; NaN where missing. Or a pair of series
+                `[B, T, M]` and of inputs `[B, T, k]`; or a dataset of batches. With an engine, a
+                list of such data, or of what the engine turns into them.
+            y: None: a filter learns from series alone.
+            *args: Further arguments of Keras's `fit`.
+            missing: Bool, broadcast against x: True where missing.
+            engine: What shares the shards of data out among workers, as for `cgp.Model.fit`.
+            **kwargs: Further arguments of Keras's `fit`.
+
+        Returns:
+            Keras's `History`.
+        """
+        x = self._batch(x, missing) if y is None and engine is None else x
+        check_learnable(self, x, y)
+        check_variables(self.learned_model.start, self.variables)
+        return super().fit(x, y, *args, engine=engine, **kwargs)
+
+    def evaluate(
+        self, x: Any = None, y: None = None, *args: Any, missing: Any = None, **kwargs: Any
+    ) -> Any:
+        """The loss, as in `fit`."""
+        x = self._batch(x, missing) if y is None else x
+        check_learnable(self, x, y)
+        return super().evaluate(x, y, *args, **kwargs)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Keras's `train_step`; the mean loss weighs batches by their observed elements."""
+        with self._objective.of_step(self, data):
+            return super().train_step(data)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """Keras's `test_step`; the mean loss weighs batches by their observed elements."""
+        with self._objective.of_step(self, data):
+            return super().test_step(data)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a loaded model."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)

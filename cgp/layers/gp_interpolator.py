@@ -1,0 +1,263 @@
+"""Interpolation of complex signals by a Gaussian process, as a layer between others."""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.gp.data import as_data, check_shapes
+from cgp.gp.given_noise import GivenNoise
+from cgp.gp.interpolation import Interpolation, interpolate
+from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.kernels.base import Kernel
+from cgp.kernels.points import as_points, one_number
+from cgp.layers.likelihood_objective import LikelihoodObjective
+from cgp.linalg.arguments import ArrayLike, complex_dtype
+from cgp.training.hyperparameters import HyperparameterLayer
+from cgp.training.keras_private import as_added_loss
+from cgp.training.parameters import POSITIVE, Parameter, named_parameters
+from cgp.training.sharing import sharing_scope
+from cgp.training.trainer import without_mask
+
+
+@keras.saving.register_keras_serializable(package="cgp.layers")
+class GPInterpolator(HyperparameterLayer):
+    """Interpolates each series of a batch by a Gaussian process, and says how certain it is.
+
+    The signal is `f ~ GP(0, kernel)`, the series are `z = f(x) + n`. The layer takes them between
+    other layers and returns the posterior of f at new positions, as `cgp.ExactGP` finds it.
+    Gradients pass to the series, the positions, the noise and the hyperparameters, so that these
+    learn by the loss of the network; by the likelihood of the series (`loss_weight`); or by both.
+
+    Positions are times, frequencies, or both, one dimension each: a pilot of an OFDM frame is at
+    (frequency, time). Where all series share them one factorisation, O(N³), serves the batch. If
+    series lack k elements of their own, each costs a system of k equations beside it; but where one
+    lacks more than half, or positions or noise are particular to each, each costs O(N³).
+
+        interpolator = cgp.layers.GPInterpolator(kernel, 0.1, x=pilots, x_new=grid)
+        channel = interpolator(z)                                 # a fixed pattern
+        channel = interpolator(z, noise_variance=of_frames)       # [B, 1]
+        channel = interpolator((x, z, x_new))                     # a pattern that comes with z
+
+    Missing elements are NaN in z, or `missing`. If a layer before this one learns, give `missing`,
+    or set the NaN after that layer: the gradient through a NaN would be NaN.
+
+    Args:
+        kernel: A kernel. Layers and models that are given the same kernel share its
+            hyperparameters.
+        noise_variance: `E|n|²`, positive, in squared units of z; learned.
+        x: Positions of the elements of z, `[N]` or `[N, D]`, for calls that give none.
+        x_new: Positions where the signal is wanted, `[M]` or `[M, D]`, likewise.
+        loss_weight: Factor of the loss that the layer adds: the negative log marginal likelihood of
+            the series, less that of priors, per observed element. 0 for no loss. A prior counts
+            once in all the data of a `fit` of a `cgp` model, else once in each call.
+        fixed: "noise_variance", to exclude it from training.
+        priors: A TFP distribution of "noise_variance", by that name.
+        name: A name.
+        dtype: "float64" (complex128 series) or "float32" (complex64); that of the kernel if None.
+
+    Raises:
+        TypeError: No kernel, or dtypes that differ.
+        ValueError: A noise variance that is not positive, positions of one kind alone.
+
+    Example:
+        >>> import numpy as np
+        >>> import cgp
+        >>> kernel = cgp.kernels.RBF() * cgp.kernels.Rotation(0.5)
+        >>> t = np.linspace(0.0, 4.0, 9)
+        >>> layer = cgp.layers.GPInterpolator(kernel, noise_variance=1e-4, x=t, x_new=[1.25])
+        >>> z = np.exp(1j * np.pi * t) * np.array([[1.0], [2.0j]])
+        >>> z[1, 3] = np.nan
+        >>> found = layer(z)
+        >>> truth = np.exp(1.25j * np.pi) * np.array([[1.0], [2.0j]])
+        >>> bool(np.allclose(found["mean"], truth, atol=0.02))
+        True
+        >>> bool(found["variance"][1, 0] > found["variance"][0, 0])
+        True
+    """
+
+    settled = MappingProxyType(
+        dict.fromkeys(("kernel", "x", "x_new"), "make another layer, which may share the kernel")
+    )
+    noise_variance: Parameter
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        noise_variance: ArrayLike,
+        x: ArrayLike | None = None,
+        x_new: ArrayLike | None = None,
+        *,
+        loss_weight: float = 0.0,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+        **kwargs: Any,
+    ):
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"kernel must be one of cgp.kernels, got {kernel!r}")
+        super().__init__(name=name, dtype=dtype or kernel.variable_dtype, **kwargs)
+        self.supports_jit = False  # XLA wants to know how many elements series lack
+        if kernel.variable_dtype != self.variable_dtype:
+            raise TypeError(
+                f"the layer is {self.variable_dtype}, but {kernel!r} is {kernel.variable_dtype}"
+            )
+        self.kernel = kernel
+        variance = one_number(noise_variance, "noise_variance")
+        self.declare_parameters({"noise_variance": (variance, POSITIVE)}, fixed, priors)
+        self.x, self.x_new = self._fixed_positions(x, x_new)
+        self.loss_weight = float(loss_weight)
+        if not 0.0 <= self.loss_weight < np.inf:
+            raise ValueError(f"loss_weight must be finite and not negative, got {loss_weight!r}")
+        self._process = SignalPlusNoise(kernel, None, self.noise_variance, None)
+        with_priors = [p for p in self._parameters().values() if p.prior is not None]
+        self._objective = LikelihoodObjective(with_priors, self.variable_dtype)
+        self.batch_count = self._objective.batch_count
+
+    def _fixed_positions(
+        self, x: ArrayLike | None, x_new: ArrayLike | None
+    ) -> tuple[np.ndarray | None, np.ndarray | None]:
+        if (x is None) != (x_new is None):
+            raise ValueError("x and x_new must both be given, or neither")
+        if x is None or x_new is None:
+            return None, None
+        found = [as_points(a, self.variable_dtype, n) for a, n in ((x, "x"), (x_new, "x_new"))]
+        for points, name in zip(found, ("x", "x_new"), strict=True):
+            if points.shape.rank != 2 or points.shape[0] == 0:
+                raise ValueError(
+                    f"{name} of the layer must be [N] or [N, D], got shape {points.shape}: where "
+                    "series have positions of their own, call it on (x, z, x_new)"
+                )
+        _check_dimensions(*(points.shape for points in found))
+        self.kernel.check_points(found[0])
+        first, second = (points.numpy() for points in found)
+        return first, second
+
+    def _parameters(self) -> dict[str, Parameter]:
+        return named_parameters([("", self), *self.kernel.named_layers()])
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The hyperparameters by name: constrained values, each shared one once."""
+        return {name: p.numpy() for name, p in self._parameters().items()}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Keras's `__call__`; what a masked array hides is NaN, where Keras would show it."""
+        args, kwargs = tf.nest.map_structure(without_mask, (args, kwargs))
+        return super().__call__(*args, **kwargs)
+
+    def call(
+        self,
+        inputs: Any,
+        missing: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+    ) -> dict[str, tf.Tensor]:
+        """Interpolates series.
+
+        Args:
+            inputs: `(x, z, x_new)`; or z alone, at the positions of the layer. z is complex,
+                `[B, N]`, NaN where missing; x are its positions, `[N, D]`, or `[B, N, D]` where
+                series have their own; x_new those where the signal is wanted, `[M, D]` or
+                `[B, M, D]`. Positions of one dimension without a batch axis may be `[N]`.
+            missing: Bool, broadcast against z: True where missing.
+            noise_variance: The known part of the noise, to which the learned one is added: real,
+                broadcast against z, such as `[B, 1]` for one a series.
+
+        Returns:
+            "mean", complex; "variance", `E|f − mean|²`, real; "pseudo_variance",
+            `E[(f − mean)²]`, complex; each `[B, M]`.
+
+        Raises:
+            TypeError: A real z, complex positions, a precision that is not the layer's.
+            ValueError: Shapes that do not fit; eagerly, NaN in positions, noise that no sample can
+                have. Under XLA.
+        """
+        if tf.__internal__.get_enclosing_xla_context() is not None:
+            raise ValueError(
+                "a GPInterpolator cannot be compiled by XLA, which wants to know how many elements "
+                "series lack: jit_compile must not be True"
+            )
+        real = self.variable_dtype
+        x, z, x_new = self._positions_and_series(inputs)
+        x, x_new = as_points(x, real), as_points(x_new, real, "x_new")
+        _check_shapes(x.shape, tf.TensorShape(z.shape), x_new.shape)
+        noise = GivenNoise(noise_variance)
+        data = as_data(x, z, missing, real, require_targets=False, noise=noise)
+        new = x_new[None] if x_new.shape.rank == 2 else x_new
+        if x.shape.rank == 2:
+            data = data._replace(x=tf.ensure_shape(data.x, [1, None, None]))
+        found = interpolate(self._process, data, new)
+        if self.loss_weight:
+            loss = self._objective.loss(tf.reduce_sum(data.counts), found.log_likelihood)
+            self.add_loss(as_added_loss(self, self.loss_weight * loss))
+        names = [name for name in Interpolation._fields if name != "log_likelihood"]
+        return {name: data.unpacked(getattr(found, name)) for name in names}
+
+    def _positions_and_series(self, inputs: Any) -> tuple[Any, Any, Any]:
+        if isinstance(inputs, tuple | list):
+            if len(inputs) != 3:
+                raise ValueError(f"inputs must be (x, z, x_new), or z alone, got {len(inputs)}")
+            return tuple(inputs)
+        if self.x is None:
+            raise ValueError(
+                "the layer has no positions: call it on (x, z, x_new), or make it with x and x_new"
+            )
+        return self.x, inputs, self.x_new
+
+    def compute_output_spec(
+        self, inputs: Any, missing: Any = None, noise_variance: Any = None
+    ) -> dict[str, keras.KerasTensor]:
+        """The shapes and dtypes that `call` returns in a functional model."""
+        x, z, x_new = (tf.TensorShape(a.shape) for a in self._positions_and_series(inputs))
+        x, x_new = (shape.concatenate(1) if shape.rank == 1 else shape for shape in (x, x_new))
+        _check_shapes(x, z, x_new)
+        shape = (*z[:-1], x_new[-2])
+        complex_ = complex_dtype(self.variable_dtype).name
+        dtypes = {"mean": complex_, "variance": self.variable_dtype, "pseudo_variance": complex_}
+        return {name: keras.KerasTensor(shape, dtype) for name, dtype in dtypes.items()}
+
+    # --- serialisation ---------------------------------------------------------------------------
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "kernel": keras.saving.serialize_keras_object(self.kernel),
+            "x": None if self.x is None else self.x.tolist(),
+            "x_new": None if self.x_new is None else self.x_new.tolist(),
+            "loss_weight": self.loss_weight,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "GPInterpolator":
+        """Makes the layer of a config."""
+        with sharing_scope():
+            kernel = keras.saving.deserialize_keras_object(config["kernel"])
+            return super().from_config({**config, "kernel": kernel})
+
+    def __repr__(self) -> str:
+        return f"GPInterpolator({self.kernel!r}, {self.noise_variance!r})"
+
+
+def _check_shapes(x: tf.TensorShape, z: tf.TensorShape, x_new: tf.TensorShape) -> None:
+    """Raises where shapes, of positions with an axis of dimensions, do not fit together."""
+    for points, name in ((x, "x"), (x_new, "x_new")):
+        # A Keras input has a batch axis, of unknown size; a number of points is mostly known.
+        if points.rank == 2 and points[0] is None and z.rank == 2 and z[0] is None:
+            raise ValueError(
+                f"{name} must be [N, D], or [B, N, D] where it comes with the series, got shape "
+                f"{points}: positions of a batch have an axis of dimensions, {name}[..., None]"
+            )
+    check_shapes(x, z)
+    _check_dimensions(x, x_new)
+    if x_new.rank > 2 and not x_new[:-2].is_compatible_with(z[:-1]):
+        raise ValueError(f"the batch axes of x_new, {x_new[:-2]}, must be those of z, {z[:-1]}")
+
+
+def _check_dimensions(x: tf.TensorShape, x_new: tf.TensorShape) -> None:
+    if not x_new[-1:].is_compatible_with(x[-1:]):
+        raise ValueError(f"x_new must have as many dimensions as x, {x[-1]}, got shape {x_new}")

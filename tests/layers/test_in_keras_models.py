@@ -1,0 +1,181 @@
+"""Between layers of Keras, in any of its models, beside losses in single precision."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras.src.backend.common.masking import set_keras_mask
+
+import cgp
+from cgp.kernels import Matern12, Rotation
+from cgp.layers import RealImag, ToComplex
+from tests.layers.models import SERIES, STEPS, made
+
+RNG = np.random.default_rng(3)
+TARGETS = RNG.normal(size=(SERIES, STEPS, 1)).astype("float32")
+
+
+def learner():
+    model, _ = made()
+    return cgp.KalmanFilter(model, learn=("Q", "R"), name="tracker")
+
+
+def read_out():
+    return keras.layers.Dense(1, kernel_initializer="ones")
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.tracker, self.bridge, self.read_out = learner(), RealImag(), read_out()
+
+    def call(self, z):
+        return self.read_out(self.bridge(self.tracker(z)["filtered_mean"]))
+
+
+def functional(kind):
+    z = keras.Input((STEPS, 2), dtype="complex128")
+    return kind(z, read_out()(RealImag()(learner()(z)["filtered_mean"])))
+
+
+MODELS = {
+    "keras.Model": lambda: functional(keras.Model),
+    "subclass": Subclassed,
+    "cgp.Functional": lambda: functional(cgp.Functional),
+    "nested": lambda: keras.Sequential(
+        [keras.Input((STEPS, 2), dtype="complex128"), functional(cgp.Functional)]
+    ),
+}
+
+
+def series():
+    return np.nan_to_num(made()[1])
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_does_a_filter_train_beside_a_loss_in_single_precision(kind):
+    z, model = series(), MODELS[kind]()
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    loss = float(model.train_on_batch(z, TARGETS))  # that of before the step
+    tracker = learner()
+    mean = tracker(z)["filtered_mean"].numpy()
+    with tf.GradientTape() as tape:
+        mean = tracker(z)["filtered_mean"]
+        likelihood = tracker.losses[0]
+        parts = tf.concat([tf.math.real(mean), tf.math.imag(mean)], axis=-1)
+        error = tf.reduce_mean((tf.reduce_sum(parts, axis=-1, keepdims=True) - TARGETS) ** 2)
+        total = likelihood + error
+    expected = [
+        v.numpy() - 0.01 * g.numpy()
+        for v, g in zip(
+            tracker.trainable_variables,
+            tape.gradient(total, tracker.trainable_variables),
+            strict=True,
+        )
+    ]
+    np.testing.assert_allclose(loss, total, rtol=1e-6)
+    found = {v.path.split("tracker/")[-1]: v.numpy() for v in model.trainable_variables}
+    for variable, value in zip(tracker.trainable_variables, expected, strict=True):
+        # The part of the loss that passes the bridge has a gradient in float32.
+        name = variable.path.split("tracker/")[-1]
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-9, err_msg=name)
+        assert np.any(np.abs(value - variable.numpy()) > 1e-4)
+
+
+def test_does_a_process_train_beside_a_loss_in_single_precision():
+    x, z = np.broadcast_to(np.arange(5.0)[:, None], (2, 5, 1)), RNG.normal(size=(2, 5)) + 1j
+    inputs = keras.Input((5, 1), dtype="float64"), keras.Input((5,), dtype="complex128")
+    gp = cgp.ExactGP(Matern12(1.0, 3.0) * Rotation(0.1), 0.1)
+    model = keras.Model(inputs, read_out()(RealImag()(gp(inputs)["mean"])))
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    before = gp.parameters()
+    history = model.fit([x, z], np.zeros((2, 1)), epochs=2, verbose=0).history["loss"]
+    assert history[1] < history[0]
+    assert all(np.all(before[name] != value) for name, value in gp.parameters().items())
+
+
+def test_does_an_interpolator_train_beside_a_loss_in_single_precision():
+    z = RNG.normal(size=(2, 5)) + 1j
+    inputs = keras.Input((5,), dtype="complex128")
+    positions = {"x": np.arange(5.0), "x_new": np.arange(3.0) + 0.5, "loss_weight": 1.0}
+    layer = cgp.layers.GPInterpolator(Matern12(1.0, 3.0) * Rotation(0.1), 0.1, **positions)
+    model = keras.Model(inputs, read_out()(RealImag()(layer(inputs)["mean"])))
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    before = layer.parameters()
+    assert np.isfinite(model.train_on_batch(z, np.zeros((2, 1))))
+    assert all(np.all(before[name] != value) for name, value in layer.parameters().items())
+
+
+def test_is_a_loss_alone_still_in_double_precision():
+    z, tracker = series(), learner()
+    model = keras.Sequential([keras.Input((STEPS, 2), dtype="complex128"), tracker])
+    model(z)
+    assert tracker.losses[0].dtype == tf.float64
+
+
+def test_are_steps_that_a_keras_mask_calls_padding_missing():
+    z = series()
+    padded, valid = tf.constant(z), np.ones((SERIES, STEPS), bool)
+    valid[:, 10:] = valid[1, 4] = False
+    set_keras_mask(padded, tf.constant(valid))
+    tracker = learner()
+    found = tracker(padded)
+    expected = tracker(np.where(valid[..., None], z, np.nan))
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+        np.testing.assert_array_equal(found[name]._keras_mask, valid)
+    both = tracker(padded, missing=np.arange(STEPS)[:, None] == 2)["filtered_mean"]
+    valid[:, 2] = False
+    expected = tracker(np.where(valid[..., None], z, np.nan))["filtered_mean"]
+    np.testing.assert_array_equal(both, expected)
+
+
+# --- bridges --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_do_bridges_lead_there_and_back(dtype):
+    z = RNG.normal(size=(2, 3, 4)) + 1j * RNG.normal(size=(2, 3, 4))
+    parts = RealImag(dtype=dtype)(z)
+    assert parts.dtype == dtype
+    np.testing.assert_array_equal(parts, np.concatenate([z.real, z.imag], -1).astype(dtype))
+    back = ToComplex(dtype=dtype)(parts)
+    assert back.dtype.real_dtype == dtype
+    np.testing.assert_array_equal(back, z.astype(back.dtype.as_numpy_dtype))
+    wide = ToComplex()(parts.numpy())  # float64 is not rounded on the way
+    np.testing.assert_array_equal(np.real(wide), parts[..., :4])
+    assert wide.dtype == tf.complex128
+
+
+def test_is_a_model_with_bridges_saved_and_loaded(tmp_path):
+    z = keras.Input((STEPS, 2), dtype="complex128")
+    learned = ToComplex()(keras.layers.Dense(4)(RealImag()(z)))
+    assert learned.shape == (None, STEPS, 2)
+    model = cgp.Functional(z, learner()(learned)["filtered_mean"])
+    model.save(tmp_path / "model.keras")
+    again = cgp.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.predict(series()), model.predict(series()))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: RealImag()(np.ones((2, 3))), TypeError, "RealImag takes complex values, got"),
+        (lambda: ToComplex()(np.ones((2, 4)) + 0j), TypeError, "real numbers, got complex128"),
+        (lambda: ToComplex()(np.ones((2, 3))), ValueError, "an even number, got 3 features"),
+        (lambda: ToComplex()(keras.Input((3,))), ValueError, "an even number, got 3 features"),
+        (lambda: RealImag(dtype="float16"), ValueError, "must be float32 or float64"),
+    ],
+)
+def test_are_values_that_a_bridge_cannot_lead_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_is_a_real_layer_of_keras_not_fed_with_complex_values():
+    z = keras.Input((STEPS, 2), dtype="complex128")
+    with pytest.raises(TypeError, match=r"'front' is a real layer.*RealImag\(\) before it"):
+        cgp.Functional(z, keras.layers.Dense(2, name="front")(z))
+    cgp.Functional(z, keras.layers.Reshape((2, STEPS))(z))  # which has no weights
+    inner = cgp.Functional(z, keras.layers.Dense(2)(RealImag()(z)))
+    cgp.Functional(z, inner(z))

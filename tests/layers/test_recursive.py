@@ -1,0 +1,194 @@
+"""Recurrent layers: series in pieces, whose state is kept or passed on."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import cgp
+from cgp.kernels import Matern12, Rotation, WidelyLinear
+from cgp.layers import Recursive
+from tests.layers.models import STEPS, made
+
+RNG = np.random.default_rng(4)
+CUT = 6
+
+
+def kalman_filter(kind):
+    model, z = made(kind)
+    kf = cgp.KalmanFilter(model, learn=("Q", "R"))
+    return kf, z, kf(z)
+
+
+def window(kind):
+    kernel = Matern12(1.0, 3.0) * Rotation(0.1)
+    kernel = WidelyLinear(kernel, 0.3 + 0.2j) if kind == "improper" else kernel
+
+    def make():
+        return cgp.RecursiveGP(kernel, 0.1, capacity=4, forgetting=0.99)
+
+    x = np.cumsum(RNG.uniform(0.1, 1.0, (2, STEPS, 1)), axis=1)
+    z = RNG.normal(size=(2, STEPS)) + 1j * RNG.normal(size=(2, STEPS))
+    z[0, 3] = np.nan
+    step = make().process(x, z)
+    found = {"innovation": step.innovation}
+    for name in ("predicted", "filtered"):
+        for part, value in getattr(step, name)._asdict().items():
+            found[f"{name}_{part}"] = value
+    return make(), (x, z), found
+
+
+ESTIMATORS = {
+    "filter": (kalman_filter, "proper"),
+    "widely linear filter": (kalman_filter, "improper"),
+    "single": (kalman_filter, "single"),
+    "window": (window, "proper"),
+    "improper window": (window, "improper"),
+}
+
+
+def pieces(inputs):
+    def cut(part):
+        return tf.nest.map_structure(lambda a: a[:, part], inputs)
+
+    return cut(slice(None, CUT)), cut(slice(CUT, None))
+
+
+def assert_same(first, second, whole, kind):
+    tolerance = {"rtol": 1e-4, "atol": 1e-5} if kind == "single" else {"atol": 1e-12}
+    assert first.keys() == whole.keys()
+    for name, value in whole.items():
+        joined = np.concatenate([first[name], second[name]], axis=1)
+        np.testing.assert_allclose(joined, value, **tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_are_pieces_the_whole_with_the_state_passed_on_or_kept(name):
+    make, kind = ESTIMATORS[name]
+    estimator, inputs, whole = make(kind)
+    before, after = pieces(inputs)
+    layer = Recursive(estimator, return_state=True)
+    first, *state = layer(before)
+    second, *_ = layer(after, initial_state=state)
+    assert_same(first, second, whole, kind)
+    kept = Recursive(estimator, stateful=True)
+    graph = tf.function(kept, autograph=False)
+    for _ in range(2):
+        assert_same(graph(before), graph(after), whole, kind)
+        kept.reset_state()
+    last = Recursive(estimator, return_sequences=False)(before)
+    np.testing.assert_array_equal(last["filtered_mean"], first["filtered_mean"][:, -1])
+
+
+def test_do_gradients_pass_through_the_state():
+    estimator, z, _ = kalman_filter("improper")
+    z = np.nan_to_num(z)
+    before, after = pieces(z)
+    layer = Recursive(estimator, return_state=True)
+
+    def score(found, part=slice(None)):
+        mean, variance = (found[f"filtered_{name}"][:, part] for name in ("mean", "variance"))
+        return tf.reduce_sum(tf.abs(mean) ** 2) + tf.reduce_sum(variance)
+
+    with tf.GradientTape(persistent=True) as tape:
+        _, *state = layer(before)
+        in_pieces = score(layer(after, initial_state=state)[0])
+        at_once = score(estimator(z), slice(CUT, None))
+    variables = estimator.trainable_variables
+    found, expected = (tape.gradient(value, variables) for value in (in_pieces, at_once))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+        assert np.abs(b).max() > 1e-3
+
+
+def test_is_the_loss_of_pieces_that_of_the_whole():
+    estimator, z, _ = kalman_filter("proper")
+    z = np.nan_to_num(z)
+    layer = Recursive(estimator, stateful=True)
+    losses = []
+    for piece in pieces(z):
+        layer(piece)
+        losses.append(float(layer.losses[0]) * piece.shape[1])
+    estimator(z)
+    np.testing.assert_allclose(sum(losses) / STEPS, estimator.losses[0], rtol=1e-12)
+
+
+def test_does_a_stateful_model_go_on_from_batch_to_batch_and_from_a_file(tmp_path):
+    estimator, z, whole = kalman_filter("proper")
+    before, after = pieces(np.nan_to_num(z))
+    inputs = keras.Input(batch_shape=(len(z), None, 2), dtype="complex128")
+    layer = Recursive(estimator, stateful=True)
+    model = cgp.Functional(inputs, layer(inputs)["filtered_mean"])
+    whole = estimator(np.nan_to_num(z))["filtered_mean"]
+    np.testing.assert_allclose(model.predict(before, verbose=0), whole[:, :CUT], atol=1e-12)
+    model.save(tmp_path / "model.keras")
+    loaded = cgp.load_model(tmp_path / "model.keras")
+    for running in (model, loaded):
+        found = running.predict(after, verbose=0)
+        np.testing.assert_allclose(found, whole[:, CUT:], atol=1e-12)
+    model.compile(keras.optimizers.Adam(0.01))
+    history = model.fit(before, epochs=3, batch_size=len(z), verbose=0).history["loss"]
+    assert np.isfinite(history).all()
+
+
+def over(count):
+    shapes = ((count, None, 1), "float64"), ((count, None), "complex128")
+    return tuple(keras.Input(batch_shape=shape, dtype=dtype) for shape, dtype in shapes)
+
+
+def test_does_a_window_learn_between_layers():
+    gp, (x, z), _ = window("proper")
+    inputs = over(2)
+    layer = Recursive(gp, return_state=True, return_sequences=False)
+    outputs, *state = layer(inputs)
+    assert outputs["filtered_mean"].shape == (2,)
+    assert [a.shape[0] for a in state] == [2] * len(state)
+    model = cgp.Functional(inputs, outputs["filtered_mean"])
+    model.compile(keras.optimizers.Adam(0.05))
+    z = np.nan_to_num(z)
+    history = model.fit([x, z], batch_size=2, epochs=4, verbose=0).history["loss"]
+    assert history[-1] < history[0]
+
+
+def test_is_a_window_that_is_passed_on_current_at_other_hyperparameters():
+    gp, inputs, _ = window("proper")
+    before, after = pieces(inputs)
+    layer = Recursive(gp, return_state=True)
+    _, *state = layer(before)
+    gp.noise_variance.assign(0.4)
+    found, *_ = layer(after, initial_state=state)
+    fresh = cgp.RecursiveGP(gp.kernel, 0.1, capacity=4, forgetting=0.99)
+    fresh.process(*before)
+    fresh.noise_variance.assign(0.4)
+    expected = fresh.process(*after).filtered.mean
+    np.testing.assert_allclose(found["filtered_mean"], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: Recursive(3), TypeError, "a KalmanFilter or a RecursiveGP, got int"),
+        (
+            lambda: Recursive(kalman_filter("proper")[0], stateful=True)(
+                keras.Input((STEPS, 2), dtype="complex128")
+            ),
+            ValueError,
+            "one batch size",
+        ),
+        (
+            lambda: Recursive(cgp.RecursiveGP(Matern12(1.0, 1.0), 0.1, policy="budget"))(
+                (np.ones((1, 2, 1)), np.ones((1, 2)) + 0j)
+            ),
+            ValueError,
+            "policy='budget'",
+        ),
+        (
+            lambda: window("proper")[0]._begin(over(None)),
+            ValueError,
+            "give the batch size",
+        ),
+    ],
+)
+def test_is_what_cannot_recur_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

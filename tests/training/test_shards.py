@@ -1,0 +1,211 @@
+"""Learning from data in shards, by whatever maps a function over them."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+import cgp
+from cgp import statespace
+from cgp.kernels import Matern12, Rotation
+from cgp.training import shard_spec, value_and_gradient
+
+RNG = np.random.default_rng(2)
+LENGTHS = (30, 18, 24)
+PRIOR = {"noise_variance": tfp.distributions.LogNormal(np.float64(-1.0), np.float64(0.5))}
+MODEL = statespace.LinearGaussian([[0.9 * np.exp(0.3j)]], [[0.1]], [[1.0]], [[1.0]])
+
+
+def with_gap(z):
+    z = np.array(z)
+    z[4] = np.nan
+    return z
+
+
+def drawn(count, seed):
+    x = np.sort(np.random.default_rng(seed).uniform(0.0, 20.0, count))
+    gp = cgp.ExactGP(Matern12(2.0, 3.0) * Rotation(0.2), 0.2)
+    return x[:, None], with_gap(gp.sample(x, 1, seed=seed, observed=True)[0])
+
+
+PAIRS = [drawn(n, seed) for seed, n in enumerate(LENGTHS)]
+SERIES = [with_gap(statespace.sample(MODEL, n, seed=n)[1]) for n in LENGTHS]
+TARGETS = sum(LENGTHS) - len(LENGTHS)
+
+
+def process(kind=cgp.StateSpaceGP, **given):
+    gp = kind(Matern12(1.0, 2.0) * Rotation(0.21), 0.3, priors=PRIOR, **given)
+    gp.compile(cgp.optimizers.LBFGS())
+    return gp
+
+
+def kalman_filter():
+    kf = cgp.KalmanFilter(MODEL, learn=("Q", "R"))
+    kf.compile(cgp.optimizers.LBFGS())
+    return kf
+
+
+def flat(model):
+    return np.concatenate([v.numpy().ravel() for v in model.trainable_variables])
+
+
+def pairs_as_dataset():
+    specs = tf.TensorSpec([None, 1], tf.float64), tf.TensorSpec([None], tf.complex128)
+    dataset = tf.data.Dataset.from_generator(lambda: iter(PAIRS), output_signature=specs)
+    return dataset.apply(tf.data.experimental.assert_cardinality(len(PAIRS)))
+
+
+# --- the function and its sum ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+def test_is_the_sum_over_shards_the_loss_of_all_with_priors_counted_once(kind):
+    gp = process(kind)
+    spec = pickle.loads(pickle.dumps(shard_spec(gp, len(PAIRS))))
+    parts = [value_and_gradient(spec, flat(gp), shard) for shard in PAIRS]
+    with tf.GradientTape() as tape:
+        log_likelihood = tf.add_n([gp.log_marginal_likelihood(*pair) for pair in PAIRS])
+        loss = -log_likelihood - gp.noise_variance.log_prior()
+    gradient = tape.gradient(loss, gp.trainable_variables)
+    np.testing.assert_allclose(sum(p.value for p in parts), loss, rtol=1e-10)
+    np.testing.assert_allclose(
+        sum(p.gradient for p in parts), np.ravel(np.stack(gradient)), rtol=1e-9, atol=1e-12
+    )
+    assert [p.observations for p in parts] == [n - 1 for n in LENGTHS]
+
+
+def test_is_a_filter_fitted_to_shards_that_of_all_series_in_one_batch():
+    together = np.full((len(SERIES), max(LENGTHS), 1), np.nan + 0j)
+    for row, series in zip(together, SERIES, strict=True):
+        row[: len(series)] = series
+    one, parts = kalman_filter(), kalman_filter()
+    losses = [
+        kf.fit(data, verbose=0, epochs=3, **own).history["loss"]
+        for kf, data, own in ((one, together, {}), (parts, SERIES, {"engine": map}))
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-10)
+    np.testing.assert_allclose(flat(one), flat(parts), rtol=1e-8)
+    batches = tf.data.Dataset.from_generator(
+        lambda: ((z[None],) for z in SERIES),
+        output_signature=(tf.TensorSpec([1, None, 1], tf.complex128),),
+    )
+    again = kalman_filter()
+    again.fit(batches, verbose=0, epochs=3)
+    np.testing.assert_array_equal(flat(again), flat(parts))
+
+
+class Gathering:
+    """An engine whose `map` returns what is to be gathered, as that of Dask."""
+
+    def map(self, function, items):
+        return [lambda item=item: function(item) for item in items]
+
+    def gather(self, found):
+        return [result() for result in reversed(found)][::-1]
+
+
+def test_is_a_fit_the_same_whatever_the_engine():
+    """Threads take turns at the variables of one model, and shards may be made where they work."""
+    expected = process()
+    loss = expected.fit(PAIRS, engine=map, epochs=3, verbose=0).history["loss"]
+    with ThreadPoolExecutor(3) as threads:
+        for engine in (threads, Gathering()):
+            gp = process()
+            made = [lambda pair=pair: pair for pair in PAIRS]
+            assert gp.fit(made, engine=engine, epochs=3, verbose=0).history["loss"] == loss
+            np.testing.assert_array_equal(flat(gp), flat(expected))
+
+
+def test_has_a_shard_without_a_value_a_nan_and_a_fit_goes_back():
+    kf = kalman_filter()
+    spec = shard_spec(kf, 1)
+    part = value_and_gradient(spec, np.full(2, 1e6), SERIES[0])
+    assert np.isnan(part.value)
+    assert np.isnan(part.gradient).all()
+    assert part.observations == LENGTHS[0] - 1
+    gp = process(cgp.ExactGP)
+    x = np.zeros(3)
+    part = value_and_gradient(shard_spec(gp, 1), [-200.0, 0.0, 0.0, 0.0], (x, x + 1j))
+    assert np.isnan(part.value)
+
+
+# --- processes of many series ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+def test_are_hyperparameters_learned_from_a_dataset_of_series(kind):
+    gp = process(kind)
+    gp.condition(*PAIRS[0])
+    history = gp.fit(pairs_as_dataset(), validation_data=PAIRS[1], epochs=5, verbose=0).history
+    log_likelihood = sum(float(gp.log_marginal_likelihood(*pair)) for pair in PAIRS)
+    prior = float(gp.noise_variance.log_prior())
+    np.testing.assert_allclose(history["loss"][-1], -(log_likelihood + prior) / TARGETS, rtol=1e-10)
+    np.testing.assert_allclose(gp.evaluate(pairs_as_dataset(), verbose=0), history["loss"][-1])
+    own = gp.evaluate(*PAIRS[1], verbose=0)
+    np.testing.assert_allclose(history["val_loss"][-1], own, rtol=1e-10)
+    # The data taken in before are still those, at the new hyperparameters.
+    np.testing.assert_allclose(
+        gp.log_marginal_likelihood(), gp.log_marginal_likelihood(*PAIRS[0]), rtol=1e-12
+    )
+
+
+def test_does_an_optimizer_of_keras_step_on_each_batch_and_report_the_mean():
+    gp = process()
+    gp.compile(keras.optimizers.SGD(0.0))
+    history = gp.fit(pairs_as_dataset(), verbose=0).history["loss"]
+    np.testing.assert_allclose(history[0], gp.evaluate(pairs_as_dataset(), verbose=0), rtol=1e-10)
+    gp.compile(keras.optimizers.Adam(0.05))
+    history = gp.fit(pairs_as_dataset(), epochs=3, verbose=0).history["loss"]
+    assert history[-1] < history[0] - 0.01
+
+
+def test_do_parameters_that_were_left_out_start_from_the_first_series():
+    gp = cgp.StateSpaceGP(Matern12() * Rotation())
+    gp.compile(cgp.optimizers.LBFGS())
+    history = gp.fit(pairs_as_dataset(), validation_data=pairs_as_dataset(), verbose=0).history
+    assert abs(gp.parameters()["rotation.frequency"] - 0.2) < 0.1
+    np.testing.assert_allclose(history["val_loss"][-1], history["loss"][-1], rtol=1e-9)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def adam(model):
+    model.compile(keras.optimizers.Adam())
+    return model
+
+
+LEFT_OUT = "noise_variance.* left out: values to start from"
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: shard_spec(cgp.Functional(*[keras.Input((1,))] * 2), 1), TypeError, "a Kalman"),
+        (lambda: kalman_filter().fit([], engine=map), ValueError, "there are no shards"),
+        (lambda: kalman_filter().fit(SERIES, engine=3), TypeError, "engine must be map"),
+        (lambda: kalman_filter().fit(np.ones(3), engine=map), TypeError, "one list, of shards"),
+        (lambda: adam(kalman_filter()).fit(SERIES, engine=map), ValueError, "an engine sums"),
+        (lambda: kalman_filter().fit([[np.nan + 1j]], engine=map), ValueError, "is missing"),
+        (lambda: kalman_filter().fit([np.ones((3, 2)) + 0j], engine=map), ValueError, "shape"),
+        (lambda: process().fit(PAIRS, PAIRS, engine=map), ValueError, "are for one x and z"),
+        (lambda: process().fit(pairs_as_dataset(), restarts=2), ValueError, "are for one x and z"),
+        (lambda: process().fit(pairs_as_dataset().take(0)), ValueError, "and is empty"),
+        (lambda: process().fit(tf.data.Dataset.range(3)), ValueError, r"pairs \(x, z\).*has Tens"),
+        (lambda: process().fit(*PAIRS[0], validation_data=3), ValueError, r"a pair \(x, z\)"),
+    ],
+)
+def test_are_data_and_engines_that_do_not_fit_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_is_a_process_whose_starts_are_unknown_not_fitted_to_shards():
+    gp = cgp.ExactGP(Matern12(1.0, 2.0))
+    gp.compile(cgp.optimizers.LBFGS())
+    with pytest.raises(ValueError, match=LEFT_OUT):
+        gp.fit(PAIRS, engine=map)
