@@ -171,7 +171,17 @@ def _trackers():
         yield Bar(name, "trackers", figure, dict.fromkeys(kinds, asked), "")
 
 
-BARS = (*_rank_one(), *_kalman(), *_processes(), *_trackers())
+def _bank():
+    one, two = "KalmanFilter, 1 state", "KalmanFilter, 2 states"
+    figure = quotient("rows", "samples a second", size="bank")
+    name = "`Bank` of a million keys, samples a second"
+    yield Bar(name, "bank", figure, {two: 1e6}, "", at_least=True)
+    figure = quotient("rows", "over its state", size="bank")
+    asked = dict.fromkeys((one, two), 3.0)
+    yield Bar("`Bank` of a million keys, memory of a key over its state", "bank", figure, asked, "")
+
+
+BARS = (*_rank_one(), *_kalman(), *_processes(), *_trackers(), *_bank())
 
 
 # --- the records, and the history ----------------------------------------------------------------

@@ -266,6 +266,22 @@ def trackers(found: Records) -> str:
     )
 
 
+def bank(found: Records) -> str:
+    if "bank" not in found:
+        return "Not measured yet."
+    return _table(
+        found["bank"]["rows"],
+        {
+            "": "bank",
+            "keys": "keys",
+            "million samples a second": lambda row: 1e-6 * row["samples a second"],
+            "bytes of a state": "bytes of a state",
+            "bytes of a key": "bytes of a key",
+            "over its state": "over its state",
+        },
+    )
+
+
 PARTS: dict[str, Callable[[Records], str]] = {
     "machine": machine,
     "bars": bars,
@@ -281,4 +297,5 @@ PARTS: dict[str, Callable[[Records], str]] = {
     "state space gp": state_space_gp,
     "first calls": first_calls,
     "trackers": trackers,
+    "bank": bank,
 }

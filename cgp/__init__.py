@@ -19,6 +19,7 @@ from cgp import (
     statespace,
     training,
 )
+from cgp.bank import Bank
 from cgp.comparison import Comparison, compare
 from cgp.distributions import ComplexNormal
 from cgp.gp import ExactGP, RecursiveGP, StateSpaceGP, means
@@ -36,6 +37,7 @@ from cgp.training import (
 )
 
 __all__ = [
+    "Bank",
     "Comparison",
     "ComplexNormal",
     "ExactGP",

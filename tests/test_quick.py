@@ -174,6 +174,8 @@ FUNCTIONS = {
     "distributions.ellipses": (
         lambda v, w: distributions.ellipses(v, 4.0 + tf.abs(v), w, 0.9), V, W
     ),
+    "layers.RealImag": (lambda v: layers.RealImag(dtype="float64")(v), V),
+    "layers.ToComplex": (lambda v: layers.ToComplex()(tf.abs(v)), V),
     "statespace.LinearGaussian": (lambda f, q: model(f, q).initial_covariance, F, ROOT),
     "kernels.linear_sde": (
         lambda f, q: kernels.linear_sde(
@@ -251,6 +253,11 @@ def loss(layer):
     return layer.losses[0]
 
 
+def between(layer):
+    """What an interpolator says of two points."""
+    return layer((TIMES, tf.constant(Z[None]), TIMES[:2] + 0.2))
+
+
 def filter_loss(kf):
     kf(tf.constant(Z[None, :, None]))
     return kf.losses[0]
@@ -265,17 +272,23 @@ LAYERS = {
     ),
     "layers.Covariance": (lambda: layers.Covariance(A @ A.conj().T), lambda layer: layer.call()),
     "layers.Matrix": (lambda: layers.Matrix(A), lambda layer: layer.call()),
+    "layers.Recursive": (
+        lambda: layers.Recursive(cgp.KalmanFilter(model(F, ROOT), learn=("F", "Q", "R"))),
+        filter_loss,
+    ),
+    "layers.GPInterpolator": (lambda: layers.GPInterpolator(rotating(), 0.2), between),
     "ExactGP": (lambda: cgp.ExactGP(rotating(), 0.2), loss),
     "RecursiveGP": (lambda: cgp.RecursiveGP(rotating(), 0.2, capacity=4), loss),
     "StateSpaceGP": (lambda: cgp.StateSpaceGP(kernels.Matern12(1.5, 0.7), 0.2), loss),
     "KalmanFilter": (lambda: cgp.KalmanFilter(model(F, ROOT), learn=("F", "Q", "R")), filter_loss),
 }
 
-# Draws, smoothers, figures, plots, data; and what trains or is trained; no process at all, and
-# a mean that is located, not trained.
+# Draws, smoothers, steps, figures, plots, data; and what trains or is trained; no process at all,
+# and a mean that is located, not trained.
 NO_GRADIENT = {
     "distributions.marginals",
     "distributions.squared_radius",
+    "Bank",
     "Comparison",
     "compare",
     "kernels.Zero",
@@ -389,6 +402,7 @@ REFUSALS = {
     "distributions.marginals": (lambda: distributions.marginals(Z), "prediction"),
     "distributions.principal_axes": (lambda: distributions.principal_axes(-X, 0 * Z), "negative"),
     "distributions.squared_radius": (lambda: distributions.squared_radius(95), "probability"),
+    "Bank": (lambda: cgp.Bank(cgp.KalmanFilter(WALK), capacity=0), "capacity"),
     "Comparison": (lambda: cgp.Comparison({}, {}).best, "there is no model"),
     "compare": (lambda: cgp.compare({}, X, Z), "models must be a dictionary of at least one"),
     "clone_model": (lambda: cgp.clone_model(3), "model must be a Keras model, got 3"),
@@ -445,6 +459,15 @@ REFUSALS = {
         lambda: training.Objective(cgp.Functional(*[keras.Input((1,))] * 2), (X, Z, None)),
         "no trainable variables",
     ),
+    "training.shard_spec": (
+        lambda: training.shard_spec(cgp.RecursiveGP(kernels.RBF(), 0.1), 1), "RecursiveGP"
+    ),
+    "training.value_and_gradient": (
+        lambda: training.value_and_gradient(
+            training.shard_spec(cgp.ExactGP(kernels.RBF(), 0.1), 1), np.zeros(3), (X, Z[:2])
+        ),
+        "shapes",
+    ),
     "optimizers.LBFGS": (lambda: optimizers.LBFGS(maxcor=0), "maxcor"),
     "kernels.RBF": (lambda: kernels.RBF(-1.0), "variance"),
     "kernels.ARMA": (lambda: kernels.ARMA(1, 0), "ma_order"),
@@ -484,7 +507,13 @@ REFUSALS = {
     "RecursiveGP": (lambda: cgp.RecursiveGP(kernels.RBF(), 0.1, capacity=0), "capacity"),
     "StateSpaceGP": (lambda: cgp.StateSpaceGP(kernels.RBF(), 0.1), "not Markov"),
     "layers.Covariance": (lambda: layers.Covariance(INDEFINITE), "definite"),
+    "layers.GPInterpolator": (
+        lambda: layers.GPInterpolator(kernels.RBF(), 0.1)(Z[None]), "has no positions"
+    ),
     "layers.Matrix": (lambda: layers.Matrix([np.nan]), "finite"),
+    "layers.RealImag": (lambda: layers.RealImag()(X), "complex"),
+    "layers.Recursive": (lambda: layers.Recursive(kernels.RBF()), "KalmanFilter"),
+    "layers.ToComplex": (lambda: layers.ToComplex()(Z), "real"),
     "KalmanFilter": (lambda: cgp.KalmanFilter(WALK, learn="P"), "learn"),
     "metrics.MeanSquaredModulus": (
         lambda: metrics.MeanSquaredModulus().update_state(Z, X), "complex"

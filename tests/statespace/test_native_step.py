@@ -10,6 +10,7 @@ from cgp.linalg.batch_last import matmul, matvec
 from cgp.statespace.decorrelation import decorrelated
 from cgp.statespace.filter_step import State, marginals_of, predict, update
 from cgp.statespace.native_step import CompiledStep, StepMatrices
+from cgp.statespace.native_walk import CompiledWalk
 
 pytestmark = pytest.mark.skipif(native.core().ops is None, reason=native.core().reason)
 
@@ -110,6 +111,33 @@ def assert_step(given, streams, dtype, form=None, predicts_first=False, seed=0, 
 def test_is_a_compiled_step_that_of_tensorflow(dtype, m, streams, predicts_first):
     rng = np.random.default_rng(m)
     assert_step(matrices_of(rng, dtype, m), streams, dtype, None, predicts_first)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "composite"), [*((dtype, False) for dtype in DTYPES), ("float64", True)]
+)
+def test_does_a_stream_go_on_alike_alone_and_beside_others(dtype, composite):
+    """To the last bit, whatever vectors the processor has, and by a walk over samples too."""
+    rng, streams = np.random.default_rng(6), 19
+    given, (mean, chol) = matrices_of(rng, dtype, 2), state_of(rng, dtype, streams)
+    working = with_missing(rng, numbers(rng, (streams, 2), dtype)).astype(dtype)
+    z = working[:, :1] + 1j * working[:, 1:] if composite else working
+    together, alone = (CompiledStep(given, count, composite) for count in (streams, None))
+    F, G, H, R = (a[..., 0] for a in given)
+    rows = [np.ascontiguousarray(np.moveaxis(a, -1, 0)) for a in (mean, chol)]
+    walked = CompiledWalk(H, R, composite, predicts_first=False)(F, G, z, np.arange(streams), *rows)
+    each = [np.ascontiguousarray(mean[:, [b]]) for b in range(streams)]
+    chols = [np.ascontiguousarray(chol[..., [b]]) for b in range(streams)]
+    found = [alone(z[b], each[b], chols[b]) for b in range(streams)]
+    assert not isinstance(walked, int)
+    for one, walk, own in zip(
+        together(z, mean, chol), walked, zip(*found, strict=True), strict=True
+    ):
+        for a, b, c in zip(one, walk, zip(*own, strict=True), strict=True):
+            assert a.tobytes() == b.tobytes() == np.stack(c).tobytes()
+    for a, b, c in zip((mean, chol), rows, (each, chols), strict=True):
+        assert np.moveaxis(a, -1, 0).tobytes() == b.tobytes()
+        assert b.tobytes() == np.stack([one[..., 0] for one in c]).tobytes()
 
 
 @pytest.mark.parametrize("predicts_first", [False, True])

@@ -1,0 +1,355 @@
+"""Many streams of one estimator, each with a key, in one object."""
+
+import hashlib
+import threading
+from collections.abc import Hashable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cgp.bank import written
+from cgp.bank.checks import checked_samples, checked_states
+from cgp.bank.kalman import KalmanStates
+from cgp.bank.keys import ABSENT, Keys, as_keys, as_objects
+from cgp.bank.process import ProcessStates
+from cgp.bank.slots import Plan, Slots
+from cgp.bank.states import Refused, Rows, States
+from cgp.bank.window import WindowStates
+from cgp.distributions.marginals import Step
+from cgp.gp import RecursiveGP, StateSpaceGP
+from cgp.gp.stream_samples import check_eager
+from cgp.layers import KalmanFilter
+from cgp.linalg.arguments import ArrayLike, check_whole
+
+Estimator = KalmanFilter | RecursiveGP | StateSpaceGP
+
+
+class Bank:
+    """Many streams, each with a key, that share the hyperparameters of one estimator.
+
+    A call of `update` takes samples of any keys in, repeated, absent and new ones: what it returns
+    for each is what `step` of an estimator for that key alone returns. Keys are integers, strings,
+    tuples, or whatever else is hashable; 1, 1.0 and `np.int64(1)` are one key. Arrays of integers
+    are fastest.
+
+    A key begins at the initial state with its first sample. One without a sample in a call keeps
+    its state: the time of a `KalmanFilter` does not move for it. A sample of NaN moves it on.
+
+    Of the estimator only the model is used: its own stream, and data that it holds, are left alone.
+    It may be
+
+    - a `KalmanFilter` of one model for all times, without inputs; nonlinear ones, and those with a
+      likelihood, too;
+    - a `RecursiveGP` of policy "sliding" or "growing", of one noise variance;
+    - a `StateSpaceGP` of data in normal noise of one variance; each key has its own time x.
+
+    When its hyperparameters change, the states of a `KalmanFilter` go on with the new matrices, and
+    the factors of a `RecursiveGP` are computed again. Those of a `StateSpaceGP` cannot be: `update`
+    is refused then until `reset`.
+
+    With the compiled core the samples of a `KalmanFilter` and a `StateSpaceGP` are taken in one
+    pass, more than a million a second on one core where there are two complex states, and results
+    are those of one key alone to the last bit. Without it, and where it does not know a model or a
+    kernel, they are the same to rounding, by steps of a fixed width that are traced once for each
+    bank.
+
+    Iteration gives the keys, that without a sample for longest first: the first of them are those
+    to `evict` from time to time.
+
+    Args:
+        estimator: The model of all streams.
+        capacity: The most keys. When it is reached, a new key takes the place of the key that has
+            been without a sample for longest, which takes a call some 20 ms of a million keys, for
+            one new key or many. None for no limit.
+
+    Attributes:
+        evicted: The keys that the last `update` dropped to make room, as a list.
+
+    Raises:
+        TypeError: Another estimator, or a capacity that is no integer.
+        ValueError: An estimator that has no states of a fixed size for each key; a capacity below
+            1.
+
+    Example:
+        >>> import numpy as np, cgp
+        >>> F = 0.95 * np.exp(0.3j)
+        >>> model = cgp.statespace.LinearGaussian([[F]], [[0.1]], [[1.0]], [[1.0]])
+        >>> bank = cgp.Bank(cgp.KalmanFilter(model))
+        >>> step = bank.update(["north", "south", "north"], np.array([1.0j, 0.5, 0.9j]))
+        >>> step.filtered.mean.shape, len(bank), "south" in bank
+        ((3, 1), 2, True)
+        >>> again = cgp.Bank.from_bytes(bank.to_bytes(), bank.estimator)
+        >>> bool(again.state("north").mean == bank.state("north").mean)
+        True
+    """
+
+    def __init__(self, estimator: Estimator, capacity: int | None = None):
+        if capacity is not None:
+            check_whole(capacity, "capacity")
+        self._estimator = estimator
+        self._states = _states_of(estimator)
+        self._slots = Slots(capacity)
+        self._rows: Rows = {}  # until the first samples have shown the dimensions of inputs
+        self._belongs = self._present()
+        self._mutex = threading.Lock()
+        self.evicted: list[Any] = []
+
+    @property
+    def estimator(self) -> Estimator:
+        """The model of all streams."""
+        return self._estimator
+
+    @property
+    def capacity(self) -> int | None:
+        """The most keys; None for no limit."""
+        return self._slots.capacity
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return bool(self._slots.find(as_keys([key]))[0] != ABSENT)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(as_objects(self._slots.keys_at(self._slots.in_order())))
+
+    def __repr__(self) -> str:
+        limit = "" if self.capacity is None else f" of at most {self.capacity}"
+        return f"Bank({self._estimator!r}, {len(self)} keys{limit})"
+
+    # --- samples ---------------------------------------------------------------------------------
+
+    def update(self, keys: Any, z: ArrayLike, x: ArrayLike | None = None) -> Step:
+        """Takes samples in, one after another: predicts each, then updates the state of its key.
+
+        Args:
+            keys: The key of each sample, `[B]`: a list, or an array of integers, strings or
+                objects. Of samples of one key the order is that in time.
+            z: Observations, `[B]`, or of a `KalmanFilter` `[B, M]`; NaN where missing.
+            x: Inputs of a Gaussian process, `[B]`, or `[B, D]`; those of one key of a
+                `StateSpaceGP` in order.
+
+        Returns:
+            `Step(predicted, innovation, filtered)` of NumPy arrays, as from `step` of the
+            estimator, with a first axis of samples, `[B, ...]`.
+
+        Raises:
+            TypeError: Keys that cannot be hashed; observations or inputs of another dtype than that
+                of the estimator.
+            ValueError: Shapes that do not fit; infinite values; inputs that are not finite or go
+                back; a state that would not be finite; more different keys than the capacity. The
+                error names the key, and no state has changed.
+            NotPositiveDefiniteError: The covariance of a window is not; nothing has changed.
+        """
+        check_eager()
+        keys = as_keys(keys)
+        with self._mutex:
+            z, x = checked_samples(self._states, keys, z, x, self._dimensions())
+            self._renew()
+            plan = self._slots.plan(keys)
+            self._make_room(0 if x is None else x.shape[-1])
+            touched = np.sort(plan.slots)
+            touched = touched[np.append(True, touched[1:] != touched[:-1])[: len(touched)]]
+            before = {name: a[touched] for name, a in self._rows.items()}
+            try:
+                if len(plan.new_slots):
+                    first = plan.first
+                    given = z[first], None if x is None else x[first]
+                    self._states.begin(self._rows, plan.new_slots, *given)
+                found = self._states.take(self._rows, plan.slots, z, x)
+            except BaseException as error:
+                for name, a in before.items():
+                    self._rows[name][touched] = a
+                if isinstance(error, Refused):
+                    key = as_objects(keys)[error.sample]
+                    message = f"{error}. It is sample {error.sample}, of key {key!r}; no state"
+                    raise error.kind(f"{message} has changed") from error
+                raise
+            self._commit(plan, {})
+        return found
+
+    def _present(self) -> str:
+        """What tells the hyperparameters from others, also in another process."""
+        return hashlib.sha256(self._states.values()).hexdigest()[:32]
+
+    def _renew(self) -> None:
+        """Brings states to the present hyperparameters."""
+        present = self._present()
+        if present != self._belongs:
+            self._states.renew(self._rows, self._slots.in_order())
+            self._belongs = present
+
+    def _dimensions(self) -> int | None:
+        """Of inputs: 0 for none; None if any will do, as nothing is held yet."""
+        if self._states.dimensions is None and len(self):
+            return self._rows["x"].shape[-1]
+        return self._states.dimensions
+
+    def _make_room(self, dimensions: int) -> None:
+        """Makes the arrays as long as there are slots, for inputs of D dimensions."""
+        for name, (shape, dtype) in self._states.fields(dimensions).items():
+            held = self._rows.get(name)
+            if held is None or held.shape[1:] != shape:  # there is none that counts
+                held = np.zeros((0, *shape), dtype)
+            if len(held) < self._slots.room:
+                grown = np.zeros((self._slots.room, *shape), dtype)
+                grown[: len(held)] = held
+                held = grown
+            self._rows[name] = held
+
+    def evict(self, keys: Any) -> None:
+        """Drops keys and their states.
+
+        Args:
+            keys: A list or an array of keys; each is there.
+
+        Raises:
+            KeyError: A key that is not there. Nothing has been dropped then.
+        """
+        with self._mutex:
+            self._slots.remove(np.unique(self._found(as_keys(keys))))
+
+    def reset(self) -> None:
+        """Drops all keys. Those that come begin again at the initial state."""
+        with self._mutex:
+            self._slots.remove(self._slots.in_order())
+
+    def _found(self, keys: Keys) -> np.ndarray:
+        """The slots of keys, or a KeyError."""
+        slots = self._slots.find(keys)
+        if np.any(slots == ABSENT):
+            raise KeyError(as_objects(keys)[int(np.argmax(slots == ABSENT))])
+        return slots
+
+    # --- states ----------------------------------------------------------------------------------
+
+    def state(self, keys: Any = ...) -> NamedTuple:
+        """The states of keys, in the form in which the estimator shows its own.
+
+        Args:
+            keys: One key, a tuple too; or a list or an array of keys; or all keys, in the order of
+                iteration, if it is left out.
+
+        Returns:
+            A named tuple of NumPy arrays, with a first axis of keys unless one key was given: of a
+            `KalmanFilter` `(mean, chol)`, of a `StateSpaceGP` `(x, mean, chol)`, of a
+            `RecursiveGP` the arrays of its window, `(size, x, z, age, chol)`.
+
+        Raises:
+            KeyError: A key that is not there.
+        """
+        with self._mutex:
+            if keys is ...:
+                slots = self._slots.in_order()
+            else:
+                slots = self._found(as_keys(keys if _is_several(keys) else [keys]))
+            self._make_room(self._dimensions() or 1)
+            found = self._states.shown({name: a[slots] for name, a in self._rows.items()})
+        is_one = keys is not ... and not _is_several(keys)
+        return type(found)(*(a[0] for a in found)) if is_one else found
+
+    def set_state(self, keys: Any, state: Any) -> None:
+        """Sets the states of keys, which are added where they are new; it counts as a sample.
+
+        Args:
+            keys: One key, or a list or an array of different keys.
+            state: A tuple as from `state(keys)`; with a first axis of keys, or without one for all.
+
+        Raises:
+            TypeError: Not as many arrays, or complex ones where real ones are expected.
+            ValueError: Shapes that do not fit, values that are not finite, a factor that is not
+                lower triangular with a real diagonal that is not negative, a key given twice; more
+                keys than the capacity. Nothing has changed then.
+        """
+        keys = as_keys(keys if _is_several(keys) else [keys])
+        with self._mutex:
+            rows = checked_states(self._states, state, len(keys), self._dimensions())
+            plan = self._slots.plan(keys)
+            if len(np.unique(plan.slots)) < len(keys):
+                raise ValueError("a key was given twice: a state is set once for each key")
+            self._renew()
+            self._make_room(rows["x"].shape[-1] if self._states.dimensions is None else 1)
+            self._commit(plan, rows)
+
+    def _commit(self, plan: Plan, rows: Rows) -> None:
+        """Sets states, `[K, ...]` or one for all, and does what a plan says."""
+        for name, a in rows.items():
+            self._rows[name][plan.slots] = a
+        self.evicted = as_objects(self._slots.keys_at(plan.evicted))
+        self._slots.commit(plan)
+
+    # --- bytes -----------------------------------------------------------------------------------
+
+    def to_bytes(self) -> bytes:
+        """All keys and states as bytes, without the estimator.
+
+        Keys must be integers, strings, bytes, or tuples of such.
+
+        Raises:
+            TypeError: Another key.
+        """
+        with self._mutex:
+            slots = self._slots.in_order()
+            rows = {name: a[slots] for name, a in self._rows.items()}
+            head = {"estimator": type(self._estimator).__name__, "belongs": self._belongs}
+            return written.to_bytes(head, self._slots.keys_at(slots), rows)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, estimator: Estimator, capacity: int | None = None) -> "Bank":
+        """A bank of the keys and states that `to_bytes` has written; it goes on as that one did.
+
+        Args:
+            data: The bytes.
+            estimator: The estimator of the bank that wrote them, or one like it.
+            capacity: As for `Bank`.
+
+        Raises:
+            TypeError: Not bytes.
+            ValueError: Bytes that are damaged, of something else, or of another estimator; more
+                keys than the capacity; states of a `StateSpaceGP` at other hyperparameters.
+
+        Example:
+            >>> import numpy as np, cgp
+            >>> kernel = cgp.kernels.Matern32(1.0, 5.0) * cgp.kernels.Rotation(0.5)
+            >>> bank = cgp.Bank(cgp.StateSpaceGP(kernel, noise_variance=0.1))
+            >>> step = bank.update([7, 8, 7], np.array([1.0, 1j, -1.0 + 0j]), [0.0, 0.3, 0.9])
+            >>> again = cgp.Bank.from_bytes(bank.to_bytes(), bank.estimator)
+            >>> list(again), float(again.state(7).x)
+            ([8, 7], 0.9)
+        """
+        bank = cls(estimator, capacity)
+        head, keys, rows = written.from_bytes(data)
+        dimensions = 1 if "x" not in rows else rows["x"].shape[-1]
+        fields = bank._states.fields(dimensions)
+        expected = {name: (shape, dtype.name) for name, (shape, dtype) in fields.items()}
+        found = {name: (a.shape[1:], a.dtype.name) for name, a in rows.items()}
+        if head.get("estimator") != type(estimator).__name__ or found not in (expected, {}):
+            raise ValueError(
+                f"the bytes are of a {head.get('estimator')} with states {found}, and this "
+                f"{type(estimator).__name__} has states {expected}"
+            )
+        plan = bank._slots.plan(keys)
+        bank._make_room(dimensions)
+        bank._commit(plan, rows)
+        bank._belongs = head.get("belongs", "")
+        bank._renew()
+        return bank
+
+
+def _is_several(keys: Any) -> bool:
+    """Whether these are several keys, not one: a list or an array cannot be a key."""
+    return isinstance(keys, list) or (hasattr(keys, "__array__") and np.ndim(keys) > 0)
+
+
+def _states_of(estimator: Any) -> States:
+    """How the states of an estimator begin and take samples."""
+    if isinstance(estimator, KalmanFilter):
+        return KalmanStates(estimator)
+    if isinstance(estimator, StateSpaceGP):
+        return ProcessStates(estimator)
+    if isinstance(estimator, RecursiveGP):
+        return WindowStates(estimator)
+    raise TypeError(
+        "a Bank is of a KalmanFilter, a RecursiveGP or a StateSpaceGP, got "
+        f"{type(estimator).__name__}"
+    )

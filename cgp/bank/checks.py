@@ -1,0 +1,146 @@
+"""The checks of what a bank is given: samples, whose errors name a key, and states."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cgp.bank.keys import Keys, as_objects
+from cgp.bank.states import Fields, Rows, States
+from cgp.kernels.points import LARGEST, as_array
+from cgp.linalg.arguments import ArrayLike
+
+
+def checked_samples(
+    states: States, keys: Keys, z: ArrayLike, x: ArrayLike | None, dimensions: int | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Observations and inputs, in the dtypes of the estimator.
+
+    Args:
+        states: How states take them.
+        keys: Their keys, `[B]`.
+        z: Observations, `[B, ...]`.
+        x: Inputs, `[B]` or `[B, D]`, or None.
+        dimensions: D, 0 for none, None for any.
+
+    Returns:
+        Observations, `[B, ...]`, NaN where missing, and inputs, `[B, D]`, or None.
+
+    Raises:
+        TypeError, ValueError: As for `Bank.update`.
+    """
+    count, shape = len(keys), np.shape(z)
+    allowed = [(count, *states.shape)] + [(count,)] * (states.shape == (1,))
+    if shape not in allowed:
+        wanted = " or ".join(map(str, allowed))
+        raise ValueError(f"z must be {wanted} for {count} keys, got shape {shape}")
+    if (x is None) != (dimensions == 0):
+        raise ValueError("x is missing" if x is None else "a KalmanFilter has no inputs x")
+    places = None if x is None else _as_places(x, count, dimensions)
+
+    def check(part: slice) -> tuple[np.ndarray, np.ndarray | None]:
+        own = None
+        if places is not None:
+            own = _converted(places[part], states.fields(places.shape[-1])["x"][1])
+        return states.checked(z[part], own), own  # type: ignore[index]
+
+    try:
+        return check(slice(None))
+    except ValueError as error:
+        sample = _first_refused(check, count)
+        if sample is None:
+            raise
+        key = as_objects(keys)[sample]
+        message = f"{error}. It is sample {sample}, of key {key!r}; no state has changed"
+        raise ValueError(message) from error
+
+
+def _as_places(x: ArrayLike, count: int, dimensions: int | None) -> np.ndarray:
+    """Inputs as an array `[B, D]`, in their own dtype."""
+    given = np.asarray(as_array(x, "x"))
+    if given.shape[:1] != (count,) or given.ndim > 2:
+        raise ValueError(f"x must be [{count}] or [{count}, D], got shape {given.shape}")
+    given = given.reshape(count, *given.shape[1:] or (1,))
+    if dimensions not in (None, given.shape[1]):
+        raise ValueError(f"x must have {dimensions} dimensions, got shape {given.shape}")
+    return given
+
+
+def _converted(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Inputs in another dtype, which must have their values."""
+    if not np.all(np.abs(x) <= LARGEST[dtype.name]):
+        raise ValueError(
+            f"x must be finite, and at most {LARGEST[dtype.name]:.2g} in modulus, got "
+            f"{x[~(np.abs(x) <= LARGEST[dtype.name])][0]}"
+        )
+    found = x.astype(dtype)
+    lost = found.astype(x.dtype) != x
+    if np.any(lost):
+        raise ValueError(
+            f"x is rounded in {dtype.name}, got {x[lost][0]}: subtract an origin from it, or "
+            f"round it to {dtype.name} yourself"
+        )
+    return found
+
+
+def _first_refused(check: Callable[[slice], object], count: int) -> int | None:
+    """The first of samples that a check refuses alone too; None if there is none."""
+
+    def is_refused(first: int, end: int) -> bool:
+        try:
+            check(slice(first, end))
+        except ValueError:
+            return True
+        return False
+
+    first, end = 0, count
+    while end - first > 1:
+        middle = (first + end) // 2
+        first, end = (first, middle) if is_refused(first, middle) else (middle, end)
+    return first if end > first and is_refused(first, end) else None
+
+
+def checked_states(states: States, state: Any, count: int, dimensions: int | None) -> Rows:
+    """States given by a user, as they are kept, `[K, ...]` or without the first axis.
+
+    Args:
+        states: How they are kept.
+        state: A tuple of arrays, as `States.shown` returns it.
+        count: The number of keys, K.
+        dimensions: Of inputs; None for those of the state.
+
+    Raises:
+        TypeError, ValueError: As for `Bank.set_state`.
+    """
+    expected = states.fields(1)
+    if not isinstance(state, tuple | list) or len(state) != len(expected):
+        raise TypeError(f"a state must be a tuple ({', '.join(expected)}), got {state!r}")
+    found = states.working(tuple(map(np.asarray, state)))
+    if dimensions is None:
+        dimensions = found["x"].shape[-1] if found["x"].ndim else 1
+    fields: Fields = states.fields(dimensions)
+    return {name: _of_field(name, found[name], *fields[name], count) for name in fields}
+
+
+def _of_field(
+    name: str, a: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, count: int
+) -> np.ndarray:
+    """One array of states."""
+    if not np.can_cast(a.dtype, dtype, "same_kind"):
+        raise TypeError(f"{name} of a state must be {dtype}, got {a.dtype}")
+    if a.shape not in (shape, (count, *shape)):
+        raise ValueError(
+            f"{name} of a state must be {shape}, or {(count, *shape)} of {count} keys, got shape "
+            f"{a.shape}"
+        )
+    found = a.astype(dtype)
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name} of a state must be finite, got {a}")
+    if name == "chol":
+        diagonal = np.diagonal(found, axis1=-2, axis2=-1)
+        if np.any(np.triu(found, 1)) or np.any(diagonal.imag) or np.any(diagonal.real < 0.0):
+            raise ValueError(
+                "the factor of a state must be lower triangular, its diagonal real and not "
+                f"negative, got {a}"
+            )
+    return found

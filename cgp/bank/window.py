@@ -1,0 +1,183 @@
+"""The states of a bank of a `RecursiveGP`: its windows."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.bank.rounds import WIDTH, empty_step, in_rounds, turns
+from cgp.bank.states import Fields, Refused, Rows
+from cgp.distributions.marginals import Step
+from cgp.gp import RecursiveGP
+from cgp.gp.data import check_squares
+from cgp.gp.recursive.native_window import CompiledWindow
+from cgp.gp.recursive.window import Window
+from cgp.gp.stream_samples import CheckedRange
+from cgp.linalg import NotPositiveDefiniteError
+from cgp.linalg.arguments import complex_dtype
+from cgp.observations import as_observations
+from cgp.training.post_updates import snapshot
+
+# Elements of the factors that go through a step together.
+_ELEMENTS = 2**22
+
+
+class WindowState(NamedTuple):
+    """A window: the points that it holds, the oldest first, and their factor."""
+
+    size: np.ndarray
+    """The number of points, `[...]`; rows after them are empty."""
+    x: np.ndarray
+    """Inputs, `[..., C, D]`."""
+    z: np.ndarray
+    """Observations, `[..., C]`."""
+    age: np.ndarray
+    """Steps of forgetting that each point has been through, `[..., C]`."""
+    chol: np.ndarray
+    """The factor of their covariance, `[..., C, C]`; of an improper process that of the real
+    composite, `[..., 2C, 2C]`, two rows to a point."""
+
+
+class WindowStates:
+    """Windows, each of its own stream.
+
+    Their factors belong to hyperparameters, and are computed again when these change.
+
+    Args:
+        layer: The process.
+
+    Raises:
+        ValueError: The budget policy, or groups of noise.
+    """
+
+    dimensions, shape = None, ()
+
+    def __init__(self, layer: RecursiveGP):
+        if layer.policy == "budget" or len(layer._process.noise_variance.variable.shape):
+            raise ValueError(
+                'a Bank is of a RecursiveGP of policy "sliding" or "growing" and of one noise '
+                f"variance, got {layer.policy!r} and noise_variance {layer.noise_variance}"
+            )
+        self._recursion, self._layer = layer._recursion, layer
+        self._process, self._capacity = self._recursion.process, layer.capacity
+        self._real = np.dtype(layer.variable_dtype)
+        self._complex = np.dtype(complex_dtype(self._real.name).as_numpy_dtype)
+        self._rows = self._capacity * self._process.form.multiplicity
+        self._width = max(1, min(WIDTH, _ELEMENTS // self._rows**2))
+        self._range = CheckedRange(layer._check_inputs)
+        self._by_core = CompiledWindow(self._recursion)
+        self._graph: Any = None
+        self._values = self.values()
+
+    def fields(self, dimensions: int) -> Fields:
+        """See `States.fields`."""
+        C, n = self._capacity, self._rows
+        working = self._complex if self._process.is_proper else self._real
+        return {
+            "size": ((), np.dtype(np.int32)),
+            "x": ((C, dimensions), self._real),
+            "z": ((C,), self._complex),
+            "age": ((C,), self._real),
+            "chol": ((n, n), working),
+        }
+
+    def values(self) -> bytes:
+        """See `States.values`."""
+        return snapshot(self._process.weights)
+
+    def checked(self, z: Any, x: np.ndarray | None) -> np.ndarray:
+        """See `States.checked`."""
+        z = np.asarray(as_observations(z, None, complex_dtype(self._real.name)))
+        check_squares(z, self._real.name)
+        if len(z):
+            assert x is not None
+            self._range.admit(x[None])
+        return z
+
+    def begin(self, rows: Rows, slots: np.ndarray, z: np.ndarray, x: np.ndarray | None) -> None:
+        """See `States.begin`: an empty window."""
+        for name in ("size", "x", "z", "age"):
+            rows[name][slots] = 0
+        rows["chol"][slots] = np.eye(self._rows)
+
+    def take(self, rows: Rows, slots: np.ndarray, z: np.ndarray, x: np.ndarray | None) -> Step:
+        """See `States.take`."""
+        if not self._recursion.policy.replaces:
+            seen = np.flatnonzero(~np.isnan(z))
+            held = rows["size"][slots[seen]] + turns(slots[seen])
+            if np.any(held >= self._capacity):
+                raise Refused(
+                    seen[np.argmax(held >= self._capacity)],
+                    f"capacity is {self._capacity}, and a growing process that is full takes no "
+                    'more: make it with a larger capacity, or with policy="sliding"',
+                )
+        by_core = self._by_core.serves(self._values)
+        return in_rounds(
+            self._take_compiled if by_core else self._take_traced,
+            *(rows, slots, z, x, empty_step(z, z)),
+            width=self._width,
+            fill=not by_core,
+        )
+
+    def _take_compiled(
+        self, states: Rows, z: np.ndarray, x: np.ndarray | None
+    ) -> tuple[Rows, Step]:
+        assert x is not None
+        found = self._by_core.take(x[:, None], z[:, None], list(states.values()))
+        if found is None:
+            raise self._failure()
+        return states, found.map(lambda a: a[:, 0])
+
+    def _take_traced(self, states: Rows, z: np.ndarray, x: np.ndarray | None) -> tuple[Rows, Step]:
+        """`_take_compiled` where the compiled core does not serve."""
+        assert x is not None
+        given = [*states.values(), x, z]
+        if self._graph is None:
+            signature = [tf.TensorSpec(a.shape, a.dtype) for a in given]
+            self._graph = tf.function(self._advance, signature, autograph=False)
+        try:
+            found = self._graph(*map(tf.constant, given))
+        except tf.errors.InvalidArgumentError as error:
+            raise self._failure() from error
+        after, found = tf.nest.map_structure(np.asarray, found)
+        diagonal = np.diagonal(after["chol"], axis1=-2, axis2=-1).real
+        if not np.all((diagonal > 0) & (diagonal < np.inf)):
+            raise self._failure()
+        return after, found
+
+    def _advance(self, *given: tf.Tensor) -> tuple[dict[str, tf.Tensor], Step]:
+        *held, x, z = given
+        after, found = self._recursion.step(self._window(*held), x, z)
+        return {name: getattr(after, name) for name in WindowState._fields}, found
+
+    def _window(self, *held: Any) -> Window:
+        """Windows of arrays in the order of fields."""
+        size, x, z, age, chol = held
+        return Window(size, x, z, age, chol, noise=(tf.zeros_like(age),))
+
+    def _failure(self) -> NotPositiveDefiniteError:
+        return NotPositiveDefiniteError(
+            "the covariance of the points is not positive definite at these hyperparameters: "
+            f"{self._layer.parameters()}"
+        )
+
+    def renew(self, rows: Rows, slots: np.ndarray) -> None:
+        """See `States.renew`."""
+        chols = np.empty((len(slots), *rows["chol"].shape[1:]), rows["chol"].dtype)
+        for begin in range(0, len(slots), self._width):
+            block = slice(begin, begin + self._width)
+            held = (tf.constant(rows[name][slots[block]]) for name in WindowState._fields)
+            chols[block] = self._recursion.refactorized(self._window(*held)).chol
+        rows["chol"][slots] = chols
+        self._values = self.values()
+
+    def shown(self, rows: Rows) -> WindowState:
+        """See `States.shown`."""
+        return WindowState(**rows)
+
+    def working(self, state: tuple[np.ndarray, ...]) -> Rows:
+        """See `States.working`."""
+        size = state[0]
+        if np.any((size < 0) | (size > self._capacity)):
+            raise ValueError(f"a window has 0 to {self._capacity} points, got size {size}")
+        return dict(zip(WindowState._fields, state, strict=True))

@@ -1,0 +1,199 @@
+"""States of a bank, set and read, and as bytes."""
+
+import json
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+import cgp
+from tests.bank.streams import MAKE, Samples, assert_same, kalman
+
+KINDS = ["filter", "widely linear filter", "process", "improper process", "windows"]
+
+
+def filled(kind, keys=("a", "b", "c")):
+    bank = cgp.Bank(MAKE[kind]())
+    samples = Samples(bank.estimator, keys)
+    bank.update(*samples(12))
+    return bank, samples
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_does_a_bank_go_on_from_states_that_were_set(kind):
+    bank, samples = filled(kind)
+    other = cgp.Bank(bank.estimator)
+    other.set_state(list(bank), bank.state())
+    one = cgp.Bank(bank.estimator)
+    for key in bank:
+        one.set_state(key, bank.state(key))
+    assert bank.to_bytes() == other.to_bytes() == one.to_bytes()
+    given = samples(5)
+    expected = bank.update(*given)
+    for copy in (other, one):
+        found = copy.update(*given)
+        assert_same(found, [expected.map(lambda a, i=i: a[i]) for i in range(5)])
+
+
+def test_has_a_state_the_form_of_the_estimator():
+    bank, _ = filled("widely linear filter")
+    own = bank.estimator.state
+    one, several, every = bank.state("a"), bank.state(["a", "b"]), bank.state()
+    assert type(one) is type(own)
+    assert [a.shape for a in one] == [a.shape for a in own]
+    assert [a.dtype for a in one] == [a.dtype for a in own]
+    assert [a.shape[0] for a in several] == [2, 2]
+    assert (several.mean[0] == one.mean).all()
+    assert (every.mean[list(bank).index("b")] == several.mean[1]).all()
+    before = bank.to_bytes()
+    one.mean[:] = 7.0
+    assert bank.to_bytes() == before
+
+
+def test_is_one_state_set_for_several_keys():
+    bank = cgp.Bank(kalman("proper")())
+    mean, chol = np.array([1.0 + 1j, 2.0]), np.eye(2) + 0j
+    bank.set_state([1, 2], (mean, chol))
+    assert list(bank) == [1, 2]
+    assert (bank.state([1, 2]).mean == mean).all()
+    assert (bank.state(2).chol == chol).all()
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "message"),
+    [
+        ((np.ones(2),), TypeError, "tuple"),
+        ((np.ones(3), np.eye(2)), ValueError, r"mean of a state must be \(2,\)"),
+        ((np.ones(2), np.ones((2, 2))), ValueError, "lower triangular"),
+        ((np.ones(2), -np.eye(2)), ValueError, "not negative"),
+        ((np.ones(2) * np.nan, np.eye(2)), ValueError, "finite"),
+    ],
+)
+def test_are_states_refused(state, error, message):
+    bank, _ = filled("filter")
+    before = bank.to_bytes()
+    with pytest.raises(error, match=message):
+        bank.set_state("a", state)
+    with pytest.raises(ValueError, match="twice"):
+        bank.set_state(["d", "d"], (np.ones(2), np.eye(2)))
+    assert bank.to_bytes() == before
+
+
+def test_is_a_state_of_another_kind_refused():
+    real = cgp.Bank(kalman("real")())
+    with pytest.raises(TypeError, match="float64"):
+        real.set_state("a", (np.ones(2) * 1j, np.eye(2)))
+    windows, _ = filled("windows")
+    size, *rest = windows.state("a")
+    with pytest.raises(ValueError, match="0 to 3 points"):
+        windows.set_state("a", (size + 9, *rest))
+
+
+# --- bytes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [1, -(2**63), 2**63 - 1],
+        ["a", "\ud800ä", ""],
+        [(1, ("b", b"\x00\xff")), b"", 2**80, True, "1"],
+    ],
+    ids=["integers", "strings", "mixed"],
+)
+def test_are_keys_written_as_they_are(keys):
+    bank = cgp.Bank(kalman("proper")())
+    bank.update(keys, np.ones((len(keys), 2), complex))
+    again = cgp.Bank.from_bytes(bank.to_bytes(), bank.estimator)
+    assert list(again) == keys
+    assert list(map(type, again)) == list(map(type, keys)) or keys[-1] == "1"
+    assert again.to_bytes() == bank.to_bytes()
+
+
+@pytest.mark.parametrize("key", [1.5, None, frozenset([1]), ("a", 1.5)])
+def test_are_other_keys_not_written(key):
+    bank = cgp.Bank(kalman("proper")())
+    bank.update(["a", key], np.ones((2, 2), complex))
+    with pytest.raises(TypeError, match="integers, strings, bytes, or tuples"):
+        bank.to_bytes()
+
+
+def test_may_a_bank_without_keys_be_written():
+    for kind in KINDS:
+        empty = cgp.Bank(MAKE[kind]())
+        again = cgp.Bank.from_bytes(empty.to_bytes(), empty.estimator)
+        assert len(again) == 0
+        again.update(*Samples(again.estimator, "ab")(3))
+
+
+def test_are_bytes_compact():
+    """Of each key eight bytes, its mean and the triangle of its factor."""
+    bank = cgp.Bank(kalman("proper")())
+    bank.update(np.arange(1000), np.ones((1000, 2), complex))
+    assert len(bank.to_bytes()) < 1000 * (8 + 16 * (2 + 3)) + 400
+
+
+def test_is_no_damage_read():
+    """Every byte counts."""
+    bank, _ = filled("filter", [1, 2])
+    data = bank.to_bytes()
+    rng = np.random.default_rng(0)
+    for at in [*range(16), *rng.integers(16, len(data), 40)]:
+        bad = bytearray(data)
+        bad[at] ^= 1 << rng.integers(8)
+        with pytest.raises(ValueError, match=r"damaged|not the bytes|later version"):
+            cgp.Bank.from_bytes(bytes(bad), bank.estimator)
+    for length in (0, 3, 8, 12, 15, len(data) - 1):
+        with pytest.raises(ValueError, match=r"damaged|not the bytes"):
+            cgp.Bank.from_bytes(data[:length], bank.estimator)
+    with pytest.raises(ValueError, match="damaged"):
+        cgp.Bank.from_bytes(data + b"\x00", bank.estimator)
+    assert list(cgp.Bank.from_bytes(memoryview(data), bank.estimator)) == list(bank)
+
+
+def test_are_bytes_refused_whose_head_does_not_say_what_follows():
+    """Made by someone who knows the form."""
+    bank, _ = filled("filter", [1, 2])
+    data = bank.to_bytes()
+    (length,) = struct.unpack("<I", data[12:16])
+    head, rest = json.loads(data[16 : 16 + length]), data[16 + length :]
+    for changes in (
+        {"count": 3},
+        {"count": -1},
+        {"count": "2"},
+        {"fields": []},
+        {"fields": [["mean", [2], "object"]]},
+        {"fields": [["mean", [1e9], "complex128"]]},
+        {"keys": [1]},
+    ):
+        text = json.dumps({**head, **changes}).encode()
+        body = struct.pack("<I", len(text)) + text + rest
+        with pytest.raises(ValueError, match="damaged"):
+            cgp.Bank.from_bytes(
+                data[:8] + struct.pack("<I", zlib.crc32(body)) + body, bank.estimator
+            )
+
+
+def test_are_foreign_bytes_refused():
+    bank, _ = filled("filter")
+    for data, error, message in (
+        (b"PK\x03\x04 a zip file", ValueError, "not the bytes of a cgp.Bank"),
+        ("text", TypeError, "str"),
+        (filled("process")[0].to_bytes(), ValueError, "of a StateSpaceGP"),
+        (filled("widely linear filter")[0].to_bytes(), ValueError, "float64"),
+    ):
+        with pytest.raises(error, match=message):
+            cgp.Bank.from_bytes(data, bank.estimator)
+    with pytest.raises(ValueError, match="capacity is 2"):
+        cgp.Bank.from_bytes(bank.to_bytes(), bank.estimator, capacity=2)
+
+
+def test_does_a_restored_bank_drop_the_same_keys():
+    bank, samples = filled("filter", range(6))
+    again = cgp.Bank.from_bytes(bank.to_bytes(), bank.estimator, capacity=len(bank))
+    assert list(again) == list(bank)
+    oldest = next(iter(bank))
+    _, z = samples(1)
+    again.update(["new"], z)
+    assert again.evicted == [oldest]
