@@ -1,5 +1,7 @@
 """Examples of signals that they draw themselves, or of one measurement."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -223,3 +225,47 @@ def test_the_bussgang_baselines_of_the_one_bit_channel_are_those_of_theory(examp
     np.testing.assert_allclose(first.variance, alone.variance, atol=1e-10)
     likewise = np.mean(np.abs(page.single_shot(5.0, z).mean - h) ** 2)
     assert likewise == pytest.approx(alone.variance.mean(), rel=0.02)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_changes_no_bit_of_a_fit(example, capsys):
+    pytest.importorskip("dask.distributed")
+    dask_fit = example("dask_fit")
+
+    figures = dask_fit.main(drifters=4, alone=1)
+
+    assert dask_fit.same(figures["there"], figures["failing"])
+    here, there = figures["here"], figures["there"]
+    assert there[1][-1] == pytest.approx(here[1][-1], rel=1e-10)
+    for name, value in here[0].items():
+        assert there[0][name] == pytest.approx(value, rel=1e-6)
+        assert value == pytest.approx(figures["truth"][name], rel=1.0)
+    assert "killed or not, the same bit for bit: True" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_filter_runs_where_cgp_is_not_and_finds_the_change(example, tmp_path, capsys):
+    deploy = example("deploy")
+    picture = tmp_path / "deploy.png"
+
+    figures = deploy.main(length=4000, picture=picture)
+
+    assert figures["difference"] < 1e-12
+    assert 0 < figures["alarm"] < 1500
+    assert np.all(figures["level"][deploy.WINDOW : 2000] < deploy.ALARM)
+    assert picture.stat().st_size > 10_000
+    assert "TensorFlow alone" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark runs on Java")
+def test_a_spark_job_that_is_killed_counts_every_sample_once(example, capsys):
+    pytest.importorskip("pyspark")
+    spark_stream = example("spark_stream")
+
+    figures = spark_stream.main(files=3, rows=2000, sensors=300)
+
+    assert figures["once"]
+    assert figures["difference"] == 0.0
+    assert 1 <= figures["killed after"] < 3
+    assert "filters that begin again" in capsys.readouterr().out

@@ -1,0 +1,319 @@
+"""Every cell of the table of docs/pipelines.md: what works, and what is refused in clear words."""
+
+import copy
+import functools
+import json
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import cgp
+from cgp.kernels import Matern12
+from cgp.layers import RealImag, Recursive
+from cgp.statespace import LinearGaussian
+
+PAGE = Path(__file__).parents[1] / "docs" / "pipelines.md"
+RNG = np.random.default_rng(8)
+X, Z = np.arange(6.0), RNG.normal(size=6) + 1j * RNG.normal(size=6)
+NEW = np.array([1.5, 7.0])
+KINDS = {"ExactGP": cgp.ExactGP, "StateSpaceGP": cgp.StateSpaceGP, "RecursiveGP": cgp.RecursiveGP}
+
+
+def fresh(name):
+    """An estimator."""
+    if name != "KalmanFilter":
+        return KINDS[name](Matern12(1.0, 3.0), 0.2)
+    return cgp.KalmanFilter(LinearGaussian([[0.9j]], [[0.1]], [[1.0]], [[1.0]]), ("Q", "R"))
+
+
+def made(name, optimizer=None):
+    """An estimator, compiled."""
+    found = fresh(name)
+    found.compile(optimizer)
+    return found
+
+
+def data(name):
+    return (Z[:, None],) if name == "KalmanFilter" else (X, Z)
+
+
+def fitted(name):
+    """An estimator after one step, and some data."""
+    found = made(name)
+    found.fit(*data(name), epochs=1, verbose=0)
+    if name == "KalmanFilter":
+        found.step(Z[:1])
+    return found
+
+
+def predicted(estimator):
+    """Of data or, of a filter, of a series: an array."""
+    if isinstance(estimator, cgp.KalmanFilter):
+        return estimator.predict(Z[:, None])["filtered_mean"]
+    return estimator.predict(NEW)["mean"]
+
+
+def same(first, second):
+    np.testing.assert_allclose(predicted(second), predicted(first), rtol=1e-12, atol=1e-14)
+
+
+def series(name):
+    """A dataset of two series of different lengths."""
+    if name == "KalmanFilter":
+        spec = (tf.TensorSpec([1, None, 1], tf.complex128),)
+        return tf.data.Dataset.from_generator(
+            lambda: ((z[None, :, None],) for z in (Z, Z[:4])), output_signature=spec
+        )
+    spec = tf.TensorSpec([None], tf.float64), tf.TensorSpec([None], tf.complex128)
+    return tf.data.Dataset.from_generator(
+        lambda: ((X[:n], Z[:n]) for n in (6, 4)), output_signature=spec
+    )
+
+
+def shards(name):
+    return [tuple(a[:n] for a in data(name)) if name != "KalmanFilter" else Z[:n] for n in (6, 4)]
+
+
+# --- the cells, called with the name of an estimator and a folder ---------------------------------
+
+
+def fits(name, folder):
+    estimator = fitted(name)
+    assert np.isfinite(estimator.history.history["loss"]).all()
+
+
+def fits_a_dataset(name, folder):
+    history = made(name).fit(series(name), epochs=2, verbose=0).history["loss"]
+    assert history[-1] <= history[0]
+
+
+def validates(name, folder):
+    given = data(name) if name != "KalmanFilter" else (Z[None, :, None],)
+    history = made(name).fit(*data(name), epochs=1, validation_data=given, verbose=0).history
+    assert np.isfinite(history["val_loss"]).all()
+
+
+def fits_shards(name, folder):
+    history = made(name).fit(shards(name), engine=map, epochs=2, verbose=0).history["loss"]
+    assert history[-1] <= history[0]
+
+
+def replicates(name, folder):
+    refusal = _refusals_of_two_replicas()[name]
+    if refusal is not None:
+        raise ValueError(refusal)
+
+
+@functools.cache
+def _refusals_of_two_replicas():
+    """By estimator, from a process of its own: devices are made before TensorFlow starts."""
+    script = "import tests.test_pipelines as t; t.on_two_replicas()"
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def on_two_replicas():
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    refusals = {}
+    for name in (*KINDS, "KalmanFilter"):
+        try:
+            _fit_on_one_and_two(name)
+            refusals[name] = None
+        except ValueError as error:
+            refusals[name] = str(error)
+    print(json.dumps(refusals))
+
+
+def _fit_on_one_and_two(name):
+    losses, z = [], np.stack([Z, Z[::-1], 2 * Z, Z])[..., None]
+    z[1, 2:] = np.nan  # missing data unequal between replicas
+    for scope in (tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])):
+        with scope.scope():
+            estimator = made(name, keras.optimizers.Adam(0.05))
+        given = (z,) if name == "KalmanFilter" else data(name)
+        arguments = {"batch_size": 4, "shuffle": False} if name == "KalmanFilter" else {}
+        losses.append(estimator.fit(*given, epochs=3, verbose=0, **arguments).history["loss"])
+    np.testing.assert_allclose(*losses, rtol=1e-10)
+
+
+def trains_on_a_batch(name, folder):
+    given = Z[None, :, None] if name == "KalmanFilter" else (X, Z)
+    estimator = made(name, keras.optimizers.Adam(0.01))
+    losses = [float(estimator.train_on_batch(given)) for _ in range(2)]
+    assert np.isfinite(losses).all()
+
+
+def evaluates(name, folder):
+    assert np.isfinite(made(name).evaluate(*data(name), verbose=0))
+
+
+def predicts(name, folder):
+    assert np.isfinite(predicted(fitted(name))).all()
+
+
+def steps(name, folder):
+    estimator = made(name)
+    sample = (Z[:1],) if name == "KalmanFilter" else (0.0, Z[0])
+    assert np.isfinite(estimator.step(*sample).filtered.variance).all()
+
+
+def exports(name, folder):
+    estimator = fitted(name)
+    estimator.export(folder)
+    loaded = tf.saved_model.load(folder)
+    if name == "KalmanFilter":
+        found = loaded.predict(Z[None, :, None])["filtered_mean"][0]
+    else:
+        found = loaded.predict(NEW[:, None])["mean"]
+    np.testing.assert_allclose(np.ravel(found), np.ravel(predicted(estimator)), rtol=1e-12)
+
+
+def saves(name, folder):
+    estimator = fitted(name)
+    estimator.save(folder / "model.keras")
+    same(estimator, cgp.load_model(folder / "model.keras"))
+
+
+def saves_weights(name, folder):
+    estimator, other = fitted(name), fresh(name)
+    estimator.save_weights(folder / "model.weights.h5")
+    other.load_weights(folder / "model.weights.h5")
+    same(estimator, other)
+
+
+def clones(name, folder):
+    estimator = fitted(name)
+    clone = cgp.clone_model(estimator)
+    assert type(clone) is type(estimator)
+    assert len(clone.trainable_variables) == len(estimator.trainable_variables)
+
+
+def copies(name, folder):
+    estimator = fitted(name)
+    same(estimator, pickle.loads(pickle.dumps(estimator)))
+    same(estimator, copy.deepcopy(estimator))
+
+
+def nests(name, folder):
+    estimator = made(name)
+    if name == "KalmanFilter":
+        inputs = keras.Input((6, 1), dtype="complex128")
+        mean, given = estimator(inputs)["filtered_mean"], Z[None, :, None]
+    else:
+        inputs = [keras.Input((6, 1), dtype="float64"), keras.Input((6,), dtype="complex128")]
+        mean, given = estimator(inputs)["mean"], [X[None, :, None], Z[None]]
+    outputs = keras.layers.Dense(1)(keras.layers.Flatten()(RealImag()(mean)))
+    model = keras.Model(inputs, outputs)
+    model.compile("adam", "mse")
+    assert np.isfinite(model.train_on_batch(given, np.zeros((1, 1), "float32")))
+
+
+def recurs(name, folder):
+    given = Z[None, :, None] if name == "KalmanFilter" else (X[None, :, None], Z[None])
+    assert np.isfinite(Recursive(made(name))(given)["filtered_variance"]).all()
+
+
+def banks(name, folder):
+    bank, z = cgp.Bank(made(name)), np.array([1j, 0.5, 0.2j])
+    step = bank.update(["a", "b", "a"], z, *([] if name == "KalmanFilter" else [X[:3]]))
+    assert np.isfinite(step.filtered.variance).all()
+
+
+def is_stateless(name, folder):
+    estimator = fitted(name)
+    weights = estimator.trainable_variables, estimator.non_trainable_variables
+    values = [[variable.value for variable in of_kind] for of_kind in weights]
+    given = tf.constant(Z[None, :, None] if name == "KalmanFilter" else NEW[:, None])
+    found, _ = estimator.stateless_call(*values, given)
+    key = "filtered_mean" if name == "KalmanFilter" else "mean"
+    np.testing.assert_allclose(np.ravel(found[key]), np.ravel(predicted(estimator)), rtol=1e-12)
+
+
+def traces(name, folder):
+    estimator = fitted(name)
+    if name == "KalmanFilter":
+        found = tf.function(lambda z: estimator(z)["filtered_mean"])(tf.constant(Z[None, :, None]))
+    else:
+        found = tf.function(lambda x: estimator.posterior(x).mean())(tf.constant(NEW))
+    np.testing.assert_allclose(np.ravel(found), np.ravel(predicted(estimator)), rtol=1e-9)
+
+
+def compiles_by_xla(name, folder):
+    estimator = made(name)
+    estimator.compile(keras.optimizers.Adam(), jit_compile=True)
+    estimator.fit(Z[None, :, None], verbose=0)
+
+
+# A cell for each line of the page, and the words of its refusals.
+LINES = {
+    "`fit` of arrays": fits,
+    "`fit(dataset)`, many series": fits_a_dataset,
+    "`fit(validation_data=)`": validates,
+    "`fit(shards, engine=)`, many machines": fits_shards,
+    "`fit` on two replicas (`MirroredStrategy`)": replicates,
+    "`train_on_batch`": trains_on_a_batch,
+    "`evaluate`": evaluates,
+    "`predict`": predicts,
+    "`step`, online": steps,
+    "`export`, run without cgp": exports,
+    "`save`, `cgp.load_model`": saves,
+    "`save_weights` into a fresh object": saves_weights,
+    "`cgp.clone_model`": clones,
+    "pickle, `copy.deepcopy`": copies,
+    "a layer in a `keras.Model`, beside a float32 loss": nests,
+    "`cgp.layers.Recursive`, series in pieces": recurs,
+    "`cgp.Bank`, many keys": banks,
+    "`stateless_call`": is_stateless,
+    "inside a `tf.function`": traces,
+    "`compile(jit_compile=True)`": compiles_by_xla,
+}
+WORDS = {
+    fits_a_dataset: "one stream, in its order",
+    validates: "one stream, in its order",
+    fits_shards: "one stream, in its order",
+    replicates: "one replica",
+    steps: "no attribute 'step'",
+    nests: "the smoother is not differentiable",
+    recurs: "a KalmanFilter or a RecursiveGP",
+    banks: "KalmanFilter",
+    compiles_by_xla: "jit_compile must not be True",
+}
+
+
+def cells():
+    header, _, *lines = re.findall(r"^\|.*\|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    _, *names = _columns(header)
+    for line in lines:
+        what, *marks = _columns(line)
+        for name, mark in zip(names, marks, strict=True):
+            yield pytest.param(what, name, mark, id=f"{what} {name}")
+
+
+def _columns(line):
+    return [column.strip() for column in line.strip("|").split("|")]
+
+
+@pytest.mark.parametrize(("line", "name", "mark"), [*cells()])
+def test_does_each_cell_of_the_table_hold(line, name, mark, tmp_path):
+    cell = LINES[line]
+    if mark == "yes":
+        cell(name, tmp_path)
+        return
+    assert mark == "refused"
+    refusals = (TypeError, ValueError, AttributeError, NotImplementedError)
+    with pytest.raises(refusals, match=WORDS[cell]):
+        cell(name, tmp_path)
+
+
+def test_has_the_table_every_line():
+    assert {parameters.values[0] for parameters in cells()} == set(LINES)
