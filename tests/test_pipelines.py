@@ -283,7 +283,6 @@ WORDS = {
     fits_shards: "one stream, in its order",
     replicates: "one replica",
     steps: "no attribute 'step'",
-    nests: "the smoother is not differentiable",
     recurs: "a KalmanFilter or a RecursiveGP",
     banks: "KalmanFilter",
     compiles_by_xla: "jit_compile must not be True",

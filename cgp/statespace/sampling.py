@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from cgp.distributions.checks import as_sample_shape, stateless_seed
 from cgp.linalg.arguments import ArrayLike, nan
+from cgp.linalg.gradients import without_gradient
 from cgp.statespace import differentiable_filter
 from cgp.statespace.conversion import as_dtype, whole_steps
 from cgp.statespace.filtering import observed_means
@@ -120,7 +121,9 @@ def posterior_sample(
     # A diffuse prior has been checked against z already; the sample is as wide as the prior.
     given = model.starting_from(model.initial_mean, model.initial_chol)
     found = smooth(given, model.observation_form.join(difference), inputs=inputs)
-    return model.form.join(states) + found.smoothed_means
+    draws = model.form.join(states) + found.smoothed_means
+    [draws] = without_gradient([draws], [draws], "draws of states are not differentiable")
+    return draws
 
 
 def _joined(sample_shape: tf.Tensor, batch: tf.TensorShape) -> tf.Tensor:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import cgp
 from cgp import statespace
-from cgp.kernels import Matern12, Rotation, WidelyLinear
+from cgp.kernels import Constant, Matern12, Matern32, Rotation, WidelyLinear
 from tests.linalg.problems import in_mode
 from tests.reference import kalman
 from tests.statespace.problems import improper_parts, problem, square
@@ -218,6 +218,53 @@ def test_is_a_filter_of_damped_rotations_an_exact_gaussian_process(coefficient):
     if coefficient is not None:
         signal = signal + coefficient * np.conj(signal)
     np.testing.assert_allclose(signal, gp.predict(t)["mean"], **tight)
+
+
+@pytest.mark.parametrize("coefficient", [None, 0.3 - 0.4j])
+def test_are_the_gradients_of_a_posterior_those_of_the_exact_one(coefficient):
+    """Between, at and beyond the data; and as a layer, by the observations too."""
+    rng = np.random.default_rng(1)
+    x, w = np.sort(rng.uniform(0.0, 20.0, 25)), rng.normal(size=(3, 25))
+    z = tf.constant(rng.normal(size=25) + 1j * rng.normal(size=25))
+    new = np.array([-1.0, 2.2, x[5], 10.1, 24.0])
+
+    def score(found):
+        values = [tf.math.imag(found["mean"]), found["variance"]]
+        if coefficient is not None:
+            values.append(tf.math.imag(found["pseudo_variance"]))
+        return sum(tf.reduce_sum(w[i, : a.shape[-1]] * a) for i, a in enumerate(values))
+
+    def gradients_of(kind):
+        kernel = Matern32(1.3, 4.0) * Rotation(0.11) + Constant(0.4)
+        gp = kind(kernel if coefficient is None else WidelyLinear(kernel, coefficient), 0.2)
+        with tf.GradientTape() as of_layer:
+            of_layer.watch(z)
+            value = score(gp((x[None, :, None], z[None])))
+        yield from of_layer.gradient(value, [*gp.trainable_variables, z])
+        gp.condition(x, z)
+        with tf.GradientTape() as of_posterior:
+            value = score(gp(new))
+        yield from of_posterior.gradient(value, gp.trainable_variables)
+
+    for found, expected in zip(
+        gradients_of(cgp.StateSpaceGP), gradients_of(cgp.ExactGP), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_names_a_gradient_what_has_none():
+    """Equal steps share a discretisation, and would share the gradient by x."""
+    gp = cgp.StateSpaceGP(Matern12(1.3, 4.0), 0.2)
+    x, z = tf.range(4.0, dtype=tf.float64), np.array([1j, 0.5, np.nan, 0.1])
+    gp.condition(x, z)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        found = gp.posterior(x + 0.5)
+        value, joint = tf.math.real(found.mean()), tf.math.real(found.covariance())
+    with pytest.raises(NotImplementedError, match="not differentiable by its inputs x"):
+        tape.gradient(value, x)
+    with pytest.raises(NotImplementedError, match="joint covariance of a StateSpaceGP is not"):
+        tape.gradient(joint, gp.trainable_variables)
 
 
 def test_is_a_filter_of_independent_parts_the_filters_of_the_parts():

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from cgp import native, statespace
-from cgp.statespace import smoothing
+from cgp.statespace import differentiable_smoother
 from tests.statespace.problems import assert_same, improper_parts, problem
 
 pytestmark = pytest.mark.skipif(native.core().ops is None, reason=native.core().reason)
@@ -16,14 +16,14 @@ DTYPES = ["complex128", "complex64", "float64", "float32"]
 @pytest.fixture(autouse=True)
 def served(monkeypatch):
     """Whether the op served, in the order of the calls."""
-    found, by_core = [], smoothing._by_core
+    found, by_core = [], differentiable_smoother._by_core
 
     def noted(steps):
         values = by_core(steps)
         found.append(values is not None)
         return values
 
-    monkeypatch.setattr(smoothing, "_by_core", noted)
+    monkeypatch.setattr(differentiable_smoother, "_by_core", noted)
     return found
 
 
@@ -88,18 +88,6 @@ def test_a_graph_takes_the_other_path(served):
     traced = tf.function(statespace.smooth)(given.model(), tf.constant(given.z))
     np.testing.assert_allclose(traced.smoothed_means, given.smooth().smoothed_means, rtol=1e-12)
     assert served == [False, True]
-
-
-def test_is_a_gradient_an_error_by_the_core_too(served):
-    given = problem(2, 1)
-    F = tf.constant(given.matrices["F"])
-    with tf.GradientTape() as tape:
-        tape.watch(F)
-        found = statespace.smooth(given.model().replace(F=F), given.z)
-        total = tf.reduce_sum(tf.math.real(found.smoothed_means))
-    assert served == [True]
-    with pytest.raises(NotImplementedError, match="the smoother is not differentiable"):
-        tape.gradient(total, F)
 
 
 def test_covariances_that_overflow_are_those_without_the_core(served, without_core):

@@ -211,7 +211,7 @@ def test_is_the_gradient_that_of_the_reference():
     assert_gradients(value, reference_likelihood, arguments_of(problem(2, 2, holes="own")))
 
 
-def test_is_there_no_second_derivative_and_none_of_the_smoother():
+def test_is_there_no_second_derivative():
     p = problem(2, 2)
     z = tf.constant(p.z)
     with tf.GradientTape() as outer:
@@ -222,11 +222,6 @@ def test_is_there_no_second_derivative_and_none_of_the_smoother():
         gradient = tf.math.real(tape.gradient(y, z))
     with pytest.raises(NotImplementedError, match="differentiable once"):
         outer.gradient(gradient, z)
-    with tf.GradientTape() as tape:
-        tape.watch(z)
-        means = statespace.smooth(p.model(), z, parallel=True).smoothed_means
-    with pytest.raises(NotImplementedError, match="smoother"):
-        tape.gradient(means, z)
 
 
 # --- graphs, and what is refused ------------------------------------------------------------------

@@ -13,6 +13,7 @@ from cgp.gp.data import COMMON_NOISE, SampleNoise, empty_variable
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.native_likelihood import numbers_of
 from cgp.linalg.batch_last import cholesky, triangularize
+from cgp.linalg.gradients import without_gradient
 from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.filter_step import State, predict
 from cgp.statespace.linear_gaussian import LinearGaussian
@@ -68,6 +69,9 @@ class StoredState(tf.Module):
         self._is_held.assign(False)
 
 
+_BY_X = "a StateSpaceGP is not differentiable by its inputs x here: an ExactGP is"
+
+
 class DiscretizedProcess:
     """The process `z = f(x) + n` of a Markov kernel, at the present hyperparameters.
 
@@ -120,7 +124,8 @@ class DiscretizedProcess:
         """F, Q and a factor of Q over steps `[...]` from points `[...]`: `[..., n, n]`."""
         if self.is_stationary:
             # Steps between samples often take few different values: each is discretised once.
-            different, index = tf.unique(tf.reshape(step, [-1]))
+            different, index = tf.unique(tf.reshape(tf.stop_gradient(step), [-1]))
+            [different] = without_gradient([different], [step], _BY_X)  # all would share one
             F, Q = self._markov.discretize(tf.zeros_like(different), different)
             G = self._root(Q)
             shape = tf.concat([tf.shape(step), tf.shape(G)[1:]], axis=0)

@@ -12,9 +12,11 @@ from cgp.gp.state_space.joint_covariance import joint_covariance
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.kernels.base import Kernel
 from cgp.linalg import semidefinite_factor
+from cgp.linalg.gradients import without_gradient
+from cgp.statespace.differentiable_smoother import moments
 from cgp.statespace.filtering import filter as filter_series
 from cgp.statespace.sampling import posterior_sample, white
-from cgp.statespace.smoothing import smooth
+from cgp.statespace.series import Series
 
 
 def smoothed(
@@ -39,20 +41,29 @@ def smoothed(
         parallel: As for `cgp.statespace.smooth`.
     """
     series = ordered_series(process, data, x, start)
-    found = smooth(series.model, series.z, parallel=parallel)
+    of_states = Series(series.model, series.z)
+    found = moments(of_states, parallel)
+    all_covariances, chols, gains = (
+        of_states.of_each(a, 3) for a in (found.covariances, found.chols, found.gains)
+    )
     H, form = series.H, process.form
     if part is not None:
         H = H * _states_of_part(process, part, H)
     process = of_part(process, part)
-    means = form.split(tf.gather(found.smoothed_means, series.new, batch_dims=1))
-    chols = tf.gather(found.smoothed_chols, series.new, batch_dims=1)
+    means = tf.gather(found.means, series.new, batch_dims=1)
+    covariances = tf.gather(all_covariances, series.new, batch_dims=1)
     mean = form.join(tf.linalg.matvec(H, means))[..., 0]
-    rows = tf.linalg.matmul(H, chols)
-    marginal = form.moments(tf.linalg.matmul(rows, rows, adjoint_b=True))
+    rows = tf.linalg.matmul(H, tf.gather(chols, series.new, batch_dims=1))
+    marginal = tf.linalg.matmul(rows, rows, adjoint_b=True)  # never negative; without gradient
+    change = tf.linalg.matmul(H, tf.linalg.matmul(covariances, H, adjoint_b=True))
+    marginal = tf.stop_gradient(marginal) + change - tf.stop_gradient(change)
+    marginal = form.moments(marginal)
     marginal = marginal.map(lambda a: data.unpacked(a[..., 0, 0]))
 
     def joint() -> tf.Tensor:
-        covariance = joint_covariance(H, found.smoothed_chols, found.gains, series.new)
+        covariance = joint_covariance(H, chols, gains[:, :-1], series.new)
+        message = "the joint covariance of a StateSpaceGP is not differentiable: that of ExactGP is"
+        [covariance] = without_gradient([covariance], [H, all_covariances, gains], message)
         return data.unpacked(covariance)
 
     mean = data.unpacked(process.plus_function(mean, x))

@@ -253,9 +253,9 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             part: A term of the kernel, as for `ExactGP.posterior`.
 
         Returns:
-            A `ComplexNormal` of `[..., M]`, as for `ExactGP.posterior`; not differentiable. Means
-            and variances take O(N + M), the covariance O(M²) more, when it is asked for, which is
-            outside of graphs.
+            A `ComplexNormal` of `[..., M]`, as for `ExactGP.posterior`. Means and variances take
+            O(N + M) and are differentiable once; the covariance takes O(M²) more, when it is asked
+            for, which is outside of graphs, and is not differentiable.
 
         Raises:
             TypeError: Complex inputs.
