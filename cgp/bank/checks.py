@@ -7,8 +7,11 @@ import numpy as np
 
 from cgp.bank.keys import Keys, as_objects
 from cgp.bank.states import Fields, Rows, States
+from cgp.gp.data import check_squares
+from cgp.gp.stream_samples import CheckedRange
 from cgp.kernels.points import LARGEST, as_array
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, complex_dtype
+from cgp.observations import as_observations
 
 
 def checked_samples(
@@ -98,6 +101,26 @@ def _first_refused(check: Callable[[slice], object], count: int) -> int | None:
         middle = (first + end) // 2
         first, end = (first, middle) if is_refused(first, middle) else (middle, end)
     return first if end > first and is_refused(first, end) else None
+
+
+def of_process(z: Any, x: np.ndarray | None, real: np.dtype, accepted: CheckedRange) -> np.ndarray:
+    """The observations of a Gaussian process, `[B]`, complex.
+
+    Args:
+        z: As given, `[B]`.
+        x: Their inputs, `[B, D]`.
+        real: The dtype of the process.
+        accepted: The range of inputs that it has accepted.
+
+    Raises:
+        TypeError, ValueError: Values that the process does not take.
+    """
+    z = np.asarray(as_observations(z, None, complex_dtype(real.name)))
+    check_squares(z, real.name)
+    if len(z):
+        assert x is not None
+        accepted.admit(x[None])
+    return z
 
 
 def checked_states(states: States, state: Any, count: int, dimensions: int | None) -> Rows:

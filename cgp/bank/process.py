@@ -6,16 +6,15 @@ import numpy as np
 import tensorflow as tf
 
 from cgp import native
+from cgp.bank.checks import of_process
 from cgp.bank.rounds import WIDTH, empty_step, in_rounds
 from cgp.bank.states import Fields, Refused, Rows, of_parts, with_parts
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.gp import StateSpaceGP
-from cgp.gp.data import check_squares
 from cgp.gp.state_space.discretization import DiscretizedProcess
 from cgp.gp.state_space.process_stream import advance
 from cgp.gp.stream_samples import CheckedRange
 from cgp.linalg.arguments import complex_dtype
-from cgp.observations import as_observations
 from cgp.statespace.filter_step import State, with_pseudo_variance
 from cgp.statespace.native_step import NOT_FINITE
 from cgp.statespace.native_walk import CompiledWalk
@@ -84,12 +83,7 @@ class ProcessStates:
 
     def checked(self, z: Any, x: np.ndarray | None) -> np.ndarray:
         """See `States.checked`."""
-        z = np.asarray(as_observations(z, None, complex_dtype(self._real.name)))
-        check_squares(z, self._real.name)
-        if len(z):
-            assert x is not None
-            self._range.admit(x[None])
-        return z
+        return of_process(z, x, self._real, self._range)
 
     def begin(self, rows: Rows, slots: np.ndarray, z: np.ndarray, x: np.ndarray | None) -> None:
         """See `States.begin`: the prior, where the first sample is."""

@@ -5,17 +5,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from cgp.bank.checks import of_process
 from cgp.bank.rounds import WIDTH, empty_step, in_rounds, turns
 from cgp.bank.states import Fields, Refused, Rows
 from cgp.distributions.marginals import Step
 from cgp.gp import RecursiveGP
-from cgp.gp.data import check_squares
 from cgp.gp.recursive.native_window import CompiledWindow
 from cgp.gp.recursive.window import Window
 from cgp.gp.stream_samples import CheckedRange
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.linalg.arguments import complex_dtype
-from cgp.observations import as_observations
 from cgp.training.post_updates import snapshot
 
 # Elements of the factors that go through a step together.
@@ -87,12 +86,7 @@ class WindowStates:
 
     def checked(self, z: Any, x: np.ndarray | None) -> np.ndarray:
         """See `States.checked`."""
-        z = np.asarray(as_observations(z, None, complex_dtype(self._real.name)))
-        check_squares(z, self._real.name)
-        if len(z):
-            assert x is not None
-            self._range.admit(x[None])
-        return z
+        return of_process(z, x, self._real, self._range)
 
     def begin(self, rows: Rows, slots: np.ndarray, z: np.ndarray, x: np.ndarray | None) -> None:
         """See `States.begin`: an empty window."""
