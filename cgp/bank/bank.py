@@ -280,6 +280,10 @@ class Bank:
 
     # --- bytes -----------------------------------------------------------------------------------
 
+    def __reduce__(self) -> tuple:
+        """Pickled and copied by its bytes, with its estimator."""
+        return type(self).from_bytes, (self.to_bytes(), self._estimator, self.capacity)
+
     def to_bytes(self) -> bytes:
         """All keys and states as bytes, without the estimator.
 

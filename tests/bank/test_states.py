@@ -1,6 +1,8 @@
 """States of a bank, set and read, and as bytes."""
 
+import copy
 import json
+import pickle
 import struct
 import zlib
 
@@ -31,8 +33,8 @@ def test_does_a_bank_go_on_from_states_that_were_set(kind):
     assert bank.to_bytes() == other.to_bytes() == one.to_bytes()
     given = samples(5)
     expected = bank.update(*given)
-    for copy in (other, one):
-        found = copy.update(*given)
+    for again in (other, one):
+        found = again.update(*given)
         assert_same(found, [expected.map(lambda a, i=i: a[i]) for i in range(5)])
 
 
@@ -109,6 +111,20 @@ def test_are_keys_written_as_they_are(keys):
     assert list(again) == keys
     assert list(map(type, again)) == list(map(type, keys)) or keys[-1] == "1"
     assert again.to_bytes() == bank.to_bytes()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda a: pickle.loads(pickle.dumps(a))])
+def test_goes_a_copy_on_by_itself(copied):
+    bank = cgp.Bank(kalman("proper")(), capacity=3)
+    samples = Samples(bank.estimator, "abc")
+    bank.update(*samples(12))
+    again, before = copied(bank), bank.to_bytes()
+    assert (again.capacity, list(again)) == (3, list(bank))
+    given = samples(5)
+    found = again.update(*given)
+    assert bank.to_bytes() == before != again.to_bytes()
+    expected = bank.update(*given)
+    assert_same(found, [expected.map(lambda a, i=i: a[i]) for i in range(5)])
 
 
 @pytest.mark.parametrize("key", [1.5, None, frozenset([1]), ("a", 1.5)])
