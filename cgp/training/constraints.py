@@ -39,8 +39,8 @@ def _disk_from_plane(raw: tf.Tensor) -> tf.Tensor:
 
 
 def _log_area_of_disk(raw: tf.Tensor) -> tf.Tensor:
-    # In polar coordinates the area is cos(r) sin(r)/r of that of the plane. Beyond r = π/2 the plane
-    # covers the disk once more, and that is no other value: its density is zero.
+    # In polar coordinates the area is cos(r) sin(r)/r of that of the plane. Beyond r = π/2 the
+    # plane covers the disk once more, and that is no other value: its density is zero.
     square = tf.reduce_sum(tf.square(raw), axis=-1)
     small = square < 1e-8
     r = tf.sqrt(tf.where(small, tf.ones_like(square), square))

@@ -21,7 +21,7 @@ from cgp.gp.sampling.coordinates import Coordinates
 from cgp.gp.sampling.density import attached, values_and_gradients
 from cgp.gp.sampling.weak_priors import WeakPrior
 
-_ACCEPTED = 0.85  # the share of proposals that dual averaging aims at
+_ACCEPTED = 0.75  # the share of proposals that dual averaging aims at
 _WINDOWS = (0.15, 0.25, 0.6)  # of the warm-up
 _PIECES = 20  # of the draws, between which progress is shown
 _ATTEMPTS = 20  # at a start where the density has a value

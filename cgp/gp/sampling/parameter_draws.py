@@ -48,7 +48,7 @@ class ParameterDraws(Mapping[str, np.ndarray]):
     Example:
         >>> import numpy as np, cgp
         >>> rng, x = np.random.default_rng(0), np.arange(12.0)
-        >>> gp = cgp.ExactGP(cgp.kernels.Constant(1.0), noise_variance=1.0, fixed="noise_variance")
+        >>> gp = cgp.ExactGP(cgp.kernels.Constant(1.0), 1.0, fixed="noise_variance")
         >>> gp.condition(x, 2.0 + rng.normal(size=(12, 2)) @ [1.0, 1.0j])
         >>> draws = gp.sample_parameters(chains=2, draws=100, warmup=100, seed=1)
         >>> draws.weak_priors
@@ -195,7 +195,7 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         try:
             import arviz
         except ImportError as error:
-            raise ImportError("to_arviz needs ArviZ: pip install arviz") from error
+            raise ImportError('to_arviz needs ArviZ: pip install "cgp[arviz]"') from error
         return arviz.from_dict(posterior=self.real_draws(), sample_stats=self.statistics())
 
     def real_draws(self) -> dict[str, np.ndarray]:
@@ -263,16 +263,13 @@ def _effective_sizes(draws: np.ndarray) -> np.ndarray:
     """Of draws `[chains, draws, ...]`, `[...]`."""
     import tensorflow_probability as tfp
 
-    along = tf.constant(np.swapaxes(draws, 0, 1))
-    return (
-        tfp.mcmc.effective_sample_size(
-            along,
-            filter_beyond_positive_pairs=True,
-            cross_chain_dims=None if draws.shape[0] == 1 else 1,
-        )
-        .numpy()
-        .reshape(draws.shape[0] if draws.shape[0] == 1 else 1, *draws.shape[2:])[0]
-    )
+    chains = len(draws)
+    along = draws[0] if chains == 1 else np.swapaxes(draws, 0, 1)
+    return tfp.mcmc.effective_sample_size(
+        tf.constant(along),
+        filter_beyond_positive_pairs=True,
+        cross_chain_dims=None if chains == 1 else 1,
+    ).numpy()
 
 
 def _quantiles(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -290,7 +287,8 @@ def _text(key: str, value: Any) -> str:
 
 
 def _in_words(prior: WeakPrior) -> str:
-    center, width = np.asarray(prior.center), np.asarray(prior.width)
+    center, width = np.asarray(prior.center), float(np.max(prior.width))
     if prior.is_of_log:
-        return f"log-normal about {np.exp(center):.3g}, of deviation {np.max(width):.3g} of the logarithm"
-    return f"normal about {center}, of deviation {np.max(width):.3g}"
+        about = np.array2string(np.exp(center), precision=3)
+        return f"log-normal about {about}, of deviation {width:.3g} of the logarithm"
+    return f"normal about {np.array2string(center, precision=3)}, of deviation {width:.3g}"

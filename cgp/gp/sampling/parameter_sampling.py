@@ -99,7 +99,7 @@ class ParameterSampling(_Base):
         Example:
             >>> import numpy as np, cgp
             >>> rng, x = np.random.default_rng(0), np.arange(12.0)
-            >>> gp = cgp.ExactGP(cgp.kernels.Constant(1.0), noise_variance=1.0, fixed="noise_variance")
+            >>> gp = cgp.ExactGP(cgp.kernels.Constant(1.0), 1.0, fixed="noise_variance")
             >>> gp.condition(x, 2.0 + rng.normal(size=(12, 2)) @ [1.0, 1.0j])
             >>> draws = gp.sample_parameters(chains=2, draws=50, warmup=50, seed=1)
             >>> draws["constant.variance"].shape
@@ -117,8 +117,8 @@ class ParameterSampling(_Base):
             raise ValueError("all samples are missing: there is nothing to learn from")
         if coordinates.without_parameter:
             raise ValueError(
-                f"the weights {coordinates.without_parameter} belong to no hyperparameter, and have "
-                "no prior: set trainable=False of their layers"
+                f"the weights {coordinates.without_parameter} belong to no hyperparameter, and "
+                "have no prior: set trainable=False of their layers"
             )
         if coordinates.size == 0:
             raise ValueError("no trainable hyperparameters: there is nothing to draw")

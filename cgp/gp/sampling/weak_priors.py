@@ -4,16 +4,16 @@ A length scale far below the spacing of x is white noise, however far; one far a
 constant. The likelihood is then flat, and draws under it would wander off. The priors here are wide
 beside what data say of what they determine, and follow from the scales of the data:
 
-| hyperparameter               | prior                                                                |
-|------------------------------|----------------------------------------------------------------------|
-| positive                     | log-normal, of standard deviation 2 (a factor of 7.4 either way)     |
-|                              | about the value that a first fit starts from (see `cgp.gp.starts`),  |
-|                              | or else about the value it was given                                 |
-| a frequency of either sign   | normal about that value, with half a cycle a step of x for deviation |
-| another real number          | normal about that value v, of deviation 10 max(1, |v|)               |
-| of the means, complex        | normal in both parts about zero, of ten times the root mean square   |
-|                              | of z, or the present modulus where that is larger                    |
-| between 0 and 1; in the disk | uniform                                                              |
+| hyperparameter               | prior                                                             |
+|------------------------------|-------------------------------------------------------------------|
+| positive                     | log-normal of standard deviation 2, a factor of 7.4 either way,   |
+|                              | about the value that a first fit starts from (`cgp.gp.starts`),   |
+|                              | or else about the value it was given                              |
+| a frequency of either sign   | normal about that value, of half a cycle a step of x              |
+| another real number          | normal about that value v, of deviation 10 max(1, |v|)            |
+| complex                      | normal in both parts about zero, of ten times the root mean       |
+|                              | square of z, or the present modulus where that is larger          |
+| between 0 and 1; in the disk | uniform                                                           |
 
 A noise variance that was left out keeps the weak prior of `fit` (`cgp.gp.starts.log_weak_prior`).
 """
