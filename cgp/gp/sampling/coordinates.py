@@ -57,11 +57,10 @@ class Coordinates:
         """The present values, `[P]`."""
         return np.concatenate([np.ravel(v.numpy()) for v in self.variables]).astype(self.dtype)
 
-    def assign(self, point: np.ndarray) -> None:
+    def assign(self, point: tf.Tensor) -> None:
         """Writes a point `[P]` into the variables."""
-        for variable in self.variables:
-            part = point[self._slices[id(variable)]]
-            variable.assign(part.reshape(tuple(variable.shape)))
+        for variable, value in zip(self.variables, self.split(point), strict=True):
+            variable.assign(tf.ensure_shape(value, variable.shape))
 
     def inside_bounds(self) -> np.ndarray:
         """The present values, those near the edge of the unit disk a little further inside, `[P]`.

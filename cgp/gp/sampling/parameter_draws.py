@@ -1,17 +1,20 @@
 """Draws of hyperparameters, how far they can be trusted, and what they say of new points."""
 
 import copy
+import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals, marginals, mixture
+from cgp.gp.base import as_dict
 from cgp.gp.sampling.coordinates import Coordinates
 from cgp.gp.sampling.nuts import Chains
 from cgp.gp.sampling.weak_priors import WeakPrior
+from cgp.kernels.points import as_points
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.training.parameters import Parameter
 
@@ -61,6 +64,7 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         self, gp: Any, coordinates: Coordinates, weak: dict[str, WeakPrior], chains: Chains
     ):
         self._gp, self._coordinates = gp, coordinates
+        self._predictors: dict[bool, Any] = {}
         self._values = coordinates.values(chains.points)
         self.weights, self.log_density = chains.points, chains.log_density
         self.divergences, self.acceptance = chains.diverged, chains.acceptance
@@ -152,14 +156,29 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         check_whole(count, "count")
         points = self.weights.reshape(-1, self.weights.shape[-1])
         chosen = np.linspace(0, len(points) - 1, min(count, len(points))).round().astype(int)
-        found, before = [], self._coordinates.present
-        try:
-            for point in points[chosen]:
-                self._coordinates.assign(point)
-                found.append(marginals(self._gp.predict(x, observed=observed, **noise)))
-        finally:
-            self._coordinates.assign(before)
+        # The checks of arguments are those of an eager call.
+        self._gp.predict(x, observed=observed, **noise)
+        predictor = self._predictor(observed, noise)
+        x = as_points(x, self._gp.variable_dtype)
+        found = []
+        for point in points[chosen]:
+            found.append([a.numpy() for a in predictor(tf.constant(point), x)])
         return Marginals(*(np.stack(arrays) for arrays in zip(*found, strict=True)))
+
+    def _predictor(self, observed: bool, noise: dict[str, Any]) -> Callable[..., list[tf.Tensor]]:
+        """A compiled function of weights `[P]` and inputs; one without noise is kept."""
+        if not noise and observed in self._predictors:
+            return self._predictors[observed]
+
+        def predict(point: tf.Tensor, x: tf.Tensor) -> list[tf.Tensor]:
+            self._coordinates.assign(point)
+            found = as_dict(self._gp.posterior(x, observed=observed, **noise))
+            return [found[name] for name in Marginals._fields]
+
+        made = tf.function(predict, autograph=False, reduce_retracing=True)
+        if not noise:
+            self._predictors[observed] = made
+        return made
 
     def predict(
         self, x: ArrayLike, *, count: int = 200, observed: bool = False, **noise: Any
@@ -265,11 +284,22 @@ def _effective_sizes(draws: np.ndarray) -> np.ndarray:
 
     chains = len(draws)
     along = draws[0] if chains == 1 else np.swapaxes(draws, 0, 1)
-    return tfp.mcmc.effective_sample_size(
-        tf.constant(along),
-        filter_beyond_positive_pairs=True,
-        cross_chain_dims=None if chains == 1 else 1,
-    ).numpy()
+    logger = tf.get_logger()
+    logger.addFilter(_is_no_cast)
+    try:
+        return tfp.mcmc.effective_sample_size(
+            tf.constant(along),
+            filter_beyond_positive_pairs=True,
+            cross_chain_dims=None if chains == 1 else 1,
+        ).numpy()
+    finally:
+        logger.removeFilter(_is_no_cast)
+
+
+def _is_no_cast(record: logging.LogRecord) -> bool:
+    # TensorFlow Probability takes the real part of what is real by a cast, of which TensorFlow
+    # warns.
+    return "discard the imaginary part" not in record.getMessage()
 
 
 def _quantiles(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -5,6 +5,7 @@ import sys
 import types
 import warnings
 
+import keras
 import numpy as np
 import pytest
 import tensorflow_probability as tfp
@@ -219,15 +220,15 @@ def test_are_places_without_a_likelihood_left_out_with_a_warning():
 def test_are_priors_weak_about_the_scales_of_the_data():
     gp = cgp.ExactGP(Matern12() * Rotation(), mean=cgp.means.Constant())
     z = 5.0 * np.exp(0.5j * X) + RNG.normal(size=(12, 2)) @ [1.0, 1.0j]
-    gp.compile(cgp.optimizers.LBFGS())
-    gp.fit(X, z, verbose=0)
+    gp.compile(keras.optimizers.Adam(0.01))
+    gp.fit(X, z, verbose=0)  # starts what was left out
     found = weak_priors(gp, gp._sampler().coordinates, gp._data())
     # The noise was left out, and has the weak prior of the fit.
     assert set(found) == {
         "matern12.variance",
         "matern12.lengthscale",
         "rotation.frequency",
-        "constant.value",
+        "mean.value",
     }
     power = np.mean(np.abs(z) ** 2)
     center = float(found["matern12.variance"].center)
@@ -237,7 +238,7 @@ def test_are_priors_weak_about_the_scales_of_the_data():
     log_prob = found["matern12.variance"].log_prob(gp.kernel.variance.value * value)
     assert float(log_prob) == pytest.approx(expected)
     assert float(found["rotation.frequency"].width) == 0.5
-    width = found["constant.value"].width.numpy()
+    width = found["mean.value"].width.numpy()
     np.testing.assert_allclose(width, 10.0 * np.sqrt(power), rtol=0.2)
 
 
