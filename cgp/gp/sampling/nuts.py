@@ -20,6 +20,7 @@ from cgp.gp.laplace import hessian
 from cgp.gp.sampling.coordinates import Coordinates
 from cgp.gp.sampling.density import attached, values_and_gradients
 from cgp.gp.sampling.weak_priors import WeakPrior
+from cgp.statespace.compiled import graph_of
 
 _ACCEPTED = 0.75  # the share of proposals that dual averaging aims at
 _WINDOWS = (0.15, 0.25, 0.6)  # of the warm-up
@@ -78,8 +79,7 @@ class Sampler:
 
     def __init__(self, gp: Any, coordinates: Coordinates):
         self._gp, self.coordinates = gp, coordinates
-        self.density = tf.function(self._density, autograph=False, reduce_retracing=True)
-        self.piece = tf.function(self._piece, autograph=False, reduce_retracing=True)
+        self.density, self.piece = graph_of(self._density), graph_of(self._piece)
 
     def _density(
         self, data: Data, weak: Sequence[WeakPrior | None], points: tf.Tensor

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions.marginals import Marginals, marginals, mixture
+from cgp.distributions.marginals import Marginals, mixture
 from cgp.gp.base import as_dict
 from cgp.gp.sampling.coordinates import Coordinates
 from cgp.gp.sampling.nuts import Chains
 from cgp.gp.sampling.weak_priors import WeakPrior
 from cgp.kernels.points import as_points
 from cgp.linalg.arguments import ArrayLike, check_whole
+from cgp.statespace.compiled import graph_of
 from cgp.training.parameters import Parameter
 
 _MOST_R_HAT = 1.01  # Vehtari, Gelman, Simpson, Carpenter & Bürkner, Bayesian Analysis 16, 2021
@@ -47,17 +48,6 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         log_density: `[chains, draws]`: of the unconstrained weights, weak priors included.
         weights: `[chains, draws, P]`, the unconstrained weights one after the other.
         weak_priors: In words, by name, of the hyperparameters that had no prior.
-
-    Example:
-        >>> import numpy as np, cgp
-        >>> rng, x = np.random.default_rng(0), np.arange(12.0)
-        >>> gp = cgp.ExactGP(cgp.kernels.Constant(1.0), 1.0, fixed="noise_variance")
-        >>> gp.condition(x, 2.0 + rng.normal(size=(12, 2)) @ [1.0, 1.0j])
-        >>> draws = gp.sample_parameters(chains=2, draws=100, warmup=100, seed=1)
-        >>> draws.weak_priors
-        {'constant.variance': 'log-normal about ..., of deviation 2 of the logarithm'}
-        >>> bool(draws.predict([3.0])["variance"] > gp.predict([3.0])["variance"])
-        True
     """
 
     def __init__(
@@ -175,7 +165,7 @@ class ParameterDraws(Mapping[str, np.ndarray]):
             found = as_dict(self._gp.posterior(x, observed=observed, **noise))
             return [found[name] for name in Marginals._fields]
 
-        made = tf.function(predict, autograph=False, reduce_retracing=True)
+        made = graph_of(predict)
         if not noise:
             self._predictors[observed] = made
         return made

@@ -46,7 +46,7 @@ class ParameterSampling(_Base):
             >>> gp = cgp.ExactGP(cgp.kernels.RBF(), noise_variance=0.1)
             >>> gp.condition([0.0, 1.0], [1.0 + 1j, 0.5j])
             >>> print(f"{gp.log_density(gp.trainable_variables):.4f}")
-            -6.6391
+            -6.6390
             >>> twice = [np.stack([v, v]) for v in gp.trainable_variables]
             >>> gp.log_density(twice).shape
             TensorShape([2])
@@ -98,12 +98,14 @@ class ParameterSampling(_Base):
 
         Example:
             >>> import numpy as np, cgp
-            >>> rng, x = np.random.default_rng(0), np.arange(12.0)
-            >>> gp = cgp.ExactGP(cgp.kernels.Constant(1.0), 1.0, fixed="noise_variance")
-            >>> gp.condition(x, 2.0 + rng.normal(size=(12, 2)) @ [1.0, 1.0j])
-            >>> draws = gp.sample_parameters(chains=2, draws=50, warmup=50, seed=1)
-            >>> draws["constant.variance"].shape
-            (2, 50)
+            >>> x = np.arange(12.0)
+            >>> gp = cgp.StateSpaceGP(cgp.kernels.Matern12(1.0, 3.0, fixed="lengthscale"), 0.1)
+            >>> gp.condition(x, gp.sample(x, seed=0, observed=True)[0])
+            >>> draws = gp.sample_parameters(draws=500, seed=1, verbose=0)
+            >>> draws["matern12.variance"].shape
+            (4, 500)
+            >>> draws.weak_priors["matern12.variance"]
+            'log-normal about ..., of deviation 2 of the logarithm'
         """
         for name, value, least in (
             ("chains", chains, 1),
@@ -133,7 +135,6 @@ class ParameterSampling(_Base):
             seed,
             bar.update,
         )
-        bar.close()
         return made(self, coordinates, weak, found)
 
     def _sampler(self) -> Sampler:
@@ -159,8 +160,3 @@ class _Progress:
             self._bar = keras.utils.Progbar(self._total, unit_name="draw")
         if self._bar is not None:
             self._bar.update(done)
-
-    def close(self) -> None:
-        """Ends the line of the bar."""
-        if self._bar is not None:
-            self._bar.update(self._total, finalize=True)
