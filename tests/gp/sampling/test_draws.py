@@ -252,7 +252,7 @@ def test_is_what_cannot_be_drawn_refused():
         gp.sample_parameters()
     with pytest.raises(ValueError, match="draws"):
         gp.sample_parameters(draws=0)
-    with pytest.raises(TypeError, match="chains"):
+    with pytest.raises(ValueError, match="chains"):
         gp.sample_parameters(chains=1.5)
     without = cgp.ExactGP(RBF(1.0, 500.0), 1e-40)
     without._stored.replace(gp._stored.data)
