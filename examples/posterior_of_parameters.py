@@ -20,7 +20,7 @@ says, and where a fit is sure of nonsense the density says so. The median draw k
 and still leaves out twice as many; the average covers what it says within chance, with regions that
 are wider where hyperparameters matter.
 
-Run it with: python examples/posterior_of_parameters.py (four minutes)
+Run it with: python examples/posterior_of_parameters.py (five minutes)
 """
 
 import warnings
