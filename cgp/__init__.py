@@ -9,6 +9,7 @@ if keras.config.backend() != "tensorflow":
     )
 
 from cgp import (
+    callbacks,
     datasets,
     kernels,
     layers,
@@ -47,6 +48,7 @@ __all__ = [
     "NotPositiveDefiniteError",
     "RecursiveGP",
     "StateSpaceGP",
+    "callbacks",
     "clone_model",
     "compare",
     "datasets",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from cgp.distributions.marginals import Marginals, marginals
+from cgp.distributions.marginals import Marginals, marginals, mixture
 from cgp.gp import ExactGP
 from cgp.gp.data import as_inputs_and_targets
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
@@ -365,18 +365,3 @@ def stacking(log_densities: np.ndarray) -> np.ndarray:
         shares = weights[:, None] * densities
         weights = np.mean(shares / shares.sum(axis=0), axis=1)
     return np.where(weights < 1e-6, 0.0, weights) / np.sum(weights[weights >= 1e-6])
-
-
-def mixture(parts: list[tuple[float, Marginals]]) -> Marginals:
-    """The moments of a mixture of predictions with weights of sum 1."""
-    shares = np.array([weight for weight, _ in parts])
-    means, variances, pseudo_variances = (
-        np.stack(arrays) for arrays in zip(*(moments for _, moments in parts), strict=True)
-    )
-    mean = np.tensordot(shares, means, 1)
-    apart = means - mean
-    return Marginals(
-        mean,
-        np.tensordot(shares, variances + np.abs(apart) ** 2, 1),
-        np.tensordot(shares, pseudo_variances + apart**2, 1),
-    )

@@ -44,6 +44,7 @@ SPACES = {
     "metrics.": metrics,
     "plotting.": plotting,
     "datasets.": cgp.datasets,
+    "callbacks.": cgp.callbacks,
 }
 
 
@@ -306,6 +307,7 @@ NO_GRADIENT = {
     "kernels.Kernel",
     "likelihoods.Likelihood",
     "means.Mean",
+    "callbacks.Parameters",
     *(n for n in PUBLIC if n.startswith(("training.", "metrics.", "plotting.", "datasets."))),
     "Functional", "Model", "clone_model", "load_model", "refresh", "register_post_update",
     "sharing_scope",
@@ -404,6 +406,7 @@ REFUSALS = {
     "distributions.squared_radius": (lambda: distributions.squared_radius(95), "probability"),
     "Bank": (lambda: cgp.Bank(cgp.KalmanFilter(WALK), capacity=0), "capacity"),
     "Comparison": (lambda: cgp.Comparison({}, {}).best, "there is no model"),
+    "callbacks.Parameters": (lambda: cgp.callbacks.Parameters("logs", X), "x and z belong"),
     "compare": (lambda: cgp.compare({}, X, Z), "models must be a dictionary of at least one"),
     "clone_model": (lambda: cgp.clone_model(3), "model must be a Keras model, got 3"),
     "likelihoods.Likelihood": (lambda: gp(likelihood="t"), "one of cgp.likelihoods"),

@@ -166,3 +166,18 @@ def marginals(prediction: Prediction) -> Marginals:
             f"{', '.join(str(moment.shape) for moment in moments)}"
         )
     return moments
+
+
+def mixture(parts: list[tuple[float, Marginals]]) -> Marginals:
+    """The moments of a mixture of predictions with weights of sum 1."""
+    shares = np.array([weight for weight, _ in parts])
+    means, variances, pseudo_variances = (
+        np.stack(arrays) for arrays in zip(*(moments for _, moments in parts), strict=True)
+    )
+    mean = np.tensordot(shares, means, 1)
+    apart = means - mean
+    return Marginals(
+        mean,
+        np.tensordot(shares, variances + np.abs(apart) ** 2, 1),
+        np.tensordot(shares, pseudo_variances + apart**2, 1),
+    )

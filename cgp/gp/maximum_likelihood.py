@@ -11,6 +11,7 @@ from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, as_data
 from cgp.gp.fit_checks import warn_of_fit, warn_of_placeholders
 from cgp.gp.given_noise import GivenNoise
+from cgp.gp.sampling import ParameterSampling
 from cgp.gp.saved_data import arrays_of, saved_data
 from cgp.gp.standard_errors import StandardErrors
 from cgp.gp.starts import best_of_restarts, log_weak_prior, start_left_out, undone_on_error
@@ -25,7 +26,7 @@ from cgp.training.batches import (
 from cgp.training.saving import numbered
 
 
-class MaximumLikelihoodGP(StandardErrors, GaussianProcess):
+class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
     """A Gaussian process whose loss is the negative log marginal likelihood of its data.
 
     It keeps the data that it has taken in. A subclass computes their log likelihood, and in
@@ -369,14 +370,19 @@ class MaximumLikelihoodGP(StandardErrors, GaussianProcess):
 
     def _loss(self, data: Data, log_likelihood: tf.Tensor) -> tf.Tensor:
         """The negative log likelihood, `[B]`, and that of the priors, per point."""
-        log_priors = [parameter.log_prior() for parameter in self._with_priors]
-        if self._has_weak_prior:
-            least = (self._noise_floor, self._noise_of_rounding(data))
-            log_priors.append(log_weak_prior(self.noise_variance.value, data, *least))
+        log_priors = self._log_priors(data)
         log_density = tf.reduce_sum(log_likelihood)
         if log_priors:  # which count once in all batches
             log_density += tf.add_n(log_priors) / self.batch_count
         return -log_density / tf.reduce_sum(data.counts)
+
+    def _log_priors(self, data: Data) -> list[tf.Tensor]:
+        """The log densities of the priors, that of a noise variance that was left out included."""
+        log_priors = [parameter.log_prior() for parameter in self._with_priors]
+        if self._has_weak_prior:
+            least = (self._noise_floor, self._noise_of_rounding(data))
+            log_priors.append(log_weak_prior(self.noise_variance.value, data, *least))
+        return log_priors
 
     # --- saving ----------------------------------------------------------------------------------
 

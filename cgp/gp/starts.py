@@ -218,6 +218,18 @@ def _starts(
         yield parameter, value
 
 
+def values_from_data(gp: Any, data: Data) -> list[tuple[Parameter, ArrayLike]]:
+    """Values of the noise and the kernel that go with the scales of data, where there are any.
+
+    Those that a first fit would start from if all of them had been left out, but for fixed ones.
+    """
+    scales = scales_of(gp, data)
+    probe = StartRules(scales)
+    list(_starts(gp, probe, _is_drawn))
+    rules = StartRules(scales, probe.lengthscales_taken, described=_described(gp.kernel, _is_drawn))
+    return [(p, value) for p, value in _starts(gp, rules, _is_drawn) if value is not None]
+
+
 def scales_of(gp: Any, data: Data) -> DataScales:
     """The scales of what the mean of a process leaves of data."""
     x, z = _arrays(data)

@@ -8,6 +8,10 @@ recursion on half-size blocks. Nearly all of the work is then in matrix products
 cores, which TensorFlow's triangular solve does not, and leave out the zero blocks of triangles.
 """
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
+
 import numpy as np
 import tensorflow as tf
 
@@ -35,6 +39,24 @@ class NotPositiveDefiniteError(ValueError):
     __module__ = "cgp"  # its public name is cgp.NotPositiveDefiniteError
 
 
+_is_nan_wanted: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "_is_nan_wanted", default=False
+)
+
+
+@contextlib.contextmanager
+def nan_where_indefinite() -> Iterator[None]:
+    """A context in which a failed factorisation is NaN, in graphs too, and raises nothing.
+
+    For a sampler of hyperparameters, which turns back where the likelihood has no value.
+    """
+    token = _is_nan_wanted.set(True)
+    try:
+        yield
+    finally:
+        _is_nan_wanted.reset(token)
+
+
 def assert_positive_definite(ok: tf.Tensor, value: tf.Tensor, message: str) -> tf.Tensor:
     """Returns `value`, and fails if a matrix is not `ok`.
 
@@ -44,13 +66,15 @@ def assert_positive_definite(ok: tf.Tensor, value: tf.Tensor, message: str) -> t
         message: Text of the error.
 
     Returns:
-        `value`. Under XLA, which drops assertions, matrices that are not `ok` are NaN in every
-        element.
+        `value`. Under XLA, which drops assertions, and within `nan_where_indefinite`, matrices that
+        are not `ok` are NaN in every element.
 
     Raises:
         NotPositiveDefiniteError: Eagerly, where not all are `ok`. In a graph this is TensorFlow's
             `InvalidArgumentError`.
     """
+    if _is_nan_wanted.get():
+        return _poisoned(ok, value)
     if tf.executing_eagerly():
         if not bool(tf.reduce_all(ok)):
             raise NotPositiveDefiniteError(message)
@@ -58,10 +82,15 @@ def assert_positive_definite(ok: tf.Tensor, value: tf.Tensor, message: str) -> t
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(ok), [message])]):
         if native.serves_own_graph():  # no XLA there
             return tf.identity(value)
-        # Adding zero or NaN takes a tenth of the time of tf.where over n² elements.
-        zero = tf.zeros_like(ok, value.dtype.real_dtype)
-        poison = real_as(tf.where(ok, zero, zero + np.nan), value.dtype)
-        return value + poison[..., None, None]
+        return _poisoned(ok, value)
+
+
+def _poisoned(ok: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    """Matrices, NaN in every element where they are not `ok`."""
+    # Adding zero or NaN takes a tenth of the time of tf.where over n² elements.
+    zero = tf.zeros_like(ok, value.dtype.real_dtype)
+    poison = real_as(tf.where(ok, zero, zero + np.nan), value.dtype)
+    return value + poison[..., None, None]
 
 
 def as_factor(chol: ArrayLike, name: str = "chol", singular: bool = False) -> tf.Tensor:
@@ -135,12 +164,19 @@ def cholesky(a: ArrayLike) -> tf.Tensor:
     chol = _by_lapack("cgp_cholesky_factor", a)
     if chol is None:
         try:
-            chol = tf.linalg.band_part(tf.linalg.cholesky(a), -1, 0)
+            chol = tf.linalg.band_part(_by_tensorflow(a), -1, 0)
         except tf.errors.InvalidArgumentError:  # raised on a CPU for real matrices
             raise NotPositiveDefiniteError(_NOT_POSITIVE.format(a.shape)) from None
     # NaN compares false, so this catches a failed factorisation that left NaN or zeros.
     ok = has_positive_diagonal(chol)
     return assert_positive_definite(ok, chol, _NOT_POSITIVE.format(a.shape))
+
+
+def _by_tensorflow(a: tf.Tensor) -> tf.Tensor:
+    if a.dtype.is_complex or not _is_nan_wanted.get():
+        return tf.linalg.cholesky(a)
+    # On a CPU the factorisation of a real matrix raises where it fails, that of a complex one not.
+    return tf.math.real(tf.linalg.cholesky(tf.complex(a, tf.zeros_like(a))))
 
 
 _NOT_POSITIVE = (

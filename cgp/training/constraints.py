@@ -1,5 +1,6 @@
 """Constraints of hyperparameters, and bijectors to unconstrained real numbers."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,6 +22,9 @@ class Constraint(NamedTuple):
     """The unit of the weight, in unconstrained numbers; see `in_steps_of`."""
     placeholder: np.ndarray | float = 0.0
     """The value of a hyperparameter that was left out, until data give it one."""
+    log_jacobian: Callable[[tf.Tensor], tf.Tensor] | None = None
+    """The log of what `forward` multiplies a small length by, or of a complex value an area: what a
+    density over unconstrained numbers has more than that over values. None if it is not known."""
 
 
 def _disk_from_plane(raw: tf.Tensor) -> tf.Tensor:
@@ -32,6 +36,19 @@ def _disk_from_plane(raw: tf.Tensor) -> tf.Tensor:
     r = tf.sqrt(tf.where(small, tf.ones_like(square), square))
     ratio = tf.where(small, 1.0 - square / 6.0, tf.sin(r) / r)
     return tf.complex(ratio * re, ratio * im)
+
+
+def _log_area_of_disk(raw: tf.Tensor) -> tf.Tensor:
+    # In polar coordinates the area is cos(r) sin(r)/r of that of the plane. Beyond r = π/2 the
+    # plane covers the disk once more, and that is no other value: its density is zero.
+    square = tf.reduce_sum(tf.square(raw), axis=-1)
+    small = square < 1e-8
+    r = tf.sqrt(tf.where(small, tf.ones_like(square), square))
+    inside = r < 0.5 * math.pi
+    r = tf.where(inside, r, tf.ones_like(r))
+    log_area = tf.math.log(tf.cos(r) * tf.sin(r) / r)
+    log_area = tf.where(small, -2.0 / 3.0 * square, log_area)
+    return tf.where(inside, log_area, tf.constant(-np.inf, raw.dtype))
 
 
 def _plane_from_disk(value: np.ndarray) -> np.ndarray:
@@ -50,7 +67,14 @@ def split(value: np.ndarray) -> np.ndarray:
     return np.stack([value.real, value.imag], axis=-1)
 
 
-REAL = Constraint("real", lambda v: True, tf.identity, np.asarray, placeholder=1.0)
+REAL = Constraint(
+    "real",
+    lambda v: True,
+    tf.identity,
+    np.asarray,
+    placeholder=1.0,
+    log_jacobian=tf.zeros_like,
+)
 POSITIVE = Constraint(
     "positive",
     # TensorFlow's exponential has no subnormal numbers: they would come back as zero.
@@ -58,8 +82,16 @@ POSITIVE = Constraint(
     tf.exp,
     np.log,
     placeholder=1.0,
+    log_jacobian=tf.identity,
 )
-COMPLEX = Constraint("complex", lambda v: True, _join, split, is_complex=True)
+COMPLEX = Constraint(
+    "complex",
+    lambda v: True,
+    _join,
+    split,
+    is_complex=True,
+    log_jacobian=lambda raw: tf.zeros_like(raw[..., 0]),
+)
 UNIT_DISK = Constraint(
     "complex of modulus at most 1",
     # A value read from a float32 layer, or cos θ + i sin θ, may be outside by rounding.
@@ -67,6 +99,7 @@ UNIT_DISK = Constraint(
     _disk_from_plane,
     _plane_from_disk,
     is_complex=True,
+    log_jacobian=_log_area_of_disk,
 )
 
 FRACTION = Constraint(
@@ -76,6 +109,7 @@ FRACTION = Constraint(
     tf.sigmoid,
     lambda v: np.log(v) - np.log1p(-v),
     placeholder=0.2,
+    log_jacobian=lambda raw: tf.math.log_sigmoid(raw) + tf.math.log_sigmoid(-raw),
 )
 
 

@@ -269,3 +269,23 @@ def test_a_spark_job_that_is_killed_counts_every_sample_once(example, capsys):
     assert figures["difference"] == 0.0
     assert 1 <= figures["killed after"] < 3
     assert "filters that begin again" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_predictions_averaged_over_hyperparameters_cover_what_they_say(
+    example, tmp_path, monkeypatch, capsys
+):
+    page = example("posterior_of_parameters")
+    monkeypatch.setattr(page, "DRAWS", 100)
+    monkeypatch.setattr(page, "WARMUP", 150)
+    picture = tmp_path / "draws.png"
+
+    scores = {way: mean for way, (mean, _) in page.main(picture, 5).items()}
+
+    assert scores[page.AVERAGED].inside > scores[page.FIT].inside + 0.02
+    assert scores[page.AVERAGED].density > scores[page.FIT].density
+    assert scores[page.AVERAGED].deviation > scores[page.FIT].deviation
+    assert scores[page.TRUTH].density > scores[page.AVERAGED].density
+    assert scores[page.TRUTH].inside > 0.9  # the scores themselves are right
+    assert picture.stat().st_size > 10_000
+    assert "nats a sample" in capsys.readouterr().out

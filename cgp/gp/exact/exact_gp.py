@@ -24,6 +24,7 @@ from cgp.likelihoods.saved import likelihood_config
 from cgp.linalg import cholesky, stored_cholesky
 from cgp.linalg.arguments import ArrayLike, complex_dtype, nan
 from cgp.training import confirm, invalidate, refresh
+from cgp.training.keras_private import in_stateless_scope
 from cgp.training.serving import Served
 
 
@@ -140,7 +141,8 @@ class ExactGP(MaximumLikelihoodGP):
         No gradient passes through the factor.
         """
         covariance = self._process.covariance(data)
-        if data.noise.is_of_sites:
+        # Of values that are not those of the weights the stored factor is not.
+        if data.noise.is_of_sites or in_stateless_scope():
             return covariance, cholesky(tf.stop_gradient(covariance))
         refresh(self)
         chol = tf.cond(

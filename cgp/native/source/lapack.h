@@ -64,8 +64,9 @@ class OneThread {
   }
 };
 
-// Orders from which on threads are worth waiting for, and below which there are none anyway.
-constexpr int64_t kManyThreads = 2048, kNoThreads = 32;
+// The order from which on threads are worth waiting for. Of small ones too: an inverse of order 5
+// takes 20 ms in place of some microseconds while cores have other work.
+constexpr int64_t kManyThreads = 2048;
 
 // Calls such a function on the lower triangle of a matrix in C order; false where it fails.
 template <class T>
@@ -74,7 +75,7 @@ bool on_lower_triangle(typename Lapack<T>::Function function, T* a, int64_t orde
   char triangle = 'U';
   int n = static_cast<int>(order), info = 0;
   std::optional<OneThread> alone;
-  if (order >= kNoThreads && order < kManyThreads) alone.emplace();
+  if (order < kManyThreads) alone.emplace();
   function(&triangle, &n, a, &n, &info);
   return info == 0;
 }

@@ -1,0 +1,142 @@
+"""Keras callbacks that follow the hyperparameters of a fit."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp import plotting
+from cgp.linalg.arguments import ArrayLike, check_whole
+from cgp.plotting.drawing import pyplot_or_error
+from cgp.training.keras_private import flatten_layers
+from cgp.training.parameters import Parameterized, named_parameters
+
+__all__ = ["Parameters"]
+
+_POINTS = 300  # of the curve in a picture
+
+
+class Parameters(keras.callbacks.Callback):
+    """Writes hyperparameters to TensorBoard after each epoch: constrained values, in their units.
+
+    `keras.callbacks.TensorBoard` shows the weights, of which logarithms and steps are hard to read.
+    Scalars are tagged "parameters/" and the name in `gp.parameters()`, with the index of an element
+    of a vector behind it, and "real" or "imaginary" of a complex value. An epoch of
+    `cgp.optimizers.LBFGS` is an iteration. TensorBoard is needed to look at them, not to write.
+
+    Args:
+        log_dir: The folder, as for `keras.callbacks.TensorBoard`.
+        x: Inputs of data, `[N]` or `[N, 1]`, for pictures of the posterior; None for none.
+        z: Complex targets, `[N]`, with x.
+        picture_every: Draw each so many epochs, and after the last.
+
+    Raises:
+        ImportError: Data for pictures, but matplotlib is not installed.
+        ValueError: One of x and z without the other; a fit of a model without hyperparameters.
+
+    Example:
+        >>> import tempfile, numpy as np, cgp
+        >>> from pathlib import Path
+        >>> gp = cgp.ExactGP(cgp.kernels.RBF(), noise_variance=0.1)
+        >>> gp.compile(cgp.optimizers.LBFGS())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     shown = cgp.callbacks.Parameters(folder)
+        ...     x = np.arange(5.0)
+        ...     _ = gp.fit(x, np.exp(1j * x), epochs=2, callbacks=[shown], verbose=0)
+        ...     len(list(Path(folder).glob("events.*")))
+        1
+    """
+
+    def __init__(
+        self,
+        log_dir: str | Path,
+        x: ArrayLike | None = None,
+        z: ArrayLike | None = None,
+        *,
+        picture_every: int = 10,
+    ):
+        super().__init__()
+        if (x is None) != (z is None):
+            raise ValueError("x and z belong together: give both for pictures, or none")
+        check_whole(picture_every, "picture_every")
+        if x is not None:
+            pyplot_or_error()
+        self._folder, self._every = str(log_dir), picture_every
+        self._x, self._z = x, z
+        self._writer: Any = None
+        self._epoch, self._drawn = 0, -1
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Opens the file."""
+        _values(self.model)  # may refuse the model
+        self._writer = tf.summary.create_file_writer(self._folder)
+        self._drawn = -1
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Writes the hyperparameters, and a picture where it is its turn."""
+        self._epoch = epoch
+        with self._writer.as_default():
+            for name, value in _values(self.model).items():
+                for tag, number in _scalars(f"parameters/{name}", value):
+                    _write(tag, tf.constant(number, tf.float32), epoch, "scalars")
+        if epoch % self._every == 0:
+            self._draw()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Draws the last picture, and closes the file."""
+        self._draw()
+        self._writer.close()
+
+    def _draw(self) -> None:
+        if self._x is None or self._drawn == self._epoch:
+            return
+        self._drawn = self._epoch
+        from matplotlib.figure import Figure  # not pyplot's, which keeps figures open
+
+        figure = Figure(figsize=(8, 5), layout="constrained")
+        x = np.ravel(np.asarray(self._x, float))
+        new = np.linspace(x.min(), x.max(), _POINTS)
+        predicted = self.model.predict(new, verbose=0)
+        plotting.series(x, self._z, predicted, new, ax=figure.subplots(2, sharex=True))
+        png = io.BytesIO()
+        figure.savefig(png, format="png")
+        width, height = (str(int(pixels)) for pixels in figure.get_size_inches() * figure.dpi)
+        content = tf.constant([width, height, png.getvalue()])
+        with self._writer.as_default():
+            _write("posterior", content, self._epoch, "images")
+
+
+def _values(model: Any) -> dict[str, np.ndarray]:
+    """The constrained hyperparameters of a process, or of all layers in a model, by name."""
+    if hasattr(model, "parameters"):
+        return model.parameters()
+    layers: list[Any] = [a for a in flatten_layers(model) if isinstance(a, Parameterized)]
+    found = named_parameters((getattr(a, "prefix", a.name), a) for a in layers)
+    if not found:
+        raise ValueError(f"{type(model).__name__} has no hyperparameters that could be written")
+    return {name: parameter.numpy() for name, parameter in found.items()}
+
+
+def _scalars(tag: str, value: np.ndarray) -> list[tuple[str, float]]:
+    """Tags and real numbers of a value."""
+    if np.iscomplexobj(value):
+        parts = ("real", value.real), ("imaginary", value.imag)
+        return [one for name, part in parts for one in _scalars(f"{tag}/{name}", np.asarray(part))]
+    return [
+        (tag + "".join(f"[{i}]" for i in index), float(value[index]))
+        for index in np.ndindex(np.shape(value))
+    ]
+
+
+def _write(tag: str, tensor: tf.Tensor, step: int, plugin: str) -> None:
+    """Writes for one of TensorBoard's plugins, as `tf.summary.scalar` and `image` do.
+
+    These are part of TensorBoard, which need not be installed here.
+    """
+    metadata = tf.compat.v1.SummaryMetadata()
+    metadata.plugin_data.plugin_name = plugin
+    metadata.data_class = {"scalars": 1, "images": 3}[plugin]  # DataClass in its summary.proto
+    tf.summary.write(tag, tensor, step=step, metadata=metadata)

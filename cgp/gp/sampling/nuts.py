@@ -1,0 +1,278 @@
+"""The No-U-Turn sampler over unconstrained hyperparameters, with a metric that is learned.
+
+TensorFlow Probability's sampler (Hoffman & Gelman, Journal of Machine Learning Research 15, 2014)
+runs all chains side by side. It moves in coordinates y, w = c + L y, in which the posterior is
+about a standard normal: L is first the factor of Laplace's covariance, then, in windows of the
+warm-up, that of the covariance of the draws. The size of its steps follows from dual averaging in
+each window.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cgp import native
+from cgp.gp.data import Data
+from cgp.gp.laplace import hessian
+from cgp.gp.sampling.coordinates import Coordinates
+from cgp.gp.sampling.density import attached, values_and_gradients
+from cgp.gp.sampling.weak_priors import WeakPrior
+from cgp.statespace.compiled import graph_of
+
+_ACCEPTED = 0.75  # the share of proposals that dual averaging aims at
+_WINDOWS = (0.15, 0.25, 0.6)  # of the warm-up
+_PIECES = 20  # of the draws, between which progress is shown
+_ATTEMPTS = 20  # at a start where the density has a value
+
+
+class Metric(NamedTuple):
+    """The coordinates that the sampler moves in."""
+
+    center: np.ndarray
+    """c, `[P]`."""
+    factor: np.ndarray
+    """L, `[P, P]`, lower triangular."""
+
+    def learned(self, draws: np.ndarray) -> "Metric":
+        """The metric of draws `[n, P]` in the coordinates of this one."""
+        n, size = draws.shape
+        centered = draws - np.mean(draws, axis=0)
+        # As if ten draws more had come from the standard normal that was hoped for.
+        covariance = (centered.T @ centered + 10.0 * np.eye(size)) / (n + 10.0)
+        center = self.center + self.factor @ np.mean(draws, axis=0)
+        return Metric(center, self.factor @ np.linalg.cholesky(covariance))
+
+    def outside(self, y: np.ndarray) -> np.ndarray:
+        """Points `[..., P]` in the coordinates of the hyperparameters."""
+        return self.center + y @ self.factor.T
+
+    def inside(self, points: np.ndarray) -> np.ndarray:
+        """Points `[..., P]` in the coordinates of the sampler."""
+        return np.linalg.solve(self.factor, (points - self.center)[..., None])[..., 0]
+
+
+class Chains(NamedTuple):
+    """What the sampler has drawn, after its warm-up."""
+
+    points: np.ndarray
+    """`[chains, draws, P]`, unconstrained."""
+    log_density: np.ndarray
+    """`[chains, draws]`, that of the weak priors included."""
+    diverged: np.ndarray
+    """Whether the step to a draw ran out of bounds, `[chains, draws]`."""
+    acceptance: np.ndarray
+    """The mean acceptance probability along the step, `[chains, draws]`."""
+    leapfrogs: np.ndarray
+    """How many gradients the step took, `[draws]`, those of the chain that took most."""
+
+
+class Sampler:
+    """The compiled functions of a process: density, and pieces of chains.
+
+    Args:
+        gp: A `MaximumLikelihoodGP`.
+        coordinates: Those of its hyperparameters.
+    """
+
+    def __init__(self, gp: Any, coordinates: Coordinates):
+        self._gp, self.coordinates = gp, coordinates
+        self.density, self.piece = graph_of(self._density), graph_of(self._piece)
+
+    def _density(
+        self, data: Data, weak: Sequence[WeakPrior | None], points: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        with native.own_graph():
+            return values_and_gradients(self._gp, self.coordinates, data, points, weak)
+
+    def _piece(
+        self,
+        data: Data,
+        weak: Sequence[WeakPrior | None],
+        metric: tuple[tf.Tensor, tf.Tensor],
+        y: tf.Tensor,
+        step: tf.Tensor,
+        count: tf.Tensor,
+        adaptations: tf.Tensor,
+        seed: tf.Tensor,
+    ) -> tuple[tf.Tensor, ...]:
+        """A piece of all chains.
+
+        Args:
+            data: The data.
+            weak: Weak priors, in the order of the hyperparameters.
+            metric: c and L.
+            y: Where the chains are, `[C, P]`.
+            step: The size of steps.
+            count: How many draws.
+            adaptations: How many of them adapt the size of steps; −1 for none.
+            seed: Two integers.
+
+        Returns:
+            Draws of y `[count, C, P]`, what `Chains` has of each, and the size of steps after it.
+        """
+        import tensorflow_probability as tfp  # here: importing it takes as long as TensorFlow
+
+        center, factor = metric
+        kind = center.dtype
+
+        def target(y: tf.Tensor) -> tf.Tensor:
+            points = center + tf.linalg.matvec(factor, y)
+            values, gradients = values_and_gradients(
+                self._gp, self.coordinates, data, tf.stop_gradient(points), weak
+            )
+            # Where the likelihood has no value nothing is accepted, and the trajectory ends.
+            sound = tf.math.is_finite(values) & tf.reduce_all(tf.math.is_finite(gradients), axis=-1)
+            values = tf.where(sound, values, tf.constant(-np.inf, kind))
+            gradients = tf.where(sound[..., None], gradients, tf.zeros_like(gradients))
+            return attached(points, values, gradients)
+
+        def trace(_: tf.Tensor, results: Any) -> tuple[tf.Tensor, ...]:
+            step = results.inner_results
+            return (
+                step.target_log_prob,
+                step.has_divergence,
+                tf.exp(tf.minimum(step.log_accept_ratio, tf.zeros([], kind))),
+                step.leapfrogs_taken,
+                results.new_step_size,
+            )
+
+        with native.own_graph():
+            kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(
+                tfp.mcmc.NoUTurnSampler(target, step_size=step),
+                num_adaptation_steps=adaptations,
+                target_accept_prob=tf.constant(_ACCEPTED, kind),
+            )
+            draws, traced = tfp.mcmc.sample_chain(
+                count, y, kernel=kernel, trace_fn=trace, seed=seed, num_burnin_steps=0
+            )
+        return draws, *traced
+
+    def run(
+        self,
+        data: Data,
+        weak: Sequence[WeakPrior | None],
+        chains: int,
+        draws: int,
+        warmup: int,
+        seed: int | None,
+        progress: Callable[[int], object],
+    ) -> Chains:
+        """Draws from the posterior, after a warm-up that starts around the present values.
+
+        Args:
+            data: The data.
+            weak: Weak priors, in the order of the hyperparameters.
+            chains: How many chains.
+            draws: How many draws of each.
+            warmup: How many before.
+            seed: Of all random numbers.
+            progress: Called with the number of draws that are done, the warm-up included.
+
+        Raises:
+            ValueError: The density has no value at the present hyperparameters.
+        """
+        rng, kind = np.random.default_rng(seed), self.coordinates.dtype
+        evaluate = functools.partial(self._evaluated, data, weak)
+        metric = laplace_metric(evaluate, self.coordinates.inside_bounds())
+        y = starts(evaluate, metric, chains, rng)
+        step = 1.0
+
+        def piece(count: int, adaptations: int) -> list[np.ndarray]:
+            found = self.piece(
+                data,
+                weak,
+                tuple(tf.constant(a, kind) for a in metric),
+                tf.constant(y, kind),
+                tf.constant(step, kind),
+                tf.constant(count),
+                tf.constant(adaptations),
+                tf.constant(rng.integers(2**31, size=2), tf.int32),
+            )
+            return [a.numpy() for a in found]
+
+        done = 0
+        for number, share in enumerate(_WINDOWS):
+            count = warmup - done if number == len(_WINDOWS) - 1 else round(share * warmup)
+            if count == 0:
+                continue
+            found = piece(count, count)
+            y, step, done = found[0][-1], float(found[-1][-1]), done + count
+            if number < len(_WINDOWS) - 1:
+                here, late = metric, found[0][count // 3 :]
+                metric = here.learned(late.reshape(-1, late.shape[-1]))
+                y = metric.inside(here.outside(y))
+            progress(done)
+        parts, left = [], draws
+        for number in range(_PIECES):
+            count = left // (_PIECES - number)
+            if count == 0:
+                continue
+            parts.append(piece(count, -1))
+            y, left = parts[-1][0][-1], left - count
+            progress(warmup + draws - left)
+        inside, values, diverged, acceptance, leapfrogs, _ = (
+            np.concatenate(arrays) for arrays in zip(*parts, strict=True)
+        )
+        return Chains(
+            np.swapaxes(metric.outside(inside), 0, 1),
+            np.swapaxes(values, 0, 1),
+            np.swapaxes(diverged, 0, 1),
+            np.swapaxes(acceptance, 0, 1),
+            leapfrogs,
+        )
+
+    def _evaluated(
+        self, data: Data, weak: Sequence[WeakPrior | None], points: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Values and gradients at points `[B, P]`, NumPy."""
+        given = tf.constant(points, self.coordinates.dtype)
+        values, gradients = self.density(data, weak, given)
+        return values.numpy(), gradients.numpy()
+
+
+Evaluate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def laplace_metric(evaluate: Evaluate, point: np.ndarray) -> Metric:
+    """The metric of Laplace's approximation at a point, whether it is a maximum or not.
+
+    Raises:
+        ValueError: The density has no value there.
+    """
+    value, gradient = evaluate(point[None])
+    if not (np.isfinite(value).all() and np.isfinite(gradient).all()):
+        raise ValueError(
+            "the density of the hyperparameters has no value at their present ones, from which "
+            "chains would start: fit(x, z) first, or assign others"
+        )
+
+    def falling(at: np.ndarray) -> np.ndarray:
+        gradient = -evaluate(at[None])[1][0].astype(float)
+        return np.where(np.isfinite(gradient), gradient, 0.0)
+
+    curvature = hessian(falling, point.astype(float), lambda done: None)
+    scale = np.sqrt(np.maximum(np.abs(np.diag(curvature)), 1e-2))
+    values, vectors = np.linalg.eigh(curvature / np.outer(scale, scale))
+    # Away from a maximum a curvature may have any sign: its size still tells a scale.
+    root = vectors / np.sqrt(np.maximum(np.abs(values), 1e-3)) / scale[:, None]
+    return Metric(point.astype(float), np.linalg.cholesky(root @ root.T))
+
+
+def starts(evaluate: Evaluate, metric: Metric, chains: int, rng: np.random.Generator) -> np.ndarray:
+    """Where chains start, `[chains, P]` in the coordinates of the metric: scattered about its zero.
+
+    One where the density has no value comes nearer.
+    """
+    y = rng.normal(size=(chains, len(metric.center)))
+    for _ in range(_ATTEMPTS):
+        values, gradients = evaluate(metric.outside(y))
+        bad = ~(np.isfinite(values) & np.isfinite(gradients).all(axis=-1))
+        if not bad.any():
+            break
+        y[bad] *= 0.5
+    else:
+        y[bad] = 0.0
+    return y

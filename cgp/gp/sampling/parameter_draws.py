@@ -1,0 +1,314 @@
+"""Draws of hyperparameters, how far they can be trusted, and what they say of new points."""
+
+import copy
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions.marginals import Marginals, mixture
+from cgp.gp.base import as_dict
+from cgp.gp.sampling.coordinates import Coordinates
+from cgp.gp.sampling.nuts import Chains
+from cgp.gp.sampling.weak_priors import WeakPrior
+from cgp.kernels.points import as_points
+from cgp.linalg.arguments import ArrayLike, check_whole
+from cgp.statespace.compiled import graph_of
+from cgp.training.parameters import Parameter
+
+_MOST_R_HAT = 1.01  # Vehtari, Gelman, Simpson, Carpenter & Bürkner, Bayesian Analysis 16, 2021
+_COLUMNS = {
+    "mean": "mean",
+    "deviation": "deviation",
+    "low": "2.5 %",
+    "high": "97.5 %",
+    "r_hat": "R-hat",
+    "effective_size": "effective",
+}
+
+
+class ParameterDraws(Mapping[str, np.ndarray]):
+    """Draws of hyperparameters by name, as a mapping; its text is a table.
+
+    `gp.sample_parameters` makes it. It has a copy of the process and of its data: what becomes of
+    the process later does not change it.
+
+    Attributes:
+        r_hat: By name, like a value: split R-hat of the unconstrained weights, the larger of both
+            parts of a complex value (Gelman & Rubin 1992, of halves of chains); near 1 where all
+            chains have drawn from the same distribution. NaN of one chain of fewer than 4 draws.
+        effective_sizes: By name, like a value: how many independent draws would give its mean with
+            the same error, the smaller of both parts of a complex value.
+        divergences: `[chains, draws]`, bool: steps that ran out of bounds, near which draws are
+            missing.
+        acceptance: `[chains, draws]`: the mean acceptance probability of each step.
+        log_density: `[chains, draws]`: of the unconstrained weights, weak priors included.
+        weights: `[chains, draws, P]`, the unconstrained weights one after the other.
+        weak_priors: In words, by name, of the hyperparameters that had no prior.
+    """
+
+    def __init__(
+        self, gp: Any, coordinates: Coordinates, weak: dict[str, WeakPrior], chains: Chains
+    ):
+        self._gp, self._coordinates = gp, coordinates
+        self._predictors: dict[bool, Any] = {}
+        self._values = coordinates.values(chains.points)
+        self.weights, self.log_density = chains.points, chains.log_density
+        self.divergences, self.acceptance = chains.diverged, chains.acceptance
+        self.weak_priors = {name: _in_words(prior) for name, prior in weak.items()}
+        self.r_hat: dict[str, np.ndarray] = {}
+        self.effective_sizes: dict[str, np.ndarray] = {}
+        for name, parameter in coordinates.parameters.items():
+            raw = self.weights[..., coordinates.of_parameter(parameter)]
+            self.r_hat[name] = _of_value(_r_hat(raw), parameter, np.max)
+            value = self._values[name]
+            if parameter.constraint.is_complex:
+                value = np.stack([value.real, value.imag], axis=-1)
+            self.effective_sizes[name] = _of_value(_effective_sizes(value), parameter, np.min)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    # --- what the draws say -----------------------------------------------------------------------
+
+    def summary(self) -> dict[str, dict[str, np.ndarray]]:
+        """Moments and diagnostics of each hyperparameter, all chains together.
+
+        Returns:
+            By name: "mean", "deviation", the standard deviation `√E|θ − mean|²`, "low" and "high",
+            the quantiles of 2.5 and 97.5 %, of both parts where complex, "r_hat" and
+            "effective_size"; NumPy, each like a value.
+        """
+        found = {}
+        for name, draws in self.items():
+            flat = draws.reshape(-1, *draws.shape[2:])
+            low, high = _quantiles(flat)
+            found[name] = {
+                "mean": np.mean(flat, axis=0),
+                "deviation": np.std(flat, axis=0),
+                "low": low,
+                "high": high,
+                "r_hat": self.r_hat[name],
+                "effective_size": self.effective_sizes[name],
+            }
+        return found
+
+    def __str__(self) -> str:
+        rows = [["hyperparameter", *_COLUMNS.values()]]
+        for name, columns in self.summary().items():
+            shape = np.shape(columns["mean"])
+            for index in np.ndindex(shape):
+                label = f"{name}[{', '.join(map(str, index))}]" if shape else name
+                rows.append([label, *(_text(key, columns[key][index]) for key in _COLUMNS)])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.rjust(width) if number else cell.ljust(width)
+                for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in rows
+        ]
+        chains, draws = self.divergences.shape
+        diverged = int(np.sum(self.divergences))
+        lines.append(f"{chains} chains of {draws} draws, {diverged} divergences")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    # --- predictions ------------------------------------------------------------------------------
+
+    def predict_each(
+        self, x: ArrayLike, *, count: int = 200, observed: bool = False, **noise: Any
+    ) -> Marginals:
+        """Predictions at new points under each of some draws.
+
+        The log density of a held-out z is that of the mixture, the log of the mean over the draws
+        of `exp(cgp.metrics.log_predictive_densities(z, prediction))`.
+
+        Args:
+            x: Inputs, as for `gp.predict`.
+            count: How many draws, at even distances along all chains; fewer if there are fewer.
+            observed: Whether to add the noise of a measurement to the signal.
+            **noise: `noise_variance` and `noise_groups`, as for `gp.predict`.
+
+        Returns:
+            A named tuple of NumPy arrays `[count, ..., M]`: mean, variance and pseudo_variance.
+        """
+        check_whole(count, "count")
+        points = self.weights.reshape(-1, self.weights.shape[-1])
+        chosen = np.linspace(0, len(points) - 1, min(count, len(points))).round().astype(int)
+        # The checks of arguments are those of an eager call.
+        self._gp.predict(x, observed=observed, **noise)
+        predictor = self._predictor(observed, noise)
+        x = as_points(x, self._gp.variable_dtype)
+        found = []
+        for point in points[chosen]:
+            found.append([a.numpy() for a in predictor(tf.constant(point), x)])
+        return Marginals(*(np.stack(arrays) for arrays in zip(*found, strict=True)))
+
+    def _predictor(self, observed: bool, noise: dict[str, Any]) -> Callable[..., list[tf.Tensor]]:
+        """A compiled function of weights `[P]` and inputs; one without noise is kept."""
+        if not noise and observed in self._predictors:
+            return self._predictors[observed]
+
+        def predict(point: tf.Tensor, x: tf.Tensor) -> list[tf.Tensor]:
+            self._coordinates.assign(point)
+            found = as_dict(self._gp.posterior(x, observed=observed, **noise))
+            return [found[name] for name in Marginals._fields]
+
+        made = graph_of(predict)
+        if not noise:
+            self._predictors[observed] = made
+        return made
+
+    def predict(
+        self, x: ArrayLike, *, count: int = 200, observed: bool = False, **noise: Any
+    ) -> dict[str, np.ndarray]:
+        """Predictions averaged over draws of the hyperparameters, as those of `gp.predict`.
+
+        The moments are those of the mixture: by the law of total covariance the variance is the
+        mean of the variances plus the variance of the means, the pseudo-variance likewise.
+
+        Args:
+            x: Inputs, as for `gp.predict`.
+            count: How many draws, at even distances along all chains; fewer if there are fewer.
+            observed: Whether to add the noise of a measurement to the signal.
+            **noise: `noise_variance` and `noise_groups`, as for `gp.predict`.
+
+        Returns:
+            NumPy arrays `[..., M]`: "mean", "variance" and "pseudo_variance".
+        """
+        each = self.predict_each(x, count=count, observed=observed, **noise)
+        share = 1.0 / len(each.mean)
+        return mixture([(share, Marginals(*one)) for one in zip(*each, strict=True)])._asdict()
+
+    # --- elsewhere --------------------------------------------------------------------------------
+
+    def to_arviz(self) -> Any:
+        """The draws as ArviZ takes them, with "lp", "diverging" and "acceptance_rate".
+
+        A complex hyperparameter becomes two, with "_real" and "_imag" behind their names.
+
+        Raises:
+            ImportError: ArviZ is not installed.
+        """
+        try:
+            import arviz
+        except ImportError as error:
+            raise ImportError('to_arviz needs ArviZ: pip install "cgp[arviz]"') from error
+        return arviz.from_dict(posterior=self.real_draws(), sample_stats=self.statistics())
+
+    def real_draws(self) -> dict[str, np.ndarray]:
+        """Draws as real arrays `[chains, draws, ...]`: of a complex value "_real" and "_imag"."""
+        found = {}
+        for name, draws in self.items():
+            if np.iscomplexobj(draws):
+                found[f"{name}_real"], found[f"{name}_imag"] = draws.real, draws.imag
+            else:
+                found[name] = draws
+        return found
+
+    def statistics(self) -> dict[str, np.ndarray]:
+        """What the sampler says of each draw, by ArviZ's names, `[chains, draws]`."""
+        return {
+            "lp": self.log_density,
+            "diverging": self.divergences,
+            "acceptance_rate": self.acceptance,
+        }
+
+
+def made(
+    gp: Any, coordinates: Coordinates, weak: dict[str, WeakPrior], chains: Chains
+) -> ParameterDraws:
+    """The draws of a process, which stays as it is, with a warning where they are doubtful."""
+    own = copy.deepcopy(gp)
+    draws = ParameterDraws(own, Coordinates(own), weak, chains)
+    worst = {name: float(np.max(value)) for name, value in draws.r_hat.items()}
+    apart = [f"{name} ({value:.3f})" for name, value in worst.items() if value > _MOST_R_HAT]
+    found = []
+    if apart:
+        found.append(
+            f"chains disagree, R-hat is above {_MOST_R_HAT} of {', '.join(apart)}: take more draws "
+            "and a longer warm-up; where they stay apart there are several maxima, or data that do "
+            "not determine these"
+        )
+    diverged = int(np.sum(draws.divergences))
+    if diverged:
+        found.append(
+            f"{diverged} of {draws.divergences.size} steps diverged: draws may be missing where "
+            "the posterior is narrow or has no value; give priors that exclude such places"
+        )
+    if found:
+        warnings.warn("of these draws " + "; ".join(found), RuntimeWarning, stacklevel=3)
+    return draws
+
+
+def _of_value(of_weights: np.ndarray, parameter: Parameter, reduce: Any) -> np.ndarray:
+    """A number for each element of a value, from those of its weights."""
+    of_weights = of_weights.reshape(tuple(parameter.variable.shape))
+    return np.asarray(
+        reduce(of_weights, axis=-1) if parameter.constraint.is_complex else of_weights
+    )
+
+
+def _r_hat(draws: np.ndarray) -> np.ndarray:
+    """Split R-hat of draws `[chains, draws, P]`, `[P]`."""
+    import tensorflow_probability as tfp
+
+    along = tf.constant(np.swapaxes(draws, 0, 1)[: draws.shape[1] // 2 * 2])
+    return tfp.mcmc.potential_scale_reduction(along, split_chains=True).numpy()
+
+
+def _effective_sizes(draws: np.ndarray) -> np.ndarray:
+    """Of draws `[chains, draws, ...]`, `[...]`."""
+    import tensorflow_probability as tfp
+
+    chains = len(draws)
+    along = draws[0] if chains == 1 else np.swapaxes(draws, 0, 1)
+    logger = tf.get_logger()
+    logger.addFilter(_is_no_cast)
+    try:
+        return tfp.mcmc.effective_sample_size(
+            tf.constant(along),
+            filter_beyond_positive_pairs=True,
+            cross_chain_dims=None if chains == 1 else 1,
+        ).numpy()
+    finally:
+        logger.removeFilter(_is_no_cast)
+
+
+def _is_no_cast(record: logging.LogRecord) -> bool:
+    # TensorFlow Probability takes the real part of what is real by a cast, of which TensorFlow
+    # warns.
+    return "discard the imaginary part" not in record.getMessage()
+
+
+def _quantiles(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if np.iscomplexobj(flat):
+        re, im = (np.quantile(part, [0.025, 0.975], axis=0) for part in (flat.real, flat.imag))
+        return re[0] + 1j * im[0], re[1] + 1j * im[1]
+    low, high = np.quantile(flat, [0.025, 0.975], axis=0)
+    return low, high
+
+
+def _text(key: str, value: Any) -> str:
+    if key == "r_hat":
+        return f"{value:.3f}"
+    return f"{value:.0f}" if key == "effective_size" else f"{value:.4g}"
+
+
+def _in_words(prior: WeakPrior) -> str:
+    center, width = np.asarray(prior.center), float(np.max(prior.width))
+    if prior.is_of_log:
+        about = np.array2string(np.exp(center), precision=3)
+        return f"log-normal about {about}, of deviation {width:.3g} of the logarithm"
+    return f"normal about {np.array2string(center, precision=3)}, of deviation {width:.3g}"

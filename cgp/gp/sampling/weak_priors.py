@@ -1,0 +1,108 @@
+"""Weak priors, for hyperparameters that have none: a likelihood alone may have no finite integral.
+
+A length scale far below the spacing of x is white noise, however far; one far above their span is a
+constant. The likelihood is then flat, and draws under it would wander off. The priors here are wide
+beside what data say of what they determine, and follow from the scales of the data:
+
+| hyperparameter               | prior                                                             |
+|------------------------------|-------------------------------------------------------------------|
+| positive                     | log-normal of standard deviation 2, a factor of 7.4 either way,   |
+|                              | about the value that a first fit starts from (`cgp.gp.starts`),   |
+|                              | or else about the value it was given                              |
+| a frequency of either sign   | normal about that value, of half a cycle a step of x              |
+| another real number          | normal about that value v, of deviation 10 max(1, |v|)            |
+| complex                      | normal in both parts about zero, of ten times the root mean       |
+|                              | square of z, or the present modulus where that is larger          |
+| between 0 and 1; in the disk | uniform                                                           |
+
+A noise variance that was left out keeps the weak prior of `fit` (`cgp.gp.starts.log_weak_prior`).
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.gp.data import Data
+from cgp.gp.sampling.coordinates import Coordinates
+from cgp.gp.starts import scales_of, values_from_data
+from cgp.kernels.data_scales import DataScales
+from cgp.linalg.arguments import ArrayLike
+from cgp.training.constraints import FRACTION, POSITIVE, UNIT_DISK
+from cgp.training.parameters import Parameter
+
+_WIDTH = 2.0  # of the logarithm of a positive hyperparameter
+
+
+class WeakPrior(NamedTuple):
+    """A prior of one hyperparameter: normal, of its logarithm or of itself."""
+
+    is_of_log: bool
+    """Whether it is the logarithm that is normal."""
+    center: tf.Tensor
+    """Real, like the value, or its logarithm; of a complex one `[..., 2]`."""
+    width: tf.Tensor
+    """The standard deviation, like `center`."""
+
+    def log_prob(self, value: tf.Tensor) -> tf.Tensor:
+        """The log density of a constrained value, a number."""
+        if value.dtype.is_complex:
+            value = tf.stack([tf.math.real(value), tf.math.imag(value)], axis=-1)
+        x = tf.math.log(value) if self.is_of_log else value
+        log_density = -0.5 * tf.square((x - self.center) / self.width) - tf.math.log(
+            np.sqrt(2.0 * np.pi) * self.width
+        )
+        return tf.reduce_sum(log_density - x if self.is_of_log else log_density)
+
+
+def weak_priors(gp: Any, coordinates: Coordinates, data: Data) -> dict[str, WeakPrior]:
+    """The weak priors of the hyperparameters that need one, by name.
+
+    Args:
+        gp: A `MaximumLikelihoodGP`.
+        coordinates: Those of its hyperparameters.
+        data: Its data.
+    """
+    scales = scales_of(gp, data)
+    starts = {id(p): value for p, value in values_from_data(gp, data)}
+    found = {}
+    for name, parameter in coordinates.parameters.items():
+        is_bounded = parameter.constraint.description in (
+            FRACTION.description,
+            UNIT_DISK.description,
+        )
+        is_weak_already = parameter is gp.noise_variance and gp._has_weak_prior
+        if parameter.prior is None and not is_bounded and not is_weak_already:
+            found[name] = _of(parameter, starts.get(id(parameter)), scales)
+    return found
+
+
+def _of(parameter: Parameter, start: ArrayLike | None, scales: DataScales) -> WeakPrior:
+    present = parameter.numpy()
+    middle = present if parameter.initial is None else parameter.initial
+    if start is not None:
+        middle = np.broadcast_to(start, present.shape)
+    is_of_log = parameter.constraint.description == POSITIVE.description
+    if is_of_log:
+        center, width = np.log(middle), _WIDTH
+    elif parameter.constraint.is_complex:
+        center = np.zeros((*present.shape, 2))
+        width = 10.0 * max(np.sqrt(scales.total), float(np.max(np.abs(present))))
+    elif parameter.step is not None:
+        center, width = middle, 0.5 / scales.spacing
+    else:
+        center, width = middle, 10.0 * np.maximum(1.0, np.abs(middle))
+    kind = parameter.variable.dtype
+    center = np.asarray(center, float)
+    return WeakPrior(
+        is_of_log,
+        tf.constant(center, kind),
+        tf.constant(np.broadcast_to(width, center.shape), kind),
+    )
+
+
+def log_weak_priors(coordinates: Coordinates, weak: Sequence[WeakPrior | None]) -> list[tf.Tensor]:
+    """Their log densities at the present values, in the order of the hyperparameters."""
+    pairs = zip(coordinates.parameters.values(), weak, strict=False)
+    return [prior.log_prob(parameter.value) for parameter, prior in pairs if prior is not None]
