@@ -4,6 +4,9 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
+
+import cgp
 
 
 @pytest.mark.slow
@@ -289,3 +292,37 @@ def test_predictions_averaged_over_hyperparameters_cover_what_they_say(
     assert scores[page.TRUTH].inside > 0.9  # the scores themselves are right
     assert picture.stat().st_size > 10_000
     assert "nats a sample" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_an_ofdm_receiver_learns_the_statistics_of_its_channel(example, tmp_path):
+    page = example("ofdm_receiver")
+
+    found = page.main(["TDL-C"], seeds=1, tested=60, picture=tmp_path / "ofdm.png")
+
+    needed = found["TDL-C", 0]
+    true = needed["LMMSE, true statistics"]
+    assert needed["the channel itself"] < true < 26.0
+    assert needed["learned kernel"] < true + 0.2
+    assert needed["learned kernel"] < needed["LMMSE, estimated statistics"]
+    assert needed["linear interpolation"] > true + 3.0
+    assert (tmp_path / "ofdm.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_an_ofdm_receiver_is_saved_and_exported_as_a_whole(example, tmp_path):
+    page = example("ofdm_receiver")
+    rng = np.random.default_rng(1)
+    powers = rng.uniform(size=len(page.DELAYS)) / len(page.DELAYS)
+    network = page.receiver(page.DelayDoppler(powers, 0.2))
+    pilots, received, *_ = page.sent_and_received("TDL-A", 3, 20.0, rng)
+    given = [pilots, received, np.full((3, 1), 0.01)]
+    expected = network.predict(given, verbose=0)
+
+    network.save(tmp_path / "receiver.keras")
+    again = cgp.load_model(tmp_path / "receiver.keras")
+    network.export(tmp_path / "receiver", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "receiver")
+
+    np.testing.assert_allclose(again.predict(given, verbose=0), expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(loaded.serve(given), expected, rtol=1e-9, atol=1e-9)
