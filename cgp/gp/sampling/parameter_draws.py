@@ -265,7 +265,8 @@ def _r_hat(draws: np.ndarray) -> np.ndarray:
     import tensorflow_probability as tfp
 
     along = tf.constant(np.swapaxes(draws, 0, 1)[: draws.shape[1] // 2 * 2])
-    return tfp.mcmc.potential_scale_reduction(along, split_chains=True).numpy()
+    ratio = tfp.mcmc.potential_scale_reduction(along, split_chains=True).numpy()
+    return np.sqrt(ratio)  # TFP gives the ratio of variances
 
 
 def _effective_sizes(draws: np.ndarray) -> np.ndarray:

@@ -65,7 +65,7 @@ class ParameterSampling(_Base):
         self,
         chains: int = 4,
         draws: int = 1000,
-        warmup: int = 500,
+        warmup: int = 300,
         seed: int | None = None,
         verbose: int | str = "auto",
     ) -> ParameterDraws:
