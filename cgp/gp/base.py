@@ -155,6 +155,14 @@ class GaussianProcess(Parameterized, Model):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
+    def train_on_batch(self, x: Any, y: Any = None, **kwargs: Any) -> Any:
+        """Keras's `train_on_batch`, of x and z, as `fit` takes them, or of `(x, z)`."""
+        return super().train_on_batch(x if y is None else (x, y), **kwargs)
+
+    def test_on_batch(self, x: Any, y: Any = None, **kwargs: Any) -> Any:
+        """Keras's `test_on_batch`, of x and z, as `fit` takes them, or of `(x, z)`."""
+        return super().test_on_batch(x if y is None else (x, y), **kwargs)
+
     # --- hyperparameters -----------------------------------------------------------------------
 
     def _parameters(self) -> dict[str, Parameter]:
