@@ -50,15 +50,14 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         weak_priors: In words, by name, of the hyperparameters that had no prior.
     """
 
-    def __init__(
-        self, gp: Any, coordinates: Coordinates, weak: dict[str, WeakPrior], chains: Chains
-    ):
-        self._gp, self._coordinates = gp, coordinates
+    def __init__(self, gp: Any, weak_priors: dict[str, str], chains: Chains):
+        coordinates = Coordinates(gp)
+        self._gp, self._coordinates, self._chains = gp, coordinates, chains
         self._predictors: dict[bool, Any] = {}
         self._values = coordinates.values(chains.points)
         self.weights, self.log_density = chains.points, chains.log_density
         self.divergences, self.acceptance = chains.diverged, chains.acceptance
-        self.weak_priors = {name: _in_words(prior) for name, prior in weak.items()}
+        self.weak_priors = weak_priors
         self.r_hat: dict[str, np.ndarray] = {}
         self.effective_sizes: dict[str, np.ndarray] = {}
         for name, parameter in coordinates.parameters.items():
@@ -68,6 +67,10 @@ class ParameterDraws(Mapping[str, np.ndarray]):
             if parameter.constraint.is_complex:
                 value = np.stack([value.real, value.imag], axis=-1)
             self.effective_sizes[name] = _of_value(_effective_sizes(value), parameter, np.min)
+
+    def __reduce__(self) -> tuple:
+        """Pickled and copied with the process, whose weights a copy finds in its own process."""
+        return type(self), (self._gp, self.weak_priors, self._chains)
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._values[name]
@@ -226,12 +229,10 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         }
 
 
-def made(
-    gp: Any, coordinates: Coordinates, weak: dict[str, WeakPrior], chains: Chains
-) -> ParameterDraws:
+def made(gp: Any, weak: dict[str, WeakPrior], chains: Chains) -> ParameterDraws:
     """The draws of a process, which stays as it is, with a warning where they are doubtful."""
-    own = copy.deepcopy(gp)
-    draws = ParameterDraws(own, Coordinates(own), weak, chains)
+    words = {name: _in_words(prior) for name, prior in weak.items()}
+    draws = ParameterDraws(copy.deepcopy(gp), words, chains)
     worst = {name: float(np.max(value)) for name, value in draws.r_hat.items()}
     apart = [f"{name} ({value:.3f})" for name, value in worst.items() if value > _MOST_R_HAT]
     found = []

@@ -135,7 +135,7 @@ class ParameterSampling(_Base):
             seed,
             bar.update,
         )
-        return made(self, coordinates, weak, found)
+        return made(self, weak, found)
 
     def _sampler(self) -> Sampler:
         """The compiled functions, kept until other variables become trainable."""

@@ -1,6 +1,7 @@
 """Draws of hyperparameters against posteriors that are known: in closed form, on a grid."""
 
 import copy
+import pickle
 import sys
 import types
 import warnings
@@ -136,6 +137,18 @@ def test_stay_draws_what_they_were_when_the_process_goes_on(conjugate):
     np.testing.assert_array_equal(draws.predict(NEW, count=5)["mean"], before)
     gp.set_weights(later.get_weights())
     gp.condition(X[:5], later._stored.data.z[0])
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda a: pickle.loads(pickle.dumps(a))])
+def test_says_a_copy_of_draws_the_same(copied, conjugate):
+    _, draws, _ = conjugate
+    again = copied(draws)
+    assert str(again) == str(draws)
+    assert again.weak_priors == draws.weak_priors
+    for found, expected in zip(
+        again.predict_each(NEW, count=3), draws.predict_each(NEW, count=3), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_takes_arviz_the_draws(conjugate, monkeypatch):
