@@ -301,6 +301,8 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
 
     def _as_batch(self, shard: Any) -> tuple[Data, float]:
         """A pair `(x, z)` as a batch, and the number of its targets."""
+        if not isinstance(shard, tuple | list) or len(shard) != 2:
+            raise TypeError(f"a shard must be a pair (x, z), got {type(shard).__name__}")
         x, z = shard
         data = self._checked(x, z, None, self._given_noise())
         return data, float(tf.reduce_sum(data.counts))

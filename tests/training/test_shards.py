@@ -192,6 +192,7 @@ LEFT_OUT = "noise_variance.* left out: values to start from"
         (lambda: adam(kalman_filter()).fit(SERIES, engine=map), ValueError, "an engine sums"),
         (lambda: kalman_filter().fit([[np.nan + 1j]], engine=map), ValueError, "is missing"),
         (lambda: kalman_filter().fit([np.ones((3, 2)) + 0j], engine=map), ValueError, "shape"),
+        (lambda: process().fit([PAIRS[0][0]], engine=map), TypeError, r"shard must be a pair \(x"),
         (lambda: process().fit(PAIRS, PAIRS, engine=map), ValueError, "are for one x and z"),
         (lambda: process().fit(pairs_as_dataset(), restarts=2), ValueError, "are for one x and z"),
         (lambda: process().fit(pairs_as_dataset().take(0)), ValueError, "and is empty"),
