@@ -23,7 +23,7 @@ WORKERS = 2
 LARGEST = 4e9  # bytes of memory
 # Files to a process, in folders that compile or compute much; in others all.
 FILES = {
-    "examples": 2,
+    "examples": 1,
     "gp": 5,
     "gp/recursive": 4,
     "gp/state_space": 2,
