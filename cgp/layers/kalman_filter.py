@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Step
+from cgp.layers import filter_pieces
 from cgp.layers.filter_outputs import output_spec, outputs
 from cgp.layers.filter_training import LearnsFromSeries
 from cgp.layers.kalman_stream import KalmanStream, check_saved, streams_of
@@ -19,15 +20,14 @@ from cgp.layers.model_functions import layers_of, rules_config, rules_from_confi
 from cgp.layers.served_filter import served
 from cgp.layers.stream_observations import stream_observations
 from cgp.likelihoods import Likelihood
-from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike
 from cgp.statespace.diffuse import check_diffuse
 from cgp.statespace.filter_in_chunks import StateMoments
 from cgp.statespace.filtering import moments
-from cgp.statespace.forecasting import ahead
 from cgp.statespace.linearized import (
     AnyModel,
     AnyRule,
+    AsLinear,
     checked_rule,
     linearized,
     measurable,
@@ -39,7 +39,6 @@ from cgp.training import Model, keras_private
 from cgp.training.batches import require_one_replica
 from cgp.training.parameters import Parameterized
 from cgp.training.saving import numbered
-from cgp.training.serving import Served
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -173,6 +172,17 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
         self, model: AnyModel, z: Any, missing: ArrayLike | None, inputs: ArrayLike | None
     ) -> tuple[Series, StateMoments]:
         """Filters series by a model from any initial state, and adds their loss."""
+        linear, series, found = self._moments(model, z, missing, inputs)
+        if self.loss_weight:
+            log_likelihoods = linear.corrected(found.log_likelihoods)
+            loss = self._objective.loss(series.observed_count, log_likelihoods)
+            self.add_loss(self.loss_weight * loss)
+        return series, found
+
+    def _moments(
+        self, model: AnyModel, z: Any, missing: ArrayLike | None, inputs: ArrayLike | None
+    ) -> tuple[AsLinear, Series, StateMoments]:
+        """Filters series by a model, also as it is linearised."""
         mask = keras_private.get_keras_mask(z)
         if mask is not None:  # True is valid, by step
             padding = tf.math.logical_not(mask)[..., None]
@@ -180,12 +190,7 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
         rules = (self.rule, self.likelihood)
         linear = linearized(model, z, missing, inputs, *rules)
         series = Series(linear.model, z, missing, linear.inputs)
-        found = moments(series)
-        if self.loss_weight:
-            log_likelihoods = linear.corrected(found.log_likelihoods)
-            loss = self._objective.loss(series.observed_count, log_likelihoods)
-            self.add_loss(self.loss_weight * loss)
-        return series, found
+        return linear, series, moments(series)
 
     def compute_output_spec(
         self, z: Any, missing: Any = None, inputs: Any = None
@@ -212,39 +217,6 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
     ) -> dict[str, np.ndarray]:
         """Returns the dictionary of `call` as NumPy arrays; series as for `fit`."""
         return super().predict(self._batch(x, missing), batch_size, verbose, **kwargs)
-
-    # --- series in pieces, for `Recursive` -------------------------------------------------------
-
-    def _begin(self, inputs: Any) -> list[tf.Tensor]:
-        """The state before any observation, working values: mean `[B, n]`, chol `[B, n, n]`."""
-        z = inputs[0] if isinstance(inputs, tuple | list) else inputs
-        noise, batch = noise_of(self.learned_model.model()), tf.shape(z)[:1]
-        chol = stored_cholesky(noise.initial_chol, noise.initial_covariance)
-        return [
-            tf.broadcast_to(a, tf.concat([batch, a.shape[-own:]], axis=0))
-            for a, own in ((noise.initial_mean, 1), (chol, 2))
-        ]
-
-    def _follow(self, inputs: Any, state: list[tf.Tensor]) -> tuple[dict, list[tf.Tensor]]:
-        """The moments of a piece, and the state predicted after it; gradients pass through both."""
-        z, known = inputs if isinstance(inputs, tuple | list) else (inputs, None)
-        series, found = self._filtered(
-            self.learned_model.model().starting_from(*state), z, None, known
-        )
-        last = None if series.inputs is None else series.inputs[..., -1, :]
-        chol = stored_cholesky(
-            found.filtered_chols[..., -1, :, :], found.filtered_covariances[..., -1, :, :]
-        )
-        following = ahead(series.model, found.filtered_means[..., -1, :], chol, last)
-        return outputs(series, found), list(following)
-
-    def _state_spec(self, shape: Any) -> list[keras.KerasTensor]:
-        batch = (shape[0] if isinstance(shape[0], tuple | list) else shape)[0]
-        n, dtype = self._start.F.shape[-1], self._start.dtype.name
-        return [keras.KerasTensor(axes, dtype) for axes in ((batch, n), (batch, n, n))]
-
-    def _piece_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
-        return self.compute_output_spec(inputs)
 
     # --- online ----------------------------------------------------------------------------------
 
@@ -352,8 +324,12 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
         rules = (self.rule, self.likelihood)
         self._stream = KalmanStream(self, self.learned_model, *rules, streams, jit)
 
-    def _served(self) -> Served:
-        return served(self)
+    _served = served
+    _begin, _follow = filter_pieces.begin, filter_pieces.follow  # series in pieces
+    _state_spec = filter_pieces.state_spec
+
+    def _piece_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
+        return self.compute_output_spec(inputs)
 
     # --- serialisation ---------------------------------------------------------------------------
 

@@ -37,7 +37,9 @@ class Recursive(keras.layers.Layer):
 
     Raises:
         TypeError: Another estimator.
-        ValueError: A window of the policy "budget"; with `stateful` a batch size that is not known.
+        ValueError: A window of the policy "budget"; a filter whose matrices vary over time; inputs
+            or a state of other axes, or of another number of series; with `stateful` a batch size
+            that is not known.
 
     Example:
         >>> import numpy as np, cgp
@@ -95,9 +97,10 @@ class Recursive(keras.layers.Layer):
         """
         state = self.estimator._begin(inputs)
         if initial_state is not None:
-            state = [tf.convert_to_tensor(a) for a in initial_state]
+            state = _of_series(initial_state, state, "initial_state")
         elif self.stateful:
             kept = [_value(v, leaf) for v, leaf in zip(self._held, state, strict=True)]
+            kept = _of_series(kept, state, "the state that is kept")
             begun = tf.convert_to_tensor(self._has_begun) > 0
             state = [tf.where(begun, a, b) for a, b in zip(kept, state, strict=True)]
         outputs, state = self.estimator._follow(inputs, state)
@@ -149,6 +152,32 @@ def _zeros(shape: tuple, dtype: str, name: str) -> keras.Variable:
     return keras.Variable(
         tf.zeros(shape, dtype), dtype=dtype, trainable=False, autocast=False, name=name
     )
+
+
+def _of_series(given: Sequence[Any], first: list[tf.Tensor], name: str) -> list[tf.Tensor]:
+    """A state as that of the series of a batch, or an error.
+
+    Args:
+        given: Its tensors.
+        first: Those of the state before any observation.
+        name: What errors call it.
+    """
+    found = [tf.convert_to_tensor(a) for a in given]
+    described = [
+        ", ".join(f"{a.dtype.name} {a.shape}" for a in tensors) for tensors in (first, found)
+    ]
+    message = f"{name} must have, for each series of the batch, {{}}: got {{}}".format(*described)
+    if len(found) != len(first) or any(
+        a.dtype != b.dtype or not a.shape.is_compatible_with(b.shape)
+        for a, b in zip(found, first, strict=False)
+    ):
+        raise ValueError(message)
+    same = [
+        tf.debugging.assert_equal(tf.shape(a), tf.shape(b), message)
+        for a, b in zip(found, first, strict=True)
+    ]
+    with tf.control_dependencies([operation for operation in same if operation is not None]):
+        return [tf.identity(a) for a in found]
 
 
 def _value(variable: keras.Variable, like: tf.Tensor) -> tf.Tensor:

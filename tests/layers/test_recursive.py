@@ -164,9 +164,74 @@ def test_is_a_window_that_is_passed_on_current_at_other_hyperparameters():
     np.testing.assert_allclose(found["filtered_mean"], expected, atol=1e-12)
 
 
+def passed_on(series, state):
+    """Calls a layer with a state for other series."""
+    kf, z, _ = kalman_filter("proper")
+    layer = Recursive(kf, return_state=True)
+    _, *found = layer(z)
+    return layer(z[:series], initial_state=state(found))
+
+
+def test_are_series_of_another_batch_refused_before_a_state_moves():
+    """One series would move on those of all, and four states would answer for one series."""
+    kf, z, _ = kalman_filter("proper")
+    z = np.nan_to_num(z)
+    before, after = pieces(z)
+    kept = Recursive(kf, stateful=True)
+    kept(before)
+    for others in (after[:1], np.concatenate([after, after])):
+        with pytest.raises(ValueError, match="the state that is kept must have, for each series"):
+            kept(others)
+    np.testing.assert_allclose(
+        kept(after)["filtered_mean"], kf(z)["filtered_mean"][:, CUT:], atol=1e-12
+    )
+    inputs = keras.Input(batch_shape=(2, CUT, 2), dtype="complex128")
+    model = cgp.Functional(inputs, Recursive(kf, stateful=True)(inputs))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="for each series of the batch"):
+        model.predict(np.concatenate([before, before])[:3], batch_size=2, verbose=0)
+
+
+def test_takes_a_growing_window_as_many_samples_as_it_has_room_for():
+    def growing(capacity):
+        kernel = Matern12(1.0, 3.0) * Rotation(0.1)
+        return cgp.RecursiveGP(kernel, 0.1, capacity=capacity, policy="growing")
+
+    x = np.arange(6.0)[None, :, None]
+    z = RNG.normal(size=(1, 6)) + 1j * RNG.normal(size=(1, 6))
+    expected = growing(6).process(x[0], z[0]).predicted.mean
+    for capacity in (6, 5):
+        layer = Recursive(growing(capacity), return_state=True)
+        _, *state = layer((x[:, :3], z[:, :3]))
+        if capacity == 6:
+            found, *_ = layer((x[:, 3:], z[:, 3:]), initial_state=state)
+            np.testing.assert_allclose(found["predicted_mean"][0], expected[3:], atol=1e-12)
+        else:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="capacity is 5"):
+                layer((x[:, 3:], z[:, 3:]), initial_state=state)
+
+
+VARYING = cgp.statespace.LinearGaussian(
+    np.full((3, 1, 1), 0.9j), [[0.1]], [[1.0]], [[1.0]], [0.0], [[1.0]]
+)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
+        (lambda: passed_on(1, lambda state: state), ValueError, "initial_state must have"),
+        (lambda: passed_on(2, lambda state: state[:1]), ValueError, "initial_state must have"),
+        (lambda: passed_on(2, lambda state: state[::-1]), ValueError, "initial_state must have"),
+        (
+            lambda: Recursive(kalman_filter("proper")[0])(np.ones((4, 2)) + 0j),
+            ValueError,
+            r"series must be \[B, T, M\], got shape \(4, 2\)",
+        ),
+        (
+            lambda: Recursive(cgp.KalmanFilter(VARYING))(np.ones((1, 3, 1)) + 0j),
+            ValueError,
+            "vary over time",
+        ),
+        (lambda: Recursive(window("proper")[0])(np.ones((2, 3)) + 0j), ValueError, "takes a pair"),
         (lambda: Recursive(3), TypeError, "a KalmanFilter or a RecursiveGP, got int"),
         (
             lambda: Recursive(kalman_filter("proper")[0], stateful=True)(

@@ -4,8 +4,9 @@ Until then the process is the exact one of all samples.
 """
 
 import numpy as np
+import tensorflow as tf
 
-from cgp.gp.recursive.window import Policy
+from cgp.gp.recursive.window import Policy, Window
 
 
 class Growing(Policy):
@@ -22,3 +23,10 @@ class Growing(Policy):
                 f"cannot take in {np.max(coming)} more. Make it with a larger capacity, or with "
                 'policy="sliding" or policy="budget"'
             )
+
+    def room(self, window: Window, coming: tf.Tensor) -> list[tf.Operation]:
+        """See `Policy.room`."""
+        capacity = window.x.shape[1]
+        has_room = tf.reduce_all(window.size + coming <= capacity)
+        message = f"capacity is {capacity}: a growing process takes in no more; points held, coming"
+        return [tf.debugging.Assert(has_room, [message, window.size, coming])]

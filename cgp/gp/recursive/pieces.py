@@ -14,7 +14,7 @@ from cgp.gp.data import arranged, as_inputs_and_targets
 from cgp.gp.recursive.block_likelihood import block_loss
 from cgp.gp.recursive.window import Window
 from cgp.linalg import stored_cholesky
-from cgp.linalg.arguments import complex_dtype
+from cgp.linalg.arguments import complex_dtype, is_nan
 from cgp.training.serving import step_outputs
 
 if TYPE_CHECKING:
@@ -29,8 +29,15 @@ def begin(gp: "RecursiveGP", inputs: tuple) -> list[tf.Tensor]:
         inputs: Inputs `[B, T, D]` and observations `[B, T]`.
 
     Raises:
-        ValueError: The policy "budget"; a number of series that is not known.
+        ValueError: No pair of such arrays; the policy "budget"; a number of series that is not
+            known.
     """
+    shapes = [a.shape for a in inputs] if isinstance(inputs, tuple | list) else [inputs.shape]
+    if [shape.rank for shape in map(tf.TensorShape, shapes)] != [3, 2]:
+        found = " and ".join(map(str, shapes))
+        raise ValueError(
+            f"a process takes a pair of inputs [B, T, D] and observations [B, T], got {found}"
+        )
     x, z = inputs
     if z.shape[0] is None:
         raise ValueError(
@@ -55,7 +62,9 @@ def follow(
     x, z = inputs
     x, z = as_inputs_and_targets(x, z, None, gp.variable_dtype)
     window = tf.nest.pack_sequence_as(_empty(gp, x.shape[-1]), state)
-    window = recursion.refactorized(window)
+    coming = tf.reduce_sum(tf.cast(tf.logical_not(is_nan(z)), tf.int32), axis=-1)
+    with tf.control_dependencies(recursion.policy.room(window, coming)):
+        window = recursion.refactorized(window._replace(x=tf.identity(window.x)))
     chol = stored_cholesky(window.chol, recursion.covariance(window))
     block = arranged(x, z)
     gp.add_loss(block_loss(recursion, window, chol, block, gp._parameters().values()))

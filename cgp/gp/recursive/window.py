@@ -125,6 +125,16 @@ class Policy:
             coming: Observations that are to enter, int, `[B]`.
         """
 
+    def room(self, window: "Window", coming: tf.Tensor) -> list[tf.Operation]:
+        """Assertions of the same, for graphs.
+
+        Args:
+            window: The windows.
+            coming: Observations that are to enter, int, `[B]`.
+        """
+        del window, coming
+        return []
+
     def empty(self, chol: tf.Tensor) -> Any:
         """What is kept besides the points before any data: a named tuple of tensors, or ().
 
