@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, cast
 import tensorflow as tf
 
 from cgp.distributions.marginals import Step
+from cgp.layers.filter_outputs import outputs
 from cgp.statespace.online_step import step
 from cgp.statespace.samples import StateArrays
 from cgp.training.serving import Online, Outputs, Served, step_outputs
@@ -27,8 +28,9 @@ def served(kf: "KalmanFilter") -> Served:
     def arguments(*axes: int | None) -> list[tf.TensorSpec]:
         return [tf.TensorSpec([*axes, k], dtype, name) for name, (k, dtype) in sizes.items()]
 
-    def predict(_: StateArrays, *series: tf.Tensor) -> Outputs:
-        return kf.call(*series) if len(series) == 1 else kf.call(series)
+    def predict(_: StateArrays, z: tf.Tensor, inputs: tf.Tensor | None = None) -> Outputs:
+        # Not `call`, whose loss the filter would keep, a tensor of this graph.
+        return outputs(*kf._moments(kf.learned_model.model(), z, None, inputs)[1:])
 
     def advance(
         state: StateArrays, z: tf.Tensor, inputs: tf.Tensor | None = None

@@ -10,7 +10,7 @@ import tensorflow as tf
 from cgp.distributions.forms import Form, form_of
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.likelihoods import Likelihood
-from cgp.linalg.arguments import ArrayLike, check_batches
+from cgp.linalg.arguments import ArrayLike, check_batches, real_as
 from cgp.linalg.batch_last import matmul, matvec
 from cgp.statespace.arranged import for_loops
 from cgp.statespace.compiled import CompiledByShape
@@ -113,7 +113,9 @@ def step(
     if inputs is not None and noise.B is not None:
         inputs = inputs[..., None, :]
     z = z[..., None, :]  # a series of one step
-    model, inputs, _ = linearized(model, z, inputs=inputs, rule=rule, likelihood=likelihood)
+    model, inputs, correction = linearized(
+        model, z, inputs=inputs, rule=rule, likelihood=likelihood
+    )
     series = Series(model, z, inputs=inputs)
     system, start, *seen_as = of_one_step(series)
     present = None if arrived is None else _arrivals(arrived, series)
@@ -125,6 +127,8 @@ def step(
         return None if a is None else series.first(a)
 
     mean, chol = (first(a) for a in following)
+    if correction is not None:  # NaN, in a graph, where no normal posterior was found
+        mean += real_as(0.0 * correction[..., :1], mean.dtype)
     predicted, filtered = (with_pseudo_variance(*map(first, a)) for a in (predicted, filtered))
     after = StateArrays(model.form.join(mean), chol)
     seen = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)

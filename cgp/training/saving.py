@@ -195,9 +195,10 @@ class Saving(_Base):
         That of an estimator, loaded by `tf.saved_model.load`, has `predict`, and of one that takes
         samples in one at a time, `step` and `reset`. A step takes and returns what the method
         of that name does, as tensors by name ("predicted_mean", "innovation", …). It goes on
-        from the state of the estimator, and keeps its own in variables. There are as many streams
-        as the estimator has: to make more, give it a step of missing values first, and reset it.
-        Of other models it is Keras's `export`.
+        from the state of the estimator, and keeps its own in variables; `reset` takes that back to
+        the state at the time of the export. There are as many streams as the estimator has: to make
+        more, give it a step of missing values first, and reset it. Of other models it is Keras's
+        `export`.
 
         Args:
             filepath: The folder to write.
@@ -205,6 +206,7 @@ class Saving(_Base):
             **kwargs: Further arguments of Keras's `export`, for models that are no estimators.
 
         Raises:
+            TypeError: Further arguments for an estimator.
             ValueError: Another format: other runtimes have no complex numbers.
         """
         if format != "tf_saved_model":
@@ -216,6 +218,12 @@ class Saving(_Base):
         if served is None:
             super().export(filepath, format=format, **kwargs)
         else:
+            kwargs.pop("verbose", None)
+            if kwargs:
+                raise TypeError(
+                    f"{', '.join(kwargs)}: the functions of a {type(self).__name__} and their "
+                    "arguments are its own"
+                )
             served.save(filepath)
 
     def _served(self) -> Served | None:

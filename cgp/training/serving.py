@@ -1,5 +1,6 @@
 """Estimators outside of Python: SavedModels, which plain TensorFlow runs where cgp is not."""
 
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -106,7 +107,13 @@ def step_outputs(step: Step) -> Outputs:
 
 
 def _graph(function: Callable[..., Outputs], arguments: Sequence[tf.TensorSpec]) -> Any:
-    return tf.function(function, input_signature=list(arguments), autograph=False)
+    def by_name(*given: tf.Tensor) -> Outputs:
+        return function(*given)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    names = [inspect.Parameter(spec.name, kind) for spec in arguments]
+    by_name.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
+    return tf.function(by_name, input_signature=list(arguments), autograph=False)
 
 
 def _is_finite(a: tf.Tensor) -> tf.Tensor:

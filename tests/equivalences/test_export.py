@@ -175,7 +175,7 @@ def test_what_an_exported_process_does_not_take_is_refused_and_changes_nothing(t
     refused = {
         "must not go back": lambda: loaded.step(X[2], Z[0, 2]),
         "would not be finite": lambda: loaded.step(X[8], np.inf + 0j),
-        "is as it was": lambda: loaded.step(np.inf, Z[0, 5]),
+        "the state would not be finite": lambda: loaded.step(np.inf, Z[0, 5]),
     }
     for words, call in refused.items():
         with pytest.raises(tf.errors.InvalidArgumentError, match=words):
@@ -187,6 +187,52 @@ def test_what_an_exported_process_does_not_take_is_refused_and_changes_nothing(t
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match="before the last sample"):
         loaded.predict(X[:2, None])
+
+
+def test_is_a_window_that_is_full_or_a_place_far_away_refused(tmp_path):
+    gp = cgp.RecursiveGP(kernel(), 0.1, capacity=2, policy="growing")
+    gp.step(X[0], Z[1, 0])
+    gp.export(tmp_path)
+    loaded = tf.saved_model.load(tmp_path)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="x must be"):
+        loaded.step(1e300, np.nan + 0j)
+    loaded.step(x=X[1], z=Z[1, 1])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="capacity is 2"):
+        loaded.step(X[2], Z[1, 2])
+    gp.step(X[1], Z[1, 1])
+    np.testing.assert_allclose(
+        loaded.step(X[2], np.nan + 0j)["predicted_mean"],
+        gp.step(X[2], np.nan).predicted.mean,
+        rtol=1e-12,
+    )
+
+
+def test_is_an_observation_without_a_normal_posterior_refused(tmp_path):
+    model = statespace.LinearGaussian([[0.9j]], [[0.1]], [[1.0]], [[1.0]])
+    kf = cgp.KalmanFilter(model, likelihood=cgp.likelihoods.Magnitude())
+    kf.export(tmp_path)
+    loaded = tf.saved_model.load(tmp_path)
+    z = [-1.0 + 1j]  # whose phase nothing tells
+    with pytest.raises(ValueError, match="no normal posterior"):
+        kf.step(z)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="would not be finite"):
+        loaded.step(z)
+
+
+def test_does_a_filter_learn_after_it_was_exported(tmp_path):
+    """What is exported leaves no loss of its graph behind."""
+    before, after = (cgp.KalmanFilter(made()[0], learn=("R",)) for _ in range(2))
+    series = made()[1]
+    losses = []
+    for kf in (before, after):
+        kf.compile(cgp.optimizers.LBFGS())
+        if kf is after:
+            kf.export(tmp_path)
+            assert kf.losses == []
+        losses.append(kf.fit(series, epochs=2, verbose=0).history["loss"])
+    np.testing.assert_array_equal(*losses)
+    with pytest.raises(TypeError, match="input_signature: the functions of a KalmanFilter"):
+        after.export(tmp_path, input_signature=[])
 
 
 def test_is_a_model_with_estimators_inside_exported_by_keras(tmp_path):

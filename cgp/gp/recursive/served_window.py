@@ -9,7 +9,8 @@ from cgp.gp.data import flattened
 from cgp.gp.posterior import posterior
 from cgp.gp.recursive.window import Window
 from cgp.gp.served import points
-from cgp.linalg.arguments import has_positive_diagonal
+from cgp.kernels.points import LARGEST
+from cgp.linalg.arguments import has_positive_diagonal, is_nan
 from cgp.training.serving import Online, Outputs, Served, step_outputs
 
 if TYPE_CHECKING:
@@ -50,4 +51,12 @@ def served(gp: "RecursiveGP") -> Served:
         first = 0 if is_single else slice(None)
         return window, step_outputs(found.map(lambda a: a[first]))
 
-    return Served(window, predict, [points(dimensions, real)], Online(advance, of_step))
+    def check(window: Window, x: tf.Tensor, z: tf.Tensor) -> list[tf.Operation]:
+        is_near = tf.reduce_all(tf.abs(x) <= LARGEST[real.name])  # false for NaN too
+        coming = tf.reshape(tf.cast(tf.logical_not(is_nan(z)), tf.int32), [streams])
+        return [
+            tf.debugging.Assert(is_near, [f"x must be {LARGEST[real.name]:.2g} at most, got", x]),
+            *recursion.policy.room(window, coming),
+        ]
+
+    return Served(window, predict, [points(dimensions, real)], Online(advance, of_step, check))
