@@ -8,7 +8,7 @@ import tensorflow as tf
 from cgp.gp.data import Data, as_data
 from cgp.gp.starts import start_left_out, undone_on_error
 from cgp.training import Model
-from cgp.training.batches import require_one_replica
+from cgp.training.batches import check_end, require_one_replica
 from cgp.training.optimizers import LBFGS
 from cgp.training.shards import Shards
 
@@ -24,7 +24,8 @@ def fit(gp: Any, x: Any, engine: Any, **arguments: Any) -> keras.callbacks.Histo
         **arguments: Further arguments of `cgp.Model.fit`.
 
     Raises:
-        ValueError: A dataset that is empty; with an engine hyperparameters that were left out.
+        ValueError: A dataset that is empty, or under `LBFGS` without an end; with an engine
+            hyperparameters that were left out.
     """
     require_one_replica(gp, f"a {type(gp).__name__}, which learns on many machines by an engine,")
     if engine is not None:
@@ -45,6 +46,7 @@ def fit(gp: Any, x: Any, engine: Any, **arguments: Any) -> keras.callbacks.Histo
         start_left_out(gp, data)
         gp._check(data)
     if isinstance(gp.optimizer, LBFGS):
+        check_end(x)
         return Model.fit(gp, Shards(list(x), map), **arguments)
     return Model.fit(gp, as_dataset(gp, x), **arguments)
 

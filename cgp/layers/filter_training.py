@@ -55,7 +55,14 @@ class LearnsFromSeries(_Base):
 
         Returns:
             Keras's `History`.
+
+        Raises:
+            TypeError: Targets y.
+            ValueError: Series that `cgp.statespace.filter` refuses, or none that is observed;
+                `missing` beside more than one array; and what `cgp.Model.fit` refuses.
         """
+        if engine is not None and missing is not None:
+            raise ValueError("missing is for one array of series: set NaN in those of the shards")
         x = self._batch(x, missing) if y is None and engine is None else x
         check_learnable(self, x, y)
         check_variables(self.learned_model.start, self.variables)

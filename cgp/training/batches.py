@@ -56,6 +56,15 @@ def check_restarts(restarts: Any, optimizer: Any) -> None:
         )
 
 
+def check_end(dataset: tf.data.Dataset) -> None:
+    """Raises a ValueError for a dataset without an end, of which nothing can be the sum."""
+    if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
+        raise ValueError(
+            "LBFGS needs the loss of all the data at once, and the dataset has no end: leave out "
+            "its repeat()"
+        )
+
+
 def require_one_replica(model: keras.Model, what: str) -> None:
     """Raises if data that must stay together would be split among several replicas.
 

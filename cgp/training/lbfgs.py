@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.training.batches import are_arrays, pack
+from cgp.training.batches import are_arrays, check_end, pack
 from cgp.training.descent import Descent
 from cgp.training.divergence import description, trained
 from cgp.training.objective import Objective
@@ -33,11 +33,24 @@ def reject(**arguments: Any) -> None:
 
 def loss_of(model: Any, x: Any, y: Any, sample_weight: Any) -> Objective:
     """The loss of the data that `fit` was given, in one batch or in shards."""
-    if isinstance(x, tf.data.Dataset) and hasattr(model, "_as_batch") and len(list(x.take(2))) > 1:
-        x = Shards([keras.utils.unpack_x_y_sample_weight(part)[0] for part in x], map)
+    if isinstance(x, tf.data.Dataset):
+        check_end(x)
+        if hasattr(model, "_as_batch") and len(list(x.take(2))) > 1:
+            parts = map(keras.utils.unpack_x_y_sample_weight, x)
+            x = Shards([_series(*part) for part in parts], map)
     if isinstance(x, Shards):
         return ShardedObjective(model, x)
     return Objective(model, _one_batch(x, y, sample_weight))
+
+
+def _series(x: Any, y: Any, sample_weight: Any) -> Any:
+    """A batch of a dataset of series, which has nothing else."""
+    if y is not None or sample_weight is not None:
+        raise TypeError(
+            "a model of series learns from them alone: a dataset of series was expected, and it "
+            "has targets too"
+        )
+    return x
 
 
 def _one_batch(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:

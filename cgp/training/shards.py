@@ -83,7 +83,7 @@ def value_and_gradient(spec: bytes, point: npt.ArrayLike, shard: Any) -> ShardVa
             function without arguments that returns them.
 
     Raises:
-        TypeError, ValueError: Data that `fit` refuses.
+        TypeError, ValueError: Data that `fit` refuses; a note of the error says which shard it is.
 
     Example:
         >>> import numpy as np, cgp
@@ -97,20 +97,31 @@ def value_and_gradient(spec: bytes, point: npt.ArrayLike, shard: Any) -> ShardVa
         >>> sum(part.gradient for part in parts).shape
         (2,)
     """
-    found = _revived(spec)
-    x, count = found.model._as_batch(shard() if callable(shard) else shard)
+    found, point = _revived(spec), np.asarray(point, np.float64)
+    if point.shape != (found.size,):
+        raise ValueError(f"point must have {found.size} values, got shape {point.shape}")
+    data = shard() if callable(shard) else shard
+    try:
+        x, count = found.model._as_batch(data)
+    except (TypeError, ValueError) as error:
+        shapes = [np.shape(a) for a in (data if isinstance(data, tuple | list) else [data])]
+        error.add_note(f"It is the shard of arrays of the shapes {shapes}")
+        raise
     try:
         with found.mutex:
-            value, gradient = found.function(tf.constant(point, tf.float64), (x, None, None))
+            value, gradient = found.function(tf.constant(point), (x, None, None))
     except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError):
-        return ShardValue(np.nan, np.full(np.shape(point), np.nan), count)
-    return ShardValue(count * float(value), count * gradient.numpy(), count)
+        return ShardValue(np.nan, np.full(found.size, np.nan), count)
+    weight = max(count, 1.0)  # what the loss was divided by: a share of priors is there without
+    return ShardValue(weight * float(value), weight * gradient.numpy(), count)
 
 
 class _Revived(NamedTuple):
     """A model of a description, and its compiled function of a point and a batch."""
 
     model: Any
+    size: int
+    """The number of values of a point."""
     function: Callable[..., Any]
     mutex: threading.Lock
     """Of its variables, which a call assigns: threads of a process take turns."""
@@ -131,16 +142,27 @@ def _revived(spec: bytes) -> _Revived:
         autograph=False,
         reduce_retracing=True,  # shards may be of any length
     )
-    return _Revived(model, function, threading.Lock())
+    size = sum(v.shape.num_elements() for v in model.trainable_variables)
+    return _Revived(model, size, function, threading.Lock())
 
 
-def shards_of(model: keras.Model, x: Any, y: Any, engine: Any) -> Shards:
+def shards_of(model: keras.Model, x: Any, y: Any, engine: Any, **others: Any) -> Shards:
     """The shards that `fit` was given.
+
+    Args:
+        model: The model.
+        x: The shards.
+        y: Targets: None.
+        engine: The engine.
+        **others: What `fit` was given for samples of arrays, each of which must be None.
 
     Raises:
         TypeError: No list, or targets beside it; an engine that maps nothing.
-        ValueError: Another optimizer than `LBFGS`.
+        ValueError: Another optimizer than `LBFGS`; one of the others.
     """
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(f"{name} is for one set of arrays, and has no meaning with an engine")
     if not isinstance(getattr(model, "optimizer", None), LBFGS):
         raise ValueError(
             "an engine sums the loss of all data at each step, for "
@@ -184,6 +206,11 @@ class ShardedObjective(Objective):
         task = functools.partial(value_and_gradient, self._spec, np.array(point, float))
         found = (engine.map if hasattr(engine, "map") else engine)(task, items)
         parts = list(engine.gather(found) if hasattr(engine, "gather") else found)
+        if len(parts) != len(items):
+            raise ValueError(
+                f"the engine returned {len(parts)} results for {len(items)} shards: one "
+                "for each was expected, in their order"
+            )
         count = sum(part.observations for part in parts)
         if count == 0.0:
             raise ValueError("every element of all shards is missing: nothing to learn from")

@@ -193,7 +193,14 @@ class Trainer(Saving):
                 parameters, or in a validation.
         """
         if engine is not None:
-            x = shards_of(self, x, y, engine)
+            x = shards_of(
+                self,
+                x,
+                y,
+                engine,
+                sample_weight=sample_weight,
+                validation_split=validation_split or None,
+            )
         if validation_data is None and validation_split and are_arrays(x, y, sample_weight):
             (x, y, sample_weight), validation_data = split(x, y, sample_weight, validation_split)
             validation_split = 0.0

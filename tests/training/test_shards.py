@@ -34,6 +34,8 @@ def drawn(count, seed):
 
 PAIRS = [drawn(n, seed) for seed, n in enumerate(LENGTHS)]
 SERIES = [with_gap(statespace.sample(MODEL, n, seed=n)[1]) for n in LENGTHS]
+TWO = np.stack([SERIES[0], SERIES[0]])
+OF_R = {"scale": tfp.distributions.LogNormal(np.float64(2.0), np.float64(0.1))}
 TARGETS = sum(LENGTHS) - len(LENGTHS)
 
 
@@ -179,6 +181,32 @@ def adam(model):
     return model
 
 
+def test_counts_a_prior_once_where_a_shard_has_no_observations():
+    def loss(shards):
+        kf = cgp.KalmanFilter(MODEL, {"R": cgp.layers.Covariance([[1.0]], priors=OF_R)})
+        kf.compile(cgp.optimizers.LBFGS())
+        return kf.fit(shards, engine=map, epochs=1, verbose=0).history["loss"][0]
+
+    empty = np.full((3, 1), np.nan + 0j)
+    np.testing.assert_allclose(loss([SERIES[0], empty, empty]), loss(SERIES[:1]), rtol=1e-12)
+
+
+def test_does_an_error_of_a_shard_say_which():
+    with pytest.raises(TypeError, match="z must be complex") as caught:
+        kalman_filter().fit([SERIES[0], SERIES[1].real], engine=map, verbose=0)
+    assert caught.value.__notes__ == [
+        f"It is the shard of arrays of the shapes [{SERIES[1].shape}]"
+    ]
+
+
+def drops(function, items):
+    return [function(item) for item in items[1:]]
+
+
+def in_batches(*arrays):
+    return tf.data.Dataset.from_tensor_slices(arrays).batch(1)
+
+
 LEFT_OUT = "noise_variance.* left out: values to start from"
 
 
@@ -188,6 +216,30 @@ LEFT_OUT = "noise_variance.* left out: values to start from"
         (lambda: shard_spec(cgp.Functional(*[keras.Input((1,))] * 2), 1), TypeError, "a Kalman"),
         (lambda: kalman_filter().fit([], engine=map), ValueError, "there are no shards"),
         (lambda: kalman_filter().fit(SERIES, engine=3), TypeError, "engine must be map"),
+        (lambda: kalman_filter().fit(SERIES, engine=drops), ValueError, "2 results for 3 shards"),
+        (
+            lambda: kalman_filter().fit(SERIES, engine=map, missing=[True]),
+            ValueError,
+            "missing is for one array",
+        ),
+        (
+            lambda: kalman_filter().fit(SERIES, engine=map, validation_split=0.5),
+            ValueError,
+            "validation_split is for one set",
+        ),
+        (
+            lambda: kalman_filter().fit(SERIES, engine=map, sample_weight=np.ones(3)),
+            ValueError,
+            "sample_weight is for one set",
+        ),
+        (lambda: kalman_filter().fit(in_batches(TWO).repeat()), ValueError, "has no end"),
+        (lambda: process().fit(pairs_as_dataset().repeat()), ValueError, "has no end"),
+        (lambda: kalman_filter().fit(in_batches(TWO, TWO)), TypeError, "it has targets too"),
+        (
+            lambda: value_and_gradient(shard_spec(kalman_filter(), 1), np.zeros(3), SERIES[0]),
+            ValueError,
+            r"point must have 2 values, got shape \(3,\)",
+        ),
         (lambda: kalman_filter().fit(np.ones(3), engine=map), TypeError, "one list, of shards"),
         (lambda: adam(kalman_filter()).fit(SERIES, engine=map), ValueError, "an engine sums"),
         (lambda: kalman_filter().fit([[np.nan + 1j]], engine=map), ValueError, "is missing"),
