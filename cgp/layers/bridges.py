@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import complex_dtype
@@ -26,6 +27,7 @@ class RealImag(keras.layers.Layer):
 
     Raises:
         TypeError: Values that are not complex.
+        ValueError: One number; in eager mode values that float32 has not.
 
     Example:
         >>> import numpy as np
@@ -47,12 +49,14 @@ class RealImag(keras.layers.Layer):
         """
         z = tf.convert_to_tensor(z)
         _check_complex(z.dtype.name)
+        _check_features("RealImag", z.shape)
         parts = tf.concat([tf.math.real(z), tf.math.imag(z)], axis=-1)
-        return tf.cast(parts, self.compute_dtype)
+        return _rounded(parts, self.compute_dtype)
 
     def compute_output_spec(self, z: Any) -> keras.KerasTensor:
         """The shape and dtype of the real features."""
         _check_complex(z.dtype)
+        _check_features("RealImag", z.shape)
         size = None if z.shape[-1] is None else 2 * z.shape[-1]
         return keras.KerasTensor((*z.shape[:-1], size), self.compute_dtype)
 
@@ -74,7 +78,7 @@ class ToComplex(keras.layers.Layer):
 
     Raises:
         TypeError: Complex features.
-        ValueError: An odd number of features.
+        ValueError: An odd number of features, or none; in eager mode values that float32 has not.
 
     Example:
         >>> import numpy as np
@@ -95,15 +99,27 @@ class ToComplex(keras.layers.Layer):
             parts: Real, `[..., 2 k]`.
         """
         parts = tf.convert_to_tensor(parts)
-        _check_halves(parts.dtype.name, parts.shape[-1])
-        return tf.complex(*tf.split(tf.cast(parts, self.compute_dtype), 2, axis=-1))
+        _check_halves(parts.dtype.name, parts.shape)
+        return tf.complex(*tf.split(_rounded(parts, self.compute_dtype), 2, axis=-1))
 
     def compute_output_spec(self, parts: Any) -> keras.KerasTensor:
         """The shape and dtype of the complex features."""
+        _check_halves(parts.dtype, parts.shape)
         size = parts.shape[-1]
-        _check_halves(parts.dtype, size)
         dtype = complex_dtype(self.compute_dtype).name
         return keras.KerasTensor((*parts.shape[:-1], None if size is None else size // 2), dtype)
+
+
+def _rounded(parts: tf.Tensor, dtype: str) -> tf.Tensor:
+    """Parts in another precision, or an error where that has no such numbers, eagerly."""
+    found = tf.cast(parts, dtype)
+    lost = tf.math.is_finite(parts) & ~tf.math.is_finite(found)
+    if tf.executing_eagerly() and bool(tf.reduce_any(lost)):
+        raise ValueError(
+            f"a value of {np.max(np.abs(parts.numpy()[lost.numpy()])):.3g} is beyond {dtype}: "
+            'scale it, or give the layer dtype="float64"'
+        )
+    return found
 
 
 def _check_precision(layer: keras.layers.Layer) -> None:
@@ -118,9 +134,16 @@ def _check_complex(dtype: str) -> None:
         raise TypeError(f"RealImag takes complex values, got {dtype}")
 
 
-def _check_halves(dtype: str, size: int | None) -> None:
+def _check_features(name: str, shape: Any) -> None:
+    if len(shape) == 0:
+        raise ValueError(f"{name} takes features, at least one axis of them, got one number")
+
+
+def _check_halves(dtype: str, shape: Any) -> None:
     if "complex" in dtype:
         raise TypeError(f"ToComplex takes real and imaginary parts, real numbers, got {dtype}")
+    _check_features("ToComplex", shape)
+    size = shape[-1]
     if size is not None and size % 2:
         raise ValueError(
             f"ToComplex takes as many real as imaginary parts, an even number, got {size} features"

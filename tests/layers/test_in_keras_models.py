@@ -165,6 +165,10 @@ def test_is_a_model_with_bridges_saved_and_loaded(tmp_path):
         (lambda: ToComplex()(np.ones((2, 3))), ValueError, "an even number, got 3 features"),
         (lambda: ToComplex()(keras.Input((3,))), ValueError, "an even number, got 3 features"),
         (lambda: RealImag(dtype="float16"), ValueError, "must be float32 or float64"),
+        (lambda: RealImag()(np.full(2, 1e300j)), ValueError, r"1e\+300 is beyond float32"),
+        (lambda: ToComplex(dtype="float32")(np.full(2, 1e300)), ValueError, "is beyond float32"),
+        (lambda: RealImag()(np.array(1j)), ValueError, "at least one axis"),
+        (lambda: ToComplex()(np.array(1.0)), ValueError, "at least one axis"),
     ],
 )
 def test_are_values_that_a_bridge_cannot_lead_refused(call, error, message):
