@@ -7,6 +7,7 @@ times as much of it.
 """
 
 import collections
+import numbers
 import operator
 from collections.abc import Hashable, Iterable
 from typing import Any, TypeAlias
@@ -74,6 +75,25 @@ def different(keys: Keys) -> tuple[Keys, np.ndarray, np.ndarray]:
     return list(number), np.unique(which, return_index=True)[1], which
 
 
+def _integer(key: Hashable) -> int:
+    """The integer of 64 bits that a key is equal to; any one if it is equal to none."""
+    if not isinstance(key, numbers.Number):
+        # The hash of what is equal to an integer is that of the integer: of small ones the integer
+        # itself, but −2 of −1.
+        return -1 if _equals(key, -1) else hash(key)
+    try:
+        number = int(key.real)  # type: ignore[attr-defined]
+    except (OverflowError, ValueError):  # infinite, or NaN
+        return 0
+    return number if -(2**63) <= number < 2**63 else 0
+
+
+def _equals(key: Hashable, number: int) -> bool:
+    """Whether a key is equal to an integer; what says neither, as `pd.NA`, is not."""
+    found = key == number
+    return isinstance(found, bool | np.bool_) and bool(found)
+
+
 class IntegerIndex:
     """Slots of keys that are integers of 64 bits."""
 
@@ -86,11 +106,9 @@ class IntegerIndex:
     def find(self, keys: Keys) -> np.ndarray:
         """The slots of keys, `ABSENT` of those that are not held."""
         if isinstance(keys, list):
-            # The hash of a number is the integer that it is equal to, if any; but that of −1 is −2.
-            numbers = [-1 if key == -1 else hash(key) for key in keys]
-            found = self.find(np.array(numbers, np.int64))
-            same = [key == number for key, number in zip(keys, numbers, strict=True)]
-            return np.where(same, found, ABSENT)
+            whole = list(map(_integer, keys))
+            found = self.find(np.array(whole, np.int64))
+            return np.where(list(map(_equals, keys, whole)), found, ABSENT)
         if not len(self._keys):
             return np.full(len(keys), ABSENT)
         order = np.argsort(keys)  # searches in order find what they need in the cache
@@ -137,8 +155,9 @@ class ObjectIndex:
         slots = self._by_hash.find(_hashes(objects))
         found = np.flatnonzero(slots != ABSENT)
         found = found[np.argsort(slots[found])]  # in the order of memory, mostly
-        held = map(self._keys.__getitem__, slots[found].tolist())
-        given = map(objects.__getitem__, found.tolist())
+        # Tuples of one, as their elements are the same if they are identical or equal.
+        held = zip(map(self._keys.__getitem__, slots[found].tolist()))
+        given = zip(map(objects.__getitem__, found.tolist()))
         same = np.fromiter(map(operator.eq, held, given), bool, len(found))
         slots[found[~same]] = ABSENT
         if self._twins:

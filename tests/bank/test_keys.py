@@ -1,5 +1,7 @@
 """Which keys a bank holds, and which go."""
 
+import fractions
+
 import numpy as np
 import pytest
 
@@ -68,6 +70,47 @@ def test_are_arrays_and_lists_of_keys_the_same():
     add(names, ["a", np.str_("b")])
     assert list(names) == ["a", "b"]
     assert type(list(names)[1]) is str
+
+
+@pytest.mark.parametrize("key", [2**61 - 1, 2**62, -(2**62), -(2**63), 2**61])
+def test_is_a_large_integer_equal_to_a_float(key):
+    bank = bank_of([key, 5])
+    others = [fractions.Fraction(key), complex(key), float(key)]
+    assert [other in bank for other in others] == [other == key for other in others]
+    assert bank.state([key, 5.0]).mean.shape == (2, 2)
+    assert not any(k in bank for k in (1e300, np.inf, np.nan, key + 0.0j + 1j, "5", 2**64))
+
+
+def test_is_a_nan_one_key_as_in_a_dictionary():
+    """By identity, as it is not equal to itself."""
+    nan = float("nan")
+    bank = bank_of([1, nan])
+    add(bank, [nan, nan])
+    assert (len(bank), nan in bank, float("nan") in bank) == (2, True, False)
+    bank.evict(nan)
+    assert list(bank) == [1]
+
+
+class Neither:
+    """What is neither equal nor unequal to anything, as pandas's NA."""
+
+    def __eq__(self, other):
+        return self
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+    def __hash__(self):
+        return 2**61 - 1
+
+
+def test_is_a_key_found_that_says_not_what_it_is_equal_to():
+    na = Neither()
+    bank = bank_of([1, 2**61 - 1])
+    assert na not in bank
+    add(bank, np.array(["a", na, na], object))
+    add(bank, [na, "a"])
+    assert list(bank)[2:] == [na, "a"]
 
 
 class LikeThree:
