@@ -7,6 +7,7 @@ times as much of it.
 """
 
 import collections
+import itertools
 import numbers
 import operator
 from collections.abc import Hashable, Iterable
@@ -45,9 +46,14 @@ def as_keys(keys: Any) -> Keys:
     elif isinstance(keys, str | bytes | np.generic) or not isinstance(keys, Iterable):
         raise TypeError(f"keys must be a list or an array of keys, got {keys!r}")
     keys = list(keys)
-    kinds = set(map(type, keys))
-    if any(issubclass(kind, _PLAIN) for kind in kinds):
-        keys = [key.item() if isinstance(key, _PLAIN) else key for key in keys]
+    kinds, inside = set(map(type, keys)), set()
+    if any(issubclass(kind, tuple) for kind in kinds):
+        tuples = (key for key in keys if isinstance(key, tuple))
+        inside = set(map(type, itertools.chain.from_iterable(tuples)))
+    if any(issubclass(kind, _PLAIN) for kind in kinds) or any(
+        issubclass(kind, (*_PLAIN, tuple)) for kind in inside
+    ):
+        keys = list(map(_of_python, keys))
         kinds = set(map(type, keys))
     if kinds <= {int}:
         try:
@@ -59,6 +65,16 @@ def as_keys(keys: Any) -> Keys:
     except TypeError as error:
         raise TypeError(f"keys must be hashable: {error}") from None
     return keys
+
+
+def _of_python(key: Any) -> Any:
+    """A key with NumPy's scalars, inside tuples too, as Python's."""
+    if isinstance(key, _PLAIN):
+        return key.item()
+    if not isinstance(key, tuple):
+        return key
+    parts = tuple(map(_of_python, key))
+    return key if all(map(operator.is_, parts, key)) else parts
 
 
 def as_objects(keys: Keys) -> list[Any]:

@@ -1,5 +1,6 @@
 """Which keys a bank holds, and which go."""
 
+import copy
 import fractions
 
 import numpy as np
@@ -111,6 +112,18 @@ def test_is_a_key_found_that_says_not_what_it_is_equal_to():
     add(bank, np.array(["a", na, na], object))
     add(bank, [na, "a"])
     assert list(bank)[2:] == [na, "a"]
+
+
+def test_are_tuples_of_numpy_scalars_those_of_python():
+    pairs = [tuple(row) for row in np.array([[1, 2], [3, 4]])]
+    keys = [*pairs, ((np.int8(5), (np.str_("a"),)), np.True_)]
+    bank = bank_of(keys)
+    expected = [(1, 2), (3, 4), ((5, ("a",)), True)]
+    assert list(bank) == expected
+    assert repr(list(bank)) == repr(expected)
+    assert all(key in bank for key in [*keys, *expected])
+    assert list(copy.copy(bank)) == expected
+    assert list(cgp.Bank.from_bytes(bank.to_bytes(), BASE)) == expected
 
 
 class LikeThree:
