@@ -1,6 +1,5 @@
 """Many streams of one estimator, each with a key, in one object."""
 
-import hashlib
 import threading
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
@@ -9,19 +8,13 @@ import numpy as np
 
 from cgp.bank import written
 from cgp.bank.checks import checked_samples, checked_states
-from cgp.bank.kalman import KalmanStates
-from cgp.bank.keys import ABSENT, Keys, as_keys, as_objects
-from cgp.bank.process import ProcessStates
-from cgp.bank.slots import Plan, Slots
-from cgp.bank.states import Refused, Rows, States
-from cgp.bank.window import WindowStates
+from cgp.bank.estimators import Estimator, states_of
+from cgp.bank.held import Held
+from cgp.bank.keys import ABSENT, Keys, are_several, as_keys, as_objects
+from cgp.bank.states import Refused
 from cgp.distributions.marginals import Step
-from cgp.gp import RecursiveGP, StateSpaceGP
 from cgp.gp.stream_samples import check_eager
-from cgp.layers import KalmanFilter
 from cgp.linalg.arguments import ArrayLike, check_whole
-
-Estimator = KalmanFilter | RecursiveGP | StateSpaceGP
 
 
 class Bank:
@@ -87,10 +80,8 @@ class Bank:
         if capacity is not None:
             check_whole(capacity, "capacity")
         self._estimator = estimator
-        self._states = _states_of(estimator)
-        self._slots = Slots(capacity)
-        self._rows: Rows = {}  # until the first samples have shown the dimensions of inputs
-        self._belongs = self._present()
+        self._states = states_of(estimator)
+        self._held = Held(self._states, capacity)
         self._mutex = threading.Lock()
         self.evicted: list[Any] = []
 
@@ -102,16 +93,17 @@ class Bank:
     @property
     def capacity(self) -> int | None:
         """The most keys; None for no limit."""
-        return self._slots.capacity
+        return self._held.slots.capacity
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._held.slots)
 
     def __contains__(self, key: Hashable) -> bool:
-        return bool(self._slots.find(as_keys([key]))[0] != ABSENT)
+        return bool(self._held.slots.find(as_keys([key]))[0] != ABSENT)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(as_objects(self._slots.keys_at(self._slots.in_order())))
+        slots = self._held.slots
+        return iter(as_objects(slots.keys_at(slots.in_order())))
 
     def __repr__(self) -> str:
         limit = "" if self.capacity is None else f" of at most {self.capacity}"
@@ -142,60 +134,19 @@ class Bank:
             NotPositiveDefiniteError: The covariance of a window is not; nothing has changed.
         """
         check_eager()
-        keys = as_keys(keys)
+        keys, held = as_keys(keys), self._held
         with self._mutex:
-            z, x = checked_samples(self._states, keys, z, x, self._dimensions())
-            self._renew()
-            plan = self._slots.plan(keys)
-            self._make_room(0 if x is None else x.shape[-1])
-            touched = np.sort(plan.slots)
-            touched = touched[np.append(True, touched[1:] != touched[:-1])[: len(touched)]]
-            before = {name: a[touched] for name, a in self._rows.items()}
             try:
-                if len(plan.new_slots):
-                    first = plan.first
-                    given = z[first], None if x is None else x[first]
-                    self._states.begin(self._rows, plan.new_slots, *given)
-                found = self._states.take(self._rows, plan.slots, z, x)
-            except BaseException as error:
-                for name, a in before.items():
-                    self._rows[name][touched] = a
-                if isinstance(error, Refused):
-                    key = as_objects(keys)[error.sample]
-                    message = f"{error}. It is sample {error.sample}, of key {key!r}; no state"
-                    raise error.kind(f"{message} has changed") from error
-                raise
-            self._commit(plan, {})
+                z, x = checked_samples(self._states, keys, z, x, held.dimensions)
+                held.renew()
+                plan = held.slots.plan(keys)
+                found = held.take(plan, z, x)
+            except Refused as error:
+                key = as_objects(keys)[error.sample]
+                message = f"{error}. It is sample {error.sample}, of key {key!r}; no state"
+                raise error.kind(f"{message} has changed") from error
+            self.evicted = held.commit(plan, {})
         return found
-
-    def _present(self) -> str:
-        """What tells the hyperparameters from others, also in another process."""
-        return hashlib.sha256(self._states.values()).hexdigest()[:32]
-
-    def _renew(self) -> None:
-        """Brings states to the present hyperparameters."""
-        present = self._present()
-        if present != self._belongs:
-            self._states.renew(self._rows, self._slots.in_order())
-            self._belongs = present
-
-    def _dimensions(self) -> int | None:
-        """Of inputs: 0 for none; None if any will do, as nothing is held yet."""
-        if self._states.dimensions is None and len(self):
-            return self._rows["x"].shape[-1]
-        return self._states.dimensions
-
-    def _make_room(self, dimensions: int) -> None:
-        """Makes the arrays as long as there are slots, for inputs of D dimensions."""
-        for name, (shape, dtype) in self._states.fields(dimensions).items():
-            held = self._rows.get(name)
-            if held is None or held.shape[1:] != shape:  # there is none that counts
-                held = np.zeros((0, *shape), dtype)
-            if len(held) < self._slots.room:
-                grown = np.zeros((self._slots.room, *shape), dtype)
-                grown[: len(held)] = held
-                held = grown
-            self._rows[name] = held
 
     def evict(self, keys: Any) -> None:
         """Drops keys and their states.
@@ -207,19 +158,13 @@ class Bank:
             KeyError: A key that is not there. Nothing has been dropped then.
         """
         with self._mutex:
-            self._slots.remove(np.unique(self._found(as_keys(keys))))
+            slots = self._held.found(as_keys(keys))
+            self._held.slots.remove(np.unique(slots))
 
     def reset(self) -> None:
         """Drops all keys. Those that come begin again at the initial state."""
         with self._mutex:
-            self._slots.remove(self._slots.in_order())
-
-    def _found(self, keys: Keys) -> np.ndarray:
-        """The slots of keys, or a KeyError."""
-        slots = self._slots.find(keys)
-        if np.any(slots == ABSENT):
-            raise KeyError(as_objects(keys)[int(np.argmax(slots == ABSENT))])
-        return slots
+            self._held.slots.remove(self._held.slots.in_order())
 
     # --- states ----------------------------------------------------------------------------------
 
@@ -238,14 +183,12 @@ class Bank:
         Raises:
             KeyError: A key that is not there.
         """
+        held = self._held
         with self._mutex:
-            if keys is ...:
-                slots = self._slots.in_order()
-            else:
-                slots = self._found(as_keys(keys if _is_several(keys) else [keys]))
-            self._make_room(self._dimensions() or 1)
-            found = self._states.shown({name: a[slots] for name, a in self._rows.items()})
-        is_one = keys is not ... and not _is_several(keys)
+            slots = held.slots.in_order() if keys is ... else held.found(_listed(keys))
+            held.make_room(held.dimensions or 1)
+            found = self._states.shown(held.at(slots))
+        is_one = keys is not ... and not are_several(keys)
         return type(found)(*(a[0] for a in found)) if is_one else found
 
     def set_state(self, keys: Any, state: Any) -> None:
@@ -261,22 +204,15 @@ class Bank:
                 lower triangular with a real diagonal that is not negative, a key given twice; more
                 keys than the capacity. Nothing has changed then.
         """
-        keys = as_keys(keys if _is_several(keys) else [keys])
+        keys, held = _listed(keys), self._held
         with self._mutex:
-            rows = checked_states(self._states, state, len(keys), self._dimensions())
-            plan = self._slots.plan(keys)
+            rows = checked_states(self._states, state, len(keys), held.dimensions)
+            held.renew()
+            plan = held.slots.plan(keys)
             if len(np.unique(plan.slots)) < len(keys):
                 raise ValueError("a key was given twice: a state is set once for each key")
-            self._renew()
-            self._make_room(rows["x"].shape[-1] if self._states.dimensions is None else 1)
-            self._commit(plan, rows)
-
-    def _commit(self, plan: Plan, rows: Rows) -> None:
-        """Sets states, `[K, ...]` or one for all, and does what a plan says."""
-        for name, a in rows.items():
-            self._rows[name][plan.slots] = a
-        self.evicted = as_objects(self._slots.keys_at(plan.evicted))
-        self._slots.commit(plan)
+            held.make_room(rows["x"].shape[-1] if self._states.dimensions is None else 1)
+            self.evicted = held.commit(plan, rows)
 
     # --- bytes -----------------------------------------------------------------------------------
 
@@ -293,10 +229,10 @@ class Bank:
             TypeError: Another key.
         """
         with self._mutex:
-            slots = self._slots.in_order()
-            rows = {name: a[slots] for name, a in self._rows.items()}
-            head = {"estimator": type(self._estimator).__name__, "belongs": self._belongs}
-            return written.to_bytes(head, self._slots.keys_at(slots), rows)
+            held = self._held
+            slots = held.slots.in_order()
+            head = {"estimator": type(self._estimator).__name__, "belongs": held.belongs}
+            return written.to_bytes(head, held.slots.keys_at(slots), held.at(slots))
 
     @classmethod
     def from_bytes(cls, data: bytes, estimator: Estimator, capacity: int | None = None) -> "Bank":
@@ -332,28 +268,15 @@ class Bank:
                 f"the bytes are of a {head.get('estimator')} with states {found}, and this "
                 f"{type(estimator).__name__} has states {expected}"
             )
-        plan = bank._slots.plan(keys)
-        bank._make_room(dimensions)
-        bank._commit(plan, rows)
-        bank._belongs = head.get("belongs", "")
-        bank._renew()
+        held = bank._held
+        plan = held.slots.plan(keys)
+        held.make_room(dimensions)
+        held.commit(plan, rows)
+        held.belongs = head.get("belongs", "")
+        held.renew()
         return bank
 
 
-def _is_several(keys: Any) -> bool:
-    """Whether these are several keys, not one: a list or an array cannot be a key."""
-    return isinstance(keys, list) or (hasattr(keys, "__array__") and np.ndim(keys) > 0)
-
-
-def _states_of(estimator: Any) -> States:
-    """How the states of an estimator begin and take samples."""
-    if isinstance(estimator, KalmanFilter):
-        return KalmanStates(estimator)
-    if isinstance(estimator, StateSpaceGP):
-        return ProcessStates(estimator)
-    if isinstance(estimator, RecursiveGP):
-        return WindowStates(estimator)
-    raise TypeError(
-        "a Bank is of a KalmanFilter, a RecursiveGP or a StateSpaceGP, got "
-        f"{type(estimator).__name__}"
-    )
+def _listed(keys: Any) -> Keys:
+    """One key, or several, as several."""
+    return as_keys(keys if are_several(keys) else [keys])

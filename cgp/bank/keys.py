@@ -77,6 +77,11 @@ def _of_python(key: Any) -> Any:
     return key if all(map(operator.is_, parts, key)) else parts
 
 
+def are_several(keys: Any) -> bool:
+    """Whether these are several keys, not one: a list or an array cannot be a key."""
+    return isinstance(keys, list) or (hasattr(keys, "__array__") and np.ndim(keys) > 0)
+
+
 def as_objects(keys: Keys) -> list[Any]:
     """Keys as Python objects."""
     return keys.tolist() if isinstance(keys, np.ndarray) else keys

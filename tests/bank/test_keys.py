@@ -169,11 +169,11 @@ def test_do_those_without_a_sample_for_longest_go_first():
 
 def test_is_the_room_of_keys_that_went_used_again():
     bank = bank_of(["a", "b", "c", "d"])
-    room = len(bank._rows["mean"])
+    room = len(bank._held.rows["mean"])
     for i in range(20):
         bank.evict([next(iter(bank))])
         add(bank, [i])
-    assert len(bank._rows["mean"]) == room
+    assert len(bank._held.rows["mean"]) == room
 
 
 def test_does_a_key_that_is_evicted_begin_again():
