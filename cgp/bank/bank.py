@@ -56,7 +56,7 @@ class Bank:
             one new key or many. None for no limit.
 
     Attributes:
-        evicted: The keys that the last `update` dropped to make room, as a list.
+        evicted: The keys that the last `update` or `set_state` dropped to make room, as a list.
 
     Raises:
         TypeError: Another estimator, or a capacity that is no integer.

@@ -36,7 +36,7 @@ class Slots:
         self.capacity = capacity
         self._index: IntegerIndex | ObjectIndex = IntegerIndex()
         # The number of the last sample of the key in each slot, ABSENT where there is none.
-        self._last = np.full(capacity or 0, ABSENT)
+        self._last = np.full(0, ABSENT)
         self._used, self._count = 0, 0
 
     def __len__(self) -> int:
@@ -80,8 +80,9 @@ class Slots:
         new_slots = np.concatenate([evicted, holes])[: len(new)]
         fresh = len(new) - len(new_slots)
         if self._used + fresh > self.room:
-            more = max(self._used + fresh, self.room * 3 // 2) - self.room
-            self._last = np.concatenate([self._last, np.full(more, ABSENT)])
+            room = max(self._used + fresh, min(self.room * 3 // 2, self.capacity or _LATER))
+            more = np.full(room - self.room, ABSENT)
+            self._last = np.concatenate([self._last, more])
         new_slots = np.concatenate([new_slots, self._used + np.arange(fresh)])
         slots[absent] = new_slots[which]
         return Plan(slots, new, new_slots, absent[first], evicted)

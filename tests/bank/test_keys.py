@@ -176,6 +176,15 @@ def test_is_the_room_of_keys_that_went_used_again():
     assert len(bank._held.rows["mean"]) == room
 
 
+def test_does_a_capacity_take_no_memory_before_there_are_keys():
+    bank = bank_of(range(3), capacity=10**12)
+    assert bank._held.slots.room < 10
+    bank = cgp.Bank(BASE, capacity=100)
+    for first in range(0, 400, 7):
+        add(bank, range(first, first + 7))
+    assert bank._held.slots.room == len(bank._held.rows["mean"]) == len(bank) == 100
+
+
 def test_does_a_key_that_is_evicted_begin_again():
     bank, z = cgp.Bank(BASE), np.ones((1, 2), complex)
     first = bank.update(["a"], z)
