@@ -152,13 +152,13 @@ class Bank:
         """Drops keys and their states.
 
         Args:
-            keys: A list or an array of keys; each is there.
+            keys: One key, a tuple too; or a list or an array of keys. Each is there.
 
         Raises:
             KeyError: A key that is not there. Nothing has been dropped then.
         """
         with self._mutex:
-            slots = self._held.found(as_keys(keys))
+            slots = self._held.found(_listed(keys))
             self._held.slots.remove(np.unique(slots))
 
     def reset(self) -> None:
@@ -195,7 +195,7 @@ class Bank:
         """Sets the states of keys, which are added where they are new; it counts as a sample.
 
         Args:
-            keys: One key, or a list or an array of different keys.
+            keys: One key, a tuple too; or a list or an array of different keys.
             state: A tuple as from `state(keys)`; with a first axis of keys, or without one for all.
 
         Raises:

@@ -126,6 +126,23 @@ def test_are_tuples_of_numpy_scalars_those_of_python():
     assert list(cgp.Bank.from_bytes(bank.to_bytes(), BASE)) == expected
 
 
+def test_is_a_tuple_one_key_and_a_list_several():
+    bank = bank_of([(1, 2), 1, 2, "ab", range(2)])
+    bank.evict((1, 2))
+    assert list(bank) == [1, 2, "ab", range(2)]
+    bank.evict("ab")
+    for call in (bank.state, bank.evict):
+        with pytest.raises(KeyError, match="1, 2"):
+            call((1, 2))
+    assert bank.state(range(2)).mean.shape == (2,)
+    bank.evict(range(2))
+    bank.evict(np.array([1]))
+    bank.evict(2)
+    assert len(bank) == 0
+    with pytest.raises(TypeError, match="hashable"):
+        bank.evict({1})
+
+
 class LikeThree:
     """An object that is no number, and has the hash of one."""
 
