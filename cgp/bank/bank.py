@@ -137,7 +137,7 @@ class Bank:
         keys, held = as_keys(keys), self._held
         with self._mutex:
             try:
-                z, x = checked_samples(self._states, keys, z, x, held.dimensions)
+                z, x = checked_samples(self._states, len(keys), z, x, held.dimensions)
                 held.renew()
                 plan = held.slots.plan(keys)
                 found = held.take(plan, z, x)

@@ -1,12 +1,11 @@
-"""The checks of what a bank is given: samples, whose errors name a key, and states."""
+"""The checks of what a bank is given: samples, whose errors name one, and states."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from cgp.bank.keys import Keys, as_objects
-from cgp.bank.states import Fields, Rows, States
+from cgp.bank.states import Fields, Refused, Rows, States
 from cgp.gp.data import check_squares
 from cgp.gp.stream_samples import CheckedRange
 from cgp.kernels.points import LARGEST, as_array
@@ -15,13 +14,13 @@ from cgp.observations import as_observations
 
 
 def checked_samples(
-    states: States, keys: Keys, z: ArrayLike, x: ArrayLike | None, dimensions: int | None
+    states: States, count: int, z: ArrayLike, x: ArrayLike | None, dimensions: int | None
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Observations and inputs, in the dtypes of the estimator.
 
     Args:
         states: How states take them.
-        keys: Their keys, `[B]`.
+        count: The number of their keys, B.
         z: Observations, `[B, ...]`.
         x: Inputs, `[B]` or `[B, D]`, or None.
         dimensions: D, 0 for none, None for any.
@@ -31,8 +30,9 @@ def checked_samples(
 
     Raises:
         TypeError, ValueError: As for `Bank.update`.
+        Refused: A sample that is refused alone too.
     """
-    count, shape = len(keys), np.shape(z)
+    shape = np.shape(z)
     allowed = [(count, *states.shape)] + [(count,)] * (states.shape == (1,))
     if shape not in allowed:
         wanted = " or ".join(map(str, allowed))
@@ -47,15 +47,7 @@ def checked_samples(
             own = _converted(places[part], states.fields(places.shape[-1])["x"][1])
         return states.checked(z[part], own), own  # type: ignore[index]
 
-    try:
-        return check(slice(None))
-    except ValueError as error:
-        sample = _first_refused(check, count)
-        if sample is None:
-            raise
-        key = as_objects(keys)[sample]
-        message = f"{error}. It is sample {sample}, of key {key!r}; no state has changed"
-        raise ValueError(message) from error
+    return of_samples(check, count)
 
 
 def _as_places(x: ArrayLike, count: int, dimensions: int | None) -> np.ndarray:
@@ -86,8 +78,16 @@ def _converted(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return found
 
 
-def _first_refused(check: Callable[[slice], object], count: int) -> int | None:
-    """The first of samples that a check refuses alone too; None if there is none."""
+def of_samples(check: Callable[[slice], Any], count: int) -> Any:
+    """What a check of samples returns.
+
+    Args:
+        check: A function of a part of the samples, which raises a ValueError for some.
+        count: How many samples there are.
+
+    Raises:
+        Refused: It refuses a sample alone too; the first of them.
+    """
 
     def is_refused(first: int, end: int) -> bool:
         try:
@@ -96,11 +96,18 @@ def _first_refused(check: Callable[[slice], object], count: int) -> int | None:
             return True
         return False
 
-    first, end = 0, count
-    while end - first > 1:
-        middle = (first + end) // 2
-        first, end = (first, middle) if is_refused(first, middle) else (middle, end)
-    return first if end > first and is_refused(first, end) else None
+    try:
+        return check(slice(None))
+    except ValueError:
+        first, end = 0, count
+        while end - first > 1:
+            middle = (first + end) // 2
+            first, end = (first, middle) if is_refused(first, middle) else (middle, end)
+        try:
+            check(slice(first, end))
+        except ValueError as error:
+            raise Refused(first, str(error)) from error
+        raise
 
 
 def of_process(z: Any, x: np.ndarray | None, real: np.dtype, accepted: CheckedRange) -> np.ndarray:

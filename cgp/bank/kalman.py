@@ -5,6 +5,7 @@ from typing import Any, cast
 import numpy as np
 
 from cgp import native
+from cgp.bank.checks import of_samples
 from cgp.bank.rounds import WIDTH, empty_step, in_rounds
 from cgp.bank.states import Fields, Refused, Rows, of_parts, with_parts
 from cgp.distributions.marginals import Step, innovation
@@ -68,7 +69,8 @@ class KalmanStates:
         """See `States.begin`."""
         model = noise_of(self._layer.model)
         if model.initial == "diffuse":
-            check_diffuse(model, np.nan_to_num(z[:, None]))
+            first = np.nan_to_num(z[:, None])
+            of_samples(lambda part: check_diffuse(model, first[part]), len(first))
         rows["mean"][slots], rows["chol"][slots] = map(
             np.asarray, (model.initial_mean, model.initial_chol)
         )

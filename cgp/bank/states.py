@@ -19,7 +19,7 @@ class Refused(Exception):
     """A sample that cannot be taken in.
 
     Args:
-        sample: Its number among those of the call.
+        sample: Its number among those given.
         message: What is wrong with it.
         kind: The error that the bank raises, which names the key.
     """
@@ -59,7 +59,11 @@ class States(Protocol):
         """
 
     def begin(self, rows: Rows, slots: np.ndarray, z: np.ndarray, x: np.ndarray | None) -> None:
-        """Sets the states of new keys, given the first sample of each, `[K, ...]`."""
+        """Sets the states of new keys, given the first sample of each, `[K, ...]`.
+
+        Raises:
+            Refused: One of these samples, with which no state can begin.
+        """
 
     def take(self, rows: Rows, slots: np.ndarray, z: np.ndarray, x: np.ndarray | None) -> Step:
         """Takes samples in, in their order, each into the state in its slot.

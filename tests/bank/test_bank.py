@@ -230,6 +230,18 @@ def test_does_an_error_name_the_key_and_change_nothing(kind, z, x, message):
     assert (bank.to_bytes(), list(bank), bank.evicted) == before
 
 
+def test_does_an_error_name_the_key_whose_first_sample_a_diffuse_state_is_not_wide_beside():
+    model = statespace.LinearGaussian(
+        [[0.9j]], [[0.1]], [[1.0]], [[1.0]], initial_covariance="diffuse"
+    )
+    bank = cgp.Bank(cgp.KalmanFilter(model))
+    bank.update(["a"], [1j])
+    before = bank.to_bytes()
+    with pytest.raises(ValueError, match=r"diffuse.*sample 2, of key 'c'; no state has changed"):
+        bank.update(["b", "a", "c", "c"], [1j, 1j, 1e12j, 1j])
+    assert bank.to_bytes() == before
+
+
 def test_may_time_not_go_back_of_any_key():
     bank = cgp.Bank(process()())
     bank.update(["a", "b"], [1j, 1j], [5.0, 1.0])
