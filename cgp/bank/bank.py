@@ -12,6 +12,7 @@ from cgp.bank.estimators import Estimator, states_of
 from cgp.bank.held import Held
 from cgp.bank.keys import ABSENT, Keys, are_several, as_keys, as_objects
 from cgp.bank.states import Refused
+from cgp.bank.structure import check_structure
 from cgp.distributions.marginals import Step
 from cgp.gp.stream_samples import check_eager
 from cgp.linalg.arguments import ArrayLike, check_whole
@@ -231,8 +232,12 @@ class Bank:
         with self._mutex:
             held = self._held
             slots = held.slots.in_order()
-            head = {"estimator": type(self._estimator).__name__, "belongs": held.belongs}
+            head = {"model": self._structure(), "belongs": held.belongs}
             return written.to_bytes(head, held.slots.keys_at(slots), held.at(slots))
+
+    def _structure(self) -> dict[str, Any]:
+        """What tells the model from others, whatever the values of its hyperparameters."""
+        return {"estimator": type(self._estimator).__name__, **self._states.structure()}
 
     @classmethod
     def from_bytes(cls, data: bytes, estimator: Estimator, capacity: int | None = None) -> "Bank":
@@ -240,13 +245,15 @@ class Bank:
 
         Args:
             data: The bytes.
-            estimator: The estimator of the bank that wrote them, or one like it.
+            estimator: The estimator of the bank that wrote them, or one of the same structure:
+                values of hyperparameters may have changed, as described at the class.
             capacity: As for `Bank`.
 
         Raises:
             TypeError: Not bytes.
-            ValueError: Bytes that are damaged, of something else, or of another estimator; more
-                keys than the capacity; states of a `StateSpaceGP` at other hyperparameters.
+            ValueError: Bytes that are damaged, or of something else; a model of another structure,
+                as of another kernel, policy or number of states; more keys than the capacity;
+                states of a `StateSpaceGP` at other hyperparameters.
 
         Example:
             >>> import numpy as np, cgp
@@ -261,13 +268,12 @@ class Bank:
         head, keys, rows = written.from_bytes(data)
         dimensions = 1 if "x" not in rows else rows["x"].shape[-1]
         fields = bank._states.fields(dimensions)
-        expected = {name: (shape, dtype.name) for name, (shape, dtype) in fields.items()}
+        arrays = {name: (shape, dtype.name) for name, (shape, dtype) in fields.items()}
         found = {name: (a.shape[1:], a.dtype.name) for name, a in rows.items()}
-        if head.get("estimator") != type(estimator).__name__ or found not in (expected, {}):
-            raise ValueError(
-                f"the bytes are of a {head.get('estimator')} with states {found}, and this "
-                f"{type(estimator).__name__} has states {expected}"
-            )
+        check_structure(
+            {**head.get("model", {}), "arrays": found or arrays},  # none before the first sample
+            {**bank._structure(), "arrays": arrays},
+        )
         held = bank._held
         plan = held.slots.plan(keys)
         held.make_room(dimensions)

@@ -53,6 +53,12 @@ class KalmanStates:
         n = self._noise.F.shape[-1]
         return {"mean": ((n,), self._dtype), "chol": ((n, n), self._dtype)}
 
+    def structure(self) -> dict[str, Any]:
+        """See `States.structure`."""
+        model = self._noise
+        sizes = {"states": model.state_size, "observations": model.observation_size}
+        return {**sizes, "form": "widely linear" if self._composite else "linear"}
+
     def values(self) -> bytes:
         """See `States.values`."""
         return b""

@@ -9,6 +9,7 @@ from cgp import native
 from cgp.bank.checks import of_process
 from cgp.bank.rounds import WIDTH, empty_step, in_rounds
 from cgp.bank.states import Fields, Refused, Rows, of_parts, with_parts
+from cgp.bank.structure import in_declared_order, structure_of
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.gp import StateSpaceGP
 from cgp.gp.state_space.discretization import DiscretizedProcess
@@ -59,6 +60,9 @@ class ProcessStates:
                 f"likelihood {layer.likelihood!r} and noise_variance {layer.noise_variance}"
             )
         self._process = layer._process
+        # A state is of samples less the mean function, and so belongs to that too.
+        mean = [] if layer.mean is None else layer.mean.weights
+        self._weights = in_declared_order([*self._process.weights, *mean], layer)
         self._real = np.dtype(layer.variable_dtype)
         self._complex = np.dtype(complex_dtype(self._real.name).as_numpy_dtype)
         self._dtype = self._complex if self._process.is_proper else self._real
@@ -77,9 +81,14 @@ class ProcessStates:
         n = self._H.shape[-1]
         return {"x": ((), self._real), "mean": ((n,), self._dtype), "chol": ((n, n), self._dtype)}
 
+    def structure(self) -> dict[str, Any]:
+        """See `States.structure`."""
+        process = self._process
+        return {"kernel": structure_of(process.kernel), "mean": structure_of(process.mean)}
+
     def values(self) -> bytes:
         """See `States.values`."""
-        return snapshot(self._process.weights)
+        return snapshot(self._weights)
 
     def checked(self, z: Any, x: np.ndarray | None) -> np.ndarray:
         """See `States.checked`."""

@@ -43,6 +43,12 @@ class States(Protocol):
     def fields(self, dimensions: int) -> Fields:
         """What a state consists of, for inputs of D dimensions."""
 
+    def structure(self) -> dict[str, Any]:
+        """What tells the model from others whose states mean something else, as JSON values.
+
+        Without the values of hyperparameters, and the same in other processes.
+        """
+
     def values(self) -> bytes:
         """The hyperparameters that states belong to; none if they go on with others."""
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 from cgp.bank.checks import of_process
 from cgp.bank.rounds import WIDTH, empty_step, in_rounds, turns
 from cgp.bank.states import Fields, Refused, Rows
+from cgp.bank.structure import in_declared_order, structure_of
 from cgp.distributions.marginals import Step
 from cgp.gp import RecursiveGP
 from cgp.gp.recursive.native_window import CompiledWindow
@@ -66,6 +67,7 @@ class WindowStates:
         self._range = CheckedRange(layer._check_inputs)
         self._by_core = CompiledWindow(self._recursion)
         self._graph: Any = None
+        self._weights = in_declared_order(self._process.weights, layer)
         self._values = self.values()
 
     def fields(self, dimensions: int) -> Fields:
@@ -80,9 +82,16 @@ class WindowStates:
             "chol": ((n, n), working),
         }
 
+    def structure(self) -> dict[str, Any]:
+        """See `States.structure`."""
+        layer = self._layer
+        settings = {name: getattr(layer, name) for name in ("capacity", "policy", "forgetting")}
+        kernel, mean = structure_of(layer.kernel), structure_of(layer.mean)
+        return {"kernel": kernel, "mean": mean, **settings}
+
     def values(self) -> bytes:
         """See `States.values`."""
-        return snapshot(self._process.weights)
+        return snapshot(self._weights)
 
     def checked(self, z: Any, x: np.ndarray | None) -> np.ndarray:
         """See `States.checked`."""

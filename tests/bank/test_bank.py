@@ -196,6 +196,16 @@ def test_are_states_of_a_process_refused_at_other_hyperparameters_until_a_reset(
     assert_same(found, alone.update(["a", "a"], [1j, 0.5j], [1.0, 2.0]), 1e-12)
 
 
+def test_are_states_of_a_process_refused_at_another_mean():
+    """They are of samples less the mean function."""
+    gp = cgp.StateSpaceGP(cgp.kernels.Matern12(1.0, 3.0), 0.1, mean=cgp.means.Constant(1j))
+    bank = cgp.Bank(gp)
+    bank.update(["a"], [1j], [0.0])
+    gp.mean.value.assign(2j)
+    with pytest.raises(ValueError, match="hyperparameters have changed"):
+        bank.update(["a"], [1j], [1.0])
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 
