@@ -39,7 +39,7 @@ class Bank:
 
     When its hyperparameters change, the states of a `KalmanFilter` go on with the new matrices, and
     the factors of a `RecursiveGP` are computed again. Those of a `StateSpaceGP` cannot be: `update`
-    is refused then until `reset`.
+    and `state` are refused then until `reset`.
 
     With the compiled core the samples of a `KalmanFilter` and a `StateSpaceGP` are taken in one
     pass, more than a million a second on one core where there are two complex states, and results
@@ -183,10 +183,13 @@ class Bank:
 
         Raises:
             KeyError: A key that is not there.
+            ValueError: States of a `StateSpaceGP` at other hyperparameters than the present ones.
+            NotPositiveDefiniteError: The covariance of a window is not, at the present ones.
         """
         held = self._held
         with self._mutex:
             slots = held.slots.in_order() if keys is ... else held.found(_listed(keys))
+            held.renew()
             held.make_room(held.dimensions or 1)
             found = self._states.shown(held.at(slots))
         is_one = keys is not ... and not are_several(keys)
@@ -198,17 +201,20 @@ class Bank:
         Args:
             keys: One key, a tuple too; or a list or an array of different keys.
             state: A tuple as from `state(keys)`; with a first axis of keys, or without one for all.
+                The factor of a window is computed again from its points.
 
         Raises:
             TypeError: Not as many arrays, or complex ones where real ones are expected.
             ValueError: Shapes that do not fit, values that are not finite, a factor that is not
                 lower triangular with a real diagonal that is not negative, a key given twice; more
                 keys than the capacity. Nothing has changed then.
+            NotPositiveDefiniteError: The covariance of a window is not; nothing has changed.
         """
         keys, held = _listed(keys), self._held
         with self._mutex:
             rows = checked_states(self._states, state, len(keys), held.dimensions)
             held.renew()
+            rows = self._states.completed(rows)
             plan = held.slots.plan(keys)
             if len(np.unique(plan.slots)) < len(keys):
                 raise ValueError("a key was given twice: a state is set once for each key")

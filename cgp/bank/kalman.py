@@ -121,3 +121,7 @@ class KalmanStates:
         """See `States.working`."""
         mean, chol = state
         return {"mean": with_parts(mean) if self._composite else mean, "chol": chol}
+
+    def completed(self, rows: Rows) -> Rows:
+        """See `States.completed`."""
+        return rows

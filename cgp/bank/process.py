@@ -192,6 +192,12 @@ class ProcessStates:
         mean = mean if self._process.is_proper else with_parts(mean)
         return {"x": x, "mean": mean, "chol": chol}
 
+    def completed(self, rows: Rows) -> Rows:
+        """See `States.completed`."""
+        if rows["x"].size:
+            self._range.admit(rows["x"].reshape(1, -1, 1))
+        return rows
+
 
 def _places_before(held: np.ndarray, slots: np.ndarray, x: np.ndarray) -> np.ndarray:
     """The place of the sample before each one, of the same key.

@@ -91,6 +91,16 @@ class States(Protocol):
     def working(self, state: tuple[np.ndarray, ...]) -> Rows:
         """Shown states as they are kept; shapes and values are checked afterwards."""
 
+    def completed(self, rows: Rows) -> Rows:
+        """States that were given, with what follows from the rest at the present hyperparameters.
+
+        Args:
+            rows: Arrays of the right shapes, each `[K, ...]` or one for all.
+
+        Raises:
+            ValueError: States that the estimator cannot have.
+        """
+
 
 def with_parts(mean: np.ndarray) -> np.ndarray:
     """Complex vectors `[..., n]` as real ones, `[..., 2n]`, the real parts first."""

@@ -166,13 +166,24 @@ class WindowStates:
 
     def renew(self, rows: Rows, slots: np.ndarray) -> None:
         """See `States.renew`."""
+        if len(slots):
+            rows["chol"][slots] = self._factors(rows, slots)
+        self._values = self.values()
+
+    def _factors(self, rows: Rows, slots: np.ndarray) -> np.ndarray:
+        """The factors that follow from the points in these slots."""
         chols = np.empty((len(slots), *rows["chol"].shape[1:]), rows["chol"].dtype)
         for begin in range(0, len(slots), self._width):
             block = slice(begin, begin + self._width)
-            held = (tf.constant(rows[name][slots[block]]) for name in WindowState._fields)
-            chols[block] = self._recursion.refactorized(self._window(*held)).chol
-        rows["chol"][slots] = chols
-        self._values = self.values()
+            held = {name: tf.constant(rows[name][slots[block]]) for name in WindowState._fields}
+            held["chol"] = tf.eye(self._rows, batch_shape=[len(held["z"])], dtype=chols.dtype)
+            window = self._window(*held.values())
+            if self._recursion.forgetting < 1.0:
+                # Points are told to be forgotten by the diagonal of the covariance, of any factor.
+                variance = tf.linalg.diag_part(self._recursion.covariance(window))
+                window = window._replace(chol=tf.linalg.diag(tf.sqrt(variance)))
+            chols[block] = self._recursion.refactorized(window).chol
+        return chols
 
     def shown(self, rows: Rows) -> WindowState:
         """See `States.shown`."""
@@ -184,3 +195,20 @@ class WindowStates:
         if np.any((size < 0) | (size > self._capacity)):
             raise ValueError(f"a window has 0 to {self._capacity} points, got size {size}")
         return dict(zip(WindowState._fields, state, strict=True))
+
+    def completed(self, rows: Rows) -> Rows:
+        """See `States.completed`: the factors, of windows as `update` leaves them."""
+        fields = self.fields(rows["x"].shape[-1])
+        rows = {name: a if a.ndim > len(fields[name][0]) else a[None] for name, a in rows.items()}
+        (count,) = np.broadcast_shapes(*((len(a),) for a in rows.values()))
+        rows = {name: np.broadcast_to(a, (count, *a.shape[1:])) for name, a in rows.items()}
+        used = np.arange(self._capacity) < rows["size"][:, None]
+        x, z, age = rows["x"], rows["z"], rows["age"]
+        if np.any(x[~used]) or np.any(z[~used]) or np.any(age[~used]):
+            raise ValueError(
+                "x, z and age of a window must be zero in rows after its `size` points"
+            )
+        if np.any(age < 0.0):
+            raise ValueError(f"age of a state must not be negative, got {age}")
+        of_process(z[used], x[used], self._real, self._range)
+        return {**rows, "chol": self._factors(rows, np.arange(count))}

@@ -24,18 +24,21 @@ def filled(kind, keys=("a", "b", "c")):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_does_a_bank_go_on_from_states_that_were_set(kind):
+    """To the last bit, but for the factors of windows, which are computed again."""
     bank, samples = filled(kind)
     other = cgp.Bank(bank.estimator)
     other.set_state(list(bank), bank.state())
     one = cgp.Bank(bank.estimator)
     for key in bank:
         one.set_state(key, bank.state(key))
-    assert bank.to_bytes() == other.to_bytes() == one.to_bytes()
+    tolerance = 1e-12 if kind == "windows" else None
+    assert other.to_bytes() == one.to_bytes()
+    assert tolerance or bank.to_bytes() == one.to_bytes()
     given = samples(5)
     expected = bank.update(*given)
     for again in (other, one):
         found = again.update(*given)
-        assert_same(found, [expected.map(lambda a, i=i: a[i]) for i in range(5)])
+        assert_same(found, [expected.map(lambda a, i=i: a[i]) for i in range(5)], tolerance)
 
 
 def test_has_a_state_the_form_of_the_estimator():
@@ -90,6 +93,80 @@ def test_is_a_state_of_another_kind_refused():
     size, *rest = windows.state("a")
     with pytest.raises(ValueError, match="0 to 3 points"):
         windows.set_state("a", (size + 9, *rest))
+
+
+def windows_of(kernel, count=6, **arguments):
+    """A bank of windows of three points, of one key, and samples of it."""
+    bank = cgp.Bank(cgp.RecursiveGP(kernel, 0.1, **{"capacity": 3, **arguments}))
+    samples = Samples(bank.estimator, ["a"])
+    bank.update(*samples(count))
+    return bank, samples
+
+
+@pytest.mark.parametrize("forgetting", [1.0, 0.9, 1e-7])
+@pytest.mark.parametrize("pseudo_variance", [0.0, 0.05])
+def test_is_the_factor_of_a_window_that_is_set_that_of_its_points(forgetting, pseudo_variance):
+    """Whatever factor is given; of points that are forgotten too."""
+    given = {"forgetting": forgetting, "noise_pseudo_variance": pseudo_variance}
+    bank, samples = windows_of(cgp.kernels.Matern32(1.0, 2.0), **given)
+    own, state = cgp.Bank(bank.estimator), bank.state("a")
+    shorter, _ = windows_of(cgp.kernels.Matern32(1.0, 0.5), **given)
+    own.set_state("a", state._replace(chol=np.eye(len(state.chol))))
+    shorter.set_state(["a", "b"], state)
+    bank.estimator.kernel.lengthscale.assign(0.5)
+    expected = bank.state("a")
+    np.testing.assert_allclose(own.state("a").chol, expected.chol, rtol=1e-9)
+    np.testing.assert_allclose(shorter.state("b").chol, expected.chol, rtol=1e-9)
+    given = samples(3)
+    expected = bank.update(*given)
+    assert_same(shorter.update(*given), [expected.map(lambda a, i=i: a[i]) for i in range(3)], 1e-9)
+
+
+def test_is_a_state_that_is_read_that_of_the_present_hyperparameters():
+    bank, _ = windows_of(cgp.kernels.Matern32(1.0, 2.0))
+    bank.estimator.noise_variance.assign(5.0)
+    found = bank.state("a").chol
+    bank.update(["a"], [np.nan + 0j], [90.0])
+    assert (bank.state("a").chol == found).all()
+    assert found[0, 0].real ** 2 == pytest.approx(6.0)
+    gp = cgp.StateSpaceGP(cgp.kernels.Matern12(1.0, 3.0), 0.1)
+    bank = cgp.Bank(gp)
+    bank.update(["a"], [1j], [0.0])
+    gp.kernel.lengthscale.assign(1.0)
+    with pytest.raises(ValueError, match="hyperparameters have changed"):
+        bank.state("a")
+
+
+def test_may_hyperparameters_change_before_the_first_sample():
+    bank = cgp.Bank(cgp.RecursiveGP(cgp.kernels.Matern32(1.0, 2.0), 0.1, capacity=3))
+    bank.estimator.noise_variance.assign(5.0)
+    assert bank.state().size.shape == (0,)
+    assert bank.update(["a"], [1j], [0.0]).predicted.variance == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"age": [-1.0, 0.0, 0.0]}, "age of a state must not be negative"),
+        ({"age": [np.inf, 0.0, 0.0]}, "finite"),
+        ({"age": [0.0, 0.0, 1.0]}, "zero in rows after"),
+        ({"x": [[0.0], [1.0], [2.0]]}, "zero in rows after"),
+        ({"z": [1j, 1j, 1j]}, "zero in rows after"),
+    ],
+)
+def test_are_windows_refused_that_no_samples_leave(changes, message):
+    bank = cgp.Bank(cgp.RecursiveGP(cgp.kernels.Matern32(1.0, 2.0), 0.1, capacity=3))
+    bank.update(["a", "a"], [1j, 2j], [0.0, 1.0])
+    before = bank.to_bytes()
+    with pytest.raises(ValueError, match=message):
+        bank.set_state("a", bank.state("a")._replace(**changes))
+    assert bank.to_bytes() == before
+
+
+def test_is_a_state_refused_where_the_kernel_refuses_its_place():
+    bank = cgp.Bank(cgp.StateSpaceGP(cgp.kernels.RandomWalk(1.0, start=0.0), 0.1))
+    with pytest.raises(ValueError, match="start"):
+        bank.set_state("a", (-1.0, np.zeros(1), np.eye(1)))
 
 
 # --- bytes ----------------------------------------------------------------------------------------
