@@ -204,10 +204,11 @@ class Bank:
                 The factor of a window is computed again from its points.
 
         Raises:
-            TypeError: Not as many arrays, or complex ones where real ones are expected.
-            ValueError: Shapes that do not fit, values that are not finite, a factor that is not
-                lower triangular with a real diagonal that is not negative, a key given twice; more
-                keys than the capacity. Nothing has changed then.
+            TypeError: Not as many arrays, complex ones where real ones are expected, or ones of
+                more precision than the estimator.
+            ValueError: Shapes that do not fit, values that are not finite or that `update` refuses,
+                a factor that is not lower triangular with a real diagonal that is not negative, a
+                key given twice; more keys than the capacity. Nothing has changed then.
             NotPositiveDefiniteError: The covariance of a window is not; nothing has changed.
         """
         keys, held = _listed(keys), self._held

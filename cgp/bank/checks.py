@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from cgp.bank.states import Fields, Refused, Rows, States
 from cgp.gp.data import check_squares
 from cgp.gp.stream_samples import CheckedRange
 from cgp.kernels.points import LARGEST, as_array
 from cgp.linalg.arguments import ArrayLike, complex_dtype
-from cgp.observations import as_observations
+from cgp.observations import as_observations, check_rounding
 
 
 def checked_samples(
@@ -145,6 +146,11 @@ def checked_states(states: States, state: Any, count: int, dimensions: int | Non
     expected = states.fields(1)
     if not isinstance(state, tuple | list) or len(state) != len(expected):
         raise TypeError(f"a state must be a tuple ({', '.join(expected)}), got {state!r}")
+    real = tf.as_dtype(expected["chol"][1]).real_dtype
+    for name, a in zip(expected, state, strict=True):
+        if name != "x":  # may be of more precision if it is not rounded, as in samples
+            like = complex_dtype(real) if np.iscomplexobj(a) else real
+            check_rounding(a, like, f"{name} of a state", name)
     found = states.working(tuple(map(np.asarray, state)))
     if dimensions is None:
         dimensions = found["x"].shape[-1] if found["x"].ndim else 1
@@ -163,9 +169,11 @@ def _of_field(
             f"{name} of a state must be {shape}, or {(count, *shape)} of {count} keys, got shape "
             f"{a.shape}"
         )
-    found = a.astype(dtype)
+    found = _converted(a, dtype) if name == "x" else a.astype(dtype)
     if not np.isfinite(found).all():
         raise ValueError(f"{name} of a state must be finite, got {a}")
+    if name == "z":
+        check_squares(found, dtype.type(0).real.dtype.name)
     if name == "chol":
         diagonal = np.diagonal(found, axis1=-2, axis2=-1)
         if np.any(np.triu(found, 1)) or np.any(diagonal.imag) or np.any(diagonal.real < 0.0):

@@ -152,6 +152,8 @@ def test_may_hyperparameters_change_before_the_first_sample():
         ({"age": [0.0, 0.0, 1.0]}, "zero in rows after"),
         ({"x": [[0.0], [1.0], [2.0]]}, "zero in rows after"),
         ({"z": [1j, 1j, 1j]}, "zero in rows after"),
+        ({"z": [1j, 1e200j, 0j]}, "too large"),
+        ({"x": [[0.0], [1e200], [0.0]]}, "x must be finite"),
     ],
 )
 def test_are_windows_refused_that_no_samples_leave(changes, message):
@@ -161,6 +163,21 @@ def test_are_windows_refused_that_no_samples_leave(changes, message):
     with pytest.raises(ValueError, match=message):
         bank.set_state("a", bank.state("a")._replace(**changes))
     assert bank.to_bytes() == before
+
+
+def test_are_states_refused_that_would_be_rounded():
+    """As samples are; Python's own numbers have no precision."""
+    gp = cgp.StateSpaceGP(cgp.kernels.Matern12(1.0, 1.0, dtype="float32"), 0.1)
+    bank = cgp.Bank(gp)
+    mean, chol = np.ones(1, np.complex64), np.ones((1, 1), np.complex64)
+    with pytest.raises(ValueError, match="x is rounded in float32"):
+        bank.set_state("a", (np.array(0.1), mean, chol))
+    with pytest.raises(TypeError, match="mean of a state is complex128, but the model is complex"):
+        bank.set_state("a", (np.array(0.5), mean.astype(complex), chol))
+    with pytest.raises(TypeError, match="chol of a state is float64"):
+        bank.set_state("a", (np.array(0.5), mean, np.ones((1, 1))))
+    bank.set_state("a", (np.array(0.5), [0.1], [[1.0]]))
+    assert bank.state("a").mean == np.float32(0.1)
 
 
 def test_is_a_state_refused_where_the_kernel_refuses_its_place():
