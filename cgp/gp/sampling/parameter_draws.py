@@ -1,7 +1,6 @@
 """Draws of hyperparameters, how far they can be trusted, and what they say of new points."""
 
 import copy
-import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -12,12 +11,12 @@ import tensorflow as tf
 from cgp.distributions.marginals import Marginals, mixture
 from cgp.gp.base import as_dict
 from cgp.gp.sampling.coordinates import Coordinates
+from cgp.gp.sampling.diagnostics import effective_size, r_hat
 from cgp.gp.sampling.nuts import Chains
 from cgp.gp.sampling.weak_priors import WeakPrior
 from cgp.kernels.points import as_points
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.statespace.compiled import graph_of
-from cgp.training.parameters import Parameter
 
 _MOST_R_HAT = 1.01  # Vehtari, Gelman, Simpson, Carpenter & Bürkner, Bayesian Analysis 16, 2021
 _COLUMNS = {
@@ -37,11 +36,12 @@ class ParameterDraws(Mapping[str, np.ndarray]):
     the process later does not change it.
 
     Attributes:
-        r_hat: By name, like a value: split R-hat of the unconstrained weights, the larger of both
-            parts of a complex value (Gelman & Rubin 1992, of halves of chains); near 1 where all
-            chains have drawn from the same distribution. NaN of one chain of fewer than 4 draws.
-        effective_sizes: By name, like a value: how many independent draws would give its mean with
-            the same error, the smaller of both parts of a complex value.
+        r_hat: By name, like a value: R-hat of ranks, of halves of chains and folded (Vehtari et
+            al., Bayesian Analysis 16, 2021), the larger of both parts of a complex value; near 1
+            where all chains have drawn from the same distribution.
+        effective_sizes: By name, like a value: how many independent draws would tell as much of the
+            middle of its posterior, the bulk size of the same paper, the smaller of both parts of a
+            complex value.
         divergences: `[chains, draws]`, bool: steps that ran out of bounds, near which draws are
             missing.
         acceptance: `[chains, draws]`: the mean acceptance probability of each step.
@@ -60,13 +60,9 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         self.weak_priors = weak_priors
         self.r_hat: dict[str, np.ndarray] = {}
         self.effective_sizes: dict[str, np.ndarray] = {}
-        for name, parameter in coordinates.parameters.items():
-            raw = self.weights[..., coordinates.of_parameter(parameter)]
-            self.r_hat[name] = _of_value(_r_hat(raw), parameter, np.max)
-            value = self._values[name]
-            if parameter.constraint.is_complex:
-                value = np.stack([value.real, value.imag], axis=-1)
-            self.effective_sizes[name] = _of_value(_effective_sizes(value), parameter, np.min)
+        for name, value in self._values.items():
+            self.r_hat[name] = _of_elements(r_hat, value, np.max)
+            self.effective_sizes[name] = _of_elements(effective_size, value, np.min)
 
     def __reduce__(self) -> tuple:
         """Pickled and copied with the process, whose weights a copy finds in its own process."""
@@ -253,45 +249,15 @@ def made(gp: Any, weak: dict[str, WeakPrior], chains: Chains) -> ParameterDraws:
     return draws
 
 
-def _of_value(of_weights: np.ndarray, parameter: Parameter, reduce: Any) -> np.ndarray:
-    """A number for each element of a value, from those of its weights."""
-    of_weights = of_weights.reshape(tuple(parameter.variable.shape))
-    return np.asarray(
-        reduce(of_weights, axis=-1) if parameter.constraint.is_complex else of_weights
-    )
-
-
-def _r_hat(draws: np.ndarray) -> np.ndarray:
-    """Split R-hat of draws `[chains, draws, P]`, `[P]`."""
-    import tensorflow_probability as tfp
-
-    along = tf.constant(np.swapaxes(draws, 0, 1)[: draws.shape[1] // 2 * 2])
-    ratio = tfp.mcmc.potential_scale_reduction(along, split_chains=True).numpy()
-    return np.sqrt(ratio)  # TFP gives the ratio of variances
-
-
-def _effective_sizes(draws: np.ndarray) -> np.ndarray:
-    """Of draws `[chains, draws, ...]`, `[...]`."""
-    import tensorflow_probability as tfp
-
-    chains = len(draws)
-    along = draws[0] if chains == 1 else np.swapaxes(draws, 0, 1)
-    logger = tf.get_logger()
-    logger.addFilter(_is_no_cast)
-    try:
-        return tfp.mcmc.effective_sample_size(
-            tf.constant(along),
-            filter_beyond_positive_pairs=True,
-            cross_chain_dims=None if chains == 1 else 1,
-        ).numpy()
-    finally:
-        logger.removeFilter(_is_no_cast)
-
-
-def _is_no_cast(record: logging.LogRecord) -> bool:
-    # TensorFlow Probability takes the real part of what is real by a cast, of which TensorFlow
-    # warns.
-    return "discard the imaginary part" not in record.getMessage()
+def _of_elements(
+    diagnostic: Callable[[np.ndarray], float], draws: np.ndarray, worst: Any
+) -> np.ndarray:
+    """A diagnostic of draws `[chains, draws, ...]`, `[...]`, the worst one of complex parts."""
+    if np.iscomplexobj(draws):
+        parts = [_of_elements(diagnostic, part, worst) for part in (draws.real, draws.imag)]
+        return np.asarray(worst(parts, axis=0))
+    shape = draws.shape[2:]
+    return np.reshape([diagnostic(draws[(..., *i)]) for i in np.ndindex(shape)], shape)
 
 
 def _quantiles(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

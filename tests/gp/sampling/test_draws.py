@@ -14,7 +14,6 @@ import tensorflow_probability as tfp
 from scipy import stats
 
 import cgp
-from cgp.gp.sampling import parameter_draws
 from cgp.gp.sampling.weak_priors import weak_priors
 from cgp.kernels import RBF, Constant, Matern12, Rotation, WidelyLinear
 from tests.reference import kernels
@@ -272,15 +271,3 @@ def test_is_what_cannot_be_drawn_refused():
     without._stored.replace(gp._stored.data)
     with pytest.raises(ValueError, match="no value at their present ones"):
         without.sample_parameters()
-
-
-def test_is_r_hat_that_of_textbooks():
-    """√(variance of all / mean variance within) of halves of chains (Gelman et al., 2013, 11.4)."""
-    rng = np.random.default_rng(3)
-    apart = np.array([0.0, 0.5, -0.5, 1.0])[:, None, None] * [0.0, 1.0]
-    draws = rng.normal(size=(4, 400, 2)) + apart
-    halves = draws.reshape(8, 200, 2)
-    within, between = halves.var(axis=1, ddof=1).mean(axis=0), halves.mean(axis=1).var(0, ddof=1)
-    expected = np.sqrt((199 / 200 * within + between) / within)
-    np.testing.assert_allclose(parameter_draws._r_hat(draws), expected, rtol=0.02)
-    assert expected[1] > 1.1

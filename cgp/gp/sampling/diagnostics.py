@@ -1,0 +1,86 @@
+"""How far draws of a number can be trusted: R-hat and effective sizes of chains.
+
+After Vehtari, Gelman, Simpson, Carpenter & Bürkner, Rank-normalization, folding, and localization:
+an improved R̂, Bayesian Analysis 16, 2021. Chains are split in halves, so that one that drifts
+disagrees with itself. All S draws are replaced by the normal scores of their ranks r,
+
+    z = Φ⁻¹((r − 3/8) / (S + 1/4)) ,
+
+which have moments even where those of the draws are infinite.
+"""
+
+import numpy as np
+from scipy.special import ndtri
+
+
+def r_hat(draws: np.ndarray) -> float:
+    """R-hat of real draws `[chains, draws]`, at least 4 of each: near 1 if all chains agree.
+
+    The larger one of that of the draws, which tells chains of different places, and that of their
+    distances from the median, `|x − median|`, which tells chains of different widths. NaN of draws
+    that are all equal.
+    """
+    halves = _halves(draws)
+    return float(np.max([_ratio(_scores(a)) for a in (halves, np.abs(halves - np.median(halves)))]))
+
+
+def effective_size(draws: np.ndarray) -> float:
+    """How many independent draws would tell as much of the middle of the posterior: the bulk size.
+
+    With ρ_t the autocorrelation of the scores at a lag t, to which the variance between chains
+    adds, it is S/τ, `τ = −1 + 2 Σ_k P_k`, over the sums of pairs `P_k = ρ_2k + ρ_2k+1`. These are
+    positive and fall in a reversible chain: the sum ends before the first negative one, and one
+    that is larger than those before it counts as the least of them (Geyer, Statistical Science 7,
+    1992). As τ of chains that alternate may be about zero, it is at least 1/log₁₀ S.
+
+    Args:
+        draws: Real, `[chains, draws]`, at least 4 of each.
+
+    Returns:
+        A number; NaN of draws that are all equal.
+    """
+    scores = _scores(_halves(draws))
+    n = scores.shape[1]
+    covariances = np.mean(_autocovariances(scores), axis=0)
+    within = covariances[0] * n / (n - 1)
+    total = covariances[0] + np.var(np.mean(scores, axis=1), ddof=1)
+    with np.errstate(invalid="ignore"):  # of draws that are all equal
+        correlations = 1.0 - (within - covariances) / total
+    correlations[0] = 1.0
+    count = max(1, (n - 1) // 2)  # a last lag or two have hardly a product to average
+    pairs = correlations[: 2 * count].reshape(count, 2).sum(axis=1)
+    negative = np.flatnonzero(pairs < 0.0)
+    last = negative[0] if negative.size else count - 1
+    # Of the pair where the sum ends its even lag counts once.
+    time = -1.0 + 2.0 * np.sum(np.minimum.accumulate(pairs[:last]))
+    time += np.maximum(correlations[2 * last], 0.0)
+    return float(scores.size / np.maximum(time, 1.0 / np.log10(scores.size)))
+
+
+def _halves(draws: np.ndarray) -> np.ndarray:
+    """`[chains, draws]` -> `[2 chains, draws / 2]`; of an odd number without that in the middle."""
+    half = draws.shape[1] // 2
+    return np.concatenate([draws[:, :half], draws[:, -half:]]).astype(float)
+
+
+def _scores(draws: np.ndarray) -> np.ndarray:
+    """The normal scores of the ranks of all draws; equal ones share the mean of their ranks."""
+    _, place, counts = np.unique(draws, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - 0.5 * (counts - 1))[place].reshape(draws.shape)
+    return ndtri((ranks - 0.375) / (draws.size + 0.25))
+
+
+def _ratio(chains: np.ndarray) -> float:
+    """R-hat of chains as they are: √(variance of all / mean variance within a chain)."""
+    n = chains.shape[1]
+    within = np.mean(np.var(chains, axis=1, ddof=1))
+    between = np.var(np.mean(chains, axis=1), ddof=1)
+    with np.errstate(divide="ignore", invalid="ignore"):  # of draws that are all equal
+        return float(np.sqrt((n - 1) / n + between / within))
+
+
+def _autocovariances(chains: np.ndarray) -> np.ndarray:
+    """Of each chain `[C, n]` at lags 0 to n − 1, sums of products over n."""
+    n = chains.shape[1]
+    spectrum = np.fft.rfft(chains - np.mean(chains, axis=1, keepdims=True), 2 * n)
+    return np.fft.irfft(np.abs(spectrum) ** 2, 2 * n)[:, :n] / n
