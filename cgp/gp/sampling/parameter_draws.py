@@ -12,13 +12,13 @@ from cgp.distributions.marginals import Marginals, mixture
 from cgp.gp.base import as_dict
 from cgp.gp.sampling.coordinates import Coordinates
 from cgp.gp.sampling.diagnostics import effective_size, r_hat
+from cgp.gp.sampling.doubts import doubts
 from cgp.gp.sampling.nuts import Chains
 from cgp.gp.sampling.weak_priors import WeakPrior
 from cgp.kernels.points import as_points
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.statespace.compiled import graph_of
 
-_MOST_R_HAT = 1.01  # Vehtari, Gelman, Simpson, Carpenter & Bürkner, Bayesian Analysis 16, 2021
 _COLUMNS = {
     "mean": "mean",
     "deviation": "deviation",
@@ -229,21 +229,7 @@ def made(gp: Any, weak: dict[str, WeakPrior], chains: Chains) -> ParameterDraws:
     """The draws of a process, which stays as it is, with a warning where they are doubtful."""
     words = {name: _in_words(prior) for name, prior in weak.items()}
     draws = ParameterDraws(copy.deepcopy(gp), words, chains)
-    worst = {name: float(np.max(value)) for name, value in draws.r_hat.items()}
-    apart = [f"{name} ({value:.3f})" for name, value in worst.items() if value > _MOST_R_HAT]
-    found = []
-    if apart:
-        found.append(
-            f"chains disagree, R-hat is above {_MOST_R_HAT} of {', '.join(apart)}: take more draws "
-            "and a longer warm-up; where they stay apart there are several maxima, or data that do "
-            "not determine these"
-        )
-    diverged = int(np.sum(draws.divergences))
-    if diverged:
-        found.append(
-            f"{diverged} of {draws.divergences.size} steps diverged: draws may be missing where "
-            "the posterior is narrow or has no value; give priors that exclude such places"
-        )
+    found = doubts(chains, draws.r_hat, draws.effective_sizes)
     if found:
         warnings.warn("of these draws " + "; ".join(found), RuntimeWarning, stacklevel=3)
     return draws

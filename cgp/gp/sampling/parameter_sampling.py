@@ -93,8 +93,9 @@ class ParameterSampling(_Base):
                 hyperparameter; hyperparameters at which the likelihood has no value.
 
         Warns:
-            RuntimeWarning: Chains that disagree, an R-hat above 1.01, and divergences: the draws
-                are then not yet those of the posterior.
+            RuntimeWarning: Chains that disagree, an R-hat above 1.01; fewer than 100 effective
+                draws a chain; chains that never moved, or accepted less than 0.2 of their
+                proposals; divergences: the draws are then not yet those of the posterior.
 
         Example:
             >>> import numpy as np, cgp
