@@ -103,6 +103,13 @@ def _of(parameter: Parameter, start: ArrayLike | None, scales: DataScales) -> We
 
 
 def log_weak_priors(coordinates: Coordinates, weak: Sequence[WeakPrior | None]) -> list[tf.Tensor]:
-    """Their log densities at the present values, in the order of the hyperparameters."""
-    pairs = zip(coordinates.parameters.values(), weak, strict=False)
+    """Their log densities at the present values, in the order of the hyperparameters.
+
+    Args:
+        coordinates: Those of the hyperparameters.
+        weak: A prior or None for each hyperparameter; empty for none at all.
+    """
+    if not weak:
+        return []
+    pairs = zip(coordinates.parameters.values(), weak, strict=True)
     return [prior.log_prob(parameter.value) for parameter, prior in pairs if prior is not None]
