@@ -14,7 +14,6 @@ from cgp.gp.sampling.coordinates import Coordinates
 from cgp.gp.sampling.diagnostics import effective_size, r_hat
 from cgp.gp.sampling.doubts import doubts
 from cgp.gp.sampling.nuts import Chains
-from cgp.gp.sampling.weak_priors import WeakPrior
 from cgp.kernels.points import as_points
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.statespace.compiled import graph_of
@@ -47,7 +46,8 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         acceptance: `[chains, draws]`: the mean acceptance probability of each step.
         log_density: `[chains, draws]`: of the unconstrained weights, weak priors included.
         weights: `[chains, draws, P]`, the unconstrained weights one after the other.
-        weak_priors: In words, by name, of the hyperparameters that had no prior.
+        weak_priors: In words, by name, of the hyperparameters that had no prior; that of a noise
+            variance that was left out is the one of the fit.
     """
 
     def __init__(self, gp: Any, weak_priors: dict[str, str], chains: Chains):
@@ -225,10 +225,9 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         }
 
 
-def made(gp: Any, weak: dict[str, WeakPrior], chains: Chains) -> ParameterDraws:
+def made(gp: Any, weak_priors: dict[str, str], chains: Chains) -> ParameterDraws:
     """The draws of a process, which stays as it is, with a warning where they are doubtful."""
-    words = {name: _in_words(prior) for name, prior in weak.items()}
-    draws = ParameterDraws(copy.deepcopy(gp), words, chains)
+    draws = ParameterDraws(copy.deepcopy(gp), weak_priors, chains)
     found = doubts(chains, draws.r_hat, draws.effective_sizes)
     if found:
         warnings.warn("of these draws " + "; ".join(found), RuntimeWarning, stacklevel=3)
@@ -258,11 +257,3 @@ def _text(key: str, value: Any) -> str:
     if key == "r_hat":
         return f"{value:.3f}"
     return f"{value:.0f}" if key == "effective_size" else f"{value:.4g}"
-
-
-def _in_words(prior: WeakPrior) -> str:
-    center, width = np.asarray(prior.center), float(np.max(prior.width))
-    if prior.is_of_log:
-        about = np.array2string(np.exp(center), precision=3)
-        return f"log-normal about {about}, of deviation {width:.3g} of the logarithm"
-    return f"normal about {np.array2string(center, precision=3)}, of deviation {width:.3g}"

@@ -12,7 +12,7 @@ from cgp.gp.sampling.coordinates import Coordinates
 from cgp.gp.sampling.density import attached, values_and_gradients
 from cgp.gp.sampling.nuts import Sampler
 from cgp.gp.sampling.parameter_draws import ParameterDraws, made
-from cgp.gp.sampling.weak_priors import weak_priors
+from cgp.gp.sampling.weak_priors import in_words, weak_priors
 from cgp.linalg.arguments import check_whole
 
 # To mypy, a class whose attributes are all known to exist; in truth the model comes after it.
@@ -136,7 +136,7 @@ class ParameterSampling(_Base):
             seed,
             bar.update,
         )
-        return made(self, weak, found)
+        return made(self, in_words(self, data, weak), found)
 
     def _sampler(self) -> Sampler:
         """The compiled functions, kept until other variables become trainable."""

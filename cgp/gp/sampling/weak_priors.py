@@ -55,6 +55,14 @@ class WeakPrior(NamedTuple):
         )
         return tf.reduce_sum(log_density - x if self.is_of_log else log_density)
 
+    def words(self) -> str:
+        """What it is, for a reader."""
+        center, width = np.asarray(self.center), float(np.max(self.width))
+        if self.is_of_log:
+            about = np.array2string(np.exp(center), precision=3)
+            return f"log-normal about {about}, of deviation {width:.3g} of the logarithm"
+        return f"normal about {np.array2string(center, precision=3)}, of deviation {width:.3g}"
+
 
 def weak_priors(gp: Any, coordinates: Coordinates, data: Data) -> dict[str, WeakPrior]:
     """The weak priors of the hyperparameters that need one, by name.
@@ -76,6 +84,24 @@ def weak_priors(gp: Any, coordinates: Coordinates, data: Data) -> dict[str, Weak
         if parameter.prior is None and not is_bounded and not is_weak_already:
             found[name] = _of(parameter, starts.get(id(parameter)), scales)
     return found
+
+
+def in_words(gp: Any, data: Data, weak: dict[str, WeakPrior]) -> dict[str, str]:
+    """What weak priors say, by name; that of the fit, of a noise variance left out, included.
+
+    Args:
+        gp: A `MaximumLikelihoodGP`.
+        data: Its data.
+        weak: Its weak priors, by name.
+    """
+    found = {}
+    if gp._has_weak_prior:
+        scale = 2.0 * np.nanmean(np.abs(np.asarray(data.z)) ** 2)
+        found["noise_variance"] = (
+            f"that of a fit, about gamma of shape 1.5 and scale {scale:.3g}, twice the mean square "
+            "of z"
+        )
+    return found | {name: prior.words() for name, prior in weak.items()}
 
 
 def _of(parameter: Parameter, start: ArrayLike | None, scales: DataScales) -> WeakPrior:

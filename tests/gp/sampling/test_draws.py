@@ -14,7 +14,7 @@ import tensorflow_probability as tfp
 from scipy import stats
 
 import cgp
-from cgp.gp.sampling.weak_priors import weak_priors
+from cgp.gp.sampling.weak_priors import in_words, weak_priors
 from cgp.kernels import RBF, Constant, Matern12, Rotation, WidelyLinear
 from tests.reference import kernels
 
@@ -254,6 +254,9 @@ def test_are_priors_weak_about_the_scales_of_the_data():
     assert float(found["rotation.frequency"].width) == 0.5
     width = found["mean.value"].width.numpy()
     np.testing.assert_allclose(width, 10.0 * np.sqrt(power), rtol=0.2)
+    words = in_words(gp, gp._data(), found)
+    assert set(words) == {*found, "noise_variance"}
+    assert f"gamma of shape 1.5 and scale {2.0 * power:.3g}" in words["noise_variance"]
 
 
 def test_is_what_cannot_be_drawn_refused():
