@@ -46,6 +46,10 @@ class Coordinates:
         """Where the coordinates of a hyperparameter are."""
         return self._slices[id(parameter.variable)]
 
+    def _name(self, parameter: Parameter) -> str:
+        own = (name for name, p in self.parameters.items() if p is parameter)
+        return next(own, parameter.name)
+
     @property
     def without_parameter(self) -> list[str]:
         """The paths of variables that belong to no hyperparameter, as of a network in a kernel."""
@@ -89,9 +93,16 @@ class Coordinates:
         """Points `[..., P]` from values of the variables, each `[..., *shape]`.
 
         Raises:
+            TypeError: Hyperparameters, whose values are constrained.
             ValueError: Another number of values, or shapes that do not fit.
         """
         weights = list(weights)
+        for weight in weights:
+            if isinstance(weight, Parameter):
+                raise TypeError(
+                    "weights, unconstrained, were expected, got the hyperparameter "
+                    f"{self._name(weight)}: give its variable, p.variable"
+                )
         if len(weights) != len(self.variables):
             raise ValueError(
                 f"weights must be the {len(self.variables)} values of trainable_variables, got "

@@ -39,6 +39,7 @@ class ParameterSampling(_Base):
             Real, `[...]`; differentiable once by the weights.
 
         Raises:
+            TypeError: Hyperparameters, whose values are constrained, in place of weights.
             ValueError: Weights that do not fit, no data.
 
         Example:

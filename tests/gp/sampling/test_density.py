@@ -198,3 +198,11 @@ def test_are_weights_that_do_not_fit_refused(gp):
         gp.log_density([weights[0][None], *weights[1:]])
     with pytest.raises(ValueError, match="no data"):
         cgp.ExactGP(RBF(), 0.1).log_density([np.zeros(())] * 3)
+
+
+def test_are_hyperparameters_in_place_of_weights_refused(gp):
+    """They convert to constrained values, which would be taken for weights."""
+    rbf = gp._parameters()["rbf.lengthscale"]
+    weights = [rbf if v is rbf.variable else v for v in gp.trainable_variables]
+    with pytest.raises(TypeError, match=r"weights, .* got the hyperparameter rbf.lengthscale: .*"):
+        gp.log_density(weights)
