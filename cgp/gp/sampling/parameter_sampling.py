@@ -30,6 +30,10 @@ class ParameterSampling(_Base):
         which are unconstrained, but for a constant. Where the covariance of the data is not
         positive definite it is NaN. No variable of the model changes.
 
+        Priors are those of the model, and of a noise variance that was left out the weak one of
+        `fit`. The weak priors that `sample_parameters` adds for hyperparameters without one are not
+        in it: a likelihood alone may have no finite integral, so give priors where you draw by it.
+
         Args:
             weights: Values of `trainable_variables`, in their order, each `[..., *shape]` with the
                 same batch axes in front, none for one point. Points of a batch are worked out one
