@@ -113,7 +113,9 @@ def compare(gp, one, start, seed):
         add(FIT)
         fitted = gp.predict(LINE, observed=True)
         gp.set_weights(start)
-        draws = gp.sample_parameters(CHAINS, DRAWS, WARMUP, seed=seed, verbose=0)
+        draws = gp.sample_parameters(
+            chains=CHAINS, draws=DRAWS, warmup=WARMUP, seed=seed, verbose=0
+        )
     median = np.median(draws.weights, axis=(0, 1))
     for variable, value in zip(gp.trainable_variables, median, strict=True):
         variable.assign(value)

@@ -68,6 +68,7 @@ class ParameterSampling(_Base):
 
     def sample_parameters(
         self,
+        *,
         chains: int = 4,
         draws: int = 1000,
         warmup: int = 300,

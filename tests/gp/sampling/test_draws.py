@@ -270,6 +270,8 @@ def test_is_what_cannot_be_drawn_refused():
         gp.sample_parameters(draws=0)
     with pytest.raises(ValueError, match="chains"):
         gp.sample_parameters(chains=1.5)
+    with pytest.raises(TypeError, match="positional"):
+        gp.sample_parameters(1000)  # chains or draws?
     without = cgp.ExactGP(RBF(1.0, 500.0), 1e-40)
     without._stored.replace(gp._stored.data)
     with pytest.raises(ValueError, match="no value at their present ones"):
