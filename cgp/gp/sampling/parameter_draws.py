@@ -69,6 +69,8 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         return type(self), (self._gp, self.weak_priors, self._chains)
 
     def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._values:
+            raise KeyError(f"{name!r} is none of the hyperparameters drawn: {', '.join(self)}")
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -91,12 +91,13 @@ class ParameterSampling(_Base):
             chains: How many chains, which run side by side.
             draws: How many draws of each chain.
             warmup: How many draws before, which adapt the sampler and are dropped.
-            seed: Integer; None for different draws at each call.
+            seed: Integer, not negative; None for different draws at each call.
             verbose: 0 is silent, 1 a progress bar, "auto" one if it takes more than some seconds.
 
         Raises:
             ValueError: No data, or all of them missing; nothing to draw; weights that belong to no
-                hyperparameter; hyperparameters at which the likelihood has no value.
+                hyperparameter; hyperparameters at which the likelihood has no value; numbers that
+                are not whole, or negative.
 
         Warns:
             RuntimeWarning: Chains that disagree, an R-hat above 1.01; fewer than 100 effective
@@ -120,6 +121,10 @@ class ParameterSampling(_Base):
             ("warmup", warmup, 0),
         ):
             check_whole(value, name, least=least)
+        if seed is not None:
+            check_whole(seed, "seed", least=0)
+        if verbose not in ("auto", 0, 1):
+            raise ValueError(f'verbose must be "auto", 0 or 1, got {verbose!r}')
         data, sampler = self._data(), self._sampler()
         coordinates = sampler.coordinates
         if not bool(tf.reduce_any(data.present)):

@@ -73,6 +73,9 @@ def test_are_draws_of_a_variance_those_of_its_inverse_gamma_posterior(conjugate)
     assert_mean((found - posterior.mean()) ** 2, posterior.var())
     assert not draws.divergences.any()
     assert not draws.weak_priors
+    assert "variance" not in draws
+    with pytest.raises(KeyError, match=r"'variance' is none .* drawn: matern12.variance"):
+        draws["variance"]
     assert 0.5 < np.mean(draws.acceptance) < 0.95
 
 
@@ -270,6 +273,11 @@ def test_is_what_cannot_be_drawn_refused():
         gp.sample_parameters(draws=0)
     with pytest.raises(ValueError, match="chains"):
         gp.sample_parameters(chains=1.5)
+    for seed in (1.5, -1):
+        with pytest.raises(ValueError, match="seed must be a whole number, at least 0"):
+            gp.sample_parameters(seed=seed)
+    with pytest.raises(ValueError, match='verbose must be "auto", 0 or 1'):
+        gp.sample_parameters(verbose="x")
     with pytest.raises(TypeError, match="positional"):
         gp.sample_parameters(1000)  # chains or draws?
     without = cgp.ExactGP(RBF(1.0, 500.0), 1e-40)
