@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import as_data, check_shapes
+from cgp.gp.data import as_data, check_shapes, flattened
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.interpolation import Interpolation, interpolate
 from cgp.gp.signal_plus_noise import SignalPlusNoise
@@ -184,9 +184,11 @@ class GPInterpolator(HyperparameterLayer):
         x, z, x_new = self._positions_and_series(inputs)
         x, x_new = as_points(x, real), as_points(x_new, real, "x_new")
         _check_shapes(x.shape, tf.TensorShape(z.shape), x_new.shape)
+        if not tf.executing_eagerly():
+            z = _of_one_batch(x, z, x_new)
         noise = GivenNoise(noise_variance)
         data = as_data(x, z, missing, real, require_targets=False, noise=noise)
-        new = x_new[None] if x_new.shape.rank == 2 else x_new
+        new = flattened(x_new, 2)
         if x.shape.rank == 2:
             data = data._replace(x=tf.ensure_shape(data.x, [1, None, None]))
         found = interpolate(self._process, data, new)
@@ -256,6 +258,17 @@ def _check_shapes(x: tf.TensorShape, z: tf.TensorShape, x_new: tf.TensorShape) -
     _check_dimensions(x, x_new)
     if x_new.rank > 2 and not x_new[:-2].is_compatible_with(z[:-1]):
         raise ValueError(f"the batch axes of x_new, {x_new[:-2]}, must be those of z, {z[:-1]}")
+
+
+def _of_one_batch(x: tf.Tensor, z: tf.Tensor, x_new: tf.Tensor) -> tf.Tensor:
+    """The series in a graph, which fails where batch axes are not those of their positions."""
+    z, checks = tf.convert_to_tensor(z), []
+    for points, name in ((x, "x"), (x_new, "x_new")):
+        if points.shape.rank > 2:
+            words = f"the batch axes of {name} must be those of z"
+            checks.append(tf.debugging.assert_equal(tf.shape(points)[:-2], tf.shape(z)[:-1], words))
+    with tf.control_dependencies(checks):
+        return tf.identity(z)
 
 
 def _check_dimensions(x: tf.TensorShape, x_new: tf.TensorShape) -> None:

@@ -193,6 +193,41 @@ def test_is_a_graph_of_any_batch_what_is_eager(shared):
         assert_moments(graph(at, z), layer((at, z, x_new)), atol=1e-13)
 
 
+@pytest.mark.parametrize("own", ["x", "x_new", "both"])
+@pytest.mark.parametrize("batch", [(2, 2), (1, 4)])
+def test_do_several_batch_axes_what_one_does(batch, own):
+    kernel, z, x, x_new, _ = CASES["few missing"]
+    x, x_new = x[:, None], x_new[:, None]
+    x = positions(SERIES, N, 1) if own != "x_new" else x
+    x_new = positions(SERIES, M, 1, seed=3) if own != "x" else x_new
+    layer = GPInterpolator(kernel, NOISE)
+    arranged = [a.reshape(*batch, *a.shape[1:]) if len(a) == SERIES else a for a in (x, z, x_new)]
+    flat = layer((x, z, x_new))
+    assert_moments(
+        layer(arranged),
+        {name: a.numpy().reshape(*batch, M) for name, a in flat.items()},
+        atol=1e-13,
+    )
+
+
+@pytest.mark.parametrize("own", ["x", "x_new"])
+def test_are_batches_that_differ_refused_in_graphs(own):
+    kernel, z, x, x_new, _ = CASES["few missing"]
+    layer = GPInterpolator(kernel, NOISE)
+    given = {"x": x[:, None], "x_new": x_new[:, None]}
+    given[own] = given[own][None]
+    shapes = {name: [None, *a.shape[-2:]] if name == own else a.shape for name, a in given.items()}
+    signature = [
+        tf.TensorSpec(shapes["x"], "float64"),
+        tf.TensorSpec([None, N], "complex128"),
+        tf.TensorSpec(shapes["x_new"], "float64"),
+    ]
+    graph = tf.function(lambda *inputs: layer(inputs), input_signature=signature)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"batch axes of {own} must be"):
+        graph(given["x"], z, given["x_new"])
+    assert graph(given["x"], z[:1], given["x_new"])["mean"].shape == (1, M)
+
+
 # --- gradients ------------------------------------------------------------------------------------
 
 
