@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import as_data, check_shapes, flattened
+from cgp.gp.data import Data, as_data, check_shapes, flattened
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.interpolation import Interpolation, interpolate
 from cgp.gp.signal_plus_noise import SignalPlusNoise
@@ -110,7 +110,7 @@ class GPInterpolator(HyperparameterLayer):
         variance = one_number(noise_variance, "noise_variance")
         self.declare_parameters({"noise_variance": (variance, POSITIVE)}, fixed, priors)
         self.x, self.x_new = self._fixed_positions(x, x_new)
-        self.loss_weight = float(loss_weight)
+        self.loss_weight = float(np.asarray(one_number(loss_weight, "loss_weight")))
         if not 0.0 <= self.loss_weight < np.inf:
             raise ValueError(f"loss_weight must be finite and not negative, got {loss_weight!r}")
         self._process = SignalPlusNoise(kernel, None, self.noise_variance, None)
@@ -144,10 +144,16 @@ class GPInterpolator(HyperparameterLayer):
         """The hyperparameters by name: constrained values, each shared one once."""
         return {name: p.numpy() for name, p in self._parameters().items()}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Keras's `__call__`; what a masked array hides is NaN, where Keras would show it."""
-        args, kwargs = tf.nest.map_structure(without_mask, (args, kwargs))
-        return super().__call__(*args, **kwargs)
+        for part in inputs if isinstance(inputs, tuple | list) else [inputs]:
+            if not hasattr(part, "shape"):
+                raise TypeError(
+                    "inputs must be z, or (x, z, x_new), arrays or tensors, got "
+                    f"{type(part).__name__}"
+                )
+        inputs, args, kwargs = tf.nest.map_structure(without_mask, (inputs, args, kwargs))
+        return super().__call__(inputs, *args, **kwargs)
 
     def call(
         self,
@@ -171,9 +177,11 @@ class GPInterpolator(HyperparameterLayer):
             `E[(f − mean)²]`, complex; each `[B, M]`.
 
         Raises:
-            TypeError: A real z, complex positions, a precision that is not the layer's.
-            ValueError: Shapes that do not fit; eagerly, NaN in positions, noise that no sample can
-                have. Under XLA.
+            TypeError: A real z, complex positions, a precision that is not the layer's, no arrays.
+            ValueError: Shapes that do not fit, no series; eagerly, NaN in positions, noise that no
+                sample can have. Under XLA.
+            tf.errors.InvalidArgumentError: In a graph, batch axes that do not fit; noise that no
+                sample can have.
         """
         if tf.__internal__.get_enclosing_xla_context() is not None:
             raise ValueError(
@@ -188,6 +196,8 @@ class GPInterpolator(HyperparameterLayer):
             z = _of_one_batch(x, z, x_new)
         noise = GivenNoise(noise_variance)
         data = as_data(x, z, missing, real, require_targets=False, noise=noise)
+        if not tf.executing_eagerly():
+            data = _with_noise_of_samples(data)
         new = flattened(x_new, 2)
         if x.shape.rank == 2:
             data = data._replace(x=tf.ensure_shape(data.x, [1, None, None]))
@@ -213,11 +223,16 @@ class GPInterpolator(HyperparameterLayer):
         self, inputs: Any, missing: Any = None, noise_variance: Any = None
     ) -> dict[str, keras.KerasTensor]:
         """The shapes and dtypes that `call` returns in a functional model."""
-        x, z, x_new = (tf.TensorShape(a.shape) for a in self._positions_and_series(inputs))
+        x, z, x_new = self._positions_and_series(inputs)
+        complex_ = complex_dtype(self.variable_dtype).name
+        if keras.backend.standardize_dtype(z.dtype) != complex_:
+            raise TypeError(
+                f'z must be {complex_}, got {z.dtype}: give keras.Input dtype="{complex_}"'
+            )
+        x, z, x_new = (tf.TensorShape(a.shape) for a in (x, z, x_new))
         x, x_new = (shape.concatenate(1) if shape.rank == 1 else shape for shape in (x, x_new))
         _check_shapes(x, z, x_new)
         shape = (*z[:-1], x_new[-2])
-        complex_ = complex_dtype(self.variable_dtype).name
         dtypes = {"mean": complex_, "variance": self.variable_dtype, "pseudo_variance": complex_}
         return {name: keras.KerasTensor(shape, dtype) for name, dtype in dtypes.items()}
 
@@ -255,6 +270,8 @@ def _check_shapes(x: tf.TensorShape, z: tf.TensorShape, x_new: tf.TensorShape) -
                 f"{points}: positions of a batch have an axis of dimensions, {name}[..., None]"
             )
     check_shapes(x, z)
+    if 0 in z[:-1].as_list():
+        raise ValueError(f"z must have at least one series, got shape {z}")
     _check_dimensions(x, x_new)
     if x_new.rank > 2 and not x_new[:-2].is_compatible_with(z[:-1]):
         raise ValueError(f"the batch axes of x_new, {x_new[:-2]}, must be those of z, {z[:-1]}")
@@ -269,6 +286,18 @@ def _of_one_batch(x: tf.Tensor, z: tf.Tensor, x_new: tf.Tensor) -> tf.Tensor:
             checks.append(tf.debugging.assert_equal(tf.shape(points)[:-2], tf.shape(z)[:-1], words))
     with tf.control_dependencies(checks):
         return tf.identity(z)
+
+
+def _with_noise_of_samples(data: Data) -> Data:
+    """Data of a graph, which fails where the known part of their noise is none."""
+    known = data.noise.variance  # zero where z is missing
+    if known is None:
+        return data
+    words = "noise_variance, the known part of the noise, must be finite and not negative"
+    is_variance = tf.math.is_finite(known) & (known >= 0.0)
+    check = tf.debugging.Assert(tf.reduce_all(is_variance), [words])
+    with tf.control_dependencies([check]):
+        return data._replace(noise=data.noise._replace(variance=tf.identity(known)))
 
 
 def _check_dimensions(x: tf.TensorShape, x_new: tf.TensorShape) -> None:

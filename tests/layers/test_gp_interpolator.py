@@ -422,6 +422,17 @@ REFUSED = {
         lambda: GPInterpolator(RBF(), 0.1, X, X_NEW[:4].reshape(2, 2)), ValueError, "dimensions"
     ),
     "a negative weight": (lambda: GPInterpolator(RBF(), 0.1, loss_weight=-1), ValueError, "weight"),
+    "a weight in words": (
+        lambda: GPInterpolator(RBF(), 0.1, loss_weight="a"), TypeError, "loss_weight must be"
+    ),
+    "a dictionary": (on({"z": Z}), TypeError, "arrays or tensors, got dict"),
+    "nothing": (on(None), TypeError, "arrays or tensors, got NoneType"),
+    "no array among them": (on((X, None, X_NEW)), TypeError, "arrays or tensors, got NoneType"),
+    "no series": (on((X, Z[:0], X_NEW)), ValueError, "at least one series"),
+    "a real input": (
+        lambda: GPInterpolator(proper(), NOISE, X, X_NEW)(keras.Input((N,), dtype="float64")),
+        TypeError, "z must be complex128, got float64",
+    ),
     "no positions": (on(Z), ValueError, "has no positions"),
     "two inputs": (on((X, Z)), ValueError, "got 2"),
     "real series": (on((X, Z.real, X_NEW)), TypeError, "complex"),
@@ -447,6 +458,14 @@ def test_is_what_makes_no_sense_refused_by_name(case):
     call, error, words = REFUSED[case]
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize("noise", [-5.0, np.inf])
+def test_is_noise_that_is_none_refused_in_a_graph(noise):
+    layer = GPInterpolator(proper(), NOISE, X, X_NEW)
+    graph = tf.function(lambda z, noise: layer(z, noise_variance=noise)["mean"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"noise_variance, .* not negative"):
+        graph(Z, tf.fill([SERIES, 1], tf.constant(noise, tf.float64)))
 
 
 def test_refuses_a_layer_xla_and_another_kernel():
