@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from cgp.gp.data import Data
 from cgp.gp.starts import scales_of
+from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import DataScales
 from cgp.kernels.stationary import ScaledCorrelation
 from cgp.kernels.white import White
@@ -28,7 +29,7 @@ def warn_of_fit(gp: Any, data: Data) -> None:
     if not np.nansum(np.abs(scales.z)) > 0:  # nothing to compare with
         return
     found = [*_of_lengthscales(gp, scales), *_of_edges(gp, data, scales)]
-    if not found and _is_diagonal(gp, scales):
+    if not found and is_diagonal(gp.kernel, scales.x):
         found.append(
             "all neighbours are uncorrelated under the kernel: it has learned a variance alone. "
             "Its parameters may have started in another unit than that of x (leave them out, and "
@@ -46,7 +47,7 @@ def warn_of_placeholders(gp: Any, data: Data) -> None:
     if not names:
         return
     scales = scales_of(gp, data)
-    if _is_diagonal(gp, scales):
+    if is_diagonal(gp.kernel, scales.x):
         warnings.warn(
             f"left out, and at placeholders until fit(x, z) starts them from the data: "
             f"{', '.join(names)}. With these, neighbours at this spacing of x, "
@@ -113,18 +114,18 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
     return found
 
 
-def _is_diagonal(gp: Any, scales: DataScales) -> bool:
-    """Whether the signal at neighbouring points is uncorrelated under the kernel."""
-    if all(isinstance(k, White) for k in gp.kernel.walk() if not k.parts) or len(scales.x) < 2:
+def is_diagonal(kernel: Kernel, x: np.ndarray) -> bool:
+    """Whether the signal at neighbouring points, of `[N, D]`, is uncorrelated under the kernel."""
+    if all(isinstance(k, White) for k in kernel.walk() if not k.parts) or len(x) < 2:
         return False
-    x = scales.x[np.lexsort(scales.x.T[::-1])]
+    x = x[np.lexsort(x.T[::-1])]
     apart = np.any(np.diff(x, axis=0) != 0, axis=1)
     first, second = x[:-1][apart][:_PAIRS], x[1:][apart][:_PAIRS]
     if not len(first):
         return False
-    first, second = (tf.constant(a, gp.variable_dtype) for a in (first, second))
+    first, second = (tf.constant(a, kernel.variable_dtype) for a in (first, second))
     k = [
-        np.asarray(gp.kernel.checked_moments(a, b)[0])
+        np.asarray(kernel.checked_moments(a, b)[0])
         for a, b in ((first, second), (first, first), (second, second))
     ]
     size = np.sqrt(np.abs(k[1] * k[2]))

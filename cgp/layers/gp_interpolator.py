@@ -1,5 +1,6 @@
 """Interpolation of complex signals by a Gaussian process, as a layer between others."""
 
+import warnings
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import Data, as_data, check_shapes, flattened
+from cgp.gp.fit_checks import is_diagonal
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.interpolation import Interpolation, interpolate
 from cgp.gp.signal_plus_noise import SignalPlusNoise
@@ -46,8 +48,8 @@ class GPInterpolator(HyperparameterLayer):
     or set the NaN after that layer: the gradient through a NaN would be NaN.
 
     Args:
-        kernel: A kernel. Layers and models that are given the same kernel share its
-            hyperparameters.
+        kernel: A kernel, with values in units of x and z: no fit starts them from data. Layers and
+            models that are given the same kernel share its hyperparameters.
         noise_variance: `E|n|²`, positive, in squared units of z; learned.
         x: Positions of the elements of z, `[N]` or `[N, D]`, for calls that give none.
         x_new: Positions where the signal is wanted, `[M]` or `[M, D]`, likewise.
@@ -62,6 +64,10 @@ class GPInterpolator(HyperparameterLayer):
     Raises:
         TypeError: No kernel, or dtypes that differ.
         ValueError: A noise variance that is not positive, positions of one kind alone.
+
+    Warns:
+        RuntimeWarning: At the first call, values of the kernel that were left out, under which
+            neighbours in x are uncorrelated.
 
     Example:
         >>> import numpy as np
@@ -117,6 +123,7 @@ class GPInterpolator(HyperparameterLayer):
         with_priors = [p for p in self._parameters().values() if p.prior is not None]
         self._objective = LikelihoodObjective(with_priors, self.variable_dtype)
         self.batch_count = self._objective.batch_count
+        self._has_looked_at_placeholders = False
 
     def _fixed_positions(
         self, x: ArrayLike | None, x_new: ArrayLike | None
@@ -192,6 +199,7 @@ class GPInterpolator(HyperparameterLayer):
         x, z, x_new = self._positions_and_series(inputs)
         x, x_new = as_points(x, real), as_points(x_new, real, "x_new")
         _check_shapes(x.shape, tf.TensorShape(z.shape), x_new.shape)
+        self._warn_of_placeholders(x)
         if not tf.executing_eagerly():
             z = _of_one_batch(x, z, x_new)
         noise = GivenNoise(noise_variance)
@@ -207,6 +215,27 @@ class GPInterpolator(HyperparameterLayer):
             self.add_loss(as_added_loss(self, self.loss_weight * loss))
         names = [name for name in Interpolation._fields if name != "log_likelihood"]
         return {name: data.unpacked(getattr(found, name)) for name in names}
+
+    def _warn_of_placeholders(self, x: tf.Tensor) -> None:
+        """Warns, at the first call on known positions, of a kernel left out that has no use there.
+
+        Not before, as weights may be loaded.
+        """
+        known = tf.get_static_value(x)
+        if known is None or self._has_looked_at_placeholders:
+            return
+        self._has_looked_at_placeholders = True
+        names = [name for name, p in self._parameters().items() if p.is_left_out]
+        with tf.init_scope():
+            is_useless = names and is_diagonal(self.kernel, known.reshape(-1, *x.shape[-2:])[0])
+        if is_useless:
+            warnings.warn(
+                f"left out, and at placeholders, as no fit starts them from data here: "
+                f"{', '.join(names)}. With these, neighbours in x are uncorrelated: give values in "
+                "units of x and z",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _positions_and_series(self, inputs: Any) -> tuple[Any, Any, Any]:
         if isinstance(inputs, tuple | list):

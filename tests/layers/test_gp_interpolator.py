@@ -468,6 +468,17 @@ def test_is_noise_that_is_none_refused_in_a_graph(noise):
         graph(Z, tf.fill([SERIES, 1], tf.constant(noise, tf.float64)))
 
 
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_warns_of_a_kernel_left_out_that_has_no_use_once(is_graph):
+    layer = GPInterpolator(RBF(), NOISE, 1e4 * X, [1e4])
+    call = tf.function(lambda z: layer(z)["mean"]) if is_graph else layer
+    with pytest.warns(RuntimeWarning, match="left out.* rbf.variance, rbf.lengthscale"):
+        call(Z)
+    layer(Z)  # and not again: warnings are errors
+    GPInterpolator(RBF(), NOISE, X, X_NEW)(Z)
+    GPInterpolator(RBF(1.0, 1.0), NOISE, 1e4 * X, [1e4])(Z)
+
+
 def test_refuses_a_layer_xla_and_another_kernel():
     layer = GPInterpolator(proper(), NOISE, X, X_NEW)
     with pytest.raises(ValueError, match="jit_compile must not be True"):
