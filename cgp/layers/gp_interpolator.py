@@ -9,13 +9,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data, as_data, check_shapes, flattened
+from cgp.gp.data import as_data, flattened
 from cgp.gp.fit_checks import is_diagonal
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.interpolation import Interpolation, interpolate
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points, one_number
+from cgp.layers.interpolator_checks import (
+    check_dimensions,
+    check_shapes,
+    of_one_batch,
+    with_noise_of_samples,
+)
 from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.training.hyperparameters import HyperparameterLayer
@@ -139,7 +145,7 @@ class GPInterpolator(HyperparameterLayer):
                     f"{name} of the layer must be [N] or [N, D], got shape {points.shape}: where "
                     "series have positions of their own, call it on (x, z, x_new)"
                 )
-        _check_dimensions(*(points.shape for points in found))
+        check_dimensions(*(points.shape for points in found))
         self.kernel.check_points(found[0])
         first, second = (points.numpy() for points in found)
         return first, second
@@ -198,14 +204,14 @@ class GPInterpolator(HyperparameterLayer):
         real = self.variable_dtype
         x, z, x_new = self._positions_and_series(inputs)
         x, x_new = as_points(x, real), as_points(x_new, real, "x_new")
-        _check_shapes(x.shape, tf.TensorShape(z.shape), x_new.shape)
+        check_shapes(x.shape, tf.TensorShape(z.shape), x_new.shape)
         self._warn_of_placeholders(x)
         if not tf.executing_eagerly():
-            z = _of_one_batch(x, z, x_new)
+            z = of_one_batch(x, z, x_new)
         noise = GivenNoise(noise_variance)
         data = as_data(x, z, missing, real, require_targets=False, noise=noise)
         if not tf.executing_eagerly():
-            data = _with_noise_of_samples(data)
+            data = with_noise_of_samples(data)
         new = flattened(x_new, 2)
         if x.shape.rank == 2:
             data = data._replace(x=tf.ensure_shape(data.x, [1, None, None]))
@@ -260,7 +266,7 @@ class GPInterpolator(HyperparameterLayer):
             )
         x, z, x_new = (tf.TensorShape(a.shape) for a in (x, z, x_new))
         x, x_new = (shape.concatenate(1) if shape.rank == 1 else shape for shape in (x, x_new))
-        _check_shapes(x, z, x_new)
+        check_shapes(x, z, x_new)
         shape = (*z[:-1], x_new[-2])
         dtypes = {"mean": complex_, "variance": self.variable_dtype, "pseudo_variance": complex_}
         return {name: keras.KerasTensor(shape, dtype) for name, dtype in dtypes.items()}
@@ -287,48 +293,3 @@ class GPInterpolator(HyperparameterLayer):
 
     def __repr__(self) -> str:
         return f"GPInterpolator({self.kernel!r}, {self.noise_variance!r})"
-
-
-def _check_shapes(x: tf.TensorShape, z: tf.TensorShape, x_new: tf.TensorShape) -> None:
-    """Raises where shapes, of positions with an axis of dimensions, do not fit together."""
-    for points, name in ((x, "x"), (x_new, "x_new")):
-        # A Keras input has a batch axis, of unknown size; a number of points is mostly known.
-        if points.rank == 2 and points[0] is None and z.rank == 2 and z[0] is None:
-            raise ValueError(
-                f"{name} must be [N, D], or [B, N, D] where it comes with the series, got shape "
-                f"{points}: positions of a batch have an axis of dimensions, {name}[..., None]"
-            )
-    check_shapes(x, z)
-    if 0 in z[:-1].as_list():
-        raise ValueError(f"z must have at least one series, got shape {z}")
-    _check_dimensions(x, x_new)
-    if x_new.rank > 2 and not x_new[:-2].is_compatible_with(z[:-1]):
-        raise ValueError(f"the batch axes of x_new, {x_new[:-2]}, must be those of z, {z[:-1]}")
-
-
-def _of_one_batch(x: tf.Tensor, z: tf.Tensor, x_new: tf.Tensor) -> tf.Tensor:
-    """The series in a graph, which fails where batch axes are not those of their positions."""
-    z, checks = tf.convert_to_tensor(z), []
-    for points, name in ((x, "x"), (x_new, "x_new")):
-        if points.shape.rank > 2:
-            words = f"the batch axes of {name} must be those of z"
-            checks.append(tf.debugging.assert_equal(tf.shape(points)[:-2], tf.shape(z)[:-1], words))
-    with tf.control_dependencies(checks):
-        return tf.identity(z)
-
-
-def _with_noise_of_samples(data: Data) -> Data:
-    """Data of a graph, which fails where the known part of their noise is none."""
-    known = data.noise.variance  # zero where z is missing
-    if known is None:
-        return data
-    words = "noise_variance, the known part of the noise, must be finite and not negative"
-    is_variance = tf.math.is_finite(known) & (known >= 0.0)
-    check = tf.debugging.Assert(tf.reduce_all(is_variance), [words])
-    with tf.control_dependencies([check]):
-        return data._replace(noise=data.noise._replace(variance=tf.identity(known)))
-
-
-def _check_dimensions(x: tf.TensorShape, x_new: tf.TensorShape) -> None:
-    if not x_new[-1:].is_compatible_with(x[-1:]):
-        raise ValueError(f"x_new must have as many dimensions as x, {x[-1]}, got shape {x_new}")
