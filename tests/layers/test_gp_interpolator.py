@@ -15,6 +15,7 @@ from tests.layers.models import Gain, normals
 from tests.reference import gaussian_process as reference
 
 SERIES, N, M, NOISE = 4, 12, 5, 0.05
+RNG = np.random.default_rng(9)
 
 
 def proper(dimensions=1):
@@ -121,6 +122,18 @@ def test_is_a_layer_the_exact_process_of_each_series(kernel, missing, noise):
     for b in range(SERIES):
         gp.condition(x, z[b])
         assert_moments({name: a[b] for name, a in found.items()}, gp.predict(x_new))
+
+
+def test_is_one_factor_as_exact_as_those_of_each_series(monkeypatch):
+    """Where a gap is wide and the noise small, the variance within it is in its last digits."""
+    x, x_new, z = np.linspace(0.0, 10.0, 60), np.linspace(4.0, 9.0, 20), normals(RNG, SERIES, 60)
+    z[1, 25:54] = np.nan
+    layer = GPInterpolator(RBF(1.0, 1.0), 1e-11, x, x_new)
+    found = layer(z)["variance"]
+    monkeypatch.setattr(
+        interpolation, "_by_one_factor", lambda *given: interpolation._by_own_factors(*given)
+    )
+    np.testing.assert_allclose(found, layer(z)["variance"], rtol=0, atol=2e-7)
 
 
 @pytest.mark.parametrize(("case", "factors"), [("few missing", 1), ("many missing", SERIES)])
