@@ -9,7 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from cgp import plotting
+from cgp.gp.base import GaussianProcess
+from cgp.kernels.points import as_points
 from cgp.linalg.arguments import ArrayLike, check_whole
+from cgp.observations import as_observations
 from cgp.plotting.drawing import pyplot_or_error
 from cgp.training.keras_private import flatten_layers
 from cgp.training.parameters import Parameterized, named_parameters
@@ -35,7 +38,10 @@ class Parameters(keras.callbacks.Callback):
 
     Raises:
         ImportError: Data for pictures, but matplotlib is not installed.
-        ValueError: One of x and z without the other; a fit of a model without hyperparameters.
+        TypeError: Real targets.
+        ValueError: One of x and z without the other, or of shapes that do not fit; as a fit begins,
+            a model without hyperparameters or, with data for pictures, one that is no Gaussian
+            process over one dimension.
 
     Example:
         >>> import tempfile, numpy as np, cgp
@@ -62,16 +68,19 @@ class Parameters(keras.callbacks.Callback):
         if (x is None) != (z is None):
             raise ValueError("x and z belong together: give both for pictures, or none")
         check_whole(picture_every, "picture_every")
-        if x is not None:
-            pyplot_or_error()
         self._folder, self._every = str(log_dir), picture_every
-        self._x, self._z = x, z
+        self._x = self._z = None
+        if x is not None and z is not None:
+            pyplot_or_error()
+            self._x, self._z = _series(x, z)
         self._writer: Any = None
         self._epoch, self._drawn = 0, -1
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Opens the file."""
         _values(self.model)  # may refuse the model
+        if self._x is not None:
+            _check_pictures_of(self.model, self._x)
         self._writer = tf.summary.create_file_writer(self._folder)
         self._drawn = -1
 
@@ -97,7 +106,7 @@ class Parameters(keras.callbacks.Callback):
         from matplotlib.figure import Figure  # not pyplot's, which keeps figures open
 
         figure = Figure(figsize=(8, 5), layout="constrained")
-        x = np.ravel(np.asarray(self._x, float))
+        x = self._x
         new = np.linspace(x.min(), x.max(), _POINTS)
         predicted = self.model.predict(new, verbose=0)
         plotting.series(x, self._z, predicted, new, ax=figure.subplots(2, sharex=True))
@@ -107,6 +116,30 @@ class Parameters(keras.callbacks.Callback):
         content = tf.constant([width, height, png.getvalue()])
         with self._writer.as_default():
             _write("posterior", content, self._epoch, "images")
+
+
+def _series(x: ArrayLike, z: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Data for pictures as x and z, `[N]`, or an error."""
+    x = np.asarray(as_points(x, "float64"))
+    if x.ndim != 2 or x.shape[1] != 1 or not len(x):
+        raise ValueError(f"x of pictures must be [N] or [N, 1], got shape {x.shape}")
+    z = np.asarray(as_observations(z, None, "complex128", promote=True))
+    if z.shape != x.shape[:1]:
+        raise ValueError(f"z of pictures must be one series, [{len(x)}] as x, got shape {z.shape}")
+    return x[:, 0], z
+
+
+def _check_pictures_of(model: Any, x: np.ndarray) -> None:
+    """Raises where a model has no posterior along a line."""
+    if not isinstance(model, GaussianProcess):
+        raise ValueError(
+            "pictures are of the posterior of a Gaussian process, not of a "
+            f"{type(model).__name__}: give no x and z"
+        )
+    try:
+        model.predict(x[:1], verbose=0)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"pictures need predictions along a line of x: {error}") from error
 
 
 def _values(model: Any) -> dict[str, np.ndarray]:

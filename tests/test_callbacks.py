@@ -85,3 +85,35 @@ def test_is_a_model_without_hyperparameters_refused(tmp_path):
         shown.on_train_begin()
     with pytest.raises(ValueError, match="x and z belong together"):
         cgp.callbacks.Parameters(tmp_path, X)
+
+
+REFUSED = {
+    "two dimensions": (np.ones((6, 2)), Z, ValueError, r"x of pictures must be \[N\] or \[N, 1\]"),
+    "several series": (X, np.stack([Z, Z]), ValueError, r"one series, \[6\] as x, got shape \(2,"),
+    "fewer targets": (X, Z[:3], ValueError, r"\[6\] as x, got shape \(3,\)"),
+    "real targets": (X, Z.real, TypeError, "z must be complex"),
+    "no numbers": (["a"] * 6, Z, TypeError, "x must be real numbers"),
+    "no points": (X[:0], Z[:0], ValueError, "x of pictures"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_are_data_that_make_no_picture_refused_at_once(case, tmp_path):
+    pytest.importorskip("matplotlib")
+    x, z, error, words = REFUSED[case]
+    with pytest.raises(error, match=words):
+        cgp.callbacks.Parameters(tmp_path, x, z)
+
+
+def test_is_a_model_without_a_picture_refused_before_its_fit(tmp_path):
+    pytest.importorskip("matplotlib")
+    shown = cgp.callbacks.Parameters(tmp_path, X[:, None], Z)
+    z = keras.Input((6,), dtype="complex128")
+    layer = cgp.layers.GPInterpolator(RBF(1.0, 2.0), 0.1, X, X)
+    shown.set_model(cgp.Functional(z, layer(z)["mean"]))
+    with pytest.raises(ValueError, match="of a Gaussian process, not of a Functional"):
+        shown.on_train_begin()
+    gp = cgp.ExactGP(RBF(1.0, [2.0, 2.0]), 0.1)
+    gp.compile(keras.optimizers.Adam(0.1))
+    with pytest.raises(ValueError, match=r"along a line of x: x must have as many dimensions"):
+        gp.fit(np.stack([X, X], axis=-1), Z, epochs=2, callbacks=[shown], verbose=0)
