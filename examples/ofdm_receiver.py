@@ -19,16 +19,21 @@ data symbol known. The receiver is three layers, a model that may be trained on,
 
 The process that learns, an `ExactGP`, and the interpolator share the kernel, and so its variables.
 
-Beside it, on the same slots: linear interpolation of pilots; LMMSE with estimated statistics, where
-the powers are the non-negative least-squares fit to the sample correlations of the same 8 slots,
-and so is the Doppler spread; LMMSE with the true statistics, the best there is; and the channel
-itself. The channels are tapped delay lines A, B and C of 3GPP TR 38.901, tables 7.7.2-1 to -3.
+Beside it, on the same slots: linear interpolation of pilots; LMMSE with the true statistics, the
+best linear way there is; the channel itself; and LMMSE with statistics that are estimated from the
+same 8 slots by moments, as the trade does: powers that fit the sample correlations by non-negative
+least squares, with a penalty or without; an exponential decay of the spread that fits best; and the
+uniform profile, which is robust (Li, Cimini & Sollenberger, 1998). Of the seven the best is shown,
+chosen by the error rates themselves, which nobody has in the field. The channels are tapped delay
+lines A to D of 3GPP TR 38.901, tables 7.7.2-1 to -4. D has a line of sight, of one Doppler shift,
+which the kernel does not know of.
 
-Expect the learned kernel within 0.05 dB of the true statistics, where estimated ones lose 0.2 dB,
-and with unlucky slots (seed 1 of TDL-A) 1.5 dB: an estimate weighs all correlations by their
-number, the likelihood by what they tell. Linear interpolation hardly reaches an error rate of 1 %.
+Expect the learned kernel within 0.06 dB of the true statistics on each, where the best of the
+estimates loses 0.1 to 0.5 dB: an estimate weighs all correlations by their number, the likelihood
+by what they tell. Which of the seven is best changes with the channel and the slots, and a wrong
+choice costs up to a decibel. Linear interpolation reaches an error rate of 1 % in sight alone.
 
-Run it with: python examples/ofdm_receiver.py (a minute)
+Run it with: python examples/ofdm_receiver.py (two minutes)
 """
 
 import itertools
@@ -51,7 +56,9 @@ PILOT_SYMBOLS, COMB = (2, 7, 11), 4
 SPREAD, DOPPLER = 0.3, 0.25  # rms delay in microseconds; greatest shift in kHz
 TRAINED, TESTED = 8, 200  # slots
 EPOCHS = 50  # of L-BFGS: the powers of empty delays tend to zero for ever
-SNRS = np.arange(18.0, 31.0, 4.0)  # dB
+SNRS = np.arange(14.0, 31.0, 4.0)  # dB
+PENALTIES = (0.0, 0.03, 0.1, 0.3)  # of powers, relative to the largest singular value of their fit
+LONGEST = (3.0, PREFIX)  # delays of uniform profiles, in microseconds
 TARGET = 1e-2
 WAYS = (
     "linear interpolation",
@@ -82,7 +89,13 @@ PROFILES = {
         "-4.4 -1.2 -3.5 -5.2 -2.5 0 -2.2 -3.9 -7.4 -7.1 -10.7 -11.1 -5.1 -6.8 -8.7 -13.2 -13.9 "
         "-13.9 -15.8 -17.1 -16 -15.7 -21.6 -22.8",
     ),
+    "TDL-D": (
+        "0 .035 .612 1.363 1.405 1.804 2.596 1.775 4.042 7.937 9.424 9.708 12.525",
+        "-13.5 -18.8 -21 -22.8 -17.9 -20.1 -21.9 -22.9 -27.8 -23.6 -24.8 -30 -27.7",
+    ),
 }
+SIGHT = {"TDL-D": -0.2}  # the power of the line of sight in dB, at no delay
+SHIFT = 0.7 * DOPPLER  # of the line of sight, in kHz
 
 FREQUENCY, TIME = SPACING * np.arange(CARRIERS), DURATION * np.arange(SYMBOLS)
 GRID = np.stack(np.meshgrid(FREQUENCY, TIME, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -99,21 +112,23 @@ LEVELS = np.array([-3.0, -1.0, 3.0, 1.0]) / np.sqrt(10.0)  # of two bits, Gray: 
 
 
 def profile(name):
-    """Delays in microseconds and powers of a channel, of a sum of 1."""
+    """Delays in microseconds, powers, and the power of the line of sight, of a sum of 1."""
     delays, decibels = (np.array(text.split(), float) for text in PROFILES[name])
-    powers = 10 ** (decibels / 10)
-    return SPREAD * delays, powers / powers.sum()
+    powers, sight = 10 ** (decibels / 10), 10 ** (SIGHT.get(name, -np.inf) / 10)
+    return SPREAD * delays, powers / (powers.sum() + sight), sight / (powers.sum() + sight)
 
 
 def slots(name, number, rng):
     """The channel at all cells of independent slots, `[B, cells]`."""
-    delays, powers = profile(name)
+    delays, powers, sight = profile(name)
     jakes = toeplitz(j0(2 * np.pi * DOPPLER * TIME))
     root = cholesky(jakes + 1e-10 * np.eye(SYMBOLS), lower=True)
     echoes = np.sqrt(powers) * normal(rng, number, SYMBOLS, len(powers))
     echoes = np.einsum("ts,bsl->btl", root, echoes)
     turns = np.exp(-2j * np.pi * np.outer(FREQUENCY, delays))
-    return np.einsum("fl,btl->bft", turns, echoes).reshape(number, -1)
+    phases = rng.uniform(size=(number, 1)) + SHIFT * TIME
+    in_sight = np.sqrt(sight) * np.exp(2j * np.pi * phases)
+    return (np.einsum("fl,btl->bft", turns, echoes) + in_sight[:, None]).reshape(number, -1)
 
 
 def normal(rng, *shape):
@@ -207,40 +222,59 @@ def learned_kernel(pilots, noise):
 # --- the ways of others ---------------------------------------------------------------------------
 
 
-def covariance(delays, powers, doppler, first, second):
+def covariance(delays, powers, doppler, sight, first, second):
     """Of the channel at two sets of cells."""
     frequency, time = np.moveaxis(first[:, None] - second, -1, 0)
     turned = np.exp(-2j * np.pi * frequency[..., None] * delays) @ powers
-    return turned * j0(2 * np.pi * doppler * time)
+    return turned * j0(2 * np.pi * doppler * time) + sight * np.exp(2j * np.pi * SHIFT * time)
 
 
-def lmmse(pilots, noise, *statistics):
+def lmmse(pilots, noise, delays, powers, doppler, sight=0.0):
     """Linear minimum mean square error estimates of the channel at the data, for one noise."""
+    statistics = delays, powers, doppler, sight
     inner = covariance(*statistics, PILOTS, PILOTS) + noise * np.eye(len(PILOTS))
     cross = covariance(*statistics, DATA, PILOTS)
     weights = np.linalg.solve(inner, cross.conj().T).conj().T
-    variance = np.real(np.sum(statistics[1]) - np.sum(weights * cross.conj(), axis=1))
+    variance = np.real(np.sum(powers) + sight - np.sum(weights * cross.conj(), axis=1))
     return pilots @ weights.T, np.broadcast_to(variance, (len(pilots), len(DATA)))
 
 
 def estimated_statistics(pilots):
-    """Powers and Doppler spread whose correlations are nearest to those of the pilots."""
+    """Statistics whose correlations are nearest to those of the pilots, by how they are found."""
     h = pilots.reshape(len(pilots), -1, len(PILOT_SYMBOLS))
     apart = np.arange(1, h.shape[1])  # pilots from one to the other, without the noise of lag 0
-    correlation = [np.mean(h[:, k:] * h[:, :-k].conj()) for k in apart]
+    correlation = np.array([np.mean(h[:, k:] * h[:, :-k].conj()) for k in apart])
     turns = np.exp(-2j * np.pi * COMB * SPACING * np.outer(apart, DELAYS))
     trust = np.sqrt(h.shape[1] - apart)  # the number of pairs
-    turns, target = trust[:, None] * turns, trust * correlation
-    powers, _ = nnls(*(np.concatenate([a.real, a.imag]) for a in (turns, target)))
+    fit = np.concatenate([(trust[:, None] * a) for a in (turns.real, turns.imag)])
+    target = np.concatenate([trust * a for a in (correlation.real, correlation.imag)])
+
+    def scaled(shape):  # a profile of this shape, and how far its correlations are
+        column = fit @ shape
+        scale = column @ target / (column @ column)
+        return scale * shape, np.sum((scale * column - target) ** 2)
+
+    profiles = {}
+    for penalty in PENALTIES:
+        rows = penalty * np.linalg.norm(fit, 2) * np.eye(len(DELAYS))
+        padded = np.append(target, np.zeros(len(rows)))
+        profiles[f"least squares, penalty {penalty:g}"], _ = nnls(np.vstack([fit, rows]), padded)
+    decays = [scaled(np.exp(-DELAYS / tau)) for tau in np.geomspace(0.02, PREFIX, 100)]
+    profiles["exponential"] = min(decays, key=lambda found: found[1])[0]
+    for longest in LONGEST:
+        profiles[f"uniform to {longest:g} µs"], _ = scaled((longest >= DELAYS).astype(float))
 
     pairs = list(itertools.combinations(range(len(PILOT_SYMBOLS)), 2))
-    apart = [TIME[PILOT_SYMBOLS[j]] - TIME[PILOT_SYMBOLS[i]] for i, j in pairs]
-    correlation = [np.mean(h[..., j] * h[..., i].conj()).real / powers.sum() for i, j in pairs]
+    apart = np.array([TIME[PILOT_SYMBOLS[j]] - TIME[PILOT_SYMBOLS[i]] for i, j in pairs])
+    of_pairs = np.array([np.mean(h[..., j] * h[..., i].conj()).real for i, j in pairs])
 
-    def misfit(doppler):
-        return np.sum((j0(2 * np.pi * doppler * np.array(apart)) - correlation) ** 2)
+    def doppler(total):
+        def misfit(spread):
+            return np.sum((total * j0(2 * np.pi * spread * apart) - of_pairs) ** 2)
 
-    return DELAYS, powers, minimize_scalar(misfit, bounds=(0.01, 0.6), method="bounded").x
+        return minimize_scalar(misfit, bounds=(0.01, 0.6), method="bounded").x
+
+    return {how: (DELAYS, powers, doppler(powers.sum())) for how, powers in profiles.items()}
 
 
 def linear_interpolation(pilots):
@@ -266,12 +300,13 @@ def sent_and_received(name, number, snr, rng):
 
 
 def error_rates(name, seed, tested=TESTED):
-    """Of each way, at each of the SNRS, and the kernel that was learned."""
+    """Of each way, at each of the SNRS, the kernel that was learned, and the best estimate."""
     rng = np.random.default_rng(seed)
     snr = rng.uniform(SNRS[0], SNRS[-1], TRAINED)
     pilots, *_ = sent_and_received(name, TRAINED, snr, rng)
     kernel, estimated = learned_kernel(pilots, noise_of(snr)), estimated_statistics(pilots)
-    network, true = receiver(kernel), (*profile(name), DOPPLER)
+    network = receiver(kernel)
+    delays, powers, sight = profile(name)
     *_, equalizer, demapper = network.layers
     rates = {}
     for noise in noise_of(SNRS):
@@ -279,15 +314,17 @@ def error_rates(name, seed, tested=TESTED):
         of_slots = np.full((tested, 1), noise)
         channels = {
             "linear interpolation": (linear_interpolation(pilots), np.zeros(h.shape)),
-            "LMMSE, estimated statistics": lmmse(pilots, noise, *estimated),
-            "LMMSE, true statistics": lmmse(pilots, noise, *true),
+            "LMMSE, true statistics": lmmse(pilots, noise, delays, powers, DOPPLER, sight),
             "the channel itself": (h, np.zeros(h.shape)),
         }
+        channels |= {how: lmmse(pilots, noise, *found) for how, found in estimated.items()}
         odds = {way: demapper(*equalizer(received, *of, of_slots)) for way, of in channels.items()}
         odds["learned kernel"] = network.predict([pilots, received, of_slots], verbose=0)
         for way, of_bits in odds.items():
             rates.setdefault(way, []).append(np.mean((np.asarray(of_bits) > 0) != bits))
-    return {way: np.array(values) for way, values in rates.items()}, kernel
+    best = min(estimated, key=lambda how: needed(rates[how]))
+    rates["LMMSE, estimated statistics"] = rates[best]
+    return {way: np.array(rates[way]) for way in WAYS}, kernel, best
 
 
 def needed(rates):
@@ -305,7 +342,7 @@ def draw(name, rates, kernel, path):
     of_rates.axhline(TARGET, color="0.8", linewidth=0.8)
     of_rates.set(xlabel="SNR in dB", ylabel="bit error rate", title=f"{name}, 16-QAM, no code")
     of_rates.legend(frameon=False, loc="lower left")
-    delays, powers = profile(name)
+    delays, powers, _ = profile(name)
     bins = np.append(DELAYS, PREFIX) - DELAYS[1] / 2
     of_powers.stairs(np.histogram(delays, bins, weights=powers)[0], bins, fill=True, color="0.85")
     of_powers.stem(DELAYS, kernel.powers.numpy(), linefmt="#1f5fa8", basefmt=" ")
@@ -324,10 +361,10 @@ def main(names=tuple(PROFILES), seeds=1, tested=TESTED, picture=PICTURE):
     print(f"{'':30s}" + "".join(f"{way.replace(', ', '|').split('|')[-1]:>24s}" for way in WAYS))
     for name in names:
         for seed in range(seeds):
-            rates, kernel = error_rates(name, seed, tested)
+            rates, kernel, best = error_rates(name, seed, tested)
             found[name, seed] = {way: needed(rates[way]) for way in WAYS}
             line = "".join(f"{found[name, seed][way]:24.2f}" for way in WAYS)
-            print(f"{name}, channels of seed {seed:<8d}{line}")
+            print(f"{name}, channels of seed {seed:<8d}{line}   estimated by {best}")
             if (name, seed) == (names[0], 0):
                 first = name, rates, kernel
     draw(*first, picture)
