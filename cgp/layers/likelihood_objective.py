@@ -30,7 +30,8 @@ class LikelihoodObjective:
     """The loss of series, per observed element.
 
     The mean over batches weighs each by its observed elements, so that it is the loss of all data,
-    in which a prior counts once: each batch and replica has an equal share of it.
+    in which a prior counts once: each batch and replica has an equal share of it. A batch without
+    any observation weighs nothing, and its share is missing from the mean.
 
     Args:
         with_priors: The hyperparameters that have a prior, each once.
