@@ -77,8 +77,9 @@ def negative_log_predictive_density(z: ArrayLike, prediction: Prediction) -> flo
 
     Args:
         z: Complex targets, any shape; NaN where missing.
-        prediction: The prediction of `z`, noise included (`observed=True`): a `ComplexNormal`, or
-            a dict with keys mean, variance and pseudo_variance, each shaped like `z`.
+        prediction: The prediction of `z`, noise included (`observed=True`), shaped like `z`, or
+            with an axis of one component more: what `cgp.distributions.marginals` takes. Of a
+            filter it is the one-step prediction.
 
     Returns:
         The mean over points, in nats.
@@ -137,8 +138,9 @@ def coverage(z: ArrayLike, prediction: Prediction, probability: float = 0.95) ->
 
     Args:
         z: Complex targets, any shape; NaN where missing.
-        prediction: The prediction of `z`, noise included (`observed=True`): a `ComplexNormal`, or
-            a dict with keys mean, variance and pseudo_variance, each shaped like `z`.
+        prediction: The prediction of `z`, noise included (`observed=True`), shaped like `z`, or
+            with an axis of one component more: what `cgp.distributions.marginals` takes. Of a
+            filter it is the one-step prediction.
         probability: Of the ellipse: see `ComplexNormal.ellipses`.
 
     Returns:
@@ -310,6 +312,8 @@ def _principal(
     z = np.asarray(as_numbers(z, "the target"))
     if not np.iscomplexobj(z):
         raise TypeError(f"the target must be complex, got {z.dtype}")
+    if mean.shape == (*z.shape, 1):
+        z = z[..., None]
     if z.shape != mean.shape:
         raise ValueError(
             f"target and prediction must have one shape, got {z.shape} and {mean.shape}"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
+import cgp
 from cgp import plotting, statespace
 from cgp.distributions import ComplexNormal
 
@@ -214,6 +215,54 @@ def test_data_alone_are_drawn_alone(parts):
     assert plotting.plane(z).get_legend() is None
 
 
+def two_elements():
+    """Times, a series of two elements, and the results of a model of it."""
+    proper = statespace.LinearGaussian(
+        [[0.9j, 0.1], [0.0, 0.8]], np.eye(2), [[1.0, 1.0], [0.0, 1.0]], 0.1 * np.eye(2)
+    )
+    model = statespace.widely_linear(proper, pseudo_Q=[[0.9j, 0.0], [0.0, 0.5]])
+    _, z = statespace.sample(model, 12, seed=1)
+    result = statespace.filter(model, z)
+    return np.arange(12.0), z.numpy(), model, result
+
+
+def test_one_component_of_each_result_of_a_model_is_drawn():
+    x, z, model, result = two_elements()
+    kf = cgp.KalmanFilter(model)
+    smoothed = statespace.smooth(model, z)
+    deviation = (
+        result.innovation_variances.numpy()
+        + result.innovation_pseudo_covariances.numpy().real[:, [0, 1], [0, 1]]
+    )
+    for found in (result, kf.predict(z), kf.process(z)):
+        upper, _ = plotting.series(x, z, found, component=1)
+        np.testing.assert_array_equal(line(upper, "data")[1], z[:, 1].real)
+        mean = z[:, 1].real - result.innovations.numpy()[:, 1].real
+        np.testing.assert_allclose(line(upper, "mean")[1], mean, atol=1e-12)
+        edge = mean + QUANTILE * np.sqrt(deviation[:, 1] / 2)
+        np.testing.assert_allclose(band(upper)[1][:, 1], edge)
+    ax = plotting.plane(z[:, 0], smoothed, component=1)  # data without components beside a state
+    np.testing.assert_array_equal(line(ax, "data")[0], z[:, 0].real)
+    np.testing.assert_array_equal(line(ax, "mean")[0], smoothed.smoothed_means.numpy()[:, 1].real)
+    ahead = statespace.forecast(model, result, 3)
+    upper, _ = plotting.series(x, z, ahead, x[-1] + [1.0, 2.0, 3.0], component=0)
+    means = ahead.observation_means.numpy()[:, 0].real
+    np.testing.assert_array_equal(line(upper, "mean"), [[12.0, 13.0, 14.0], means])
+
+
+def test_results_of_processes_are_drawn():
+    x, z = np.arange(6.0), np.exp(1j * np.arange(6.0))
+    gp = cgp.StateSpaceGP(cgp.kernels.Matern12(1.0, 1.0), noise_variance=0.5)
+    window = cgp.RecursiveGP(cgp.kernels.Matern12(1.0, 1.0), noise_variance=0.5, capacity=6)
+    gp.condition(x, z)
+    forecasts = gp.forecasts([1.0, 2.0])
+    upper, _ = plotting.series(x, z, forecasts, x + 2.0, component=1)
+    np.testing.assert_array_equal(line(upper, "mean"), [x + 2.0, forecasts["mean"][:, 1].real])
+    step = window.process(x, z)
+    upper, _ = plotting.series(x, z, step)
+    np.testing.assert_array_equal(line(upper, "mean")[1], step.predicted.mean.real)
+
+
 def innovations(m=1, real=False, batch=()):
     """Diagnostics of innovations with some missing, of which the variance is 2."""
     rng = np.random.default_rng(5)
@@ -296,6 +345,7 @@ X, Z, ONE = np.arange(3.0), np.ones(3, complex), np.ones(3)
 MASKED = np.ma.array(X, mask=[False, True, False])
 GOOD = {"mean": Z, "variance": ONE, "pseudo_variance": 0 * Z}
 BATCH = {name: np.stack([moment, moment]) for name, moment in GOOD.items()}
+COLUMNS = {name: np.stack([moment, moment], axis=-1) for name, moment in GOOD.items()}
 
 
 @pytest.mark.parametrize(
@@ -324,6 +374,18 @@ BATCH = {name: np.stack([moment, moment]) for name, moment in GOOD.items()}
             ValueError,
             "3 points .* 2 inputs: give x_new",
         ),
+        (
+            lambda: plotting.series(X, None, COLUMNS),
+            ValueError,
+            r"the posterior must be \[N\], or \[N, M\] with component=.*one of 0 to 1",
+        ),
+        (
+            lambda: plotting.plane(None, COLUMNS, component=2),
+            ValueError,
+            "the component of the posterior must be one of 0 to 1, got 2",
+        ),
+        (lambda: plotting.plane(Z, GOOD, component=1), ValueError, "must be 0, as there is one"),
+        (lambda: plotting.plane(np.ones((3, 2), complex)), ValueError, "z must be .* one of 0 to"),
         (lambda: plotting.series(X, Z, Z), TypeError, "must be a ComplexNormal, or a dict"),
         (lambda: plotting.series(X, Z, parts="polar"), ValueError, "got 'polar'"),
         (lambda: plotting.series(X, Z, GOOD, probability=95), ValueError, "between 0 and 1"),

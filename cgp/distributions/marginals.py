@@ -1,7 +1,7 @@
 """Marginal moments of predictions, from any of the forms in which cgp returns predictions."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Self, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, cast
 
 import numpy as np
 
@@ -39,11 +39,15 @@ class Step(NamedTuple):
         predicted, filtered = self.predicted.map(function), self.filtered.map(function)
         return type(self)(predicted, function(self.innovation), filtered)
 
+    def marginals(self) -> Marginals:
+        """The one-step prediction of the observation, which is compared with what came."""
+        return self.predicted
+
     @classmethod
     def stack(cls, steps: Iterable["Step"], axis: int = -1) -> Self:
         """Stacks the results of `step`, sample by sample, as `process` returns those of a block.
 
-        Metrics and plots take the result: `cgp.metrics.coverage(z, stacked.predicted)`.
+        Metrics and plots take the result: `cgp.metrics.coverage(z, stacked)`.
 
         Args:
             steps: The results of one filter, in the order of the samples.
@@ -67,7 +71,7 @@ class Step(NamedTuple):
             >>> stacked = Step.stack([gp.step(x, z_x + 0j) for x, z_x in enumerate(z)])
             >>> stacked.predicted.mean.shape
             (3,)
-            >>> cgp.metrics.coverage(np.array(z), stacked.predicted)
+            >>> cgp.metrics.coverage(np.array(z), stacked)
             1.0
         """
         steps = list(steps)
@@ -110,16 +114,37 @@ def innovation(z: np.ndarray, mean: np.ndarray) -> np.ndarray:
     return deviation
 
 
-Prediction: TypeAlias = ComplexNormal | Mapping[str, Any] | tuple[Any, ...]
-"""A `ComplexNormal`, a dict of moments as from `predict`, or a named tuple of moments."""
+class Result(Protocol):
+    """A result that knows which of its moments are those of a prediction."""
+
+    def marginals(self) -> Marginals:
+        """The moments that metrics and plots take."""
+
+
+Prediction: TypeAlias = ComplexNormal | Result | Mapping[str, Any] | tuple[Any, ...]
+"""A `ComplexNormal`, a result, a dict of moments as from `predict`, or a named tuple of moments."""
+
+_OF_FILTER = {
+    "mean": "observation_mean",
+    "variance": "innovation_variance",
+    "pseudo_variance": "innovation_pseudo_variance",
+}
+"""The keys of the moments of observations in what a `KalmanFilter` returns for a series."""
 
 
 def marginals(prediction: Prediction) -> Marginals:
     """The marginal moments of a prediction in any of its forms.
 
+    Of a result with several distributions they are those that can be compared with data, where it
+    has them: of a filter, whole or online, the one-step predictions of the observations, noise
+    included; of a forecast the observations; of a smoother and of a particle filter, which have
+    moments of the state alone, the state.
+
     Args:
-        prediction: A `ComplexNormal`; a dict with keys mean, variance, pseudo_variance, as
-            `predict` returns; or a named tuple with such fields, as in the result of `step`.
+        prediction: A `ComplexNormal`; what `step` or `process` returns, or
+            `statespace.filter`, `smooth`, `forecast` or `particle_filter`; a dict with keys mean,
+            variance, pseudo_variance, as `predict` and `forecasts` return, or that of a
+            `KalmanFilter`; or a named tuple with such fields.
 
     Returns:
         `Marginals(mean, variance, pseudo_variance)`.
@@ -138,13 +163,18 @@ def marginals(prediction: Prediction) -> Marginals:
     """
     if isinstance(prediction, ComplexNormal):
         return Marginals(*(np.asarray(getattr(prediction, name)()) for name in Marginals._fields))
+    if hasattr(prediction, "marginals"):
+        prediction = cast("Result", prediction).marginals()
     if hasattr(prediction, "_asdict"):
         prediction = cast("NamedTuple", prediction)._asdict()
     if not isinstance(prediction, Mapping):
         raise TypeError(
             "a prediction must be a ComplexNormal, or a dict with keys mean, variance and "
-            f"pseudo_variance, got {type(prediction).__name__}"
+            "pseudo_variance, or what a filter, a smoother or a forecast returns, got "
+            f"{type(prediction).__name__}"
         )
+    if _OF_FILTER["mean"] in prediction:
+        prediction = _of_filter(prediction)
     missing = [name for name in Marginals._fields if name not in prediction]
     if missing:
         raise ValueError(
@@ -166,6 +196,13 @@ def marginals(prediction: Prediction) -> Marginals:
             f"{', '.join(str(moment.shape) for moment in moments)}"
         )
     return moments
+
+
+def _of_filter(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The moments of the observations, from what a `KalmanFilter` returns for a series."""
+    moments = {name: found[key] for name, key in _OF_FILTER.items() if key in found}
+    # A proper model has no pseudo-variance.
+    return {"pseudo_variance": np.zeros_like(moments["mean"]), **moments}
 
 
 def mixture(parts: list[tuple[float, Marginals]]) -> Marginals:

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from cgp.linalg.arguments import real_diagonal
 from cgp.statespace.filter_in_chunks import StateMoments
-from cgp.statespace.filtering import innovate, observation_moments
+from cgp.statespace.filtering import innovate, observation_moments, observed_means
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.series import Series
 
@@ -18,10 +18,12 @@ def outputs(series: Series, found: StateMoments) -> dict[str, tf.Tensor]:
         found: What the filter has found in them.
     """
     model = series.model
+    observed = observed_means(model, found.predicted_means)
     named = {
         "predicted_mean": model.form.join(found.predicted_means),
         "filtered_mean": model.form.join(found.filtered_means),
-        "innovation": innovate(series, found),
+        "observation_mean": model.observation_form.join(observed),
+        "innovation": innovate(series, observed),
     }
     second = {
         "predicted": model.form.moments(found.predicted_covariances),
@@ -44,7 +46,7 @@ def output_spec(model: LinearGaussian, shape: tuple) -> dict[str, keras.KerasTen
     """
     state = ((*shape, model.state_size), model.state_dtype.name, model.form)
     seen = ((*shape, model.observation_size), model.series_dtype.name, model.observation_form)
-    spec = {}
+    spec = {"observation_mean": keras.KerasTensor(seen[0], seen[1])}
     for name in ("predicted", "filtered", "innovation"):
         value = name if name == "innovation" else f"{name}_mean"
         own, dtype, form = seen if name == "innovation" else state

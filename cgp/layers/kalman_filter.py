@@ -161,7 +161,8 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
 
         Returns:
             "predicted_mean", "filtered_mean" and their "…_variance", of the state before and after
-            each observation, `[B, T, n]`; "innovation", NaN where missing, and
+            each observation, `[B, T, n]`; "observation_mean", that of the observation before it
+            was seen, "innovation", what came less it, NaN where missing, and
             "innovation_variance", `[B, T, M]`. Of a widely linear model "…_pseudo_variance" too.
         """
         if isinstance(z, tuple | list):

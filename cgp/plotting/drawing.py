@@ -106,19 +106,23 @@ def require_something(z: ArrayLike | None, posterior: Prediction | None) -> None
         raise ValueError("there is nothing to draw: give data z, a posterior, or both")
 
 
-def as_series(z: ArrayLike, x: np.ndarray | None = None) -> np.ndarray:
+def as_series(
+    z: ArrayLike, x: np.ndarray | None = None, component: int | None = None
+) -> np.ndarray:
     """Converts complex data to an array `[N]`, NaN in both parts where missing."""
     z = np.asarray(as_observations(z, None, "complex128", promote=True))
-    _require_one_series(z, "z")
+    # Data without components may be drawn beside one component of a state.
+    z = _one_series(z, "z", None if z.ndim == 1 else component)
     if x is not None and z.shape != x.shape:
         raise ValueError(f"z must have the {len(x)} points of x, got {len(z)}")
     return z
 
 
-def as_moments(posterior: Prediction, x_new: np.ndarray | None = None) -> Marginals:
+def as_moments(
+    posterior: Prediction, x_new: np.ndarray | None = None, component: int | None = None
+) -> Marginals:
     """The marginals of one series, at the inputs `x_new` if given."""
-    moments = marginals(posterior)
-    _require_one_series(moments.mean, "the posterior")
+    moments = marginals(posterior).map(lambda a: _one_series(a, "the posterior", component))
     if x_new is not None and moments.mean.shape != x_new.shape:
         raise ValueError(
             f"the posterior has {len(moments.mean)} points but there are {len(x_new)} inputs: "
@@ -127,9 +131,22 @@ def as_moments(posterior: Prediction, x_new: np.ndarray | None = None) -> Margin
     return moments
 
 
-def _require_one_series(values: np.ndarray, name: str) -> None:
-    if values.ndim != 1:
-        raise ValueError(f"one series at a time: {name} must be [N], got shape {values.shape}")
+def _one_series(values: np.ndarray, name: str, component: int | None) -> np.ndarray:
+    """`[N]`, of `[N]`, or of a component of `[N, M]` or, as of a batch of one, `[1, N, M]`."""
+    columns = values[0] if values.ndim == 3 and len(values) == 1 else values
+    if columns.ndim == 1:
+        columns = columns[:, None]
+    if columns.ndim != 2 or (component is None and columns.shape[1] != 1):
+        choices = f": component is one of 0 to {columns.shape[1] - 1}" if columns.ndim == 2 else ""
+        raise ValueError(
+            f"one series at a time: {name} must be [N], or [N, M] with component=, got shape "
+            f"{values.shape}{choices}"
+        )
+    count = columns.shape[1]
+    if component is not None and component not in range(count):
+        choices = "0, as there is one" if count == 1 else f"one of 0 to {count - 1}"
+        raise ValueError(f"the component of {name} must be {choices}, got {component!r}")
+    return columns[:, component or 0]
 
 
 Pair = tuple[np.ndarray, np.ndarray]

@@ -30,6 +30,7 @@ def plane(
     z: ArrayLike | None = None,
     posterior: Prediction | None = None,
     *,
+    component: int | None = None,
     probability: float = 0.95,
     ax: "Axes | None" = None,
 ) -> "Axes":
@@ -39,9 +40,10 @@ def plane(
     (`ComplexNormal.ellipses`).
 
     Args:
-        z: Complex data, `[N]`; NaN, or masked, where missing. None for no data.
-        posterior: A `ComplexNormal`, or a dict with keys mean, variance and pseudo_variance, as
-            `predict` returns; of any number of points. None for no prediction.
+        z: Complex data, `[N]`, or `[N, M]`; NaN, or masked, where missing. None for no data.
+        posterior: A prediction of one series, of any number of points, as for
+            `cgp.plotting.series`. None for no prediction.
+        component: As for `cgp.plotting.series`.
         probability: Of each ellipse, between 0 and 1.
         ax: The matplotlib axes to plot on; a new figure if None.
 
@@ -51,8 +53,8 @@ def plane(
     Raises:
         ImportError: matplotlib is not installed.
         TypeError: Real data, or not a prediction.
-        ValueError: More than one series, infinite data, a prediction that is masked, or nothing to
-            plot.
+        ValueError: More than one series, a component that is not there, or none of several;
+            infinite data, a prediction that is masked, or nothing to plot.
 
     Example:
         >>> import numpy as np
@@ -63,8 +65,8 @@ def plane(
     """
     require_something(z, posterior)
     check_probability(probability)
-    z = None if z is None else as_series(z)
-    moments = None if posterior is None else as_moments(posterior)
+    z = None if z is None else as_series(z, component=component)
+    moments = None if posterior is None else as_moments(posterior, component=component)
     pyplot = pyplot_or_error()
     if ax is None:
         _, ax = pyplot.subplots(layout="constrained")

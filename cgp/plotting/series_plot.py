@@ -34,6 +34,7 @@ def series(
     posterior: Prediction | None = None,
     x_new: ArrayLike | None = None,
     *,
+    component: int | None = None,
     parts: str = "real-imaginary",
     probability: float = 0.95,
     ax: "Sequence[Axes] | np.ndarray | None" = None,
@@ -49,10 +50,15 @@ def series(
 
     Args:
         x: The inputs of the data, `[N]` or `[N, 1]`, in any order.
-        z: Complex data, `[N]`; NaN, or masked, where missing. None for no data.
-        posterior: A `ComplexNormal`, or a dict with keys mean, variance and pseudo_variance, as
-            `predict` returns; of M points. None for no prediction.
-        x_new: The inputs of the posterior, `[M]` or `[M, 1]`, in any order; `x` if None.
+        z: Complex data, `[N]`, or `[N, M]`; NaN, or masked, where missing. None for no data.
+        posterior: What `posterior`, `predict`, `process` or `forecasts` returns, or
+            `statespace.filter`, `smooth` or `forecast`, of one series of N' points. Of a filter the
+            one-step predictions of the observations are shown, of a forecast the observations, of a
+            smoother the states: `cgp.distributions.marginals(posterior)`. None for no prediction.
+        x_new: The inputs of the posterior, `[N']` or `[N', 1]`, in any order; `x` if None.
+        component: Which component to plot, along the last axis, where the posterior has several,
+            `[N, M]`: of an observation, of a state, or horizons of `StateSpaceGP.forecasts`; and
+            which one of z, where z is `[N, M]` too.
         parts: "real-imaginary" or "modulus-phase". The phase is in radians, unwrapped along the
             mean; that of the data is on the branch closest to the mean.
         probability: Of the band, between 0 and 1.
@@ -64,8 +70,9 @@ def series(
     Raises:
         ImportError: matplotlib is not installed.
         TypeError: Real data, or not a prediction.
-        ValueError: Shapes that do not fit, more than one series, infinite data, inputs or a
-            prediction that are masked, or nothing to plot.
+        ValueError: Shapes that do not fit, more than one series, a component that is not there, or
+            none of several; infinite data, inputs or a prediction that are masked, or nothing to
+            plot.
 
     Example:
         >>> import numpy as np
@@ -81,8 +88,8 @@ def series(
     width = _normal_quantile(probability)
     x = _as_inputs(x, "x")
     x_new = x if x_new is None else _as_inputs(x_new, "x_new")
-    z = None if z is None else as_series(z, x)
-    moments = None if posterior is None else as_moments(posterior, x_new)
+    z = None if z is None else as_series(z, x, component)
+    moments = None if posterior is None else as_moments(posterior, x_new, component)
     axes = axes_of(ax, 2, nrows=2, sharex=True)
 
     center, scale = None, None

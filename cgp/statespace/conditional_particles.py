@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from cgp.distributions.forms import SecondMoments
+from cgp.distributions.marginals import Marginals
 from cgp.linalg.arguments import real_as
 from cgp.linalg.batch_last import cholesky
 from cgp.statespace.compiled import graph_of
@@ -24,7 +26,7 @@ from cgp.statespace.particle_recursion import (
 )
 from cgp.statespace.sampling import white
 from cgp.statespace.series import Series
-from cgp.statespace.series_result import SeriesResult
+from cgp.statespace.series_result import SeriesResult, covariance_marginals
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -57,6 +59,11 @@ class ConditionalParticles(SeriesResult):
     """Factors of its covariance, `[..., N, n, n]`; of the real composite if `linear` is one."""
     log_weights: tf.Tensor
     """Logarithms of the weights of the particles, which sum to one, real, `[..., N]`."""
+
+    def marginals(self) -> Marginals:
+        """The moments of the linear part v after each observation, NumPy arrays `[..., T, n]`."""
+        covariances = SecondMoments(self.filtered_covariances, self.filtered_pseudo_covariances)
+        return covariance_marginals(self.filtered_means, covariances)
 
 
 def conditional_particles(

@@ -4,8 +4,15 @@ import dataclasses
 
 import tensorflow as tf
 
+from cgp.distributions.forms import SecondMoments
+from cgp.distributions.marginals import Marginals
 from cgp.linalg.arguments import real_diagonal
-from cgp.statespace.series_result import OfEachSeries, SeriesResult, variances_of
+from cgp.statespace.series_result import (
+    OfEachSeries,
+    SeriesResult,
+    covariance_marginals,
+    variances_of,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -25,8 +32,10 @@ class Filtered(SeriesResult):
     """`E[x[t] | z[:t+1]]`, `[..., T, n]`."""
     filtered_chols: tf.Tensor = OfEachSeries()
     """A factor of its covariance, `[..., T, n, n]`."""
+    observation_means: tf.Tensor
+    """`E[z[t] | z[:t]]`, shaped like z; also where z is missing."""
     innovations: tf.Tensor
-    """Observations minus their predicted means, shaped like z; NaN where missing."""
+    """Observations minus these means, shaped like z; NaN where missing."""
     innovation_covariances: tf.Tensor = OfEachSeries()
     """Their covariances, observation noise included, `[..., T, m, m]`; also where missing."""
     innovation_pseudo_covariances: tf.Tensor | None = OfEachSeries()
@@ -50,5 +59,23 @@ class Filtered(SeriesResult):
     def innovation_variances(self) -> tf.Tensor:
         """`E|v|²` of each innovation, real, shaped like z."""
         variances = real_diagonal(self.innovation_covariances)
-        is_vector = self.innovations.shape.rank < variances.shape.rank
-        return variances[..., 0] if is_vector else variances
+        return variances[..., 0] if self._is_vector else variances
+
+    def marginals(self) -> Marginals:
+        """The predictions of the observations, each given those before it, noise included.
+
+        By an `Iterated` rule or a likelihood they are of what stands for the observations. Of the
+        states there are `filtered_means` and `filtered_variances`.
+
+        Returns:
+            NumPy arrays shaped like z.
+        """
+        means = self.observation_means[..., None] if self._is_vector else self.observation_means
+        covariances = SecondMoments(self.innovation_covariances, self.innovation_pseudo_covariances)
+        found = covariance_marginals(means, covariances)
+        return found.map(lambda a: a[..., 0]) if self._is_vector else found
+
+    @property
+    def _is_vector(self) -> bool:
+        """Whether z was given as `[T]`, without an axis of components."""
+        return self.innovations.shape.rank < self.innovation_covariances.shape.rank - 1

@@ -17,6 +17,7 @@ from cgp.statespace.interacting_models import InteractingModels
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.linearized import AnyModel, AnyRule, linearized, measurable
 from cgp.statespace.series import Series
+from cgp.statespace.series_result import covariance_marginals
 
 
 def filter(
@@ -100,6 +101,7 @@ def filter(
     series = Series(model, z, missing, inputs)
     found = moments(series, parallel)
     _check_overflow(model, found)
+    observed = observed_means(model, found.predicted_means)
     covariances = observation_moments(model, found)
     log_likelihoods = linear.corrected(found.log_likelihoods)
     return Filtered(
@@ -107,7 +109,8 @@ def filter(
         predicted_chols=stored_cholesky(found.predicted_chols, found.predicted_covariances),
         filtered_means=model.form.join(found.filtered_means),
         filtered_chols=stored_cholesky(found.filtered_chols, found.filtered_covariances),
-        innovations=series.observation_axis(innovate(series, found)),
+        observation_means=series.observation_axis(model.observation_form.join(observed)),
+        innovations=series.observation_axis(innovate(series, observed)),
         innovation_covariances=covariances.k,
         innovation_pseudo_covariances=covariances.c,
         log_likelihoods=log_likelihoods,
@@ -209,13 +212,12 @@ def moments(series: Series, parallel: bool = False) -> StateMoments:
 _OF_EACH = ("predicted_means", "filtered_means", "log_likelihoods")
 
 
-def innovate(series: Series, found: StateMoments) -> tf.Tensor:
-    """Innovations, `[..., T, m]`, NaN where missing."""
-    model = series.model
-    innovations = series.z - observed_means(model, found.predicted_means)
+def innovate(series: Series, observed: tf.Tensor) -> tf.Tensor:
+    """Innovations, `[..., T, m]`, NaN where missing, by the `observed_means` predicted."""
+    innovations = series.z - observed
     if not series.is_whole:
         innovations = tf.where(series.observed, innovations, nan(innovations.dtype))
-    return model.observation_form.join(innovations)
+    return series.model.observation_form.join(innovations)
 
 
 def observed_means(model: LinearGaussian, means: tf.Tensor) -> tf.Tensor:
@@ -269,23 +271,3 @@ def process_block(model: LinearGaussian, z: ArrayLike, inputs: ArrayLike | None 
         series.of_each(found.filtered_chols[..., -1, :, :], 2),
         series.inputs,
     )
-
-
-def covariance_marginals(mean: tf.Tensor, covariances: forms.SecondMoments) -> Marginals:
-    """The marginal moments of each component, as NumPy arrays.
-
-    Args:
-        mean: `[..., n]`.
-        covariances: The pair (K, C), each `[..., n, n]`; batch axes are 1 where they are shared.
-    """
-
-    def diagonal(a: tf.Tensor) -> np.ndarray:
-        values = tf.linalg.diag_part(a).numpy()
-        return values if values.shape == mean.shape else np.broadcast_to(values, mean.shape).copy()
-
-    variance = diagonal(tf.math.real(covariances.k))
-    if covariances.c is not None:
-        pseudo = diagonal(covariances.c)
-    else:  # E(x − m)² of a real number is its variance
-        pseudo = np.zeros_like(mean.numpy()) if mean.dtype.is_complex else variance
-    return Marginals(mean.numpy(), variance, pseudo)

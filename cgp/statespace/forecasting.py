@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.forms import SecondMoments
+from cgp.distributions.marginals import Marginals
 from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.statespace.conversion import as_dtype, whole_steps
@@ -16,6 +18,7 @@ from cgp.statespace.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.linearized import AnyModel, AnyRule, linearized, noise_of
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series, known_inputs
+from cgp.statespace.series_result import covariance_marginals
 
 
 class Forecast(NamedTuple):
@@ -34,6 +37,13 @@ class Forecast(NamedTuple):
     """`[..., steps, m, m]`, observation noise included."""
     observation_pseudo_covariances: tf.Tensor | None
     """`[..., steps, m, m]`; None if the model is not widely linear, where they are zero."""
+
+    def marginals(self) -> Marginals:
+        """The moments of the observations, noise included, NumPy arrays `[..., steps, m]`."""
+        covariances = SecondMoments(
+            self.observation_covariances, self.observation_pseudo_covariances
+        )
+        return covariance_marginals(self.observation_means, covariances)
 
 
 def forecast(

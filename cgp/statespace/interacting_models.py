@@ -135,7 +135,8 @@ class InteractingModels(Settled):
         first = series[0]
         check_moments(found)
         form, observed = first.model.form, first.model.observation_form
-        innovations = observed.join(first.z - first.first(found.observation_means))
+        means = first.first(found.observation_means)
+        innovations = observed.join(first.z - means)
         if not first.is_whole:
             present = first.observed[..., : innovations.shape[-1]]
             innovations = tf.where(present, innovations, nan(innovations.dtype))
@@ -146,6 +147,7 @@ class InteractingModels(Settled):
             predicted_chols=first.first(found.predicted_chols),
             filtered_means=form.join(first.first(found.filtered_means)),
             filtered_chols=first.first(found.filtered_chols),
+            observation_means=first.observation_axis(observed.join(means)),
             innovations=first.observation_axis(innovations),
             innovation_covariances=covariances.k,
             innovation_pseudo_covariances=covariances.c,

@@ -46,6 +46,10 @@ class InteractingStep(NamedTuple):
     mode_probabilities: np.ndarray
     """The probabilities of the models after it, `[..., K]`."""
 
+    def marginals(self) -> Marginals:
+        """The one-step prediction of the observation."""
+        return self.predicted
+
 
 def interacting_step(
     bank: InteractingModels,

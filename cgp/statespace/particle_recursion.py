@@ -6,12 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from cgp.distributions.forms import SecondMoments
+from cgp.distributions.marginals import Marginals
 from cgp.linalg.arguments import real_as, squared_modulus
 from cgp.statespace.filter_step import density
 from cgp.statespace.forward_pass import at_known
 from cgp.statespace.particle_arrangement import Drawn, Functions, each
 from cgp.statespace.sampling import white
-from cgp.statespace.series_result import SeriesResult
+from cgp.statespace.series_result import SeriesResult, covariance_marginals
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,6 +38,11 @@ class Particles(SeriesResult):
     """Logarithms of their weights, which sum to one, real, `[..., N]`."""
     expectations: tf.Tensor | None
     """The means of the function asked for, `[..., T, k]`; None without one."""
+
+    def marginals(self) -> Marginals:
+        """The moments of the states after each observation, NumPy arrays `[..., T, n]`."""
+        covariances = SecondMoments(self.filtered_covariances, self.filtered_pseudo_covariances)
+        return covariance_marginals(self.filtered_means, covariances)
 
 
 def run(

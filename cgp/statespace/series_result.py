@@ -4,8 +4,11 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
+import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.forms import SecondMoments, form_of
+from cgp.distributions.marginals import Marginals
 from cgp.linalg.arguments import squared_modulus
 
 
@@ -41,6 +44,35 @@ def variances_of(means: tf.Tensor, chols: tf.Tensor) -> tf.Tensor:
         return power
     re, im = tf.split(power, 2, axis=-1)  # the real composite of a complex state
     return re + im
+
+
+def factor_marginals(means: tf.Tensor, chols: tf.Tensor) -> Marginals:
+    """The marginal moments of states, NumPy arrays `[..., n]`, from factors of their form."""
+    form = form_of(is_proper=chols.shape[-2] == means.shape[-1])
+    return _marginals(means, form.marginal(tf.linalg.adjoint(chols)))
+
+
+def covariance_marginals(means: tf.Tensor, covariances: SecondMoments) -> Marginals:
+    """The marginal moments of each component, as NumPy arrays.
+
+    Args:
+        means: `[..., n]`.
+        covariances: The pair (K, C), each `[..., n, n]`; batch axes are 1 where they are shared.
+    """
+    return _marginals(means, covariances.map(tf.linalg.diag_part))
+
+
+def _marginals(means: tf.Tensor, variances: SecondMoments) -> Marginals:
+    mean, variance = means.numpy(), tf.math.real(variances.k).numpy()
+    if variances.c is not None:
+        pseudo = variances.c.numpy()
+    else:  # E(x − m)² of a real number is its variance
+        pseudo = np.zeros_like(mean) if means.dtype.is_complex else variance
+
+    def of_each(a: np.ndarray) -> np.ndarray:
+        return a if a.shape == mean.shape else np.broadcast_to(a, mean.shape).copy()
+
+    return Marginals(mean, of_each(variance), of_each(pseudo))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.marginals import Marginals
 from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, squared_modulus
@@ -14,7 +15,12 @@ from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.linearized import Along, AnyModel, AnyRule, measurable, noise_of
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series
-from cgp.statespace.series_result import OfEachSeries, SeriesResult, variances_of
+from cgp.statespace.series_result import (
+    OfEachSeries,
+    SeriesResult,
+    factor_marginals,
+    variances_of,
+)
 from cgp.statespace.step_sites import MOST_TURNS
 
 _OF_LINEAR = "the smoother of a linear model in normal noise is differentiable, this one is not"
@@ -44,6 +50,10 @@ class Smoothed(SeriesResult):
     def smoothed_variances(self) -> tf.Tensor:
         """`E|x[t] − m|²` given z, of each component, real, `[..., T, n]`."""
         return variances_of(self.smoothed_means, self.smoothed_chols)
+
+    def marginals(self) -> Marginals:
+        """The moments of the states, NumPy arrays `[..., T, n]`."""
+        return factor_marginals(self.smoothed_means, self.smoothed_chols)
 
 
 def smooth(

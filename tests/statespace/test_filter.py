@@ -495,7 +495,7 @@ def test_may_the_means_of_a_result_be_replaced_by_an_array():
     found = p.filter()
     other = dataclasses.replace(found, predicted_means=np.asarray(found.predicted_means))
     np.testing.assert_array_equal(other.filtered_chols, found.filtered_chols)
-    assert [part.shape[0] for part in tf.nest.flatten(found) if part is not None] == [3] * 8
+    assert [part.shape[0] for part in tf.nest.flatten(found) if part is not None] == [3] * 9
 
 
 def test_is_the_likelihood_of_any_number_of_series_traced_once():

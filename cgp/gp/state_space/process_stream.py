@@ -16,8 +16,9 @@ from cgp.linalg.arguments import is_nan
 from cgp.linalg.batch_last import matmul, matvec
 from cgp.statespace.decorrelation import decorrelated
 from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of, update
-from cgp.statespace.filtering import covariance_marginals, process_block
+from cgp.statespace.filtering import process_block
 from cgp.statespace.native_step import NOT_FINITE, CompiledStep, StepMatrices
+from cgp.statespace.series_result import covariance_marginals
 from cgp.statespace.stream_state import StreamState
 from cgp.statespace.traced_step import TracedStep
 from cgp.training.host_variable import HostVariable
