@@ -215,6 +215,24 @@ def test_data_alone_are_drawn_alone(parts):
     assert plotting.plane(z).get_legend() is None
 
 
+def test_labels_units_and_legends_are_those_given():
+    x, z, posterior = example()
+    settings = {"z_label": "i", "z_unit": "mA"}
+    for parts, labels in {
+        "real-imaginary": ["Re i (mA)", "Im i (mA)"],
+        "modulus-phase": ["|i| (mA)", "arg i (rad)"],  # a phase has a unit of its own
+    }.items():
+        axes = plotting.series(x, z, parts=parts, x_label="time (s)", legend=True, **settings)
+        assert [ax.get_ylabel() for ax in axes] == labels
+        assert axes[1].get_xlabel() == "time (s)"
+        assert [text.get_text() for text in axes[0].get_legend().get_texts()] == ["data"]
+    ax = plotting.plane(z, legend=True, **settings)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Re i (mA)", "Im i (mA)")
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["data"]
+    assert plotting.series(x, z, posterior, legend=False)[0].get_legend() is None
+    assert plotting.plane(z, posterior, legend=False).get_legend() is None
+
+
 def two_elements():
     """Times, a series of two elements, and the results of a model of it."""
     proper = statespace.LinearGaussian(

@@ -82,8 +82,12 @@ def draw_unit_normals(ax: "Axes", values: np.ndarray, *probabilities: float) -> 
     ax.set_aspect("equal", adjustable="datalim")
 
 
-def legend_above(ax: "Axes", **handles: Any) -> None:
-    """Adds a legend above the axes."""
+def legend_above(
+    ax: "Axes", wanted: bool | None, moments: Marginals | None, **handles: Any
+) -> None:
+    """Adds a legend above the axes, if it is wanted; None where there is a prediction."""
+    if not (moments is not None if wanted is None else wanted):
+        return
     # Not inside, because an oscillating series leaves no corner free.
     ax.legend(
         **handles,
@@ -93,6 +97,17 @@ def legend_above(ax: "Axes", **handles: Any) -> None:
         frameon=False,
         fontsize="small",
     )
+
+
+def labels_of(z_label: str, z_unit: str | None) -> dict[str, str]:
+    """The labels of the parts of z, by the parts."""
+    unit = "" if z_unit is None else f" ({z_unit})"
+    return {
+        "real": f"Re {z_label}{unit}",
+        "imaginary": f"Im {z_label}{unit}",
+        "modulus": f"|{z_label}|{unit}",
+        "phase": f"arg {z_label} (rad)",
+    }
 
 
 def tidy(ax: "Axes") -> None:

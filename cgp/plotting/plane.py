@@ -15,6 +15,7 @@ from cgp.plotting.drawing import (
     MEAN,
     as_moments,
     as_series,
+    labels_of,
     legend_above,
     pyplot_or_error,
     real_imaginary,
@@ -32,6 +33,9 @@ def plane(
     *,
     component: int | None = None,
     probability: float = 0.95,
+    z_label: str = "z",
+    z_unit: str | None = None,
+    legend: bool | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
     """Plots a complex series and its prediction in the complex plane.
@@ -45,6 +49,9 @@ def plane(
             `cgp.plotting.series`. None for no prediction.
         component: As for `cgp.plotting.series`.
         probability: Of each ellipse, between 0 and 1.
+        z_label: What z is called in the labels of the axes.
+        z_unit: The unit of z, behind these labels in parentheses; None for none.
+        legend: Whether there is a legend; None for one where there is a prediction.
         ax: The matplotlib axes to plot on; a new figure if None.
 
     Returns:
@@ -100,11 +107,11 @@ def plane(
     if z is not None:
         handles += ax.plot(z.real, z.imag, label="data", **DATA)
 
-    ax.set_xlabel("Re z")
-    ax.set_ylabel("Im z")
+    labels = labels_of(z_label, z_unit)
+    ax.set_xlabel(labels["real"])
+    ax.set_ylabel(labels["imaginary"])
     ax.set_aspect("equal", adjustable="box")
     ax.autoscale_view()
     tidy(ax)
-    if moments is not None:
-        legend_above(ax, handles=handles)
+    legend_above(ax, legend, moments, handles=handles)
     return ax

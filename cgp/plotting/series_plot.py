@@ -18,6 +18,7 @@ from cgp.plotting.drawing import (
     as_series,
     axes_of,
     deviations,
+    labels_of,
     legend_above,
     real_imaginary,
     require_something,
@@ -37,6 +38,10 @@ def series(
     component: int | None = None,
     parts: str = "real-imaginary",
     probability: float = 0.95,
+    x_label: str = "x",
+    z_label: str = "z",
+    z_unit: str | None = None,
+    legend: bool | None = None,
     ax: "Sequence[Axes] | np.ndarray | None" = None,
 ) -> np.ndarray:
     """Plots two parts of a complex series over x, with the prediction and its credible band.
@@ -62,6 +67,10 @@ def series(
         parts: "real-imaginary" or "modulus-phase". The phase is in radians, unwrapped along the
             mean; that of the data is on the branch closest to the mean.
         probability: Of the band, between 0 and 1.
+        x_label: The label of the axis of x, with its unit: "time (s)".
+        z_label: What z is called in the labels of the axes.
+        z_unit: The unit of z, behind these labels in parentheses; None for none.
+        legend: Whether there is a legend; None for one where there is a prediction.
         ax: Two matplotlib axes to plot on, one for each part; a new figure if None.
 
     Returns:
@@ -78,9 +87,9 @@ def series(
         >>> import numpy as np
         >>> import cgp.plotting
         >>> x = np.linspace(0.0, 1.0, 20)
-        >>> upper, lower = cgp.plotting.series(x, np.exp(2j * np.pi * x))
+        >>> upper, lower = cgp.plotting.series(x, np.exp(2j * np.pi * x), z_unit="V")
         >>> upper.get_ylabel(), lower.get_ylabel()
-        ('Re z', 'Im z')
+        ('Re z (V)', 'Im z (V)')
     """
     require_something(z, posterior)
     if parts not in ("real-imaginary", "modulus-phase"):
@@ -120,14 +129,13 @@ def series(
         for axis, values in zip(axes, drawn, strict=True):
             axis.plot(x, values, label="data", **DATA)
 
-    labels = ("Re z", "Im z") if parts == "real-imaginary" else ("|z|", "arg z (rad)")
-    for axis, label in zip(axes, labels, strict=True):
-        axis.set_ylabel(label)
+    labels = labels_of(z_label, z_unit)
+    for axis, part in zip(axes, parts.split("-"), strict=True):
+        axis.set_ylabel(labels[part])
         axis.margins(x=0.01)
         tidy(axis)
-    axes[1].set_xlabel("x")
-    if moments is not None:
-        legend_above(axes[0])
+    axes[1].set_xlabel(x_label)
+    legend_above(axes[0], legend, moments)
     return axes
 
 
