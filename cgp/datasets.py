@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.short_repr import short_repr
 
 _INSTALL = 'pip install "cgp[examples]"'
 _TAPS = 5  # samples in the window of an equaliser, or taps of a channel
@@ -18,6 +19,7 @@ Seed = int | np.random.Generator
 """A seed of a simulation, or a generator, which is advanced."""
 
 
+@short_repr
 class PolarMotion(NamedTuple):
     """Daily positions of the Earth's rotation pole.
 
@@ -30,6 +32,7 @@ class PolarMotion(NamedTuple):
     position: np.ndarray
 
 
+@short_repr
 class SParameters(NamedTuple):
     """Scattering parameters over frequency.
 
@@ -42,6 +45,7 @@ class SParameters(NamedTuple):
     s: np.ndarray
 
 
+@short_repr
 class SoftChannel(NamedTuple):
     """Inputs and targets of a channel equaliser.
 
@@ -55,6 +59,7 @@ class SoftChannel(NamedTuple):
     z: np.ndarray
 
 
+@short_repr
 class ChannelSwitch(NamedTuple):
     """A stream from a channel that switches to another one, and test points of both.
 

@@ -16,6 +16,7 @@ from cgp.gp.state_space.discretization import DiscretizedProcess
 from cgp.gp.state_space.process_stream import advance
 from cgp.gp.stream_samples import CheckedRange
 from cgp.linalg.arguments import complex_dtype
+from cgp.linalg.short_repr import short_repr
 from cgp.statespace.filter_step import State, with_pseudo_variance
 from cgp.statespace.native_step import NOT_FINITE
 from cgp.statespace.native_walk import CompiledWalk
@@ -25,6 +26,7 @@ from cgp.training.post_updates import snapshot
 _BLOCK = 4096
 
 
+@short_repr
 class PlacedState(NamedTuple):
     """The state of a process after the last sample, as `StateSpaceGP.state`, and where that was."""
 

@@ -16,12 +16,14 @@ from cgp.gp.recursive.window import Window
 from cgp.gp.stream_samples import CheckedRange
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.linalg.arguments import complex_dtype
+from cgp.linalg.short_repr import short_repr
 from cgp.training.post_updates import snapshot
 
 # Elements of the factors that go through a step together.
 _ELEMENTS = 2**22
 
 
+@short_repr
 class WindowState(NamedTuple):
     """A window: the points that it holds, the oldest first, and their factor."""
 

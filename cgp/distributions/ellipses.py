@@ -6,8 +6,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cgp.linalg.arguments import ArrayLike, as_numbers
+from cgp.linalg.short_repr import short_repr
 
 
+@short_repr
 class Ellipses(NamedTuple):
     """Credible ellipses in the complex plane, one for each component."""
 
@@ -21,6 +23,7 @@ class Ellipses(NamedTuple):
     """Angle of the major axis from the real axis, real, `[..., n]`, radians, in (−π/2, π/2]."""
 
 
+@short_repr
 class PrincipalAxes(NamedTuple):
     """The principal axes of the covariances of [Re z; Im z], one for each component."""
 

@@ -7,8 +7,10 @@ import numpy as np
 
 from cgp.distributions.complex_normal import ComplexNormal
 from cgp.linalg.arguments import as_numbers
+from cgp.linalg.short_repr import short_repr
 
 
+@short_repr
 class Marginals(NamedTuple):
     """The marginal moments of each component, NumPy arrays `[..., n]`."""
 
@@ -24,6 +26,7 @@ class Marginals(NamedTuple):
         return type(self)(*(function(a) for a in self))
 
 
+@short_repr
 class Step(NamedTuple):
     """The result of an online filter for a sample, or, stacked over time, for a block."""
 

@@ -24,8 +24,10 @@ from cgp.linalg.arguments import (
 )
 from cgp.linalg.cholesky import NotPositiveDefiniteError, as_factor, assert_positive_definite
 from cgp.linalg.column_scaling import scale_columns, scale_columns_of_update
+from cgp.linalg.short_repr import short_repr
 
 
+@short_repr
 class ScalarUpdate(NamedTuple):
     """The result of `cholesky_condition`: posterior factor, Kalman gain, innovation variance."""
 

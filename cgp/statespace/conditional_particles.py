@@ -29,7 +29,7 @@ from cgp.statespace.series import Series
 from cgp.statespace.series_result import SeriesResult, covariance_marginals
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class ConditionalParticles(SeriesResult):
     """Results of the particle filter of a `ConditionallyLinear` model."""
 

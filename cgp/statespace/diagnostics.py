@@ -72,7 +72,7 @@ class Diagnostics(NamedTuple):
     level: float
     """The probability of the bounds."""
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return _table(self)
 
 

@@ -15,7 +15,7 @@ from cgp.statespace.series_result import (
 )
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Filtered(SeriesResult):
     """Results of the filter: moments of the state before and after each observation.
 

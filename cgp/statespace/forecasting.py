@@ -10,6 +10,7 @@ from cgp.distributions.forms import SecondMoments
 from cgp.distributions.marginals import Marginals
 from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import to_first, to_last
+from cgp.linalg.short_repr import short_repr
 from cgp.statespace.conversion import as_dtype, whole_steps
 from cgp.statespace.filter_step import State, predict
 from cgp.statespace.filtered import Filtered
@@ -21,6 +22,7 @@ from cgp.statespace.series import Series, known_inputs
 from cgp.statespace.series_result import covariance_marginals
 
 
+@short_repr
 class Forecast(NamedTuple):
     """The moments of states and observations after the end of a series.
 

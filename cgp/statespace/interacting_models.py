@@ -35,7 +35,7 @@ from cgp.statespace.settled import Settled
 _TOLERANCE = 1e-6
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class InteractingFiltered(Filtered):
     """Results of the filter of interacting models: moments of the mixture of all models."""
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals, innovation
 from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.short_repr import short_repr
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of, with_pseudo_variance
 from cgp.statespace.interacting_filter import Modes, safe_log
@@ -22,6 +23,7 @@ from cgp.statespace.samples import checked_samples, checked_state
 from cgp.statespace.series import Series
 
 
+@short_repr
 class InteractingState(NamedTuple):
     """The states of K models, predicted for the next observation, of one or several streams."""
 
@@ -34,6 +36,7 @@ class InteractingState(NamedTuple):
     """Those predicted of the models, `[..., K]`."""
 
 
+@short_repr
 class InteractingStep(NamedTuple):
     """The result of a step: as `cgp.distributions.marginals.Step`, of the mixture of all models."""
 

@@ -16,7 +16,7 @@ from cgp.statespace.sampling import white
 from cgp.statespace.series_result import SeriesResult, covariance_marginals
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Particles(SeriesResult):
     """Results of the particle filter: moments after each observation, and the last particles."""
 

@@ -9,11 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_of_python
+from cgp.linalg.short_repr import short_repr
 from cgp.observations import as_observations, check_rounding
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.linear_gaussian import LinearGaussian
 
 
+@short_repr
 class StateArrays(NamedTuple):
     """The moments of a state of one or several streams."""
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 from cgp.distributions.checks import as_sample_shape, stateless_seed
 from cgp.linalg.arguments import ArrayLike, nan
 from cgp.linalg.gradients import without_gradient
+from cgp.linalg.short_repr import short_repr
 from cgp.statespace import differentiable_filter
 from cgp.statespace.conversion import as_dtype, whole_steps
 from cgp.statespace.filtering import observed_means
@@ -18,6 +19,7 @@ from cgp.statespace.simulation import simulated
 from cgp.statespace.smoothing import smooth, smoothing_model
 
 
+@short_repr
 class Sampled(NamedTuple):
     """Sampled states and observations."""
 

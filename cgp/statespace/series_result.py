@@ -10,6 +10,7 @@ import tensorflow as tf
 from cgp.distributions.forms import SecondMoments, form_of
 from cgp.distributions.marginals import Marginals
 from cgp.linalg.arguments import squared_modulus
+from cgp.linalg.short_repr import short_repr
 
 
 class OfEachSeries:
@@ -75,7 +76,8 @@ def _marginals(means: tf.Tensor, variances: SecondMoments) -> Marginals:
     return Marginals(mean, of_each(variance), of_each(pseudo))
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@short_repr
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class SeriesResult:
     """A dataclass of tensors whose first field, means `[..., T, n]`, has the batch axes of all.
 

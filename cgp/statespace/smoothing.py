@@ -26,7 +26,7 @@ from cgp.statespace.step_sites import MOST_TURNS
 _OF_LINEAR = "the smoother of a linear model in normal noise is differentiable, this one is not"
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Smoothed(SeriesResult):
     """The moments of the state given all observations.
 

@@ -17,11 +17,13 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from cgp.linalg import NotPositiveDefiniteError
+from cgp.linalg.short_repr import short_repr
 from cgp.training.objective import Objective, evaluate
 from cgp.training.optimizers import LBFGS
 from cgp.training.sharing import sharing_scope
 
 
+@short_repr
 class ShardValue(NamedTuple):
     """What a shard adds to the loss of all data."""
 

@@ -1,0 +1,59 @@
+"""How results print: the shapes and dtypes of their arrays, in place of thousands of numbers."""
+
+import dataclasses
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+_WIDTH = 96
+_Class = TypeVar("_Class", bound=type)
+
+
+def short_repr(cls: _Class) -> _Class:
+    """A decorator of named tuples and dataclasses of arrays, whose text becomes a short one.
+
+    It is `Name(field=dtype[shape], …)`. Numbers are shown as they are, and results inside by their
+    own text; a field has a line where all do not fit into one. What series share is shown as it is
+    held, with a batch axis of 1. A dataclass that derives from such a one is made with
+    `repr=False`.
+
+    Args:
+        cls: The class.
+
+    Returns:
+        The same class.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp.distributions import Marginals
+        >>> Marginals(np.zeros(3, complex), np.ones(3), np.zeros(3, complex))
+        Marginals(mean=complex128[3], variance=float64[3], pseudo_variance=complex128[3])
+        >>> Marginals(np.array(1 + 2j), np.array(0.5), np.array(0j))
+        Marginals(mean=1+2j, variance=0.5, pseudo_variance=0+0j)
+    """
+    cls.__repr__ = _of_result  # type: ignore[method-assign, assignment]
+    return cls
+
+
+def _of_result(result: Any) -> str:
+    # The instance's own dictionary, since a field of a result may be computed when it is read.
+    fields = vars(result) if dataclasses.is_dataclass(result) else result._asdict()
+    parts = [f"{name}={_of_value(value)}" for name, value in fields.items()]
+    name = type(result).__name__
+    line = f"{name}({', '.join(parts)})"
+    if len(line) <= _WIDTH:
+        return line
+    rows = ("    " + part.replace("\n", "\n    ") + ",\n" for part in parts)
+    return f"{name}(\n{''.join(rows)})"
+
+
+def _of_value(value: Any) -> str:
+    if not (isinstance(value, np.ndarray | np.generic) or tf.is_tensor(value)):
+        return repr(value)
+    shape = tf.TensorShape(value.shape)
+    if shape.rank == 0 and not tf.is_symbolic_tensor(value):
+        number: Any = np.asarray(value)[()]
+        return f"{number:.6g}" if isinstance(number, np.inexact) else str(number)
+    sizes = "..." if shape.rank is None else ", ".join(map(str, shape))
+    return f"{value.dtype.name}[{sizes}]"
