@@ -15,6 +15,7 @@ from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.metrics import coverage, log_predictive_densities, normalized_error_db
 from cgp.observations import as_observations
 from cgp.training.optimizers import LBFGS
+from cgp.training.progress import where_watched
 
 _HEADS = {
     "log_likelihood": "log likelihood",
@@ -182,7 +183,7 @@ def compare(
         folds: How many parts cross-validation leaves out in turn, at least 2.
         restarts: As for `fit`, for the fits to all data.
         seed: Of the starts that are drawn, and of folds in several dimensions.
-        verbose: 0 is silent, 1 or "auto" a progress bar.
+        verbose: 0 is silent, 1 a progress bar; "auto" is one in a terminal or a notebook.
 
     Returns:
         A `Comparison`: `print` shows a table, `comparison[name].cv_density` is one score,
@@ -218,9 +219,8 @@ def compare(
         if value is not None
     }
     left_out = _folds(np.asarray(x, float), targets, folds, seed)
-    bar = keras.utils.Progbar(
-        len(models), verbose=1 if verbose == "auto" else int(verbose), unit_name="model"
-    )
+    shown = 1 if where_watched(verbose) else 0
+    bar = keras.utils.Progbar(len(models), verbose=shown, unit_name="model")
     parts: dict[str, tuple[dict[str, Any], Marginals]] = {}
     for number, (name, model) in enumerate(models.items()):
         own = targets.astype(complex_dtype(model.variable_dtype).name)

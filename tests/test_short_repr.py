@@ -44,10 +44,9 @@ def test_have_numbers_and_results_inside_their_own_text():
     assert repr(step) == (
         f"Step(\n    predicted={inside},\n    innovation=True,\n    filtered=None,\n)"
     )
-    many = one.map(lambda a: np.full((2, 1000), a))
+    many = one.map(lambda a: np.full(1000, a))
     marginals = (
-        "Marginals(mean=complex128[2, 1000], variance=float32[2, 1000], "
-        "pseudo_variance=complex128[2, 1000])"
+        "Marginals(mean=complex128[1000], variance=float32[1000], pseudo_variance=complex128[1000])"
     )
     assert repr(many) == marginals
     step = distributions.Step(many, np.zeros(2, int), many)

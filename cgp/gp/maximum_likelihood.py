@@ -167,7 +167,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
             batch_size: Not for this model, whose every step is on all data.
             epochs: Gradient steps, 1 if None; with `cgp.optimizers.LBFGS` the largest number of
                 iterations, None running to convergence.
-            verbose: 0 is silent, 1 or "auto" a progress bar, 2 one line an epoch.
+            verbose: 0, 1, 2 or "auto", as for `cgp.Model.fit`.
             callbacks: Keras callbacks.
             missing: Bool, broadcast against z: True where missing.
             noise_variance: The known part of the noise, as for `condition`.

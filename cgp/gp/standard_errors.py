@@ -9,6 +9,7 @@ import tensorflow as tf
 from cgp.gp import laplace
 from cgp.training import refresh
 from cgp.training.objective import Objective
+from cgp.training.progress import where_watched
 
 # To mypy, a class whose attributes are all known to exist; in truth the model comes after it.
 _Base: Any = object
@@ -25,7 +26,7 @@ class StandardErrors(_Base):
         It takes some three evaluations of the loss for each hyperparameter.
 
         Args:
-            verbose: 0 is silent, 1 or "auto" a progress bar.
+            verbose: 0 is silent, 1 a progress bar; "auto" is one in a terminal or a notebook.
 
         Returns:
             `[Q, Q]`, for the constrained values in the order of `parameters()`: the elements of a
@@ -41,9 +42,8 @@ class StandardErrors(_Base):
             raise ValueError("all samples are missing: there is nothing to learn from")
         loss = Objective(self, self._batch(data))
         count = float(tf.reduce_sum(data.counts))
-        bar = keras.utils.Progbar(
-            loss.start.size, verbose=1 if verbose == "auto" else verbose, unit_name="parameter"
-        )
+        shown = 1 if where_watched(verbose) else 0
+        bar = keras.utils.Progbar(loss.start.size, verbose=shown, unit_name="parameter")
         try:
             curvature = laplace.hessian(
                 lambda point: count * loss(point)[1], loss.start, bar.update

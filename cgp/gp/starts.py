@@ -123,7 +123,7 @@ def best_of_restarts(
         restarts: How many descents.
         seed: Of the starts that are drawn.
         cap: The largest number of iterations of each, or None.
-        verbose: 0 is silent, 1 or "auto" a progress bar.
+        verbose: As for `fit`.
 
     Returns:
         What all of them came to, the best first, as in `history.optima`.

@@ -11,6 +11,7 @@ import tensorflow as tf
 from cgp.training.descent import Descent
 from cgp.training.divergence import is_indefinite, trained
 from cgp.training.objective import Objective
+from cgp.training.progress import where_watched
 
 
 class Optimum(NamedTuple):
@@ -44,12 +45,12 @@ def search(
         scale: A direction in which the loss, per point, is that of a normal density whose
             covariance is multiplied by eᵗ at distance t: candidates are moved to the best t, which
             is known in closed form. None without one.
-        verbose: 0 is silent, 1 or "auto" a progress bar.
+        verbose: 0 or 2 is silent, 1 a progress bar, "auto" one where it is watched.
 
     Returns:
         The optima, the best first; fewer than `count` where the loss has no value at candidates.
     """
-    silent = 0 if verbose in (0, 2) else 1
+    silent = 0 if where_watched(verbose) in (0, 2) else 1
     bar = keras.utils.Progbar(count, verbose=silent, unit_name="start", stateful_metrics=["loss"])
     starts = [loss.start, *_best(loss, candidates, count - 1, scale)]
     variables = trained(loss.model)

@@ -15,6 +15,7 @@ from cgp.training.batches import are_arrays, batches, number_of_batches, split
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import Parameter, Parameterized
 from cgp.training.post_updates import refresh_all
+from cgp.training.progress import where_watched
 from cgp.training.saving import Saving
 from cgp.training.shards import shards_of
 from cgp.training.sharing import sharing_scope, wrap_from_config
@@ -159,7 +160,8 @@ class Trainer(Saving):
             batch_size: Samples to a step, 32 if None. An error under `LBFGS`.
             epochs: Passes through the data, 1 if None. Under `LBFGS` the largest number of
                 iterations; None runs to convergence.
-            verbose: 0 is silent, 1 or "auto" a progress bar, 2 one line an epoch.
+            verbose: 0 is silent, 1 a progress bar, 2 one line an epoch; "auto" is a bar in a
+                terminal and in a notebook, and silent elsewhere.
             callbacks: Keras callbacks.
             validation_split: Last part of the arrays, taken before shuffling, to validate with.
             validation_data: `(x, y)` or `(x, y, sample_weight)`, or a dataset.
@@ -192,6 +194,7 @@ class Trainer(Saving):
             NotPositiveDefiniteError: A covariance is not positive definite at the initial
                 parameters, or in a validation.
         """
+        verbose = where_watched(verbose)
         if engine is not None:
             x = shards_of(
                 self,
@@ -309,7 +312,7 @@ class Trainer(Saving):
                 x,
                 y,
                 batch_size=batch_size,
-                verbose=verbose,
+                verbose=where_watched(verbose),
                 sample_weight=sample_weight,
                 steps=steps,
                 callbacks=callbacks,
@@ -329,6 +332,7 @@ class Trainer(Saving):
         if are_arrays(x):
             x = batches(x, batch_size=batch_size, steps=steps)
             batch_size = None
+        verbose = where_watched(verbose)
         return super().predict(
             x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
         )

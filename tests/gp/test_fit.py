@@ -194,7 +194,7 @@ def test_is_progress_shown(capsys):
     x, z = tone(n=20)
     gp = model()
     gp.compile(optimizer=cgp.optimizers.LBFGS())
-    gp.fit(x, z, epochs=3)
+    gp.fit(x, z, epochs=3, verbose=1)
     assert "loss" in capsys.readouterr().out
     gp.fit(x, z, epochs=3, verbose=0)
     assert capsys.readouterr().out == ""

@@ -301,7 +301,7 @@ def test_validation_is_in_the_history():
     np.testing.assert_allclose(history["val_loss"], 3.0 * np.array(history["loss"]), rtol=1e-12)
 
 
-@pytest.mark.parametrize("verbose", ["auto", 1, 2, 0])
+@pytest.mark.parametrize("verbose", [1, 2, 0])
 def test_progress_is_shown_as_asked(verbose, capsys):
     model = objective("quadratic")
     count = len(model.fit(ONES, verbose=verbose).history["loss"])

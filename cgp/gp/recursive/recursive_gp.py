@@ -31,6 +31,7 @@ from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.training.batches import require_one_replica
+from cgp.training.progress import where_watched
 from cgp.training.saving import numbered
 
 _POLICIES: dict[str, type[Policy]] = {
@@ -275,8 +276,8 @@ class RecursiveGP(GaussianProcess):
             missing: Bool, broadcast against z: True where missing.
             noise_variance: The known part of the noise, broadcast against z; as for `step`.
             noise_groups: The group of each observation, broadcast against z; as for `step`.
-            verbose: 0 is silent, 1 or 2 a progress bar, "auto" one if it takes more than some
-                seconds.
+            verbose: 0 is silent, 1 or 2 a progress bar; "auto" is one if it takes more than some
+                seconds, in a terminal or a notebook.
 
         Returns:
             As `step`, stacked over time: arrays `[T]` or `[B, T]`.
@@ -288,8 +289,7 @@ class RecursiveGP(GaussianProcess):
         noise = GivenNoise(noise_variance, noise_groups, self._group_count)
         samples = as_block(x, z, missing, self.variable_dtype, recent=self._recent, noise=noise)
         stream = self._stream_with_room(samples)
-        if verbose not in (0, 1, 2, "auto"):
-            raise ValueError(f'verbose must be 0, 1, 2 or "auto", got {verbose!r}')
+        verbose = where_watched(verbose)
         with stream.translated_errors():
             found = stream.process(samples.x, samples.z, verbose, samples.noise)
         return found.map(lambda a: a[0]) if stream.is_single else found

@@ -85,7 +85,7 @@ def fit(
         batch_size: Samples in a block, T; the last one may be shorter. One costs
             O(C²T + CT² + T³), and O(C³) for the new factor.
         epochs: Passes through the stream.
-        verbose: 0 is silent, 1 or "auto" a progress bar, 2 one line an epoch.
+        verbose: 0, 1, 2 or "auto", as for `cgp.Model.fit`.
         callbacks: Keras callbacks.
         missing: Bool, broadcast against z: True where missing.
         noise_variance: The known part of the noise, as for `process`.

@@ -14,9 +14,12 @@ from cgp.gp.sampling.nuts import Sampler
 from cgp.gp.sampling.parameter_draws import ParameterDraws, made
 from cgp.gp.sampling.weak_priors import in_words, weak_priors
 from cgp.linalg.arguments import check_whole
+from cgp.training.progress import where_watched
 
 # To mypy, a class whose attributes are all known to exist; in truth the model comes after it.
 _Base: Any = object
+
+_PATIENCE = 5.0  # seconds without a progress bar
 
 
 class ParameterSampling(_Base):
@@ -92,7 +95,8 @@ class ParameterSampling(_Base):
             draws: How many draws of each chain.
             warmup: How many draws before, which adapt the sampler and are dropped.
             seed: Integer, not negative; None for different draws at each call.
-            verbose: 0 is silent, 1 a progress bar, "auto" one if it takes more than some seconds.
+            verbose: 0 is silent, 1 a progress bar; "auto" is one if it takes more than some
+                seconds, in a terminal or a notebook.
 
         Raises:
             ValueError: No data, or all of them missing; nothing to draw; weights that belong to no
@@ -162,12 +166,13 @@ class _Progress:
     """A progress bar that appears after some seconds."""
 
     def __init__(self, total: int, verbose: int | str):
-        self._total, self._verbose, self._begin = total, verbose, time.monotonic()
+        self._total, self._verbose = total, where_watched(verbose)
+        self._begin = time.monotonic()
         self._bar: Any = None
 
     def update(self, done: int) -> None:
         """Shows how many draws are done."""
-        late = time.monotonic() - self._begin > 5.0
+        late = time.monotonic() - self._begin > _PATIENCE
         if self._bar is None and (self._verbose == 1 or (self._verbose == "auto" and late)):
             self._bar = keras.utils.Progbar(self._total, unit_name="draw")
         if self._bar is not None:
