@@ -19,6 +19,7 @@ from cgp.likelihoods import Likelihood
 from cgp.likelihoods.saved import likelihood_from_config
 from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.training import Model, register_post_update
+from cgp.training.notebook_table import Row, notebook_table, parameter_rows
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import (
     POSITIVE,
@@ -165,10 +166,12 @@ class GaussianProcess(Parameterized, Model):
 
     # --- hyperparameters -----------------------------------------------------------------------
 
+    def _named_layers(self) -> list[tuple[str, Parameterized]]:
+        means = [] if self.mean is None else [(self.mean.prefix, self.mean)]
+        return [("", self), *self.kernel.named_layers(), *means]
+
     def _parameters(self) -> dict[str, Parameter]:
-        own, mean = ("", self), self.mean
-        means = [] if mean is None else [(mean.prefix, mean)]
-        return named_parameters([own, *self.kernel.named_layers(), *means])
+        return named_parameters(self._named_layers())
 
     def _watch(self, update: Callable[[], None], state_is_weights: bool) -> None:
         """Registers how a state that follows from covariances is recomputed."""
@@ -257,6 +260,18 @@ class GaussianProcess(Parameterized, Model):
     def __repr__(self) -> str:
         parts = [repr(self.kernel), *map(repr, self.own_parameters)]
         return f"{type(self).__name__}({', '.join(parts + [repr(self.mean)] * bool(self.mean))})"
+
+    def _repr_html_(self) -> str:
+        own = [Row("kernel", repr(self.kernel))]
+        if self.mean is not None:
+            own.append(Row("mean", repr(self.mean)))
+        held = Row("data", self._held_in_words())
+        rows = [*own, *parameter_rows(self._named_layers()), held]
+        return notebook_table(type(self).__name__, rows)
+
+    def _held_in_words(self) -> str:
+        """How many data the process has taken in."""
+        raise NotImplementedError
 
     # --- serialisation -------------------------------------------------------------------------
 

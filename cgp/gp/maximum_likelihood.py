@@ -11,6 +11,7 @@ from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, as_data
 from cgp.gp.fit_checks import warn_of_fit, warn_of_placeholders
 from cgp.gp.given_noise import GivenNoise
+from cgp.gp.notebook_rows import data_in_words
 from cgp.gp.sampling import ParameterSampling
 from cgp.gp.saved_data import arrays_of, saved_data
 from cgp.gp.standard_errors import StandardErrors
@@ -87,6 +88,9 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
 
     def _data_of_graph(self) -> Data:
         return self._stored.data_of_graph()
+
+    def _held_in_words(self) -> str:
+        return data_in_words(self._stored.data)
 
     def condition(
         self,

@@ -11,6 +11,7 @@ import tensorflow as tf
 from cgp.distributions.marginals import Step
 from cgp.layers import filter_pieces
 from cgp.layers.filter_outputs import output_spec, outputs
+from cgp.layers.filter_rows import filter_rows
 from cgp.layers.filter_training import LearnsFromSeries
 from cgp.layers.kalman_stream import KalmanStream, check_saved, streams_of
 from cgp.layers.learned_model import LearnedModel, PresentMatrix
@@ -37,6 +38,7 @@ from cgp.statespace.samples import StateArrays, checked_state
 from cgp.statespace.series import Series
 from cgp.training import Model, keras_private
 from cgp.training.batches import require_one_replica
+from cgp.training.notebook_table import notebook_table
 from cgp.training.parameters import Parameterized
 from cgp.training.saving import numbered
 
@@ -387,3 +389,6 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
     def __repr__(self) -> str:
         learned = f", learns {', '.join(self.learned)}" if self.learned else ""
         return f"KalmanFilter({self.learned_model.start!r}{learned})"
+
+    def _repr_html_(self) -> str:
+        return notebook_table("KalmanFilter", filter_rows(self, self._stream))

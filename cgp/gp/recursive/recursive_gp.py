@@ -13,6 +13,7 @@ from cgp.gp.base import GaussianProcess, as_dict
 from cgp.gp.data import Data, SampleNoise, arranged, as_inputs_and_targets, check_points, flattened
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.means import Mean
+from cgp.gp.notebook_rows import window_in_words
 from cgp.gp.posterior import Posterior, posterior, prior
 from cgp.gp.recursive import pieces, stream_training
 from cgp.gp.recursive.block_likelihood import block_loss
@@ -177,6 +178,8 @@ class RecursiveGP(GaussianProcess):
         sizes = self._stream.sizes
         return int(sizes[0]) if self._stream.is_single else sizes
 
+    _held_in_words = window_in_words
+
     def reset(self) -> None:
         """Forgets all data, but keeps the numbers of streams and dimensions."""
         self._recent.clear()
@@ -270,14 +273,12 @@ class RecursiveGP(GaussianProcess):
         """Takes in a block of samples, one after another: `step` for each, compiled as a loop.
 
         Args:
-            x: Inputs, `[T]` of one dimension, `[T, D]`, or `[B, T, D]` where each of B streams has
-                its own.
+            x: Inputs, `[T]`, `[T, D]`, or `[B, T, D]` where each of B streams has its own.
             z: Observations, complex, `[T]` or `[B, T]`; NaN where missing.
             missing: Bool, broadcast against z: True where missing.
             noise_variance: The known part of the noise, broadcast against z; as for `step`.
             noise_groups: The group of each observation, broadcast against z; as for `step`.
-            verbose: 0 is silent, 1 or 2 a progress bar; "auto" is one if it takes more than some
-                seconds, in a terminal or a notebook.
+            verbose: 0 is silent, 1 or 2 a bar, "auto" one if it takes long where it is watched.
 
         Returns:
             As `step`, stacked over time: arrays `[T]` or `[B, T]`.
@@ -289,9 +290,8 @@ class RecursiveGP(GaussianProcess):
         noise = GivenNoise(noise_variance, noise_groups, self._group_count)
         samples = as_block(x, z, missing, self.variable_dtype, recent=self._recent, noise=noise)
         stream = self._stream_with_room(samples)
-        verbose = where_watched(verbose)
         with stream.translated_errors():
-            found = stream.process(samples.x, samples.z, verbose, samples.noise)
+            found = stream.process(samples.x, samples.z, where_watched(verbose), samples.noise)
         return found.map(lambda a: a[0]) if stream.is_single else found
 
     # --- training on a stream: see the file of that name -----------------------------------------

@@ -14,6 +14,7 @@ from cgp.gp.base import as_dict, check_draws
 from cgp.gp.data import Data, as_data, check_points
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
+from cgp.gp.notebook_rows import data_in_words
 from cgp.gp.parts import check_request, of_part
 from cgp.gp.posterior import Posterior, prior
 from cgp.gp.sites import Sites
@@ -180,6 +181,9 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
 
     def _data_of_graph(self) -> Data:
         return self._history.whole_data()  # which will see later samples
+
+    def _held_in_words(self) -> str:
+        return data_in_words(self._history.data)
 
     def reset(self) -> None:
         """Drops all data and samples, which leaves the prior."""
