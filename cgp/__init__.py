@@ -21,6 +21,7 @@ from cgp import (
     training,
 )
 from cgp.bank import Bank
+from cgp.clock import Clock
 from cgp.comparison import Comparison, compare
 from cgp.distributions import ComplexNormal
 from cgp.gp import ExactGP, RecursiveGP, StateSpaceGP, means
@@ -39,6 +40,7 @@ from cgp.training import (
 
 __all__ = [
     "Bank",
+    "Clock",
     "Comparison",
     "ComplexNormal",
     "ExactGP",

@@ -122,6 +122,16 @@ def test_importing_cgp_prints_nothing_and_loads_little_beside_tensorflow_and_ker
     assert len(beside) < 20
 
 
+def test_cgp_needs_neither_pandas_nor_xarray():
+    found = run(
+        "import sys; sys.modules.update(pandas=None, xarray=None); import cgp, datetime;"
+        "gp = cgp.ExactGP(cgp.kernels.Matern12(), 0.1); clock = cgp.Clock('day', '2026-01-01');"
+        "gp.condition(clock([datetime.date(2026, 1, 2)]), [1j]);"
+        "print(gp.predict([1.0])['mean'].shape)"
+    )
+    assert found.stdout.strip() == "(1,)", found.stdout + found.stderr
+
+
 def test_another_backend_of_keras_is_refused_with_the_remedy():
     # Other backends need packages that are not here, so that Keras only says it has one.
     found = run("import keras; keras.config.backend = lambda: 'numpy'; import cgp")

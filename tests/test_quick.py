@@ -58,7 +58,7 @@ def public():
             if not is_class and not inspect.isfunction(thing):
                 continue
             is_result = hasattr(thing, "_fields") or dataclasses.is_dataclass(thing)
-            if is_class and issubclass(thing, likelihoods.Likelihood):
+            if is_class and issubclass(thing, (likelihoods.Likelihood, cgp.Clock)):
                 is_result = False
             if is_class and (is_result or issubclass(thing, Exception)):
                 continue
@@ -290,6 +290,7 @@ NO_GRADIENT = {
     "distributions.marginals",
     "distributions.squared_radius",
     "Bank",
+    "Clock",
     "Comparison",
     "compare",
     "kernels.Zero",
@@ -405,6 +406,7 @@ REFUSALS = {
     "distributions.principal_axes": (lambda: distributions.principal_axes(-X, 0 * Z), "negative"),
     "distributions.squared_radius": (lambda: distributions.squared_radius(95), "probability"),
     "Bank": (lambda: cgp.Bank(cgp.KalmanFilter(WALK), capacity=0), "capacity"),
+    "Clock": (lambda: cgp.Clock("year"), "unit must be one of"),
     "Comparison": (lambda: cgp.Comparison({}, {}).best, "there is no model"),
     "callbacks.Parameters": (lambda: cgp.callbacks.Parameters("logs", X), "x and z belong"),
     "compare": (lambda: cgp.compare({}, X, Z), "models must be a dictionary of at least one"),

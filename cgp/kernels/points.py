@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from cgp.clock import is_time, remedy
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import Parameter
 
@@ -88,15 +89,15 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
             f"{name} must be real, got {type_name}: embed a complex input as two real coordinates, "
             "np.stack([x.real, x.imag], axis=-1)"
         )
+    if is_time(x):
+        raise TypeError(f"{name} must be real numbers, got {type_name}: {remedy(name)}")
     if kind == "O":
         raise TypeError(
             f"{name} must be real numbers, got objects such as {x.ravel()[:1].tolist()}: "
-            "convert them to numbers, dates to a number of days"
+            "convert them to numbers, times by cgp.Clock"
         )
     if kind not in "iuf":
-        raise TypeError(
-            f"{name} must be real numbers, got {type_name}: make dates, say, a number of days"
-        )
+        raise TypeError(f"{name} must be real numbers, got {type_name}")
     return x
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp import native
+from cgp.clock import is_time, remedy
 from cgp.training import divergence, keras_private, lbfgs
 from cgp.training.batches import are_arrays, batches, number_of_batches, split
 from cgp.training.optimizers import LBFGS
@@ -263,7 +264,11 @@ class Trainer(Saving):
         return history
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Keras's `__call__`; what a masked array hides is NaN, where Keras would show it."""
+        """Keras's `__call__`; what a masked array hides is NaN, where Keras would show it.
+
+        Raises:
+            TypeError: Dates or durations, which are no numbers yet.
+        """
         args, kwargs = tf.nest.map_structure(without_mask, (args, kwargs))
         return super().__call__(*args, **kwargs)
 
@@ -363,7 +368,9 @@ def any_complex(structure: Any) -> bool:
 
 
 def without_mask(x: Any) -> Any:
-    """What a masked array shows, with NaN for what it hides; anything else as it is."""
+    """What a masked array shows, with NaN for what it hides; other numbers as they are."""
+    if is_time(x):
+        raise TypeError(f"inputs must be numbers, got dates or durations: {remedy('x')}")
     if not np.ma.is_masked(x):
         return x
     if x.dtype.kind not in "fc":
