@@ -3,8 +3,9 @@ from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
-from matplotlib import pyplot
+from matplotlib import dates, pyplot
 
 import cgp
 from cgp import plotting, statespace
@@ -64,6 +65,38 @@ def test_a_series_shows_each_part_with_its_own_band():
     assert axes[1].get_xlabel() == "x"
     labels = [text.get_text() for text in axes[0].get_legend().get_texts()]
     assert labels == ["95 % interval", "mean", "data"]
+
+
+@pytest.mark.parametrize("parts", ["real-imaginary", "modulus-phase"])
+def test_is_a_series_of_dates_drawn_over_them_as_over_their_numbers(parts):
+    x, z, posterior = example()
+    days = pd.Timestamp("2026-01-01") + pd.to_timedelta(x, unit="D")
+    given = {
+        "a DatetimeIndex": (days, days.to_numpy()),
+        "other resolutions": (days.astype("datetime64[ns]"), days.astype("datetime64[us]")),
+        "a time zone": (days.tz_localize("UTC").tz_convert("Asia/Tokyo"), list(days)),
+    }
+    over_numbers = plotting.series(x, z, posterior, parts=parts)
+    for x_data, x_new in given.values():
+        axes = plotting.series(x_data, pd.Series(z), posterior, x_new, parts=parts)
+        for ax, expected in zip(axes, over_numbers, strict=True):
+            for label in ("mean", "data"):
+                (found, values), (at, wanted) = line(ax, label), line(expected, label)
+                start = dates.date2num(np.datetime64("2026-01-01"))
+                np.testing.assert_allclose(dates.date2num(found) - start, at, atol=1e-9)
+                np.testing.assert_allclose(values, wanted)
+            assert isinstance(ax.xaxis.get_major_locator(), dates.AutoDateLocator)
+
+
+def test_are_dates_beside_numbers_and_durations_refused():
+    x, z, posterior = example()
+    days = pd.Timestamp("2026-01-01") + pd.to_timedelta(x, unit="D")
+    with pytest.raises(TypeError, match="x and x_new must both be numbers or both be dates"):
+        plotting.series(days, z, posterior, x)
+    with pytest.raises(TypeError, match=r"numbers or dates, got durations: .*cgp\.Clock"):
+        plotting.series(days - days[0], z)
+    with pytest.raises(ValueError, match=r"x must be known everywhere.*NaT"):
+        plotting.series(days.insert(0, pd.NaT)[:30], z)
 
 
 def test_masked_data_are_missing():

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cgp.clock import as_times, is_time, remedy
 from cgp.distributions import Marginals
 from cgp.distributions.ellipses import check_probability
 from cgp.distributions.marginals import Prediction
@@ -54,7 +55,8 @@ def series(
     modulus. The band of a phase ends at ±π, where the phase is unknown.
 
     Args:
-        x: The inputs of the data, `[N]` or `[N, 1]`, in any order.
+        x: The inputs of the data, `[N]` or `[N, 1]`, in any order; dates too, which are drawn in
+            UTC if they have a time zone.
         z: Complex data, `[N]`, or `[N, M]`; NaN, or masked, where missing. None for no data.
         posterior: What `posterior`, `predict`, `process` or `forecasts` returns, or
             `statespace.filter`, `smooth` or `forecast`, of one series of N' points. Of a filter the
@@ -78,7 +80,7 @@ def series(
 
     Raises:
         ImportError: matplotlib is not installed.
-        TypeError: Real data, or not a prediction.
+        TypeError: Real data, not a prediction, or dates beside numbers.
         ValueError: Shapes that do not fit, more than one series, a component that is not there, or
             none of several; infinite data, inputs or a prediction that are masked, or nothing to
             plot.
@@ -97,6 +99,8 @@ def series(
     width = _normal_quantile(probability)
     x = _as_inputs(x, "x")
     x_new = x if x_new is None else _as_inputs(x_new, "x_new")
+    if x.dtype != x_new.dtype:
+        raise TypeError("x and x_new must both be numbers or both be dates, but one of each came")
     z = None if z is None else as_series(z, x, component)
     moments = None if posterior is None else as_moments(posterior, x_new, component)
     axes = axes_of(ax, 2, nrows=2, sharex=True)
@@ -123,7 +127,8 @@ def series(
         else:
             phase = np.angle(z)
             if center is not None:  # the branch closest to the mean
-                turns = np.round((np.interp(x, x_new, center[1]) - phase) / (2 * np.pi))
+                at, along = x.astype(float), x_new.astype(float)  # dates as microseconds
+                turns = np.round((np.interp(at, along, center[1]) - phase) / (2 * np.pi))
                 phase = phase + 2 * np.pi * turns
             drawn = (np.abs(z), phase)
         for axis, values in zip(axes, drawn, strict=True):
@@ -159,14 +164,21 @@ def _normal_quantile(probability: float) -> float:
 
 
 def _as_inputs(x: ArrayLike, name: str) -> np.ndarray:
-    """Converts real inputs, `[N]` or `[N, 1]`, to float64 `[N]`."""
-    x = np.asarray(as_numbers(x, name))
-    if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)):
-        raise TypeError(f"{name} must be real numbers, got {x.dtype}")
+    """Converts real inputs, `[N]` or `[N, 1]`, to float64 `[N]`, dates to microseconds."""
+    if is_time(x):
+        x, _ = as_times(x, name)
+        if x.dtype.kind == "m":
+            raise TypeError(f"{name} must be numbers or dates, got durations: {remedy(name)}")
+        x = x.astype("datetime64[us]")
+    else:
+        x = np.asarray(as_numbers(x, name))
+        if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)):
+            raise TypeError(f"{name} must be real numbers, got {x.dtype}")
+        x = x.astype(float)
     if x.ndim == 2 and x.shape[1] == 1:
         x = x[:, 0]
     if x.ndim != 1:
         raise ValueError(f"{name} must be one axis of points, [N] or [N, 1], got shape {x.shape}")
     if not np.all(np.isfinite(x)):
         raise ValueError(f"{name} has elements that are NaN or infinite")
-    return x.astype(float)
+    return x
