@@ -24,13 +24,15 @@ def as_observations(
 ) -> np.ndarray | tf.Tensor:
     """Observations in the dtype of a model, NaN where missing.
 
-    An element is missing where it is NaN in either part, where a masked array hides it, and where
-    `missing` is True; what it holds there has no meaning. An array that is missing altogether may
-    be of any dtype, as `np.nan` is. Python's own numbers, in lists and tuples too, have no
-    precision; all others have that of their dtype, as NumPy's scalars in a list.
+    An element is missing where it is NaN in either part, where a masked array hides it, where it is
+    missing in a Series or a DataFrame of pandas (NaN, NA or None), and where `missing` is True;
+    what it holds there has no meaning. An array that is missing altogether may be of any dtype, as
+    `np.nan` is. Python's own numbers, in lists and tuples too, have no precision; all others have
+    that of their dtype, as NumPy's scalars in a list.
 
     Args:
-        z: Observations of any shape: numbers, sequences, NumPy arrays (masked ones too), tensors.
+        z: Observations of any shape: numbers, sequences, NumPy arrays (masked ones too), tensors,
+            objects of pandas (columns of Python's numbers too) and of xarray.
         missing: Bool, broadcast against z: True where missing. None for none but those of z itself.
         dtype: The dtype of the model, real or complex.
         name: What errors call z.
@@ -111,6 +113,8 @@ def _array(z: ArrayLike, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray 
         if np.ma.isMaskedArray(z):
             hidden = np.ma.getmaskarray(z)
         try:
+            if _is_of_pandas(z):
+                z, hidden = _of_pandas(z)
             z = np.asarray(z)
         except ValueError as error:
             raise ValueError(
@@ -121,6 +125,22 @@ def _array(z: ArrayLike, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray 
         hint = ": the number that is missing is NaN, not None" if dtype.kind == "O" else ""
         raise TypeError(f"{name} must be numbers, got {dtype}{hint}")
     return z, hidden
+
+
+def _is_of_pandas(z: Any) -> bool:
+    return type(z).__module__.partition(".")[0] == "pandas"
+
+
+def _of_pandas(z: Any) -> tuple[np.ndarray, np.ndarray | bool]:
+    """The numbers of an object of pandas, and where they are missing; `pandas.NA` too."""
+    import pandas as pd  # it has come with z
+
+    hidden = np.asarray(pd.isna(z))
+    values = np.asarray(z)
+    if values.dtype == object:  # a column without a dtype for complex numbers, or for what misses
+        # Not in place: some versions of pandas give a view of the column where a copy is asked for.
+        values = np.array(np.where(hidden, np.nan, values).tolist())
+    return values, hidden
 
 
 def _as_missing(missing: Any, z: np.ndarray | tf.Tensor, name: str) -> np.ndarray | tf.Tensor:

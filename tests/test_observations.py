@@ -1,8 +1,10 @@
 """What a model accepts as observations: missing elements, dtypes, errors."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
+import xarray as xr
 
 from cgp.observations import as_observations
 
@@ -159,3 +161,57 @@ def test_have_only_numbers_of_python_no_precision(z):
     with pytest.raises(TypeError, match="z is complex128, but the model is complex64: round it"):
         as_observations(z, None, "complex64")
     np.testing.assert_array_equal(as_observations(z, None, "complex128"), np.asarray(z))
+
+
+# Of pandas and xarray
+
+OF_OTHERS = {
+    "Series": pd.Series([1j, np.nan, np.nan]),
+    "Index": pd.Index([1j, np.nan, np.nan]),
+    "DataFrame": pd.DataFrame({"re": [1j, np.nan], "im": [np.nan, 2.0]}),
+    "objects": pd.Series([1j, None, pd.NA], dtype=object),
+    "DataFrame of objects": pd.DataFrame({"a": [1j, pd.NA], "b": [None, 2.0]}, dtype=object),
+    "DataArray": xr.DataArray([1j, np.nan, np.nan], dims="time"),
+}
+
+
+@pytest.mark.parametrize("name", OF_OTHERS)
+def test_are_numbers_of_pandas_and_xarray_taken_and_what_is_missing_in_them(name):
+    z = OF_OTHERS[name]
+    before = z.copy(deep=True) if hasattr(z, "to_numpy") and name != "Index" else z.copy()
+    found = as_observations(z, None, "complex128")
+    if "DataFrame" in name:
+        expected = np.array([[1j, NAN], [NAN, 2.0]])
+    else:
+        expected = np.array([1j, NAN, NAN])
+    np.testing.assert_array_equal(found, expected)
+    assert np.isnan(found.imag).sum() == 2
+    assert z.equals(before)  # the caller's is as it was
+
+
+@pytest.mark.parametrize("dtype", ["Float64", "Int64", "float64"])
+def test_are_nullable_columns_real_observations(dtype):
+    z = pd.Series([1, None, 3], dtype=dtype)
+    np.testing.assert_array_equal(as_observations(z, None, "float64"), [1.0, np.nan, 3.0])
+    with pytest.raises(TypeError, match="z must be complex, got float64: a real signal"):
+        as_observations(z, None, "complex128")
+
+
+def test_is_a_sample_that_pandas_calls_missing_missing():
+    for dtype in ("complex128", "float64"):
+        assert np.isnan(as_observations(pd.NA, None, dtype))
+    found = as_observations(pd.Series(Z), pd.Series([True, False, True], dtype="boolean"), Z.dtype)
+    np.testing.assert_array_equal(np.isnan(found), [True, False, True])
+
+
+def test_keep_columns_of_objects_the_precision_of_their_numbers():
+    single = pd.Series(list(Z.astype(np.complex64)), dtype=object)
+    assert as_observations(single, None, "complex64").dtype == "complex64"
+    with pytest.raises(TypeError, match="z is complex128, but the model is complex64: round it"):
+        as_observations(pd.Series(Z, dtype=object), None, "complex64")
+
+
+@pytest.mark.parametrize("values", [["a", 1j], [[1j], [1j, 2j]], [1j, pd.Timestamp(0)]])
+def test_are_columns_of_other_objects_refused(values):
+    with pytest.raises((TypeError, ValueError), match="z must be"):
+        as_observations(pd.Series(values, dtype=object), None, "complex128")
