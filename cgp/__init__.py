@@ -24,6 +24,7 @@ from cgp.bank import Bank
 from cgp.clock import Clock
 from cgp.comparison import Comparison, compare
 from cgp.distributions import ComplexNormal
+from cgp.frames import to_frame, to_xarray
 from cgp.gp import ExactGP, RecursiveGP, StateSpaceGP, means
 from cgp.layers import KalmanFilter
 from cgp.linalg import NotPositiveDefiniteError
@@ -67,5 +68,7 @@ __all__ = [
     "register_post_update",
     "sharing_scope",
     "statespace",
+    "to_frame",
+    "to_xarray",
     "training",
 ]

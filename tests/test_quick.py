@@ -293,6 +293,8 @@ NO_GRADIENT = {
     "Clock",
     "Comparison",
     "compare",
+    "to_frame",
+    "to_xarray",
     "kernels.Zero",
     "means.Rational",
     "statespace.ConditionallyLinear",
@@ -456,6 +458,8 @@ REFUSALS = {
         lambda: cgp.Functional(keras.Input((1,), dtype="float64"), keras.Input((1,)))(Z), "inputs"
     ),
     "Model": (lambda: cgp.Model(keras.Input((1,)), keras.Input((1,))), "Functional"),
+    "to_frame": (lambda: cgp.to_frame(Z), "result must be a ComplexNormal"),
+    "to_xarray": (lambda: cgp.to_xarray(PREDICTION, X[:2]), r"index must be \[3\]"),
     "load_model": (lambda: cgp.load_model("nowhere.keras"), "nowhere.keras"),
     "register_post_update": (
         lambda: cgp.register_post_update(keras.layers.Layer(), [np.ones(2)], print), "variable"

@@ -6,6 +6,7 @@ from pathlib import Path
 import keras
 import matplotlib
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 import tensorflow_probability as tfp
 
@@ -18,7 +19,7 @@ def test_do_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     rng = np.random.default_rng(0)
     x = np.sort(rng.uniform(0.0, 60.0, 80))
     truth = cgp.ExactGP(
@@ -27,7 +28,7 @@ def test_do_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     )
     z = truth.sample(x, seed=3, observed=True)[0]
     names = {
-        "x": x, "z": z, "x_new": np.linspace(0.0, 70.0, 50), "np": np, "tf": tf,
+        "x": x, "z": z, "x_new": np.linspace(0.0, 70.0, 50), "np": np, "pd": pd, "tf": tf,
         "tfd": tfp.distributions,
     }  # fmt: skip
     blocks[0] = re.sub(r"x, z = \.\.\..*\n", "", blocks[0])
@@ -60,4 +61,5 @@ def test_do_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     error = abs(names["fast"].predict(x)["mean"] - gp.predict(x)["mean"])
     assert np.mean(error) < 0.1 < 0.5 < np.mean(abs(z))  # another kernel, and the same signal
     assert 0.01 < names["tomorrow"].variance < 10
+    assert names["table"].index.equals(names["dates"])
     names["Features"](cgp.kernels.RBF(), np.arange(3.0))._update()

@@ -1,0 +1,305 @@
+"""Results as tables of pandas and datasets of xarray: one file for all of them.
+
+A result is turned into named arrays whose first axes are rows, the same for all: batches of series
+and time, or chains and draws. What is left are components, which become columns of a table, and
+dimensions of a dataset. What belongs to two times, or to two components, as factors and
+covariances do, has no row, and stays in the result.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions import ComplexNormal, Marginals, Step, marginals
+from cgp.distributions.forms import form_of
+from cgp.gp.sampling.parameter_draws import ParameterDraws
+from cgp.linalg.arguments import real_diagonal
+from cgp.statespace import Filtered, Forecast, Smoothed
+from cgp.statespace.series_result import variances_of
+
+if TYPE_CHECKING:  # optional dependencies
+    import pandas
+    import xarray
+
+
+class _Array(NamedTuple):
+    """An array whose last axes are components."""
+
+    values: np.ndarray
+    components: tuple[str, ...] = ()
+    """The names of those axes; none of an array with one number for each row."""
+
+
+class _Rows(NamedTuple):
+    """The axes that all arrays have first."""
+
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    index: Any = None
+    """What stands for the numbers of the last of them; None for the numbers themselves."""
+
+
+def to_frame(
+    result: Any, index: Any = None, *, dims: tuple[str, ...] = ("time",)
+) -> "pandas.DataFrame":
+    """A result as a table of pandas: a row for each time, or for each draw.
+
+    The columns of a distribution are its mean and its variance `E|z−m|²`; of a complex one also its
+    pseudo_variance `E[(z−m)²]`, std_real and std_imag, the standard deviations of its real and its
+    imaginary part. Those of a filter begin with predicted_ and filtered_ (of the states), of a
+    smoother with smoothed_, of a forecast with state_ and observation_; the innovation of a filter
+    and its variance, and log_likelihood, are columns of their own. Of n components there are n
+    columns, mean_0 to mean_{n−1}, and one without a number where n is 1.
+
+    Args:
+        result: A `ComplexNormal`, as `gp.posterior` returns it, or a dict of moments, as
+            `gp.predict` does; a `Step` of a block; what `cgp.statespace.filter`, `smooth` and
+            `forecast` return; or draws of `gp.sample_parameters`.
+        index: Times, inputs, or whatever else the rows belong to, `[T]`, as an `Index` of pandas or
+            an array; results do not hold them. None for the numbers from 0 on.
+        dims: Of a distribution and a `Step`: what their last axes are. `("time",)` of a Gaussian
+            process, `("time", "component")` of a `KalmanFilter`, and of
+            `StateSpaceGP.forecasts`, whose components are horizons. Of others it is known.
+
+    Returns:
+        A `DataFrame`, indexed by the times; by batch and time of several series, by chain and draw.
+
+    Raises:
+        ImportError: pandas is not installed.
+        TypeError: Another result.
+        ValueError: An index of another length than the result; a result without an axis of times,
+            as that of a single step, which `Step.stack` makes a block.
+
+    Example:
+        >>> import numpy as np
+        >>> import pandas as pd
+        >>> import cgp
+        >>> days = pd.date_range("2026-01-01", periods=8, freq="D")
+        >>> signal = pd.Series(np.exp(0.3j * np.arange(8)), days)
+        >>> clock = cgp.Clock("day", origin="2026-01-01")
+        >>> gp = cgp.ExactGP(cgp.kernels.RBF(1.0, lengthscale=4.0), noise_variance=0.01)
+        >>> gp.condition(clock(signal.index), signal)
+        >>> later = pd.date_range("2026-01-08", periods=3, freq="12h")
+        >>> frame = cgp.to_frame(gp.posterior(clock(later)), later)
+        >>> frame.columns.tolist()
+        ['mean', 'variance', 'pseudo_variance', 'std_real', 'std_imag']
+        >>> frame["std_real"].round(3)
+        2026-01-08 00:00:00    0.062
+        2026-01-08 12:00:00    0.088
+        2026-01-09 00:00:00    0.125
+        Freq: 12h, Name: std_real, dtype: float64
+    """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError('to_frame needs pandas: pip install "cgp[pandas]"') from error
+    arrays = _arrays(result, tuple(dims))
+    rows = _rows(result, arrays, index)
+    columns = {}
+    for name, (values, components) in arrays.items():
+        flat = values.reshape(*rows.shape, -1).reshape(int(np.prod(rows.shape)), -1)
+        inner = values.shape[values.ndim - len(components) :]
+        for number, place in enumerate(np.ndindex(inner)):
+            label = "_".join([name, *map(str, place)]) if flat.shape[1] > 1 else name
+            columns[label] = flat[:, number]
+    last = pd.RangeIndex(rows.shape[-1])
+    if rows.index is not None:
+        last = pd.Index(rows.index, name=_name_of(rows.index))
+    if len(rows.names) == 1:
+        axis = last
+    else:
+        numbers = [range(size) for size in rows.shape[:-1]]
+        axis = pd.MultiIndex.from_product([*numbers, last], names=rows.names)
+    return pd.DataFrame(columns, index=axis)
+
+
+def to_xarray(
+    result: Any, index: Any = None, *, dims: tuple[str, ...] = ("time",)
+) -> "xarray.Dataset":
+    """A result as a dataset of xarray, of named dimensions.
+
+    Its variables are called as the columns of `to_frame`, but components are a dimension.
+
+    Args:
+        result: As for `to_frame`.
+        index: As for `to_frame`; a coordinate of xarray, or an `Index` of pandas, that has a name
+            gives it to the dimension of times.
+        dims: As for `to_frame`.
+
+    Returns:
+        A `Dataset`, of dimensions time (or the name of the index) with the index as coordinate,
+        batch of several series (batch_0, batch_1 of several axes of them), state and component of
+        states and observations; chain and draw of draws. Complex variables can be written to
+        NetCDF 4, by `to_netcdf(path, engine="h5netcdf")`, not to NetCDF 3.
+
+    Raises:
+        ImportError: xarray is not installed.
+        TypeError, ValueError: As for `to_frame`.
+
+    Example:
+        >>> import numpy as np
+        >>> import cgp
+        >>> walk = cgp.statespace.LinearGaussian([[1.0]], [[1.0]], [[1.0]], [[2.0]], [0.0], [[2.0]])
+        >>> filtered = cgp.statespace.filter(walk, np.zeros((5, 3, 1)))  # five series
+        >>> dataset = cgp.to_xarray(filtered, np.array([0.0, 0.1, 0.2]))
+        >>> dict(dataset.sizes)
+        {'batch': 5, 'time': 3, 'state': 1, 'component': 1}
+        >>> dataset.filtered_variance.sel(time=0.2, batch=4).round(6).item()
+        1.0
+    """
+    try:
+        import xarray as xr
+    except ImportError as error:
+        raise ImportError('to_xarray needs xarray: pip install "cgp[xarray]"') from error
+    arrays = _arrays(result, tuple(dims))
+    rows = _rows(result, arrays, index)
+    coordinates = {} if rows.index is None else {rows.names[-1]: np.asarray(rows.index)}
+    variables = {
+        name: ((*rows.names, *components), values) for name, (values, components) in arrays.items()
+    }
+    return xr.Dataset(variables, coordinates)
+
+
+# --- results as arrays ----------------------------------------------------------------------------
+
+
+@functools.singledispatch
+def _arrays(result: Any, dims: tuple[str, ...]) -> dict[str, _Array]:
+    """The arrays of a result, by name."""
+    raise TypeError(
+        "result must be a ComplexNormal, a dict of moments, a Step, draws of hyperparameters, or "
+        f"what filter, smooth or forecast return, got {type(result).__name__}"
+    )
+
+
+@_arrays.register(ComplexNormal | Mapping | Marginals)
+def _of_prediction(result: Any, dims: tuple[str, ...]) -> dict[str, _Array]:
+    return _moments("", _components(dims), *marginals(result))
+
+
+@_arrays.register
+def _of_step(result: Step, dims: tuple[str, ...]) -> dict[str, _Array]:
+    components = _components(dims)
+    return {
+        **_moments("predicted_", components, *result.predicted),
+        "innovation": _Array(np.asarray(result.innovation), components),
+        **_moments("filtered_", ("state",) * len(components), *result.filtered),
+    }
+
+
+@_arrays.register
+def _of_filtered(result: Filtered, dims: tuple[str, ...]) -> dict[str, _Array]:
+    innovations, variances = result.innovations.numpy(), result.innovation_variances.numpy()
+    components = ("component",) * (innovations.ndim - result.log_likelihoods.shape.rank)
+    return {
+        **_of_states("predicted_", result.predicted_means, result.predicted_chols),
+        **_of_states("filtered_", result.filtered_means, result.filtered_chols),
+        "innovation": _Array(innovations, components),
+        "innovation_variance": _Array(variances, components),
+        "log_likelihood": _Array(result.log_likelihoods.numpy()),
+    }
+
+
+@_arrays.register
+def _of_smoothed(result: Smoothed, dims: tuple[str, ...]) -> dict[str, _Array]:
+    return _of_states("smoothed_", result.smoothed_means, result.smoothed_chols)
+
+
+@_arrays.register
+def _of_forecast(result: Forecast, dims: tuple[str, ...]) -> dict[str, _Array]:
+    pseudo = result.observation_pseudo_covariances
+    return {
+        **_of_states("state_", result.state_means, result.state_chols),
+        **_moments(
+            "observation_",
+            ("component",),
+            result.observation_means.numpy(),
+            real_diagonal(result.observation_covariances).numpy(),
+            None if pseudo is None else tf.linalg.diag_part(pseudo).numpy(),
+        ),
+    }
+
+
+@_arrays.register
+def _of_draws(result: ParameterDraws, dims: tuple[str, ...]) -> dict[str, _Array]:
+    # The elements of each hyperparameter are its own.
+    return {
+        name: _Array(draws, tuple(f"{name}_dim_{axis}" for axis in range(draws.ndim - 2)))
+        for name, draws in result.items()
+    }
+
+
+def _of_states(prefix: str, means: tf.Tensor, chols: tf.Tensor) -> dict[str, _Array]:
+    """The moments of states `[..., T, n]`, from a factor of their form."""
+    pseudo = None
+    if means.dtype.is_complex:
+        columns = tf.linalg.adjoint(chols)
+        pseudo = form_of(chols.dtype.is_complex).marginal(columns).c_or_zeros().numpy()
+    variances = variances_of(means, chols).numpy()
+    return _moments(prefix, ("state",), means.numpy(), variances, pseudo)
+
+
+def _moments(
+    prefix: str,
+    components: tuple[str, ...],
+    mean: np.ndarray,
+    variance: np.ndarray,
+    pseudo_variance: np.ndarray | None = None,
+) -> dict[str, _Array]:
+    """The arrays of a distribution; of a complex one both parts have deviations."""
+    found = {"mean": mean, "variance": variance}
+    if np.iscomplexobj(mean):
+        if pseudo_variance is None:
+            pseudo_variance = np.zeros_like(mean)
+        difference = pseudo_variance.real
+        found["pseudo_variance"] = pseudo_variance
+        # Rounding may leave a part that is certain a variance of −1e−17.
+        found["std_real"] = np.sqrt(np.maximum(variance + difference, 0.0) / 2)
+        found["std_imag"] = np.sqrt(np.maximum(variance - difference, 0.0) / 2)
+    return {prefix + name: _Array(np.asarray(a), components) for name, a in found.items()}
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def _components(dims: tuple[str, ...]) -> tuple[str, ...]:
+    if dims not in (("time",), ("time", "component")):
+        raise ValueError(f'dims must be ("time",) or ("time", "component"), got {dims}')
+    return dims[1:]
+
+
+def _rows(result: Any, arrays: dict[str, _Array], index: Any) -> _Rows:
+    """The rows of arrays, and their index if it fits."""
+    shapes = [values.shape[: values.ndim - len(parts)] for values, parts in arrays.values()]
+    shape = shapes[0]
+    if isinstance(result, ParameterDraws):
+        if index is not None:
+            raise ValueError("index must be None for draws, which belong to no times")
+        return _Rows(("chain", "draw"), shape)
+    if not shape:
+        raise ValueError(
+            "the result has no axis of times: give one of several times, such as Step.stack(steps)"
+        )
+    of_filter = (
+        'of a KalmanFilter, whose components are the last axis, give dims=("time", "component")'
+    )
+    other = next((other for other in shapes if other != shape), None)
+    if other is not None:
+        raise ValueError(f"no last axis of times is common to arrays {shape}, {other}: {of_filter}")
+    if index is not None and np.shape(index) != shape[-1:]:
+        raise ValueError(
+            f"index must be [{shape[-1]}] for arrays {shape}, whose last axis is that of times, "
+            f"got shape {np.shape(index)}: {of_filter}"
+        )
+    batch = len(shape) - 1
+    names = ["batch"] if batch == 1 else [f"batch_{axis}" for axis in range(batch)]
+    return _Rows((*names, _name_of(index) or "time"), shape, index)
+
+
+def _name_of(index: Any) -> str | None:
+    """The name that an index of pandas or a coordinate of xarray has."""
+    name = getattr(index, "name", None)
+    return None if name is None else str(name)
