@@ -2,6 +2,7 @@
 
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -326,3 +327,52 @@ def test_an_ofdm_receiver_is_saved_and_exported_as_a_whole(example, tmp_path):
 
     np.testing.assert_allclose(again.predict(given, verbose=0), expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(loaded.serve(given), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_antenna_gains_are_smoothed_better_than_after_fringe_fits(
+    example, tmp_path, monkeypatch, capsys
+):
+    page = example("gain_smoothing")
+    monkeypatch.setattr(page, "CGP", {page.OWN: page.of_log_gain})
+    picture = tmp_path / "gains.png"
+
+    errors, shares = page.main((5,), antennas=1, picture=picture)
+
+    of = {name: values[0] for name, values in errors.items()}
+    # Baselines that work, in their order: noise alone is at -17 dB.
+    assert of["solution intervals"][0] < -19.0
+    assert of["Gaussian windows"][0] < of["solution intervals"][0] - 1.0
+    assert of[page.BEST][0] < of["Gaussian windows"][0] - 2.0
+    assert np.all(of[page.OWN][:2] < of[page.BEST][:2] - 0.5)
+    assert of[page.OWN][1] < of[page.OWN][0] + 2.0  # flagged cells are known as well
+    assert np.all(np.array(shares[page.OWN])[0, :2, 1] > 0.85)
+    assert picture.stat().st_size > 10_000
+    assert "ahead of fringe fits first in 1, 1" in capsys.readouterr().out
+
+
+def test_gains_and_the_covariance_of_their_phases_are_what_the_page_says(example):
+    page = example("gain_smoothing")
+    rng = np.random.default_rng(7)
+    apart, coherence = 10, 100.0  # 100 s, after which the phase is 1 rad away
+    phases = np.array([page.turbulence(coherence, 1.7, rng) for _ in range(500)])
+    structure = np.mean((phases[:, apart:] - phases[:, :-apart]) ** 2)
+    assert structure == pytest.approx(1.0, rel=0.15)
+
+    kernel = page.Phase(2.0, 50.0, power=-1.0, exponent=5 / 3)
+    config = keras.saving.serialize_keras_object(kernel)
+    kernel = keras.saving.deserialize_keras_object(config)
+    x = np.array([[0.0, page.CENTRE], [50.0, 2 * page.CENTRE]])
+    covariance, pseudo = kernel.covariance(x).numpy(), kernel.pseudo_covariance(x).numpy()
+    np.testing.assert_allclose(covariance[0, 1], 2.0 / 2 * np.exp(-1.0))
+    np.testing.assert_allclose(pseudo, -covariance)
+
+    # A delay turns clockwise over frequency; fringes find it, and the echo behind it.
+    antenna = page.simulated(rng)
+    z, turn = page.log_gain(antenna)
+    there = ~antenna.flagged
+    np.testing.assert_allclose((np.exp(z) * turn)[there], antenna.solved[there])
+    assert np.ptp(z[there].imag) < 2 * np.pi
+    strong = 1 + 0.2 * np.exp(-2e-3j * np.pi * 150.0 * page.CHANNELS)
+    clear = page.strongest_echo(np.log(strong) * np.ones_like(z), 1e4 * there)
+    assert clear == pytest.approx(150.0, abs=3.0)
