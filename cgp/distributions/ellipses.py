@@ -100,7 +100,8 @@ def ellipses(
 ) -> Ellipses:
     """The credible ellipses of components of given mean, variance and pseudo-variance.
 
-    The semi-axes are the standard deviations along the principal axes times `squared_radius`^½.
+    The semi-axes are the standard deviations along the principal axes times the root of
+    `squared_radius`.
 
     Args:
         center: Means, complex, `[...]`.

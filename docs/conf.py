@@ -1,0 +1,100 @@
+"""How Sphinx builds the site; `python -m docs` calls it."""
+
+import importlib.metadata
+import inspect
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))  # the examples page and the reference are made by `docs`
+
+import keras  # noqa: E402
+
+from docs import gallery, reference  # noqa: E402
+
+project = "cgp"
+author = "the cgp developers"
+project_copyright = f"2026, {author}"
+version = release = importlib.metadata.version("cgp")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+exclude_patterns = ["_build"]
+templates_path = ["_templates"]
+default_role = "py:obj"  # docstrings have names in single backticks: a link where there is a page
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # attributes that a docstring lists have a docstring of their own too
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # docstrings say shapes and dtypes, which say more
+autosummary_generate = True
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+html_theme = "pydata_sphinx_theme"
+html_title = "cgp"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme_options = {
+    "show_prev_next": True,
+    "navigation_with_keys": False,
+    "header_links_before_dropdown": 6,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "show_toc_level": 2,
+}
+html_show_sphinx = False
+
+
+SECTIONS = ("Args:", "Returns:", "Raises:", "Example:", "Attributes:", "Input shape:")
+
+
+def as_restructured_text(app, what, name, obj, options, lines):
+    """Marks the equations of a docstring, which are indented, and bars that are no markup."""
+    text, found = True, []
+    for before, line in zip(["", *lines], lines, strict=False):
+        text = text and not line.startswith(SECTIONS)
+        if text and line.startswith("    ") and not before.strip():
+            found += ["::", ""]
+        if not line.startswith((" ", ">>>")) or not text:
+            outside = line.split("`")
+            outside[::2] = [part.replace("|", r"\|") for part in outside[::2]]
+            line = "`".join(outside)
+        found.append(line)
+    lines[:] = found
+
+
+def own_signature(app, what, name, obj, options, signature, returned):
+    """The arguments of a class are those of its constructor; Keras's `__new__` would hide them."""
+    if what != "class" or not issubclass(obj, keras.layers.Layer):
+        return None
+    parameters = list(inspect.signature(obj.__init__).parameters.values())[1:]
+    plain = [p.replace(annotation=p.empty) for p in parameters]
+    return str(inspect.Signature(plain)), ""
+
+
+def is_foreign(app, what, name, obj, skip, options):
+    """Leaves out what a class inherits from Keras and Python, which have their own pages."""
+    function = obj.fget if isinstance(obj, property) else obj
+    module = getattr(function, "__module__", None)
+    return skip or (module is not None and not module.startswith("cgp"))
+
+
+def setup(app):
+    """Writes the pages that are made from the code, before Sphinx looks for pages."""
+    gallery.write_pages(HERE)
+    reference.write_pages(HERE)
+    app.connect("autodoc-process-signature", own_signature)
+    app.connect("autodoc-skip-member", is_foreign)
+    app.connect("autodoc-process-docstring", as_restructured_text, priority=100)  # before napoleon

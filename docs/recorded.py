@@ -1,0 +1,73 @@
+"""What the examples print and draw, recorded once for each version of their code.
+
+All examples together take some twenty minutes, too long for each build of the site. So `record` runs
+them as a user does, and keeps their output in `results/`: NAME.txt, whose first line tells the code
+that printed it, and NAME.png. A test compares that line with the code of today.
+"""
+
+import ast
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES, RESULTS = ROOT / "examples", ROOT / "docs" / "results"
+
+
+def names() -> list[str]:
+    """The examples, in the order of the alphabet."""
+    return sorted(path.stem for path in EXAMPLES.glob("*.py"))
+
+
+def code_of(name: str) -> str:
+    """Tells the code of an example from another one; its docstring and comments do not count."""
+    tree = ast.parse((EXAMPLES / f"{name}.py").read_text(encoding="utf-8"))
+    del tree.body[0]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+
+
+def output(name: str) -> tuple[str, str]:
+    """The code that was recorded, and what it printed; empty if it was not."""
+    path = RESULTS / f"{name}.txt"
+    if not path.exists():
+        return "", ""
+    code, _, printed = path.read_text(encoding="utf-8").partition("\n")
+    return code, printed
+
+
+def picture(name: str) -> Path | None:
+    """What it drew, if anything."""
+    path = RESULTS / f"{name}.png"
+    return path if path.exists() else None
+
+
+def record(chosen: list[str]) -> int:
+    """Runs examples, and returns the number of those that failed."""
+    failed = []
+    for name in chosen or [name for name in names() if output(name)[0] != code_of(name)]:
+        print(f"{name} …", flush=True)
+        start = time.monotonic()
+        run = subprocess.run(
+            [sys.executable, EXAMPLES / f"{name}.py"],
+            cwd=ROOT,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "agg"},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if run.returncode:
+            failed.append(name)
+            continue
+        printed = run.stdout.replace(f"{ROOT}{os.sep}", "")
+        text = f"{code_of(name)}\n{printed}"
+        (RESULTS / f"{name}.txt").write_text(text, encoding="utf-8")
+        drawn = EXAMPLES / f"{name}.png"
+        if drawn.exists():
+            shutil.copy(drawn, RESULTS / f"{name}.png")
+        print(f"    {time.monotonic() - start:.0f} s")
+    print(f"failed: {', '.join(failed)}" if failed else "all recorded")
+    return len(failed)
