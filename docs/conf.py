@@ -30,6 +30,7 @@ extensions = [
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
 default_role = "py:obj"  # docstrings have names in single backticks: a link where there is a page
+suppress_warnings = ["ref.python"]  # `Q` is a name of several classes: one of them is linked
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 napoleon_google_docstring = True
