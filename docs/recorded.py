@@ -1,8 +1,8 @@
 """What the examples print and draw, recorded once for each version of their code.
 
-All examples together take some twenty minutes, too long for each build of the site. So `record` runs
-them as a user does, and keeps their output in `results/`: NAME.txt, whose first line tells the code
-that printed it, and NAME.png. A test compares that line with the code of today.
+All examples together take some twenty minutes, too long for each build of the site. So `record`
+runs them as a user does, and keeps their output in `results/`: NAME.txt, whose first line tells the
+code that printed it, and NAME.png.
 """
 
 import ast

@@ -63,4 +63,4 @@ def write_pages(docs: Path) -> None:
 
 def _module(package: str) -> ModuleType:
     parent, _, name = package.rpartition(".")
-    return getattr(importlib.import_module(parent), name) if parent else importlib.import_module(name)
+    return getattr(_module(parent), name) if parent else importlib.import_module(name)
