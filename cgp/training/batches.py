@@ -94,6 +94,8 @@ def mean_over_replicas(count: tf.Tensor) -> tf.Tensor:
 def number_of_batches(data: Any, steps: int | None) -> int:
     """How many batches make up all the data; where there is no end, those of one pass.
 
+    A dataset of a generator does not know how many it has: they are counted, which is a pass more.
+
     Args:
         data: A `tf.data.Dataset`, or whatever else Keras takes batches from.
         steps: Batches in a pass, or None.
@@ -101,6 +103,8 @@ def number_of_batches(data: Any, steps: int | None) -> int:
     known = 0
     if isinstance(data, tf.data.Dataset):
         known = int(data.cardinality())  # negative where it is not known, or infinite
+        if known == tf.data.UNKNOWN_CARDINALITY and steps is None:
+            known = int(data.reduce(np.int64(0), lambda count, *batch: count + 1))
     elif isinstance(data, keras.utils.PyDataset):
         known = data.num_batches or 0
     return known if known > 0 else steps or 1

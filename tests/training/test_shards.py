@@ -55,10 +55,11 @@ def flat(model):
     return np.concatenate([v.numpy().ravel() for v in model.trainable_variables])
 
 
-def pairs_as_dataset():
+def pairs_as_dataset(is_counted=True):
     specs = tf.TensorSpec([None, 1], tf.float64), tf.TensorSpec([None], tf.complex128)
     dataset = tf.data.Dataset.from_generator(lambda: iter(PAIRS), output_signature=specs)
-    return dataset.apply(tf.data.experimental.assert_cardinality(len(PAIRS)))
+    counted = tf.data.experimental.assert_cardinality(len(PAIRS))
+    return dataset.apply(counted) if is_counted else dataset
 
 
 # --- the function and its sum ---------------------------------------------------------------------
@@ -165,6 +166,23 @@ def test_does_an_optimizer_of_keras_step_on_each_batch_and_report_the_mean():
     assert history[-1] < history[0] - 0.01
 
 
+# What Keras says at the end of any dataset whose length it did not know.
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+def test_counts_a_prior_once_in_a_dataset_whose_length_is_not_known():
+    """Loss, gradient and score are those of all series and of one prior, as over shards."""
+    known, unknown = pairs_as_dataset(), pairs_as_dataset(is_counted=False)
+    expected = process().fit(PAIRS, engine=map, epochs=1, verbose=0).history["loss"][0]
+    gp = process()
+    start = gp.evaluate(known, verbose=0)
+    np.testing.assert_allclose(gp.evaluate(unknown, verbose=0), start, rtol=1e-12)
+    gp.compile(keras.optimizers.SGD(0.0))
+    history = gp.fit(unknown, validation_data=unknown, verbose=0).history
+    np.testing.assert_allclose(history["loss"][0], start, rtol=1e-12)
+    np.testing.assert_allclose(history["val_loss"][0], start, rtol=1e-12)
+    assert expected < start  # after an iteration, and of the same scale
+    np.testing.assert_allclose(expected, start, rtol=0.5)
+
+
 def test_do_parameters_that_were_left_out_start_from_the_first_series():
     gp = cgp.StateSpaceGP(Matern12() * Rotation())
     gp.compile(cgp.optimizers.LBFGS())
@@ -246,6 +264,7 @@ LEFT_OUT = "noise_variance.* left out: values to start from"
         (lambda: kalman_filter().fit([np.ones((3, 2)) + 0j], engine=map), ValueError, "shape"),
         (lambda: process().fit([PAIRS[0][0]], engine=map), TypeError, r"shard must be a pair \(x"),
         (lambda: process().fit(PAIRS, PAIRS, engine=map), ValueError, "are for one x and z"),
+        (lambda: process().fit(PAIRS), ValueError, r"a list of pairs \(x, z\) with engine=map"),
         (lambda: process().fit(pairs_as_dataset(), restarts=2), ValueError, "are for one x and z"),
         (lambda: process().fit(pairs_as_dataset().take(0)), ValueError, "and is empty"),
         (lambda: process().fit(tf.data.Dataset.range(3)), ValueError, r"pairs \(x, z\).*has Tens"),
