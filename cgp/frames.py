@@ -49,10 +49,10 @@ def to_frame(
 
     The columns of a distribution are its mean and its variance `E|z−m|²`; of a complex one also its
     pseudo_variance `E[(z−m)²]`, std_real and std_imag, the standard deviations of its real and its
-    imaginary part. Those of a filter begin with predicted_ and filtered_ (of the states), of a
-    smoother with smoothed_, of a forecast with state_ and observation_; the innovation of a filter
-    and its variance, and log_likelihood, are columns of their own. Of n components there are n
-    columns, mean_0 to mean_{n−1}, and one without a number where n is 1.
+    imaginary part. Those of a filter begin with "predicted_" and "filtered_" (of the states), of a
+    smoother with "smoothed_", of a forecast with "state_" and "observation_"; the innovation of a
+    filter and its variance, and log_likelihood, are columns of their own. Of n components there are
+    n columns, mean_0 to mean_{n−1}, and one without a number where n is 1.
 
     Args:
         result: A `ComplexNormal`, as `gp.posterior` returns it, or a dict of moments, as

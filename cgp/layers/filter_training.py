@@ -76,6 +76,12 @@ class LearnsFromSeries(_Base):
         check_learnable(self, x, y)
         return super().evaluate(x, y, *args, **kwargs)
 
+    def apply_post_updates(self) -> None:
+        """See `cgp.Model`; eagerly an error where the matrices are those of no filter any more."""
+        super().apply_post_updates()
+        if tf.executing_eagerly():
+            self.learned_model.model()
+
     def train_step(self, data: Any) -> dict[str, Any]:
         """Keras's `train_step`; the mean loss weighs batches by their observed elements."""
         with self._objective.of_step(self, data):

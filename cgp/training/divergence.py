@@ -15,18 +15,23 @@ from cgp.training.keras_private import first_loss, forget_loss
 from cgp.training.parameters import Parameter
 
 # What cgp.linalg, and TensorFlow's own factorisation of a real matrix, raise in a graph.
-_MESSAGES = ("not positive definite", "Cholesky decomposition was not successful")
+_MESSAGES = (
+    "not positive definite",
+    "Cholesky decomposition was not successful",
+    # Of a filter whose F has become unstable, in graphs and eagerly.
+    "has no stationary covariance any more",
+    "needs an F whose eigenvalues are inside",
+)
 _NOT_FINITE = r"the matrix of shape .* has elements that are NaN or infinite"
 
 
 def is_indefinite(error: Exception) -> bool:
     """Whether an error says that a matrix is not positive definite, or not even finite."""
-    if isinstance(error, tf.errors.InvalidArgumentError):
-        return any(words in error.message for words in _MESSAGES)
-    if isinstance(error, NotPositiveDefiniteError):
+    if isinstance(error, NotPositiveDefiniteError) or any(m in str(error) for m in _MESSAGES):
         return True
     # What is not finite is called so where a step runs eagerly.
-    return re.search(_NOT_FINITE, str(error)) is not None
+    is_of_graph = isinstance(error, tf.errors.InvalidArgumentError)
+    return not is_of_graph and re.search(_NOT_FINITE, str(error)) is not None
 
 
 class Trained(NamedTuple):

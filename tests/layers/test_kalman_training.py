@@ -367,3 +367,17 @@ def test_does_a_frozen_filter_pass_gradients_through(in_network):
         loss = tf.reduce_mean((model([tf.constant(z), tf.constant(missing)]) - y) ** 2)
     gradients = tape.gradient(loss, model.trainable_variables)
     assert all(np.abs(g).max() > 1e-6 for g in gradients)
+
+
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_does_a_filter_whose_transition_becomes_unstable_go_back(epochs):
+    """Whether a later loss is the first to notice, or nothing as the training is over."""
+    z = np.exp(0.3j * np.arange(30.0))[None, :, None] * np.array([1.0, 2.0j])[:, None, None]
+    model = statespace.LinearGaussian([[0.9 * np.exp(0.3j)]], [[0.1]], [[1.0]], [[0.5]])
+    kf = cgp.KalmanFilter(model, learn=("F", "Q", "R"))
+    kf.compile(keras.optimizers.Adam(0.2))
+    with pytest.warns(RuntimeWarning, match=r"has diverged, to F/value = .* start of epoch 0"):
+        history = kf.fit(z, epochs=epochs, verbose=0)
+    assert history.diverged
+    np.testing.assert_allclose(kf.F, [[0.9 * np.exp(0.3j)]], rtol=1e-12)
+    assert np.isfinite(kf.predict(z)["filtered_mean"]).all()
