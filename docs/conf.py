@@ -3,6 +3,7 @@
 import importlib.metadata
 import inspect
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -62,7 +63,7 @@ SECTIONS = ("Args:", "Returns:", "Raises:", "Example:", "Attributes:", "Input sh
 
 
 def as_restructured_text(app, what, name, obj, options, lines):
-    """Marks the equations of a docstring, which are indented, and bars that are no markup."""
+    """Marks equations of a docstring, which are indented, and what only looks like markup."""
     text, found = True, []
     for before, line in zip(["", *lines], lines, strict=False):
         text = text and not line.startswith(SECTIONS)
@@ -70,7 +71,7 @@ def as_restructured_text(app, what, name, obj, options, lines):
             found += ["::", ""]
         if not line.startswith((" ", ">>>")) or not text:
             outside = line.split("`")
-            outside[::2] = [part.replace("|", r"\|") for part in outside[::2]]
+            outside[::2] = [re.sub(r"\||(?<=\w)_(?!\w)", r"\\\g<0>", part) for part in outside[::2]]
             line = "`".join(outside)
         found.append(line)
     lines[:] = found
