@@ -262,7 +262,8 @@ class GPInterpolator(HyperparameterLayer):
         complex_ = complex_dtype(self.variable_dtype).name
         if keras.backend.standardize_dtype(z.dtype) != complex_:
             raise TypeError(
-                f'z must be {complex_}, got {z.dtype}: give keras.Input dtype="{complex_}"'
+                f"z must be {complex_}, got {z.dtype}: give keras.Input that dtype; a layer "
+                "of your own tells its dtype by compute_output_spec"
             )
         x, z, x_new = (tf.TensorShape(a.shape) for a in (x, z, x_new))
         x, x_new = (shape.concatenate(1) if shape.rank == 1 else shape for shape in (x, x_new))
