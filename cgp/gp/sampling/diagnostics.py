@@ -10,7 +10,6 @@ which have moments even where those of the draws are infinite.
 """
 
 import numpy as np
-from scipy.special import ndtri
 
 
 def r_hat(draws: np.ndarray) -> float:
@@ -65,6 +64,8 @@ def _halves(draws: np.ndarray) -> np.ndarray:
 
 def _scores(draws: np.ndarray) -> np.ndarray:
     """The normal scores of the ranks of all draws; equal ones share the mean of their ranks."""
+    from scipy.special import ndtri  # here: `import cgp` does without SciPy
+
     _, place, counts = np.unique(draws, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - 0.5 * (counts - 1))[place].reshape(draws.shape)
     return ndtri((ranks - 0.375) / (draws.size + 0.25))
