@@ -35,7 +35,8 @@ class Rotation(Kernel):
 
     Args:
         frequency: In cycles per unit of x, of either sign; one number, or one for each dimension of
-            x.
+            x. An optimizer of Keras moves it by its learning rate times a hundredth of this value,
+            and `LBFGS` as far as the likelihood says: let the latter find it.
         fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name.
         name: A name for its parameters.
