@@ -1,4 +1,4 @@
-"""The pages of the site: their code runs, page by page, from top to bottom."""
+"""The README and the pages of the site: their code runs, page by page, from top to bottom."""
 
 import re
 from pathlib import Path
@@ -6,12 +6,13 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PAGES = {
-    path.relative_to(DOCS).as_posix(): blocks
-    for path in sorted(DOCS.rglob("*.md"))
-    if "_build" not in path.parts and (blocks := BLOCK.findall(path.read_text(encoding="utf-8")))
+    path.relative_to(ROOT).as_posix(): blocks
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if path.name != "tour.md"  # see `test_tour.py`
+    and (blocks := BLOCK.findall(path.read_text(encoding="utf-8")))
 }
 
 
