@@ -14,8 +14,8 @@ from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.metrics import coverage, log_predictive_densities, normalized_error_db
 from cgp.observations import as_observations
+from cgp.training.batches import where_watched
 from cgp.training.optimizers import LBFGS
-from cgp.training.progress import where_watched
 
 _HEADS = {
     "log_likelihood": "log likelihood",

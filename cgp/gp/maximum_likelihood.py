@@ -83,10 +83,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
             # a likelihood is compiled for a number of series
             return self._stored.as_traced(self._data_of_graph())
         if bool(self._stored.is_empty):
-            raise ValueError(
-                "there are no data: condition(x, z) or fit(x, z) first; a fit of a dataset of "
-                "series, or of shards, keeps none of them"
-            )
+            raise ValueError("there are no data: condition(x, z) first; fit(dataset) keeps none")
         return self._stored.data
 
     def _data_of_graph(self) -> Data:
@@ -232,10 +229,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
                 )
             return many_series.fit(self, x, engine, **of_all_kinds)
         if z is None and isinstance(x, list | tuple):
-            raise ValueError(
-                "z is missing: give x and z of one process, or a list of pairs (x, z) with "
-                "engine=map, or a tf.data.Dataset of pairs"
-            )
+            raise ValueError("z is missing; a list of pairs (x, z) is taken with engine=map")
         noise = self._given_noise(noise_variance, noise_groups)
         data = as_data(x, z, missing, self.variable_dtype, noise=noise)
         dataset = self._dataset(data)

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from cgp.gp import laplace
 from cgp.training import refresh
+from cgp.training.batches import where_watched
 from cgp.training.objective import Objective
-from cgp.training.progress import where_watched
 
 # To mypy, a class whose attributes are all known to exist; in truth the model comes after it.
 _Base: Any = object

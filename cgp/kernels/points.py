@@ -89,7 +89,7 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
             f"{name} must be real, got {type_name}: embed a complex input as two real coordinates, "
             "np.stack([x.real, x.imag], axis=-1)"
         )
-    if is_time(x):
+    if kind not in "iuf" and is_time(x):
         raise TypeError(f"{name} must be real numbers, got {type_name}: {remedy(name)}")
     if kind == "O":
         raise TypeError(

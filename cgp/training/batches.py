@@ -6,6 +6,7 @@ the dataset that Keras would make, without the cast.
 """
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,33 @@ def check_epochs(epochs: int | None, initial_epoch: int) -> None:
             f"epochs={epochs} leaves no iteration after {initial_epoch}: a larger whole number was "
             "expected"
         )
+
+
+def where_watched(verbose: int | str) -> int | str:
+    """`verbose`, but 0 for "auto" where the output is neither a terminal nor a notebook.
+
+    A bar redraws its line, which a file or a pipe keeps a thousand times over.
+
+    Args:
+        verbose: 0, 1, 2 or "auto", an argument of a method of training.
+
+    Raises:
+        ValueError: Anything else.
+
+    Example:
+        >>> from cgp.training.batches import where_watched
+        >>> where_watched(1)
+        1
+    """
+    if verbose not in (0, 1, 2, "auto"):
+        raise ValueError(f'verbose must be 0, 1, 2 or "auto", got {verbose!r}')
+    return verbose if verbose != "auto" or _is_watched() else 0
+
+
+def _is_watched() -> bool:
+    output = sys.stdout
+    in_notebook = type(output).__module__.startswith("ipykernel.")
+    return in_notebook or bool(hasattr(output, "isatty") and output.isatty())
 
 
 def check_restarts(restarts: Any, optimizer: Any) -> None:

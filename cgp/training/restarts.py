@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.training.batches import where_watched
 from cgp.training.descent import Descent
 from cgp.training.divergence import is_indefinite, trained
 from cgp.training.objective import Objective
-from cgp.training.progress import where_watched
 
 
 class Optimum(NamedTuple):

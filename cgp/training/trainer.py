@@ -12,11 +12,10 @@ import tensorflow as tf
 from cgp import native
 from cgp.clock import is_time, remedy
 from cgp.training import divergence, keras_private, lbfgs
-from cgp.training.batches import are_arrays, batches, number_of_batches, split
+from cgp.training.batches import are_arrays, batches, number_of_batches, split, where_watched
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import Parameter, Parameterized
 from cgp.training.post_updates import refresh_all
-from cgp.training.progress import where_watched
 from cgp.training.saving import Saving
 from cgp.training.shards import shards_of
 from cgp.training.sharing import sharing_scope, wrap_from_config
@@ -369,7 +368,8 @@ def any_complex(structure: Any) -> bool:
 
 def without_mask(x: Any) -> Any:
     """What a masked array shows, with NaN for what it hides; other numbers as they are."""
-    if is_time(x):
+    is_number = tf.is_tensor(x) or (isinstance(x, np.ndarray) and x.dtype.kind in "iufc")
+    if x is not None and not is_number and is_time(x):
         raise TypeError(f"inputs must be numbers, got dates or durations: {remedy('x')}")
     if not np.ma.is_masked(x):
         return x

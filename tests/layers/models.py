@@ -61,6 +61,7 @@ def expected(model, z, **kwargs):
     values = {
         "predicted_mean": found.predicted_means,
         "filtered_mean": found.filtered_means,
+        "observation_mean": found.observation_means,
         "innovation": found.innovations,
         "innovation_variance": np.diagonal(found.innovation_covariances, axis1=-2, axis2=-1).real,
     }

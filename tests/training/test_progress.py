@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import cgp
-from cgp.training.progress import where_watched
+from cgp.training.batches import where_watched
 
 X, Z = np.arange(6.0), np.exp(1j * np.arange(6.0))
 

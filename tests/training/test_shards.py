@@ -264,7 +264,7 @@ LEFT_OUT = "noise_variance.* left out: values to start from"
         (lambda: kalman_filter().fit([np.ones((3, 2)) + 0j], engine=map), ValueError, "shape"),
         (lambda: process().fit([PAIRS[0][0]], engine=map), TypeError, r"shard must be a pair \(x"),
         (lambda: process().fit(PAIRS, PAIRS, engine=map), ValueError, "are for one x and z"),
-        (lambda: process().fit(PAIRS), ValueError, r"a list of pairs \(x, z\) with engine=map"),
+        (lambda: process().fit(PAIRS), ValueError, r"pairs \(x, z\) is taken with engine"),
         (lambda: process().fit(pairs_as_dataset(), restarts=2), ValueError, "are for one x and z"),
         (lambda: process().fit(pairs_as_dataset().take(0)), ValueError, "and is empty"),
         (lambda: process().fit(tf.data.Dataset.range(3)), ValueError, r"pairs \(x, z\).*has Tens"),

@@ -31,8 +31,7 @@ from cgp.kernels.points import RecentInputs, as_points, one_number
 from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, check_whole
-from cgp.training.batches import require_one_replica
-from cgp.training.progress import where_watched
+from cgp.training.batches import require_one_replica, where_watched
 from cgp.training.saving import numbered
 
 _POLICIES: dict[str, type[Policy]] = {

@@ -14,7 +14,7 @@ from cgp.gp.sampling.nuts import Sampler
 from cgp.gp.sampling.parameter_draws import ParameterDraws, made
 from cgp.gp.sampling.weak_priors import in_words, weak_priors
 from cgp.linalg.arguments import check_whole
-from cgp.training.progress import where_watched
+from cgp.training.batches import where_watched
 
 # To mypy, a class whose attributes are all known to exist; in truth the model comes after it.
 _Base: Any = object
