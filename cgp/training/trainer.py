@@ -368,8 +368,9 @@ def any_complex(structure: Any) -> bool:
 
 def without_mask(x: Any) -> Any:
     """What a masked array shows, with NaN for what it hides; other numbers as they are."""
-    is_number = tf.is_tensor(x) or (isinstance(x, np.ndarray) and x.dtype.kind in "iufc")
-    if x is not None and not is_number and is_time(x):
+    is_plain = x is None or isinstance(x, bool | int | float | complex) or tf.is_tensor(x)
+    is_plain = is_plain or (isinstance(x, np.ndarray) and x.dtype.kind in "iufc")
+    if not is_plain and is_time(x):
         raise TypeError(f"inputs must be numbers, got dates or durations: {remedy('x')}")
     if not np.ma.is_masked(x):
         return x
