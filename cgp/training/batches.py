@@ -2,7 +2,8 @@
 
 Keras's own adapter casts every float array to the global floatx: it rounds the float64 value
 1 + 1e-12 to 1, and a Julian date loses hours. It takes datasets as they are. These functions make
-the dataset that Keras would make, without the cast.
+the dataset that Keras would make, without the cast. Beside them stand the checks of the arguments
+that the methods `fit` of all models share.
 """
 
 import math
