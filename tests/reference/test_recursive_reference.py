@@ -69,7 +69,8 @@ def test_does_leaving_a_point_out_keep_what_the_others_know_of_the_signal(proble
     whole = recursive.Tracker(problem.pair, noise(problem))
     whole.process(x[:, None], z)
     norm_before = np.conj(whole.mean) @ np.linalg.solve(whole.prior_of_basis(), whole.mean)
-    np.testing.assert_allclose(norm_before - norm, costs[i], rtol=1e-7)
+    # costs of 1e-4 by the inverse of a matrix whose condition is 1e6: 1e-7 is rounding
+    np.testing.assert_allclose(norm_before - norm, costs[i], rtol=1e-5)
 
 
 def test_does_a_window_hold_the_last_that_were_seen():
