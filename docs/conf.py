@@ -13,7 +13,7 @@ sys.path.insert(0, str(HERE.parent))  # the examples page and the reference are 
 
 import keras  # noqa: E402
 
-from docs import gallery, reference  # noqa: E402
+from docs import benchmark_page, gallery, reference  # noqa: E402
 
 project = "cgp"
 author = "the cgp developers"
@@ -95,6 +95,7 @@ def is_foreign(app, what, name, obj, skip, options):
 
 def setup(app):
     """Writes the pages that are made from the code, before Sphinx looks for pages."""
+    benchmark_page.write_page(HERE)
     gallery.write_pages(HERE)
     reference.write_pages(HERE)
     app.connect("autodoc-process-signature", own_signature)
