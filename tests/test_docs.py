@@ -6,11 +6,23 @@ from pathlib import Path
 import matplotlib
 import pytest
 
+from docs.reference import PACKAGES, public_names
+
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# Folders of the site whose pages are made, from the examples and from docstrings.
+GENERATED = {"_build", "examples", "reference", "results"}
+WRITTEN = (
+    ROOT / "README.md",
+    *(
+        path
+        for path in sorted((ROOT / "docs").rglob("*.md"))
+        if not GENERATED & set(path.relative_to(ROOT / "docs").parts)
+    ),
+)
 PAGES = {
     path.relative_to(ROOT).as_posix(): blocks
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for path in WRITTEN
     if path.name != "tour.md"  # see `test_tour.py`
     and (blocks := BLOCK.findall(path.read_text(encoding="utf-8")))
 }
@@ -25,3 +37,10 @@ def test_does_the_code_of_a_page_run(page, tmp_path, monkeypatch):
     names = {"__name__": page}
     for block in PAGES[page]:
         exec(compile(block, page, "exec"), names)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_is_every_public_name_on_a_page_or_in_an_example(package):
+    sources = (*WRITTEN, *(ROOT / "examples").glob("*.py"))
+    words = set(re.findall(r"\w+", "\n".join(p.read_text(encoding="utf-8") for p in sources)))
+    assert [name for name in public_names(package) if name not in words] == []
