@@ -72,3 +72,5 @@ __all__ = [
     "to_xarray",
     "training",
 ]
+
+__version__ = "0.1.0"
