@@ -14,6 +14,7 @@ from cgp.training.optimizers import LBFGS
 _NO_CAP = 15_000  # SciPy's own
 _LONGEST = 10.0  # step in the log of a hyperparameter: a factor of 22,000
 _FAR = 100.0  # what a loss per point loses from one start only if that is far from any optimum
+_STEEPEST = 1e6  # rise or slope over the promised descent, beyond which no cubic fits a loss
 _BOTTOMLESS = -1e6  # a loss per point that has no minimum, as it tends to minus infinity
 
 
@@ -25,7 +26,9 @@ class Descent:
     optimum, beside whose loss all others look alike, is left behind first: SciPy starts again.
 
     Where the loss hardly depends on a hyperparameter, L-BFGS takes it far away, and others with it.
-    A step that would multiply a positive one by more than 22,000 is shortened.
+    A step that would multiply a positive one by more than 22,000 is shortened. So is one to where
+    the loss or its slope is astronomical, as of a filter whose transition has become unstable: the
+    cubic through it has its minimum so near the last iterate that SciPy sees convergence there.
 
     Args:
         loss: The loss.
@@ -117,7 +120,9 @@ class Descent:
         if not np.array_equal(point, self._last[0]):
             self.before_evaluation()
             found = None if self._is_far(point) else self._evaluated(point)
-            self._last = (point.copy(), *(found or self._retreat(point)))
+            if found is None or self._is_steep(point, *found):
+                found = self._retreat(point)
+            self._last = (point.copy(), *found)
         _, value, gradient = self._last
         return value - self._level, gradient
 
@@ -143,14 +148,22 @@ class Descent:
             return False
         return any(v.is_lost() for v in self.trained)
 
+    def _is_steep(self, point: np.ndarray, value: float, gradient: np.ndarray) -> bool:
+        """Whether loss or slope at a point are beyond what a cubic from the last iterate fits."""
+        slope = abs(float(gradient @ (point - self.point)))
+        return max(value - self.value, slope) > _STEEPEST * self._promised(point)
+
+    def _promised(self, point: np.ndarray) -> float:
+        """What the slope at the last iterate says that the loss falls by on the way to a point."""
+        return max(-float(self.gradient @ (point - self.point)), float(np.finfo(float).tiny))
+
     def _retreat(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """Returns a substitute where there is no loss, or the step is too long: it turns back.
 
         Value and slope are those of the parabola that has the value and slope of the last iterate
         there, and its minimum at a quarter of the step: SciPy interpolates, and tries that point.
         """
-        step = point - self.point
-        descent = max(-float(self.gradient @ step), np.finfo(float).tiny)
+        step, descent = point - self.point, self._promised(point)
         return self.value + descent, 3.0 * descent / float(step @ step) * step
 
     def _on_iteration(self, intermediate_result: Any) -> None:
