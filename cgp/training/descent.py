@@ -151,7 +151,9 @@ class Descent:
     def _is_steep(self, point: np.ndarray, value: float, gradient: np.ndarray) -> bool:
         """Whether loss or slope at a point are beyond what a cubic from the last iterate fits."""
         slope = abs(float(gradient @ (point - self.point)))
-        return max(value - self.value, slope) > _STEEPEST * self._promised(point)
+        # Close to the optimum less is promised than the loss is rounded by: that rise is no wall.
+        rounding = self.loss.epsilon * max(1.0, abs(self.value))
+        return max(value - self.value, slope) > _STEEPEST * max(self._promised(point), rounding)
 
     def _promised(self, point: np.ndarray) -> float:
         """What the slope at the last iterate says that the loss falls by on the way to a point."""

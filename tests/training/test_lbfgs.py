@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.training import Functional, Model, optimizers
+from cgp.training.divergence import trained
 from tests.training import toys
 
 
@@ -50,6 +51,9 @@ class Objective(Model):
     def _overflowing(self, a, b):  # beyond a = 2.02
         chol = cgp.linalg.cholesky(tf.reshape(tf.exp(350.0 * a), [1, 1]))
         return 1e3 * (a - 1.5) ** 2 + b**2 + 1e-200 * chol[0, 0]
+
+    def _steep(self, a, b):  # beyond a = 2, where it has a value all the same
+        return 1e3 * (a - 1.5) ** 2 + b**2 + 1e70 * tf.nn.relu(a - 2.0)
 
     def _unbounded(self, a, b):
         return -a + b**2
@@ -170,7 +174,7 @@ def test_stop_training_is_honoured():
 
 
 @pytest.mark.parametrize("mode", [{}, {"run_eagerly": True}, {"jit_compile": True}])
-@pytest.mark.parametrize("function", ["walled", "asserting", "overflowing"])
+@pytest.mark.parametrize("function", ["walled", "asserting", "overflowing", "steep"])
 def test_a_failed_evaluation_turns_the_line_search_back(function, mode):
     model = objective(function, start=(1.2, 0.5), **mode)  # the first step has a length of one
     failures = []
@@ -185,6 +189,26 @@ def test_a_failed_evaluation_turns_the_line_search_back(function, mode):
     assert failures, "the test must reach the wall"
     assert all(p[0] >= 2.0 for p in failures)
     np.testing.assert_allclose(model.point, [1.5, 0.0], atol=1e-6)
+
+
+def test_a_rise_by_rounding_is_no_wall(monkeypatch):
+    """Near an optimum a loss is rounded by more than the slope promises."""
+
+    class Rounded:
+        epsilon = 2.2e-16
+        evaluations = 0
+
+        def __call__(self, point):
+            self.evaluations += 1
+            return 1.0 + point @ point + 1e-15 * self.evaluations, 2.0 * point
+
+    monkeypatch.setattr(cgp.training.descent.Descent, "_retreat", None)
+    loss = Rounded()
+    run = cgp.training.descent.Descent(loss, trained(objective()), np.full(2, 1e-12))
+    found = run._value_and_gradient(np.full(2, -1e-12))
+    assert loss.evaluations == 2
+    np.testing.assert_allclose(found[0], 1e-15, atol=3e-16)
+    np.testing.assert_array_equal(found[1], np.full(2, -2e-12))
 
 
 @pytest.mark.parametrize(
