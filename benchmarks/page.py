@@ -4,11 +4,12 @@ The page is written by hand, but for what stands between `<!-- name -->` and `<!
 what the function of this name says here. A mark of an unknown name is an error.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from bars import BARS, SERIES, Bar, Record, fastest
+from bars import BARS, HISTORY, SERIES, Bar, Record, fastest
 from timing import cell, markdown
 
 PAGE = Path(__file__).with_name("README.md")
@@ -80,6 +81,18 @@ def _bar(bar: Bar, found: Records) -> tuple[tuple, dict[str, str]]:
     }
     order = (MISSED, UNKNOWN, MET).index(verdict)
     return (order, -max(missed.values(), default=0.0)), row
+
+
+def history(found: Records) -> str:
+    """What each run measured, by its date and commit, at the sizes of the bars."""
+    runs = [json.loads(line) for line in HISTORY.read_text(encoding="utf-8").splitlines()]
+    names = dict.fromkeys(name for run in runs for name in run["figures"])
+    rows = []
+    for name in names:
+        measured = {f"{run['date']} `{run['git']}`": run["figures"].get(name, {}) for run in runs}
+        shown = {run: ", ".join(map(cell, of.values())) for run, of in measured.items()}
+        rows.append({"what": name} | shown)
+    return markdown(rows)
 
 
 # --- one question after the other ----------------------------------------------------------------
@@ -285,6 +298,7 @@ def bank(found: Records) -> str:
 PARTS: dict[str, Callable[[Records], str]] = {
     "machine": machine,
     "bars": bars,
+    "history": history,
     "exact gp": exact_gp,
     "rank one": rank_one,
     "rank one gradient": rank_one_gradient,
