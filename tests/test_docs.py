@@ -10,8 +10,9 @@ from docs.reference import PACKAGES, public_names
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-# Folders of the site whose pages are made, from the examples and from docstrings.
-GENERATED = {"_build", "examples", "reference", "results"}
+FALSE = re.compile(r"\bFalse\b")
+# Folders of the site whose pages are made, from benchmarks, examples and docstrings.
+GENERATED = {"_build", "benchmarks", "examples", "reference", "results"}
 WRITTEN = (
     ROOT / "README.md",
     *(
@@ -31,12 +32,17 @@ PAGES = {
 @pytest.mark.parametrize("page", PAGES)
 # What Keras says at the end of a dataset whose length it did not know.
 @pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
-def test_does_the_code_of_a_page_run(page, tmp_path, monkeypatch):
+def test_does_the_code_of_a_page_run(page, tmp_path, monkeypatch, capsys):
+    """And is no check that it prints `False`, but where a comment or the text says so."""
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
     names = {"__name__": page}
     for block in PAGES[page]:
         exec(compile(block, page, "exec"), names)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    comments = re.findall(r"#.*", "\n".join(PAGES[page]))
+    said = FALSE.findall("\n".join([BLOCK.sub("", text), *comments]))
+    assert len(FALSE.findall(capsys.readouterr().out)) <= len(said)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
