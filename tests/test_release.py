@@ -43,8 +43,11 @@ def test_the_sources_listed_are_those_that_are_there():
         assert [ROOT / name for name in core[key]] == sorted(SOURCE.glob(pattern))
 
 
-def test_does_the_sdist_take_all_folders_and_papers():
+def test_does_the_sdist_take_all_folders_and_papers_and_no_page_that_is_made():
     manifest = read("MANIFEST.in")
+    made = re.findall(r"^(docs/\S+)/$", read(".gitignore"), re.MULTILINE)
+    assert made
+    assert re.findall(r"^prune (\S+)$", manifest, re.MULTILINE) == made
     for path in [*sorted(ROOT.glob("*.md")), ROOT / "CITATION.cff"]:
         if path.name != "README.md":  # pyproject.toml names it
             assert re.search(rf"^include .*\b{re.escape(path.name)}", manifest, re.MULTILINE), path
