@@ -13,7 +13,7 @@ sys.path.insert(0, str(HERE.parent))  # the examples page and the reference are 
 
 import keras  # noqa: E402
 
-from docs import benchmark_page, gallery, reference  # noqa: E402
+from docs import benchmark_page, gallery, pictures, reference  # noqa: E402
 
 project = "cgp"
 author = "the cgp developers"
@@ -94,7 +94,8 @@ def is_foreign(app, what, name, obj, skip, options):
 
 
 def setup(app):
-    """Writes the pages that are made from the code, before Sphinx looks for pages."""
+    """Writes the pages and pictures that are made from the code, before Sphinx looks for them."""
+    pictures.draw_all(HERE)
     benchmark_page.write_page(HERE)
     gallery.write_pages(HERE)
     reference.write_pages(HERE)

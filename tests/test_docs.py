@@ -11,8 +11,8 @@ from docs.reference import PACKAGES, public_names
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 FALSE = re.compile(r"\bFalse\b")
-# Folders of the site whose pages are made, from benchmarks, examples and docstrings.
-GENERATED = {"_build", "benchmarks", "examples", "reference", "results"}
+# Folders of the site that are made, from benchmarks, examples, docstrings and `pictures.py`.
+GENERATED = {"_build", "benchmarks", "drawn", "examples", "reference", "results"}
 WRITTEN = (
     ROOT / "README.md",
     *(
