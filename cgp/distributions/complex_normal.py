@@ -8,6 +8,7 @@ import functools
 
 import tensorflow as tf
 
+from cgp.autograph import as_it_stands
 from cgp.distributions.checks import (
     apply_to_vectors,
     as_covariance,
@@ -162,10 +163,12 @@ class ComplexNormal:
         """The pseudo-covariance `C = E[(z−m)(z−m)ᵀ]`, complex, symmetric; zeros if proper."""
         return self._to_batch(self._covariances_of_factor().c_or_zeros(), event_rank=2)
 
+    @as_it_stands
     def variance(self) -> tf.Tensor:
         """The variance of each component, `E|z−m|²`, real, `[..., n]`: of both parts together."""
         return self._to_batch(tf.math.real(self._variances_of_factor().k), event_rank=1)
 
+    @as_it_stands
     def pseudo_variance(self) -> tf.Tensor:
         """The pseudo-variance of each component, `E[(z−m)²]`, complex, `[..., n]`; 0 if proper."""
         return self._to_batch(self._variances_of_factor().c_or_zeros(), event_rank=1)
@@ -210,6 +213,7 @@ class ComplexNormal:
         """The shape of a sample as a tensor, int32, `[n]`."""
         return tf.shape(self.mean())[-1:]
 
+    @as_it_stands
     def log_prob(self, value: ArrayLike) -> tf.Tensor:
         """The log density.
 
@@ -252,6 +256,7 @@ class ComplexNormal:
         """The standard deviation of each component, real, `[..., n]`."""
         return tf.sqrt(self.variance())
 
+    @as_it_stands
     def sample(self, sample_shape: ArrayLike = (), seed: ArrayLike | None = None) -> tf.Tensor:
         """Random samples, reproducible from a seed.
 
@@ -278,6 +283,7 @@ class ComplexNormal:
         draws = apply_to_vectors(tf.linalg.matmul, self.chol, self._form.white(parts))
         return loc + self._form.join(draws)
 
+    @as_it_stands
     def entropy(self) -> tf.Tensor:
         """The differential entropy, real, batch-shaped: `n log(πe) + log|K|` when proper.
 
@@ -288,6 +294,7 @@ class ComplexNormal:
         spread = self._size() / self._form.scale  # the expected squared distance of z
         return self._to_batch(self._negative_log_density(chol, spread), event_rank=0)
 
+    @as_it_stands
     def kl_divergence(self, other: "ComplexNormal") -> tf.Tensor:
         """The Kullback-Leibler divergence `E_self[log p_self − log p_other]`, real, batch-shaped.
 

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from cgp.autograph import as_it_stands
 from cgp.gp import many_series
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, as_data
@@ -324,6 +325,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
 
     # --- likelihood ------------------------------------------------------------------------------
 
+    @as_it_stands
     def log_marginal_likelihood(
         self,
         x: ArrayLike | None = None,

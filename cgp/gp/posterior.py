@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from cgp.autograph import as_it_stands
 from cgp.distributions import ComplexNormal
 from cgp.distributions.forms import Form, SecondMoments, clipped
 from cgp.gp.data import Data, SampleNoise
@@ -128,20 +129,24 @@ class Posterior(ComplexNormal):
         """Whether the pseudo-covariance is zero."""
         return self._marginal.c is None
 
+    @as_it_stands
     def variance(self) -> tf.Tensor:
         """See `ComplexNormal.variance`."""
         return self._to_batch(tf.math.real(self._marginal.k), 1)
 
+    @as_it_stands
     def pseudo_variance(self) -> tf.Tensor:
         """See `ComplexNormal.pseudo_variance`."""
         if self._marginal.c is None:
             return tf.zeros_like(self.mean())
         return self._to_batch(self._marginal.c, 1)
 
+    @as_it_stands
     def covariance(self) -> tf.Tensor:
         """See `ComplexNormal.covariance`."""
         return self._to_batch(self._form.moments(self._joint()).k, 2)
 
+    @as_it_stands
     def pseudo_covariance(self) -> tf.Tensor:
         """See `ComplexNormal.pseudo_covariance`."""
         return self._to_batch(self._form.moments(self._joint()).c_or_zeros(), 2)
@@ -150,6 +155,7 @@ class Posterior(ComplexNormal):
         # In a graph that does not know how many batch axes there are, `Data.spread` has given all.
         return moment if moment.shape.rank is None else super()._to_batch(moment, event_rank)
 
+    @as_it_stands
     def _factor(self) -> tf.Tensor:
         return semidefinite_factor(self._joint(), self._scale())
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from cgp.autograph import as_it_stands
 from cgp.distributions.forms import SecondMoments
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair
@@ -124,6 +125,7 @@ class CovarianceFunction(HyperparameterLayer):
         """
         self.moments_diagonal(x)
 
+    @as_it_stands
     def covariance(self, x1: ArrayLike, x2: ArrayLike | None = None) -> tf.Tensor:
         """The covariance `E[z(x1) conj(z(x2))]`.
 
@@ -141,6 +143,7 @@ class CovarianceFunction(HyperparameterLayer):
         """
         return self.moments_matrix(x1, x2)[0]
 
+    @as_it_stands
     def pseudo_covariance(self, x1: ArrayLike, x2: ArrayLike | None = None) -> tf.Tensor:
         """The pseudo-covariance `E[z(x1) z(x2)]`; arguments and result as for `covariance`."""
         return self.moments_matrix(x1, x2).c_or_zeros()

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from cgp.autograph import as_it_stands
 from cgp.distributions import forms
 from cgp.distributions.marginals import Marginals
 from cgp.likelihoods import Likelihood
@@ -20,6 +21,7 @@ from cgp.statespace.series import Series
 from cgp.statespace.series_result import covariance_marginals
 
 
+@as_it_stands
 def filter(
     model: AnyModel | InteractingModels,
     z: ArrayLike,
@@ -118,6 +120,7 @@ def filter(
     )
 
 
+@as_it_stands
 def log_likelihood(
     model: AnyModel | InteractingModels,
     z: ArrayLike,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from cgp.autograph import as_it_stands
 from cgp.distributions.forms import SecondMoments
 from cgp.distributions.marginals import Marginals
 from cgp.linalg.arguments import ArrayLike
@@ -48,6 +49,7 @@ class Forecast(NamedTuple):
         return covariance_marginals(self.observation_means, covariances)
 
 
+@as_it_stands
 def forecast(
     model: AnyModel,
     result: Filtered,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from cgp.autograph import as_it_stands
 from cgp.distributions.forms import Form, form_of
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.likelihoods import Likelihood
@@ -25,6 +26,7 @@ from cgp.statespace.samples import StateArrays, checked_samples, checked_state
 from cgp.statespace.series import Series
 
 
+@as_it_stands
 def step(
     model: AnyModel | InteractingModels,
     state: tuple[ArrayLike, ...] | None,

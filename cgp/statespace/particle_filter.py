@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from cgp.autograph import as_it_stands
 from cgp.distributions.checks import stateless_seed
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.statespace.compiled import graph_of
@@ -18,6 +19,7 @@ from cgp.statespace.particle_recursion import Particles, run
 from cgp.statespace.series import Series
 
 
+@as_it_stands
 def particle_filter(
     model: AnyModel | ConditionallyLinear,
     z: ArrayLike,

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from cgp.autograph import as_it_stands
 from cgp.distributions.checks import as_sample_shape, stateless_seed
 from cgp.linalg.arguments import ArrayLike, nan
 from cgp.linalg.gradients import without_gradient
@@ -29,6 +30,7 @@ class Sampled(NamedTuple):
     """`[*sample_shape, ..., steps, m]`."""
 
 
+@as_it_stands
 def sample(
     model: AnyModel,
     steps: int,
@@ -71,6 +73,7 @@ def sample(
     return Sampled(noise.form.join(states), noise.observation_form.join(observations))
 
 
+@as_it_stands
 def posterior_sample(
     model: AnyModel,
     z: ArrayLike,

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from cgp.autograph import as_it_stands
 from cgp.distributions.marginals import Marginals
 from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
@@ -56,6 +57,7 @@ class Smoothed(SeriesResult):
         return factor_marginals(self.smoothed_means, self.smoothed_chols)
 
 
+@as_it_stands
 def smooth(
     model: AnyModel,
     z: ArrayLike,

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.autograph import as_it_stands
 from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict
 from cgp.gp.data import Data, as_data, check_points, empty_variable, flattened
@@ -242,6 +243,7 @@ class ExactGP(MaximumLikelihoodGP):
 
     # --- predictions ---------------------------------------------------------------------------
 
+    @as_it_stands
     def posterior(
         self,
         x: ArrayLike,

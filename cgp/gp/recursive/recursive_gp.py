@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.autograph import as_it_stands
 from cgp.distributions import Step
 from cgp.gp.base import GaussianProcess, as_dict
 from cgp.gp.data import Data, SampleNoise, arranged, as_inputs_and_targets, check_points, flattened
@@ -302,6 +303,7 @@ class RecursiveGP(GaussianProcess):
 
     # --- predictions ---------------------------------------------------------------------------
 
+    @as_it_stands
     def posterior(
         self,
         x: ArrayLike,
@@ -330,8 +332,7 @@ class RecursiveGP(GaussianProcess):
         if self._stream is None:
             if tf.executing_eagerly():
                 return prior(self._process, x, noise)
-            # the graph is to see the samples that come later
-            self._make_window_in_graph(None, x.shape[-1])
+            self._make_window_in_graph(None, x.shape[-1])  # for samples that come later
         return self._posterior(x, *self._window_and_factor(), noise)
 
     def _window_and_factor(self) -> tuple[Window, tf.Tensor]:

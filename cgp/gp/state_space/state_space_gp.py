@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.autograph import as_it_stands
 from cgp.distributions.checks import stateless_seed
 from cgp.distributions.forms import Form
 from cgp.gp.base import as_dict, check_draws
@@ -238,6 +239,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
 
     # --- predictions ---------------------------------------------------------------------------
 
+    @as_it_stands
     def posterior(
         self,
         x: ArrayLike,
@@ -284,6 +286,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
     def _smoothed(self, *arguments: Any) -> Posterior:
         return smoothed(self._process, *arguments, parallel=self.parallel)
 
+    @as_it_stands
     def forecasts(
         self,
         horizons: ArrayLike,
