@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.linalg.arguments import ArrayLike, check_finite
+from cgp.statespace.compiled import graph_of
 from cgp.statespace.conversion import as_dtype, of_one_dtype
 from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.holomorphic import check_holomorphic
@@ -228,7 +229,7 @@ class NonlinearGaussian(KeepsGraphs):
         arguments = [points, tf.zeros([2, 3, k], mean.dtype)] if k else [points]
         try:
             # As a graph, which it will be part of: that of NumPy's functions fails here.
-            graph = tf.function(lambda *given: function(*given), autograph=False)
+            graph = graph_of(lambda *given: function(*given))
             value = tf.convert_to_tensor(graph(*arguments))
         except Exception as error:
             of_inputs = f" and inputs [..., {k}]" if k else ""

@@ -462,3 +462,16 @@ def test_what_a_complex_model_shows_is_complex():
     assert sampled.states.dtype == tf.complex128
     assert sampled.observations.dtype == tf.float64
     assert joined(parts(np.array([1 + 2j])))[0] == 1 + 2j
+
+
+def test_many_models_bring_no_warning_of_retracing(caplog):
+    for n in range(1, 9):
+        NonlinearGaussian(
+            lambda x: 0.5 * x,
+            lambda x: x[..., :1],
+            Q=np.eye(n),
+            R=[[1.0]],
+            initial_mean=np.zeros(n),
+            initial_covariance=np.eye(n),
+        )
+    assert "retracing" not in caplog.text
