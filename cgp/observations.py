@@ -179,8 +179,9 @@ def _check_dtype(came: np.dtype, dtype: tf.DType, accepted: set[int] | None, nam
     is_complex = came.kind == "c"
     if dtype.is_complex and not is_complex:
         raise TypeError(
-            f"{name} must be complex, got {came}: a real signal has a real model; if these are "
-            f"complex values without imaginary part, give {name}.astype(complex)"
+            f"{name} must be complex, got {came}: two columns of real and imaginary parts become "
+            f"complex by {name}[:, 0] + 1j * {name}[:, 1], values without imaginary part by "
+            f"{name}.astype(complex). Of real signals there are state-space models"
         )
     if is_complex and not dtype.is_complex:
         raise TypeError(
@@ -189,6 +190,18 @@ def _check_dtype(came: np.dtype, dtype: tf.DType, accepted: set[int] | None, nam
         )
     if accepted is not None:
         _check_precision(came, dtype, accepted, name, name)
+
+
+def check_same_rows(x: ArrayLike, z: ArrayLike) -> None:
+    """Raises where inputs and observations are of pandas, and their rows have other labels."""
+    rows: Any = getattr(x, "index", None)
+    others: Any = getattr(z, "index", None)
+    if hasattr(rows, "equals") and hasattr(others, "equals") and not rows.equals(others):
+        raise ValueError(
+            "x and z must have the same index, as they are paired row by row, got "
+            f"{list(rows[:3])}… and {list(others[:3])}…: align them, z.loc[x.index], or give "
+            "x.to_numpy() and z.to_numpy()"
+        )
 
 
 def check_rounding(x: ArrayLike, dtype: tf.DType, name: str, variable: str) -> None:

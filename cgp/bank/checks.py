@@ -39,7 +39,11 @@ def checked_samples(
         wanted = " or ".join(map(str, allowed))
         raise ValueError(f"z must be {wanted} for {count} keys, got shape {shape}")
     if (x is None) != (dimensions == 0):
-        raise ValueError("x is missing" if x is None else "a KalmanFilter has no inputs x")
+        raise ValueError(
+            "x is missing: a process needs the inputs of samples, update(keys, z, x)"
+            if x is None
+            else "a KalmanFilter has no inputs x"
+        )
     places = None if x is None else _as_places(x, count, dimensions)
 
     def check(part: slice) -> tuple[np.ndarray, np.ndarray | None]:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from cgp.kernels.points import LARGEST, as_points, within
 from cgp.linalg.arguments import ArrayLike, complex_dtype, is_nan
-from cgp.observations import as_observations
+from cgp.observations import as_observations, check_same_rows
 
 if TYPE_CHECKING:
     from cgp.gp.given_noise import GivenNoise
@@ -227,6 +227,7 @@ def as_inputs_and_targets(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Inputs `[..., N, D]` and targets `[..., N]` as tensors; arguments and errors of `as_data`."""
     line = np.ndim(x) == 1
+    check_same_rows(x, z)
     x = as_points(x, real_dtype)
     z = as_observations(z, missing, complex_dtype(real_dtype), copy=False)
     z = tf.convert_to_tensor(z)  # a copy of an array

@@ -91,10 +91,11 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
         )
     if kind not in "iuf" and is_time(x):
         raise TypeError(f"{name} must be real numbers, got {type_name}: {remedy(name)}")
-    if kind == "O":
+    if kind in "OU":
+        what = "text" if kind == "U" else "objects"
         raise TypeError(
-            f"{name} must be real numbers, got objects such as {x.ravel()[:1].tolist()}: "
-            "convert them to numbers, times by cgp.Clock"
+            f"{name} must be real numbers, got {what} such as {x.ravel()[:1].tolist()}: convert "
+            "it to numbers, times by pandas.to_datetime and cgp.Clock"
         )
     if kind not in "iuf":
         raise TypeError(f"{name} must be real numbers, got {type_name}")

@@ -201,3 +201,17 @@ def test_do_series_of_a_state_space_process_share_their_places():
         gp.step(np.arange(3.0), np.ones(3, complex))
     with pytest.raises(ValueError, match=rf"x must be \[T\], got shape \(3, 4\): {words}"):
         gp.process(np.ones((3, 4)), np.ones((3, 4), complex))
+
+
+def test_rows_of_pandas_with_another_index_are_refused():
+    pandas = pytest.importorskip("pandas")
+    x = np.arange(4.0)
+    frame = pandas.DataFrame({"x": x, "z": np.exp(1j * x)}, index=[5, 6, 7, 8])
+    gp = cgp.ExactGP(cgp.kernels.Matern32(1.0, 2.0), noise_variance=0.1)
+    gp.condition(frame["x"], frame["z"])
+    before = gp.predict(x)["mean"]
+    with pytest.raises(ValueError, match=r"same index.*align them"):
+        gp.condition(frame["x"], frame["z"].sort_index(ascending=False))
+    np.testing.assert_array_equal(gp.predict(x)["mean"], before)
+    gp.condition(frame["x"], frame["z"].to_numpy())  # without labels: by position
+    np.testing.assert_array_equal(gp.predict(x)["mean"], before)
