@@ -38,10 +38,13 @@ FIRST = ("examples", "gp", "statespace", "layers", "equivalences")  # the longes
 ONE_THREAD = dict.fromkeys(
     ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "OPENBLAS_NUM_THREADS"), "1"
 )
-# Graphs are millions of objects, and slow to take apart: what is left after one collection is not
-# looked through again, and a process ends when all exit handlers have run, with its objects.
+# Graphs are millions of objects, and slow to take apart: the collector looks through them rarely,
+# what is left after one collection is not looked through again, and a process ends when all exit
+# handlers have run, with its objects.
 PROCESS = """
 import atexit, gc, os, sys, pytest
+
+gc.set_threshold(200_000, 50, 1000)
 
 class Ending:
     def pytest_unconfigure(self):
