@@ -6,6 +6,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 
+from docs import recorded
 from docs.reference import PACKAGES, public_names
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,3 +51,10 @@ def test_is_every_public_name_on_a_page_or_in_an_example(package):
     sources = (*WRITTEN, *(ROOT / "examples").glob("*.py"))
     words = set(re.findall(r"\w+", "\n".join(p.read_text(encoding="utf-8") for p in sources)))
     assert [name for name in public_names(package) if name not in words] == []
+
+
+@pytest.mark.parametrize("name", recorded.names())
+def test_was_what_the_site_shows_of_an_example_printed_by_its_code(name):
+    code, printed = recorded.output(name)
+    assert code == recorded.code_of(name), f"python -m docs record {name}"
+    assert printed.strip()
