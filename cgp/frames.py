@@ -43,7 +43,7 @@ class _Rows(NamedTuple):
 
 
 def to_frame(
-    result: Any, index: Any = None, *, dims: tuple[str, ...] = ("time",)
+    result: Any, index: Any = None, *, dims: tuple[str, ...] | None = None
 ) -> "pandas.DataFrame":
     """A result as a table of pandas: a row for each time, or for each draw.
 
@@ -62,7 +62,9 @@ def to_frame(
             an array; results do not hold them. None for the numbers from 0 on.
         dims: Of a distribution and a `Step`: what their last axes are. `("time",)` of a Gaussian
             process, `("time", "component")` of a `KalmanFilter`, and of
-            `StateSpaceGP.forecasts`, whose components are horizons. Of others it is known.
+            `StateSpaceGP.forecasts`, whose components are horizons. None is `("time",)`, but not
+            where the last axis has one element beside others, which could be either. Of others it
+            is known.
 
     Returns:
         A `DataFrame`, indexed by the times; by batch and time of several series, by chain and draw.
@@ -71,7 +73,8 @@ def to_frame(
         ImportError: pandas is not installed.
         TypeError: Another result.
         ValueError: An index of another length than the result; a result without an axis of times,
-            as that of a single step, which `Step.stack` makes a block.
+            as that of a single step, which `Step.stack` makes a block; dims that are needed and
+            missing.
 
     Example:
         >>> import numpy as np
@@ -96,7 +99,7 @@ def to_frame(
         import pandas as pd
     except ImportError as error:
         raise ImportError('to_frame needs pandas: pip install "cgp[pandas]"') from error
-    arrays = _arrays(result, tuple(dims))
+    arrays = _arrays(result, dims)
     rows = _rows(result, arrays, index)
     columns = {}
     for name, (values, components) in arrays.items():
@@ -117,7 +120,7 @@ def to_frame(
 
 
 def to_xarray(
-    result: Any, index: Any = None, *, dims: tuple[str, ...] = ("time",)
+    result: Any, index: Any = None, *, dims: tuple[str, ...] | None = None
 ) -> "xarray.Dataset":
     """A result as a dataset of xarray, of named dimensions.
 
@@ -154,7 +157,7 @@ def to_xarray(
         import xarray as xr
     except ImportError as error:
         raise ImportError('to_xarray needs xarray: pip install "cgp[xarray]"') from error
-    arrays = _arrays(result, tuple(dims))
+    arrays = _arrays(result, dims)
     rows = _rows(result, arrays, index)
     coordinates = {} if rows.index is None else {rows.names[-1]: np.asarray(rows.index)}
     variables = {
@@ -167,7 +170,7 @@ def to_xarray(
 
 
 @functools.singledispatch
-def _arrays(result: Any, dims: tuple[str, ...]) -> dict[str, _Array]:
+def _arrays(result: Any, dims: tuple[str, ...] | None) -> dict[str, _Array]:
     """The arrays of a result, by name."""
     raise TypeError(
         "result must be a ComplexNormal, a dict of moments, a Step, draws of hyperparameters, or "
@@ -176,13 +179,14 @@ def _arrays(result: Any, dims: tuple[str, ...]) -> dict[str, _Array]:
 
 
 @_arrays.register(ComplexNormal | Mapping | Marginals)
-def _of_prediction(result: Any, dims: tuple[str, ...]) -> dict[str, _Array]:
-    return _moments("", _components(dims), *marginals(result))
+def _of_prediction(result: Any, dims: tuple[str, ...] | None) -> dict[str, _Array]:
+    moments = marginals(result)
+    return _moments("", _components(dims, np.shape(moments.mean)), *moments)
 
 
 @_arrays.register
-def _of_step(result: Step, dims: tuple[str, ...]) -> dict[str, _Array]:
-    components = _components(dims)
+def _of_step(result: Step, dims: tuple[str, ...] | None) -> dict[str, _Array]:
+    components = _components(dims, np.shape(result.innovation))
     return {
         **_moments("predicted_", components, *result.predicted),
         "innovation": _Array(np.asarray(result.innovation), components),
@@ -191,7 +195,7 @@ def _of_step(result: Step, dims: tuple[str, ...]) -> dict[str, _Array]:
 
 
 @_arrays.register
-def _of_filtered(result: Filtered, dims: tuple[str, ...]) -> dict[str, _Array]:
+def _of_filtered(result: Filtered, dims: tuple[str, ...] | None) -> dict[str, _Array]:
     innovations, variances = result.innovations.numpy(), result.innovation_variances.numpy()
     components = ("component",) * (innovations.ndim - result.log_likelihoods.shape.rank)
     return {
@@ -204,12 +208,12 @@ def _of_filtered(result: Filtered, dims: tuple[str, ...]) -> dict[str, _Array]:
 
 
 @_arrays.register
-def _of_smoothed(result: Smoothed, dims: tuple[str, ...]) -> dict[str, _Array]:
+def _of_smoothed(result: Smoothed, dims: tuple[str, ...] | None) -> dict[str, _Array]:
     return _of_states("smoothed_", result.smoothed_means, result.smoothed_chols)
 
 
 @_arrays.register
-def _of_forecast(result: Forecast, dims: tuple[str, ...]) -> dict[str, _Array]:
+def _of_forecast(result: Forecast, dims: tuple[str, ...] | None) -> dict[str, _Array]:
     pseudo = result.observation_pseudo_covariances
     return {
         **_of_states("state_", result.state_means, result.state_chols),
@@ -224,7 +228,7 @@ def _of_forecast(result: Forecast, dims: tuple[str, ...]) -> dict[str, _Array]:
 
 
 @_arrays.register
-def _of_draws(result: ParameterDraws, dims: tuple[str, ...]) -> dict[str, _Array]:
+def _of_draws(result: ParameterDraws, dims: tuple[str, ...] | None) -> dict[str, _Array]:
     # The elements of each hyperparameter are its own.
     return {
         name: _Array(draws, tuple(f"{name}_dim_{axis}" for axis in range(draws.ndim - 2)))
@@ -265,7 +269,16 @@ def _moments(
 # --- rows -----------------------------------------------------------------------------------------
 
 
-def _components(dims: tuple[str, ...]) -> tuple[str, ...]:
+def _components(dims: tuple[str, ...] | None, shape: tuple[int, ...]) -> tuple[str, ...]:
+    if dims is None:
+        if len(shape) > 1 and shape[-1] == 1:
+            raise ValueError(
+                f"the last axis of arrays of shape {shape} may be one component, as of a "
+                'KalmanFilter, or one time of several series: say which, dims=("time", '
+                '"component") or dims=("time",)'
+            )
+        return ()
+    dims = tuple(dims)
     if dims not in (("time",), ("time", "component")):
         raise ValueError(f'dims must be ("time",) or ("time", "component"), got {dims}')
     return dims[1:]

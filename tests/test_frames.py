@@ -117,6 +117,18 @@ def test_has_a_block_of_a_kalman_filter_components_after_time():
             cgp.to_frame(steps, index)
 
 
+def test_is_a_last_axis_of_one_element_named_or_refused():
+    walk = cgp.statespace.LinearGaussian([[0.9j]], [[1.0]], [[1.0]], [[2.0]])
+    kf = cgp.KalmanFilter(walk)
+    block = kf.process(Z[0][:, None])
+    frame = cgp.to_frame(block, DAYS, dims=["time", "component"])
+    np.testing.assert_array_equal(frame["filtered_mean"], block.filtered.mean[:, 0])
+    assert cgp.to_frame(block, dims=("time",)).index.names == ["batch", "time"]
+    for result in (block, block.predicted):
+        with pytest.raises(ValueError, match=r'shape \(6, 1\) may be.*dims=\("time",\)'):
+            cgp.to_frame(result)
+
+
 def covariances(chols):
     """Covariance and pseudo-covariance of states, from the factors of a widely linear model."""
     return cgp.linalg.from_composite(chols @ np.swapaxes(chols, -1, -2))
