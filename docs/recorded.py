@@ -1,8 +1,8 @@
 """What the examples print and draw, recorded once for each version of their code.
 
 All examples together take some twenty minutes, too long for each build of the site. So `record`
-runs them as a user does, and keeps their output in `results/`: NAME.txt, whose first line tells the
-code that printed it, and NAME.png.
+runs them as a user does, and keeps their output in `results/`: NAME.txt, whose first line is a hash
+of the code that printed it, and the pictures, NAME.png and others whose names begin so.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ def names() -> list[str]:
 
 
 def code_of(name: str) -> str:
-    """Tells the code of an example from another one; its docstring and comments do not count."""
+    """A hash of the code of an example, without its docstring and lines that are comments."""
     text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
     _, _, code = text.partition('"""')[2].partition('"""')
     lines = [line for line in code.splitlines() if not line.lstrip().startswith("#")]
@@ -50,6 +50,8 @@ def record(chosen: list[str]) -> int:
     failed = []
     for name in chosen or [name for name in names() if output(name)[0] != code_of(name)]:
         print(f"{name} …", flush=True)
+        for drawn in EXAMPLES.glob(f"{name}*.png"):  # of an earlier run
+            drawn.unlink()
         start = time.monotonic()
         run = subprocess.run(
             [sys.executable, EXAMPLES / f"{name}.py"],
@@ -65,9 +67,8 @@ def record(chosen: list[str]) -> int:
         printed = run.stdout.replace(f"{ROOT}{os.sep}", "")
         text = f"{code_of(name)}\n{printed}"
         (RESULTS / f"{name}.txt").write_text(text, encoding="utf-8")
-        drawn = EXAMPLES / f"{name}.png"
-        if drawn.exists():
-            shutil.copy(drawn, RESULTS / f"{name}.png")
+        for drawn in EXAMPLES.glob(f"{name}*.png"):
+            shutil.copy(drawn, RESULTS)
         print(f"    {time.monotonic() - start:.0f} s")
     print(f"failed: {', '.join(failed)}" if failed else "all recorded")
     return len(failed)
