@@ -86,6 +86,7 @@ def test_is_a_series_of_dates_drawn_over_them_as_over_their_numbers(parts):
                 np.testing.assert_allclose(dates.date2num(found) - start, at, atol=1e-9)
                 np.testing.assert_allclose(values, wanted)
             assert isinstance(ax.xaxis.get_major_locator(), dates.AutoDateLocator)
+        assert isinstance(axes[1].xaxis.get_major_formatter(), dates.ConciseDateFormatter)
 
 
 def test_are_dates_beside_numbers_and_durations_refused():

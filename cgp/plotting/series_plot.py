@@ -140,6 +140,8 @@ def series(
         axis.margins(x=0.01)
         tidy(axis)
     axes[1].set_xlabel(x_label)
+    if x.dtype.kind == "M":
+        _shorten_dates(axes[1])
     legend_above(axes[0], legend, moments)
     return axes
 
@@ -153,6 +155,15 @@ def _modulus_phase(
     along, across = deviations(variance, (pseudo_variance * turn).real)
     across = np.where(modulus > 0, across / np.where(modulus > 0, modulus, 1.0), np.inf)
     return (modulus, np.unwrap(np.angle(mean))), (along, across)
+
+
+def _shorten_dates(axis: "Axes") -> None:
+    """Has each date say only what the one before it does not, or they overlap."""
+    from matplotlib import dates
+
+    locator = dates.AutoDateLocator()
+    axis.xaxis.set_major_locator(locator)
+    axis.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
 
 
 def _normal_quantile(probability: float) -> float:
