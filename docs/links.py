@@ -5,8 +5,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-# What a browser fetches by itself; a link is followed by whoever clicks on it.
-LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
+# Attributes of what a browser fetches by itself; a link is followed by whoever clicks on it.
+LOADED = {"src", "srcset", "poster", "data"}
+OF_STYLES = re.compile(r"(?:url\(|@import\s)\s*['\"]?((?:https?:)?//[^'\")\s]+)")
 NOT_FETCHED = {"canonical", "author", "search", "index", "next", "prev"}  # of <link rel=…>
 
 
@@ -24,11 +25,20 @@ class Page(HTMLParser):
         """Called by the parser for each tag."""
         found = dict(attrs)
         self.anchors |= {found[key] for key in ("id", "name") if found.get(key)}
-        target = found.get(LOADED.get(tag, ""))
-        if target and not (tag == "link" and found.get("rel") in NOT_FETCHED):
-            self.loaded.append(target)
+        for key in LOADED & found.keys():
+            # A set of pictures: addresses with a width each, between commas.
+            entries = (found[key] or "").split(",") if key == "srcset" else [found[key] or ""]
+            self.loaded += [entry.split()[0] for entry in entries if entry.strip()]
+        if tag == "link" and found.get("href") and found.get("rel") not in NOT_FETCHED:
+            self.loaded.append(found["href"])
         if tag == "a" and found.get("href"):
             self.links.append(found["href"])
+        self.loaded += OF_STYLES.findall(found.get("style") or "")
+
+    def handle_data(self, data: str) -> None:
+        """Called by the parser for text; that of a style sheet loads things too."""
+        if self.lasttag == "style":
+            self.loaded += OF_STYLES.findall(data)
 
 
 def faults(site: Path) -> list[str]:
@@ -38,7 +48,7 @@ def faults(site: Path) -> list[str]:
         site: The folder of its pages.
     """
     pages = {path.resolve(): Page(path) for path in site.rglob("*.html")}
-    found = []
+    found = [] if pages else [f"{site} has no page"]
     for path, page in pages.items():
         name = path.relative_to(site.resolve())
         found += [f"{name} loads {url}" for url in page.loaded if urlsplit(url).netloc]
@@ -53,7 +63,6 @@ def faults(site: Path) -> list[str]:
             elif parts.fragment and anchors is not None and unquote(parts.fragment) not in anchors:
                 found.append(f"{name} links to {link}, where there is no such anchor")
     for path in site.rglob("*.css"):
-        text = path.read_text(encoding="utf-8")
-        urls = re.findall(r"(?:url\(|@import\s)\s*['\"]?((?:https?:)?//[^'\")\s]+)", text)
+        urls = OF_STYLES.findall(path.read_text(encoding="utf-8"))
         found += [f"{path.relative_to(site)} loads {url}" for url in urls]
     return found

@@ -22,6 +22,15 @@ from docs.links import faults
             "a.html loads https://example.org/a.js",
         ),
         ('<img src="//example.org/a.png">', "a.html loads //example.org/a.png"),
+        ('<img srcset="b.png 1x, //example.org/a.png 2x">', "a.html loads //example.org/a.png"),
+        ('<video poster="//example.org/a.png"></video>', "a.html loads //example.org/a.png"),
+        ('<object data="//example.org/a.svg"></object>', "a.html loads //example.org/a.svg"),
+        (
+            "<p style=\"background: url('//example.org/a.png')\">",
+            "a.html loads //example.org/a.png",
+        ),
+        ("<style>@import '//example.org/a.css'</style>", "a.html loads //example.org/a.css"),
+        ("<p>The address //example.org/a.css is only read.", None),
     ],
 )
 def test_are_links_that_lead_nowhere_and_requests_to_elsewhere_found(text, fault, tmp_path):
@@ -32,7 +41,12 @@ def test_are_links_that_lead_nowhere_and_requests_to_elsewhere_found(text, fault
 
 
 def test_is_a_font_of_a_style_sheet_that_comes_from_elsewhere_found(tmp_path):
+    (tmp_path / "a.html").write_text("", encoding="utf-8")
     style = '@import "https://example.org/a.css"; p {src: url(//example.org/f.woff)}'
     (tmp_path / "own.css").write_text(style, encoding="utf-8")
     loaded = ["https://example.org/a.css", "//example.org/f.woff"]
     assert faults(tmp_path) == [f"own.css loads {url}" for url in loaded]
+
+
+def test_is_a_site_without_a_page_at_fault(tmp_path):
+    assert faults(tmp_path) == [f"{tmp_path} has no page"]
