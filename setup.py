@@ -1,8 +1,10 @@
-"""How the C++ sources are compiled; pyproject.toml describes the package.
+"""How the C++ sources are compiled, and the description for package indexes made of the README;
+pyproject.toml describes the package.
 
 Sources are compiled side by side, and again only if they, a header or their options have changed.
 """
 
+import re
 import sys
 import sysconfig
 from pathlib import Path
@@ -42,5 +44,17 @@ class Build(build_ext):
         super().build_extensions()
 
 
+def description() -> str:
+    """The README with links to the repository, which lead nowhere on the page of an index."""
+    source = re.search(r'^Source = "(.+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.M)[1]
+    text = (ROOT / "README.md").read_text("utf-8")
+    text = re.sub(r"!\[([^]]*)\]\((?!http)", rf"![\1]({source}/raw/main/", text)
+    return re.sub(r"(?<!!)\[([^]]*)\]\((?!http)", rf"[\1]({source}/blob/main/", text)
+
+
 ParallelCompile(needs_recompile=is_older).install()
-setup(cmdclass={"build_ext": Build})
+setup(
+    cmdclass={"build_ext": Build},
+    long_description=description(),
+    long_description_content_type="text/markdown",
+)

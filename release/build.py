@@ -40,7 +40,12 @@ def check_contents(wheel: Path) -> list[str]:
     wrong += [f"{name} is missing" for name in ("cgp/py.typed",) if name not in names]
     if not any(map(CORE.fullmatch, names)):
         wrong.append("the compiled core is missing")
-    return wrong
+    (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+    described = zipfile.ZipFile(wheel).read(metadata).decode()
+    if "# cgp" not in described:
+        wrong.append("its description is missing")
+    relative = re.findall(r"\]\((?!https?://)(\S+)\)", described)
+    return wrong + [f"its description links to {target}" for target in relative]
 
 
 def is_known(name: str) -> bool:

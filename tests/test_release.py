@@ -49,7 +49,7 @@ def test_does_the_sdist_take_all_folders_and_papers_and_no_page_that_is_made():
     assert made
     assert re.findall(r"^prune (\S+)$", manifest, re.MULTILINE) == made
     for path in [*sorted(ROOT.glob("*.md")), ROOT / "CITATION.cff"]:
-        if path.name != "README.md":  # pyproject.toml names it
+        if path.name != "README.md":  # setuptools takes it
             assert re.search(rf"^include .*\b{re.escape(path.name)}", manifest, re.MULTILINE), path
     for folder in ("benchmarks", "cgp/native/source", "docs", "examples", "release", "tests"):
         assert f"graft {folder}\n" in manifest
