@@ -79,7 +79,7 @@ def as_observations(
     absent = absent | np.isnan(z)
     if missing is not None:
         absent = absent | missing
-    if z.size and np.all(absent):
+    if np.all(absent):  # also where there is none, whose lack is told by whoever needs one
         return np.full(z.shape, nothing, _numpy(dtype))
     _check_dtype(z.dtype, dtype, accepted, name)
     with np.errstate(over="ignore"):  # what overflows in single precision is refused below

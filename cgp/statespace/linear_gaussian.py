@@ -282,13 +282,12 @@ class LinearGaussian(Settled):
     ) -> None:
         if a.shape.rank < 2 or list(a.shape[-2:]) != [rows, columns]:
             time = "..., T, " if own == 3 else "..., "
-            wanted = f"[{rows}, {columns}] or [{time}{rows}, {columns}]"
-            if rows is None:
-                wanted = f"a matrix, [m, {columns}] or [..., T, m, {columns}]"
-            raise ValueError(
-                f"{name} must be {wanted}, for F of shape {self.F.shape} and H of shape "
-                f"{self.H.shape}, got shape {a.shape}"
-            )
+            given = f"F of shape {self.F.shape} and H of shape {self.H.shape}"
+            height: int | str | None = rows
+            if name == "H":  # has as many rows as it has
+                height, given = "m", f"F of shape {self.F.shape}: a column for each state"
+            wanted = f"[{height}, {columns}] or [{time}{height}, {columns}]"
+            raise ValueError(f"{name} must be {wanted}, for {given}, got shape {a.shape}")
         if tf.executing_eagerly():
             check_finite(a, name)
 

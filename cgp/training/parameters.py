@@ -135,7 +135,10 @@ class Parameter:
         if array.dtype.kind not in "iufc" or (
             array.dtype.kind == "c" and not self.constraint.is_complex
         ):
-            raise TypeError(f"{self.name} must be {self.constraint.description}, got {value!r}")
+            expected = self.constraint.description
+            if array.dtype.kind == "c" and expected != "real":
+                expected += " and real"
+            raise TypeError(f"{self.name} must be {expected}, got {value!r}")
         array = array.astype(np.complex128 if self.constraint.is_complex else np.float64)
         dtype = np.result_type(self._dtype, 1j) if self.constraint.is_complex else self._dtype
         with np.errstate(over="ignore"):

@@ -358,7 +358,7 @@ def test_does_the_order_of_the_observations_not_matter():
 REFUSED = {
     "F not square": ({"F": np.ones((3, 2))}, "F"),
     "Q of another size": ({"Q": np.eye(2)}, "Q"),
-    "H of another state": ({"H": np.ones((2, 4))}, "H"),
+    "H of another state": ({"H": np.ones((2, 4))}, r"H must be \[m, 3\].*column for each state"),
     "R of another observation": ({"R": np.eye(3)}, "R"),
     "a mean of another size": ({"initial_mean": np.zeros(2)}, "initial_mean"),
     "a start of another size": ({"initial_covariance": np.eye(2)}, "initial_covariance"),
