@@ -4,12 +4,14 @@ import importlib.metadata
 import platform
 import sys
 import time
+from pathlib import Path
 
 import keras
 import numpy as np
 import scipy
 import tensorflow as tf
 
+import cgp
 from cgp.native import core
 from cgp.self_check import CHECKS, Check
 
@@ -21,7 +23,9 @@ def main() -> int:
         0, or 1 if a check has failed.
     """
     found = core()
-    print(f"cgp {_version('cgp')}, Python {platform.python_version()} on {platform.platform()}")
+    # In a clone Python takes the cgp that lies there, and not the one that is installed.
+    print(f"cgp {cgp.__version__} in {Path(cgp.__file__).parent},")
+    print(f"Python {platform.python_version()} on {platform.platform()}")
     print(
         f"TensorFlow {tf.__version__}, Keras {keras.version()}, "
         f"TensorFlow Probability {_version('tensorflow-probability')}, "

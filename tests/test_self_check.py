@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import cgp
 from cgp import __main__ as command
 from cgp import self_check
 from cgp.gp import ExactGP, StateSpaceGP
@@ -26,7 +27,8 @@ def test_passes_it_with_and_without_the_compiled_core(native):
     )
     assert found.returncode == 0, found.stdout + found.stderr
     lines = found.stdout.splitlines()
-    assert lines[0].startswith("cgp ")
+    assert lines.pop(0) == f"cgp {cgp.__version__} in {ROOT / 'cgp'},"
+    assert lines[0].startswith("Python ")
     for name in ("TensorFlow ", "Keras ", "TensorFlow Probability ", "NumPy ", "SciPy "):
         assert name in lines[1]
     assert lines[2].startswith("compiled core: ")
