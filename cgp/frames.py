@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from cgp.distributions import ComplexNormal, Marginals, Step, marginals
 from cgp.distributions.forms import form_of
+from cgp.distributions.marginals import deviations
 from cgp.gp.sampling.parameter_draws import ParameterDraws
 from cgp.linalg.arguments import real_diagonal
 from cgp.statespace import Filtered, Forecast, Smoothed
@@ -258,11 +259,8 @@ def _moments(
     if np.iscomplexobj(mean):
         if pseudo_variance is None:
             pseudo_variance = np.zeros_like(mean)
-        difference = pseudo_variance.real
         found["pseudo_variance"] = pseudo_variance
-        # Rounding may leave a part that is certain a variance of −1e−17.
-        found["std_real"] = np.sqrt(np.maximum(variance + difference, 0.0) / 2)
-        found["std_imag"] = np.sqrt(np.maximum(variance - difference, 0.0) / 2)
+        found["std_real"], found["std_imag"] = deviations(variance, pseudo_variance.real)
     return {prefix + name: _Array(np.asarray(a), components) for name, a in found.items()}
 
 

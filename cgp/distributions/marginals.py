@@ -221,3 +221,12 @@ def mixture(parts: list[tuple[float, Marginals]]) -> Marginals:
         np.tensordot(shares, variances + np.abs(apart) ** 2, 1),
         np.tensordot(shares, pseudo_variances + apart**2, 1),
     )
+
+
+def deviations(variance: np.ndarray, difference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Standard deviations of two parts, from the sum and the difference of their variances.
+
+    Rounding may leave a part that is certain a variance of −1e−17.
+    """
+    first, second = np.sqrt(np.maximum([variance + difference, variance - difference], 0.0) / 2)
+    return first, second

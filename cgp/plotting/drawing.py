@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cgp.distributions import Marginals, marginals
-from cgp.distributions.marginals import Prediction
+from cgp.distributions.marginals import Prediction, deviations
 from cgp.linalg.arguments import ArrayLike
 from cgp.observations import as_observations
 
@@ -172,9 +172,3 @@ def real_imaginary(
 ) -> tuple[Pair, Pair]:
     """Real and imaginary part, and their standard deviations."""
     return (mean.real, mean.imag), deviations(variance, pseudo_variance.real)
-
-
-def deviations(variance: np.ndarray, difference: np.ndarray) -> Pair:
-    """Standard deviations of two parts, from the sum and the difference of their variances."""
-    first, second = np.sqrt(np.maximum([variance + difference, variance - difference], 0.0) / 2)
-    return first, second

@@ -8,7 +8,7 @@ import numpy as np
 from cgp.clock import as_times, is_time, remedy
 from cgp.distributions import Marginals
 from cgp.distributions.ellipses import check_probability
-from cgp.distributions.marginals import Prediction
+from cgp.distributions.marginals import Prediction, deviations
 from cgp.linalg.arguments import ArrayLike, as_numbers
 from cgp.plotting.drawing import (
     BAND,
@@ -18,7 +18,6 @@ from cgp.plotting.drawing import (
     as_moments,
     as_series,
     axes_of,
-    deviations,
     labels_of,
     legend_above,
     real_imaginary,
