@@ -187,7 +187,17 @@ def compare(
 
     Returns:
         A `Comparison`: `print` shows a table, `comparison[name].cv_density` is one score,
-        `comparison.best` a name, `comparison.predict` a prediction of all together.
+        `comparison.best` a name, `comparison.predict` a prediction of all together. Columns:
+
+        - log likelihood of all data at its maximum, the number of parameters that were learned, and
+          `BIC = parameters · log N − 2 log likelihood`, the lower, the better. Coefficients and
+          poles that a mean marginalises are not counted: between means that marginalise other
+          numbers, neither likelihood nor BIC decides.
+        - CV density: the mean log predictive density of targets left out of a fit, in nats, the
+          higher, the better; CV error: their squared error over their power, in decibels; in 95 %
+          region: how many of them are inside theirs.
+        - LOO density: the same of each target given all others, without another fit.
+        - weight: the share of the model in predictions of all together.
 
     Raises:
         TypeError: Other models, names that are no strings, data that a model refuses.

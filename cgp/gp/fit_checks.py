@@ -77,7 +77,8 @@ def _of_lengthscales(gp: Any, scales: DataScales) -> list[str]:
         elif np.all(value > _LONG * scales.span):
             found.append(
                 f"{name} = {value:.3g} is far above the span of x, {scales.span:.3g}: over the "
-                "data its process is constant, and Constant() says so with a parameter less"
+                "data this factor of the kernel is constant, and Constant() in its place says so "
+                "with a parameter less"
             )
     return found
 

@@ -139,9 +139,12 @@ def _warn(result: Any, run: "_Run", cap: int | None, stopped: bool) -> None:
     # minimum, once its relative change is small.
     flat = 0.1 if result.success else descent.loss.epsilon**0.25
     if result.status == 1 or slope > flat * scale:
+        why = result.message
+        if result.success:  # SciPy's words for a decrease that is small beside the loss
+            why = "the loss hardly falls any more, but it still slopes"
         warnings.warn(
             f"L-BFGS stopped before convergence after {run.iterations} iterations, with a gradient "
-            f"of up to {slope:.3g}: {result.message}. The best parameters that it found are "
+            f"of up to {slope:.3g}: {why}. The best parameters that it found are "
             f"{description(descent.trained)}",
             RuntimeWarning,
             stacklevel=4,
