@@ -53,7 +53,9 @@ def to_frame(
     imaginary part. Those of a filter begin with "predicted_" and "filtered_" (of the states), of a
     smoother with "smoothed_", of a forecast with "state_" and "observation_"; the innovation of a
     filter and its variance, and log_likelihood, are columns of their own. Of n components there are
-    n columns, mean_0 to mean_{n−1}, and one without a number where n is 1.
+    n columns, mean_0 to mean_{n−1}, and one without a number where n is 1. `to_csv` writes complex
+    numbers as text: `frame.assign(east=np.real(frame["mean"]), north=np.imag(frame["mean"]))` has
+    columns of both parts.
 
     Args:
         result: A `ComplexNormal`, as `gp.posterior` returns it, or a dict of moments, as
