@@ -265,6 +265,7 @@ def test_a_filter_runs_where_cgp_is_not_and_finds_the_change(example, tmp_path, 
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark runs on Java")
 def test_a_spark_job_that_is_killed_counts_every_sample_once(example, capsys):
     pytest.importorskip("pyspark")
+    pytest.importorskip("pyarrow")
     spark_stream = example("spark_stream")
 
     figures = spark_stream.main(files=3, rows=2000, sensors=300)
