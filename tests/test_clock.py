@@ -106,8 +106,7 @@ def test_is_a_number_the_exact_difference_rounded(seconds, beyond, start, start_
     """Also where the difference has more nanoseconds than an integer of 64 bits."""
 
     def time(whole, rest):  # of nanoseconds only where they fit
-        fine = np.datetime64(whole, "s").astype("datetime64[ns]").astype("datetime64[s]")
-        if fine != np.datetime64(whole, "s") or abs(whole) > 9 * 10**9:
+        if abs(whole) > 9 * 10**9:
             return np.datetime64(whole, "s"), 0
         return np.datetime64(whole * 10**9 + rest, "ns"), rest
 
@@ -150,7 +149,7 @@ REFUSED = {
         cgp.Clock("day", "2026-01-01T00:00Z"), DAYS, TypeError, "the times have none.*tz_localize"),
     "a zone of some": (CLOCK, [DAYS[0], BERLIN[0]], TypeError, "with and without a time zone"),
     "years": (CLOCK, np.timedelta64(1, "Y"), TypeError, r"of one length, got timedelta64\[Y\]"),
-    "no unit": (CLOCK, np.timedelta64(1), TypeError, "of one length, got timedelta64"),
+    "no unit": (CLOCK, np.zeros((), "m8")[()], TypeError, "of one length, got timedelta64"),
 }  # fmt: skip
 
 
@@ -169,7 +168,7 @@ def test_is_what_is_no_time_of_the_clock_refused(name):
         (("day", "today"), ValueError, "origin must be a date in ISO format.*'today'"),
         (("day", "2026-13-01"), ValueError, "origin must be a date, got '2026-13-01'"),
         (("day", "01/02/2026"), ValueError, "ISO format"),
-        (("day", np.datetime64("NaT")), ValueError, "origin .* missing"),
+        (("day", np.datetime64("NaT", "s")), ValueError, "origin .* missing"),
         (("day", 0.0), TypeError, "origin must be dates or durations, got 0.0"),
         (("day", np.timedelta64(1, "D")), TypeError, "origin must be one date"),
         (("day", DAYS), TypeError, "origin must be one date"),

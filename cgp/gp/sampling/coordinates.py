@@ -46,7 +46,7 @@ class Coordinates:
         """Where the coordinates of a hyperparameter are."""
         return self._slices[id(parameter.variable)]
 
-    def _name(self, parameter: Parameter) -> str:
+    def _label_of(self, parameter: Parameter) -> str:
         own = (name for name, p in self.parameters.items() if p is parameter)
         return next(own, parameter.name)
 
@@ -101,7 +101,7 @@ class Coordinates:
             if isinstance(weight, Parameter):
                 raise TypeError(
                     "weights, unconstrained, were expected, got the hyperparameter "
-                    f"{self._name(weight)}: give its variable, p.variable"
+                    f"{self._label_of(weight)}: give its variable, p.variable"
                 )
         if len(weights) != len(self.variables):
             raise ValueError(
