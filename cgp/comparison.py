@@ -196,7 +196,8 @@ def compare(
         - CV density: the mean log predictive density of targets left out of a fit, in nats, the
           higher, the better; CV error: their squared error over their power, in decibels; in 95 %
           region: how many of them are inside theirs.
-        - LOO density: the same of each target given all others, without another fit.
+        - LOO density: the same of each target given all others, without another fit; of an
+          `ExactGP` alone.
         - weight: the share of the model in predictions of all together.
 
     Raises:

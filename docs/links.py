@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 # Attributes of what a browser fetches by itself; a link is followed by whoever clicks on it.
 LOADED = {"src", "srcset", "poster", "data"}
-OF_STYLES = re.compile(r"(?:url\(|@import\s)\s*['\"]?((?:https?:)?//[^'\")\s]+)")
+OF_STYLES = re.compile(r"(?:url\(|@import)\s*['\"]?((?:https?:)?//[^'\")\s]+)", re.IGNORECASE)
 NOT_FETCHED = {"canonical", "author", "search", "index", "next", "prev"}  # of <link rel=…>
 
 
@@ -20,6 +20,7 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.anchors: set[str] = set()
         self.feed(path.read_text(encoding="utf-8"))
+        self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Called by the parser for each tag."""
@@ -27,13 +28,17 @@ class Page(HTMLParser):
         self.anchors |= {found[key] for key in ("id", "name") if found.get(key)}
         for key in LOADED & found.keys():
             # A set of pictures: addresses with a width each, between commas.
-            entries = (found[key] or "").split(",") if key == "srcset" else [found[key] or ""]
+            entries = (found[key] or "").split(", ") if key == "srcset" else [found[key] or ""]
             self.loaded += [entry.split()[0] for entry in entries if entry.strip()]
         if tag == "link" and found.get("href") and found.get("rel") not in NOT_FETCHED:
             self.loaded.append(found["href"])
         if tag == "a" and found.get("href"):
             self.links.append(found["href"])
         self.loaded += OF_STYLES.findall(found.get("style") or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        """Called by the parser where an element ends: what follows is not of its style sheet."""
+        self.lasttag = ""
 
     def handle_data(self, data: str) -> None:
         """Called by the parser for text; that of a style sheet loads things too."""

@@ -4,8 +4,8 @@
     python -m tests --quick       every docstring's example, and one gradient and one refusal of
                                   every public name
 
-What XLA has compiled stays in memory for as long as the process, whatever is cleared: so no process
-runs more than a few files, and one that has grown beyond 5 GB is marked.
+What XLA has compiled stays in memory for as long as the process, whatever is cleared: so large
+folders are several processes, and one that has grown beyond 5 GB is marked.
 """
 
 import os

@@ -227,7 +227,7 @@ EXACT_GP = {
     "negative noise variance": (
         lambda: ExactGP(RBF(), -1.0), ValueError, "noise_variance must be positive, got -1.0"),
     "complex noise variance": (
-        lambda: ExactGP(RBF(), 1j), TypeError, "noise_variance must be positive and real, got 1j"),
+        lambda: ExactGP(RBF(), 1j), TypeError, "noise_variance must be real and positive, got 1j"),
     "too large a noise pseudo-variance": (
         lambda: gp(noise_pseudo_variance=0.2j), ValueError,
         "noise_pseudo_variance must be at most noise_variance.*0.2j and 0.1"),

@@ -30,7 +30,8 @@ from docs.links import faults
             "a.html loads //example.org/a.png",
         ),
         ("<style>@import '//example.org/a.css'</style>", "a.html loads //example.org/a.css"),
-        ("<p>The address //example.org/a.css is only read.", None),
+        ("<p>url(//example.org/a.css)", None),
+        ("<style>p {}</style>url(//example.org/a.css)", None),
     ],
 )
 def test_are_links_that_lead_nowhere_and_requests_to_elsewhere_found(text, fault, tmp_path):

@@ -68,17 +68,18 @@ def _of_lengthscales(gp: Any, scales: DataScales) -> list[str]:
         if id(parameter) not in scaled:
             continue
         value = parameter.numpy()
+        shown = f"{value:.3g}" if np.ndim(value) == 0 else np.array2string(value, precision=3)
         if np.any(value < _SHORT * scales.spacing):
             found.append(
-                f"{name} = {value:.3g} is far below the spacing of x, {scales.spacing:.3g}: what "
+                f"{name} = {shown} is far below the spacing of x, {scales.spacing:.3g}: what "
                 "it describes is white noise, or it started in another unit than that of x; "
                 "leave it out, and it starts from the data"
             )
         elif np.all(value > _LONG * scales.span):
             found.append(
-                f"{name} = {value:.3g} is far above the span of x, {scales.span:.3g}: over the "
-                "data this factor of the kernel is constant, and Constant() in its place says so "
-                "with a parameter less"
+                f"{name} = {shown} is far above the span of x, {scales.span:.3g}: over the "
+                "data this part of the kernel is constant, and Constant() in its place says so "
+                "with fewer parameters"
             )
     return found
 

@@ -137,7 +137,7 @@ class Parameter:
         ):
             expected = self.constraint.description
             if array.dtype.kind == "c" and expected != "real":
-                expected += " and real"
+                expected = f"real and {expected}"
             raise TypeError(f"{self.name} must be {expected}, got {value!r}")
         array = array.astype(np.complex128 if self.constraint.is_complex else np.float64)
         dtype = np.result_type(self._dtype, 1j) if self.constraint.is_complex else self._dtype

@@ -447,3 +447,13 @@ def test_does_a_periodic_signal_not_depend_on_the_unit_of_its_period(of_x):
     one, other = (fitted(unit * x, z, Periodic(), 1)[0].parameters() for unit in (1.0, of_x))
     assert one["periodic.frequency"] == pytest.approx(0.8, rel=0.02)
     assert of_x * other["periodic.frequency"] == pytest.approx(one["periodic.frequency"], rel=1e-6)
+
+
+def test_does_a_warning_show_the_lengthscales_of_a_vector():
+    rng = np.random.default_rng(4)
+    x = rng.uniform(0.0, 10.0, (20, 2))
+    z = np.exp(0.3j * x[:, 0])
+    gp = cgp.ExactGP(RBF(1.0, [1e-3, 1.0], fixed="lengthscale"), 0.1)
+    gp.compile(cgp.optimizers.LBFGS())
+    with pytest.warns(RuntimeWarning, match=r"rbf\.lengthscale = \[.* is far below the spacing"):
+        gp.fit(x, z, verbose=0)

@@ -173,7 +173,7 @@ def test_a_real_kernel_may_multiply_an_improper_one_whatever_it_is_made_of():
         (lambda: WidelyLinear(RBF(), "0.1"), TypeError, "coefficient must be a number, got '0.1'"),
         (lambda: WidelyLinear(RBF(), [0.1, 0.2]), ValueError, r"coefficient.*one number.*\(2,\)"),
         (lambda: RBF(variance=0.0), ValueError, "variance must be positive, got 0.0"),
-        (lambda: RBF(variance=1j), TypeError, "variance must be positive and real, got 1j"),
+        (lambda: RBF(variance=1j), TypeError, "variance must be real and positive, got 1j"),
         (lambda: RBF(variance=[1.0, 2.0]), ValueError, r"variance must be one number.*\(2,\)"),
         (lambda: RBF(lengthscale=-1.0), ValueError, "lengthscale must be positive, got -1.0"),
         (lambda: RBF(lengthscale=[]), ValueError, r"one for each dimension of x, got shape \(0,\)"),

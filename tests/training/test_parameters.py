@@ -182,7 +182,7 @@ def test_it_shows_its_name_and_value():
         ([1.0, 0.0], POSITIVE, ValueError, r"p must be positive, got \[1.0, 0.0\]"),
         (np.nan, POSITIVE, ValueError, "p must be positive, got nan"),
         (np.inf, POSITIVE, ValueError, "p must be positive, got inf"),
-        (1j, POSITIVE, TypeError, "p must be positive and real, got 1j"),
+        (1j, POSITIVE, TypeError, "p must be real and positive, got 1j"),
         (5e-324, POSITIVE, ValueError, "p must be positive, got 5e-324"),
         ("1", POSITIVE, TypeError, "p must be positive, got '1'"),
         ("2", POSITIVE, TypeError, "p must be positive, got '2'"),
