@@ -68,7 +68,7 @@ def _of_lengthscales(gp: Any, scales: DataScales) -> list[str]:
         if id(parameter) not in scaled:
             continue
         value = parameter.numpy()
-        shown = f"{value:.3g}" if np.ndim(value) == 0 else np.array2string(value, precision=3)
+        shown = np.array2string(np.asarray(value), formatter={"float": "{:.3g}".format})
         if np.any(value < _SHORT * scales.spacing):
             found.append(
                 f"{name} = {shown} is far below the spacing of x, {scales.spacing:.3g}: what "
