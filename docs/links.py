@@ -6,7 +6,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 # Attributes of what a browser fetches by itself; a link is followed by whoever clicks on it.
-LOADED = {"src", "srcset", "poster", "data"}
+LOADED = {"src", "srcset", "imagesrcset", "poster"}
+OF_TAGS = {"object": {"data"}, "image": {"href", "xlink:href"}, "use": {"href", "xlink:href"}}
 OF_STYLES = re.compile(r"(?:url\(|@import)\s*['\"]?((?:https?:)?//[^'\")\s]+)", re.IGNORECASE)
 NOT_FETCHED = {"canonical", "author", "search", "index", "next", "prev"}  # of <link rel=…>
 
@@ -26,9 +27,10 @@ class Page(HTMLParser):
         """Called by the parser for each tag."""
         found = dict(attrs)
         self.anchors |= {found[key] for key in ("id", "name") if found.get(key)}
-        for key in LOADED & found.keys():
+        for key in (LOADED | OF_TAGS.get(tag, set())) & found.keys():
             # A set of pictures: addresses with a width each, between commas.
-            entries = (found[key] or "").split(", ") if key == "srcset" else [found[key] or ""]
+            several = key.endswith("srcset")
+            entries = (found[key] or "").split(", ") if several else [found[key] or ""]
             self.loaded += [entry.split()[0] for entry in entries if entry.strip()]
         if tag == "link" and found.get("href") and found.get("rel") not in NOT_FETCHED:
             self.loaded.append(found["href"])

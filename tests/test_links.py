@@ -25,6 +25,10 @@ from docs.links import faults
         ('<img srcset="b.png 1x, //example.org/a.png 2x">', "a.html loads //example.org/a.png"),
         ('<video poster="//example.org/a.png"></video>', "a.html loads //example.org/a.png"),
         ('<object data="//example.org/a.svg"></object>', "a.html loads //example.org/a.svg"),
+        ('<p data="//example.org/a.svg">', None),
+        ('<link rel="preload" imagesrcset="//example.org/a 1x">', "a.html loads //example.org/a"),
+        ('<svg><image href="//example.org/a.png"/></svg>', "a.html loads //example.org/a.png"),
+        ('<svg><use xlink:href="//example.org/a#b"/></svg>', "a.html loads //example.org/a#b"),
         (
             "<p style=\"background: url('//example.org/a.png')\">",
             "a.html loads //example.org/a.png",

@@ -187,7 +187,8 @@ def test_is_a_fit_that_learns_nothing_told(kernel, said):
     x, z = tone_on_a_slow_part(12)
     with pytest.warns(RuntimeWarning, match=said) as caught:
         fitted(x, z, kernel, 1)
-    assert len(caught) == 1
+    ours = [warning for warning in caught if issubclass(warning.category, RuntimeWarning)]
+    assert len(ours) == 1  # importing TensorFlow Probability warns of its own deprecations
 
 
 def test_is_a_placeholder_that_learns_nothing_told():
