@@ -283,10 +283,13 @@ class LinearGaussian(Settled):
         if a.shape.rank < 2 or list(a.shape[-2:]) != [rows, columns]:
             time = "..., T, " if own == 3 else "..., "
             given = f"F of shape {self.F.shape} and H of shape {self.H.shape}"
-            height: int | str | None = rows
+            shape: tuple[int | str | None, ...] = (rows, columns)
             if name == "H":  # has as many rows as it has
-                height, given = "m", f"F of shape {self.F.shape}: a column for each state"
-            wanted = f"[{height}, {columns}] or [{time}{height}, {columns}]"
+                shape, given = ("m", columns), f"F of shape {self.F.shape}: a column for each state"
+            elif name == "B":
+                shape, given = (rows, "k"), f"F of shape {self.F.shape}: a row for each state"
+            own_axes = ", ".join(map(str, shape))
+            wanted = f"[{own_axes}] or [{time}{own_axes}]"
             raise ValueError(f"{name} must be {wanted}, for {given}, got shape {a.shape}")
         if tf.executing_eagerly():
             check_finite(a, name)

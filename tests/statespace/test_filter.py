@@ -359,6 +359,8 @@ REFUSED = {
     "F not square": ({"F": np.ones((3, 2))}, "F"),
     "Q of another size": ({"Q": np.eye(2)}, "Q"),
     "H of another state": ({"H": np.ones((2, 4))}, r"H must be \[m, 3\].*column for each state"),
+    "B of another state": ({"B": np.ones((2, 4))}, r"B must be \[3, k\].*row for each state"),
+    "B a number": ({"B": np.array(1.0)}, r"B must be \[3, k\].*got shape \(\)"),
     "R of another observation": ({"R": np.eye(3)}, "R"),
     "a mean of another size": ({"initial_mean": np.zeros(2)}, "initial_mean"),
     "a start of another size": ({"initial_covariance": np.eye(2)}, "initial_covariance"),
