@@ -26,7 +26,13 @@ _PAIRS = 256  # neighbours whose correlation is looked at
 def warn_of_fit(gp: Any, data: Data) -> None:
     """Warns, once, of what is suspicious in the hyperparameters that a fit has come to."""
     scales = scales_of(gp, data)
-    if not np.nansum(np.abs(scales.z)) > 0:  # nothing to compare with
+    if not np.nansum(np.abs(scales.z)) > 0:
+        warnings.warn(
+            "all of z that is not missing is zero: there was nothing to learn from, and the "
+            "likelihood rises without end as all variances fall",
+            RuntimeWarning,
+            stacklevel=3,
+        )
         return
     found = [*_of_lengthscales(gp, scales), *_of_edges(gp, data, scales)]
     if not found and is_diagonal(gp.kernel, scales.x):

@@ -142,6 +142,8 @@ def _warn(result: Any, run: "_Run", cap: int | None, stopped: bool) -> None:
         why = result.message
         if result.success:  # SciPy's words for a decrease that is small beside the loss
             why = "the loss hardly falls any more, but it still slopes"
+        elif result.status == 2:  # "ABNORMAL", which is of the line search
+            why = "no step along the descent was found that lowers the loss"
         warnings.warn(
             f"L-BFGS stopped before convergence after {run.iterations} iterations, with a gradient "
             f"of up to {slope:.3g}: {why}. The best parameters that it found are "

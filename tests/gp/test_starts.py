@@ -191,6 +191,15 @@ def test_is_a_fit_that_learns_nothing_told(kernel, said):
     assert len(ours) == 1  # importing TensorFlow Probability warns of its own deprecations
 
 
+def test_is_a_fit_of_nothing_but_zeros_told():
+    z = np.where(np.arange(12) < 3, np.nan, 0.0) + 0j
+    gp = cgp.ExactGP(RBF())
+    gp.compile("sgd")
+    gp.optimizer.learning_rate = 0.0
+    with pytest.warns(RuntimeWarning, match="all of z that is not missing is zero"):
+        gp.fit(np.arange(12.0), z, epochs=1, verbose=0)
+
+
 def test_is_a_placeholder_that_learns_nothing_told():
     x, z = tone_on_a_slow_part(12)
     gp = cgp.ExactGP(RBF(1.0), 0.1)
