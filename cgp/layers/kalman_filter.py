@@ -237,7 +237,8 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
 
         Returns:
             `Step(predicted, innovation, filtered)`, NumPy: `predicted` is the one-step prediction
-            of z (by an `Iterated` rule or a likelihood it is of what stands for z, no forecast),
+            of z (by an `Iterated` rule or a likelihood it is of what stands for z, and a forecast
+            only where z is missing),
             `innovation` z minus its mean, `filtered` the state after the update. The first and last
             are `(mean, variance, pseudo_variance)`.
 

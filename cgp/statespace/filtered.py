@@ -64,7 +64,9 @@ class Filtered(SeriesResult):
     def marginals(self) -> Marginals:
         """The predictions of the observations, each given those before it, noise included.
 
-        By an `Iterated` rule or a likelihood they are of what stands for the observations. Of the
+        By an `Iterated` rule or a likelihood they are of what stands for the observations, and
+        forecasts only where those are missing: with `StudentT` the variance grows with the
+        distance of an outlier, so that no squared innovation is large beside it. Of the
         states there are `filtered_means` and `filtered_variances`.
 
         Returns:

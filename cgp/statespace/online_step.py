@@ -62,8 +62,9 @@ def step(
         arrived: Bool, broadcast against the batch axes: False for a stream without an arrival.
         rule: As for `filter`.
         likelihood: As for `filter`; `predicted` is then what is predicted of the normal observation
-            that stands for z. Unless it is circular the factor of the state is that of the real
-            composite, also of a model that is not widely linear.
+            that stands for z, and where z is missing a forecast of it. Unless it is circular the
+            factor of the state is that of the real composite, also of a model that is not widely
+            linear.
 
     Returns:
         `(state, Step)`: the state predicted for the next observation, and

@@ -52,6 +52,17 @@ class Measured(NamedTuple):
     """How far the last turn moved the signal, in standard deviations, real, `[B]`; infinite before
     the first one."""
 
+    def with_missing(self, seen: Seen) -> "Measured":
+        """The same, but where a value is missing, which has no site, in the noise of the model.
+
+        The prediction of such a value is then a forecast of it. All may have an axis of time first.
+        """
+        there = seen.observed > 0.0
+        row, column = there[..., None, :], there[..., None, :, :]
+        R = tf.where(row & column, self.R, tf.zeros_like(self.R))
+        R = tf.where(row | column, R, seen.R)
+        return self._replace(z=tf.where(there, self.z, seen.z), R=R)
+
 
 class StepSites:
     """The sites of the components of an observation.

@@ -153,6 +153,39 @@ def test_is_what_cannot_be_refused(call, error, message):
         call(model())
 
 
+@pytest.mark.parametrize("likelihood", [StudentT(4.0), StudentT(1.0), OneBit(), VonMises()])
+def test_is_what_is_predicted_of_a_missing_observation_a_forecast(likelihood):
+    """In the noise of the model, without a trace of what stands for other observations."""
+    z = series(likelihood, 6)
+    z[2], z[5:] = np.nan, np.nan
+    found = statespace.filter(model(), z, likelihood=likelihood)
+    as_seen = model() if likelihood.is_circular else statespace.widely_linear(model())
+    ahead = statespace.forecast(
+        as_seen, statespace.filter(model(), z[:5], likelihood=likelihood), 1
+    ).marginals()
+    kf = cgp.KalmanFilter(model(), likelihood=likelihood)
+    block = kf.process(z).predicted
+    steps = found.marginals()
+    for one in (steps, block):
+        np.testing.assert_allclose(np.ravel(one.mean)[5], np.ravel(ahead.mean), atol=1e-9)
+        np.testing.assert_allclose(np.ravel(one.variance)[5], np.ravel(ahead.variance), atol=1e-9)
+        np.testing.assert_allclose(
+            np.ravel(one.pseudo_variance)[5], np.ravel(ahead.pseudo_variance), atol=1e-9
+        )
+    assert np.isfinite(found.log_likelihoods).all()
+
+
+def test_is_a_part_that_is_missing_forecast_beside_one_that_is_an_outlier():
+    both = statespace.LinearGaussian([[ROOT]], [[0.1]], [[1.0], [2.0j]], np.diag([0.3, 0.5]))
+    z = np.array([[1.0, 2.0j], [9.0, np.nan]])
+    step = statespace.filter(both, z, likelihood=StudentT(4.0))
+    before = step.predicted_means.numpy()[1, 0], step.predicted_variances.numpy()[1, 0]
+    found = step.marginals()
+    np.testing.assert_allclose(found.mean[1, 1], 2.0j * before[0], atol=1e-12)
+    np.testing.assert_allclose(found.variance[1, 1], 4.0 * before[1] + 0.5, atol=1e-12)
+    assert found.variance[1, 0] > before[1] + 3.0  # that of the outlier
+
+
 def test_is_a_forecast_after_signs_that_of_the_improper_state():
     z = series(OneBit(), 5)
     found = statespace.filter(model(), z, likelihood=OneBit())
