@@ -152,7 +152,10 @@ def _as_missing(missing: Any, z: np.ndarray | tf.Tensor, name: str) -> np.ndarra
                 f"missing must be a bool array, with rows of one length: {error}"
             ) from None
     if missing.dtype != bool:
-        raise TypeError(f"missing must be bool, True where missing, got {missing.dtype.name}")
+        # As where someone has given a time before it.
+        hint = ": values come first, and a KalmanFilter takes no times"
+        hint = hint if missing.dtype.name.startswith("complex") else ""
+        raise TypeError(f"missing must be bool, True where missing, got {missing.dtype.name}{hint}")
     shape = tf.TensorShape(z.shape)
     try:
         fits = tf.broadcast_static_shape(tf.TensorShape(missing.shape), shape)

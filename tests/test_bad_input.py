@@ -273,7 +273,16 @@ EXACT_GP = {
     "infinite target": (
         lambda: gp().condition(X, [1j, np.inf, 0]), ValueError, "z has infinite elements"),
     "all targets missing": (
-        lambda: gp().condition(X, Z + np.nan), ValueError, "every target of a series is missing"),
+        lambda: gp().condition(X, Z + np.nan), ValueError, "every target is missing"),
+    "all targets of a series missing": (
+        lambda: gp().condition(X, np.stack([Z, Z + np.nan])), ValueError,
+        "every target of series 1 is missing"),
+    "series in columns": (
+        lambda: gp().condition(X, np.stack([Z, Z], axis=1)), ValueError,
+        r"z must be \[\.\.\., 3\].*got shape \(3, 2\): of several series, z\.T"),
+    "values for missing, as by step(time, value) of a filter": (
+        lambda: gp().condition(X, Z, missing=Z), TypeError,
+        "missing must be bool.*got complex128: values come first, and a KalmanFilter takes no"),
     "missing that is not bool": (
         lambda: gp().condition(X, Z, missing=[0, 1, 0]), TypeError,
         "missing must be bool, True where missing, got int64"),

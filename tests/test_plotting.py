@@ -419,6 +419,11 @@ COLUMNS = {name: np.stack([moment, moment], axis=-1) for name, moment in GOOD.it
         (lambda: plotting.series(X, Z[:2]), ValueError, "the 3 points of x, got 2"),
         (lambda: plotting.series(X[None], Z), ValueError, r"x must be .* got shape \(1, 3\)"),
         (lambda: plotting.series(X, Z[None]), ValueError, "one series at a time: z"),
+        (
+            lambda: plotting.series(X, np.stack([Z, Z])),
+            ValueError,
+            "each row is a series, give one",
+        ),
         (lambda: plotting.series(X, Z, BATCH), ValueError, "one series at a time: the posterior"),
         (lambda: plotting.plane(None, BATCH), ValueError, "one series at a time: the posterior"),
         (

@@ -208,14 +208,12 @@ def as_data(
             that no sample can have.
     """
     x, z = as_inputs_and_targets(x, z, missing, real_dtype)
-    is_known = require_targets and tf.executing_eagerly()
     # Mostly the first target of each series is there.
-    if (
-        is_known
-        and np.isnan(np.asarray(z)[..., 0]).any()
-        and bool(tf.reduce_any(tf.reduce_all(is_nan(z), axis=-1)))
-    ):
-        raise ValueError("every target of a series is missing: there is nothing to learn from")
+    if require_targets and tf.executing_eagerly() and np.isnan(np.asarray(z)[..., 0]).any():
+        empty = np.argwhere(np.isnan(np.asarray(z)).all(axis=-1))
+        if len(empty):
+            which = "" if z.shape.rank == 1 else f" of series {', '.join(map(str, empty[0]))}"
+            raise ValueError(f"every target{which} is missing: there is nothing to learn from")
     of_samples = COMMON_NOISE
     if noise is not None and any(part is not None for part in noise):
         of_samples = noise.of_data(z, real_dtype)
@@ -231,10 +229,10 @@ def as_inputs_and_targets(
     x = as_points(x, real_dtype)
     z = as_observations(z, missing, complex_dtype(real_dtype), copy=False)
     z = tf.convert_to_tensor(z)  # a copy of an array
-    if line and z.shape[-1:] == [1] and x.shape[0] not in (1, None):
+    if line and z.shape.rank == 2 and z.shape[0] == x.shape[0] != z.shape[1]:
         raise ValueError(
             f"z must be [..., {x.shape[0]}] for x of shape ({x.shape[0]},), got shape {z.shape}: "
-            "of one series, z[:, 0]"
+            + ("of one series, z[:, 0]" if z.shape[1] == 1 else "of several series, z.T")
         )
     check_shapes(x.shape, z.shape)
     if tf.executing_eagerly():

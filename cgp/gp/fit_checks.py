@@ -82,10 +82,11 @@ def _of_lengthscales(gp: Any, scales: DataScales) -> list[str]:
                 "leave it out, and it starts from the data"
             )
         elif np.all(value > _LONG * scales.span):
+            other = "" if gp.mean is None else ", or nothing beside a mean that has a constant,"
             found.append(
                 f"{name} = {shown} is far above the span of x, {scales.span:.3g}: over the "
-                "data this part of the kernel is constant, and Constant() in its place says so "
-                "with fewer parameters"
+                f"data this part of the kernel is constant, and Constant() in its place{other} "
+                "says so with fewer parameters"
             )
     return found
 

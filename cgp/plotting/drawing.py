@@ -152,7 +152,10 @@ def _one_series(values: np.ndarray, name: str, component: int | None) -> np.ndar
     if columns.ndim == 1:
         columns = columns[:, None]
     if columns.ndim != 2 or (component is None and columns.shape[1] != 1):
-        choices = f": component is one of 0 to {columns.shape[1] - 1}" if columns.ndim == 2 else ""
+        choices = ""
+        if columns.ndim == 2:
+            last = columns.shape[1] - 1
+            choices = f": component is one of 0 to {last}, or, if each row is a series, give one"
         raise ValueError(
             f"one series at a time: {name} must be [N], or [N, M] with component=, got shape "
             f"{values.shape}{choices}"
