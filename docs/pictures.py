@@ -1,8 +1,13 @@
-"""Pictures of the page of concepts, drawn by matplotlib when the site is built."""
+"""Pictures of the pages "start" and "concepts", drawn by matplotlib when the site is built."""
 
+import contextlib
+import io
 import json
+import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -17,6 +22,7 @@ import cgp
 from cgp.kernels import Matern32, Rotation, WidelyLinear
 
 UPDATES = Path(__file__).parents[1] / "benchmarks" / "results" / "rank_one_updates.json"
+START = Path(__file__).with_name("start.md")
 BLUE, RED, GREEN, GREY = "#1f5fa8", "#c0392b", "#2e8b57", "0.6"
 # White panels with a margin: the same on light and on dark pages.
 STYLE = {
@@ -33,14 +39,14 @@ STYLE = {
 
 
 def draw_all(docs: Path) -> None:
-    """Draws into `docs/drawn` what is older than this module.
+    """Draws into `docs/drawn` what is older than what it is drawn from.
 
     Args:
         docs: The folder of the site.
     """
     folder = docs / "drawn"
     folder.mkdir(exist_ok=True)
-    written = max(Path(__file__).stat().st_mtime, UPDATES.stat().st_mtime)
+    written = max(path.stat().st_mtime for path in (Path(__file__), UPDATES, START))
     for draw in PICTURES:
         path = folder / f"{draw.__name__}.png"
         if not path.exists() or path.stat().st_mtime < written:
@@ -48,6 +54,18 @@ def draw_all(docs: Path) -> None:
                 figure = draw()
                 figure.savefig(path)
                 plt.close(figure)
+
+
+def first_fit() -> Figure:
+    """What the first two blocks of the page "start" draw, by their own code."""
+    blocks = re.findall(r"^```python\n(.*?)^```", START.read_text("utf-8"), re.DOTALL | re.M)
+    names: dict[str, Any] = {}
+    silent = contextlib.redirect_stdout(io.StringIO())
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), silent:
+        exec("\n".join(blocks[:2]), names)
+    figure = names["axes"][0].figure
+    figure.set_size_inches(9.6, 4.4)
+    return figure
 
 
 def clouds() -> Figure:
@@ -215,4 +233,11 @@ def turning() -> Figure:
     return figure
 
 
-PICTURES: tuple[Callable[[], Figure], ...] = (clouds, conjugation, forms, rank_one, turning)
+PICTURES: tuple[Callable[[], Figure], ...] = (
+    first_fit,
+    clouds,
+    conjugation,
+    forms,
+    rank_one,
+    turning,
+)

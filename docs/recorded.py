@@ -7,6 +7,7 @@ of the code that printed it, and the pictures, NAME.png and others whose names b
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -45,6 +46,13 @@ def picture(name: str) -> Path | None:
     return path if path.exists() else None
 
 
+def without_progress(printed: str) -> str:
+    """Output without the lines of Keras's progress bars, which are coloured or redrawn."""
+    lines = printed.splitlines(keepends=True)
+    kept = [line for line in lines if "\x1b[" not in line and "\b" not in line]
+    return re.sub(r"\n{3,}", "\n\n", "".join(kept))
+
+
 def record(chosen: list[str]) -> int:
     """Runs examples, and returns the number of those that failed."""
     failed = []
@@ -64,7 +72,7 @@ def record(chosen: list[str]) -> int:
         if run.returncode:
             failed.append(name)
             continue
-        printed = run.stdout.replace(f"{ROOT}{os.sep}", "")
+        printed = without_progress(run.stdout.replace(f"{ROOT}{os.sep}", ""))
         text = f"{code_of(name)}\n{printed}"
         (RESULTS / f"{name}.txt").write_text(text, encoding="utf-8")
         for drawn in EXAMPLES.glob(f"{name}*.png"):
