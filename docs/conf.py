@@ -47,6 +47,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "cgp"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_sidebars = {"index": [], "start": []}  # pages without a section of their own
 html_theme_options = {
     "show_prev_next": True,
     "navigation_with_keys": False,
