@@ -1,5 +1,7 @@
 """Learning hyperparameters: one factorisation a step, the same optimum by every road."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -227,8 +229,12 @@ def test_does_a_failed_line_search_step_not_end_the_fit(monkeypatch):
 @pytest.mark.parametrize(
     ("optimizer", "z", "said"),
     [
-        (lambda: keras.optimizers.Adam(1e3), tone(n=12)[1], r"diverged, to noise_variance = inf, "),
-        (cgp.optimizers.LBFGS, np.zeros(12), r"stopped before.*matern12\.variance = \d\S*e-\d"),
+        (lambda: keras.optimizers.Adam(1e3), tone(n=12)[1], [r"diverged, to noise_variance = inf"]),
+        (
+            cgp.optimizers.LBFGS,
+            np.zeros(12),
+            [r"stopped before.*matern12\.variance = \d\S*e-\d", "nothing to learn from"],
+        ),
     ],
     ids=["Adam", "LBFGS"],
 )
@@ -238,7 +244,9 @@ def test_does_a_fit_that_diverges_keep_the_data_and_the_best_parameters(optimize
     gp.compile(optimizer=optimizer())
     gp.condition(x, other)
     before = gp.parameters()
-    with pytest.warns(RuntimeWarning, match=said):
+    with contextlib.ExitStack() as warned:
+        for words in said:
+            warned.enter_context(pytest.warns(RuntimeWarning, match=words))
         history = gp.fit(x, z, verbose=0, epochs=None if np.all(z == 0) else 8)
     assert all(0.0 < value < np.inf for value in gp.parameters().values())
     if history.diverged:  # in its first step
