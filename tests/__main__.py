@@ -1,4 +1,4 @@
-"""All tests in several processes, three of them at a time.
+"""All tests in several processes, two of them at a time.
 
     python -m tests [name ...]    those parts whose name begins with one of these; all if none
     python -m tests --quick       every docstring's example, and one gradient and one refusal of
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-WORKERS = 3  # of two cores two leave a tenth idle, as some wait for processes of their own
+WORKERS = 2
 LARGEST = 5e9  # bytes of memory
 # Files to a process, in folders that compile or compute much; in others all.
 FILES = {
@@ -30,7 +30,7 @@ FILES = {
     "whole": 7,
 }
 FIRST = ("examples", "gp", "statespace", "layers", "equivalences")  # the longest
-# Processes share few cores, and their arrays are small: more threads only wait for each other,
+# Two processes share few cores, and their arrays are small: more threads only wait for each other,
 # which costs a third of the time of long loops.
 ONE_THREAD = dict.fromkeys(
     ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "OPENBLAS_NUM_THREADS"), "1"
