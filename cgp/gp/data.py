@@ -229,7 +229,9 @@ def as_inputs_and_targets(
     x = as_points(x, real_dtype)
     z = as_observations(z, missing, complex_dtype(real_dtype), copy=False)
     z = tf.convert_to_tensor(z)  # a copy of an array
-    if line and z.shape.rank == 2 and z.shape[0] == x.shape[0] != z.shape[1]:
+    count = x.shape[0]
+    is_known = z.shape.rank == 2 and None not in (count, z.shape[1])  # not always in graphs
+    if line and is_known and z.shape[0] == count != z.shape[1]:
         raise ValueError(
             f"z must be [..., {x.shape[0]}] for x of shape ({x.shape[0]},), got shape {z.shape}: "
             + ("of one series, z[:, 0]" if z.shape[1] == 1 else "of several series, z.T")

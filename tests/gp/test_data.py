@@ -194,6 +194,18 @@ def test_is_one_column_of_targets_told_from_many_series():
         cgp.ExactGP(cgp.kernels.RBF(), 0.1).condition(np.arange(5.0), np.ones((5, 1), complex))
 
 
+@pytest.mark.parametrize("shapes", [([None], [None, 10]), ([3], [3, None]), ([None], [3, 10])])
+def test_may_a_graph_not_know_how_many_targets_there_are(shapes):
+    of_x, of_z = shapes
+    count = of_x[0] or 10
+    gp = cgp.ExactGP(Matern12(1.0, 1.0), 0.1)
+    specs = [tf.TensorSpec(of_x, tf.float64), tf.TensorSpec(of_z, tf.complex128)]
+    graph = tf.function(gp.log_marginal_likelihood, input_signature=specs)
+    rng = np.random.default_rng(0)
+    x, z = np.arange(float(count)), complex_normals(rng, 3, count)
+    np.testing.assert_allclose(graph(x, z), gp.log_marginal_likelihood(x, z))
+
+
 def test_do_series_of_a_state_space_process_share_their_places():
     gp = cgp.StateSpaceGP(cgp.kernels.Matern32(), 0.1)
     words = "all series of a StateSpaceGP go on together"
