@@ -19,7 +19,7 @@ from cgp.statespace.linearization.taylor import Taylor
 from cgp.statespace.linearized_step import Given, Linearized, Stepper
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series
-from cgp.statespace.step_sites import MOST_TURNS, Seen
+from cgp.statespace.step_sites import MOST_TURNS
 from cgp.statespace.widely_linear import widely_linear
 
 AnyModel = LinearGaussian | NonlinearGaussian
@@ -257,10 +257,10 @@ class Along:
         """The model of approximations, `[T, …, B]`."""
         self._last, series, noise = found, self._series, self._noise
         _check_finite(found)
-        own, measured, given = dict(noise.parts()), found.measured, self._given
+        own, measured = dict(noise.parts()), found.measured
         offset, correction = series.first(found.observation.offset), None
         if measured is not None:
-            measured = measured.with_missing(Seen(given.z, given.R, given.observed))
+            measured = measured.with_missing(self._given.seen)
             own["R"] = FactoredCovariance(series.first(measured.R))
             # z is read as the observation that stands for it.
             offset += series.z - series.first(measured.z)
@@ -283,7 +283,7 @@ class Along:
             factor = tf.broadcast_to(factor, shape)
             return FactoredCovariance(matrix, tf.concat([factor, residual], axis=-1))
 
-        parts = own | {
+        given = own | {
             "F": series.first(found.transition.matrix),
             "b": series.first(found.transition.offset),
             "Q": with_residual("Q", found.transition),
@@ -291,9 +291,9 @@ class Along:
             "d": offset,
             "R": with_residual("R", found.observation),
         }
-        parts.pop("B", None)
+        given.pop("B", None)
         forms = (noise.form, noise.observation_form)
-        return AsLinear(LinearGaussian.from_tensors(parts, None, *forms), None, correction)
+        return AsLinear(LinearGaussian.from_tensors(given, None, *forms), None, correction)
 
 
 def _check_agreement(correction: np.ndarray, likelihood: Likelihood | None) -> None:

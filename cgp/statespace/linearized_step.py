@@ -52,6 +52,11 @@ class Given(NamedTuple):
     d: tf.Tensor
     """What is added to H x, `[T, m, B]`."""
 
+    @property
+    def seen(self) -> Seen:
+        """The observation."""
+        return Seen(self.z, self.R, self.observed)
+
 
 class Linearized(NamedTuple):
     """The approximations of both functions, at one step or stacked over time."""
@@ -153,8 +158,7 @@ class Stepper:
             transition = self._affine("transition", own, state)
             observation = self._affine("observation", own, state)
         if self._sites is not None and measured is not None:
-            seen = Seen(own.z, own.R, own.observed)
-            measured = self._sites.renewed(observation, seen, state, measured, turn)
+            measured = self._sites.renewed(observation, own.seen, state, measured, turn)
         return _by_time(Linearized(transition, observation, measured), steps, columns)
 
     # --- one step --------------------------------------------------------------------------------
@@ -186,7 +190,7 @@ class Stepper:
         sites, first = self._sites, self._affine("observation", given, state)
         if sites is None:
             return *self._iterated(given, state, first), None
-        seen = Seen(given.z, given.R, given.observed)
+        seen = given.seen
 
         def observation_at(point: State) -> Affine:
             return self._affine("observation", given, point) if self.iterations else first
@@ -221,7 +225,7 @@ class Stepper:
         self, given: Given, state: State, first: Affine
     ) -> tuple[State, tf.Tensor, Affine]:
         """`updated` where noise is normal, from the first linearisation."""
-        seen = (given.z, given.R, given.observed)
+        seen = given.seen
 
         def again(i: tf.Tensor, point: State) -> tuple[tf.Tensor, State]:
             after, _ = updated_by(self._affine("observation", given, point), *seen, state)
