@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from matplotlib.figure import Figure
 
 import cgp
 from cgp.kernels import Matern32, Rotation, WidelyLinear
+from docs.code_blocks import BLOCK
 
 UPDATES = Path(__file__).parents[1] / "benchmarks" / "results" / "rank_one_updates.json"
 START = Path(__file__).with_name("start.md")
@@ -58,7 +58,7 @@ def draw_all(docs: Path) -> None:
 
 def first_fit() -> Figure:
     """What the first two blocks of the page "start" draw, by their own code."""
-    blocks = re.findall(r"^```python\n(.*?)^```", START.read_text("utf-8"), re.DOTALL | re.M)
+    blocks = BLOCK.findall(START.read_text(encoding="utf-8"))
     names: dict[str, Any] = {}
     silent = contextlib.redirect_stdout(io.StringIO())
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), silent:

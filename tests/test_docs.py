@@ -8,10 +8,10 @@ import matplotlib
 import pytest
 
 from docs import recorded
+from docs.code_blocks import BLOCK
 from docs.reference import PACKAGES, public_names
 
 ROOT = Path(__file__).resolve().parents[1]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"^```\w*\n(.*?)^```|`([^`\n]+)`", re.DOTALL | re.MULTILINE)
 OUTPUT = re.compile(r"^```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -73,4 +73,5 @@ def test_is_every_public_name_on_a_page_or_in_an_example(package):
 def test_is_the_record_of_an_example_from_its_present_code(name):
     code, printed = recorded.output(name)
     assert code == recorded.code_of(name), f"python -m docs record {name}"
+    assert printed == recorded.without_progress(printed)
     assert printed.strip()

@@ -1,6 +1,5 @@
 """The blocks of the tour say what they are to say; `test_docs.py` runs other pages."""
 
-import re
 from pathlib import Path
 
 import keras
@@ -8,6 +7,7 @@ import matplotlib
 import numpy as np
 
 import cgp
+from docs.code_blocks import BLOCK
 
 TOUR = Path(__file__).resolve().parents[1] / "docs" / "tour.md"
 
@@ -15,7 +15,7 @@ TOUR = Path(__file__).resolve().parents[1] / "docs" / "tour.md"
 def test_do_the_examples_of_the_tour_run(tmp_path, monkeypatch, capsys):
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", TOUR.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = BLOCK.findall(TOUR.read_text(encoding="utf-8"))
     assert len(blocks) == 11
     names = {}
 
