@@ -171,7 +171,7 @@ def test_the_core_is_there_to_be_looked_at():
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT / "cgp")))
 def test_no_file_grows_beyond_what_can_be_read_at_a_sitting(path):
     length = len(path.read_text(encoding="utf-8").splitlines())
-    assert length <= 420, f"{path.relative_to(ROOT)} has {length} lines"
+    assert length <= 650, f"{path.relative_to(ROOT)} has {length} lines"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT / "cgp")))
