@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from cgp.distributions import marginals, principal_axes, squared_radius
 from cgp.distributions.marginals import Prediction
-from cgp.linalg.arguments import ArrayLike, as_numbers, is_nan, squared_modulus
+from cgp.linalg.arguments import ArrayLike, as_numbers, is_missing, squared_modulus
+from cgp.observations import check_no_infinity
 
 
 def mean_squared_modulus(z: ArrayLike, predicted: ArrayLike) -> float:
@@ -257,12 +258,14 @@ def _squared_sums(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """`Σ|z − predicted|²`, `Σ|z|²` and the number of targets that are not missing; float64."""
     z, predicted = _as_complex(z, "the target"), _as_complex(predicted, "the prediction")
+    if tf.executing_eagerly():
+        check_no_infinity(np.asarray(z), "the target")
     if not z.shape.is_compatible_with(predicted.shape):
         raise ValueError(
             f"target and prediction must have one shape, got {z.shape} and {predicted.shape}"
         )
     error = predicted - z
-    observed = ~is_nan(z)
+    observed = ~is_missing(z)
     weight = tf.cast(observed, tf.float64)
     if sample_weight is not None:
         given = tf.cast(sample_weight, tf.float64)
@@ -318,6 +321,7 @@ def _principal(
         raise ValueError(
             f"target and prediction must have one shape, got {z.shape} and {mean.shape}"
         )
+    check_no_infinity(z, "the target")
     observed = ~np.isnan(z)
     _require_some(np.sum(observed))
     z, mean, v, w = (values[observed] for values in (z, mean, variance, pseudo_variance))

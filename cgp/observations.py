@@ -4,13 +4,20 @@ Every model takes its observations through `as_observations`, so that missing el
 infinite values mean the same everywhere. The shape of a series is the business of each model.
 """
 
+from numbers import Number
 from types import NoneType
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_nan, is_of_python
+from cgp.linalg.arguments import (
+    ArrayLike,
+    as_numbers,
+    is_infinite,
+    is_missing,
+    is_of_python,
+)
 
 
 def as_observations(
@@ -26,7 +33,8 @@ def as_observations(
 
     An element is missing where it is NaN in either part, where a masked array hides it, where it is
     missing in a Series or a DataFrame of pandas (NaN, NA or None), and where `missing` is True;
-    what it holds there has no meaning. An array that is missing altogether may be of any dtype, as
+    what it holds there has no meaning. An element that is infinite in one part and NaN in the
+    other, as `np.inf * 1j` is, is infinite: it comes from an overflow, not from a gap. An array that is missing altogether may be of any dtype, as
     `np.nan` is. Python's own numbers, in lists and tuples too, have no precision; all others have
     that of their dtype, as NumPy's scalars in a list.
 
@@ -62,21 +70,23 @@ def as_observations(
     is_plain = tf.executing_eagerly() and isinstance(z, tf.Tensor) and missing is None
     if is_plain and plain.dtype == dtype and np.isfinite(np.asarray(z)).all():
         return z
-    nothing = complex(np.nan, np.nan) if dtype.is_complex else np.nan
+    nothing, endless = (complex(a, a) if dtype.is_complex else a for a in (np.nan, np.inf))
     accepted = None if not hasattr(z, "dtype") and is_of_python(z) else _precisions(dtype, promote)
-    z, absent = _array(z, name)
+    z, hidden = _array(z, name)
     if missing is not None:
         missing = _as_missing(missing, z, name)
     if not isinstance(z, np.ndarray) or not isinstance(missing, np.ndarray | NoneType):
         _check_dtype(_numpy_dtype(z), dtype, accepted, name)
         z = tf.cast(z, dtype)
-        absent = is_nan(z) | absent
+        absent = is_missing(z) | hidden
         if missing is not None:
             absent |= tf.broadcast_to(missing, tf.shape(z))
-        if tf.executing_eagerly() and not is_finite(tf.where(absent, tf.zeros_like(z), z)):
-            raise ValueError(_infinite(name))
+        if tf.executing_eagerly():
+            check_no_infinity(np.where(absent, 0.0, z), name)
+        if not tf.executing_eagerly():  # nothing is refused, nor taken for missing behind this
+            z = tf.where(is_infinite(z), tf.constant(endless, dtype), z)
         return tf.where(absent, tf.constant(nothing, dtype), z)
-    absent = absent | np.isnan(z)
+    absent = (np.isnan(z) & ~np.isinf(z)) | hidden
     if missing is not None:
         absent = absent | missing
     if np.all(absent):  # also where there is none, whose lack is told by whoever needs one
@@ -85,13 +95,21 @@ def as_observations(
     with np.errstate(over="ignore"):  # what overflows in single precision is refused below
         z = z.astype(_numpy(dtype))
     z[absent] = nothing
-    if np.any(np.isinf(z)):
-        raise ValueError(_infinite(name))
+    check_no_infinity(z, name)
     return z
 
 
-def _infinite(name: str) -> str:
-    return f"{name} has infinite elements: finite values, or NaN where missing, were expected"
+def check_no_infinity(z: np.ndarray, name: str) -> None:
+    """Raises a ValueError for infinite observations; NaN passes.
+
+    Args:
+        z: An array in which what is missing is NaN.
+        name: What the error calls it.
+    """
+    if np.any(np.isinf(z)):
+        raise ValueError(
+            f"{name} has infinite elements: finite values, or NaN where missing, were expected"
+        )
 
 
 def _precisions(dtype: tf.DType, promote: bool) -> set[int]:
@@ -113,9 +131,7 @@ def _array(z: ArrayLike, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray 
         if np.ma.isMaskedArray(z):
             hidden = np.ma.getmaskarray(z)
         try:
-            if _is_of_pandas(z):
-                z, hidden = _of_pandas(z)
-            z = np.asarray(z)
+            z = _of_pandas(z) if _is_of_pandas(z) else np.asarray(z)
         except ValueError as error:
             raise ValueError(
                 f"{name} must be an array of numbers, with rows of one length: {error}"
@@ -131,16 +147,16 @@ def _is_of_pandas(z: Any) -> bool:
     return type(z).__module__.partition(".")[0] == "pandas"
 
 
-def _of_pandas(z: Any) -> tuple[np.ndarray, np.ndarray | bool]:
-    """The numbers of an object of pandas, and where they are missing; `pandas.NA` too."""
+def _of_pandas(z: Any) -> np.ndarray:
+    """The numbers of an object of pandas, NaN where they are missing; `pandas.NA` too."""
     import pandas as pd  # it has come with z
 
-    hidden = np.asarray(pd.isna(z))
     values = np.asarray(z)
     if values.dtype == object:  # a column without a dtype for complex numbers, or for what misses
+        is_number = np.vectorize(lambda a: isinstance(a, Number), otypes=[bool])(values)
         # Not in place: some versions of pandas give a view of the column where a copy is asked for.
-        values = np.array(np.where(hidden, np.nan, values).tolist())
-    return values, hidden
+        values = np.array(np.where(pd.isna(z) & ~is_number, np.nan, values).tolist())
+    return values
 
 
 def _as_missing(missing: Any, z: np.ndarray | tf.Tensor, name: str) -> np.ndarray | tf.Tensor:

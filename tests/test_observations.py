@@ -15,7 +15,6 @@ FROM_1 = np.array([False, True, True])
 MISSING = {
     "NaN": (np.where(FROM_1, np.nan, Z), None),
     "NaN in one part": (np.array([1j, complex(0, np.nan), complex(np.nan, 0)]), None),
-    "infinite beside NaN": (np.array([1j, complex(np.nan, np.inf), np.nan]), None),
     "a mask": (np.ma.array([1j, np.inf, 5.0], mask=FROM_1), None),
     "a mask and NaN": (np.ma.array([1j, np.nan, 5.0], mask=[False, False, True]), None),
     "missing": (np.array([1j, np.inf, 5.0]), FROM_1),

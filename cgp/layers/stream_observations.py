@@ -1,5 +1,6 @@
 """Observations in the form of a `KalmanFilter`, of series and of streams."""
 
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import tensorflow as tf
 
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
+from cgp.observations import as_observations
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.samples import checked_samples
 from cgp.statespace.series import Series, known_inputs
@@ -20,24 +22,25 @@ def batch_of_series(
     Args:
         model: The model.
         likelihood: That of the observations, or None.
-        x: One series or several, as for `statespace.filter`; or a tuple of series and inputs, a
-            dataset, or None, which are left as they are.
+        x: One series or several, as for `statespace.filter`; or a tuple of series and inputs, whose
+            axes are left as they are; or a dataset, or None, which are left as they are.
         missing: Bool, broadcast against x; None if only NaN are missing.
 
     Raises:
         TypeError, ValueError: As `statespace.filter`; `missing` beside more than series.
     """
-    if x is None or isinstance(x, tuple | tf.data.Dataset):
-        if missing is not None:
-            raise ValueError("missing is for one array of series: set NaN in them instead")
-        if isinstance(x, tuple) and np.ma.isMA(x[0]):
-            x = (np.ma.filled(x[0], np.nan), *x[1:])
-        if isinstance(x, tuple) and likelihood is not None:
-            likelihood.check(np.asarray(x[0]))
+    if isinstance(x, tuple | tf.data.Dataset | NoneType) and missing is not None:
+        raise ValueError("missing is for one array of series: set NaN in them instead")
+    if x is None or isinstance(x, tf.data.Dataset):
         return x
-    z = Series(model, x, missing).observations().numpy()
+    if isinstance(x, tuple):
+        z = as_observations(x[0], None, model.series_dtype, promote=True)
+    else:
+        z = Series(model, x, missing).observations().numpy()
     if likelihood is not None:
-        likelihood.check(z)
+        likelihood.check(np.asarray(z))
+    if isinstance(x, tuple):
+        return (z, *x[1:])
     return z[None] if z.ndim == 2 else z
 
 

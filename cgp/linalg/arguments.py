@@ -295,6 +295,18 @@ def is_nan(x: tf.Tensor) -> tf.Tensor:
     return tf.math.is_nan(tf.math.real(x)) | tf.math.is_nan(tf.math.imag(x))
 
 
+def is_infinite(x: tf.Tensor) -> tf.Tensor:
+    """Whether elements of `x` are infinite in the real or the imaginary part, bool, as `x`."""
+    if not x.dtype.is_complex:
+        return tf.math.is_inf(x)
+    return tf.math.is_inf(tf.math.real(x)) | tf.math.is_inf(tf.math.imag(x))
+
+
+def is_missing(z: tf.Tensor) -> tf.Tensor:
+    """Whether observations are missing, NaN in a part and infinite in none, bool, shaped as `z`."""
+    return is_nan(z) & ~is_infinite(z)
+
+
 def nan(dtype: tf.DType) -> tf.Tensor:
     """A scalar NaN; of a complex dtype both parts are NaN, where a cast would leave 0 in one."""
     return tf.constant(complex(np.nan, np.nan) if dtype.is_complex else np.nan, dtype)
