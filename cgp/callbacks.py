@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from cgp import plotting
 from cgp.gp.base import GaussianProcess
+from cgp.gp.data import check_labels
 from cgp.kernels.points import as_points
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.observations import as_observations
@@ -120,6 +121,7 @@ class Parameters(keras.callbacks.Callback):
 
 def _series(x: ArrayLike, z: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Data for pictures as x and z, `[N]`, or an error."""
+    check_labels(x, z)
     x = np.asarray(as_points(x, "float64"))
     if x.ndim != 2 or x.shape[1] != 1 or not len(x):
         raise ValueError(f"x of pictures must be [N] or [N, 1], got shape {x.shape}")

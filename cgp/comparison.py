@@ -9,7 +9,8 @@ import numpy as np
 
 from cgp.distributions.marginals import Marginals, marginals, mixture
 from cgp.gp import ExactGP
-from cgp.gp.data import as_inputs_and_targets
+from cgp.gp.data import as_inputs_and_targets, check_labels
+from cgp.gp.given_noise import GivenNoise
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.metrics import coverage, log_predictive_densities, normalized_error_db
@@ -217,6 +218,7 @@ def compare(
         'smooth'
     """
     _check(models, folds)
+    check_labels(x, z, missing, GivenNoise(noise_variance, noise_groups))
     targets = np.array(as_observations(z, missing, "complex128", promote=True))
     as_inputs_and_targets(x, targets, None, "float64")  # may refuse them
     if not np.nansum(np.abs(targets)) > 0:

@@ -11,8 +11,14 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions import marginals, principal_axes, squared_radius
-from cgp.distributions.marginals import Prediction
-from cgp.linalg.arguments import ArrayLike, as_numbers, is_missing, squared_modulus
+from cgp.distributions.marginals import Prediction, labelled_moments
+from cgp.linalg.arguments import (
+    ArrayLike,
+    as_numbers,
+    check_same_labels,
+    is_missing,
+    squared_modulus,
+)
 from cgp.observations import check_no_infinity
 
 
@@ -257,6 +263,11 @@ def _squared_sums(
     z: ArrayLike, predicted: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """`Σ|z − predicted|²`, `Σ|z|²` and the number of targets that are not missing; float64."""
+    check_same_labels(z=(z, 0), predicted=(predicted, 0))
+    if sample_weight is not None:
+        check_same_labels(
+            z=(z, np.ndim(z) - np.ndim(sample_weight)), sample_weight=(sample_weight, 0)
+        )
     z, predicted = _as_complex(z, "the target"), _as_complex(predicted, "the prediction")
     if tf.executing_eagerly():
         check_no_infinity(np.asarray(z), "the target")
@@ -312,6 +323,9 @@ def _principal(
         each real, `[points]`; missing targets are left out.
     """
     mean, variance, pseudo_variance = marginals(prediction)
+    components = max(mean.ndim - getattr(z, "ndim", 0), 0)
+    moments = {name: (a, components) for name, a in labelled_moments(prediction).items()}
+    check_same_labels(z=(z, 0), **moments)
     z = np.asarray(as_numbers(z, "the target"))
     if not np.iscomplexobj(z):
         raise TypeError(f"the target must be complex, got {z.dtype}")

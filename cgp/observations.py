@@ -34,9 +34,10 @@ def as_observations(
     An element is missing where it is NaN in either part, where a masked array hides it, where it is
     missing in a Series or a DataFrame of pandas (NaN, NA or None), and where `missing` is True;
     what it holds there has no meaning. An element that is infinite in one part and NaN in the
-    other, as `np.inf * 1j` is, is infinite: it comes from an overflow, not from a gap. An array that is missing altogether may be of any dtype, as
-    `np.nan` is. Python's own numbers, in lists and tuples too, have no precision; all others have
-    that of their dtype, as NumPy's scalars in a list.
+    other, as `np.inf * 1j` is, is infinite: it comes from an overflow, not from a gap. An array
+    that is missing altogether may be of any dtype, as `np.nan` is. Python's own numbers, in lists
+    and tuples too, have no precision; all others have that of their dtype, as NumPy's scalars in a
+    list.
 
     Args:
         z: Observations of any shape: numbers, sequences, NumPy arrays (masked ones too), tensors,
@@ -209,18 +210,6 @@ def _check_dtype(came: np.dtype, dtype: tf.DType, accepted: set[int] | None, nam
         )
     if accepted is not None:
         _check_precision(came, dtype, accepted, name, name)
-
-
-def check_same_rows(x: ArrayLike, z: ArrayLike) -> None:
-    """Raises where inputs and observations are of pandas, and their rows have other labels."""
-    rows: Any = getattr(x, "index", None)
-    others: Any = getattr(z, "index", None)
-    if hasattr(rows, "equals") and hasattr(others, "equals") and not rows.equals(others):
-        raise ValueError(
-            "x and z must have the same index, as they are paired row by row, got "
-            f"{list(rows[:3])}… and {list(others[:3])}…: align them, z.loc[x.index], or give "
-            "x.to_numpy() and z.to_numpy()"
-        )
 
 
 def check_rounding(x: ArrayLike, dtype: tf.DType, name: str, variable: str) -> None:

@@ -15,7 +15,7 @@ from cgp.bank.states import Refused
 from cgp.bank.structure import check_structure
 from cgp.distributions.marginals import Step
 from cgp.gp.stream_samples import check_eager
-from cgp.linalg.arguments import ArrayLike, check_whole
+from cgp.linalg.arguments import ArrayLike, check_same_labels, check_whole, components
 
 
 class Bank:
@@ -135,6 +135,7 @@ class Bank:
             NotPositiveDefiniteError: The covariance of a window is not; nothing has changed.
         """
         check_eager()
+        check_same_labels(keys=(keys, 0), z=(z, components(z)), x=(x, components(x)))
         keys, held = as_keys(keys), self._held
         with self._mutex:
             try:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias, cast
 import numpy as np
 
 from cgp.distributions.complex_normal import ComplexNormal
-from cgp.linalg.arguments import as_numbers
+from cgp.linalg.arguments import as_numbers, check_same_labels
 from cgp.linalg.short_repr import short_repr
 
 
@@ -183,6 +183,7 @@ def marginals(prediction: Prediction) -> Marginals:
         raise ValueError(
             f"the prediction has no {', '.join(missing)}; it has {', '.join(prediction)}"
         )
+    check_same_labels(**{name: (a, 0) for name, a in labelled_moments(prediction).items()})
     moments = Marginals(
         *(
             np.asarray(as_numbers(prediction[name], f"the {name} of a prediction"))
@@ -199,6 +200,14 @@ def marginals(prediction: Prediction) -> Marginals:
             f"{', '.join(str(moment.shape) for moment in moments)}"
         )
     return moments
+
+
+def labelled_moments(prediction: Prediction) -> dict[str, Any]:
+    """The moments of a prediction that may have labels, of a dict or a dataset, by their code."""
+    if not isinstance(prediction, Mapping):
+        return {}
+    names = [name for name in Marginals._fields if name in prediction]
+    return {f'prediction["{name}"]': prediction[name] for name in names}
 
 
 def _of_filter(found: Mapping[str, Any]) -> dict[str, Any]:

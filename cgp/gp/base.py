@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data, SampleNoise
+from cgp.gp.data import Data, SampleNoise, check_labels
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior
@@ -119,14 +119,22 @@ class GaussianProcess(Parameterized, Model):
 
     def _noise_at(
         self,
-        x: tf.Tensor,
+        x: ArrayLike,
+        points: tf.Tensor,
         observed: bool,
         noise_variance: ArrayLike | None,
         noise_groups: ArrayLike | None,
     ) -> SampleNoise | None:
-        """The noise of observations at new points `[..., M, D]`; None for the signal."""
+        """The noise of observations at new inputs, as points `[..., M, D]`; None for the signal."""
         given = self._given_noise(noise_variance, noise_groups)
-        return given.of_points(observed, x.shape[-2], self.variable_dtype)
+        check_labels(x, noise=given)
+        return given.of_points(observed, points.shape[-2], self.variable_dtype)
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Keras's `__call__`, before which a pair `(x, z)` still has its labels."""
+        if isinstance(inputs, tuple | list) and len(inputs) == 2:
+            check_labels(*inputs)
+        return super().__call__(inputs, *args, **kwargs)
 
     def compile(
         self, optimizer: Any = None, loss: None = None, metrics: None = None, **kwargs: Any
@@ -158,10 +166,12 @@ class GaussianProcess(Parameterized, Model):
 
     def train_on_batch(self, x: Any, y: Any = None, **kwargs: Any) -> Any:
         """Keras's `train_on_batch`, of x and z, as `fit` takes them, or of `(x, z)`."""
+        check_labels(x, y)
         return super().train_on_batch(x if y is None else (x, y), **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, **kwargs: Any) -> Any:
         """Keras's `test_on_batch`, of x and z, as `fit` takes them, or of `(x, z)`."""
+        check_labels(x, y)
         return super().test_on_batch(x if y is None else (x, y), **kwargs)
 
     # --- hyperparameters -----------------------------------------------------------------------

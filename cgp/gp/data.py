@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.points import LARGEST, as_points, within
-from cgp.linalg.arguments import ArrayLike, complex_dtype, is_nan
-from cgp.observations import as_observations, check_same_rows
+from cgp.linalg.arguments import ArrayLike, check_same_labels, complex_dtype, components, is_nan
+from cgp.observations import as_observations
 
 if TYPE_CHECKING:
     from cgp.gp.given_noise import GivenNoise
@@ -207,6 +207,7 @@ def as_data(
         ValueError: Shapes that do not fit, infinite targets, NaN inputs, no targets at all; noise
             that no sample can have.
     """
+    check_labels(x, z, missing, noise)
     x, z = as_inputs_and_targets(x, z, missing, real_dtype)
     # Mostly the first target of each series is there.
     if require_targets and tf.executing_eagerly() and np.isnan(np.asarray(z)[..., 0]).any():
@@ -220,12 +221,28 @@ def as_data(
     return arranged(x, z, of_samples)
 
 
+def check_labels(
+    x: ArrayLike,
+    z: ArrayLike | None = None,
+    missing: ArrayLike | None = None,
+    noise: "GivenNoise | None" = None,
+) -> None:
+    """Raises where inputs `[N]` or `[..., N, D]` and what belongs to them have different labels."""
+    variance, group = (None, None) if noise is None else noise[:2]
+    check_same_labels(
+        x=(x, components(x)),
+        z=(z, 0),
+        missing=(missing, 0),
+        noise_variance=(variance, 0),
+        noise_groups=(group, 0),
+    )
+
+
 def as_inputs_and_targets(
     x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, real_dtype: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Inputs `[..., N, D]` and targets `[..., N]` as tensors; arguments and errors of `as_data`."""
     line = np.ndim(x) == 1
-    check_same_rows(x, z)
     x = as_points(x, real_dtype)
     z = as_observations(z, missing, complex_dtype(real_dtype), copy=False)
     z = tf.convert_to_tensor(z)  # a copy of an array

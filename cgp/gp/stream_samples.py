@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import COMMON_NOISE, Data, as_data, check_squares
+from cgp.gp.data import COMMON_NOISE, Data, as_data, check_labels, check_squares
 from cgp.gp.given_noise import GivenNoise
 from cgp.kernels.points import LARGEST, RecentInputs, as_array
-from cgp.linalg.arguments import ArrayLike, complex_dtype
+from cgp.linalg.arguments import ArrayLike, complex_dtype, components
 from cgp.observations import as_observations
 
 
@@ -40,6 +40,7 @@ def as_block(
     The block joins the inputs before it, `recent`, if they are given. Its noise is `noise`.
     """
     check_eager()
+    check_labels(x, z, missing, noise)
     z = as_observations(z, missing, complex_dtype(real_dtype))
     if np.ndim(x) == 2 and np.shape(x) == np.shape(z) and np.size(x) > 1:
         raise ValueError(
@@ -92,6 +93,7 @@ def one_sample(
         TypeError, ValueError: As for `as_data`.
     """
     check_eager()
+    check_labels(x if components(x) else None, z, missing, noise)  # [D] is shared by all streams
     x = np.asarray(as_array(x, "x"))
     z = np.asarray(as_observations(z, missing, complex_dtype(real_dtype)))
     if z.ndim > 1 or z.size == 0:

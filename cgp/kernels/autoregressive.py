@@ -18,7 +18,7 @@ from cgp.kernels.on_grid import (
     vector_of,
 )
 from cgp.kernels.points import as_array, optional_number
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, check_same_labels
 from cgp.observations import as_observations
 from cgp.training.parameters import POSITIVE, Parameter
 
@@ -131,6 +131,7 @@ class Autoregressive(OnGrid):
             ValueError: Shapes that are not `[N]`, repeated points, steps that are no whole
                 multiples, no run of samples longer than the order, or a series of zeros.
         """
+        check_same_labels(x=(x, 0), z=(z, 0))
         x = np.asarray(as_array(x, "x"), float)
         z = np.asarray(as_observations(z, None, "complex128"))
         if x.ndim != 1 or x.shape != z.shape or x.size < 2:

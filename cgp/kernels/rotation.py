@@ -15,7 +15,7 @@ from cgp.kernels.periodogram import Periodogram, deviations
 from cgp.kernels.points import as_array, optional_number, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction
 from cgp.kernels.terms import Term, Terms
-from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.linalg.arguments import ArrayLike, as_complex, check_same_labels
 from cgp.observations import as_observations
 from cgp.training.parameters import REAL, Parameter, in_steps_of
 
@@ -172,6 +172,7 @@ class Rotation(Kernel):
             >>> print(f"{float(rotation.frequency):.4f}")
             -0.1200
         """
+        check_same_labels(x=(x, 0), z=(z, 0))
         x = np.asarray(as_array(x, "x"))
         z = np.asarray(as_observations(z, None, "complex128", promote=True))
         if x.ndim != 1 or x.shape != z.shape:

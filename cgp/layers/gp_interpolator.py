@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import as_data, flattened
+from cgp.gp.data import as_data, check_labels, flattened
 from cgp.gp.fit_checks import is_diagonal
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.interpolation import Interpolation, interpolate
@@ -165,6 +165,9 @@ class GPInterpolator(HyperparameterLayer):
                     "inputs must be z, or (x, z, x_new), arrays or tensors, got "
                     f"{type(part).__name__}"
                 )
+        if isinstance(inputs, tuple | list) and len(inputs) == 3:
+            known = kwargs.get("noise_variance")
+            check_labels(*inputs[:2], kwargs.get("missing"), GivenNoise(known))
         inputs, args, kwargs = tf.nest.map_structure(without_mask, (inputs, args, kwargs))
         return super().__call__(inputs, *args, **kwargs)
 

@@ -34,7 +34,7 @@ from cgp.statespace.linearized import (
     measurable,
     noise_of,
 )
-from cgp.statespace.samples import StateArrays, checked_state
+from cgp.statespace.samples import StateArrays, check_labels, checked_state
 from cgp.statespace.series import Series
 from cgp.training import Model, keras_private
 from cgp.training.batches import require_one_replica
@@ -149,6 +149,13 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
     initial_covariance = PresentMatrix("The present covariance of the initial state.")
 
     # --- series ----------------------------------------------------------------------------------
+
+    def __call__(self, z: Any, *args: Any, **kwargs: Any) -> Any:
+        """Keras's `__call__`, before which series and what belongs to them still have labels."""
+        others = {**dict(zip(("missing", "inputs"), args, strict=False)), **kwargs}
+        series, inputs = z if isinstance(z, tuple | list) else (z, others.get("inputs"))
+        check_labels(series, others.get("missing"), inputs, along=1)
+        return super().__call__(z, *args, **kwargs)
 
     def call(
         self, z: Any, missing: ArrayLike | None = None, inputs: ArrayLike | None = None

@@ -10,7 +10,7 @@ from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
 from cgp.observations import as_observations
 from cgp.statespace.linear_gaussian import LinearGaussian
-from cgp.statespace.samples import checked_samples
+from cgp.statespace.samples import check_labels, checked_samples
 from cgp.statespace.series import Series, known_inputs
 
 
@@ -34,13 +34,15 @@ def batch_of_series(
     if x is None or isinstance(x, tf.data.Dataset):
         return x
     if isinstance(x, tuple):
-        z = as_observations(x[0], None, model.series_dtype, promote=True)
+        series, *inputs = x
+        check_labels(series, None, inputs[0] if inputs else None, along=1)
+        z = as_observations(series, None, model.series_dtype, promote=True)
     else:
         z = Series(model, x, missing).observations().numpy()
     if likelihood is not None:
         likelihood.check(np.asarray(z))
     if isinstance(x, tuple):
-        return (z, *x[1:])
+        return (z, *inputs)
     return z[None] if z.ndim == 2 else z
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from cgp.clock import as_times, is_time, remedy
 from cgp.distributions import Marginals
 from cgp.distributions.ellipses import check_probability
-from cgp.distributions.marginals import Prediction, deviations
-from cgp.linalg.arguments import ArrayLike, as_numbers
+from cgp.distributions.marginals import Prediction, deviations, labelled_moments
+from cgp.linalg.arguments import ArrayLike, as_numbers, check_same_labels, components
 from cgp.plotting.drawing import (
     BAND,
     DATA,
@@ -96,6 +96,10 @@ def series(
     if parts not in ("real-imaginary", "modulus-phase"):
         raise ValueError(f'parts must be "real-imaginary" or "modulus-phase", got {parts!r}')
     width = _normal_quantile(probability)
+    check_same_labels(x=(x, components(x)), z=(z, components(z)))
+    at = {"x": x} if x_new is None else {"x_new": x_new}
+    moments = {} if posterior is None else labelled_moments(posterior)
+    check_same_labels(**{name: (a, components(a)) for name, a in (at | moments).items()})
     x = _as_inputs(x, "x")
     x_new = x if x_new is None else _as_inputs(x_new, "x_new")
     if x.dtype != x_new.dtype:

@@ -11,7 +11,7 @@ from cgp.autograph import as_it_stands
 from cgp.distributions.forms import Form, form_of
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.likelihoods import Likelihood
-from cgp.linalg.arguments import ArrayLike, check_batches, real_as
+from cgp.linalg.arguments import ArrayLike, check_batches, check_same_labels, real_as
 from cgp.linalg.batch_last import matmul, matvec
 from cgp.statespace.arranged import for_loops
 from cgp.statespace.compiled import CompiledByShape
@@ -107,6 +107,7 @@ def step(
             "the matrices of the model vary over time: filter a whole series, or make a model for "
             "each step"
         )
+    check_same_labels(z=(z, 1), arrived=(arrived, 0))
     z, inputs = checked_samples(noise, z, missing, inputs)
     z = tf.convert_to_tensor(z)
     if state is not None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_of_python
+from cgp.linalg.arguments import ArrayLike, as_numbers, check_same_labels, is_finite, is_of_python
 from cgp.linalg.short_repr import short_repr
 from cgp.observations import as_observations, check_rounding
 from cgp.statespace.conversion import as_dtype
@@ -53,12 +53,29 @@ def checked_samples(
     Raises:
         TypeError, ValueError: As `cgp.statespace.filter`.
     """
+    check_labels(z, missing, inputs, along)
     z = as_observations(z, missing, model.series_dtype, promote=True)
     z = _with_components(z, "z", model.observation_size, along, most)
     if inputs is None or model.B is None:
         return z, inputs  # whether there should be inputs is known where they are used
     size = model.B.shape[-1] // model.form.multiplicity
     return z, _with_components(as_numbers(inputs, "inputs"), "inputs", size, along, most)
+
+
+def check_labels(
+    z: ArrayLike, missing: ArrayLike | None, inputs: ArrayLike | None, along: int
+) -> None:
+    """Raises where observations and what belongs to them are labelled, but not alike.
+
+    Args:
+        z: `[..., M]` with as many time axes as `along` says; those alone where M is 1.
+        missing: Broadcast against z, or None.
+        inputs: Of the axes of z, with k for M, or None.
+        along: The number of time axes, 0 or 1.
+    """
+    check_same_labels(z=(z, 0), missing=(missing, 0))
+    own = {"z": z, "missing": missing, "inputs": inputs}
+    check_same_labels(**{name: (a, int(getattr(a, "ndim", 0) > along)) for name, a in own.items()})
 
 
 def checked_state(

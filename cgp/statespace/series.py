@@ -15,6 +15,7 @@ from cgp.statespace.conversion import as_dtype
 from cgp.statespace.decorrelation import decorrelated
 from cgp.statespace.diffuse import check_diffuse
 from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
+from cgp.statespace.samples import check_labels
 
 
 class Series:
@@ -40,6 +41,7 @@ class Series:
     ):
         check_model(model)
         self.model = model
+        check_labels(z, missing, inputs, along=1)
         z = _observations(model, z, missing)
         self.is_vector = z.shape.rank == 1
         if self.is_vector:

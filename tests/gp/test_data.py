@@ -222,7 +222,7 @@ def test_rows_of_pandas_with_another_index_are_refused():
     gp = cgp.ExactGP(cgp.kernels.Matern32(1.0, 2.0), noise_variance=0.1)
     gp.condition(frame["x"], frame["z"])
     before = gp.predict(x)["mean"]
-    with pytest.raises(ValueError, match=r"same index.*align them"):
+    with pytest.raises(ValueError, match=r"their labels differ.*align them, z\.loc"):
         gp.condition(frame["x"], frame["z"].sort_index(ascending=False))
     np.testing.assert_array_equal(gp.predict(x)["mean"], before)
     gp.condition(frame["x"], frame["z"].to_numpy())  # without labels: by position

@@ -276,9 +276,9 @@ class ExactGP(MaximumLikelihoodGP):
                 marginalised trend, which has no prior. A part that is no term of the kernel. Noise
                 without `observed=True`, groups that are missing or out of range.
         """
-        x = as_points(x, self.variable_dtype)
+        given, x = x, as_points(x, self.variable_dtype)
         check_request(self.kernel, part, observed)
-        noise = self._noise_at(x, observed, noise_variance, noise_groups)
+        noise = self._noise_at(given, x, observed, noise_variance, noise_groups)
         process = of_part(self._process, part)
         if tf.executing_eagerly():
             if bool(self._stored.is_empty):

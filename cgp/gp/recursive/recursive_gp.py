@@ -327,8 +327,8 @@ class RecursiveGP(GaussianProcess):
             TypeError: Complex inputs.
             ValueError: NaN inputs, or a shape that does not fit the stream.
         """
-        x = as_points(x, self.variable_dtype)
-        noise = self._noise_at(x, observed, noise_variance, noise_groups)
+        given, x = x, as_points(x, self.variable_dtype)
+        noise = self._noise_at(given, x, observed, noise_variance, noise_groups)
         if self._stream is None:
             if tf.executing_eagerly():
                 return prior(self._process, x, noise)
@@ -354,10 +354,10 @@ class RecursiveGP(GaussianProcess):
     def _posterior_of_values(self, x: ArrayLike, observed: bool, given: GivenNoise) -> Posterior:
         if self._stream is None:
             return super()._posterior_of_values(x, observed, given)
-        x = as_points(x, self.variable_dtype)
-        noise = given.of_points(observed, x.shape[-2], self.variable_dtype)
+        points = as_points(x, self.variable_dtype)
+        noise = self._noise_at(x, points, observed, given.variance, given.group)
         window = self._stream.current()
-        return self._posterior(x, window, window.chol, noise)  # nobody asks for a gradient
+        return self._posterior(points, window, window.chol, noise)  # nobody asks for a gradient
 
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """The dictionary of `predict` at x; for inputs `(x, z)`, adds the loss of that block."""

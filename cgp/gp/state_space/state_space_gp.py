@@ -271,7 +271,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         check_request(self.kernel, part, observed)
         if points.shape[-1] != 1:
             raise ValueError(f"x must have one dimension, got {points.shape[-1]}")
-        noise = self._noise_at(points, observed, noise_variance, noise_groups)
+        noise = self._noise_at(x, points, observed, noise_variance, noise_groups)
         by_series = points if points.shape.rank == 3 else points[None]
         if not tf.executing_eagerly():
             data = self._normal(self._history.data_for(points))
@@ -355,7 +355,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         """
         check_draws(count)
         points = as_points(x, self.variable_dtype)
-        noise = self._noise_at(points, observed, noise_variance, noise_groups)
+        noise = self._noise_at(x, points, observed, noise_variance, noise_groups)
         self.kernel.check_points(points)  # may refuse them
         data, start = self._history.held_for(points)
         if tf.size(data.z) == 0 and start is None:  # series without observations
