@@ -4,6 +4,7 @@ Every model takes its observations through `as_observations`, so that missing el
 infinite values mean the same everywhere. The shape of a series is the business of each model.
 """
 
+import warnings
 from numbers import Number
 from types import NoneType
 from typing import Any
@@ -98,6 +99,22 @@ def as_observations(
     z[absent] = nothing
     check_no_infinity(z, name)
     return z
+
+
+def warn_of_short_series(series: int, samples: int) -> None:
+    """Warns, in a fit, of more series than there are samples in each of them."""
+    if series <= samples:
+        return
+    short = "one sample each" if samples == 1 else f"{samples} samples each"
+    remedy = f"if they should be {samples} series of {series}, their axes are the other way round"
+    if samples == 1:
+        remedy = f"if they should be one series of {series}, give x as [N] or [N, D] and z as [N]"
+    warnings.warn(
+        f"this is a fit of {series} series of {short}, of more series than samples: {remedy}. "
+        "Where so many short series are meant, a dataset of them has no such warning",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def check_no_infinity(z: np.ndarray, name: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from cgp.axes import as_code, remedy
 from cgp.bank.states import Fields, Refused, Rows, States
 from cgp.gp.data import check_squares
 from cgp.gp.stream_samples import CheckedRange
@@ -37,7 +38,8 @@ def checked_samples(
     allowed = [(count, *states.shape)] + [(count,)] * (states.shape == (1,))
     if shape not in allowed:
         wanted = " or ".join(map(str, allowed))
-        raise ValueError(f"z must be {wanted} for {count} keys, got shape {shape}")
+        hint = remedy(as_code("z", z), shape, lambda other: other in allowed, samples=None)
+        raise ValueError(f"z must be {wanted} for {count} keys, got shape {shape}{hint}")
     if (x is None) != (dimensions == 0):
         raise ValueError(
             "x is missing: a process needs the inputs of samples, update(keys, z, x)"

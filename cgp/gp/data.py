@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from cgp.axes import as_code, remedy
 from cgp.kernels.points import LARGEST, as_points, within
 from cgp.linalg.arguments import ArrayLike, check_same_labels, complex_dtype, components, is_nan
 from cgp.observations import as_observations
@@ -242,18 +243,11 @@ def as_inputs_and_targets(
     x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, real_dtype: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Inputs `[..., N, D]` and targets `[..., N]` as tensors; arguments and errors of `as_data`."""
-    line = np.ndim(x) == 1
+    codes = as_code("x", x), as_code("z", z)
     x = as_points(x, real_dtype)
     z = as_observations(z, missing, complex_dtype(real_dtype), copy=False)
     z = tf.convert_to_tensor(z)  # a copy of an array
-    count = x.shape[0]
-    is_known = z.shape.rank == 2 and None not in (count, z.shape[1])  # not always in graphs
-    if line and is_known and z.shape[0] == count != z.shape[1]:
-        raise ValueError(
-            f"z must be [..., {x.shape[0]}] for x of shape ({x.shape[0]},), got shape {z.shape}: "
-            + ("of one series, z[:, 0]" if z.shape[1] == 1 else "of several series, z.T")
-        )
-    check_shapes(x.shape, z.shape)
+    check_shapes(x.shape, z.shape, *codes)
     if tf.executing_eagerly():
         check_squares(np.asarray(z), real_dtype)
     return x, z
@@ -270,19 +264,47 @@ def check_squares(z: np.ndarray, real_dtype: str) -> None:
         )
 
 
-def check_shapes(x: tf.TensorShape, z: tf.TensorShape) -> None:
-    """Raises where the shapes of inputs and targets do not fit together."""
-    hint = ""
-    if x == z:
-        hint = f"; inputs of a batch have an axis of dimensions, x[..., None] of {(*z, 1)}"
+def check_shapes(
+    x: tf.TensorShape, z: tf.TensorShape, x_code: str = "x", z_code: str = "z"
+) -> None:
+    """Raises where the shapes of inputs and targets do not fit together.
+
+    Args:
+        x: Of inputs, `[..., N, D]`.
+        z: Of targets, `[..., N]`.
+        x_code: The inputs, as code of a remedy.
+        z_code: The targets, as code of a remedy.
+    """
     if z.rank == 0 or not x[-2:-1].is_compatible_with(z[-1:]):
         raise ValueError(
-            f"z must be [..., N] with as many points as x, got shapes {z} and x {x}{hint}"
+            f"z must be [..., N] with as many points as x, got shapes {z} and x {x}"
+            f"{remedy_of_pair(x, z, x_code, z_code)}"
         )
     if x.rank > 2 and not x[:-2].is_compatible_with(z[:-1]):
-        raise ValueError(f"the batch axes of x, {x[:-2]}, must be those of z, {z[:-1]}{hint}")
+        raise ValueError(
+            f"the batch axes of x, {x[:-2]}, must be those of z, {z[:-1]}"
+            f"{remedy_of_pair(x, z, x_code, z_code)}"
+        )
     if z.rank and z[-1] == 0:
         raise ValueError("x and z are empty: at least one point was expected")
+
+
+def remedy_of_pair(x: tf.TensorShape, z: tf.TensorShape, x_code: str, z_code: str) -> str:
+    """What inputs and targets are to be rearranged to, as the end of an error.
+
+    The arguments are those of `check_shapes`.
+    """
+
+    def fits(shape: tuple[int, ...]) -> bool:
+        return shape[-1] == x[-2] and (x.rank == 2 or shape[:-1] == tuple(x[:-2]))
+
+    if x == z and x.rank == 2 and x.is_fully_defined() and x[1] > 1:
+        series, samples = sorted(x)
+        turn = "" if x[0] == series else ".T"
+        also = f" and {z_code}.T" if turn else ""
+        own = f": of {series} series of {samples} samples, each with inputs of its own, "
+        return f"{own}{x_code}{turn}[..., None]{also}"
+    return remedy(z_code, z, fits)
 
 
 def check_points(x: tf.Tensor, data: Data) -> None:

@@ -18,6 +18,7 @@ from cgp.gp.saved_data import arrays_of, saved_data
 from cgp.gp.standard_errors import StandardErrors
 from cgp.gp.starts import best_of_restarts, log_weak_prior, start_left_out, undone_on_error
 from cgp.linalg.arguments import ArrayLike
+from cgp.observations import warn_of_short_series
 from cgp.training import keras_private
 from cgp.training.batches import (
     check_compiled,
@@ -233,6 +234,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
             raise ValueError("z is missing; a list of pairs (x, z) is taken with engine=map")
         noise = self._given_noise(noise_variance, noise_groups)
         data = as_data(x, z, missing, self.variable_dtype, noise=noise)
+        warn_of_short_series(*data.z.shape)
         dataset = self._dataset(data)
         with undone_on_error(self):
             scales = start_left_out(self, data)

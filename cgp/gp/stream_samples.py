@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import COMMON_NOISE, Data, as_data, check_labels, check_squares
+from cgp.axes import as_code, remedy
+from cgp.gp.data import COMMON_NOISE, Data, as_data, check_labels, check_squares, remedy_of_pair
 from cgp.gp.given_noise import GivenNoise
 from cgp.kernels.points import LARGEST, RecentInputs, as_array
 from cgp.linalg.arguments import ArrayLike, complex_dtype, components
@@ -41,12 +42,12 @@ def as_block(
     """
     check_eager()
     check_labels(x, z, missing, noise)
+    codes = as_code("x", x), as_code("z", z)
     z = as_observations(z, missing, complex_dtype(real_dtype))
     if np.ndim(x) == 2 and np.shape(x) == np.shape(z) and np.size(x) > 1:
-        raise ValueError(
-            f"x and z are both {np.shape(x)}: inputs of one dimension, of each stream its own, are "
-            "x[..., None]"
-        )
+        shape = tf.TensorShape(z.shape)
+        hint = remedy_of_pair(shape, shape, *codes)
+        raise ValueError(f"z must be [T], or [B, T] of B streams, got {shape} for x too{hint}")
     data = None if require_targets else _on_a_line(x, z, real_dtype)
     data = data or as_data(x, z, None, real_dtype, require_targets=require_targets)
     of_samples = COMMON_NOISE
@@ -94,10 +95,11 @@ def one_sample(
     """
     check_eager()
     check_labels(x if components(x) else None, z, missing, noise)  # [D] is shared by all streams
-    x = np.asarray(as_array(x, "x"))
+    x, code = np.asarray(as_array(x, "x")), as_code("z", z)
     z = np.asarray(as_observations(z, missing, complex_dtype(real_dtype)))
     if z.ndim > 1 or z.size == 0:
-        raise ValueError(f"z must be one number, or [B] of B streams, got shape {z.shape}")
+        hint = remedy(code, z.shape, lambda shape: len(shape) == 1, samples=None)
+        raise ValueError(f"z must be one number, or [B] of B streams, got shape {z.shape}{hint}")
     if x.ndim > 1 + z.ndim or (x.ndim == 2 and x.shape[0] != z.shape[0]):
         wanted = f"a number, [D] or [{z.shape[0]}, D]" if z.ndim else "a number or [D]"
         raise ValueError(f"x must be {wanted} for z of shape {z.shape}, got shape {x.shape}")

@@ -10,6 +10,7 @@ from cgp.layers.likelihood_objective import check_learnable
 from cgp.layers.model_functions import check_variables
 from cgp.layers.stream_observations import batch_of_series
 from cgp.linalg.arguments import ArrayLike
+from cgp.observations import warn_of_short_series
 from cgp.training.optimizers import LBFGS
 
 # To mypy, a class whose attributes are all known to exist; in truth the model comes after it.
@@ -66,6 +67,9 @@ class LearnsFromSeries(_Base):
         x = self._batch(x, missing) if y is None and engine is None else x
         check_learnable(self, x, y)
         check_variables(self.learned_model.start, self.variables)
+        z = x[0] if isinstance(x, tuple) else x
+        if isinstance(z, np.ndarray) and z.ndim == 3:
+            warn_of_short_series(*z.shape[:2])
         return super().fit(x, y, *args, engine=engine, **kwargs)
 
     def evaluate(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from cgp.axes import as_code, remedy
 from cgp.linalg.arguments import ArrayLike, as_numbers, check_same_labels, is_finite, is_of_python
 from cgp.linalg.short_repr import short_repr
 from cgp.observations import as_observations, check_rounding
@@ -54,12 +55,14 @@ def checked_samples(
         TypeError, ValueError: As `cgp.statespace.filter`.
     """
     check_labels(z, missing, inputs, along)
+    code = as_code("z", z)
     z = as_observations(z, missing, model.series_dtype, promote=True)
-    z = _with_components(z, "z", model.observation_size, along, most)
+    z = _with_components(z, "z", code, model.observation_size, along, most)
     if inputs is None or model.B is None:
         return z, inputs  # whether there should be inputs is known where they are used
     size = model.B.shape[-1] // model.form.multiplicity
-    return z, _with_components(as_numbers(inputs, "inputs"), "inputs", size, along, most)
+    code = as_code("inputs", inputs)
+    return z, _with_components(as_numbers(inputs, "inputs"), "inputs", code, size, along, most)
 
 
 def check_labels(
@@ -115,17 +118,18 @@ def _of_state(a: ArrayLike, dtype: tf.DType, word: str, variable: str) -> tf.Ten
     return found
 
 
-def _with_components(a: Any, name: str, size: int, along: int, most: int | None) -> Any:
+def _with_components(a: Any, name: str, code: str, size: int, along: int, most: int | None) -> Any:
     """Adds the axis of components where it may be left out, and checks the shape."""
-    axes = len(a.shape)
-    if axes == along and size == 1:
+
+    def fits(shape: tuple[int, ...]) -> bool:
+        return along < len(shape) <= along + 1 + (most or len(shape)) and shape[-1] == size
+
+    if len(a.shape) == along and size == 1:
         return a[..., None]
-    fits = axes > along and (most is None or axes <= along + 1 + most)
-    if not fits or a.shape[-1] != size or 0 in a.shape:
+    if not fits(a.shape) or 0 in a.shape:
         short = ("a number, ", "[T], ")[along] if size == 1 else ""
         own = "T, " * along + str(size)
         wanted = f"[..., {own}]" if most is None else f"[{own}] or [B, {own}]"
-        several = size == 1 and a.shape[-1:] != (1,) and 0 not in a.shape and axes > 0
-        hint = f": of streams of one component each, {name}[..., None]" if several else ""
+        hint = remedy(code, a.shape, fits, samples=-2 if along else None)
         raise ValueError(f"{name} must be {short}{wanted}, got shape {tuple(a.shape)}{hint}")
     return a

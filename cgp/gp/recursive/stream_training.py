@@ -17,6 +17,7 @@ from cgp.gp.recursive.stream_weights import StreamWeights
 from cgp.gp.starts import start_left_out
 from cgp.gp.stream_samples import as_block
 from cgp.linalg.arguments import ArrayLike, check_whole
+from cgp.observations import warn_of_short_series
 from cgp.training import keras_private
 from cgp.training.batches import check_compiled, check_epochs
 from cgp.training.optimizers import LBFGS
@@ -113,6 +114,7 @@ def fit(
     check_whole(batch_size, "batch_size")
     noise = gp._given_noise(noise_variance, noise_groups)
     samples = as_block(x, z, missing, gp.variable_dtype, noise=noise)
+    warn_of_short_series(*samples.z.shape)
     start_left_out(gp, samples)
     stream = gp._stream_with_room(samples)
     with stream.restored_on_error() as before:

@@ -1,0 +1,93 @@
+"""What axes that do not fit were meant to be: the remedies of errors about shapes.
+
+In cgp batch axes come first, then samples, then components. Arrays of other packages have samples
+first, or one axis more or less. Of the rearrangements that fit, the one with the most samples to a
+series is the likeliest: series are few and long.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Shape = tuple[int, ...]
+
+_MOST_AXES = 5  # whose orders are tried
+
+
+class _Reading(NamedTuple):
+    """An array with its axes rearranged."""
+
+    shape: Shape
+    code: str
+    cost: int
+    """How much has been rearranged; 0 for an array whose axes keep their order."""
+
+
+def as_code(name: str, array: Any) -> str:
+    """An argument as code for an array of NumPy, whose axes can be rearranged."""
+    if isinstance(array, np.ndarray):
+        return name
+    return f"{name}.to_numpy()" if hasattr(array, "to_numpy") else f"np.array({name})"
+
+
+def remedy(code: str, shape: Any, fits: Callable[[Shape], bool], samples: int | None = -1) -> str:
+    """What an array is to be rearranged to, as the end of an error; empty if nothing fits.
+
+    Args:
+        code: The array, as code.
+        shape: Its shape.
+        fits: Whether a shape is accepted.
+        samples: The axis of samples of an accepted shape; None where there is none.
+
+    Example:
+        >>> from cgp.axes import remedy
+        >>> remedy("z", (200, 1), lambda shape: shape == (200,))
+        ': of one series of 200 samples, z[:, 0]'
+        >>> remedy("z", (200, 8), lambda shape: shape[-1:] == (1,), samples=-2)
+        ': of 8 series of 200 samples, z.T[..., None]; of 200 series of 8 samples, z[..., None]'
+    """
+
+    def order(reading: _Reading) -> tuple[int, int, int]:
+        length = 0 if samples is None else -reading.shape[samples]
+        return length, len(reading.shape), reading.cost
+
+    if None in shape or not 0 < len(shape) <= _MOST_AXES or 0 in shape:
+        return ""
+    readings = sorted((r for r in _readings(code, tuple(shape)) if fits(r.shape)), key=order)
+    texts = []
+    for reading in [*readings[:1], *(r for r in readings if r.cost == 0)]:
+        axes = [reading.shape[samples]] if samples is not None else []
+        count = int(np.prod(reading.shape[: samples if samples is not None else None]))
+        what = f"{count} series" if count > 1 else "one series"
+        text = f"of {what} of {axes[0]} samples" if axes else "rearranged"
+        if not any(other.startswith(text) for other in texts):
+            texts.append(f"{text}, {reading.code}")
+    return ": " + "; ".join(texts) if texts else ""
+
+
+def _readings(code: str, shape: Shape) -> Iterator[_Reading]:
+    """An array in all orders of its axes, without a last axis of one element or with one more."""
+    several = [(code, shape)]
+    if shape[-1] == 1 and len(shape) > 1:
+        several.append((f"{code}[{':' if len(shape) == 2 else '...'}, 0]", shape[:-1]))
+    for own, axes in several:
+        for order in itertools.permutations(range(len(axes))):
+            turned, cost = _ordered(own, order)
+            turned_axes = tuple(axes[i] for i in order)
+            yield _Reading(turned_axes, turned, cost)
+            yield _Reading((*turned_axes, 1), f"{turned}[..., None]", cost)
+
+
+def _ordered(code: str, order: Shape) -> tuple[str, int]:
+    """An array with its axes in another order, as code, and how far that is from its own order."""
+    straight = tuple(range(len(order)))
+    if order == straight:
+        return code, 0
+    if len(order) == 2:
+        return f"{code}.T", 1
+    for axis in straight:
+        if order == (*straight[:axis], *straight[axis + 1 :], axis):
+            return f"np.moveaxis({code}, {axis}, -1)", 2
+    return f"np.transpose({code}, {order})", 3
