@@ -150,9 +150,10 @@ def _array(z: ArrayLike, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray 
             hidden = np.ma.getmaskarray(z)
         try:
             z = _of_pandas(z) if _is_of_pandas(z) else np.asarray(z)
-        except ValueError as error:
+        except ValueError:
             raise ValueError(
-                f"{name} must be an array of numbers, with rows of one length: {error}"
+                f"{name} must be an array of numbers, with rows of one length: series of different "
+                "lengths are filled up with NaN, or come as a dataset"
             ) from None
     dtype = _numpy_dtype(z)
     if dtype.kind not in "iufc":
@@ -181,9 +182,9 @@ def _as_missing(missing: Any, z: np.ndarray | tf.Tensor, name: str) -> np.ndarra
     if not hasattr(missing, "__tf_tensor__"):
         try:
             missing = np.asarray(missing)
-        except ValueError as error:
+        except ValueError:
             raise ValueError(
-                f"missing must be a bool array, with rows of one length: {error}"
+                "missing must be a bool array, with rows of one length, got a ragged sequence"
             ) from None
     if missing.dtype != bool:
         # As where someone has given a time before it.

@@ -249,8 +249,33 @@ def as_inputs_and_targets(
     z = tf.convert_to_tensor(z)  # a copy of an array
     check_shapes(x.shape, z.shape, *codes)
     if tf.executing_eagerly():
+        if x.shape.rank > 2:
+            _refuse_grid(np.asarray(x), z.shape, *codes)
         check_squares(np.asarray(z), real_dtype)
     return x, z
+
+
+def _refuse_grid(x: np.ndarray, z: tf.TensorShape, x_code: str, z_code: str) -> None:
+    """Raises for the points of a grid, whose first axes are not those of independent series.
+
+    It is a grid where the samples of each series share all coordinates but one, and the series
+    differ in another one, which none of them could tell anything of.
+    """
+    count, dimensions = x.shape[-2:]
+    if count < 2:
+        return
+    varies = np.any(x != x[..., :1, :], axis=-2).reshape(-1, dimensions)
+    first = x[..., 0, :].reshape(-1, dimensions)
+    differs = np.any(first != first[0], axis=0) & ~np.any(varies, axis=0)
+    if np.all(np.sum(varies, axis=-1) <= 1) and np.any(differs):
+        along = np.flatnonzero(np.any(varies, axis=0)).tolist()
+        raise ValueError(
+            f"x {x.shape} and z {tuple(z)} are read as {len(first)} independent series of {count} "
+            f"samples, of which each varies in one coordinate alone: a grid is one series, "
+            f"{x_code}.reshape(-1, {dimensions}) and {z_code}.ravel(), and so are missing and "
+            f"noise. Where independent series are meant, leave the other coordinates out, "
+            f"{x_code}[..., {along}]"
+        )
 
 
 def check_squares(z: np.ndarray, real_dtype: str) -> None:

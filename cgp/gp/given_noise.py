@@ -161,8 +161,10 @@ def _numbers(value: ArrayLike, name: str) -> np.ndarray:
         value = np.ma.filled(value.astype(float), np.nan)
     try:
         return np.asarray(value)
-    except ValueError as error:
-        raise ValueError(f"{name} must be numbers, with rows of one length: {error}") from None
+    except ValueError:
+        raise ValueError(
+            f"{name} must be numbers, with rows of one length, got a ragged sequence"
+        ) from None
 
 
 def _tensor(value: ArrayLike, numbers: np.ndarray) -> tf.Tensor:

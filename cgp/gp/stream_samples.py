@@ -43,6 +43,7 @@ def as_block(
     check_eager()
     check_labels(x, z, missing, noise)
     codes = as_code("x", x), as_code("z", z)
+    x = as_array(x, "x")
     z = as_observations(z, missing, complex_dtype(real_dtype))
     if np.ndim(x) == 2 and np.shape(x) == np.shape(z) and np.size(x) > 1:
         shape = tf.TensorShape(z.shape)

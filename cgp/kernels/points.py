@@ -72,11 +72,14 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
         kind = "c" if x.dtype.is_complex else "f" if x.dtype.is_floating else x.dtype.name[0]
         type_name = x.dtype.name
     else:
+        _refuse_lines(x, name)
         try:
             x = np.asarray(x)
-        except ValueError as error:
+        except ValueError:
             raise ValueError(
-                f"{name} must be an array, [N] or [..., N, D], got a sequence that is none: {error}"
+                f"{name} must be an array, [N] or [..., N, D], got a sequence that is none, as its "
+                f"rows differ in length: {_points_of_lines(name)}; series of different lengths are "
+                "filled up, with NaN in z, or come as a dataset of pairs (x, z)"
             ) from None
         kind, type_name = x.dtype.kind, str(x.dtype)
         if x.dtype.itemsize > 8 and kind == "f":
@@ -100,6 +103,28 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
     if kind not in "iuf":
         raise TypeError(f"{name} must be real numbers, got {type_name}")
     return x
+
+
+def _refuse_lines(x: Any, name: str) -> None:
+    """Raises for a tuple of the lines of a grid, which NumPy makes few points of many dimensions.
+
+    Points as a tuple of arrays have at most as many dimensions as there are points.
+    """
+    if not isinstance(x, tuple) or len(x) < 2:
+        return
+    shapes = [getattr(line, "shape", ()) for line in x]
+    if all(len(shape) == 1 and shape[0] > len(x) for shape in shapes):
+        counts = " and ".join(str(shape[0]) for shape in shapes)
+        raise ValueError(
+            f"{name} must be an array, [N] or [..., N, D], got a tuple of arrays of {counts} "
+            f"numbers: {_points_of_lines(name)}"
+        )
+
+
+def _points_of_lines(name: str) -> str:
+    """How the lines of a grid become inputs."""
+    points = f'np.stack(np.meshgrid(*{name}, indexing="ij"), -1).reshape(-1, len({name}))'
+    return f"the lines of a grid become its points by {points}, and its z [T, F] by z.ravel()"
 
 
 def _refuse_magnitude(x: np.ndarray, dtype: str, name: str) -> None:
