@@ -56,7 +56,7 @@ def remedy(code: str, shape: Any, fits: Callable[[Shape], bool], samples: int | 
     if None in shape or not 0 < len(shape) <= _MOST_AXES or 0 in shape:
         return ""
     readings = sorted((r for r in _readings(code, tuple(shape)) if fits(r.shape)), key=order)
-    texts = []
+    texts: list[str] = []
     for reading in [*readings[:1], *(r for r in readings if r.cost == 0)]:
         axes = [reading.shape[samples]] if samples is not None else []
         count = int(np.prod(reading.shape[: samples if samples is not None else None]))

@@ -205,8 +205,8 @@ def as_data(
 
     Raises:
         TypeError: Real targets, complex inputs, or a precision that is not the model's.
-        ValueError: Shapes that do not fit, infinite targets, NaN inputs, no targets at all; noise
-            that no sample can have.
+        ValueError: Shapes that do not fit, a grid given as series, labels of pandas or xarray that
+            differ, infinite targets, NaN inputs, no targets at all; noise that no sample can have.
     """
     check_labels(x, z, missing, noise)
     x, z = as_inputs_and_targets(x, z, missing, real_dtype)

@@ -119,9 +119,9 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
         Raises:
             TypeError: Real targets, complex inputs, targets of another precision, noise that is not
                 real, groups that are no integers.
-            ValueError: Shapes that do not fit, NaN inputs, infinite targets, no targets; noise that
-                is negative or not finite where z is there; groups out of range, missing, or of a
-                model without them.
+            ValueError: Shapes that do not fit, a grid given as series, labels of pandas or xarray
+                that differ, NaN inputs, infinite targets, no targets; noise that is negative or not
+                finite where z is there; groups out of range, missing, or of a model without them.
             NotPositiveDefiniteError: The covariance of the data is not positive definite, to
                 rounding, where it is worked out. The data taken in before stay.
         """
@@ -187,6 +187,10 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
             seed: Of the starts that are drawn.
             engine: As for `cgp.Model.fit`.
             **others: Other arguments of Keras's `fit` are errors.
+
+        Warns:
+            RuntimeWarning: More series than samples in each, as where axes are the other way
+                round; hyperparameters that have learned nothing, or have run to an edge.
 
         Returns:
             Keras's `History`, of the last fit, which goes on from the best. Its attribute `optima`

@@ -112,7 +112,7 @@ def _refuse_lines(x: Any, name: str) -> None:
     """
     if not isinstance(x, tuple) or len(x) < 2:
         return
-    shapes = [getattr(line, "shape", ()) for line in x]
+    shapes: list[tuple[int, ...]] = [tuple(getattr(line, "shape", ())) for line in x]
     if all(len(shape) == 1 and shape[0] > len(x) for shape in shapes):
         counts = " and ".join(str(shape[0]) for shape in shapes)
         raise ValueError(

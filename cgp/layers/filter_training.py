@@ -54,6 +54,10 @@ class LearnsFromSeries(_Base):
             engine: What shares the shards of data out among workers, as for `cgp.Model.fit`.
             **kwargs: Further arguments of Keras's `fit`.
 
+        Warns:
+            RuntimeWarning: More series than samples in each, as where axes are the other way
+                round.
+
         Returns:
             Keras's `History`.
 

@@ -166,8 +166,9 @@ class GPInterpolator(HyperparameterLayer):
                     f"{type(part).__name__}"
                 )
         if isinstance(inputs, tuple | list) and len(inputs) == 3:
-            known = kwargs.get("noise_variance")
-            check_labels(*inputs[:2], kwargs.get("missing"), GivenNoise(known))
+            others = {**dict(zip(("missing", "noise_variance"), args, strict=False)), **kwargs}
+            noise = GivenNoise(others.get("noise_variance"))
+            check_labels(inputs[0], inputs[1], others.get("missing"), noise)
         inputs, args, kwargs = tf.nest.map_structure(without_mask, (inputs, args, kwargs))
         return super().__call__(inputs, *args, **kwargs)
 

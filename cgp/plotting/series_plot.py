@@ -97,9 +97,9 @@ def series(
         raise ValueError(f'parts must be "real-imaginary" or "modulus-phase", got {parts!r}')
     width = _normal_quantile(probability)
     check_same_labels(x=(x, components(x)), z=(z, components(z)))
-    at = {"x": x} if x_new is None else {"x_new": x_new}
-    moments = {} if posterior is None else labelled_moments(posterior)
-    check_same_labels(**{name: (a, components(a)) for name, a in (at | moments).items()})
+    inputs = {"x": x} if x_new is None else {"x_new": x_new}
+    labelled = {} if posterior is None else labelled_moments(posterior)
+    check_same_labels(**{name: (a, components(a)) for name, a in (inputs | labelled).items()})
     x = _as_inputs(x, "x")
     x_new = x if x_new is None else _as_inputs(x_new, "x_new")
     if x.dtype != x_new.dtype:
