@@ -174,7 +174,7 @@ DISTRIBUTION = {
         r"real, composite chol must be \[..., 4, 4\].*got shape \(2, 2\)"),
     "covariance for a factor": (
         lambda: ComplexNormal(ZERO, I2 + 0.1), ValueError,
-        "chol must be lower triangular.*from_covariance"),
+        "chol must be lower triangular, and is Hermitian.*cgp.linalg.cholesky"),
     "factor with a negative diagonal": (
         lambda: ComplexNormal(ZERO, -I2), ValueError, "real diagonal that is not negative"),
     "NaN mean": (

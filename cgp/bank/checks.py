@@ -13,6 +13,7 @@ from cgp.gp.stream_samples import CheckedRange
 from cgp.kernels.points import LARGEST, as_array
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.observations import as_observations, check_rounding
+from cgp.statespace.samples import check_state_factor
 
 
 def checked_samples(
@@ -161,13 +162,24 @@ def checked_states(states: States, state: Any, count: int, dimensions: int | Non
     if dimensions is None:
         dimensions = found["x"].shape[-1] if found["x"].ndim else 1
     fields: Fields = states.fields(dimensions)
-    return {name: _of_field(name, found[name], *fields[name], count) for name in fields}
+    return {name: of_field(name, found[name], *fields[name], count) for name in fields}
 
 
-def _of_field(
+def of_field(
     name: str, a: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, count: int
 ) -> np.ndarray:
-    """One array of states."""
+    """One array of states, checked, in the dtype in which it is kept.
+
+    Args:
+        name: Its name.
+        a: `[K, ...]`, or one for all, `[...]`.
+        shape: That of one state.
+        dtype: The dtype.
+        count: K.
+
+    Raises:
+        TypeError, ValueError: As for `Bank.set_state`.
+    """
     if not np.can_cast(a.dtype, dtype, "same_kind"):
         raise TypeError(f"{name} of a state must be {dtype}, got {a.dtype}")
     if a.shape not in (shape, (count, *shape)):
@@ -181,10 +193,5 @@ def _of_field(
     if name == "z":
         check_squares(found, dtype.type(0).real.dtype.name)
     if name == "chol":
-        diagonal = np.diagonal(found, axis1=-2, axis2=-1)
-        if np.any(np.triu(found, 1)) or np.any(diagonal.imag) or np.any(diagonal.real < 0.0):
-            raise ValueError(
-                "the factor of a state must be lower triangular, its diagonal real and not "
-                f"negative, got {a}"
-            )
+        check_state_factor(found, "the factor of a state")
     return found

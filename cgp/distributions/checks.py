@@ -42,11 +42,6 @@ def as_covariance(a: ArrayLike, loc: tf.Tensor, name: str) -> tf.Tensor:
 def check_factor(chol: tf.Tensor) -> None:
     """Raises, eagerly, unless `chol` is lower triangular, its diagonal real and not negative."""
     check_finite(chol, "chol")
-    if bool(tf.reduce_any(tf.linalg.band_part(chol, -1, 0) != chol)):
-        raise ValueError(
-            "chol must be lower triangular, but it has nonzero elements above its diagonal "
-            "(from a covariance, use ComplexNormal.from_covariance)"
-        )
     as_factor(chol, singular=True)
 
 

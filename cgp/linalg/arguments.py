@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from functools import reduce
+from functools import lru_cache, reduce
 from types import NoneType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -438,3 +438,46 @@ def _check_labels(first: _LabelledAxis | None, second: _LabelledAxis | None) -> 
         f"{both[0][place]} and {both[1][place]}: {align}, or give {first.name}.to_numpy() and "
         f"{second.name}.to_numpy() if their order is right"
     )
+
+
+# --- whether a matrix is lower triangular, eagerly ------------------------------------------------
+
+# Triangles of up to so many rows are looked at through the places of their elements.
+_SMALL = 128
+
+
+def is_lower_triangular(a: np.ndarray | tf.Tensor) -> bool:
+    """Whether this is matrices `[..., n, n]`, zero above the diagonal, which NaN is not."""
+    if _MARK in getattr(a, "__dict__", ()):
+        return True
+    a = np.asarray(a)
+    return a.ndim > 1 and a.shape[-1] == a.shape[-2] and _is_zero_above_diagonal(a)
+
+
+def marked_lower_triangular(a: tf.Tensor) -> tf.Tensor:
+    """A tensor that was made lower triangular: `is_lower_triangular` does not look at it again.
+
+    A recursion of factors, which it does otherwise read as often as it updates them, pays nothing.
+    """
+    if type(a) is tf.__internal__.EagerTensor:
+        setattr(a, _MARK, True)
+    return a
+
+
+_MARK = "_cgp_is_lower_triangular"
+
+
+def _is_zero_above_diagonal(a: np.ndarray) -> bool:
+    n = a.shape[-1]
+    if n <= _SMALL:
+        return not np.any(a.reshape(*a.shape[:-2], n * n).take(_above_diagonal(n), axis=-1))
+    half = n // 2
+    if np.any(a[..., :half, half:]):
+        return False
+    return all(_is_zero_above_diagonal(a[..., h, h]) for h in (slice(half), slice(half, n)))
+
+
+@lru_cache(maxsize=32)
+def _above_diagonal(n: int) -> np.ndarray:
+    """The places of the elements above the diagonal of an `[n, n]` matrix, row by row."""
+    return np.flatnonzero(~np.tri(n, dtype=bool))

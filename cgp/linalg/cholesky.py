@@ -23,6 +23,8 @@ from cgp.linalg.arguments import (
     check_finite,
     has_positive_diagonal,
     hermitian_gap,
+    is_lower_triangular,
+    marked_lower_triangular,
     real_as,
     real_diagonal,
 )
@@ -94,36 +96,72 @@ def _poisoned(ok: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
 
 
 def as_factor(chol: ArrayLike, name: str = "chol", singular: bool = False) -> tf.Tensor:
-    """Converts a Cholesky factor to a tensor `[..., n, n]`; eagerly, its diagonal is checked.
+    """Converts a Cholesky factor to a tensor `[..., n, n]`; eagerly, it is checked to be one.
 
     Args:
-        chol: Lower triangular. The part above the diagonal is not checked.
+        chol: Lower triangular.
         name: Name of the argument in error messages.
         singular: Whether zeros on the diagonal are allowed.
 
     Raises:
         TypeError: A dtype other than float32, float64, complex64 and complex128.
-        ValueError: Not square; eagerly, NaN or an infinite element on the diagonal.
-        NotPositiveDefiniteError: Eagerly, a diagonal that is not real and positive.
+        ValueError: Not square; and what `check_factor` raises.
     """
     chol = as_matrix(chol, name, square=True)
     if tf.executing_eagerly():
-        diagonal = tf.linalg.diag_part(chol).numpy()
-        if not np.all(np.isfinite(diagonal)):
-            raise ValueError(
-                f"{name}, of shape {chol.shape}, has elements that are NaN or infinite"
-            )
-        allowed = diagonal.real >= 0 if singular else diagonal.real > 0
-        # A product of factors may leave rounding in the imaginary part.
-        rounding = 1e3 * np.finfo(diagonal.dtype).eps * np.abs(diagonal)
-        bad = diagonal[(np.abs(diagonal.imag) > rounding) | ~allowed]
-        if bad.size:
-            wanted = "not negative" if singular else "positive"
-            raise NotPositiveDefiniteError(
-                f"{name} must be a Cholesky factor, lower triangular with a real diagonal that is "
-                f"{wanted}, but its diagonal has the element {bad[0]}"
-            )
+        check_factor(chol, name, singular)
     return chol
+
+
+def check_factor(chol: np.ndarray | tf.Tensor, name: str = "chol", singular: bool = False) -> None:
+    """Raises unless matrices are Cholesky factors; elements below the diagonal are not looked at.
+
+    Args:
+        chol: `[..., n, n]`.
+        name: What errors call it.
+        singular: Whether zeros on the diagonal are allowed.
+
+    Raises:
+        ValueError: Elements above the diagonal that are not zero, as those of an upper factor; NaN
+            or an infinite element on the diagonal.
+        NotPositiveDefiniteError: A diagonal that is not real and positive.
+    """
+    diagonal = np.diagonal(np.asarray(chol), axis1=-2, axis2=-1)
+    if not np.all(np.isfinite(diagonal)):
+        raise ValueError(f"{name}, of shape {chol.shape}, has elements that are NaN or infinite")
+    if not is_lower_triangular(chol):
+        raise ValueError(_not_lower(np.asarray(chol), name))
+    allowed = diagonal.real >= 0 if singular else diagonal.real > 0
+    # A product of factors may leave rounding in the imaginary part.
+    rounding = 1e3 * np.finfo(diagonal.dtype).eps * np.abs(diagonal)
+    bad = diagonal[(np.abs(diagonal.imag) > rounding) | ~allowed]
+    if bad.size:
+        wanted = "not negative" if singular else "positive"
+        raise NotPositiveDefiniteError(
+            f"{name} must be a Cholesky factor, lower triangular with a real diagonal that is "
+            f"{wanted}, but its diagonal has the element {bad[0]}"
+        )
+
+
+def _not_lower(chol: np.ndarray, name: str) -> str:
+    """What is wrong with matrices that have elements above the diagonal, and what to do."""
+    if not hermitian_gap(chol):
+        return (
+            f"{name} must be lower triangular, and is Hermitian, as a covariance is: give its "
+            "factor, cgp.linalg.cholesky(a) of the covariance a"
+        )
+    turned = np.swapaxes(chol, -1, -2)
+    if is_lower_triangular(turned):
+        adjoint = "np.conj(chol).T" if chol.ndim == 2 else "np.conj(np.swapaxes(chol, -1, -2))"
+        return (
+            f"{name} must be lower triangular, and is upper triangular, as scipy.linalg.cholesky(a)"
+            f" and chol(A) of MATLAB are: give its adjoint, {adjoint}"
+        )
+    return (
+        f"{name} must be lower triangular, but has nonzero elements on both sides of its diagonal: "
+        "if its lower triangle is the factor, as that of scipy.linalg.cho_factor(a, lower=True), "
+        "give np.tril(chol)"
+    )
 
 
 def cholesky(a: ArrayLike) -> tf.Tensor:
@@ -169,7 +207,8 @@ def cholesky(a: ArrayLike) -> tf.Tensor:
             raise NotPositiveDefiniteError(_NOT_POSITIVE.format(a.shape)) from None
     # NaN compares false, so this catches a failed factorisation that left NaN or zeros.
     ok = has_positive_diagonal(chol)
-    return assert_positive_definite(ok, chol, _NOT_POSITIVE.format(a.shape))
+    found = assert_positive_definite(ok, chol, _NOT_POSITIVE.format(a.shape))
+    return marked_lower_triangular(found)
 
 
 def _by_tensorflow(a: tf.Tensor) -> tf.Tensor:
@@ -189,8 +228,8 @@ def stored_cholesky(chol: ArrayLike, a: ArrayLike) -> tf.Tensor:
     """A stored factor in place of `cholesky(a)`: the same value and gradient, no factorisation.
 
     Args:
-        chol: `[..., n, n]`, the Cholesky factor of the present value of `a`; that it is so is not
-            checked. It receives no gradient.
+        chol: `[..., n, n]`, the Cholesky factor of the present value of `a`; that it is that of
+            `a` is not checked. It receives no gradient.
         a: `[..., n, n]`, Hermitian positive definite. It receives the gradient.
 
     Returns:
@@ -198,7 +237,7 @@ def stored_cholesky(chol: ArrayLike, a: ArrayLike) -> tf.Tensor:
 
     Raises:
         TypeError: `chol` and `a` differ in dtype.
-        ValueError: Shapes that do not fit.
+        ValueError: Shapes that do not fit; eagerly, an upper factor.
         NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real, or negative.
 
     Example:
@@ -240,7 +279,7 @@ def solve(chol: ArrayLike, b: ArrayLike) -> tf.Tensor:
 
     Raises:
         TypeError: `chol` and `b` differ in dtype.
-        ValueError: Shapes that do not fit.
+        ValueError: Shapes that do not fit; eagerly, an upper factor.
         NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real and positive.
 
     Example:
@@ -272,7 +311,7 @@ def log_det(chol: ArrayLike) -> tf.Tensor:
 
     Raises:
         TypeError: Another dtype.
-        ValueError: Not square.
+        ValueError: Not square; eagerly, an upper factor.
         NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real and positive.
 
     Example:
@@ -298,7 +337,7 @@ def inverse(chol: ArrayLike) -> tf.Tensor:
 
     Raises:
         TypeError: Another dtype.
-        ValueError: Not square.
+        ValueError: Not square; eagerly, an upper factor.
         NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real and positive.
 
     Example:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.linalg import tensorflow_updates as reference
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, is_lower_triangular
 from cgp.linalg.tensorflow_updates import ScalarUpdate
 
 
@@ -22,7 +22,7 @@ def update(
     chol: ArrayLike, update_vector: ArrayLike, multiplier: ArrayLike = 1.0
 ) -> tf.Tensor | None:
     """`cgp.linalg.cholesky_update`."""
-    if not native.serves(chol, update_vector):
+    if not _serves(chol, update_vector):
         return None
     return _call(
         "cgp_cholesky_update", (chol, 2), (update_vector, 1), (_reals(multiplier, chol), 0)
@@ -31,7 +31,7 @@ def update(
 
 def condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> ScalarUpdate | None:
     """`cgp.linalg.cholesky_condition`."""
-    if not native.serves(chol, h):
+    if not _serves(chol, h):
         return None
     found = _call("cgp_cholesky_condition", (chol, 2), (h, 1), (_reals(noise_variance, chol), 0))
     return None if found is None else ScalarUpdate(*found)
@@ -41,7 +41,7 @@ def append(
     chol: ArrayLike, cross: ArrayLike, variance: ArrayLike, size: ArrayLike | None = None
 ) -> tf.Tensor | None:
     """`cgp.linalg.cholesky_append`."""
-    if not native.serves(chol, cross):
+    if not _serves(chol, cross):
         return None
     arguments = [(chol, 2), (cross, 1), (_reals(variance, chol), 0)]
     if size is None:
@@ -51,12 +51,17 @@ def append(
 
 def remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> tf.Tensor | None:
     """`cgp.linalg.cholesky_remove`."""
-    if not native.serves(chol):
+    if not _serves(chol):
         return None
     arguments = [(chol, 2), (_integers(index), 0)]
     if size is None:
         return _call("cgp_cholesky_remove", *arguments)
     return _call("cgp_cholesky_remove_from_buffer", *arguments, (_integers(size), 0))
+
+
+def _serves(chol: Any, *others: Any) -> bool:
+    """Whether an op takes these; elements above the diagonal of a factor, it would not read."""
+    return native.serves(chol, *others) and is_lower_triangular(chol)
 
 
 def _reals(x: Any, like: Any) -> Any:

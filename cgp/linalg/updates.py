@@ -9,7 +9,7 @@ wrong.
 import tensorflow as tf
 
 from cgp.linalg import native_updates, tensorflow_updates
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, marked_lower_triangular
 from cgp.linalg.tensorflow_updates import ScalarUpdate
 
 
@@ -24,7 +24,8 @@ def cholesky_update(
 
     Args:
         chol: `L`, `[..., n, n]`, lower triangular, `A = L Lᴴ`; complex128, complex64, float64 or
-            float32. Elements above the diagonal are not read.
+            float32. Eagerly, elements above the diagonal are looked at unless `L` is a tensor that
+            one of these functions has returned; in a graph they are not read.
         update_vector: `v`, `[..., n]`, of the dtype of `chol`. Batch axes broadcast.
         multiplier: `α`, real, of either sign: a number, or `[...]`, one for each matrix. A sign
             known at tracing saves half of the work.
@@ -35,7 +36,8 @@ def cholesky_update(
 
     Raises:
         TypeError: Dtypes that differ, or a complex multiplier.
-        ValueError: Shapes that do not fit, or (eagerly) NaN.
+        ValueError: Shapes that do not fit; eagerly, NaN, or elements above the diagonal of `chol`
+            that are not zero, as those of an upper factor.
         NotPositiveDefiniteError: A downdate whose result is not positive definite, or a `chol`
             whose diagonal is not real and positive. In a graph this is TensorFlow's
             `InvalidArgumentError`; under XLA, which drops assertions, the result is NaN.
@@ -51,7 +53,9 @@ def cholesky_update(
         True
     """
     found = native_updates.update(chol, update_vector, multiplier)
-    return tensorflow_updates.update(chol, update_vector, multiplier) if found is None else found
+    if found is None:
+        found = tensorflow_updates.update(chol, update_vector, multiplier)
+    return marked_lower_triangular(found)
 
 
 def cholesky_condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> ScalarUpdate:
@@ -77,8 +81,8 @@ def cholesky_condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike)
 
     Raises:
         TypeError: Dtypes that differ, or a complex noise variance.
-        ValueError: Shapes that do not fit; eagerly, NaN, a negative noise variance, or an
-            innovation variance that overflows.
+        ValueError: Shapes that do not fit; eagerly, NaN, a negative noise variance, an innovation
+            variance that overflows, or an upper factor.
         NotPositiveDefiniteError: Eagerly, a diagonal of `chol` that is negative or not real.
 
         In a graph the errors that are raised eagerly are TensorFlow's `InvalidArgumentError`;
@@ -94,7 +98,9 @@ def cholesky_condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike)
         (True, True)
     """
     found = native_updates.condition(chol, h, noise_variance)
-    return tensorflow_updates.condition(chol, h, noise_variance) if found is None else found
+    if found is None:
+        found = tensorflow_updates.condition(chol, h, noise_variance)
+    return found._replace(chol=marked_lower_triangular(found.chol))
 
 
 def cholesky_append(
@@ -117,7 +123,7 @@ def cholesky_append(
 
     Raises:
         TypeError: Dtypes that differ, or a complex variance.
-        ValueError: Shapes that do not fit; a full buffer; NaN.
+        ValueError: Shapes that do not fit; a full buffer; NaN; eagerly, an upper factor.
         NotPositiveDefiniteError: The new row depends linearly on the old ones; eagerly, the
             diagonal of `chol` is not real and positive. In a graph this, and a full buffer, are
             TensorFlow's `InvalidArgumentError`; under XLA the result is NaN.
@@ -135,7 +141,9 @@ def cholesky_append(
                [0., 0., 1.]])
     """
     found = native_updates.append(chol, cross, variance, size)
-    return tensorflow_updates.append(chol, cross, variance, size) if found is None else found
+    if found is None:
+        found = tensorflow_updates.append(chol, cross, variance, size)
+    return marked_lower_triangular(found)
 
 
 def cholesky_remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> tf.Tensor:
@@ -158,7 +166,7 @@ def cholesky_remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = 
         TypeError: `index` or `size` not an integer.
         ValueError: A buffer without rows, an index outside those in use, or NaN. In a graph, for
             values not known at tracing, this is TensorFlow's `InvalidArgumentError`; under XLA the
-            result is NaN.
+            result is NaN. Eagerly, an upper factor.
         NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is negative or not real, or zero
             below the removed row.
 
@@ -173,4 +181,6 @@ def cholesky_remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = 
                [0., 1.]])
     """
     found = native_updates.remove(chol, index, size)
-    return tensorflow_updates.remove(chol, index, size) if found is None else found
+    if found is None:
+        found = tensorflow_updates.remove(chol, index, size)
+    return marked_lower_triangular(found)

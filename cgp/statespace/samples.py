@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from cgp.axes import as_code, remedy
 from cgp.linalg.arguments import ArrayLike, as_numbers, check_same_labels, is_finite, is_of_python
+from cgp.linalg.cholesky import check_factor
 from cgp.linalg.short_repr import short_repr
 from cgp.observations import as_observations, check_rounding
 from cgp.statespace.conversion import as_dtype
@@ -97,13 +98,20 @@ def checked_state(
             f"the factor of the state must be [..., {rows}, {rows}], got shape {chol.shape}"
         )
     if tf.executing_eagerly():
-        diagonal = np.diagonal(chol, axis1=-2, axis2=-1)
-        if np.any(np.triu(chol, 1)) or np.any(diagonal.imag) or np.any(diagonal.real < 0.0):
-            raise ValueError(
-                "the factor of the state must be lower triangular, its diagonal real and not "
-                f"negative, got {chol.numpy()}"
-            )
+        check_state_factor(chol, "the factor of the state")
     return model.form.split(mean), chol
+
+
+def check_state_factor(chol: np.ndarray | tf.Tensor, name: str) -> None:
+    """Raises a ValueError for what is no Cholesky factor of a finite covariance of a state."""
+    check_factor(chol, name, singular=True)
+    values = np.abs(np.asarray(chol))
+    largest = np.max(values, initial=0.0)
+    if not largest < np.finfo(values.dtype).max ** 0.5:  # NaN is not, either
+        raise ValueError(
+            f"{name} must be that of a finite covariance, but has elements of up to {largest:.3g}, "
+            "whose squares are not: give the state in units in which it is smaller"
+        )
 
 
 def _of_state(a: ArrayLike, dtype: tf.DType, word: str, variable: str) -> tf.Tensor:
