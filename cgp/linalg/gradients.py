@@ -1,6 +1,9 @@
 """Functions with a gradient replaced, or forbidden, for some of their inputs."""
 
-from collections.abc import Callable, Iterable
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn
 
 import tensorflow as tf
@@ -75,3 +78,24 @@ def without_gradient(
         return tuple(map(tf.identity, values)), backward
 
     return list(constant(*inputs))
+
+
+@contextlib.contextmanager
+def without_warnings_of_casts() -> Iterator[None]:
+    """A context without the warning of an imaginary part that the gradient of a cast drops.
+
+    For gradients of functions that others write. The gradient by a real x of `tf.cast(x,
+    tf.complex128)` is a real part, and TensorFlow takes it by a cast back, of which it warns. Only
+    this warning is left out, and only in this thread.
+    """
+    here = threading.get_ident()
+
+    def is_another(record: logging.LogRecord) -> bool:
+        return record.thread != here or "discard the imaginary part" not in record.getMessage()
+
+    logger = tf.get_logger()
+    logger.addFilter(is_another)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_another)

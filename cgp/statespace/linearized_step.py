@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from cgp.distributions.forms import Form, ProperForm
 from cgp.likelihoods.base import Likelihood
-from cgp.linalg.gradients import without_gradient
+from cgp.linalg.gradients import without_gradient, without_warnings_of_casts
 from cgp.statespace.affine_step import predicted_by, updated_by
 from cgp.statespace.backward_pass import ONCE
 from cgp.statespace.chunks import Chunks
@@ -305,9 +305,9 @@ class Stepper:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(state)
                 following, _ = self.step(Given(*(at(a, t) for a in given)), state)
-            pulled = tape.gradient(
-                following, state, later, unconnected_gradients=tf.UnconnectedGradients.ZERO
-            )
+            with without_warnings_of_casts():
+                zero = tf.UnconnectedGradients.ZERO
+                pulled = tape.gradient(following, state, later, unconnected_gradients=zero)
             total = State(*(a[t] + b for a, b in zip(by_states, pulled, strict=True)))
             arrays = [array.write(t, a) for array, a in zip(arrays, total, strict=True)]
             return t - 1, total, arrays

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from cgp import native
+from cgp.linalg.gradients import without_warnings_of_casts
 from cgp.training.batches import require_one_replica
 from cgp.training.post_updates import refresh_all
 
@@ -157,7 +158,8 @@ def evaluate(
         with tf.GradientTape() as tape:
             y_pred = model(x, training=True)
             loss = model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
-        gradients = tape.gradient(loss, variables)
+        with without_warnings_of_casts():
+            gradients = tape.gradient(loss, variables)
     if all(g is None for g in gradients):
         raise ValueError("the loss depends on none of the trainable variables")
     missing = [v.path for v, g in zip(variables, gradients, strict=True) if g is None]

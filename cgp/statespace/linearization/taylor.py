@@ -5,6 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from cgp.linalg.batch_last import matvec
+from cgp.linalg.gradients import without_warnings_of_casts
 from cgp.statespace.filter_step import State
 from cgp.statespace.linearization.affine import Affine, Function, values_at
 
@@ -41,7 +42,8 @@ class Taylor:
         with tf.GradientTape() as tape:
             tape.watch(copies)
             own = tf.linalg.diag_part(tf.einsum("mkb->bmk", values_at(function, copies)))
-        rows = tape.gradient(own, copies, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        with without_warnings_of_casts():
+            rows = tape.gradient(own, copies, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         # TensorFlow's gradient of a holomorphic function is the conjugate of its derivative.
         matrix = tf.einsum("nmb->mnb", tf.math.conj(rows))
         return Affine(matrix, value - matvec(matrix, state.mean), None)
