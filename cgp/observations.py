@@ -157,9 +157,21 @@ def _array(z: ArrayLike, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray 
             ) from None
     dtype = _numpy_dtype(z)
     if dtype.kind not in "iufc":
-        hint = ": the number that is missing is NaN, not None" if dtype.kind == "O" else ""
+        hint = _of_objects(z, name) if isinstance(z, np.ndarray) and dtype.kind == "O" else ""
         raise TypeError(f"{name} must be numbers, got {dtype}{hint}")
     return z, hidden
+
+
+def _of_objects(z: np.ndarray, name: str) -> str:
+    """What an array of objects holds, and what to do about it."""
+    others = [a for a in z.ravel() if type(a) is bool or not isinstance(a, Number)]
+    if not others:
+        kind = "complex" if any(isinstance(a, complex | np.complexfloating) for a in z.flat) else ""
+        return f", an array of objects that are numbers: give {name}.astype({kind or 'float'})"
+    if all(a is None for a in others):
+        return ", with None in it: the number that is missing is NaN, not None"
+    first = next(a for a in others if a is not None)
+    return f", an array of objects, of which one is {first!r}, {type(first).__name__}"
 
 
 def _is_of_pandas(z: Any) -> bool:
@@ -223,8 +235,10 @@ def _check_dtype(came: np.dtype, dtype: tf.DType, accepted: set[int] | None, nam
         )
     if is_complex and not dtype.is_complex:
         raise TypeError(
-            f"{name} must be real, got {came}: a complex signal has a complex model; if these are "
-            f"real values, give {name}.real"
+            f"{name} must be real, got {came}, as all matrices of the model are real. A complex "
+            "signal has a complex model: one complex matrix makes it, "
+            "model.replace(F=model.F.numpy() + 0j); of a NonlinearGaussian, an observation that "
+            f"returns complex values. If these are real values, give {name}.real"
         )
     if accepted is not None:
         _check_precision(came, dtype, accepted, name, name)

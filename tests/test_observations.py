@@ -81,7 +81,7 @@ REFUSED = {
     "real": (Z.real, "complex128", TypeError, "y must be complex, got float64: two columns"),
     "a real tensor": (tf.constant(Z.real), "complex128", TypeError, "y must be complex, got float"),
     "a real number": (1.0, "complex128", TypeError, "y must be complex, got float64"),
-    "complex": (Z, "float64", TypeError, "y must be real, got complex128: a complex signal"),
+    "complex": (Z, "float64", TypeError, "y must be real, got complex128.*A complex signal has"),
     "too precise": (
         Z, "complex64", TypeError, r'complex128, but .* complex64: round it, y.astype\("complex64'),
     "too precise a real": (Z.real, "float32", TypeError, "y is float64.*float32: round it"),

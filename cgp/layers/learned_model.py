@@ -76,6 +76,12 @@ class LearnedModel:
             )
         if layer is None:
             kind = Covariance if name in _COVARIANCES else Matrix
+            if kind is Covariance and not np.any(value):
+                raise ValueError(
+                    f"{name} is zero, and is to be learned: learning scales and mixes what noise "
+                    f"there is. Give the model a {name} of about the size that is expected, or "
+                    f"leave {name!r} out of learn"
+                )
             return kind(value.numpy(), name=name, dtype=self.noise.dtype.real_dtype.name)
         if not isinstance(layer, keras.layers.Layer):
             raise TypeError(f"learn must give a layer for {name}, got {type(layer).__name__}")
