@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cgp.bank import written
-from cgp.bank.checks import checked_samples, checked_states
+from cgp.bank.checks import checked_samples, checked_states, of_field
 from cgp.bank.estimators import Estimator, states_of
 from cgp.bank.held import Held
 from cgp.bank.keys import ABSENT, Keys, are_several, as_keys, as_objects
@@ -261,7 +261,7 @@ class Bank:
             TypeError: Not bytes.
             ValueError: Bytes that are damaged, or of something else; a model of another structure,
                 as of another kernel, policy or number of states; more keys than the capacity;
-                states of a `StateSpaceGP` at other hyperparameters.
+                states that `set_state` refuses; those of a `StateSpaceGP` at other hyperparameters.
 
         Example:
             >>> import numpy as np, cgp
@@ -282,6 +282,7 @@ class Bank:
             {**head.get("model", {}), "arrays": found or arrays},  # none before the first sample
             {**bank._structure(), "arrays": arrays},
         )
+        rows = {name: of_field(name, a, *fields[name], len(keys)) for name, a in rows.items()}
         held = bank._held
         plan = held.slots.plan(keys)
         held.make_room(dimensions)

@@ -18,6 +18,7 @@ from cgp.kernels.markov import MarkovForm, Pair, over
 from cgp.kernels.points import one_number
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import UNIT_DISK, Constraint
+from cgp.training.sizes import check_size
 
 # Steps further from a whole multiple of the grid's, in parts of it, are none.
 _TOLERANCE = 0.01
@@ -208,10 +209,11 @@ def order_of(order: int, name: str = "order") -> int:
     """Returns an order, if it is a whole number of at least 1.
 
     Raises:
-        ValueError: It is not.
+        ValueError: It is not, or so many coefficients are too large.
     """
     if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {order!r}")
+    check_size(2 * int(order), f"{name} {order}", "float32", f"take a smaller {name}")
     return int(order)
 
 

@@ -389,7 +389,8 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
         """
         weights = numbered(store)
         if {"0", "1"} <= set(weights):
-            check_saved(*(np.asarray(weights[key]) for key in "01"))
+            mean, chol = (np.asarray(weights[key]) for key in "01")
+            check_saved(mean, chol, self._start.dtype.is_complex)
         if self._stream is None and "streams" in store:
             self._make_stream(int(np.asarray(store["streams"])) or None)
         super().load_own_variables(weights)

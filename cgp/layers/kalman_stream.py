@@ -18,11 +18,13 @@ from cgp.statespace.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.linearized import AnyModel, AnyRule, AsLinear, linearized, noise_of
 from cgp.statespace.native_step import NOT_FINITE, CompiledStep, step_matrices
 from cgp.statespace.online_step import advance, of_one_step
+from cgp.statespace.samples import check_state_factor
 from cgp.statespace.series import Series
 from cgp.statespace.stream_state import StreamState
 from cgp.statespace.traced_step import TracedStep
 from cgp.training.host_variable import HostVariable
 from cgp.training.keras_private import add_variable
+from cgp.training.sizes import check_size
 
 
 class KalmanStream:
@@ -67,11 +69,15 @@ class KalmanStream:
                 f"{count} streams"
             )
 
+        real = model.dtype.real_dtype.name
+
         def make_variable(name: str, shape: tuple[int, ...]) -> HostVariable:
-            real = model.dtype.real_dtype.name
             return add_variable(layer, lambda: HostVariable(shape, real, name))
 
-        self._state = StreamState(make_variable, model.F.shape[-1], count, model.dtype)
+        n, parts = model.F.shape[-1], 2 if model.dtype.is_complex else 1
+        numbers = count * parts * (n + n * n)
+        check_size(numbers, f"a filter of {count} streams", real, "take fewer streams")
+        self._state = StreamState(make_variable, n, count, model.dtype)
         self._by_core: CompiledStep | None = None
         self._snapshot = b""  # of the weights that its matrices belong to
         self._inputs_to_state = np.zeros(0)
@@ -204,7 +210,7 @@ class KalmanStream:
         return Step(block.predicted, innovation(z, block.predicted.mean), block.states)
 
 
-def check_saved(mean: np.ndarray, chol: np.ndarray) -> None:
+def check_saved(mean: np.ndarray, chol: np.ndarray, is_complex: bool) -> None:
     """Raises a ValueError for values of the weights that are no state, begun or not."""
     for finite, nan in ((np.isfinite(a), np.isnan(a)) for a in (mean, chol)):
         if not (finite.all() or nan.all()) or finite.all() != np.isfinite(mean).all():
@@ -212,6 +218,9 @@ def check_saved(mean: np.ndarray, chol: np.ndarray) -> None:
                 "the state of the streams must be finite, or all of it NaN where they have not "
                 "begun: the file is damaged"
             )
+    if np.isfinite(mean).all():
+        chol = chol[..., 0] + 1j * chol[..., 1] if is_complex else chol
+        check_state_factor(np.moveaxis(chol, -1, 0), "the saved factor of the state")
 
 
 def streams_of(mean: tf.Tensor, chol: tf.Tensor) -> int | None:

@@ -305,6 +305,7 @@ class Parameterized:
     """A mixin for layers that own hyperparameters, declared once in `__init__`."""
 
     own_parameters: tuple["Parameter", ...] = ()
+    _refused_values = ""  # what was wrong with the last ones that were loaded
     settled: Mapping[str, str] = MappingProxyType({})
     """Attributes that stay as the constructor made them, and what to do instead of assigning."""
 
@@ -354,6 +355,28 @@ class Parameterized:
             for variable in parameter.variables:
                 # Attributes are what TensorFlow's checkpoints and exports look through.
                 setattr(self, f"_{variable.name}", variable)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Keras's `load_own_variables`.
+
+        Raises:
+            ValueError: A hyperparameter that is not finite; all are then as they were.
+        """
+        if self._refused_values and not store.keys():  # Keras tries once more, elsewhere in a file
+            raise ValueError(self._refused_values)
+        self._refused_values = ""
+        variables = [v for parameter in self.own_parameters for v in parameter.variables]
+        before = [v.numpy() for v in variables]
+        super().load_own_variables(store)  # type: ignore[misc]
+        bad = [p for p in self.own_parameters if not np.all(np.isfinite(p.numpy()))]
+        if bad:
+            self._refused_values = (
+                f"the saved {bad[0].name} must be {bad[0].constraint.description} and finite, got "
+                f"{bad[0].numpy()}"
+            )
+            for variable, was in zip(variables, before, strict=True):
+                variable.assign(was)
+            raise ValueError(self._refused_values)
 
     def parameters_config(self) -> dict:
         """Returns the arguments of `declare_parameters` in a form that serialises.

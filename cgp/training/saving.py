@@ -1,11 +1,16 @@
 """Files of models: an old file stays whole until the new one is, and a damaged one says so."""
 
+import contextlib
 import os
+import re
 import shutil
+import socket
 import tempfile
+import traceback
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -13,6 +18,7 @@ import keras
 from cgp.training.keras_private import ask_to_proceed_with_overwrite
 from cgp.training.serving import Served
 from cgp.training.sharing import sharing_scope
+from cgp.training.sizes import arrays_of_file
 
 
 def load_model(
@@ -38,8 +44,9 @@ def load_model(
 
     Raises:
         FileNotFoundError: No file of this name.
-        ValueError: The file is damaged: empty, cut short, or changed. Also what Keras raises, as
-            for a class that is not registered.
+        ValueError: The file is damaged: empty, cut short, or changed, as where its config asks for
+            more than its arrays hold.
+        TypeError: What Keras raises for a class that is not registered.
 
     Example:
         >>> import tempfile, cgp
@@ -55,7 +62,7 @@ def load_model(
     if "://" not in path and not os.path.exists(path):
         raise FileNotFoundError(f"there is no file {path!r} to load a model from")
     check_undamaged(path)
-    with sharing_scope():
+    with sharing_scope(), arrays_of_file(_unpacked_size(path)), _errors_of(path):
         return keras.saving.load_model(filepath, custom_objects, compile, safe_mode)
 
 
@@ -105,6 +112,47 @@ def _damage_of_hdf5(path: str) -> str | None:
     return None
 
 
+def _unpacked_size(path: str) -> int | None:
+    """The bytes of a file, or of all files of a folder, unpacked; None where there is none here."""
+    if path.endswith(".keras") and os.path.isfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return sum(entry.file_size for entry in archive.infolist())
+    files = [Path(path), *Path(path).rglob("*")] if os.path.exists(path) else []
+    return sum(file.stat().st_size for file in files if file.is_file()) if files else None
+
+
+@contextlib.contextmanager
+def _errors_of(path: str) -> Iterator[None]:
+    """Says in which file it is that a config or arrays are refused, and for what.
+
+    Keras puts the whole config before the reason, and advice to whoever writes a class.
+    """
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        reason: BaseException | None = error
+        while reason is not None and _WRAPPED_BY_KERAS in str(reason):
+            reason = reason.__cause__ or reason.__context__
+        of_arrays = re.search(_OF_ARRAYS, str(error), re.DOTALL)
+        if of_arrays is None and (reason is None or not _is_of_cgp(reason)):
+            raise
+        text = of_arrays.group(1) if of_arrays else str(reason)
+        raise ValueError(
+            f"the file {path!r} cannot be loaded: {text}. If it was changed after it was saved, "
+            "load a copy, or save the model again"
+        ) from error
+
+
+def _is_of_cgp(error: BaseException) -> bool:
+    """Whether an error was raised by cgp, and not by Keras of something that it was given."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals.get("__name__", "").startswith("cgp.")
+
+
+_WRAPPED_BY_KERAS = "Exception encountered: "
+_OF_ARRAYS = r"Example error message for object .*?:\n\n(.*?)\n\nList of objects"
+
+
 def numbered(store: Mapping[str, Any]) -> dict[str, Any]:
     """The weights of a layer in a file, which Keras numbers, without what else it has saved."""
     return {key: store[key] for key in store.keys() if key.isdigit()}  # noqa: SIM118
@@ -124,7 +172,8 @@ def write_beside(
     """Writes a file beside its place, and moves it there once it is complete.
 
     A process that is killed on the way leaves what was there before, and a folder of temporary
-    files, whose name begins with a dot and the name of the file.
+    files, whose name begins with a dot and the name of the file. The next file that is written
+    there removes those of processes that have ended.
 
     Args:
         filepath: The path, for which `can_be_replaced`. A symbolic link is followed.
@@ -138,7 +187,10 @@ def write_beside(
     if os.path.exists(path) and not overwrite and not ask_to_proceed_with_overwrite(path):
         return
     place, name = os.path.realpath(path), os.path.basename(path)
-    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=os.path.dirname(place)) as folder:
+    beside = os.path.dirname(place)
+    _clear(beside, name)
+    prefix = f".{name}-{_processes()}-{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=beside) as folder:
         written = os.path.join(folder, name)
         write(written)
         if os.path.exists(place):
@@ -146,6 +198,36 @@ def write_beside(
         with open(written, "rb+") as file:
             os.fsync(file.fileno())  # else a power cut could leave the new name without content
         os.replace(written, place)
+
+
+def _clear(folder: str, name: str) -> None:
+    """Removes temporary folders of a file that processes here have left when they were killed."""
+    if os.name != "posix":  # elsewhere there is no signal that only asks whether a process is there
+        return
+    temporary = re.compile(rf"\.{re.escape(name)}-{re.escape(_processes())}-(\d+)-\w+")
+    for entry in os.listdir(folder):
+        match = temporary.fullmatch(entry)
+        if match is not None and not _is_running(int(match.group(1))):
+            shutil.rmtree(os.path.join(folder, entry), ignore_errors=True)
+
+
+def _processes() -> str:
+    """What tells the process numbers here from those of other machines and containers."""
+    host = f"{zlib.crc32(socket.gethostname().encode()):x}"
+    try:
+        return f"{host}.{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:  # not Linux
+        return host
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True
 
 
 # To mypy, a class whose attributes are all known to exist; in truth the Keras model comes after the
@@ -187,7 +269,9 @@ class Saving(_Base):
             ValueError: The file is damaged; and what Keras raises.
         """
         check_undamaged(filepath)
-        super().load_weights(filepath, skip_mismatch, **kwargs)
+        path = os.fspath(filepath)
+        with arrays_of_file(_unpacked_size(path)), _errors_of(path):
+            super().load_weights(filepath, skip_mismatch, **kwargs)
 
     def export(self, filepath: Any, format: str = "tf_saved_model", **kwargs: Any) -> None:
         """Writes a SavedModel, which TensorFlow runs where neither Keras nor cgp is.

@@ -105,7 +105,7 @@ class Shareable:
         try:
             super().load_own_variables(store)  # type: ignore[misc]
         except ValueError as error:
-            if len(store.keys()) > 0:
+            if len(store.keys()) > 0 or getattr(self, "_refused_values", None):
                 raise
             name = self.name  # type: ignore[attr-defined]
             raise ValueError(

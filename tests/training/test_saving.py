@@ -1,7 +1,10 @@
 """Files of models: replaced as a whole, and honest about damage."""
 
 import os
+import re
 import stat
+import subprocess
+import sys
 import zipfile
 
 import keras
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 
 import cgp
+from cgp.training import saving
 from tests.training import toys
 
 
@@ -167,3 +171,32 @@ def test_other_errors_of_keras_stay(tmp_path):
     path.write_text("text")
     with pytest.raises(ValueError, match="File format not supported"):
         cgp.load_model(path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there is a signal that asks, and kills nobody")
+@pytest.mark.parametrize("how", PATHS)
+def test_what_a_killed_save_has_left_is_cleared_by_the_next(how, tmp_path):
+    path = tmp_path / PATHS[how]
+    code = f"""
+import os
+import re
+from cgp.training.saving import write_beside
+
+def killed(path):
+    with open(path, "w") as file:
+        file.write("half")
+        file.flush()
+        os.kill(os.getpid(), 9)
+
+write_beside({str(path)!r}, True, killed)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    (folder,) = os.listdir(tmp_path)
+    alive = tmp_path / re.sub(r"-\d+-", f"-{os.getppid()}-", folder)
+    elsewhere = tmp_path / folder.replace(saving._processes(), "another.1")
+    other = tmp_path / folder.replace(path.name, f"other-{path.name}")
+    for kept in (alive, elsewhere, other):
+        kept.mkdir()
+    save(Watched(), path, how)
+    found = set(os.listdir(tmp_path))
+    assert found == {path.name, alive.name, elsewhere.name, other.name}

@@ -11,6 +11,7 @@ from cgp.gp.means.base import Mean, rows_of, whole_number
 from cgp.gp.means.poles import Arrangement, ConjugatePairs, FreePoles
 from cgp.gp.means.vector_fitting import are_at_optimum, locate
 from cgp.linalg.arguments import ArrayLike
+from cgp.training.sizes import check_size
 
 
 @keras.saving.register_keras_serializable(package="cgp.means")
@@ -92,6 +93,8 @@ class Rational(Mean):
         self._arrangement = ConjugatePairs() if real_response else FreePoles()
         self.has_real_coefficients = self._arrangement.has_real_coefficients
         columns = 2 * self._arrangement.fractions_of_each * self.order + 2
+        numbers, of_mean = 2 * columns**2, f"a rational function of order {order}"
+        check_size(numbers, of_mean, self.variable_dtype, "take a smaller order")
         # Poles and delay are those over (f − middle)/span. The span is 0 until the first fit.
         self._axis = self._weight("axis", 2)
         self._located_poles = self._weight("poles", self.order, 2)

@@ -11,6 +11,7 @@ from cgp.gp.means.base import Mean, whole_number
 from cgp.kernels.points import one_number, optional_number
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import COMPLEX, in_steps_of
+from cgp.training.sizes import check_size
 
 
 @keras.saving.register_keras_serializable(package="cgp.means")
@@ -114,6 +115,9 @@ class Polynomial(Mean):
             raise ValueError(f"scale must be positive and center finite, got {scale} and {center}")
         self.degree, self.marginalized = whole_number(degree, "degree"), bool(marginalized)
         self.center, self.scale = float(center), float(scale)
+        if not marginalized:
+            numbers, trend = 2 * (self.degree + 1), f"a polynomial of degree {degree}"
+            check_size(numbers, trend, self.variable_dtype, "take a smaller degree")
         if marginalized and coefficients is not None:
             raise ValueError("a marginalised trend has no coefficients to start from")
         if coefficients is not None and np.shape(coefficients) != (self.degree + 1,):

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +23,7 @@ from cgp.training import confirm, invalidate, refresh, register_post_update
 from cgp.training.host_variable import HostVariable
 from cgp.training.keras_private import add_variable, saved_variables
 from cgp.training.post_updates import current_values, is_stale
+from cgp.training.sizes import check_size
 
 _CHUNK = 128  # samples to a call of the compiled loop: between two looks at the clock
 _PATIENCE = 3.0  # seconds that a block may still take without a progress bar
@@ -396,23 +396,18 @@ def _as_weight(value: tf.Tensor) -> tf.Tensor:
 
 
 def _check_memory(recursion: WindowRecursion, streams: int, dimensions: int) -> None:
-    """Raises if windows would not fit into the memory of this machine, before it ends the process.
+    """Raises a ValueError for windows that are too large, before they end the process.
 
     Args:
         recursion: The recursion.
         streams: B.
         dimensions: D.
     """
-    if not hasattr(os, "sysconf"):  # Windows does not tell
-        return
-    size = 8 if recursion.process.kernel.variable_dtype == "float64" else 4
     rows = recursion.capacity * recursion.process.form.multiplicity
     parts = 2 if recursion.process.is_proper else 1
-    needed = streams * size * (parts * rows**2 + recursion.capacity * (dimensions + 4))
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > memory:
-        raise ValueError(
-            f"capacity {recursion.capacity} of {streams} streams over {dimensions} dimensions "
-            f"needs {needed / 1e9:.3g} GB for points and factor, but this machine has "
-            f"{memory / 1e9:.3g} GB of memory: take a smaller capacity"
-        )
+    check_size(
+        streams * (parts * rows**2 + recursion.capacity * (dimensions + 4)),
+        f"capacity {recursion.capacity} of {streams} streams over {dimensions} dimensions",
+        recursion.process.kernel.variable_dtype,
+        "take a smaller capacity",
+    )

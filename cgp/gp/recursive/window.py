@@ -13,7 +13,7 @@ from cgp.distributions import Marginals
 from cgp.distributions.forms import SecondMoments
 from cgp.gp.data import Data, SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.linalg.arguments import has_positive_diagonal
+from cgp.linalg.cholesky import check_factor
 
 if TYPE_CHECKING:
     from cgp.gp.recursive.window_recursion import WindowRecursion
@@ -65,11 +65,9 @@ class Window(NamedTuple):
             raise ValueError("the saved window is damaged: it has elements that are not finite")
         if any(np.any(part.numpy() < 0) for part in self.noise):
             raise ValueError("the saved window is damaged: noise variances or groups below 0")
-        if np.any(age < 0) or not np.all(has_positive_diagonal(self.chol)):
-            raise ValueError(
-                "the saved window is damaged: ages below 0, or a factor whose diagonal is not "
-                "positive"
-            )
+        if np.any(age < 0):
+            raise ValueError(f"the saved window is damaged: ages below 0, got {age.tolist()}")
+        check_factor(self.chol, "the saved window is damaged: its factor")
 
 
 class OneStepPrediction(NamedTuple):

@@ -25,6 +25,7 @@ from cgp.gp.state_space.process_stream import ProcessStream
 from cgp.gp.stream_samples import CheckedRange
 from cgp.statespace.filtering import process_block
 from cgp.statespace.native_step import NOT_FINITE
+from cgp.statespace.samples import check_state_factor
 from cgp.training import confirm, refresh, register_post_update
 from cgp.training.post_updates import snapshot
 
@@ -169,6 +170,7 @@ class History(tf.Module):
                     "the file is damaged: the state before the samples held must be finite, "
                     f"[{series}, n] and [{series}, n, n], got shapes {mean.shape}, {chol.shape}"
                 )
+            check_state_factor(chol, "the saved factor of the state before the samples held")
             start = StateAt(*map(tf.constant, (arrays["start_x"][0], mean, chol)))
             self._loaded = (start, arrays["start_values"])
 

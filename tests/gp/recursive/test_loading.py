@@ -71,7 +71,7 @@ DAMAGE = {
     "a size beyond the capacity": ("_size", lambda a: a + 99, "expected 0 to 3 points"),
     "a point at infinity": ("_x", lambda a: a * np.inf, "not finite"),
     "a negative age": ("_age", lambda a: a - 3.0, "ages below 0"),
-    "a negative factor": ("_chol", lambda a: -a, "not positive"),
+    "a negative factor": ("_chol", lambda a: -a, "real diagonal that is positive"),
 }
 
 

@@ -1,0 +1,55 @@
+"""How large arrays may be that a number in a config asks for, before memory is taken for them."""
+
+import contextlib
+import contextvars
+import os
+from collections.abc import Iterator
+
+_bytes_of_file: contextvars.ContextVar[int | None] = contextvars.ContextVar(
+    "_bytes_of_file", default=None
+)
+
+
+@contextlib.contextmanager
+def arrays_of_file(size: int | None) -> Iterator[None]:
+    """A context in which a model is made whose arrays are then read from a file.
+
+    Args:
+        size: The bytes of the file, unpacked; None if they are not known.
+    """
+    token = _bytes_of_file.set(size)
+    try:
+        yield
+    finally:
+        _bytes_of_file.reset(token)
+
+
+def check_size(count: int, what: str, dtype: str, remedy: str) -> None:
+    """Raises for arrays that are larger than the memory, or than the file they are to come from.
+
+    Args:
+        count: How many real numbers they hold.
+        what: What asks for them, in words.
+        dtype: "float64" or "float32".
+        remedy: What to do where they do not fit into memory.
+
+    Raises:
+        ValueError: They are too large.
+    """
+    needed, stored = count * (8 if dtype == "float64" else 4), _bytes_of_file.get()
+    if stored is not None and needed > stored:
+        raise ValueError(
+            f"{what} has arrays of {_in_words(needed)}, but the file has {_in_words(stored)}: the "
+            "numbers in its config were changed after it was saved"
+        )
+    if hasattr(os, "sysconf"):  # Windows does not tell
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > memory:
+            raise ValueError(
+                f"{what} needs {_in_words(needed)}, but this machine has {_in_words(memory)} of "
+                f"memory: {remedy}"
+            )
+
+
+def _in_words(size: int) -> str:
+    return f"{size / 1e9:.3g} GB" if size >= 1e8 else f"{size / 1e3:.3g} kB"
