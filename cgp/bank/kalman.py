@@ -12,6 +12,7 @@ from cgp.distributions.marginals import Step, innovation
 from cgp.layers import KalmanFilter
 from cgp.observations import as_observations
 from cgp.statespace import LinearGaussian
+from cgp.statespace.decorrelation import leaves_no_exact_observation
 from cgp.statespace.diffuse import check_diffuse
 from cgp.statespace.linearized import noise_of
 from cgp.statespace.native_step import NOT_FINITE, step_matrices
@@ -41,7 +42,9 @@ class KalmanStates:
         if model.steps is not None or model.batch_shape.rank or model.B is not None:
             found = "inputs" if model.B is not None else "matrices of each time or series"
             raise ValueError(f"a Bank is of one model for all samples of all keys, got {found}")
-        self._is_linear = isinstance(layer.model, LinearGaussian) and layer.likelihood is None
+        # The core does not tell an exact observation that contradicts the state.
+        self._is_for_core = isinstance(layer.model, LinearGaussian) and layer.likelihood is None
+        self._is_for_core &= leaves_no_exact_observation(model.R)
         self._noise, self._composite = model, model.form.multiplicity > 1
         self.shape = (model.observation_size,)
         self._dtype = np.dtype(model.dtype.as_numpy_dtype)
@@ -83,7 +86,7 @@ class KalmanStates:
 
     def take(self, rows: Rows, slots: np.ndarray, z: np.ndarray, x: np.ndarray | None) -> Step:
         """See `States.take`."""
-        if native.core().ops and self._is_linear:
+        if native.core().ops and self._is_for_core:
             walk, F, Q_factor = self._compiled()
             found = walk(F, Q_factor, z, slots, rows["mean"], rows["chol"])
             if isinstance(found, int):

@@ -11,6 +11,7 @@ from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.layers.learned_model import LearnedModel
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, real_as
+from cgp.statespace.decorrelation import leaves_no_exact_observation
 from cgp.statespace.filter_step import BatchLastMarginals, State
 from cgp.statespace.filtering import process_block
 from cgp.statespace.forecasting import ahead
@@ -56,8 +57,10 @@ class KalmanStream:
     ):
         self.streams, self._present, self._rule, self._jit = streams, present, rule, jit
         self._likelihood = likelihood
-        self._is_linear = isinstance(present.start, LinearGaussian) and likelihood is None
         model, count = noise_of(present.model()), streams or 1
+        # The core does not tell an exact observation that contradicts the state.
+        self._is_for_core = isinstance(present.start, LinearGaussian) and likelihood is None
+        self._is_for_core &= leaves_no_exact_observation(model.R)
         if model.steps is not None:
             raise ValueError(
                 "the matrices of the model vary over time, and a stream has no end: filter a whole "
@@ -129,7 +132,7 @@ class KalmanStream:
 
     def step(self, z: np.ndarray, inputs: np.ndarray | None) -> Step:
         """Filters one observation of each stream, `[M]` or `[B, M]`; NaN where missing."""
-        by_core = native.core().ops and self._is_linear
+        by_core = native.core().ops and self._is_for_core
         take = self._take_compiled if by_core else self._take_traced
         try:
             predicted, filtered = take(z, inputs)

@@ -70,6 +70,16 @@ def decorrelated(
     return H * unit[:, :, None], variance, z * _by_series(unit)
 
 
+def leaves_no_exact_observation(R: tf.Tensor) -> bool:
+    """Whether noise of covariances `[..., m, m]` reaches every combination of the components."""
+    R = np.asarray(R)
+    size = np.sqrt(np.diagonal(R, axis1=-2, axis2=-1).real)
+    if not np.all(size > 0.0):
+        return False
+    unit = R / (size[..., None] * size[..., None, :])
+    return bool(np.all(np.linalg.eigvalsh(unit) > _ROUNDING * R.shape[-1] * np.finfo(R.dtype).eps))
+
+
 def _by_series(a: tf.Tensor) -> tf.Tensor:
     """`[T, m, B]` -> `[B, T, m]`."""
     return tf.experimental.numpy.moveaxis(a, -1, 0)

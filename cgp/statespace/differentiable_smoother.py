@@ -14,7 +14,7 @@ from cgp.linalg.gradients import without_gradient
 from cgp.statespace import differentiable_filter, parallel_smoother
 from cgp.statespace.arranged import Arranged, for_loops, from_loops
 from cgp.statespace.compiled import CompiledByShape
-from cgp.statespace.filter_in_chunks import chunks_of
+from cgp.statespace.filter_in_chunks import check_possible, chunks_of
 from cgp.statespace.filter_step import State, predict
 from cgp.statespace.parallel_scan import over_steps
 from cgp.statespace.series import Series
@@ -58,6 +58,7 @@ def moments(series: Series, parallel: bool = False) -> SmoothedMoments:
 def _differentiable(given: Arranged, parallel: bool) -> list[tf.Tensor]:
     """The fields of `SmoothedMoments`: means `[B, T, n]`, the others `[T, n, n, B]`."""
     filtered = differentiable_filter.moments(given, parallel)
+    check_possible(filtered)
     means, covariances = filtered.filtered_means, filtered.filtered_covariances
     values = (given.F, given.Q_factor, given.b, means, filtered.filtered_chols)
     steps = Steps(*map(tf.stop_gradient, values))

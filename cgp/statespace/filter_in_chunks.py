@@ -7,6 +7,7 @@ memory of one chunk beside the results.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.experimental.numpy import moveaxis
 
@@ -36,6 +37,24 @@ class StateMoments(NamedTuple):
     """`[T, n, n, B]`. Gradients flow to the covariances, not to the factors."""
     filtered_chols: tf.Tensor
     """`[T, n, n, B]`, also without gradient."""
+
+
+def check_possible(found: StateMoments) -> None:
+    """Raises, eagerly, where an observation contradicts a prediction without uncertainty.
+
+    What follows in the state after it is of no model. Only the likelihood, zero, has a meaning.
+    """
+    if not tf.executing_eagerly() or not np.isfinite(found.predicted_chols).all():
+        return
+    impossible = np.isneginf(found.log_likelihoods)
+    if impossible.any():
+        *series, step = map(int, np.argwhere(impossible)[0])
+        of_series = f" of series {series[0] if len(series) == 1 else series}" if series else ""
+        raise ValueError(
+            f"the observation at step {step}{of_series} is impossible: the model predicts another, "
+            "and leaves no room for it, as R and the covariance of the state are zero there, or "
+            "next to nothing beside the difference. Give R or Q a variance, or mark it missing"
+        )
 
 
 def log_likelihood(given: Arranged) -> tuple[tuple[tf.Tensor], State]:

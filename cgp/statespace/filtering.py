@@ -12,7 +12,7 @@ from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, nan
 from cgp.linalg.cholesky import stored_cholesky
 from cgp.statespace import differentiable_filter
-from cgp.statespace.filter_in_chunks import StateMoments
+from cgp.statespace.filter_in_chunks import StateMoments, check_possible
 from cgp.statespace.filtered import Filtered
 from cgp.statespace.interacting_models import InteractingModels
 from cgp.statespace.linear_gaussian import LinearGaussian
@@ -37,8 +37,9 @@ def filter(
     The time update is `triangularize([F L, L_Q])`, by modified Gram-Schmidt (Bierman,
     *Factorization Methods for Discrete Sequential Estimation*, 1977, ch. VI); the measurement
     update is Carlson's (AIAA J. 11, 1973), one component at a time, after a full R is decorrelated.
-    Missing elements are skipped. So are elements predicted without uncertainty (R singular), except
-    that the likelihood is zero if the observation differs. In a graph, and without the compiled
+    Missing elements are skipped. So are elements predicted without uncertainty (R singular); where
+    such an observation differs from its prediction that is an error, in a graph a log likelihood of
+    minus infinity. In a graph, and without the compiled
     core, the loop is compiled by XLA once for each size of model and batch: the first call takes
     about a second, and series of other lengths need no further compilation.
 
@@ -81,9 +82,9 @@ def filter(
         TypeError: A real series of a complex model, a complex one of a real model, or one of a
             higher precision than the model's.
         ValueError: Shapes that do not fit, an empty series, infinite observations, NaN in inputs;
-            with `parallel=True`, an R singular where H Q Hᴴ is, or an unknown length in a graph; a
-            likelihood for which no normal posterior was found (in a graph the log likelihood is NaN
-            then).
+            an observation that a model without noise rules out; with `parallel=True`, an R singular
+            where H Q Hᴴ is, or an unknown length in a graph; a likelihood for which no normal
+            posterior was found (in a graph the log likelihood is NaN then).
 
     Example:
         >>> import numpy as np
@@ -145,12 +146,13 @@ def log_likelihood(
         parallel: As for `filter`.
 
     Returns:
-        `log p(z)` of the elements observed, real, `[...]`. Differentiable by the matrices, the
+        `log p(z)` of the elements observed, real, `[...]`; minus infinity of observations that a
+        model without noise rules out. Differentiable by the matrices, the
         initial moments, z and inputs, once, singular covariances included; of a singular R off the
         diagonal only if no component but the last is without noise, given those before it.
 
     Raises:
-        TypeError, ValueError: As `filter`.
+        TypeError, ValueError: As `filter`, but for what is ruled out.
 
     Example:
         >>> from cgp import statespace
@@ -169,7 +171,7 @@ def log_likelihood(
     if linear.correction is not None:
         value += tf.reduce_sum(linear.correction, axis=-1)
     if tf.executing_eagerly() and not np.isfinite(value).all():
-        _check_overflow(model, moments(series, parallel))
+        _check_overflow(model, _by_batch(series, parallel))
     return value
 
 
@@ -203,7 +205,16 @@ def moments(series: Series, parallel: bool = False) -> StateMoments:
     Args:
         series: The series.
         parallel: As for `filter`.
+
+    Raises:
+        ValueError: Eagerly, an observation that contradicts a prediction without uncertainty.
     """
+    found = _by_batch(series, parallel)
+    check_possible(found)
+    return found
+
+
+def _by_batch(series: Series, parallel: bool) -> StateMoments:
     found = differentiable_filter.moments(series.arranged(), parallel)
     by_batch = {
         name: (series.from_series if name in _OF_EACH else series.first_if_own)(value)

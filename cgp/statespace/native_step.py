@@ -15,7 +15,9 @@ from cgp.statespace.linear_gaussian import LinearGaussian, with_time
 
 NOT_FINITE = (
     "the state would not be finite any more, and is as it was: the matrices of the model, or its "
-    "functions at this state, are not finite, or far off, or its likelihood has no normal posterior"
+    "functions at this state, are not finite, or far off, or its likelihood has no normal "
+    "posterior; or the observation is impossible, as it differs from a prediction without "
+    "uncertainty: give R or Q a variance then, or mark it missing"
 )
 
 

@@ -11,7 +11,7 @@ from cgp.autograph import as_it_stands
 from cgp.distributions.forms import Form, form_of
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.likelihoods import Likelihood
-from cgp.linalg.arguments import ArrayLike, check_batches, check_same_labels, real_as
+from cgp.linalg.arguments import ArrayLike, check_batches, check_same_labels, nan, real_as
 from cgp.linalg.batch_last import matmul, matvec
 from cgp.statespace.arranged import for_loops
 from cgp.statespace.compiled import CompiledByShape
@@ -78,7 +78,7 @@ def step(
             model; an observation or state of more precision than the model; `arrived` that is not
             bool.
         ValueError: Shapes that do not fit; infinite values; a model that varies over time; a state
-            that would not be finite.
+            that would not be finite; an observation that a model without noise rules out.
 
     Example:
         >>> import numpy as np
@@ -219,14 +219,18 @@ def advance(
         arrived: Bool, `[B]`; None for all.
 
     Returns:
-        The state predicted next; the moments of the observation before it was seen, and of the
+        The state predicted next, its mean NaN where the observation is one that a prediction
+        without uncertainty rules out; the moments of the observation before it was seen, and of the
         state after it.
     """
     if arrived is not None:
         there = tf.cast(arrived, system.observed.dtype)
         system = system._replace(observed=system.observed * there)
-    after, _, _ = update_at(system, 0, state)
+    after, log_likelihood, _ = update_at(system, 0, state)
     following = predict_at(system, 0, after)
+    nothing = nan(following.mean.dtype)
+    ruled_out = tf.math.is_inf(log_likelihood)
+    following = following._replace(mean=tf.where(ruled_out, nothing, following.mean))
     if arrived is not None:
         following = State(*(tf.where(arrived, a, b) for a, b in zip(following, state, strict=True)))
     mean = matvec(H, state.mean)
