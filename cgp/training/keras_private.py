@@ -13,6 +13,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+# Where Keras keeps the call that is under way.
+from keras.src.backend.common.global_state import get_global_attribute
+
 # What a layer such as Embedding says of padding, which Keras attaches to tensors.
 from keras.src.backend.common.masking import get_keras_mask
 
@@ -134,8 +137,10 @@ def as_added_loss(layer: keras.layers.Layer, loss: Any) -> Any:
         layer: The layer that adds the loss, in its call.
         loss: Tensors.
     """
-    model = layer._get_call_context().entry_layer
-    compiled = getattr(model, "_compile_loss", None)
+    # Not by `layer._get_call_context`, which begins a call where none is under way, as in a
+    # `stateless_call`; nobody would end it, and all later losses would be of that call.
+    context = get_global_attribute("current_call_ctx")
+    compiled = getattr(getattr(context, "entry_layer", layer), "_compile_loss", None)
     if compiled is None:
         return loss
     return keras.tree.map_structure(lambda x: tf.cast(x, compiled.dtype), loss)
