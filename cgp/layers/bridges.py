@@ -131,7 +131,10 @@ def _check_precision(layer: keras.layers.Layer) -> None:
 
 def _check_complex(dtype: str) -> None:
     if "complex" not in dtype:
-        raise TypeError(f"RealImag takes complex values, got {dtype}")
+        raise TypeError(
+            f"RealImag takes complex values, got {dtype}. Layers of Keras declare their own dtype "
+            'for what they return: give one that returns complex values dtype="complex128"'
+        )
 
 
 def _check_features(name: str, shape: Any) -> None:

@@ -45,16 +45,17 @@ __all__ = [
     "add_variable",
     "as_added_loss",
     "ask_to_proceed_with_overwrite",
+    "calls_in_graph",
     "completed_by_keras",
     "first_loss",
     "flatten_layers",
     "forget_compilation",
     "forget_loss",
     "get_keras_mask",
+    "graph_of",
     "has_compiled_loss",
     "in_stateless_scope",
     "in_symbolic_scope",
-    "inputs_of",
     "loss_weighed",
     "metrics_and_values",
     "stored",
@@ -64,26 +65,52 @@ __all__ = [
 
 
 class FunctionalModel(Functional):
-    """Keras's functional model, with a context around each run through its graph of layers."""
+    """Keras's functional model, with a look at each run through its graph of layers."""
 
     def graph_context(self) -> contextlib.AbstractContextManager:
-        """The context; none by default."""
+        """A context around the run; none by default."""
         return contextlib.nullcontext()
 
-    def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:
+    def check_call(self, operation: Any, arguments: list) -> None:
+        """Looks at what an operation is about to be called on, flat; it may raise an error."""
+
+    def _run_through_graph(
+        self, inputs: Any, operation_fn: Callable = lambda operation: operation, call_fn: Any = None
+    ) -> Any:
+        def checked(operation: Any) -> Callable:
+            function = operation_fn(operation)
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                self.check_call(operation, keras.tree.flatten((args, kwargs)))
+                return function(*args, **kwargs)
+
+            return call
+
         with self.graph_context():  # Keras calls this method to clone a model layer by layer
-            return super()._run_through_graph(*args, **kwargs)
+            if call_fn is not None:  # which is given no values
+                return super()._run_through_graph(inputs, operation_fn, call_fn)
+            return super()._run_through_graph(inputs, checked)
+
+
+def graph_of(layer: Any) -> Any:
+    """The functional model that a layer is, or that a `Sequential` has made of itself, or None."""
+    model = layer._functional if isinstance(layer, keras.Sequential) else layer
+    return model if isinstance(model, Functional) else None
+
+
+def calls_in_graph(model: Any) -> Iterator[tuple[Any, list, list]]:
+    """Yields each operation in a functional model, its arguments, and its outputs, in order."""
+    for depth in sorted(model._nodes_by_depth, reverse=True):
+        for node in model._nodes_by_depth[depth]:
+            if not node.is_input:
+                arguments = keras.tree.flatten((node.arguments.args, node.arguments.kwargs))
+                yield node.operation, arguments, node.outputs
 
 
 def flatten_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     """Lists a layer and all layers inside it, each once; `Model.layers` has the top level only."""
     # Keras counts a layer again where it is among its own descendants.
     return list({id(found): found for found in layer._flatten_layers()}.values())
-
-
-def inputs_of(layer: keras.layers.Layer) -> list[keras.KerasTensor]:
-    """Lists the tensors that a layer of a functional model is called on."""
-    return [tensor for node in layer._inbound_nodes for tensor in node.input_tensors]
 
 
 def sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:

@@ -10,8 +10,9 @@ from typing import Any
 import keras
 
 from cgp.training import keras_private
+from cgp.training.complex_graphs import check_call, check_graph, check_inputs, is_complex
 from cgp.training.sharing import sharing_scope
-from cgp.training.trainer import Trainer, any_complex
+from cgp.training.trainer import Trainer
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -76,9 +77,11 @@ class Functional(Trainer, keras_private.FunctionalModel):
         **kwargs: `trainable`.
 
     Raises:
-        TypeError: A layer of Keras with weights, all of which are real, that is fed with complex
-            values. On a call, complex data for an input that is real: Keras would drop the
-            imaginary part.
+        TypeError: A layer or operation of Keras that is fed with complex values, but for those of
+            `cgp.training.complex_graphs`, which are exact: the others round complex128 to
+            complex64, drop imaginary parts, or fail in training. Where a layer of your own, or
+            a `Lambda`, declares a real dtype for complex results, the first run finds it out. On a
+            call, complex data for an input that is real: Keras would drop the imaginary part.
 
     Example:
         >>> import keras, numpy as np, cgp
@@ -94,32 +97,20 @@ class Functional(Trainer, keras_private.FunctionalModel):
         # Keras up to 3.13 serialises only a class whose constructor has this signature.
         super().__init__(*args, **kwargs)
         self.dtype_policy = keras.DTypePolicy("float64")
-        for layer in self.layers:
-            if _takes_real(layer) and any_complex(keras_private.inputs_of(layer)):
-                raise TypeError(
-                    f"{layer.name!r} is a real layer of Keras, which rounds complex values to "
-                    "complex64 or drops a part of them: put cgp.layers.RealImag() before it, and "
-                    "cgp.layers.ToComplex() after it where complex values are to go on"
-                )
+        check_graph(self, list(map(is_complex, self.inputs)))
 
     def call(
         self, inputs: Any, training: bool | None = None, mask: Any = None, **kwargs: Any
     ) -> Any:
         """Runs the graph of layers."""
-        for given, declared in zip(keras.tree.flatten(inputs), self.inputs, strict=False):
-            if any_complex(given) and "complex" not in declared.dtype:
-                raise TypeError(
-                    f"input {declared.name!r} is {declared.dtype} but was given complex data: "
-                    'declare it with keras.Input(..., dtype="complex128")'
-                )
+        check_inputs(self, map(is_complex, keras.tree.flatten(inputs)))
         return super().call(inputs, training=training, mask=mask, **kwargs)
 
     def graph_context(self) -> AbstractContextManager:
         """The sharing scope, as Keras clones a functional model on a run through its graph."""
         return sharing_scope()
 
-
-def _takes_real(layer: keras.layers.Layer) -> bool:
-    """Whether it is a layer of Keras with weights; those without, as `Reshape`, take any values."""
-    is_leaf = not keras_private.sublayers(layer)  # a model or wrapper may have anything inside
-    return is_leaf and type(layer).__module__.startswith("keras.") and bool(layer.weights)
+    def check_call(self, operation: Any, arguments: list) -> None:
+        """Sees the values of layers that have declared another dtype, when the model first runs."""
+        if not any(isinstance(a, keras.KerasTensor) for a in arguments):
+            check_call(operation, arguments)

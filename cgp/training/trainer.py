@@ -13,6 +13,7 @@ from cgp import native
 from cgp.clock import is_time, remedy
 from cgp.training import divergence, keras_private, lbfgs
 from cgp.training.batches import are_arrays, batches, number_of_batches, split, where_watched
+from cgp.training.complex_graphs import is_complex
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import Parameter, Parameterized
 from cgp.training.post_updates import refresh_all
@@ -362,8 +363,7 @@ def _inside_sharing_scope(cls: Any, make: Callable[[dict], Any], config: dict) -
 
 def any_complex(structure: Any) -> bool:
     """Tells whether a leaf of a structure of tensors is complex."""
-    leaves = keras.tree.flatten(structure)
-    return any("complex" in str(getattr(leaf, "dtype", "")) for leaf in leaves)
+    return any(map(is_complex, keras.tree.flatten(structure)))
 
 
 def without_mask(x: Any) -> Any:

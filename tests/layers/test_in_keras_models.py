@@ -178,7 +178,7 @@ def test_are_values_that_a_bridge_cannot_lead_refused(call, error, message):
 
 def test_is_a_real_layer_of_keras_not_fed_with_complex_values():
     z = keras.Input((STEPS, 2), dtype="complex128")
-    with pytest.raises(TypeError, match=r"'front' is a real layer.*RealImag\(\) before it"):
+    with pytest.raises(TypeError, match=r"'front', Dense of Keras, rounds.*RealImag\(\) before it"):
         cgp.Functional(z, keras.layers.Dense(2, name="front")(z))
     cgp.Functional(z, keras.layers.Reshape((2, STEPS))(z))  # which has no weights
     inner = cgp.Functional(z, keras.layers.Dense(2)(RealImag()(z)))
