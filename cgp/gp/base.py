@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cgp.gp.call_inputs import check_pair
 from cgp.gp.data import Data, SampleNoise, check_labels
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.means import Mean
@@ -194,6 +195,15 @@ class GaussianProcess(Parameterized, Model):
         return {name: p.numpy() for name, p in self._parameters().items()}
 
     # --- predictions ---------------------------------------------------------------------------
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Keras's `__call__`, on x or on the pair (x, z), eagerly and of symbolic tensors.
+
+        Raises:
+            TypeError: Complex values where x is wanted.
+        """
+        check_pair(inputs)
+        return super().__call__(inputs, *args, **kwargs)
 
     def compute_output_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
         """The shapes and dtypes that `call` returns in a functional model."""

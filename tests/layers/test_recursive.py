@@ -231,7 +231,12 @@ VARYING = cgp.statespace.LinearGaussian(
             ValueError,
             "vary over time",
         ),
-        (lambda: Recursive(window("proper")[0])(np.ones((2, 3)) + 0j), ValueError, "takes a pair"),
+        (
+            lambda: Recursive(window("proper")[0])(np.ones((2, 3)) + 0j),
+            TypeError,
+            r"called on the pair \(x, z\)",
+        ),
+        (lambda: Recursive(window("proper")[0])(np.ones((2, 3))), ValueError, "takes a pair"),
         (lambda: Recursive(3), TypeError, "a KalmanFilter or a RecursiveGP, got int"),
         (
             lambda: Recursive(kalman_filter("proper")[0], stateful=True)(

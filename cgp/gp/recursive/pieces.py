@@ -4,12 +4,13 @@ The state that is passed from piece to piece is the window, as a list of tensors
 may have changed since a window was filled: each piece begins with its factor at the present ones.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals, Step
+from cgp.gp.call_inputs import check_pair
 from cgp.gp.data import arranged, as_inputs_and_targets
 from cgp.gp.recursive.block_likelihood import block_loss
 from cgp.gp.recursive.window import Window
@@ -32,12 +33,7 @@ def begin(gp: "RecursiveGP", inputs: tuple) -> list[tf.Tensor]:
         ValueError: No pair of such arrays; the policy "budget"; a number of series that is not
             known.
     """
-    shapes = [a.shape for a in inputs] if isinstance(inputs, tuple | list) else [inputs.shape]
-    if [shape.rank for shape in map(tf.TensorShape, shapes)] != [3, 2]:
-        found = " and ".join(map(str, shapes))
-        raise ValueError(
-            f"a process takes a pair of inputs [B, T, D] and observations [B, T], got {found}"
-        )
+    _check_pair(inputs)
     x, z = inputs
     if z.shape[0] is None:
         raise ValueError(
@@ -81,10 +77,22 @@ def state_spec(gp: "RecursiveGP", shape: tuple) -> list[keras.KerasTensor]:
 
 def piece_spec(gp: "RecursiveGP", inputs: tuple) -> dict[str, keras.KerasTensor]:
     """The shapes and dtypes of the moments of a piece."""
+    _check_pair(inputs)
     real, complex_ = gp.variable_dtype, complex_dtype(gp.variable_dtype).name
     moments = Marginals(complex_, real, complex_)
     dtypes = step_outputs(Step(moments, complex_, moments))
     return {name: keras.KerasTensor(inputs[1].shape, dtype) for name, dtype in dtypes.items()}
+
+
+def _check_pair(inputs: Any) -> None:
+    """Raises an error for what is no pair of inputs and observations, symbolic or not."""
+    check_pair(inputs)
+    shapes = [a.shape for a in inputs] if isinstance(inputs, tuple | list) else [inputs.shape]
+    if [shape.rank for shape in map(tf.TensorShape, shapes)] != [3, 2]:
+        found = " and ".join(map(str, shapes))
+        raise ValueError(
+            f"a process takes a pair of inputs [B, T, D] and observations [B, T], got {found}"
+        )
 
 
 def _empty(gp: "RecursiveGP", dimensions: int) -> Window:
