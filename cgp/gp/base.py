@@ -131,12 +131,6 @@ class GaussianProcess(Parameterized, Model):
         check_labels(x, noise=given)
         return given.of_points(observed, points.shape[-2], self.variable_dtype)
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Keras's `__call__`, before which a pair `(x, z)` still has its labels."""
-        if isinstance(inputs, tuple | list) and len(inputs) == 2:
-            check_labels(*inputs)
-        return super().__call__(inputs, *args, **kwargs)
-
     def compile(
         self, optimizer: Any = None, loss: None = None, metrics: None = None, **kwargs: Any
     ) -> None:
@@ -201,8 +195,11 @@ class GaussianProcess(Parameterized, Model):
 
         Raises:
             TypeError: Complex values where x is wanted.
+            ValueError: Labels of x and z that differ, which Keras would drop.
         """
         check_pair(inputs)
+        if isinstance(inputs, tuple | list) and len(inputs) == 2:
+            check_labels(*inputs)
         return super().__call__(inputs, *args, **kwargs)
 
     def compute_output_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:

@@ -77,7 +77,9 @@ class HostVariable(keras.Variable):
         """The value, as a new array."""
         return self.host().copy()
 
-    def __array__(self, dtype: Any = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("the value of a weight is only given as a copy")
         return np.asarray(self.numpy(), dtype)
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ import shutil
 import socket
 import tempfile
 import traceback
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from typing import Any
 import keras
 
 from cgp.training.keras_private import ask_to_proceed_with_overwrite
+from cgp.training.package_note import name_package
 from cgp.training.serving import Served
 from cgp.training.sharing import sharing_scope
 from cgp.training.sizes import arrays_of_file
@@ -230,6 +232,19 @@ def _is_running(process: int) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def _without_note_of_numpy() -> Iterator[None]:
+    """A context in which Keras saves weights, whose conversion to arrays NumPy 2 warns of.
+
+    `keras.Variable` and `tf.Variable` have an `__array__` without `copy`, up to Keras 3.15 and
+    TensorFlow 2.21; their arrays are copies all the same.
+    """
+    with warnings.catch_warnings():
+        words = "__array__ implementation doesn't accept a copy keyword"
+        warnings.filterwarnings("ignore", words, DeprecationWarning)
+        yield
+
+
 # To mypy, a class whose attributes are all known to exist; in truth the Keras model comes after the
 # mixins, in `cgp.Model` and `cgp.Functional`.
 _Base: Any = object
@@ -247,20 +262,33 @@ class Saving(_Base):
         that fails or is killed leaves the old file. `cgp.load_model` loads it.
         """
         save = super().save
-        if zipped is False or not can_be_replaced(filepath, ".keras", ".h5", ".hdf5"):
-            save(filepath, overwrite=overwrite, zipped=zipped, **kwargs)
-            return
-        write_beside(filepath, overwrite, lambda path: save(path, zipped=zipped, **kwargs))
+
+        def write(path: str) -> None:
+            save(path, zipped=zipped, **kwargs)
+            if path.endswith(".keras"):
+                name_package(path)
+
+        with _without_note_of_numpy():
+            if zipped is False or not can_be_replaced(filepath, ".keras", ".h5", ".hdf5"):
+                save(filepath, overwrite=overwrite, zipped=zipped, **kwargs)
+            else:
+                write_beside(filepath, overwrite, write)
 
     def save_weights(
         self, filepath: Any, overwrite: bool = True, max_shard_size: float | None = None
     ) -> None:
         """Saves the weights: Keras's `save_weights`; a single file is replaced as by `save`."""
         save = super().save_weights
-        if max_shard_size is None and can_be_replaced(filepath, ".weights.h5"):
-            write_beside(filepath, overwrite, save)
-        else:
-            save(filepath, overwrite=overwrite, max_shard_size=max_shard_size)
+        with _without_note_of_numpy():
+            if max_shard_size is None and can_be_replaced(filepath, ".weights.h5"):
+                write_beside(filepath, overwrite, save)
+            else:
+                save(filepath, overwrite=overwrite, max_shard_size=max_shard_size)
+
+    def __reduce__(self) -> Any:
+        """Keras's `__reduce__`, by which a model is copied and pickled: it saves the model."""
+        with _without_note_of_numpy():
+            return super().__reduce__()
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
         """Loads weights: Keras's `load_weights`.

@@ -1,5 +1,7 @@
 """A weight worked on as an array: nobody sees an old value, and no value is lost."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -35,6 +37,14 @@ def test_does_every_reader_see_the_present_value(ahead, reader):
     ahead.host()[...] = 4.0
     ahead.changed()
     np.testing.assert_array_equal(READERS[reader](ahead), [4.0, 4.0])
+
+
+def test_is_an_array_a_copy_as_numpy_asks_for_it(ahead):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(np.array(ahead, copy=True), [3.0, 3.0])
+    with pytest.raises(ValueError, match="only given as a copy"):
+        np.array(ahead, copy=False)
 
 
 def test_does_a_variable_that_somebody_holds_stay_current(ahead):
