@@ -16,7 +16,6 @@ from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.metrics import coverage, log_predictive_densities, normalized_error_db
 from cgp.observations import as_observations
 from cgp.training.batches import where_watched
-from cgp.training.optimizers import LBFGS
 
 _HEADS = {
     "log_likelihood": "log likelihood",
@@ -238,8 +237,6 @@ def compare(
     for number, (name, model) in enumerate(models.items()):
         own = targets.astype(complex_dtype(model.variable_dtype).name)
         try:
-            if not model.compiled:
-                model.compile(LBFGS())
             model.fit(x, own, restarts=restarts, seed=seed, verbose=0, **noise)
             parts[name] = _scores_of(model, own), _cross_validated(model, x, own, left_out, noise)
         except Exception as error:

@@ -292,8 +292,6 @@ EXACT_GP = {
     "dates": (
         lambda: gp().condition(np.array(["2020-01-01"] * 3, "M8[D]"), Z), TypeError,
         "x must be real numbers, got datetime64"),
-    "fit before compile": (
-        lambda: gp().fit(X, Z), ValueError, r"compile the model first: model.compile\("),
     "fit in batches": (
         lambda: compiled().fit(X, Z, batch_size=2), ValueError,
         "batch_size=2: the likelihood of ExactGP takes all data at once"),
@@ -477,7 +475,6 @@ RECURSIVE_GP = {
     "kernel of another dimension": (
         lambda: RecursiveGP(RBF(1.0, [1.0, 2.0]), 0.1).step(0.5, 1j), ValueError,
         "lengthscale has 2 elements.*x has 1 dimensions"),
-    "fit before compile": (lambda: tracker().fit(X, Z), ValueError, "compile the model first"),
     "fit of real targets": (lambda: running().fit(X, Z.real), TypeError, "z must be complex"),
     "fit in shuffled order": (lambda: running().fit(X, Z, shuffle=True), TypeError, "shuffle"),
     "fit with validation": (

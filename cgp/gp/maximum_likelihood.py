@@ -21,9 +21,9 @@ from cgp.linalg.arguments import ArrayLike
 from cgp.observations import warn_of_short_series
 from cgp.training import keras_private
 from cgp.training.batches import (
-    check_compiled,
     check_epochs,
     check_restarts,
+    compile_as_usual,
     require_one_replica,
 )
 from cgp.training.saving import numbered
@@ -156,7 +156,8 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
 
         The loss is the negative log marginal likelihood per point, less that of the priors. The
         first fit starts the hyperparameters that were left out from the data (see `cgp.gp.starts`);
-        fitting again goes on from the present ones, with other data if you like.
+        fitting again goes on from the present ones, with other data if you like. A model that has
+        not been compiled learns by `cgp.optimizers.LBFGS`.
 
         A likelihood has many maxima: of a frequency one for each side lobe, of two length scales
         one where they are exchanged. With `restarts` the fit starts at so many places, the present
@@ -199,7 +200,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
 
         Raises:
             ValueError: Restarts that are no whole number, at least 1, or under another optimizer; a
-                batch size, a model not compiled, or data that `condition` refuses.
+                batch size, or data that `condition` refuses.
             TypeError: Other arguments of Keras's `fit`; data that `condition` refuses.
         """
         if others:
@@ -212,8 +213,8 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
                 f"batch_size={batch_size}: the likelihood of {type(self).__name__} takes all data "
                 "at once"
             )
-        check_compiled(self, "optimizer=cgp.optimizers.LBFGS()")
         _check_eager()
+        compile_as_usual(self)
         check_epochs(epochs, initial_epoch)
         if not self.trainable_variables:
             raise ValueError("no trainable hyperparameters: condition(x, z) takes the data in")
@@ -289,6 +290,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
             verbose: As for `fit`.
             **kwargs: Other arguments of Keras's `evaluate`.
         """
+        compile_as_usual(self)
         if isinstance(x, tf.data.Dataset):
             dataset = many_series.as_dataset(self, x)
         else:

@@ -11,6 +11,7 @@ from cgp.layers.model_functions import check_variables
 from cgp.layers.stream_observations import batch_of_series
 from cgp.linalg.arguments import ArrayLike
 from cgp.observations import warn_of_short_series
+from cgp.training.batches import compile_as_usual
 from cgp.training.optimizers import LBFGS
 
 # To mypy, a class whose attributes are all known to exist; in truth the model comes after it.
@@ -42,7 +43,7 @@ class LearnsFromSeries(_Base):
         engine: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Learns from series, by their likelihood: Keras's `fit`.
+        """Learns from series, by their likelihood: Keras's `fit`, `LBFGS` if not compiled.
 
         Args:
             x: `[B, T, M]`, `[T, M]`, or `[T]` where M is 1; NaN where missing. Or a pair of series
@@ -70,6 +71,7 @@ class LearnsFromSeries(_Base):
             raise ValueError("missing is for one array of series: set NaN in those of the shards")
         x = self._batch(x, missing) if y is None and engine is None else x
         check_learnable(self, x, y)
+        compile_as_usual(self)
         check_variables(self.learned_model.start, self.variables)
         z = x[0] if isinstance(x, tuple) else x
         if isinstance(z, np.ndarray) and z.ndim == 3:
@@ -82,6 +84,7 @@ class LearnsFromSeries(_Base):
         """The loss, as in `fit`."""
         x = self._batch(x, missing) if y is None else x
         check_learnable(self, x, y)
+        compile_as_usual(self)
         return super().evaluate(x, y, *args, **kwargs)
 
     def apply_post_updates(self) -> None:

@@ -31,12 +31,10 @@ def _is_array(leaf: Any) -> bool:
     return tf.is_tensor(leaf) or isinstance(leaf, np.ndarray) or hasattr(leaf, "__array__")
 
 
-def check_compiled(model: keras.Model, usual: str) -> None:
-    """Raises if a model has no optimizer; `usual` is the one that the message proposes."""
+def compile_as_usual(model: keras.Model) -> None:
+    """Compiles a model that has not been compiled, with the optimizer that is its default."""
     if not model.compiled:
-        raise ValueError(
-            f"compile the model first: model.compile({usual}), or any other Keras optimizer"
-        )
+        model.compile()
 
 
 def check_epochs(epochs: int | None, initial_epoch: int) -> None:

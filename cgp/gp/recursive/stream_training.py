@@ -19,7 +19,7 @@ from cgp.gp.stream_samples import as_block
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.observations import warn_of_short_series
 from cgp.training import keras_private
-from cgp.training.batches import check_compiled, check_epochs
+from cgp.training.batches import check_epochs, compile_as_usual
 from cgp.training.optimizers import LBFGS
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def fit(
     sample. By the chain rule that density is the sum of the one-step predictive ones; no point
     leaves inside a block. Each epoch starts from the window as it was before the call.
     Hyperparameters that were left out start from the scales of the data, before the first block.
+    A model that has not been compiled learns by `keras.optimizers.Adam(0.01)`.
 
     Args:
         gp: The model.
@@ -100,7 +101,7 @@ def fit(
 
     Raises:
         TypeError: Other arguments of Keras's `fit`; data that `process` refuses.
-        ValueError: A model not compiled, or data that `process` refuses.
+        ValueError: Data that `process` refuses.
         NotPositiveDefiniteError: A covariance is not positive definite at the initial parameters.
             The data are as before the call.
     """
@@ -109,7 +110,7 @@ def fit(
             f"{', '.join(others) or 'no z'}: a RecursiveGP learns from one stream, in its order; "
             "evaluate(x, z) tells the loss of another"
         )
-    check_compiled(gp, "keras.optimizers.Adam(0.01)")
+    compile_as_usual(gp)
     check_epochs(epochs, initial_epoch)
     check_whole(batch_size, "batch_size")
     noise = gp._given_noise(noise_variance, noise_groups)
@@ -179,10 +180,10 @@ def evaluate(
         The negative log predictive density per sample, a float.
 
     Raises:
-        TypeError, ValueError: A model not compiled, or data that `process` refuses.
+        TypeError, ValueError: Data that `process` refuses.
         NotPositiveDefiniteError: A hyperparameter is not finite.
     """
-    check_compiled(gp, "keras.optimizers.Adam(0.01)")
+    compile_as_usual(gp)
     noise = gp._given_noise(noise_variance, noise_groups)
     samples = as_block(x, z, missing, gp.variable_dtype, require_targets=True, noise=noise)
     stream = gp._stream_for(samples)

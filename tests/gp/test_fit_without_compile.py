@@ -1,0 +1,70 @@
+"""Models that are fitted without having been compiled."""
+
+import keras
+import numpy as np
+import pytest
+
+import cgp
+from cgp.kernels import Matern32, Rotation
+from cgp.training.optimizers import LBFGS
+
+X = np.arange(30.0)
+Z = np.exp(0.4j * np.pi * X) + 0.1 * np.random.default_rng(0).normal(size=(30, 2)) @ [1, 1j]
+
+
+def model(kind):
+    if kind is cgp.KalmanFilter:
+        state_space = cgp.statespace.LinearGaussian([[0.9 + 0j]], [[0.1]], [[1.0]], [[0.1]])
+        return cgp.KalmanFilter(state_space, learn="F")
+    return kind(Matern32(1.0, 5.0) * Rotation(0.19), noise_variance=0.1)
+
+
+def data(kind):
+    return (Z,) if kind is cgp.KalmanFilter else (X, Z)
+
+
+LEARNERS = {
+    cgp.ExactGP: LBFGS,
+    cgp.StateSpaceGP: LBFGS,
+    cgp.KalmanFilter: LBFGS,
+    cgp.RecursiveGP: keras.optimizers.Adam,  # which sees block after block
+}
+
+
+@pytest.mark.parametrize(("kind", "optimizer"), LEARNERS.items())
+@pytest.mark.filterwarnings("ignore:after this fit")
+def test_a_model_that_was_not_compiled_learns_by_its_usual_optimizer(kind, optimizer):
+    plain, compiled = model(kind), model(kind)
+    plain.fit(*data(kind), verbose=0)
+    compiled.compile()
+    compiled.fit(*data(kind), verbose=0)
+    assert type(plain.optimizer) is optimizer
+    for value, expected in zip(plain.weights, compiled.weights, strict=True):
+        np.testing.assert_array_equal(value, expected)
+
+
+@pytest.mark.parametrize("kind", LEARNERS)
+@pytest.mark.filterwarnings("ignore:after this fit")
+def test_it_is_saved_and_loaded_and_learns_on(kind, tmp_path):
+    fitted = model(kind)
+    fitted.fit(*data(kind), verbose=0)
+    fitted.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert type(loaded.optimizer) is type(fitted.optimizer)
+    for value, expected in zip(loaded.weights, fitted.weights, strict=True):
+        np.testing.assert_array_equal(value, expected)
+    loaded.fit(*data(kind), verbose=0)
+
+
+@pytest.mark.parametrize("kind", LEARNERS)
+@pytest.mark.filterwarnings("ignore:after this fit")
+def test_a_model_of_a_config_and_a_loaded_one_learn_without_compile(kind, tmp_path):
+    before = model(kind)
+    kind.from_config(before.get_config()).fit(*data(kind), verbose=0)
+    before.save(tmp_path / "model.keras")
+    keras.models.load_model(tmp_path / "model.keras").fit(*data(kind), verbose=0)
+
+
+@pytest.mark.parametrize("kind", LEARNERS)
+def test_the_loss_of_data_is_told_without_compile(kind):
+    assert np.isfinite(model(kind).evaluate(*data(kind), verbose=0))
