@@ -47,7 +47,7 @@ class Parameters(keras.callbacks.Callback):
     Example:
         >>> import tempfile, numpy as np, cgp
         >>> from pathlib import Path
-        >>> gp = cgp.ExactGP(cgp.kernels.RBF(), noise_variance=0.1)
+        >>> gp = cgp.ExactGP(cgp.kernels.RBF(1.0, 1.0), noise_variance=0.1)
         >>> gp.compile(cgp.optimizers.LBFGS())
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     shown = cgp.callbacks.Parameters(folder)

@@ -23,7 +23,7 @@ CURVED = statespace.NonlinearGaussian(
 
 
 def process(kind):
-    gp = kind(cgp.kernels.Matern32(), noise_variance=0.1)
+    gp = kind(cgp.kernels.Matern32(1.0, 1.0), noise_variance=0.1)
     if kind is cgp.RecursiveGP:
         gp.process(X, Z)
     else:

@@ -39,7 +39,7 @@ def prediction(**changes):
 
 
 def gp(**arguments) -> ExactGP:
-    return ExactGP(RBF(), 0.1, **arguments)
+    return ExactGP(RBF(1.0, 1.0), 0.1, **arguments)
 
 
 def conditioned() -> ExactGP:
@@ -55,7 +55,7 @@ def compiled(optimizer=None) -> ExactGP:
 
 
 def tracker(**arguments) -> RecursiveGP:
-    return RecursiveGP(RBF(), 0.1, **{"capacity": 4, **arguments})
+    return RecursiveGP(RBF(1.0, 1.0), 0.1, **{"capacity": 4, **arguments})
 
 
 @functools.cache  # none of these calls may change it
@@ -252,7 +252,7 @@ EXACT_GP = {
         lambda: gp().condition(X, np.complex64(Z)), TypeError,
         r'z is complex64, but the model is complex128: promote it, z.astype\("complex128"\)'),
     "targets of double precision": (
-        lambda: ExactGP(RBF(dtype="float32"), 0.1).condition(X, Z), TypeError,
+        lambda: ExactGP(RBF(1.0, 1.0, dtype="float32"), 0.1).condition(X, Z), TypeError,
         "z is complex128, but the model is complex64: round it"),
     "other number of targets": (
         lambda: gp().condition(X, Z[:2]), ValueError, r"points as x.*\(2,\) and x \(3, 1\)"),
@@ -341,7 +341,8 @@ EXACT_GP = {
         lambda: ExactGP(RBF(), [[0.1, 0.2, 0.3]]), ValueError,
         r"noise_variance must be one number, got shape \(1, 3\)"),
     "a noise variance for each point, as one for each group": (
-        lambda: ExactGP(RBF(), [0.1, 0.2, 0.3]).condition(X, Z), ValueError, "noise_groups"),
+        lambda: ExactGP(RBF(1.0, 1.0), [0.1, 0.2, 0.3]).condition(X, Z), ValueError,
+        "noise_groups"),
     "pseudo-variance of no noise": (
         lambda: ExactGP(RBF(), 0.0, 0.1), ValueError, "noise_variance must be positive, got 0.0"),
     "no pseudo-variance": (
@@ -411,7 +412,8 @@ RECURSIVE_GP = {
         lambda: tracker().step(0.5, np.complex64(1j)), TypeError,
         "z is complex64, but the model is complex128: promote it"),
     "step of double precision": (
-        lambda: RecursiveGP(RBF(dtype="float32"), 0.1).step(0.5, np.complex128(1j)), TypeError,
+        lambda: RecursiveGP(RBF(1.0, 1.0, dtype="float32"), 0.1).step(0.5, np.complex128(1j)),
+        TypeError,
         "z is complex128, but the model is complex64: round it"),
     "step of a matrix": (
         lambda: tracker().step(0.5, np.ones((2, 2), complex)), ValueError, r"z.*\(2, 2\)"),
@@ -663,7 +665,7 @@ def test_after_a_refused_fit_the_data_are_those_of_before(why):
 
 def test_noise_on_a_line_is_accepted_whatever_its_angle():
     for angle in np.linspace(0.0, 2 * np.pi, 100):
-        ExactGP(RBF(), 0.3, noise_pseudo_variance=0.3 * np.exp(1j * angle))
+        ExactGP(RBF(1.0, 1.0), 0.3, noise_pseudo_variance=0.3 * np.exp(1j * angle))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -721,7 +723,7 @@ def test_hyperparameters_that_overflow_are_an_error_at_use_and_can_be_put_right(
 
 
 def test_hyperparameters_that_make_the_data_singular_are_an_error_and_no_stale_prediction():
-    model = ExactGP(RBF(fixed="variance") + White(0.1), 0.1)
+    model = ExactGP(RBF(1.0, 1.0, fixed="variance") + White(0.1), 0.1)
     model.condition([0.0, 0.0, 1.0], Z)
     before = states(model)
     model.noise_variance.assign(1e-300)
@@ -744,7 +746,7 @@ def test_a_fit_that_breaks_down_leaves_the_best_point_and_a_usable_model():
     for p in model._parameters().values():
         p.assign(1.0)
     model.noise_variance.assign(0.1)
-    expected = ExactGP(RBF(), 0.1)
+    expected = ExactGP(RBF(1.0, 1.0), 0.1)
     expected.condition([0.0, 0.0, 1.0], Z)
     np.testing.assert_allclose(
         model.predict(NEW)["mean"], expected.predict(NEW)["mean"], rtol=1e-10
@@ -761,11 +763,11 @@ def test_an_interrupted_fit_leaves_state_and_hyperparameters_in_step(optimizer):
     rng = np.random.default_rng(9)
     x = np.linspace(0.0, 3.0, 12)
     z = np.exp(2j * x) + 0.1 * (rng.normal(size=12) + 1j * rng.normal(size=12))
-    model = ExactGP(RBF(), 0.5)
+    model = ExactGP(RBF(1.0, 1.0), 0.5)
     model.compile(optimizer=optimizer())
     with pytest.raises(KeyboardInterrupt):
         model.fit(x, z, epochs=9, verbose=0, callbacks=[Interrupt()])
-    fresh = ExactGP(RBF(), 0.5)
+    fresh = ExactGP(RBF(1.0, 1.0), 0.5)
     for mine, theirs in zip(
         fresh._parameters().values(), model._parameters().values(), strict=True
     ):

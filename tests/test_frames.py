@@ -218,7 +218,7 @@ REFUSED = {
     "an index of two axes": (
         lambda: cgp.to_frame(gp().predict(X), X[:, None]), ValueError, r"got shape \(6, 1\)"),
     "a single step": (
-        lambda: cgp.to_frame(cgp.RecursiveGP(Matern32(), 0.1).step(0.0, 1j)), ValueError,
+        lambda: cgp.to_frame(cgp.RecursiveGP(Matern32(1.0, 1.0), 0.1).step(0.0, 1j)), ValueError,
         "no axis of times.*Step.stack"),
     "other dims": (
         lambda: cgp.to_frame(gp().predict(X), dims=("day",)), ValueError, "dims must be"),

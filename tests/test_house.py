@@ -75,7 +75,7 @@ def state():
 
 before = state()
 import cgp
-gp = cgp.ExactGP(cgp.kernels.RBF() * cgp.kernels.Rotation(0.3), noise_variance=0.1)
+gp = cgp.ExactGP(cgp.kernels.RBF(1.0, 1.0) * cgp.kernels.Rotation(0.3), noise_variance=0.1)
 gp.condition([0.0, 1.0], [1j, 2j])
 gp.predict([0.5])
 gp.compile(optimizer=cgp.optimizers.LBFGS())
@@ -95,7 +95,7 @@ def test_importing_and_using_cgp_changes_no_global_setting():
 def test_cgp_is_float64_under_any_floatx():
     code = (
         "import keras; keras.config.set_floatx('float16'); import cgp, numpy as np;"
-        "gp = cgp.ExactGP(cgp.kernels.Matern12(), 0.1); gp.condition([0., 1.], [1j, 2j]);"
+        "gp = cgp.ExactGP(cgp.kernels.Matern12(1.0, 1.0), 0.1); gp.condition([0., 1.], [1j, 2j]);"
         "print({str(v.dtype) for v in gp.trainable_variables}, gp.predict([0.5])['mean'].dtype,"
         "keras.config.floatx())"
     )
@@ -125,7 +125,7 @@ def test_importing_cgp_prints_nothing_and_loads_little_beside_tensorflow_and_ker
 def test_cgp_needs_neither_pandas_nor_xarray():
     found = run(
         "import sys; sys.modules.update(pandas=None, xarray=None); import cgp, datetime;"
-        "gp = cgp.ExactGP(cgp.kernels.Matern12(), 0.1); clock = cgp.Clock('day', '2026-01-01');"
+        "gp = cgp.ExactGP(cgp.kernels.Matern12(1, 1), 0.1); clock = cgp.Clock('day', '2026-01-01');"
         "gp.condition(clock([datetime.date(2026, 1, 2)]), [1j]);"
         "print(gp.predict([1.0])['mean'].shape)"
     )

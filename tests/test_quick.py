@@ -380,7 +380,7 @@ PREDICTION = {"mean": Z, "variance": np.ones(3), "pseudo_variance": 0 * Z}
 
 
 def gp(**arguments):
-    return cgp.ExactGP(kernels.RBF(), 0.1, **arguments)
+    return cgp.ExactGP(kernels.RBF(1.0, 1.0), 0.1, **arguments)
 
 
 def without_weights():
@@ -475,11 +475,11 @@ REFUSALS = {
         "no trainable variables",
     ),
     "training.shard_spec": (
-        lambda: training.shard_spec(cgp.RecursiveGP(kernels.RBF(), 0.1), 1), "RecursiveGP"
+        lambda: training.shard_spec(cgp.RecursiveGP(kernels.RBF(1.0, 1.0), 0.1), 1), "RecursiveGP"
     ),
     "training.value_and_gradient": (
         lambda: training.value_and_gradient(
-            training.shard_spec(cgp.ExactGP(kernels.RBF(), 0.1), 1), np.zeros(3), (X, Z[:2])
+            training.shard_spec(cgp.ExactGP(kernels.RBF(1.0, 1.0), 0.1), 1), np.zeros(3), (X, Z[:2])
         ),
         "shapes",
     ),
@@ -496,7 +496,7 @@ REFUSALS = {
         "stationary",
     ),
     "kernels.IntegratedRandomWalk": (lambda: kernels.IntegratedRandomWalk(0.0), "variance"),
-    "kernels.Kernel": (lambda: kernels.RBF().covariance(Z, X), "x1"),
+    "kernels.Kernel": (lambda: kernels.RBF(1.0, 1.0).covariance(Z, X), "x1"),
     "kernels.MarkovApproximation": (
         lambda: kernels.MarkovApproximation(kernels.RBF(), 0), "order"
     ),
@@ -523,7 +523,7 @@ REFUSALS = {
     "StateSpaceGP": (lambda: cgp.StateSpaceGP(kernels.RBF(), 0.1), "not Markov"),
     "layers.Covariance": (lambda: layers.Covariance(INDEFINITE), "definite"),
     "layers.GPInterpolator": (
-        lambda: layers.GPInterpolator(kernels.RBF(), 0.1)(Z[None]), "has no positions"
+        lambda: layers.GPInterpolator(kernels.RBF(1.0, 1.0), 0.1)(Z[None]), "has no positions"
     ),
     "layers.Matrix": (lambda: layers.Matrix([np.nan]), "finite"),
     "layers.RealImag": (lambda: layers.RealImag()(X), "complex"),

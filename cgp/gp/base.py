@@ -29,6 +29,7 @@ from cgp.training.parameters import (
     Parameterized,
     complex_from_config,
     named_parameters,
+    values_by_name,
 )
 
 
@@ -185,8 +186,11 @@ class GaussianProcess(Parameterized, Model):
         register_post_update(self, variables, update, state_is_weights=state_is_weights)
 
     def parameters(self) -> dict[str, np.ndarray]:
-        """The hyperparameters by name: constrained values, each shared one once."""
-        return {name: p.numpy() for name, p in self._parameters().items()}
+        """The hyperparameters by name: constrained values, each shared one once.
+
+        One that was left out, and that no fit has started yet, is NaN.
+        """
+        return values_by_name(self._parameters(), self._process.left_out())
 
     # --- predictions ---------------------------------------------------------------------------
 

@@ -45,24 +45,6 @@ def warn_of_fit(gp: Any, data: Data) -> None:
         warnings.warn("after this fit " + "; ".join(found), RuntimeWarning, stacklevel=3)
 
 
-def warn_of_placeholders(gp: Any, data: Data) -> None:
-    """Warns where parameters that were left out make a covariance of data that is diagonal."""
-    names = [
-        name for name, p in gp._parameters().items() if p.is_left_out and p is not gp.noise_variance
-    ]
-    if not names:
-        return
-    scales = scales_of(gp, data)
-    if is_diagonal(gp.kernel, scales.x):
-        warnings.warn(
-            f"left out, and at placeholders until fit(x, z) starts them from the data: "
-            f"{', '.join(names)}. With these, neighbours at this spacing of x, "
-            f"{scales.spacing:.3g}, are uncorrelated: fit, or give values in units of x and z",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-
-
 def _of_lengthscales(gp: Any, scales: DataScales) -> list[str]:
     found = []
     scaled = {

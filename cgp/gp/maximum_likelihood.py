@@ -10,7 +10,7 @@ from cgp.autograph import as_it_stands
 from cgp.gp import many_series
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, as_data
-from cgp.gp.fit_checks import warn_of_fit, warn_of_placeholders
+from cgp.gp.fit_checks import warn_of_fit
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.notebook_rows import data_in_words
 from cgp.gp.sampling import ParameterSampling
@@ -126,9 +126,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
                 rounding, where it is worked out. The data taken in before stay.
         """
         noise = self._given_noise(noise_variance, noise_groups)
-        data = self._validated(x, z, missing, noise)
-        self._condition(data)
-        warn_of_placeholders(self, data)
+        self._condition(self._validated(x, z, missing, noise))
 
     # Data belong together here, and are no samples of a batch: the signatures are not Keras's.
 
@@ -365,7 +363,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
 
         Example:
             >>> import cgp
-            >>> gp = cgp.ExactGP(cgp.kernels.RBF(), noise_variance=0.1)
+            >>> gp = cgp.ExactGP(cgp.kernels.RBF(1.0, 1.0), noise_variance=0.1)
             >>> gp.condition([0.0, 1.0], [1.0 + 1j, 0.5j])
             >>> print(f"{gp.log_marginal_likelihood():.4f}")
             -4.3364

@@ -5,8 +5,6 @@ j with the data is its own kernel, and all that the data say comes through the w
 (Duvenaud, *Automatic Model Construction with Gaussian Processes*, 2014, §2.4.5).
 """
 
-import copy
-
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel, Sum
 
@@ -18,9 +16,7 @@ def of_part(process: SignalPlusNoise, part: Kernel | None) -> SignalPlusNoise:
     """
     if part is None:
         return process
-    other = copy.copy(process)
-    other.kernel, other.mean = part, None
-    return other
+    return process.of_term(part)
 
 
 def check_request(kernel: Kernel, part: Kernel | None, observed: bool) -> None:

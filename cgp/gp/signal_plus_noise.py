@@ -12,6 +12,7 @@ would cost several. Everything is computed from the factor, L Lᴴ = K, and in w
 where H becomes L⁻¹ H = Q R with orthonormal columns Q.
 """
 
+import copy
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -27,7 +28,7 @@ from cgp.likelihoods.base import Likelihood
 from cgp.linalg import cholesky, inverse, log_det, stored_cholesky
 from cgp.linalg.arguments import as_complex, squared_modulus
 from cgp.linalg.composite import interleave
-from cgp.training.parameters import Parameter
+from cgp.training.parameters import Parameter, named_parameters
 
 
 class SignalPlusNoise:
@@ -55,7 +56,9 @@ class SignalPlusNoise:
         by_point: bool = False,
         likelihood: Likelihood | None = None,
     ):
-        self.kernel, self.mean = kernel, mean
+        self._kernel, self._mean = kernel, mean
+        of_kernel = (p for layer in kernel.walk() for p in layer.own_parameters)
+        self._left_out_at_first = tuple(p for p in of_kernel if p.initial is None)
         self.noise_variance, self.noise_circularity = noise_variance, noise_circularity
         self._has_real_coefficients = mean is not None and mean.has_real_coefficients
         self.likelihood = likelihood
@@ -75,21 +78,67 @@ class SignalPlusNoise:
         Of another likelihood those too: its normal noise depends on where the signal is.
         """
         noise = [p for p in (self.noise_variance, self.noise_circularity) if p is not None]
-        mean = [] if self.likelihood is None or self.mean is None else self.mean.weights
-        return [*(v for p in noise for v in p.variables), *self.kernel.weights, *mean]
+        mean = [] if self.likelihood is None or self._mean is None else self._mean.weights
+        return [*(v for p in noise for v in p.variables), *self._kernel.weights, *mean]
 
-    def learned_noise_variance(self) -> tf.Tensor:
-        """The learned part of the noise variance, a number or `[G]`.
+    # Whatever is computed of a process reads kernel, mean or noise here, and so none of it rests
+    # on the placeholder of a value that was left out.
+
+    @property
+    def kernel(self) -> Kernel:
+        """Second moments of f.
 
         Raises:
-            ValueError: It was left out, and no fit has started it yet.
+            ValueError: Some of its values were left out, and no fit has started them yet.
         """
+        if any(p.is_left_out for p in self._left_out_at_first) and self._kernel.left_out():
+            self._refuse_left_out()
+        return self._kernel
+
+    @property
+    def mean(self) -> Mean | None:
+        """Mean of f, or None for zero; errors as of `kernel`."""
+        if self._mean is not None and any(p.is_left_out for p in self._mean.own_parameters):
+            self._refuse_left_out()
+        return self._mean
+
+    def learned_noise_variance(self) -> tf.Tensor:
+        """The learned part of the noise variance, a number or `[G]`; errors as of `kernel`."""
         if self.noise_variance.is_left_out:
-            raise ValueError(
-                "noise_variance was left out, and the first fit(x, z) starts it from the data: fit "
-                "first, or give it a value"
-            )
+            self._refuse_left_out()
         return self.noise_variance.value
+
+    def left_out(self) -> list[Parameter]:
+        """The hyperparameters that were left out, and that no fit has started yet."""
+        of_mean = () if self._mean is None else self._mean.own_parameters
+        found = [p for p in (self.noise_variance, *of_mean) if p.is_left_out]
+        return [*self._kernel.left_out(), *found]
+
+    def _refuse_left_out(self) -> None:
+        left_out = {id(parameter) for parameter in self.left_out()}
+        layers = [*self._kernel.named_layers()]
+        layers += [] if self._mean is None else [(self._mean.prefix, self._mean)]
+        names = [name for name, p in named_parameters(layers).items() if id(p) in left_out]
+        values = {
+            type(layer).__name__: [
+                f"{p.name}=..." for p in layer.own_parameters if id(p) in left_out
+            ]
+            for _, layer in layers
+        }
+        examples = [f"{kind}({', '.join(own)})" for kind, own in values.items() if own]
+        if id(self.noise_variance) in left_out:
+            names.append(self.noise_variance.name)
+            examples.append(f"{self.noise_variance.name}=...")
+        raise ValueError(
+            f"left out, and not learned yet: {', '.join(names)}. The first fit(x, z) of a Gaussian "
+            f"process starts them from the data: fit first, or give values, as in {examples[0]}"
+        )
+
+    def of_term(self, kernel: Kernel) -> "SignalPlusNoise":
+        """The process of one term of the kernel, without the mean, in the form of the whole."""
+        other = copy.copy(self)
+        other._kernel, other._mean = kernel, None
+        return other
 
     def in_data_order(self, a: tf.Tensor, axis: int = -2) -> tf.Tensor:
         """Reorders an axis from the order of the form to that of data."""

@@ -59,9 +59,9 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
         scales, probe.lengthscales_taken, described=_described(gp.kernel, _is_left_out)
     )
     for parameter, value in list(_starts(gp, rules, _is_left_out)):
-        if value is not None:
-            value = np.broadcast_to(value, parameter.numpy().shape)
-            parameter.start(value, _unit(parameter, scales))
+        # Without a rule the placeholder is where it starts.
+        value = parameter.numpy() if value is None else value
+        parameter.start(np.broadcast_to(value, parameter.numpy().shape), _unit(parameter, scales))
     return scales
 
 
@@ -242,7 +242,8 @@ def _start_mean(mean: Mean, data: Data) -> None:
     rows = np.broadcast_to(x, (len(z), *x.shape))[present]
     for parameter in mean.own_parameters:
         value = mean.start_of(parameter.name, rows, z[present])
-        if parameter.is_left_out and value is not None:
+        if parameter.is_left_out:
+            value = parameter.numpy() if value is None else value
             parameter.start(value, max(np.abs(z[present]).max(), 1e-300))
 
 

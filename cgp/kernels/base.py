@@ -34,9 +34,11 @@ class Kernel(CovarianceFunction):
     Kernels add and multiply with each other; positive scalars multiply and divide the covariance.
     The same kernel object in two places is one set of hyperparameters.
 
-    A hyperparameter that is left out is 1 (a coefficient 0) until the first `fit` of a model starts
-    it from the data, by the rule in `start_of`: a variance at its share of `E|z|²`, a length scale
-    between the spacing of x and its span, a frequency at a peak of the periodogram.
+    The first `fit` of a model starts a hyperparameter that was left out from the data, by the rule
+    in `start_of`: a variance at its share of `E|z|²`, a length scale between the spacing of x and
+    its span, a frequency at a peak of the periodogram. Until then models refuse to predict, and
+    `parameters()` shows NaN; moments of the kernel by itself have 1 in its place (a coefficient 0).
+    One variance is enough for a product: beside one that has a value, others are 1.
 
     Args:
         name: A name for its parameters, as in `gp.parameters()`; by default the class's.
@@ -60,7 +62,7 @@ class Kernel(CovarianceFunction):
         ...
         ...     def moments(self, x1, x2):
         ...         return self.variance.value * tf.reduce_sum(x1 * x2, axis=-1), None
-        >>> kernel = Line(2.0, fixed="variance") + RBF()
+        >>> kernel = Line(2.0, fixed="variance") + RBF(1.0, 1.0)
         >>> config = keras.saving.serialize_keras_object(kernel)
         >>> keras.saving.deserialize_keras_object(config)
         Line(variance=2. (fixed)) + RBF(variance=1., lengthscale=1.)
@@ -226,6 +228,18 @@ class Combination(Kernel):
             return super().from_config({**config, cls.argument: parts})
 
 
+def left_out_of_factors(factors: Iterable[CovarianceFunction]) -> list[Parameter]:
+    """See `Kernel.left_out`, of kernels that are multiplied.
+
+    One variance is enough for a product: beside it, one that was left out is 1.
+    """
+    factors = list(factors)
+    scales = [factor.scale_parameters() or [] for factor in factors]
+    has_scale = any(scale and not any(p.is_left_out for p in scale) for scale in scales)
+    units = {id(scale[0]) for scale in scales if has_scale and len(scale) == 1}
+    return [p for factor in factors for p in factor.left_out() if id(p) not in units]
+
+
 def _flattened(kind: type[Kernel], parts: Iterable[Kernel]) -> list[Kernel]:
     """(a + b) + c as the sum of three; a part with a name of its own stays whole."""
     if isinstance(parts, Kernel):
@@ -247,7 +261,7 @@ class Sum(Combination):
 
     Example:
         >>> from cgp.kernels import RBF, Constant
-        >>> kernel = RBF(2.0) + Constant(0.5)
+        >>> kernel = RBF(2.0, 1.0) + Constant(0.5)
         >>> kernel
         RBF(variance=2., lengthscale=1.) + Constant(variance=0.5)
         >>> kernel.covariance([0.0]).numpy()
@@ -314,7 +328,7 @@ class Product(Combination):
 
     Example:
         >>> from cgp.kernels import RBF, Rotation
-        >>> kernel = 0.5 * RBF(2.0) * Rotation(frequency=0.25)
+        >>> kernel = 0.5 * RBF(2.0, 1.0) * Rotation(frequency=0.25)
         >>> kernel.parts[1:]
         (RBF(variance=2., lengthscale=1.), Rotation(frequency=0.25))
         >>> kernel.covariance([1.0], [0.0]).numpy().round(4)
@@ -360,6 +374,10 @@ class Product(Combination):
                 found[number] = power
                 break
         return found
+
+    def left_out(self) -> list[Parameter]:
+        """See `Kernel.left_out`."""
+        return left_out_of_factors(self.parts)
 
     def starts(
         self, rules: StartRules, power: float, wanted: Callable[[Parameter], bool]

@@ -16,7 +16,7 @@ from cgp.kernels.terms import Terms
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.keras_private import flatten_layers, sublayers
-from cgp.training.parameters import Parameter, Parameterized, named_parameters
+from cgp.training.parameters import Parameter, Parameterized, named_parameters, values_by_name
 
 
 class CovarianceFunction(HyperparameterLayer):
@@ -219,6 +219,11 @@ class CovarianceFunction(HyperparameterLayer):
         """
         return [p for p in self.own_parameters if p.name == "variance"] or None
 
+    def left_out(self) -> list[Parameter]:
+        """The hyperparameters without which there are no moments, and which have no value yet."""
+        own = [parameter for parameter in self.own_parameters if parameter.is_left_out]
+        return own + [parameter for kernel in self.inside() for parameter in kernel.left_out()]
+
     def shares(self, power: float, wanted: Callable[[Parameter], bool]) -> list[float]:
         """The shares of the power of the kernels inside; by default all of it for each."""
         return [power for _ in self.inside()]
@@ -231,10 +236,11 @@ class CovarianceFunction(HyperparameterLayer):
         """The hyperparameters of this kernel and its parts by name: values, shared ones once.
 
         A name is that of the kernel, given or made from its class, a dot, and the parameter's own;
-        kernels of one name are numbered in the order of the expression. The hyperparameters
-        themselves are attributes of the kernels: `kernel.variance.assign(2.0)`.
+        kernels of one name are numbered in the order of the expression. One that was left out, and
+        that no fit has started yet, is NaN. The hyperparameters themselves are attributes of the
+        kernels: `kernel.variance.assign(2.0)`.
         """
-        return {name: p.numpy() for name, p in named_parameters(self.named_layers()).items()}
+        return values_by_name(named_parameters(self.named_layers()), self.left_out())
 
 
 def _definer(kind: type, name: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from cgp.kernels.base import Combination, Constant, Kernel, Product
+from cgp.kernels.base import Combination, Constant, Kernel, Product, left_out_of_factors
 from cgp.kernels.improper import Conjugate
 from cgp.kernels.linear_sde import decays, linear_sde
 from cgp.kernels.markov import Generator, MarkovForm, unit
@@ -146,6 +146,10 @@ class Driven(Combination):
     def scale_parameters(self) -> list[Parameter] | None:
         """See `Kernel.scale_parameters`: those of the excitation."""
         return self.excitation.scale_parameters()
+
+    def left_out(self) -> list[Parameter]:
+        """See `Kernel.left_out`: the gain multiplies the excitation."""
+        return left_out_of_factors(self.parts)
 
     def shares(self, power: float, wanted: Callable[[Parameter], bool]) -> list[float]:
         """See `Kernel.shares`: all of it for the excitation, whose variance scales the signal."""

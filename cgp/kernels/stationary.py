@@ -61,8 +61,8 @@ class Stationary(ScaledCorrelation):
 
     Args:
         variance: `E|z|²`, positive; in squared units of z.
-        lengthscale: In units of x, positive; one number, or one for each dimension of x. Either is
-            1 if it is left out, until the first fit starts it from the data (see `Kernel`).
+        lengthscale: In units of x, positive; one number, or one for each dimension of x. Left
+            out, the first fit starts either from the data (see `Kernel`).
         fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name.
         name: A name for its parameters.

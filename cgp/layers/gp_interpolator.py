@@ -1,6 +1,5 @@
 """Interpolation of complex signals by a Gaussian process, as a layer between others."""
 
-import warnings
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -10,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import as_data, check_labels, flattened
-from cgp.gp.fit_checks import is_diagonal
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.interpolation import Interpolation, interpolate
 from cgp.gp.signal_plus_noise import SignalPlusNoise
@@ -26,7 +24,7 @@ from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.keras_private import as_added_loss
-from cgp.training.parameters import POSITIVE, Parameter, named_parameters
+from cgp.training.parameters import POSITIVE, Parameter, named_parameters, values_by_name
 from cgp.training.sharing import sharing_scope
 from cgp.training.trainer import without_mask
 
@@ -71,14 +69,10 @@ class GPInterpolator(HyperparameterLayer):
         TypeError: No kernel, or dtypes that differ.
         ValueError: A noise variance that is not positive, positions of one kind alone.
 
-    Warns:
-        RuntimeWarning: At the first call, values of the kernel that were left out, under which
-            neighbours in x are uncorrelated.
-
     Example:
         >>> import numpy as np
         >>> import cgp
-        >>> kernel = cgp.kernels.RBF() * cgp.kernels.Rotation(0.5)
+        >>> kernel = cgp.kernels.RBF(1.0, 1.0) * cgp.kernels.Rotation(0.5)
         >>> t = np.linspace(0.0, 4.0, 9)
         >>> layer = cgp.layers.GPInterpolator(kernel, noise_variance=1e-4, x=t, x_new=[1.25])
         >>> z = np.exp(1j * np.pi * t) * np.array([[1.0], [2.0j]])
@@ -129,7 +123,6 @@ class GPInterpolator(HyperparameterLayer):
         with_priors = [p for p in self._parameters().values() if p.prior is not None]
         self._objective = LikelihoodObjective(with_priors, self.variable_dtype)
         self.batch_count = self._objective.batch_count
-        self._has_looked_at_placeholders = False
 
     def _fixed_positions(
         self, x: ArrayLike | None, x_new: ArrayLike | None
@@ -154,8 +147,11 @@ class GPInterpolator(HyperparameterLayer):
         return named_parameters([("", self), *self.kernel.named_layers()])
 
     def parameters(self) -> dict[str, np.ndarray]:
-        """The hyperparameters by name: constrained values, each shared one once."""
-        return {name: p.numpy() for name, p in self._parameters().items()}
+        """The hyperparameters by name: constrained values, each shared one once.
+
+        One of the kernel that was left out, and that no fit has started yet, is NaN.
+        """
+        return values_by_name(self._parameters(), self._process.left_out())
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Keras's `__call__`; what a masked array hides is NaN, where Keras would show it."""
@@ -209,7 +205,6 @@ class GPInterpolator(HyperparameterLayer):
         x, z, x_new = self._positions_and_series(inputs)
         x, x_new = as_points(x, real), as_points(x_new, real, "x_new")
         check_shapes(x.shape, tf.TensorShape(z.shape), x_new.shape)
-        self._warn_of_placeholders(x)
         if not tf.executing_eagerly():
             z = of_one_batch(x, z, x_new)
         noise = GivenNoise(noise_variance)
@@ -225,27 +220,6 @@ class GPInterpolator(HyperparameterLayer):
             self.add_loss(as_added_loss(self, self.loss_weight * loss))
         names = [name for name in Interpolation._fields if name != "log_likelihood"]
         return {name: data.unpacked(getattr(found, name)) for name in names}
-
-    def _warn_of_placeholders(self, x: tf.Tensor) -> None:
-        """Warns, at the first call on known positions, of a kernel left out that has no use there.
-
-        Not before, as weights may be loaded.
-        """
-        known = tf.get_static_value(x)
-        if known is None or self._has_looked_at_placeholders:
-            return
-        self._has_looked_at_placeholders = True
-        names = [name for name, p in self._parameters().items() if p.is_left_out]
-        with tf.init_scope():
-            is_useless = names and is_diagonal(self.kernel, known.reshape(-1, *x.shape[-2:])[0])
-        if is_useless:
-            warnings.warn(
-                f"left out, and at placeholders, as no fit starts them from data here: "
-                f"{', '.join(names)}. With these, neighbours in x are uncorrelated: give values in "
-                "units of x and z",
-                RuntimeWarning,
-                stacklevel=2,
-            )
 
     def _positions_and_series(self, inputs: Any) -> tuple[Any, Any, Any]:
         if isinstance(inputs, tuple | list):

@@ -38,7 +38,7 @@ class StudentT(Variational):
         >>> t = np.linspace(0.0, 4.0, 9)
         >>> z = np.exp(1j * np.pi * t)
         >>> z[4] += 10.0
-        >>> kernel = cgp.kernels.RBF() * cgp.kernels.Rotation(0.5)
+        >>> kernel = cgp.kernels.RBF(1.0, 1.0) * cgp.kernels.Rotation(0.5)
         >>> gp = cgp.ExactGP(kernel, 1e-4, likelihood=cgp.likelihoods.StudentT(4.0))
         >>> gp.condition(t, z)
         >>> bool(abs(gp.predict([2.0])["mean"][0] - 1.0) < 0.1)

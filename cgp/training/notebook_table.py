@@ -54,7 +54,8 @@ def parameter_rows(layers: Iterable[tuple[str, Parameterized]]) -> list[Row]:
             f"shared by {count} parts": count > 1,
         }
         note = ", ".join(text for text, applies in notes.items() if applies)
-        rows.append(Row(name, array_text(parameter.numpy()), note))
+        value = str(parameter) if parameter.is_left_out else array_text(parameter.numpy())
+        rows.append(Row(name, value, note))
     return rows
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from cgp.linalg.arguments import ArrayLike
+from cgp.training import keras_private
 from cgp.training.constraints import (
     COMPLEX,
     POSITIVE,
@@ -25,7 +26,6 @@ from cgp.training.constraints import (
     in_steps_of,
     split,
 )
-from cgp.training.keras_private import add_variable
 from cgp.training.priors import prior_config, prior_from_config
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "in_steps_of",
     "named_parameters",
     "number_to_config",
+    "values_by_name",
 ]
 
 
@@ -47,7 +48,7 @@ def _weight(
     layer: keras.layers.Layer, name: str, value: np.ndarray, trainable: bool
 ) -> keras.Variable:
     dtype = layer.variable_dtype
-    return add_variable(
+    return keras_private.add_variable(
         layer,
         lambda: keras.Variable(
             # A Keras initialiser would take the value through floatx.
@@ -187,7 +188,7 @@ class Parameter:
         raw = self.constraint.inverse(np.asarray(self._check(self.constraint.placeholder)))
         raw = raw if self.step is None else raw / self.constraint.step
         with tf.init_scope():  # what a graph reads when it is traced
-            present = self.variable.numpy()
+            present = keras_private.stored(self.variable).numpy()
         # Weights that have been loaded are compared once.
         self._is_set = not np.array_equal(present, np.asarray(raw, self._dtype))
         return not self._is_set
@@ -292,6 +293,8 @@ class Parameter:
     def __str__(self) -> str:
         if not tf.executing_eagerly():
             return "?"
+        if self.is_left_out:
+            return "to be learned"
         text = np.array2string(self.numpy(), precision=4, separator=", ")
         return text + (" (fixed)" if self.fixed else "")
 
@@ -396,6 +399,17 @@ class Parameterized:
             **({"fixed": fixed} if fixed else {}),
             **({"priors": priors} if priors else {}),
         }
+
+
+def values_by_name(
+    parameters: Mapping[str, Parameter], left_out: Iterable[Parameter]
+) -> dict[str, np.ndarray]:
+    """The constrained values of hyperparameters; NaN of those among `left_out`."""
+    without = {id(parameter) for parameter in left_out}
+    return {
+        name: p.numpy() * np.nan if id(p) in without else p.numpy()
+        for name, p in parameters.items()
+    }
 
 
 def number_to_config(value: npt.ArrayLike) -> Any:

@@ -52,7 +52,7 @@ def load_model(
 
     Example:
         >>> import tempfile, cgp
-        >>> gp = cgp.ExactGP(cgp.kernels.RBF(), noise_variance=0.1)
+        >>> gp = cgp.ExactGP(cgp.kernels.RBF(1.0, 1.0), noise_variance=0.1)
         >>> gp.condition([0.0, 1.0], [1j, 2j])
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     gp.save(f"{folder}/signal.keras")

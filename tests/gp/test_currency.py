@@ -257,7 +257,7 @@ def test_has_a_posterior_in_a_graph_all_that_it_has_outside(improper):
 
 def test_does_a_graph_without_data_say_so():
     mean = cgp.means.Polynomial(1, marginalized=True)
-    gp = cgp.ExactGP(RBF(), 0.1, mean=mean)
+    gp = cgp.ExactGP(RBF(1.0, 1.0), 0.1, mean=mean)
     x = tf.constant(T)
     for function in (lambda: gp(x)["mean"], lambda: gp.posterior(x).mean()):
         with pytest.raises(tf.errors.InvalidArgumentError, match="no data"):

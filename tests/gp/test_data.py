@@ -191,7 +191,9 @@ def test_is_one_column_of_targets_told_from_many_series():
     with pytest.raises(
         ValueError, match=r"z must be \[..., 5\] .* got shape \(5, 1\): .* z\[:, 0\]"
     ):
-        cgp.ExactGP(cgp.kernels.RBF(), 0.1).condition(np.arange(5.0), np.ones((5, 1), complex))
+        cgp.ExactGP(cgp.kernels.RBF(1.0, 1.0), 0.1).condition(
+            np.arange(5.0), np.ones((5, 1), complex)
+        )
 
 
 @pytest.mark.parametrize("shapes", [([None], [None, 10]), ([3], [3, None]), ([None], [3, 10])])
@@ -207,7 +209,7 @@ def test_may_a_graph_not_know_how_many_targets_there_are(shapes):
 
 
 def test_do_series_of_a_state_space_process_share_their_places():
-    gp = cgp.StateSpaceGP(cgp.kernels.Matern32(), 0.1)
+    gp = cgp.StateSpaceGP(cgp.kernels.Matern32(1.0, 1.0), 0.1)
     words = "all series of a StateSpaceGP go on together"
     with pytest.raises(ValueError, match=rf"x must be one number, got shape \(3,\): {words}"):
         gp.step(np.arange(3.0), np.ones(3, complex))

@@ -99,7 +99,7 @@ def test_is_the_gradient_by_every_hyperparameter_that_of_central_differences(pro
 
 def test_do_gradients_reach_inputs_and_targets():
     rng = np.random.default_rng(3)
-    gp = cgp.ExactGP(WidelyLinear(RBF() * Rotation(0.3), 0.4j), 0.1)
+    gp = cgp.ExactGP(WidelyLinear(RBF(1.0, 1.0) * Rotation(0.3), 0.4j), 0.1)
     x, z = tf.constant(rng.normal(size=(6, 2))), tf.constant(complex_normals(rng, 6))
 
     def loss(x, z):

@@ -69,7 +69,7 @@ def test_does_a_marginalised_trend_leave_the_rest_to_the_process(problem):
 
 def test_does_a_trend_need_points_that_determine_it():
     def gp():
-        return cgp.ExactGP(Matern32(), 0.1, mean=cgp.means.Polynomial(1, marginalized=True))
+        return cgp.ExactGP(Matern32(1.0, 1.0), 0.1, mean=cgp.means.Polynomial(1, marginalized=True))
 
     for x in ([1.0], [1.0, 1.0, 1.0], [0.0, 0.0]):
         with pytest.raises(ValueError, match="trend of 2 coefficients is not determined: it needs"):
@@ -91,7 +91,7 @@ def test_has_a_trend_coefficients_whose_squares_would_underflow():
 
 def test_can_a_trend_be_sampled_far_from_its_data():
     x, z = series()
-    gp = cgp.ExactGP(Matern32(), 0.1, mean=cgp.means.Polynomial(2, marginalized=True))
+    gp = cgp.ExactGP(Matern32(1.0, 1.0), 0.1, mean=cgp.means.Polynomial(2, marginalized=True))
     gp.condition(x, z)
     assert np.isfinite(gp.sample(np.linspace(0.0, 1e4, 50), 2, seed=0)).all()
 
@@ -150,7 +150,7 @@ def test_does_a_mean_survive_its_config(mean):
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(mean))
     rng = np.random.default_rng(0)
     x, z = rng.normal(size=8), complex_normals(rng, 8)
-    gps = [cgp.ExactGP(Matern32(), 0.1, mean=m) for m in (mean, again)]
+    gps = [cgp.ExactGP(Matern32(1.0, 1.0), 0.1, mean=m) for m in (mean, again)]
     values = [gp.log_marginal_likelihood(x, z) for gp in gps]
     np.testing.assert_array_equal(values[0], values[1])
     assert list(gps[0].parameters()) == list(gps[1].parameters())
@@ -221,7 +221,7 @@ def test_a_prior_of_a_mean_moves_its_estimate_towards_it():
 def test_has_a_trend_a_gradient_at_its_center(marginalized):
     start = None if marginalized else [1j, 2.0]
     mean = cgp.means.Polynomial(1, start, marginalized=marginalized)
-    gp = cgp.ExactGP(Matern32(), 0.1, mean=mean)
+    gp = cgp.ExactGP(Matern32(1.0, 1.0), 0.1, mean=mean)
     gp.condition([0.0, 0.5, 1.0], np.array([1j, 2.0, 3.0]))
     x = tf.constant([0.0, 0.7], tf.float64)
     with tf.GradientTape() as tape:

@@ -20,7 +20,8 @@ def trained(mean=None):
     carrier = Rotation(0.3, name="carrier")
     prior = tfp.distributions.LogNormal(0.0, 1.0)
     kernel = WidelyLinear(
-        Matern32(1.0, 5.0, priors={"lengthscale": prior}) * carrier + 0.5 * (carrier * Matern12()),
+        Matern32(1.0, 5.0, priors={"lengthscale": prior}) * carrier
+        + 0.5 * (carrier * Matern12(1.0, 1.0)),
         0.2 - 0.1j,
     )
     gp = cgp.ExactGP(kernel, 0.1, 0.02j, mean=mean)
@@ -66,7 +67,7 @@ def test_does_a_saved_model_predict_at_once_and_train_on(mean, tmp_path):
 
 def test_does_a_float32_model_come_back(tmp_path):
     rng = np.random.default_rng(0)
-    gp = cgp.ExactGP(RBF(dtype="float32"), 0.1)
+    gp = cgp.ExactGP(RBF(1.0, 1.0, dtype="float32"), 0.1)
     x, z = rng.normal(size=6), complex_normals(rng, 6).astype(np.complex64)
     z[2] = np.nan
     gp.condition(x, z)
@@ -116,7 +117,7 @@ def test_is_the_config_plain_json_that_tells_the_model():
 @pytest.mark.parametrize("optimizer", [keras.optimizers.Adam, cgp.optimizers.LBFGS])
 def test_does_a_batch_of_series_come_back(optimizer, tmp_path):
     rng = np.random.default_rng(0)
-    gp = cgp.ExactGP(RBF(), 0.1)
+    gp = cgp.ExactGP(RBF(1.0, 1.0), 0.1)
     gp.compile(optimizer=optimizer())
     gp.fit(rng.normal(size=(6, 2)), complex_normals(rng, 3, 6), epochs=2, verbose=0)
     gp.save(tmp_path / "gp.keras")

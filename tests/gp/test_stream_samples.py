@@ -59,7 +59,7 @@ def test_is_a_later_sample_refused_where_its_phase_is_lost(make):
 
 
 def test_is_a_later_sample_refused_before_the_start_of_a_walk():
-    gp = MAKE["recursive"](RandomWalk(start=0.0))
+    gp = MAKE["recursive"](RandomWalk(1.0, start=0.0))
     for x in (5.0, 7.0):
         gp.step(x, 1j)
     for z in (1j, np.nan):  # where it would have been predicted by NaN
@@ -75,7 +75,7 @@ def test_is_a_target_whose_square_overflows_refused(dtype):
     largest = np.sqrt(np.finfo(dtype).max)
     z = np.array([1j, largest], complex_)
     for kind in (cgp.ExactGP, cgp.StateSpaceGP, cgp.RecursiveGP):
-        gp = kind(Matern32(dtype=dtype), 0.1)
+        gp = kind(Matern32(1.0, 1.0, dtype=dtype), 0.1)
         if kind is not cgp.RecursiveGP:
             with pytest.raises(ValueError, match=f"z is too large, .* overflow in {dtype}"):
                 gp.condition(np.arange(2.0), z)

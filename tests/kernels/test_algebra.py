@@ -270,12 +270,12 @@ def test_every_hyperparameter_has_one_name(expression):
 def test_a_kernel_shows_its_constrained_values():
     assert repr(RBF(1.5, [0.5, 2.0])) == "RBF(variance=1.5, lengthscale=[0.5, 2. ])"
     assert repr(Rotation(-0.84, fixed="frequency")) == "Rotation(frequency=-0.84 (fixed))"
-    kernel = WidelyLinear((Matern12(0.25) + White(2.0)) * Rotation(0.5), 0.3 + 0.1j)
+    kernel = WidelyLinear((Matern12(0.25, 1.0) + White(2.0)) * Rotation(0.5), 0.3 + 0.1j)
     assert repr(kernel) == (
         "WidelyLinear((Matern12(variance=0.25, lengthscale=1.) + White(variance=2.)) * "
         "Rotation(frequency=0.5), coefficient=0.3+0.1j)"
     )
-    assert repr(Conjugate(RBF())) == "Conjugate(RBF(variance=1., lengthscale=1.))"
+    assert repr(Conjugate(RBF(1.0, 1.0))) == "Conjugate(RBF(variance=1., lengthscale=1.))"
     kernel = RBF()
     kernel.variance.assign(7.0)
     assert "variance=7." in repr(kernel)

@@ -150,7 +150,7 @@ def test_moments_that_are_not_what_the_flags_say_are_refused(case, within):
 def test_an_improper_kernel_of_ones_own_is_taken_as_such():
     kernel = returning(lambda k: (k, 0.5 * k), is_proper=False)
     np.testing.assert_allclose(kernel.pseudo_covariance(X), 0.5 * np.outer(X, X), atol=1e-15)
-    gp = cgp.ExactGP(kernel + RBF(), 0.1)
+    gp = cgp.ExactGP(kernel + RBF(1.0, 1.0), 0.1)
     found = gp.predict([2.0])
     np.testing.assert_allclose(found["variance"], [5.0], rtol=1e-14)
     np.testing.assert_allclose(found["pseudo_variance"], [2.0], rtol=1e-14)

@@ -131,9 +131,9 @@ USES = {
     "state-space step": lambda kernel: cgp.StateSpaceGP(kernel, 0.1).step(0.0, 1j),
     "covariance": lambda kernel: kernel.covariance(X),
     "diagonal": lambda kernel: kernel.moments_diagonal(X),
-    "in a sum": lambda kernel: cgp.StateSpaceGP(kernel * Rotation(0.1) + Matern32(), 0.1).condition(
-        X, Z
-    ),
+    "in a sum": lambda kernel: cgp.StateSpaceGP(
+        kernel * Rotation(0.1) + Matern32(1.0, 1.0), 0.1
+    ).condition(X, Z),
 }
 
 

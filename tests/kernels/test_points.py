@@ -100,10 +100,10 @@ def test_a_rotation_says_where_x_is_too_large_for_its_phase(process):
         ValueError,
         match=r"x is too large for Rotation.*: at 1e\+17, float64 does not tell one",
     ):
-        process(Matern32() * Rotation(1.0), 0.1).condition(x, z)
-    process(Matern32() * Rotation(1e-4), 0.1).condition(x, z)
+        process(Matern32(1.0, 1.0) * Rotation(1.0), 0.1).condition(x, z)
+    process(Matern32(1.0, 1.0) * Rotation(1e-4), 0.1).condition(x, z)
     with pytest.raises(ValueError, match=r"x is too large, 1e\+300"):
-        process(Matern32() * Rotation(1.0), 0.1).condition([0.0, 1e300], z[:2])
+        process(Matern32(1.0, 1.0) * Rotation(1.0), 0.1).condition([0.0, 1e300], z[:2])
 
 
 def test_a_phase_is_resolved_wherever_the_points_are():

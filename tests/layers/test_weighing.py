@@ -55,7 +55,7 @@ def test_are_masked_elements_of_a_call_missing():
     holes = np.where(hidden, np.nan, z)
     found = kf(np.ma.array(np.where(hidden, 1e3, z), mask=hidden))["filtered_mean"]
     np.testing.assert_array_equal(found, kf(holes)["filtered_mean"])
-    gp, x = cgp.ExactGP(cgp.kernels.Matern32(), 0.1), np.arange(4.0)
+    gp, x = cgp.ExactGP(cgp.kernels.Matern32(1.0, 1.0), 0.1), np.arange(4.0)
     masked = np.ma.array(np.where(hidden, 1e3, z)[0, :, 0], mask=hidden[0, :, 0])
     np.testing.assert_array_equal(gp((x, masked))["mean"], gp((x, holes[0, :, 0]))["mean"])
     with pytest.raises(TypeError, match="masked elements must be of a float or complex array"):

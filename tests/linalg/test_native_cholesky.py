@@ -216,7 +216,7 @@ def test_is_a_lapack_with_other_functions_done_without(monkeypatch, served):
 
 def test_does_training_factorise_and_invert_by_lapack(served):
     x = np.linspace(0.0, 3.0, 12)
-    gp = cgp.ExactGP(cgp.kernels.RBF(), noise_variance=0.1)
+    gp = cgp.ExactGP(cgp.kernels.RBF(1.0, 1.0), noise_variance=0.1)
     gp.compile(optimizer=cgp.optimizers.LBFGS())
     gp.fit(x, np.exp(1j * x), epochs=1, verbose=0)
     assert set(served) == {"cgp_cholesky_factor", "cgp_cholesky_inverse"}

@@ -185,7 +185,9 @@ def test_the_examples_in_the_documentation_train_and_survive_saving(shape, tmp_p
             return tf.math.real(k)[:, None]
 
     rng = np.random.default_rng(0)
-    kernel = cgp.kernels.RBF(lengthscale=0.7) * cgp.kernels.Rotation([0.3, -0.2] if shape else 0.3)
+    kernel = cgp.kernels.RBF(1.0, lengthscale=0.7) * cgp.kernels.Rotation(
+        [0.3, -0.2] if shape else 0.3
+    )
     points = rng.uniform(-2.0, 2.0, (5, *shape))
     x, y = rng.uniform(-2.0, 2.0, (12, *shape)), rng.normal(size=(12, 1))
 

@@ -76,7 +76,8 @@ class ExactGP(MaximumLikelihoodGP):
         >>> import numpy as np
         >>> import cgp
         >>> t = np.linspace(0.0, 4.0, 9)
-        >>> gp = cgp.ExactGP(cgp.kernels.RBF() * cgp.kernels.Rotation(0.5), noise_variance=1e-4)
+        >>> kernel = cgp.kernels.RBF(1.0, 1.0) * cgp.kernels.Rotation(0.5)
+        >>> gp = cgp.ExactGP(kernel, noise_variance=1e-4)
         >>> gp.condition(t, np.exp(1j * np.pi * t))
         >>> mean = gp.predict([1.25])["mean"]
         >>> bool(abs(mean[0] - np.exp(1.25j * np.pi)) < 0.01)

@@ -28,7 +28,7 @@ class Constant(Mean):
 
     Example:
         >>> import cgp
-        >>> gp = cgp.ExactGP(cgp.kernels.RBF(), 0.1, mean=cgp.means.Constant(1 + 2j))
+        >>> gp = cgp.ExactGP(cgp.kernels.RBF(1.0, 1.0), 0.1, mean=cgp.means.Constant(1 + 2j))
         >>> gp.predict([0.0])["mean"]
         array([1.+2.j])
     """
@@ -86,7 +86,7 @@ class Polynomial(Mean):
     Example:
         >>> import cgp, numpy as np
         >>> trend = cgp.means.Polynomial(1, marginalized=True, center=5.0, scale=5.0)
-        >>> gp = cgp.ExactGP(cgp.kernels.RBF(), 0.1, mean=trend)
+        >>> gp = cgp.ExactGP(cgp.kernels.RBF(1.0, 1.0), 0.1, mean=trend)
         >>> x = np.arange(10.0)
         >>> gp.condition(x, (1 + 1j) * x)
         >>> gp.predict([20.0])["mean"].round(4)

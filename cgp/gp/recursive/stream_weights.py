@@ -62,7 +62,7 @@ class StreamWeights:
         self._by_core, self._mutex = CompiledWindow(recursion), threading.Lock()
         self.is_single, streams = streams is None, shape[0]
         self.x_shape = (streams, dimensions)
-        _check_memory(recursion, streams, dimensions)
+        _check_memory(recursion, streams, dimensions, layer.variable_dtype)
         with tf.init_scope():
             self._empty = recursion.empty(streams, dimensions, layer.variable_dtype)
             values = [_as_weight(value).numpy() for value in tf.nest.flatten(self._empty)]
@@ -395,19 +395,22 @@ def _as_weight(value: tf.Tensor) -> tf.Tensor:
     return tf.bitcast(value, value.dtype.real_dtype) if value.dtype.is_complex else value
 
 
-def _check_memory(recursion: WindowRecursion, streams: int, dimensions: int) -> None:
+def _check_memory(
+    recursion: WindowRecursion, streams: int, dimensions: int, real_dtype: str
+) -> None:
     """Raises a ValueError for windows that are too large, before they end the process.
 
     Args:
         recursion: The recursion.
         streams: B.
         dimensions: D.
+        real_dtype: "float64" or "float32".
     """
     rows = recursion.capacity * recursion.process.form.multiplicity
     parts = 2 if recursion.process.is_proper else 1
     check_size(
         streams * (parts * rows**2 + recursion.capacity * (dimensions + 4)),
         f"capacity {recursion.capacity} of {streams} streams over {dimensions} dimensions",
-        recursion.process.kernel.variable_dtype,
+        real_dtype,
         "take a smaller capacity",
     )

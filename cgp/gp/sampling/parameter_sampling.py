@@ -51,7 +51,7 @@ class ParameterSampling(_Base):
 
         Example:
             >>> import numpy as np, tensorflow as tf, cgp
-            >>> gp = cgp.ExactGP(cgp.kernels.RBF(), noise_variance=0.1)
+            >>> gp = cgp.ExactGP(cgp.kernels.RBF(1.0, 1.0), noise_variance=0.1)
             >>> gp.condition([0.0, 1.0], [1.0 + 1j, 0.5j])
             >>> print(f"{gp.log_density(gp.trainable_variables):.4f}")
             -6.6390

@@ -61,7 +61,7 @@ class History(tf.Module):
         self._streamed = 0  # of the data held, how many are samples of the stream
         self._in_graphs = False
         # The kernel may refuse a place, or disagree with its own state-space form.
-        kernel, real = process.kernel, stored.x.dtype
+        kernel, real = layer.kernel, stored.x.dtype
         self._range = CheckedRange(lambda x: kernel.check_points(tf.constant(x, real)))
         register_post_update(layer, self._weights, self.start.clear, state_is_weights=False)
 

@@ -53,7 +53,7 @@ def as_band(
         raise ValueError(f"band={band!r} is of likelihood='whittle': the exact one has none")
     if likelihood == "whittle" and not is_stationary:
         raise ValueError(
-            f"likelihood='whittle' needs a stationary kernel, got {process.kernel!r}: {_REMEDY}"
+            f"likelihood='whittle' needs a stationary kernel, which this is not: {_REMEDY}"
         )
     if likelihood == "whittle" and len(process.noise_variance.variable.shape):
         raise ValueError(f"likelihood='whittle' takes one noise_variance, not of groups: {_REMEDY}")

@@ -109,7 +109,7 @@ def test_is_a_batch_its_series_one_by_one(problem, layout):
 def test_may_each_series_have_new_inputs_of_its_own():
     rng = np.random.default_rng(2)
     x, z, x_new = rng.normal(size=(3, 8, 2)), complex_normals(rng, 3, 8), rng.normal(size=(3, 5, 2))
-    gp, single = (cgp.ExactGP(RBF(), NOISE) for _ in range(2))
+    gp, single = (cgp.ExactGP(RBF(1.0, 1.0), NOISE) for _ in range(2))
     gp.condition(x, z)
     predicted = gp.predict(x_new)
     for i in range(3):
@@ -156,7 +156,7 @@ def test_does_a_rotation_of_the_data_leave_a_proper_likelihood_unchanged():
 def test_does_an_improper_likelihood_turn_with_the_pseudo_covariance():
     x, z = series()
     gps = [
-        cgp.ExactGP(WidelyLinear(RBF(), 0.5 * turn), NOISE, 0.1 * turn)
+        cgp.ExactGP(WidelyLinear(RBF(1.0, 1.0), 0.5 * turn), NOISE, 0.1 * turn)
         for turn in (1, np.exp(1.4j))
     ]
     values = [
@@ -170,8 +170,8 @@ def test_does_an_improper_likelihood_turn_with_the_pseudo_covariance():
 
 def test_is_an_improper_model_without_pseudo_covariance_the_proper_one():
     x, z = series(missing=[4])
-    proper = cgp.ExactGP(Matern32() * Rotation(0.4), NOISE)
-    improper = cgp.ExactGP(WidelyLinear(Matern32() * Rotation(0.4), 0.0), NOISE)
+    proper = cgp.ExactGP(Matern32(1.0, 1.0) * Rotation(0.4), NOISE)
+    improper = cgp.ExactGP(WidelyLinear(Matern32(1.0, 1.0) * Rotation(0.4), 0.0), NOISE)
     proper.condition(x, z)
     improper.condition(x, z)
     for name, value in proper.predict(X_NEW).items():
@@ -212,8 +212,10 @@ def test_can_a_smooth_posterior_be_sampled_at_many_points(problem):
 
 def test_is_a_float32_model_close_to_its_float64_twin():
     x, z = series()
-    single = cgp.ExactGP(Matern32(dtype="float32") * Rotation(0.4, dtype="float32"), NOISE)
-    double = cgp.ExactGP(Matern32() * Rotation(0.4), NOISE)
+    single = cgp.ExactGP(
+        Matern32(1.0, 1.0, dtype="float32") * Rotation(0.4, dtype="float32"), NOISE
+    )
+    double = cgp.ExactGP(Matern32(1.0, 1.0) * Rotation(0.4), NOISE)
     single.condition(x, z.astype(np.complex64))
     double.condition(x, z)
     predicted = single.predict(X_NEW)
@@ -273,7 +275,7 @@ def test_is_a_graph_equal_to_eager_and_to_xla():
 
 def test_is_an_observation_never_surer_than_its_noise():
     """Of a variance far above the noise rounding may leave less than nothing, as here."""
-    process = cgp.ExactGP(RBF(), noise_variance=1e-9)._process
+    process = cgp.ExactGP(RBF(1.0, 1.0), noise_variance=1e-9)._process
     rounded = SecondMoments(tf.constant([-1e-7, 1e-7], tf.complex128))
     zeros = tf.zeros(2, tf.complex128)
 

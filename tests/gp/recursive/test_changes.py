@@ -29,7 +29,7 @@ def circular(policy, forgetting=1.0):
 
     def make():
         return cgp.RecursiveGP(
-            RBF(),
+            RBF(1.0, 1.0),
             0.1,
             mean=cgp.means.Constant(0.3),
             policy=policy,
@@ -44,7 +44,7 @@ def improper(policy):
     """Of twelve points."""
 
     def make():
-        kernel = WidelyLinear(RBF(), 0.4)
+        kernel = WidelyLinear(RBF(1.0, 1.0), 0.4)
         return cgp.RecursiveGP(kernel, 0.2, 0.02 + 0.05j, policy=policy, capacity=12)
 
     return as_new(("improper", policy), make)
@@ -159,7 +159,7 @@ def test_is_a_signal_on_a_line_never_more_improper_than_it_varies(policy):
 
 def test_do_streams_that_are_refused_leave_the_shapes_open():
     x, z = stream(5)
-    gp = cgp.RecursiveGP(RBF(), 0.1, policy="growing", capacity=3)
+    gp = cgp.RecursiveGP(RBF(1.0, 1.0), 0.1, policy="growing", capacity=3)
     with pytest.raises(ValueError, match="capacity is 3"):
         gp.process(x, np.stack([z, z]))
     gp.process(x[:3], z[:3])
@@ -167,7 +167,7 @@ def test_do_streams_that_are_refused_leave_the_shapes_open():
 
 
 def test_is_one_sample_of_a_batch_of_one_taken_in():
-    gp = cgp.RecursiveGP(RBF(), 0.1)
+    gp = cgp.RecursiveGP(RBF(1.0, 1.0), 0.1)
     gp.step(0.0, [1j], missing=[False])  # of shapes (1, 1) and (1, 1) inside: nothing to mistake
     gp.process([[1.0]], np.array([[1j]]))
     assert gp.size.tolist() == [2]

@@ -19,7 +19,11 @@ def proper(dtype="float64"):
 
 PROCESSES = {
     "proper": (proper(), 0.1, 0.0),
-    "improper": (WidelyLinear(Matern12(1.0, 3.0) + RBF(0.5), 0.4 + 0.3j), 0.1, 0.0),
+    "improper": (
+        WidelyLinear(Matern12(1.0, 3.0) + RBF(0.5, lengthscale=1.0), 0.4 + 0.3j),
+        0.1,
+        0.0,
+    ),
     "improper noise": (proper(), 0.2, 0.1 - 0.05j),
     "maximally improper noise": (proper(), 0.2, 0.2),
     "nearly exact": (proper(), 1e-10, 0.0),

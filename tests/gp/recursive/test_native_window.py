@@ -37,14 +37,16 @@ KERNELS = {
     "matern 5/2": Matern52(1.1, 2.0),
     "periodic": Periodic(0.9, 0.8, 0.3),
     "rotation": Matern32(1.0, 4.0) * Rotation(-0.2),
-    "sum of products": Matern12(1.0, 4.0) * Rotation(0.2) * 0.5 + RBF() * Rotation(-0.1),
+    "sum of products": Matern12(1.0, 4.0) * Rotation(0.2) * 0.5 + RBF(1.0, 1.0) * Rotation(-0.1),
     "conjugate": Conjugate(Matern32(1.0, 4.0) * Rotation(0.2)),
     "widely linear": WidelyLinear(Matern32(1.0, 4.0) * Rotation(0.2), 0.5 - 0.3j),
-    "of an improper one": WidelyLinear(WidelyLinear(RBF() * Rotation(0.1), 0.4j), 0.3),
-    "its conjugate": Conjugate(WidelyLinear(RBF() * Rotation(0.1), 0.4j)),
-    "real times improper": RBF(0.8, 3.0) * WidelyLinear(Matern12() * Rotation(0.1), 0.2 + 0.4j),
-    "improper times improper": WidelyLinear(RBF(), 0.2j) * WidelyLinear(Matern12(), 0.4),
-    "proper plus improper": RBF() * Rotation(0.2) + WidelyLinear(Matern12(), 0.4j),
+    "of an improper one": WidelyLinear(WidelyLinear(RBF(1.0, 1.0) * Rotation(0.1), 0.4j), 0.3),
+    "its conjugate": Conjugate(WidelyLinear(RBF(1.0, 1.0) * Rotation(0.1), 0.4j)),
+    "real times improper": RBF(0.8, 3.0)
+    * WidelyLinear(Matern12(1.0, 1.0) * Rotation(0.1), 0.2 + 0.4j),
+    "improper times improper": WidelyLinear(RBF(1.0, 1.0), 0.2j)
+    * WidelyLinear(Matern12(1.0, 1.0), 0.4),
+    "proper plus improper": RBF(1.0, 1.0) * Rotation(0.2) + WidelyLinear(Matern12(1.0, 1.0), 0.4j),
 }
 
 
@@ -126,7 +128,9 @@ def test_are_several_dimensions_and_precisions_those_of_tensorflow(dtype):
 @pytest.mark.parametrize("forgetting", [1.0, 0.9])
 def test_is_a_mean_taken_away_and_added(forgetting, policy):
     mean = cgp.means.Polynomial(1, [1.0 + 2.0j, 0.3j])
-    gp = cgp.RecursiveGP(RBF(), 0.1, mean=mean, capacity=4, forgetting=forgetting, policy=policy)
+    gp = cgp.RecursiveGP(
+        RBF(1.0, 1.0), 0.1, mean=mean, capacity=4, forgetting=forgetting, policy=policy
+    )
     rng = np.random.default_rng(4)
     assert_takes(gp, [samples(rng, 2, 6), samples(rng, 2, 6, start=6.0)])
 
@@ -145,7 +149,7 @@ class Doubled(RBF):
         return 2.0 * super().moments(x1, x2)[0], None
 
 
-@pytest.mark.parametrize("kernel", [RandomWalk(1.0), Doubled(), RBF() + Doubled()])
+@pytest.mark.parametrize("kernel", [RandomWalk(1.0), Doubled(), RBF(1.0, 1.0) + Doubled()])
 def test_is_a_kernel_without_instructions_taken_by_tensorflow(kernel):
     assert kernel.program() is None
     gp = cgp.RecursiveGP(kernel, 0.1, capacity=4)
@@ -160,7 +164,7 @@ def test_is_a_kernel_without_instructions_taken_by_tensorflow(kernel):
 
 
 def test_does_a_window_that_fails_stay_as_it_was():
-    gp = cgp.RecursiveGP(RBF(), 0.1, capacity=2)
+    gp = cgp.RecursiveGP(RBF(1.0, 1.0), 0.1, capacity=2)
     gp.process(np.arange(3.0), np.ones(3) + 0j)
     gp.kernel.variance.variables[0].assign(np.nan)
     compiled = CompiledWindow(gp._recursion)
@@ -180,7 +184,7 @@ def test_is_a_kernel_of_other_dimensions_left_to_tensorflow():
 
 
 def test_does_a_changed_hyperparameter_change_the_program():
-    gp, other = (cgp.RecursiveGP(RBF(), 0.1, capacity=4) for _ in range(2))
+    gp, other = (cgp.RecursiveGP(RBF(1.0, 1.0), 0.1, capacity=4) for _ in range(2))
     other.kernel.lengthscale.assign(3.0)
     other.noise_variance.assign(0.3)
     for sample in ((0.0, 1j), (1.0, 2.0 + 0j)):

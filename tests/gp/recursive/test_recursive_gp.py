@@ -391,7 +391,7 @@ def test_does_a_reset_forget_everything(policy):
 def test_has_a_gp_the_attributes_it_was_made_with():
     gp = tracker(named("proper"), policy="budget", capacity=12, forgetting=0.9)
     assert (gp.capacity, gp.policy, gp.forgetting) == (12, "budget", 0.9)
-    default = cgp.RecursiveGP(RBF(), 0.1)
+    default = cgp.RecursiveGP(RBF(1.0, 1.0), 0.1)
     assert (default.capacity, default.policy, default.forgetting) == (64, "sliding", 1.0)
     assert default.size == 0
 

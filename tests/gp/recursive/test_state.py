@@ -314,7 +314,7 @@ def test_does_a_refused_prediction_change_nothing(running, x):
 def test_does_a_refused_first_sample_leave_shapes_open(case):
     """What data look like is not fixed by data that were refused."""
     x, z, arguments = BAD_SAMPLES[case]
-    gp = cgp.RecursiveGP(cgp.kernels.RBF(), 0.1, capacity=4)
+    gp = cgp.RecursiveGP(cgp.kernels.RBF(1.0, 1.0), 0.1, capacity=4)
     with pytest.raises((ValueError, TypeError)):
         gp.step(x, z, **arguments)
     assert gp._stream is None

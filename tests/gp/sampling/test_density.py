@@ -197,7 +197,7 @@ def test_are_weights_that_do_not_fit_refused(gp):
     with pytest.raises(ValueError, match="same batch axes"):
         gp.log_density([weights[0][None], *weights[1:]])
     with pytest.raises(ValueError, match="no data"):
-        cgp.ExactGP(RBF(), 0.1).log_density([np.zeros(())] * 3)
+        cgp.ExactGP(RBF(1.0, 1.0), 0.1).log_density([np.zeros(())] * 3)
 
 
 def test_are_hyperparameters_in_place_of_weights_refused(gp):

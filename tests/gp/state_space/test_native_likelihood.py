@@ -230,11 +230,11 @@ def test_mean_function(results, without_core):
 @pytest.mark.parametrize(
     ("kernel", "pseudo"),
     [
-        (lambda: Matern12() + White(), 0.0),
-        (lambda: Matern12() + RandomWalk(), 0.0),
-        (lambda: Matern32() * Matern12(), 0.0),
-        (lambda: WidelyLinear(Matern12(), 0.5), 0.0),
-        (lambda: Matern12(), 0.01j),
+        (lambda: Matern12(1.0, 1.0) + White(1.0), 0.0),
+        (lambda: Matern12(1.0, 1.0) + RandomWalk(1.0), 0.0),
+        (lambda: Matern32(1.0, 1.0) * Matern12(1.0, 1.0), 0.0),
+        (lambda: WidelyLinear(Matern12(1.0, 1.0), 0.5), 0.0),
+        (lambda: Matern12(1.0, 1.0), 0.01j),
         (wobble, 0.0),
     ],
 )
@@ -250,7 +250,7 @@ def test_has_a_kernel_whose_form_is_its_own_not_the_terms_of_its_base():
             return Constant(2.0).markov_form()
 
     assert Still().markov_terms() is None
-    assert Matern12().markov_terms() is not None
+    assert Matern12(1.0, 1.0).markov_terms() is not None
 
 
 def test_has_a_kernel_whose_form_comes_from_another_base_no_terms():
@@ -340,7 +340,7 @@ def test_are_terms_the_states_of_the_form(name):
 def test_are_errors_those_without_the_core(x, z, without_core):
     messages = []
     for call in (lambda f, *a: f(*a), without_core):
-        gp = cgp.StateSpaceGP(Matern12() * Rotation(1.0), 0.1)
+        gp = cgp.StateSpaceGP(Matern12(1.0, 1.0) * Rotation(1.0), 0.1)
         with pytest.raises((TypeError, ValueError)) as caught:
             call(gp.log_marginal_likelihood, np.array(x), np.array(z))
         messages.append(str(caught.value))

@@ -368,7 +368,7 @@ def test_called_it_refuses_what_it_refuses_to_be_fitted_to():
     with pytest.raises(ValueError, match="x must have one dimension, got 2"):
         cgp.StateSpaceGP(tone(), 0.2)((np.stack([x, 7 * x], axis=-1), z))
     with pytest.raises(ValueError, match=r"starts at 30\.0, but x goes back to"):
-        cgp.StateSpaceGP(RandomWalk(start=30.0), 0.2)((x[:, None], z))
+        cgp.StateSpaceGP(RandomWalk(1.0, start=30.0), 0.2)((x[:, None], z))
 
 
 def test_does_it_learn_a_batch_by_gradient_steps():
@@ -385,14 +385,14 @@ def test_does_it_learn_a_batch_by_gradient_steps():
 
 def test_what_it_cannot_be_made_of_says_why():
     with pytest.raises(ValueError, match=r"RationalQuadratic\(.*is not Markov"):
-        cgp.StateSpaceGP(tone() + RationalQuadratic(), 0.1)
+        cgp.StateSpaceGP(tone() + RationalQuadratic(1.0, 1.0, 1.0), 0.1)
     with pytest.raises(ValueError, match="IntegratedRandomWalk"):
         cgp.StateSpaceGP(tone(), 0.1, mean=cgp.means.Polynomial(1, marginalized=True))
     gp = cgp.StateSpaceGP(tone(), 0.1)
     with pytest.raises(ValueError, match="x must have one dimension, got 2"):
         gp.condition(np.ones((3, 2)), np.ones(3, complex))
     with pytest.raises(ValueError, match=r"starts at 0\.0, but x goes back to -1"):
-        cgp.StateSpaceGP(RandomWalk(), 0.1).condition([-1.0, 1.0], [1j, 2j])
+        cgp.StateSpaceGP(RandomWalk(1.0), 0.1).condition([-1.0, 1.0], [1j, 2j])
     with pytest.raises(ValueError, match="no data"):
         gp.parameter_covariance()
 
