@@ -20,6 +20,8 @@ _LONG = 1000.0  # spans of x: the signal is then constant over them
 _NO_NOISE = 1e-8  # of the mean square of z
 _NO_CORRELATION = 0.01
 _EDGE = 0.9999  # of the unit disk
+_LONG_ENOUGH = 10  # samples of a series, whose power then tells its variance
+_UNLIKE = 10.0  # powers of series of one process, by more than chance
 _PAIRS = 256  # neighbours whose correlation is looked at
 
 
@@ -34,7 +36,7 @@ def warn_of_fit(gp: Any, data: Data) -> None:
             stacklevel=3,
         )
         return
-    found = [*_of_lengthscales(gp, scales), *_of_edges(gp, data, scales)]
+    found = [*_of_lengthscales(gp, scales), *_of_edges(gp, data, scales), *_of_powers(gp, data)]
     if not found and is_diagonal(gp.kernel, scales.x):
         found.append(
             "all neighbours are uncorrelated under the kernel: it has learned a variance alone. "
@@ -43,6 +45,15 @@ def warn_of_fit(gp: Any, data: Data) -> None:
         )
     if found:
         warnings.warn("after this fit " + "; ".join(found), RuntimeWarning, stacklevel=3)
+
+
+def check_several_samples(data: Data) -> None:
+    """Raises a ValueError for one sample in all, which has the most likely variance |z|²."""
+    if float(tf.reduce_sum(data.counts)) == 1.0:
+        raise ValueError(
+            "z has one sample that is not missing, and nothing can be learned from one: fit more, "
+            "or give all values and take it in by condition(x, z)"
+        )
 
 
 def _of_lengthscales(gp: Any, scales: DataScales) -> list[str]:
@@ -103,6 +114,32 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
                 "two parts is not needed"
             )
     return found
+
+
+def _of_powers(gp: Any, data: Data) -> list[str]:
+    """Whether some series are far weaker than the variances that all of them share.
+
+    Under the model `zᴴ K⁻¹ z` of a series of n samples has the mean n and the variance n. It is
+    what log likelihoods differ by, where no samples are missing.
+    """
+    counts = np.asarray(data.counts)
+    long = counts >= _LONG_ENOUGH
+    if gp._process.likelihood is not None or np.sum(long) < 2:
+        return []
+    squares = np.nansum(np.abs(np.asarray(data.z)) ** 2, axis=-1)
+    powers = squares[long] / counts[long]
+    if not powers.max() > _UNLIKE * powers.min():
+        return []
+    log_likelihoods = np.asarray(gp._log_likelihood(data)).ravel()
+    mean = log_likelihoods.sum() / counts.sum()
+    squares_over_mean = 1.0 + mean - log_likelihoods[long] / counts[long]
+    if not squares_over_mean.min() < 1.0 / _UNLIKE:
+        return []
+    return [
+        f"the series have powers E|z|² from {powers.min():.3g} to {powers.max():.3g}, but share "
+        "one signal variance and one noise variance, which are wrong for the weak ones: divide "
+        "each series by its root mean square before the fit, or fit each alone"
+    ]
 
 
 def is_diagonal(kernel: Kernel, x: np.ndarray) -> bool:

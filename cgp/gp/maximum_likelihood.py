@@ -10,7 +10,7 @@ from cgp.autograph import as_it_stands
 from cgp.gp import many_series
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, as_data
-from cgp.gp.fit_checks import warn_of_fit
+from cgp.gp.fit_checks import check_several_samples, warn_of_fit
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.notebook_rows import data_in_words
 from cgp.gp.sampling import ParameterSampling
@@ -238,6 +238,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
         noise = self._given_noise(noise_variance, noise_groups)
         data = as_data(x, z, missing, self.variable_dtype, noise=noise)
         warn_of_short_series(*data.z.shape)
+        check_several_samples(data)
         dataset = self._dataset(data)
         with undone_on_error(self):
             scales = start_left_out(self, data)

@@ -72,6 +72,8 @@ class LearnsFromSeries(_Base):
         x = self._batch(x, missing) if y is None and engine is None else x
         check_learnable(self, x, y)
         compile_as_usual(self)
+        if isinstance(x, np.ndarray) and np.sum(~np.isnan(x)) == 1:
+            raise ValueError("z has one element that is not missing: nothing is learned from one")
         check_variables(self.learned_model.start, self.variables)
         z = x[0] if isinstance(x, tuple) else x
         if isinstance(z, np.ndarray) and z.ndim == 3:
