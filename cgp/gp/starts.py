@@ -26,6 +26,8 @@ def undone_on_error(gp: Any) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for parameter in gp._parameters().values():
             stack.enter_context(parameter.undone_on_error())
+        for kernel in gp.kernel.walk():
+            stack.enter_context(kernel.undone_on_error())
         weights = [] if gp.mean is None else gp.mean.non_trainable_variables
         before = [weight.numpy() for weight in weights]
         try:

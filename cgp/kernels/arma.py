@@ -38,7 +38,8 @@ class ARMA(OnGrid):
         ar_reflections: Complex, `[ar_order]`, of modulus at most 1; None for zeros.
         ma_reflections: Complex, `[ma_order]`, of modulus at most 1: those of the autoregression of
             coefficients −b; None for zeros.
-        step: The spacing of the grid, positive, in units of x.
+        step: The spacing of the grid, positive, in units of x; if None, the first fit takes that
+            of a regular x.
         fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name; of reflections, of their [re, im].
         name: A name for its parameters.
@@ -67,7 +68,7 @@ class ARMA(OnGrid):
         variance: ArrayLike | None = None,
         ar_reflections: ArrayLike | None = None,
         ma_reflections: ArrayLike | None = None,
-        step: float = 1.0,
+        step: float | None = None,
         *,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,

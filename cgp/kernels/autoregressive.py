@@ -15,6 +15,7 @@ from cgp.kernels.on_grid import (
     companion,
     order_of,
     reflections_or_none,
+    step_of_grid,
     vector_of,
 )
 from cgp.kernels.points import as_array, optional_number
@@ -36,7 +37,8 @@ class Autoregressive(OnGrid):
         variance: `E|z|²`, positive; in squared units of z.
         reflections: Complex, `[order]`, of modulus at most 1; None for zeros, white noise over the
             grid.
-        step: The spacing of the grid, positive, in units of x.
+        step: The spacing of the grid, positive, in units of x; if None, the first fit takes that
+            of a regular x.
         fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name; of reflections, of their [re, im].
         name: A name for its parameters.
@@ -65,7 +67,7 @@ class Autoregressive(OnGrid):
         order: int,
         variance: ArrayLike | None = None,
         reflections: ArrayLike | None = None,
-        step: float = 1.0,
+        step: float | None = None,
         *,
         fixed: str | Iterable[str] = (),
         priors: Mapping[str, Any] | None = None,
@@ -123,7 +125,7 @@ class Autoregressive(OnGrid):
             x: Points, `[N]`, in any order, no two of them equal, whole multiples of a step apart.
             z: Complex series of mean zero, `[N]`; NaN, or hidden by a mask, where missing.
             order: The number of coefficients.
-            step: The spacing of the grid; None for the median step of x.
+            step: The spacing of the grid; None for that of a regular x.
             **kwargs: As for the constructor.
 
         Raises:
@@ -138,7 +140,7 @@ class Autoregressive(OnGrid):
             raise ValueError(f"x and z must be [N], N > 1, got {x.shape} and {z.shape}")
         by_place = np.argsort(x)
         x, z = x[by_place], z[by_place]
-        step = float(np.median(np.diff(x))) if step is None else step
+        step = step_of_grid(x[:, None]) if step is None else step
         kernel = cls(order, step=step, **kwargs)
         kernel.check_points(tf.constant(x[:, None]))
         counts = np.rint(np.diff(x) / step)

@@ -1,5 +1,6 @@
 """What kernels evaluate: second moments of a process, and its state-space form."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -218,6 +219,14 @@ class CovarianceFunction(HyperparameterLayer):
         By default the "variance"; None where there are none.
         """
         return [p for p in self.own_parameters if p.name == "variance"] or None
+
+    @contextlib.contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """A context after which what `starts` sets beside hyperparameters is undone if it raises.
+
+        By default it sets nothing.
+        """
+        yield
 
     def left_out(self) -> list[Parameter]:
         """The hyperparameters without which there are no moments, and which have no value yet."""

@@ -6,6 +6,8 @@ coefficients, and the innovation joins its first element. Over k points these ar
 `Σ C^j W C^jᴴ`, j < k, by binary powers: a sum of positive terms, in log k products.
 """
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +19,7 @@ from cgp.kernels.levinson import Autoregression, burg
 from cgp.kernels.markov import MarkovForm, Pair, over
 from cgp.kernels.points import one_number
 from cgp.linalg.arguments import ArrayLike, as_complex
-from cgp.training.parameters import UNIT_DISK, Constraint
+from cgp.training.parameters import UNIT_DISK, Constraint, Parameter
 from cgp.training.sizes import check_size
 
 # Steps further from a whole multiple of the grid's, in parts of it, are none.
@@ -59,28 +61,49 @@ class OnGrid(Kernel):
     """A kernel of a process over a regular grid of one dimension.
 
     Args:
-        step: The spacing of the grid, positive, in units of x.
+        step: The spacing of the grid, positive, in units of x; if None, the first fit takes that
+            of a regular x.
         name: A name for its parameters.
         dtype: "float64" or "float32".
 
     Raises:
-        ValueError: A step that is not a positive number; eagerly, when it is used, points that are
-            no whole multiples of it apart (to a hundredth of the step). In graphs their
-            covariances are NaN.
+        ValueError: A step that is not a positive number; when it is used, a step that was left out
+            before any fit; eagerly, points that are no whole multiples of it apart (to a hundredth
+            of the step). In graphs their covariances are NaN.
     """
 
     def __init__(
         self,
-        step: float,
+        step: float | None,
         *,
         name: str | None = None,
         dtype: str = "float64",
         **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        if np.iscomplexobj(one_number(step, "step")) or not 0.0 < step < np.inf:
-            raise ValueError(f"step must be a positive number, got {step!r}")
-        self.step = float(step)
+        self.step = None
+        if step is not None:
+            if np.iscomplexobj(one_number(step, "step")) or not 0.0 < step < np.inf:
+                raise ValueError(f"step must be a positive number, got {step!r}")
+            self.step = float(step)
+
+    def starts(
+        self, rules: StartRules, power: float, wanted: Callable[[Parameter], bool]
+    ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
+        """See `Kernel.starts`: the grid first, if it was left out."""
+        if self.step is None:
+            self.step = step_of_grid(rules.scales.x)
+        yield from super().starts(rules, power, wanted)
+
+    @contextlib.contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """See `Kernel.undone_on_error`."""
+        before = self.step
+        try:
+            yield
+        except BaseException:
+            self.step = before
+            raise
 
     def start_of_reflections(self, rules: StartRules, order: int) -> np.ndarray:
         """Where reflection coefficients start: by Burg's method, of the runs without gaps.
@@ -89,7 +112,7 @@ class OnGrid(Kernel):
         """
         x = rules.scales.x[:, 0]
         by_place = np.argsort(x)
-        breaks = 1 + np.flatnonzero(np.rint(np.diff(x[by_place]) / self.step) != 1)
+        breaks = 1 + np.flatnonzero(np.rint(np.diff(x[by_place]) / self._step()) != 1)
         runs = []
         for series in rules.scales.z[:, by_place]:
             missing = np.flatnonzero(np.isnan(series))
@@ -99,13 +122,21 @@ class OnGrid(Kernel):
             return np.zeros(order)
         return burg(runs, order) * (1.0 if rules.draw is None else 0.5 + 0.5 * rules.uniform())
 
+    def _step(self) -> float:
+        if self.step is None:
+            raise ValueError(
+                f"the step of {self!r} was left out, and no fit has taken it from data yet: "
+                "fit(x, z) of a regular x, or give step"
+            )
+        return self.step
+
     def companion(self) -> Companion:
         """The process at the present hyperparameters."""
         raise NotImplementedError
 
     def _counts(self, distance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Distances in steps of the grid, whole numbers, and whether they are none (then 0)."""
-        steps = distance / self.step
+        steps = distance / self._step()
         counts = tf.round(steps)
         off = ~(tf.abs(steps - counts) <= _TOLERANCE)
         if tf.executing_eagerly() and bool(tf.reduce_any(off)):
@@ -185,7 +216,29 @@ class OnGrid(Kernel):
         return {**super().get_config(), "step": self.step}
 
     def __repr__(self) -> str:
-        return f"{super().__repr__()[:-1]}, step={self.step:g})"
+        step = "to be learned" if self.step is None else f"{self.step:g}"
+        return f"{super().__repr__()[:-1]}, step={step})"
+
+
+def step_of_grid(x: np.ndarray) -> float:
+    """The spacing of the grid that points `[N, 1]` lie on, in any order, with gaps and repeats.
+
+    Raises:
+        ValueError: They are no whole multiples of their median step apart, to a hundredth of it.
+    """
+    steps = np.diff(np.unique(x))
+    if x.shape[-1] != 1 or not steps.size:
+        raise ValueError(f"x of shape {x.shape} shows no step of a grid: give step to the kernel")
+    # The mean over all of x, as the steps of rounded numbers differ.
+    step = float(np.sum(steps) / np.sum(np.rint(steps / np.median(steps))))
+    if np.any(np.abs(steps / step - np.rint(steps / step)) > _TOLERANCE):
+        in_steps = steps / np.median(steps)
+        worst = steps[np.argmax(np.abs(in_steps - np.rint(in_steps)))]
+        raise ValueError(
+            f"x is no regular grid: its median step is {np.median(steps):.6g}, but it has points "
+            f"{worst:.6g} apart. Give the kernel its step, or take one in continuous time"
+        )
+    return step
 
 
 def _has(counts: tf.Tensor, k: tf.Tensor) -> tf.Tensor:

@@ -79,11 +79,13 @@ def test_is_the_likelihood_at_order_16_that_of_the_filter_of_its_companion_form(
 
 def test_is_a_long_gap_forgotten_and_a_tone_kept():
     step = tf.constant([1e5], tf.float64)
-    (F,), (Q,) = Autoregressive(3, 2.0, REFLECTIONS[:3]).markov_form().discretize(step, step)
+    (F,), (Q,) = (
+        Autoregressive(3, 2.0, REFLECTIONS[:3], step=1.0).markov_form().discretize(step, step)
+    )
     np.testing.assert_allclose(F, np.zeros((3, 3)), atol=1e-15)
-    P = Autoregressive(3, 2.0, REFLECTIONS[:3]).markov_form().covariance(step)[0]
+    P = Autoregressive(3, 2.0, REFLECTIONS[:3], step=1.0).markov_form().covariance(step)[0]
     np.testing.assert_allclose(Q, P, rtol=1e-12, atol=1e-13)
-    tone = Autoregressive(1, 2.0, [np.exp(0.3j)])
+    tone = Autoregressive(1, 2.0, [np.exp(0.3j)], step=1.0)
     found = tone.covariance([1e5, 3.0], [0.0]).numpy()[:, 0]
     np.testing.assert_allclose(found, 2.0 * np.exp([0.3e5j, 0.9j]), rtol=1e-9)
     assert tone.innovation_variance == pytest.approx(0.0, abs=1e-15)
@@ -141,9 +143,15 @@ def test_are_learned_coefficients_as_good_as_the_true_ones():
         (lambda: Autoregressive.from_coefficients([1.2]), "outside the unit circle"),
         (lambda: Autoregressive.from_coefficients([]), "coefficients must be numbers"),
         (lambda: ARMA.from_coefficients([0.5], [2.0]), "-ma_coefficients must have all roots"),
-        (lambda: Autoregressive(1).covariance([0.0, 0.4]), "0.4 apart, which is no whole mult"),
+        (
+            lambda: Autoregressive(1, step=1.0).covariance([0.0, 0.4]),
+            "0.4 apart, which is no whole mult",
+        ),
         (lambda: Autoregressive(1).check_points(tf.ones([3, 2])), "inputs of one dimension"),
-        (lambda: Autoregressive(1).covariance(np.ones((3, 2))), "inputs of one dimension"),
+        (
+            lambda: Autoregressive(1, step=1.0).covariance(np.ones((3, 2))),
+            "inputs of one dimension",
+        ),
         (lambda: Autoregressive.from_data([0, 1, 1], [1j, 1, 2j], 1), "must not repeat points"),
         (lambda: Autoregressive.from_data([0, 1, 2.5], [1j, 1, 2j], 1, step=1.0), "whole multip"),
         (lambda: Autoregressive.from_data([0, 1], [1j, 1], 2), "more than 2 samples"),
