@@ -91,7 +91,7 @@ REFUSED = {
     "words": (["a"], "complex128", TypeError, "y must be numbers, got <U1"),
     "words in a tensor": (tf.constant(["a"]), "complex128", TypeError, "y must be numbers"),
     "dates": (np.array(["2020-01-01"], "M8[D]"), "float64", TypeError, "numbers, got datetime64"),
-    "None": ([1j, None], "complex128", TypeError, "numbers, got object: .* is NaN, not None"),
+    "None": ([1j, None], "complex128", TypeError, "numbers, got object, .* is NaN, not None"),
     "ragged": ([[1j], [1j, 2j]], "complex128", ValueError, "y must be .* rows of one length"),
     "a ragged tensor": (
         tf.ragged.constant([[1.0], [1.0, 2.0]]), "float64", TypeError, "dense tensor, got a Rag"),

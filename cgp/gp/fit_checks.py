@@ -68,13 +68,16 @@ def _of_lengthscales(gp: Any, scales: DataScales) -> list[str]:
             continue
         value = parameter.numpy()
         shown = np.array2string(np.asarray(value), formatter={"float": "{:.3g}".format})
-        if np.any(value < _SHORT * scales.spacing):
+        is_of_each = np.ndim(value) and np.size(value) == scales.x.shape[1]
+        spacing = scales.spacings if is_of_each else np.asarray(scales.spacing)
+        if np.any(value < _SHORT * spacing):
+            steps = np.array2string(spacing, formatter={"float": "{:.3g}".format})
             found.append(
-                f"{name} = {shown} is far below the spacing of x, {scales.spacing:.3g}: what "
+                f"{name} = {shown} is far below the spacing of x, {steps}: what "
                 "it describes is white noise, or it started in another unit than that of x; "
                 "leave it out, and it starts from the data"
             )
-        elif np.all(value > _LONG * scales.span):
+        elif np.all(value > _LONG * (scales.spans if is_of_each else scales.span)):
             other = "" if gp.mean is None else ", or nothing beside a mean that has a constant,"
             found.append(
                 f"{name} = {shown} is far above the span of x, {scales.span:.3g}: over the "

@@ -55,6 +55,8 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
         gp.mean.prepare(np.asarray(data.x, float), np.asarray(data.z, complex))
         _start_mean(gp.mean, data)
     scales = scales_of(gp, data)
+    if scales.x.shape[1] > 1:
+        _spread_left_out(gp, scales.x.shape[1])
     probe = StartRules(scales)
     list(_starts(gp, probe, _is_left_out))
     rules = StartRules(
@@ -67,16 +69,27 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
     return scales
 
 
-def _described(kernel: Kernel, is_wanted: Callable[[Parameter], bool]) -> list[float]:
+def _spread_left_out(gp: Any, dimensions: int) -> None:
+    """Gives what was left out of a kernel a value for each of several dimensions of x."""
+    for layer in gp.kernel.walk():
+        for parameter in layer.own_parameters:
+            is_one = parameter.constraint.is_per_dimension and not np.ndim(parameter)
+            if parameter.is_left_out and is_one:
+                parameter.spread(dimensions)
+                for kernel in gp.kernel.walk():
+                    kernel.is_markov &= not any(layer is inner for inner in kernel.walk())
+    if gp.compiled and gp.optimizer.built:  # for weights of other shapes, as of a loaded model
+        gp.optimizer = type(gp.optimizer).from_config(gp.optimizer.get_config())
+
+
+def _described(kernel: Kernel, is_wanted: Callable[[Parameter], bool]) -> list[np.ndarray]:
     """The frequencies of terms of a sum that are there: 0 of a real one without a frequency."""
     found = []
     for term in kernel.parts if isinstance(kernel, Sum) else ():
         frequencies = [p for k in term.walk() for p in k.own_parameters if p.name == "frequency"]
-        # Over several dimensions a frequency is a vector, and nothing starts from a tone.
-        given = [p.numpy() for p in frequencies if not is_wanted(p)]
-        found += [float(value) for value in given if value.ndim == 0]
+        found += [np.asarray(p.numpy()) for p in frequencies if not is_wanted(p)]
         if not frequencies and term.is_real and not isinstance(term, White):
-            found.append(0.0)
+            found.append(np.zeros(()))
     return found
 
 
@@ -255,8 +268,10 @@ def _arrays(data: Data) -> tuple[np.ndarray, np.ndarray]:
     return x[0], z if len(x) == 1 else z[:1]
 
 
-def _unit(parameter: Parameter, scales: DataScales) -> float | None:
+def _unit(parameter: Parameter, scales: DataScales) -> ArrayLike | None:
     """The unit of the weight of a frequency of either sign; None for others, which keep theirs."""
     # A tenth of a cycle over all x: a frequency is determined to a fraction of that.
     is_frequency = parameter.step is not None and parameter.constraint.forward is REAL.forward
-    return 0.1 / scales.span if is_frequency else None
+    if not is_frequency:
+        return None
+    return 0.1 / (scales.spans if np.ndim(parameter) else scales.span)

@@ -10,7 +10,7 @@ from cgp.kernels.base import Kernel
 from cgp.kernels.bessel import matern_correlation
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Pair
-from cgp.kernels.points import optional_number, per_dimension
+from cgp.kernels.points import one_or_each, optional_number, per_dimension
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import POSITIVE, Parameter
 
@@ -64,7 +64,7 @@ class Matern(Kernel):
         super().__init__(name=name, dtype=dtype, **kwargs)
         values = {
             "variance": (optional_number(variance, "variance"), POSITIVE),
-            "lengthscale": (optional_number(lengthscale, "lengthscale", or_vector=True), POSITIVE),
+            "lengthscale": one_or_each(lengthscale, "lengthscale", POSITIVE),
             "smoothness": (optional_number(smoothness, "smoothness"), _SMOOTHNESS),
         }
         self.declare_parameters(values, fixed, priors)

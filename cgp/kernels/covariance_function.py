@@ -204,6 +204,7 @@ class CovarianceFunction(HyperparameterLayer):
         rules.power = power
         for parameter in self.own_parameters:
             if wanted(parameter):
+                rules.is_of_each = parameter.constraint.is_per_dimension and np.ndim(parameter) == 1
                 yield parameter, self.start_of(parameter.name, rules)
         for kernel, share in zip(self.inside(), self.shares(power, wanted), strict=True):
             yield from kernel.starts(rules, share, wanted)

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from cgp.kernels.periodogram import Periodogram, deviations
+from cgp.kernels.periodogram import Periodogram, deviations, peaks_over_dimensions
 
 _TONES = 8  # peaks of a periodogram among which starts of a frequency are drawn
+_MOST_DIMENSIONS = 3  # over which tones are looked for
 _OWN = 1.5  # cycles over the span, within which a tone is that of another term
 _LONGEST = 20_000  # points from which scales are taken: beyond it a stretch in the middle
 
@@ -50,6 +52,29 @@ class DataScales:
             return self.span / max(points ** (1.0 / varying), 1.0)
         steps = np.diff(np.unique(self.x))
         return float(np.median(steps)) if steps.size else self.span
+
+    @cached_property
+    def spans(self) -> np.ndarray:
+        """From the first to the last x of each dimension, `[D]`; `span` where x does not vary."""
+        spans = np.ptp(self.x, axis=0)
+        return np.where(spans > 0, spans, self.span)
+
+    @cached_property
+    def spacings(self) -> np.ndarray:
+        """The median step of each dimension of a grid, `[D]`; of points at random its mean."""
+        different = [np.unique(column) for column in self.x.T]
+        varying = [places for places in different if len(places) > 1]
+        points = len(self.x)
+        if self.is_grid:
+            steps = [np.median(np.diff(p)) if len(p) > 1 else 0.0 for p in different]
+            return np.where(np.array(steps) > 0, steps, self.spans)
+        return self.spans / max(points ** (1.0 / max(len(varying), 1)), 1.0)
+
+    @cached_property
+    def is_grid(self) -> bool:
+        """Whether at least half of all combinations of the coordinates that there are are there."""
+        different = [len(np.unique(column)) for column in self.x.T]
+        return bool(np.prod([float(count) for count in different]) <= 2.0 * len(self.x))
 
     @cached_property
     def is_regular(self) -> bool:
@@ -95,6 +120,18 @@ class DataScales:
         return periodogram.peaks(min(_TONES, max(len(periodogram.x) // 3, 1)))
 
     @cached_property
+    def tones_over_dimensions(self) -> tuple[np.ndarray, np.ndarray]:
+        """Frequencies `[K, D]` of the strongest tones over all dimensions, and their shares."""
+        whole = ~np.isnan(self.z).any(axis=0)
+        z, unit = deviations(self.z[:, whole]) if whole.any() else (self.z, 0.0)
+        dimensions = self.x.shape[1]
+        if not unit > 0 or dimensions > _MOST_DIMENSIONS:
+            return np.zeros((1, dimensions)), np.ones(1)
+        # Points at random have no aliases: tones beyond half a cycle a step show as well.
+        highest = (0.5 if self.is_grid else 1.0) / self.spacings
+        return peaks_over_dimensions(self.x[whole], z, highest, self.spans, _TONES // 2)
+
+    @cached_property
     def noise(self) -> float:
         """The variance of white noise: the floor of the periodogram, between 1e-6 and 0.3 of z."""
         if self._periodogram is None:
@@ -119,6 +156,8 @@ class StartRules:
     Attributes:
         power: The share of `E|z|²` that belongs to the kernel whose turn it is.
         lengthscales_taken: How many length scales have been asked for.
+        is_of_each: Whether the hyperparameter whose turn it is has a value for each dimension of x:
+            rules of lengths and frequencies then give arrays `[D]`.
         origin: The frequency of the rotations that multiply the kernel at hand, from which its
             own frequencies count; None without one.
     """
@@ -128,14 +167,19 @@ class StartRules:
         scales: DataScales,
         lengthscales: int = 1,
         draw: Iterator[float] | None = None,
-        described: Sequence[float] = (),
+        described: Sequence[np.ndarray] = (),
     ):
         self.scales, self.lengthscales, self.draw = scales, lengthscales, draw
-        self.described = np.asarray(described, float)
+        self.described, self.is_of_each = described, False
         self.power = scales.total
         self.lengthscales_taken = 0
         self._taken: set[int] = set()  # tones at which frequencies have started
         self.origin: float | None = None
+
+    @property
+    def span(self) -> Any:
+        """That of x, or those of its dimensions."""
+        return self.scales.spans if self.is_of_each else self.scales.span
 
     def uniform(self) -> float:
         """The next number of the draw; the middle of the range without one."""
@@ -155,45 +199,62 @@ class StartRules:
             return self.scales.noise
         return float(self.scales.total * 10.0 ** (-6.0 * self.uniform()))
 
-    def lengthscale(self) -> float:
+    def lengthscale(self) -> Any:
         """A length scale between spacing and span, on the log scale.
 
         Of m length scales the k-th at (k + 1)/(m + 1) of the way; drawn from one to two spans.
         """
         self.lengthscales_taken += 1
-        way, longest = self.lengthscales_taken / (self.lengthscales + 1), self.scales.span
+        way: Any = self.lengthscales_taken / (self.lengthscales + 1)
+        longest = self.span
+        spacing = self.scales.spacings if self.is_of_each else self.scales.spacing
         if self.draw is not None:
-            way, longest = self.uniform(), 2.0 * longest
-        return float(self.scales.spacing ** (1.0 - way) * longest**way)
+            way, longest = self._uniforms(), 2.0 * longest
+        return spacing ** (1.0 - way) * longest**way
 
-    def frequency(self) -> float:
+    def _uniforms(self) -> Any:
+        """The next number of the draw, or the next for each dimension."""
+        if not self.is_of_each:
+            return self.uniform()
+        return np.array([self.uniform() for _ in self.scales.spans])
+
+    def frequency(self) -> Any:
         """The frequency of the next strongest tone that no other term of the kernel describes.
 
         Drawn from the strongest by their power, that of tones that others describe counting less.
         In a product with a rotation it is from the frequency of that, by less than half a cycle per
         step of a regular x, whose tones are the same a cycle per step apart.
         """
-        frequencies, shares = self.scales.tones
-        described = self.described if self.origin is None else [*self.described, self.origin]
-        is_free = np.all(
-            np.abs(np.subtract.outer(frequencies, described)) > _OWN / self.scales.span, axis=1
+        frequencies, shares = (
+            self.scales.tones_over_dimensions if self.is_of_each else self.scales.tones
         )
+        is_free = self._is_free(frequencies)
         if self.draw is None:
             free = [*(np.flatnonzero(is_free) if is_free.any() else range(len(frequencies)))]
             if set(free) <= self._taken:
                 self._taken.clear()
             number = next(tone for tone in free if tone not in self._taken)
             self._taken.add(number)
-            return self._from_origin(float(frequencies[number]))
+            return self._from_origin(frequencies[number])
         # Weak tones are drawn too: that of a short envelope is wide and low.
         weights = np.sqrt(np.where(is_free, shares, 0.05 * shares)) + 0.05
         number = int(np.searchsorted(np.cumsum(weights) / np.sum(weights), self.uniform()))
         number = min(number, len(frequencies) - 1)
-        offset = (self.uniform() - 0.5) / self.scales.span
-        return self._from_origin(float(frequencies[number] + offset))
+        return self._from_origin(frequencies[number] + (self._uniforms() - 0.5) / self.span)
 
-    def _from_origin(self, frequency: float) -> float:
-        if self.origin is None:
+    def _is_free(self, frequencies: np.ndarray) -> np.ndarray:
+        """Which tones no other term of the kernel describes, bool `[K]`."""
+        others = [*self.described, *([] if self.origin is None else [np.asarray(self.origin)])]
+        if not self.is_of_each:  # of vectors beside a number there is no telling
+            others = [other for other in others if not other.ndim]
+        free = np.ones(len(frequencies), bool)
+        for other in others:
+            far = np.abs(frequencies - other) > _OWN / self.span
+            free &= far.any(axis=-1) if self.is_of_each else far
+        return free
+
+    def _from_origin(self, frequency: Any) -> Any:
+        if self.origin is None or self.is_of_each:
             return frequency
         distance = frequency - self.origin
         if self.scales.is_regular:

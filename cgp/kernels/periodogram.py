@@ -7,6 +7,9 @@ _MOST_FREQUENCIES = 4_000_000
 # Products of frequencies and points that a sum takes directly; beyond it a transform is faster.
 _MOST_PRODUCTS = 20_000_000
 
+# Points of several dimensions whose periodogram is a product of matrices.
+_MOST_POINTS = 2_000
+
 
 class Periodogram:
     """The periodogram `|Σ w z e^{−i2πfx}|²` of series at common places, summed over the series.
@@ -108,6 +111,69 @@ class Periodogram:
         powers = self._on_grid(window * self.z)[::4] / (len(self.z) * np.sum(window**2))
         # The mean of B powers of white noise has the gamma distribution, of this median.
         return float(np.median(powers)) / (1.0 - 1.0 / (3.0 * len(self.z)))
+
+
+def peaks_over_dimensions(
+    x: np.ndarray, z: np.ndarray, highest: np.ndarray, spans: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The strongest tones `e^{i2π f·x}` over several dimensions, as `Periodogram.peaks` for one.
+
+    The periodogram is a product of matrices, as the phases of a frequency are of its coordinates,
+    on a grid of half of a cycle per span. Of many points those of a random part are taken.
+
+    Args:
+        x: Points, `[N, D]`, D > 1.
+        z: Series, complex `[B, N]`, of a size whose squares neither overflow nor underflow.
+        highest: The largest frequency of each dimension, `[D]`.
+        spans: Those of x, `[D]`.
+        count: How many tones.
+
+    Returns:
+        Frequencies `[count, D]`, and the share of the power that each explains.
+    """
+    if len(x) > _MOST_POINTS:
+        part = np.random.default_rng(0).choice(len(x), _MOST_POINTS, replace=False)
+        x, z = x[part], z[:, part]
+    x = x - x.mean(axis=0)
+    grids = [
+        0.5 / span * np.arange(-half, half + 1)
+        for span, half in zip(spans, np.ceil(2.0 * highest * spans).astype(int), strict=True)
+    ]
+    while np.prod([float(len(grid)) for grid in grids]) > _MOST_FREQUENCIES:
+        grids = [grid[len(grid) // 4 : -(len(grid) // 4) or None] for grid in grids]
+    first, *others = (
+        np.exp(-2j * np.pi * np.outer(g, column)) for g, column in zip(grids, x.T, strict=True)
+    )
+    rest = others[0]
+    for other in others[1:]:
+        rest = (rest[:, None] * other).reshape(-1, len(x))
+    found: list[np.ndarray] = []
+    shares, residual = [], z
+    for _ in range(count):
+        power = sum(np.abs((first * series) @ rest.T) ** 2 for series in residual)
+        place = np.unravel_index(np.argmax(power), [len(grid) for grid in grids])
+        peak = np.array([grid[i] for grid, i in zip(grids, place, strict=True)])
+        found.append(_refined(peak, x, residual, 0.25 / spans))
+        tones = np.exp(2j * np.pi * x @ np.transpose(found))
+        amplitudes = np.linalg.lstsq(tones, z.T, rcond=None)[0]
+        left, residual = _power(residual), z - (tones @ amplitudes).T
+        shares.append(max(left - _power(residual), 0.0) / _power(z))
+    return np.array(found), np.array(shares)
+
+
+def _refined(peak: np.ndarray, x: np.ndarray, z: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """The vertex of the parabolas through the log powers about a peak, one dimension at a time."""
+    peak = peak.copy()
+    for _ in range(2):
+        for dimension, step in enumerate(steps):
+            near = np.tile(peak, (3, 1))
+            near[:, dimension] += step * np.array([-1.0, 0.0, 1.0])
+            powers = np.sum(np.abs(np.exp(-2j * np.pi * near @ x.T) @ z.T) ** 2, axis=1)
+            left, top, right = np.log(np.maximum(powers, 1e-300))
+            curvature = left - 2.0 * top + right
+            offset = 0.5 * (left - right) / curvature if curvature < 0 else 0.0
+            peak[dimension] += np.clip(offset, -1.0, 1.0) * step
+    return peak
 
 
 def _power(z: np.ndarray) -> float:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from cgp.clock import is_time, remedy
 from cgp.linalg.arguments import ArrayLike
-from cgp.training.parameters import Parameter
+from cgp.training.parameters import Constraint, Parameter
 
 LARGEST = {dtype: 0.25 * float(np.sqrt(np.finfo(dtype).max)) for dtype in ("float64", "float32")}
 """The largest number of each dtype to work with: squares of differences beyond it overflow."""
@@ -279,6 +279,23 @@ def optional_number(
 ) -> ArrayLike | None:
     """`one_number`, or None for a hyperparameter that is left out, to start from data."""
     return None if value is None else one_number(value, name, or_vector)
+
+
+def one_or_each(
+    value: ArrayLike | None, name: str, constraint: Constraint
+) -> tuple[ArrayLike | None, Constraint]:
+    """A hyperparameter of one number, or one for each dimension of x, and its constraint.
+
+    It may be left out: None, or `[None] * D` of a value for each of D dimensions.
+
+    Raises:
+        TypeError, ValueError: As for `one_number`.
+    """
+    constraint = constraint._replace(is_per_dimension=True)
+    if isinstance(value, list | tuple) and value and all(part is None for part in value):
+        placeholder = np.full(len(value), constraint.placeholder)
+        return None, constraint._replace(placeholder=placeholder)
+    return optional_number(value, name, or_vector=True), constraint
 
 
 def per_dimension(parameter: Parameter, x: tf.Tensor) -> tf.Tensor:

@@ -12,7 +12,7 @@ from cgp import native
 from cgp.kernels.base import Kernel
 from cgp.kernels.markov import Generator, MarkovForm, Pair, over
 from cgp.kernels.periodogram import Periodogram, deviations
-from cgp.kernels.points import as_array, optional_number, per_dimension
+from cgp.kernels.points import as_array, one_or_each, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction
 from cgp.kernels.terms import Term, Terms
 from cgp.linalg.arguments import ArrayLike, as_complex, check_same_labels
@@ -35,8 +35,9 @@ class Rotation(Kernel):
 
     Args:
         frequency: In cycles per unit of x, of either sign; one number, or one for each dimension of
-            x. An optimizer of Keras moves it by its learning rate times a hundredth of this value,
-            and `LBFGS` as far as the likelihood says: let the latter find it.
+            x, as it is if left out. An optimizer of Keras moves it by its learning rate times a
+            hundredth of this value, and `LBFGS` as far as the likelihood says: let the latter find
+            it.
         fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name.
         name: A name for its parameters.
@@ -61,13 +62,14 @@ class Rotation(Kernel):
         **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        frequency = optional_number(frequency, "frequency", or_vector=True)
         self.is_markov = frequency is None or np.ndim(frequency) == 0
+        value, constraint = one_or_each(frequency, "frequency", REAL)
         # Optimizers move it in steps of a hundredth of its initial value.
-        size = np.abs(np.asarray(1.0 if frequency is None else frequency))
+        size = np.abs(np.asarray(1.0 if value is None else value))
         step = 0.01 * np.where(size == 0, 1.0, size)
-        values = {"frequency": (frequency, in_steps_of(step, REAL))}
-        self.declare_parameters(values, fixed, priors)
+        self.declare_parameters(
+            {"frequency": (value, in_steps_of(step, constraint))}, fixed, priors
+        )
 
     @property
     def turn(self) -> Parameter:

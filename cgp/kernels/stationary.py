@@ -16,7 +16,7 @@ import tensorflow as tf
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Pair
-from cgp.kernels.points import optional_number, per_dimension
+from cgp.kernels.points import one_or_each, optional_number, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import POSITIVE, Parameter, in_steps_of
@@ -61,8 +61,8 @@ class Stationary(ScaledCorrelation):
 
     Args:
         variance: `E|z|²`, positive; in squared units of z.
-        lengthscale: In units of x, positive; one number, or one for each dimension of x. Left
-            out, the first fit starts either from the data (see `Kernel`).
+        lengthscale: In units of x, positive; one number, or one for each dimension of x, as it
+            is if left out. Left out, the first fit starts either from the data (see `Kernel`).
         fixed: Names of parameters that training leaves alone.
         priors: TFP distributions of parameters, by name.
         name: A name for its parameters.
@@ -88,7 +88,7 @@ class Stationary(ScaledCorrelation):
 def _scales(variance: ArrayLike, lengthscale: ArrayLike) -> dict[str, Any]:
     return {
         "variance": (optional_number(variance, "variance"), POSITIVE),
-        "lengthscale": (optional_number(lengthscale, "lengthscale", or_vector=True), POSITIVE),
+        "lengthscale": one_or_each(lengthscale, "lengthscale", POSITIVE),
     }
 
 
@@ -209,11 +209,11 @@ class Periodic(Kernel):
         **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        frequency = optional_number(frequency, "frequency", or_vector=True)
         values = {
             "variance": (optional_number(variance, "variance"), POSITIVE),
             "lengthscale": (optional_number(lengthscale, "lengthscale"), POSITIVE),
-            "frequency": (frequency, in_steps_of(0.01, POSITIVE)),  # one percent, as in `Rotation`
+            # In steps of one percent, as in `Rotation`.
+            "frequency": one_or_each(frequency, "frequency", in_steps_of(0.01, POSITIVE)),
         }
         self.declare_parameters(values, fixed, priors)
 
@@ -222,7 +222,7 @@ class Periodic(Kernel):
         if name == "lengthscale":
             return rules.scattered(1.0, 1.0)
         if name == "frequency":
-            return max(abs(rules.frequency()), 0.5 / rules.scales.span)
+            return np.maximum(np.abs(rules.frequency()), 0.5 / rules.span)
         return super().start_of(name, rules)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:

@@ -12,7 +12,7 @@ from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, direct_sum
 from cgp.kernels.matern import matern_form
-from cgp.kernels.points import optional_number, per_dimension
+from cgp.kernels.points import one_or_each, optional_number, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.kernels.stationary import psd_kernels
 from cgp.kernels.terms import Term, Terms
@@ -74,7 +74,7 @@ class TwoScale(Kernel):
         super().__init__(name=name, dtype=dtype, **kwargs)
         values = {
             "variance": (optional_number(variance, "variance"), POSITIVE),
-            "lengthscale": (optional_number(lengthscale, "lengthscale", or_vector=True), POSITIVE),
+            "lengthscale": one_or_each(lengthscale, "lengthscale", POSITIVE),
             "ratio": (optional_number(ratio, "ratio"), FRACTION),
             "share": (optional_number(share, "share"), FRACTION),
         }

@@ -22,6 +22,8 @@ class Constraint(NamedTuple):
     """The unit of the weight, in unconstrained numbers; see `in_steps_of`."""
     placeholder: np.ndarray | float = 0.0
     """The value of a hyperparameter that was left out, until data give it one."""
+    is_per_dimension: bool = False
+    """Whether it is one number, or one for each dimension of x; left out, it becomes the latter."""
     log_jacobian: Callable[[tf.Tensor], tf.Tensor] | None = None
     """The log of what `forward` multiplies a small length by, or of a complex value an area: what a
     density over unconstrained numbers has more than that over values. None if it is not known."""

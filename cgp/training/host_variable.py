@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.training.keras_private import in_stateless_scope, stored
+from cgp.training.keras_private import in_stateless_scope, replace_value, stored
 
 
 class HostVariable(keras.Variable):
@@ -45,6 +45,11 @@ class HostVariable(keras.Variable):
         if self._host is None or self._is_shared:
             self._host = stored(self).numpy()
         return self._host
+
+    def replace(self, value: np.ndarray) -> None:
+        """Takes a value of any shape; no graph may have been made with the one before."""
+        replace_value(self, value)
+        self._host, self._is_ahead, self._is_shared = None, False, False
 
     def changed(self) -> None:
         """Says that the array has been changed."""

@@ -3,7 +3,9 @@
 from typing import Any, Self
 
 import keras
+import numpy as np
 
+from cgp.training import keras_private
 from cgp.training.parameters import Parameterized, complex_from_config
 from cgp.training.sharing import Shareable
 
@@ -45,6 +47,17 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
         for name in config.pop("complex", ()):
             config[name] = complex_from_config(config[name])
         return super().from_config(config)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads the weights; what was left out may be there for each dimension of x."""
+        for number, variable in enumerate(keras_private.saved_variables(self)):
+            for parameter in self.own_parameters:
+                is_free = parameter.constraint.is_per_dimension and parameter.initial is None
+                if parameter.variable is variable and is_free and str(number) in store:
+                    shape = np.shape(store[str(number)])
+                    if len(shape) == 1 and shape != tuple(variable.shape):
+                        parameter.spread(shape[0])
+        super().load_own_variables(store)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.own_parameters))})"

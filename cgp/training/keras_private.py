@@ -58,6 +58,7 @@ __all__ = [
     "in_symbolic_scope",
     "loss_weighed",
     "metrics_and_values",
+    "replace_value",
     "stored",
     "sublayers",
     "written_by_keras",
@@ -137,6 +138,16 @@ def add_variable(layer: keras.layers.Layer, make: Callable[[], keras.Variable]) 
 def stored(variable: keras.Variable) -> tf.Variable:
     """The TensorFlow variable of a variable, which `value` is not inside a stateless scope."""
     return variable._value
+
+
+def replace_value(variable: keras.Variable, value: Any) -> None:
+    """Gives a variable a value of any shape: it stays the same object, wherever it is held.
+
+    No graph may have been made with it, which would go on with what it held before.
+    """
+    value = tf.constant(value, variable.dtype)
+    variable._shape, variable._ndim = tuple(value.shape), value.shape.rank
+    variable._initialize(value)
 
 
 def forget_compilation(model: Any) -> None:

@@ -204,16 +204,33 @@ class Parameter:
             self.step.assign(tf.constant(np.broadcast_to(unit, self.step.shape), self.step.dtype))
         self.assign(value)
 
+    def spread(self, dimensions: int) -> None:
+        """Makes one that was left out a vector, of a value for each dimension of x.
+
+        No graph may have been made with it, as none is with a value that was left out.
+        """
+        constraint = self.constraint
+        self.constraint = constraint._replace(
+            placeholder=np.broadcast_to(np.ravel(constraint.placeholder)[0], [dimensions])
+        )
+        for variable in self.variables:
+            first = np.ravel(variable.numpy())[0]
+            keras_private.replace_value(variable, np.broadcast_to(first, [dimensions]))
+
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
         """A context after which the value is that of before if it raises, or left out again."""
         before, was_set = [v.numpy() for v in self.variables], self._is_set
+        constraint = self.constraint
         try:
             yield
         except BaseException:
             for variable, value in zip(self.variables, before, strict=True):
-                variable.assign(value)
-            self._is_set = was_set
+                if variable.shape == value.shape:
+                    variable.assign(value)
+                else:
+                    keras_private.replace_value(variable, value)
+            self._is_set, self.constraint = was_set, constraint
             raise
 
     @property
@@ -392,7 +409,7 @@ class Parameterized:
         priors = {p.name: prior_config(p.prior) for p in self.own_parameters if p.prior is not None}
         return {
             **{
-                p.name: None if p.initial is None else number_to_config(p.initial)
+                p.name: _left_out_config(p) if p.initial is None else number_to_config(p.initial)
                 for p in self.own_parameters
             },
             **({"complex": complex_} if complex_ else {}),
@@ -410,6 +427,12 @@ def values_by_name(
         name: p.numpy() * np.nan if id(p) in without else p.numpy()
         for name, p in parameters.items()
     }
+
+
+def _left_out_config(parameter: Parameter) -> list[None] | None:
+    """None, or one for each dimension of x where there is a value for each."""
+    shape = parameter.variable.shape
+    return [None] * shape[0] if parameter.constraint.is_per_dimension and shape.rank else None
 
 
 def number_to_config(value: npt.ArrayLike) -> Any:

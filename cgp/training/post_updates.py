@@ -89,7 +89,22 @@ class _PostUpdate:
         return tf.concat([tf.zeros([1], tf.float64), *values], axis=0)
 
     def invalidate(self) -> None:
-        self.snapshot.assign(tf.fill(self.snapshot.shape, tf.constant(float("nan"), tf.float64)))
+        self.match_size()
+        self.snapshot.assign(tf.fill([self.size()], tf.constant(float("nan"), tf.float64)))
+
+    def size(self) -> int:
+        return 1 + sum(v.shape.num_elements() for v in self.variables)
+
+    def match_size(self) -> None:
+        """Marks the state as stale if a variable has become a vector since (`Parameter.spread`)."""
+        with tf.init_scope():
+            if len(self.snapshot.numpy()) == self.size():
+                return
+            stale = np.full(self.size(), np.nan)
+            if isinstance(self.snapshot, HostVariable):
+                self.snapshot.replace(stale)
+            else:
+                self.snapshot.assign(stale)
 
     def run(self) -> None:
         """Recomputes the state; where that fails, the state stays marked as stale."""
@@ -116,6 +131,7 @@ class _PostUpdate:
             stored = self.snapshot
             stored = stored.host() if isinstance(stored, HostVariable) else stored.numpy()
             return not np.array_equal(stored, present)
+        self.match_size()
         return tf.reduce_any(tf.not_equal(tf.convert_to_tensor(self.snapshot), self.present()))
 
     def run_if_stale(self) -> None:
@@ -219,7 +235,7 @@ def register_post_update(
     else:
         with tf.init_scope():
             nan = tf.fill([size], tf.constant(float("nan"), tf.float64))
-            snapshot = tf.Variable(nan, trainable=False, name=name)
+            snapshot = tf.Variable(nan, trainable=False, name=name, shape=[None])
         # Where TensorFlow's checkpoints and exports find it, as they find the state.
         setattr(layer, f"_{name}", snapshot)
     if getattr(layer, "_post_updates", None) is None:
@@ -272,6 +288,7 @@ def confirm(layer: keras.layers.Layer) -> None:
         layer: The layer that keeps the state.
     """
     for update in _updates(layer):
+        update.match_size()
         update.snapshot.assign(update.present())
 
 

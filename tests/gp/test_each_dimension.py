@@ -1,0 +1,143 @@
+"""A lengthscale and a frequency that were left out are one for each dimension of x."""
+
+import keras
+import numpy as np
+import pytest
+
+import cgp
+from cgp.kernels import RBF, Matern, Matern32, Rotation
+
+RNG = np.random.default_rng(0)
+F = np.array([0.1, 0.03])
+GRID = np.stack(np.meshgrid(np.arange(14.0), np.arange(20.0), indexing="ij"), -1).reshape(-1, 2)
+INPUTS = {
+    "scattered": RNG.uniform(0.0, 50.0, (120, 2)),
+    "grid": GRID,
+    "grid with gaps": GRID[RNG.permutation(len(GRID))[:150]],
+}
+pytestmark = pytest.mark.filterwarnings("ignore:after this fit")
+
+
+def noisy(z):
+    return z + 0.1 * RNG.normal(size=(*z.shape, 2)) @ [1, 1j]
+
+
+def fitted(x, kernel, **kwargs):
+    gp = cgp.ExactGP(kernel)
+    gp.fit(x, noisy(np.exp(2j * np.pi * x @ F)), verbose=0, **kwargs)
+    return gp
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_tone_over_two_dimensions_is_found_from_nothing(name):
+    gp = fitted(INPUTS[name], Matern32() * Rotation())
+    np.testing.assert_allclose(gp.parameters()["rotation.frequency"], F, atol=2e-3)
+    assert gp.parameters()["matern32.lengthscale"].shape == (2,)
+    new = np.array([[7.5, 3.3]])
+    assert abs(gp.predict(new)["mean"][0] - np.exp(2j * np.pi * new @ F)[0]) < 0.1
+
+
+def test_symbols_and_subcarriers_have_scales_of_their_own():
+    """Milliseconds and hundreds of kilohertz; a delay of 1.5 µs and a Doppler shift of 150 Hz."""
+    symbols, subcarriers = np.arange(14) / 14e3, 15e3 * np.arange(24)
+    t, f = (a.ravel() for a in np.meshgrid(symbols, subcarriers, indexing="ij"))
+    h = np.zeros(t.size, complex)
+    for _ in range(40):
+        delay, doppler = 1e-6 + RNG.exponential(0.5e-6), 150 + 100 * RNG.normal()
+        h += np.exp(2j * np.pi * (doppler * t - delay * f)) * (RNG.normal(size=2) @ [1, 1j])
+    h /= np.sqrt(np.mean(np.abs(h) ** 2))
+    x, z = np.stack([t, f], axis=-1), noisy(h)
+    pilots = RNG.permutation(len(x))[:100]
+    gp = cgp.ExactGP(RBF() * Rotation())
+    gp.fit(x[pilots], z[pilots], verbose=0)
+    length, frequency = gp.parameters()["rbf.lengthscale"], gp.parameters()["rotation.frequency"]
+    assert length[1] > 1e6 * length[0]
+    assert gp.parameter_errors()["rotation.frequency"].shape == (2,)
+    assert -3e-6 < frequency[1] < -0.5e-6
+    assert np.mean(np.abs(gp.predict(x)["mean"] - h) ** 2) < 0.03
+
+
+def test_three_dimensions_and_restarts():
+    x = RNG.uniform(0.0, 10.0, (150, 3))
+    z = noisy(np.exp(2j * np.pi * x @ [0.3, -0.2, 0.1]))
+    gp = cgp.ExactGP(Matern32() * Rotation())
+    history = gp.fit(x, z, restarts=2, epochs=60, verbose=0)
+    assert len(history.optima) == 2
+    np.testing.assert_allclose(gp.parameters()["rotation.frequency"], [0.3, -0.2, 0.1], atol=0.01)
+
+
+def test_what_was_given_stays_one_number():
+    gp = fitted(GRID[:40], RBF(lengthscale=3.0) * Rotation(frequency=0.05), epochs=2)
+    assert gp.parameters()["rbf.lengthscale"].shape == ()
+    assert gp.parameters()["rotation.frequency"].shape == ()
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fitted(INPUTS["scattered"], Matern32() * Rotation(), epochs=30)
+
+
+def test_it_is_saved_loaded_and_fitted_again(model, tmp_path):
+    model.save(tmp_path / "gp.keras")
+    model.save_weights(tmp_path / "gp.weights.h5")
+    new = INPUTS["scattered"][:5] + 0.3
+    expected = model.predict(new)["mean"]
+    loaded = keras.models.load_model(tmp_path / "gp.keras")
+    np.testing.assert_allclose(loaded.predict(new)["mean"], expected)
+    fresh = cgp.ExactGP(Matern32() * Rotation())
+    fresh.load_weights(tmp_path / "gp.weights.h5")
+    np.testing.assert_allclose(fresh.predict(new)["mean"], expected)
+    x = INPUTS["scattered"]
+    for again in (model, loaded):
+        again.fit(x, noisy(np.exp(2j * np.pi * x @ F)), epochs=2, verbose=0)
+
+
+def test_a_copy_leaves_out_as_many_values(model):
+    copy = cgp.ExactGP.from_config(model.get_config())
+    assert all(np.isnan(copy.parameters()["matern32.lengthscale"]))
+    assert not copy.kernel.is_markov
+    copy.set_weights(model.get_weights())
+    np.testing.assert_array_equal(
+        copy.parameters()["rotation.frequency"], model.parameters()["rotation.frequency"]
+    )
+
+
+def test_holders_of_the_kernel_follow():
+    kernel = RBF() * Rotation()
+    tracker = cgp.RecursiveGP(kernel, noise_variance=0.02, capacity=16)
+    other = cgp.ExactGP(kernel, noise_variance=0.02)
+    fitted(INPUTS["scattered"], kernel, epochs=30)
+    x = INPUTS["scattered"][:10]
+    z = np.exp(2j * np.pi * x @ F)
+    tracker.process(x, z)
+    other.condition(x, z)
+    new = x[:3] + 0.2
+    np.testing.assert_allclose(tracker.predict(new)["mean"], other.predict(new)["mean"], rtol=1e-9)
+
+
+def test_a_stream_learns_from_its_dimensions(tmp_path):
+    x = INPUTS["scattered"]
+    gp = cgp.RecursiveGP(RBF(), capacity=16)
+    gp.fit(x, noisy(np.exp(0.02j * np.pi * x @ F)), verbose=0)
+    assert gp.parameters()["rbf.lengthscale"].shape == (2,)
+    gp.save(tmp_path / "gp.keras")
+    loaded = keras.models.load_model(tmp_path / "gp.keras")
+    np.testing.assert_allclose(loaded.predict(x[:3])["mean"], gp.predict(x[:3])["mean"])
+
+
+@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
+def test_a_loaded_model_that_was_compiled_but_not_fitted_learns(tmp_path):
+    gp = cgp.ExactGP(Matern() * Rotation())
+    gp.compile("adam")
+    gp.save(tmp_path / "gp.keras")
+    loaded = keras.models.load_model(tmp_path / "gp.keras")
+    loaded.fit(GRID[:30], noisy(np.exp(2j * np.pi * GRID[:30] @ F)), epochs=2, verbose=0)
+    assert loaded.parameters()["matern.lengthscale"].shape == (2,)
+
+
+def test_a_fit_that_fails_leaves_one_number():
+    gp = cgp.ExactGP(RBF() + cgp.kernels.RandomWalk(start=0.0))
+    with pytest.raises(ValueError, match="one dimension"):
+        gp.fit(GRID, np.ones(len(GRID)) + 0j, verbose=0)
+    assert np.shape(gp.parameters()["rbf.lengthscale"]) == ()
+    gp.kernel.parts[0].lengthscale.assign(1.0)
