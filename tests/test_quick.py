@@ -216,6 +216,7 @@ KERNELS = {
     "Constant": lambda: kernels.Constant(1.5),
     "Driven": lambda: kernels.Driven(resonance(), kernels.Matern12(0.5, 0.6)),
     "EllipticalOU": lambda: kernels.EllipticalOU(1.5, 0.7, 0.3, 0.4j),
+    "ExponentialDelays": lambda: kernels.ExponentialDelays(1.5, 0.3),
     "IntegratedRandomWalk": lambda: kernels.IntegratedRandomWalk(0.3, 0.4, -1.0),
     "MarkovApproximation": lambda: kernels.MarkovApproximation(kernels.RBF(1.5, 0.7), 2),
     "Matern": lambda: kernels.Matern(1.5, 0.7, 0.8),
@@ -229,7 +230,9 @@ KERNELS = {
     "Rotation": lambda: kernels.Rotation(0.3),
     "Sum": lambda: kernels.Sum([kernels.RBF(1.5, 0.7), kernels.Constant(0.4)]),
     "Szego": lambda: kernels.Szego(1.5, 0.7, real_response=True),
+    "TappedDelays": lambda: kernels.TappedDelays([0.0, 0.4], [1.5, 0.5]),
     "TwoScale": lambda: kernels.TwoScale(1.5, 0.7, 0.3, 0.4),
+    "UniformDelays": lambda: kernels.UniformDelays(1.5, 0.7),
     "White": lambda: kernels.White(0.3),
     "WidelyLinear": lambda: kernels.WidelyLinear(rotating(), 0.3 - 0.4j),
 }
@@ -491,6 +494,9 @@ REFUSALS = {
     "kernels.Constant": (lambda: kernels.Constant(-1.0), "variance"),
     "kernels.Driven": (lambda: kernels.Driven(kernels.RBF(), kernels.Matern12()), "resonance"),
     "kernels.EllipticalOU": (lambda: kernels.EllipticalOU(damping=0.0), "damping"),
+    "kernels.ExponentialDelays": (
+        lambda: kernels.ExponentialDelays(delay_spread=0.0), "delay_spread"
+    ),
     "kernels.linear_sde": (
         lambda: kernels.linear_sde(kernels.Generator(np.eye(2), np.eye(2)), [1.0, 0.0]),
         "stationary",
@@ -511,7 +517,9 @@ REFUSALS = {
     "kernels.Rotation": (lambda: kernels.Rotation(1j), "frequency"),
     "kernels.Sum": (lambda: kernels.Sum([]), "at least one"),
     "kernels.Szego": (lambda: kernels.Szego(decay=-1.0), "decay"),
+    "kernels.TappedDelays": (lambda: kernels.TappedDelays([0.0, 1.0], [1.0]), "powers"),
     "kernels.TwoScale": (lambda: kernels.TwoScale(ratio=1.0), "ratio"),
+    "kernels.UniformDelays": (lambda: kernels.UniformDelays(width=-1.0), "width"),
     "kernels.White": (lambda: kernels.White(-1.0), "variance"),
     "kernels.WidelyLinear": (lambda: kernels.WidelyLinear(kernels.RBF(), 2.0), "coefficient"),
     "means.Constant": (lambda: means.Constant(np.nan), "value"),

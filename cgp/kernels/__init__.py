@@ -5,6 +5,7 @@ from cgp.kernels.approximations import MarkovApproximation
 from cgp.kernels.arma import ARMA
 from cgp.kernels.autoregressive import Autoregressive
 from cgp.kernels.base import Constant, Kernel, Product, Sum
+from cgp.kernels.delay_profile import ExponentialDelays, TappedDelays, UniformDelays
 from cgp.kernels.driven import Driven
 from cgp.kernels.elliptical_ou import EllipticalOU
 from cgp.kernels.improper import Conjugate, WidelyLinear
@@ -26,6 +27,7 @@ __all__ = [
     "Constant",
     "Driven",
     "EllipticalOU",
+    "ExponentialDelays",
     "Generator",
     "IntegratedRandomWalk",
     "Kernel",
@@ -42,7 +44,9 @@ __all__ = [
     "Rotation",
     "Sum",
     "Szego",
+    "TappedDelays",
     "TwoScale",
+    "UniformDelays",
     "White",
     "WidelyLinear",
     "Zero",

@@ -370,7 +370,7 @@ class Product(Combination):
         found = [1.0] * len(self.parts)
         for number, part in enumerate(self.parts):
             parameters = (p for kernel in part.walk() for p in kernel.own_parameters)
-            if any(p.name == "variance" and wanted(p) for p in parameters):
+            if any(p.name in ("variance", "powers") and wanted(p) for p in parameters):
                 found[number] = power
                 break
         return found

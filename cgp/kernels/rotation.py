@@ -108,22 +108,8 @@ class Rotation(Kernel):
         """
         if not self.is_markov:
             return super().markov_form()
-        rate = 2.0 * math.pi * self.frequency.value
-
-        def transition(step: tf.Tensor) -> tf.Tensor:
-            angle = rate * step
-            return tf.complex(tf.cos(angle), tf.sin(angle))[..., None, None]
-
-        one = tf.ones([1, 1], as_complex(rate).dtype)
-        zero = tf.zeros_like(one)
-        return MarkovForm(
-            transition,
-            lambda x, step: (transition(step), over(zero, step)),
-            lambda x: over(one, x),
-            one[0],
-            None,
-            Generator(1j * as_complex(rate) * one, zero),
-        )
+        frequency = self.frequency.value
+        return turning_form(frequency, tf.ones_like(frequency))
 
     def markov_terms(self) -> Terms | None:
         """See `Kernel.markov_terms`."""
@@ -198,6 +184,26 @@ class Rotation(Kernel):
         found, _ = Periodogram(x, z[None]).peaks(1 if count is None else count)
         rotations = [cls(frequency=float(frequency), **kwargs) for frequency in found]
         return rotations[0] if count is None else rotations
+
+
+def turning_form(frequency: tf.Tensor, variance: tf.Tensor) -> MarkovForm:
+    """The state-space form of a tone of a frequency and a variance, real scalars."""
+    rate = 2.0 * math.pi * frequency
+
+    def transition(step: tf.Tensor) -> tf.Tensor:
+        angle = rate * step
+        return tf.complex(tf.cos(angle), tf.sin(angle))[..., None, None]
+
+    covariance = as_complex(variance)[None, None]
+    one, zero = tf.ones_like(covariance), tf.zeros_like(covariance)
+    return MarkovForm(
+        transition,
+        lambda x, step: (transition(step), over(zero, step)),
+        lambda x: over(covariance, x),
+        one[0],
+        None,
+        Generator(1j * as_complex(rate) * one, zero),
+    )
 
 
 def _largest(x: tf.Tensor) -> np.ndarray:

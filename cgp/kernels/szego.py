@@ -94,10 +94,7 @@ class Szego(Kernel):
         return self._low_pass(f1 - f2), self._low_pass(f1 + f2) if self.real_response else None
 
     def _low_pass(self, f: tf.Tensor) -> tf.Tensor:
-        """`variance / (1 + iπ f / decay)`, in parts of modulus at most `variance`."""
-        ratio = math.pi * f / self.decay.value
-        re = self.variance.value / (1.0 + ratio**2)
-        return tf.complex(re, -ratio * re)
+        return low_pass(self.variance.value, math.pi * f / self.decay.value)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -106,3 +103,9 @@ class Szego(Kernel):
     def __repr__(self) -> str:
         real = ", real_response=True" if self.real_response else ""
         return f"{super().__repr__()[:-1]}{real})"
+
+
+def low_pass(variance: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
+    """`variance / (1 + i ratio)`, complex, in parts of modulus at most `variance`."""
+    re = variance / (1.0 + ratio**2)
+    return tf.complex(re, -ratio * re)

@@ -127,6 +127,28 @@ def szego(x1, x2, variance, decay):
     return _each_pair(k, x1, x2, complex)
 
 
+def delay_profile(x1, x2, profile, longest):
+    """∫ p(τ) e^{−i2πτ(f − f')} dτ by Gauss-Legendre quadrature over 0 < τ < longest."""
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    delays = longest * (nodes + 1) / 2
+    powers = longest / 2 * weights * profile(delays)
+
+    def k(a, b):
+        return np.sum(powers * np.exp(-2j * np.pi * delays * (a[0] - b[0])))
+
+    return _each_pair(k, x1, x2, complex)
+
+
+def taps(x1, x2, delays, powers):
+    def k(a, b):
+        return sum(
+            power * np.exp(-2j * np.pi * delay * (a[0] - b[0]))
+            for delay, power in zip(delays, powers, strict=True)
+        )
+
+    return _each_pair(k, x1, x2, complex)
+
+
 def widely_linear(covariance, pseudo_covariance, coefficient):
     """The covariances of z = u + c ū, from those of u.
 

@@ -1,0 +1,309 @@
+"""Kernels of channels over frequency, by the power that arrives at each delay.
+
+Echoes of different delays are independent (Bello, *IEEE Trans. Commun. Syst.* 11, 1963), so that
+the response `H(f) = ∫ h(τ) e^{−i2πfτ} dτ` of a channel of power-delay profile p has the covariance
+
+    K(f1, f2) = ∫ p(τ) e^{−i2πτ(f1 − f2)} dτ.
+
+It is Hermitian and complex: all echoes come late, none early.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.kernels.base import Kernel
+from cgp.kernels.data_scales import StartRules
+from cgp.kernels.markov import MarkovForm, Pair, direct_sum
+from cgp.kernels.on_grid import vector_of
+from cgp.kernels.points import optional_number
+from cgp.kernels.rotation import cosine_and_sine, turning_form
+from cgp.kernels.szego import low_pass
+from cgp.kernels.terms import Term, Terms
+from cgp.linalg.arguments import ArrayLike
+from cgp.training.parameters import POSITIVE, REAL, Parameter, in_steps_of
+
+
+class DelayProfile(Kernel):
+    """A kernel of a power-delay profile, over one frequency axis."""
+
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
+        """See `Kernel.moments`."""
+        if x1.shape[-1] not in (1, None):
+            kind = type(self).__name__
+            raise ValueError(
+                f"{kind} is over one frequency axis, but x has {x1.shape[-1]} dimensions: make a "
+                "subclass whose moments pass on that coordinate, as the example of "
+                "help(cgp.kernels.ExponentialDelays) does"
+            )
+        return self.transform(x1, x2), None
+
+    def transform(self, f1: tf.Tensor, f2: tf.Tensor) -> tf.Tensor:
+        """The covariance, complex `[...]`, between frequencies `[..., 1]`."""
+        raise NotImplementedError
+
+
+class ScaledDelays(DelayProfile):
+    """A profile of one shape, scaled along the axis of delays by a parameter named in `extent`."""
+
+    variance: Parameter
+    extent: str
+    """The name of the parameter that scales delays."""
+    extent_of_rms: float
+    """That parameter over the root mean square of the delays about their mean."""
+
+    def _declare(
+        self,
+        variance: ArrayLike | None,
+        extent: ArrayLike | None,
+        fixed: str | Iterable[str],
+        priors: Mapping[str, Any] | None,
+    ) -> None:
+        values = {
+            "variance": (optional_number(variance, "variance"), POSITIVE),
+            self.extent: (optional_number(extent, self.extent), POSITIVE),
+        }
+        self.declare_parameters(values, fixed, priors)
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """See `Kernel.start_of`: a length scale is `1/(2π)` over the spread of delays."""
+        if name == self.extent:
+            return self.extent_of_rms / (2.0 * math.pi * rules.lengthscale())
+        return super().start_of(name, rules)
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class ExponentialDelays(ScaledDelays):
+    """A channel over frequency whose echoes decay exponentially with their delay.
+
+    The power-delay profile `p(τ) = variance/delay_spread · e^{−τ/delay_spread}`, τ > 0, has
+
+        covariance  variance / (1 + i2π delay_spread (f1 − f2)).
+
+    Times `Rotation(frequency=-delay)` the first echo comes after a delay. The profile is no
+    rational function, so that the kernel is not Markov. It is that of `Szego`, whose decay is
+    `1/(2 delay_spread)`, under the names of a channel.
+
+    Args:
+        variance: `E|H|²`, positive; in squared units of H.
+        delay_spread: The mean of the delays, and their root mean square about it, positive; in
+            seconds where x is in hertz, microseconds where it is in megahertz.
+        fixed: Names of parameters that training leaves alone.
+        priors: TFP distributions of parameters, by name.
+        name: A name for its parameters.
+        dtype: "float64" or "float32".
+
+    Raises:
+        ValueError: A variance or a delay spread that is not positive; x of several dimensions, when
+            it is evaluated.
+
+    Example:
+        >>> from cgp.kernels import ExponentialDelays, Rotation
+        >>> channel = ExponentialDelays(2.0, delay_spread=0.3e-6) * Rotation(frequency=-1e-6)
+        >>> channel.covariance([0.5e6], [0.0]).numpy().round(4)
+        array([[-1.0592+0.9982j]])
+
+        Over time and frequency, x `[N, 2]`: a kernel of either coordinate, and their product.
+
+        >>> import keras
+        >>> from cgp.kernels import Matern32
+        >>> @keras.saving.register_keras_serializable(package="mine")
+        ... class OverFrequency(ExponentialDelays):
+        ...     def moments(self, x1, x2):
+        ...         return super().moments(x1[..., 1:], x2[..., 1:])
+        >>> @keras.saving.register_keras_serializable(package="mine")
+        ... class OverTime(Matern32):
+        ...     def moments(self, x1, x2):
+        ...         return super().moments(x1[..., :1], x2[..., :1])
+        >>> kernel = OverTime(1.0, lengthscale=5e-3) * OverFrequency(2.0, delay_spread=0.3e-6)
+        >>> kernel.covariance([[1e-3, 0.5e6]], [[0.0, 0.0]]).numpy().round(4)
+        array([[1.0086-0.9505j]])
+    """
+
+    extent = "delay_spread"
+    extent_of_rms = 1.0
+    delay_spread: Parameter
+
+    def __init__(
+        self,
+        variance: ArrayLike | None = None,
+        delay_spread: ArrayLike | None = None,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
+    ):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        self._declare(variance, delay_spread, fixed, priors)
+
+    def transform(self, f1: tf.Tensor, f2: tf.Tensor) -> tf.Tensor:
+        """See `DelayProfile.transform`."""
+        turns = self.delay_spread.value * (f1 - f2)[..., 0]
+        return low_pass(self.variance.value, 2.0 * math.pi * turns)
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class UniformDelays(ScaledDelays):
+    """A channel over frequency whose echoes have equal power at all delays from 0 to a width.
+
+    The power-delay profile `p(τ) = variance/width`, 0 < τ < width, has
+
+        covariance  variance · e^{−iπ width (f1 − f2)} sin(π width (f1 − f2))/(π width (f1 − f2)).
+
+    Of all profiles within a cyclic prefix it is the cautious choice: a receiver that interpolates
+    with it loses little with any of them (Li, Cimini & Sollenberger, IEEE Trans. Commun. 46, 1998).
+    Times `Rotation(frequency=-delay)` the first echo comes after a delay. It is not Markov.
+
+    Args:
+        variance: `E|H|²`, positive; in squared units of H.
+        width: From the first to the last delay, positive; in seconds where x is in hertz,
+            microseconds where it is in megahertz.
+        fixed: Names of parameters that training leaves alone.
+        priors: TFP distributions of parameters, by name.
+        name: A name for its parameters.
+        dtype: "float64" or "float32".
+
+    Raises:
+        ValueError: A variance or a width that is not positive; x of several dimensions, when it is
+            evaluated (see `ExponentialDelays` for a kernel of one coordinate).
+
+    Example:
+        >>> from cgp.kernels import UniformDelays
+        >>> UniformDelays(2.0, width=4.7e-6).covariance([0.0, 1e5], [0.0]).numpy().round(4)
+        array([[2.    -0.j    ],
+               [0.1269-1.3425j]])
+    """
+
+    extent = "width"
+    extent_of_rms = math.sqrt(12.0)
+    width: Parameter
+
+    def __init__(
+        self,
+        variance: ArrayLike | None = None,
+        width: ArrayLike | None = None,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
+    ):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        self._declare(variance, width, fixed, priors)
+
+    def transform(self, f1: tf.Tensor, f2: tf.Tensor) -> tf.Tensor:
+        """See `DelayProfile.transform`."""
+        turns = 0.5 * self.width.value * (f1 - f2)[..., 0]
+        cosine, sine = cosine_and_sine(turns)
+        angle = 2.0 * math.pi * turns
+        small = tf.abs(angle) < 1e-3  # the quotient has no derivative at 0 that TensorFlow can take
+        quotient = sine / tf.where(small, tf.ones_like(angle), angle)
+        quotient = tf.where(small, 1.0 - angle**2 / 6.0 + angle**4 / 120.0, quotient)
+        scale = self.variance.value * quotient
+        return tf.complex(scale * cosine, -scale * sine)
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+class TappedDelays(DelayProfile):
+    """A channel over frequency of echoes at a few delays, a tapped delay line.
+
+        covariance  Σ powers[k] e^{−i2π delays[k] (f1 − f2)}
+
+    It is the kernel `Constant(power) * Rotation(frequency=-delay)`, summed over the taps, and
+    Markov as this is: each tap is a state that turns. With delays on a grid that are fixed it
+    learns a profile of any shape.
+
+    Args:
+        delays: Of the taps, `[K]`, of either sign; in seconds where x is in hertz, microseconds
+            where it is in megahertz. Training moves them, unless they are fixed.
+        powers: `E|h[k]|²` of the taps, `[K]`, positive; in squared units of H. Left out, they are 1
+            until the first fit starts them, equal, from the data (see `Kernel`).
+        fixed: Names of parameters that training leaves alone: "delays" where they are exact.
+        priors: TFP distributions of parameters, by name.
+        name: A name for its parameters.
+        dtype: "float64" or "float32".
+
+    Raises:
+        TypeError: Complex delays or powers.
+        ValueError: No delays, powers of another number or that are not positive; x of several
+            dimensions, when it is evaluated (see `ExponentialDelays` for a kernel of one
+            coordinate).
+
+    Example:
+        >>> from cgp.kernels import TappedDelays
+        >>> kernel = TappedDelays([0.0, 1e-6], powers=[1.0, 0.5], fixed="delays")
+        >>> kernel.covariance([0.25e6], [0.0]).numpy().round(12)
+        array([[1.-0.5j]])
+    """
+
+    delays: Parameter
+    powers: Parameter
+
+    def __init__(
+        self,
+        delays: ArrayLike,
+        powers: ArrayLike | None = None,
+        *,
+        fixed: str | Iterable[str] = (),
+        priors: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "float64",
+        **kwargs: Any,
+    ):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        delays = vector_of(delays, "delays")
+        if powers is not None and np.shape(powers) != delays.shape:
+            raise ValueError(
+                f"powers must be one for each of {len(delays)} delays, got {np.shape(powers)}"
+            )
+        # Optimizers move all delays in steps of a hundredth of the largest.
+        size = np.max(np.abs(delays))
+        values = {
+            "delays": (delays, in_steps_of(0.01 * (size if 0 < size < np.inf else 1.0), REAL)),
+            "powers": (powers, POSITIVE._replace(placeholder=np.ones(len(delays)))),
+        }
+        self.declare_parameters(values, fixed, priors)
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """See `Kernel.start_of`: equal powers; delays stay where they are."""
+        if name != "powers":
+            return super().start_of(name, rules)
+        count = self.powers.numpy().size
+        return np.array([rules.scattered(rules.power / count, 2.0) for _ in range(count)])
+
+    def scale_parameters(self) -> list[Parameter]:
+        """See `Kernel.scale_parameters`: the powers."""
+        return [self.powers]
+
+    def transform(self, f1: tf.Tensor, f2: tf.Tensor) -> tf.Tensor:
+        """See `DelayProfile.transform`."""
+        lag = (f1 - f2)[..., 0]
+        # One after the other: an array of pairs and taps would not fit where those of pairs do.
+        turned = [(power, *cosine_and_sine(-delay * lag)) for delay, power in self._taps()]
+        return tf.complex(
+            tf.add_n([power * cosine for power, cosine, _ in turned]),
+            tf.add_n([power * sine for power, _, sine in turned]),
+        )
+
+    def _taps(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        """Delay and power of each tap."""
+        values = tf.unstack(self.delays.value), tf.unstack(self.powers.value)
+        return list(zip(*values, strict=True))
+
+    def markov_form(self) -> MarkovForm:
+        """See `Kernel.markov_form`.
+
+        One state for each tap, which turns.
+        """
+        return direct_sum([turning_form(-delay, power) for delay, power in self._taps()])
+
+    def markov_terms(self) -> Terms:
+        """See `Kernel.markov_terms`."""
+        return tuple(Term(0, power, frequency=-delay) for delay, power in self._taps())
