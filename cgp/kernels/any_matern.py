@@ -11,6 +11,7 @@ from cgp.kernels.bessel import matern_correlation
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Pair
 from cgp.kernels.points import one_or_each, optional_number, per_dimension
+from cgp.kernels.spectrum import Spectrum, matern
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import POSITIVE, Parameter
 
@@ -78,3 +79,9 @@ class Matern(Kernel):
         # The difference first: a date over a length scale would lose the digits that matter.
         square = tf.reduce_sum(((x1 - x2) / per_dimension(self.lengthscale, x1)) ** 2, axis=-1)
         return self.variance.value * matern_correlation(self.smoothness.value, square), None
+
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`."""
+        if self.lengthscale.numpy().ndim:
+            return super().spectrum()
+        return matern(float(self.variance), float(self.lengthscale), float(self.smoothness))

@@ -18,6 +18,7 @@ from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Generator, MarkovForm, Pair, direct_sum, over, product
 from cgp.kernels.points import optional_number
 from cgp.kernels.program import Code, Instructions, instruction, joined
+from cgp.kernels.spectrum import Spectrum, line, of_form, spectra_added, times_lines
 from cgp.kernels.terms import Term, Terms, product_of, sum_of
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import POSITIVE, Parameter
@@ -170,6 +171,10 @@ class Constant(Kernel):
         """See `Kernel.markov_terms`."""
         return (Term(0, self.variance.value),)
 
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`: a line."""
+        return line(0.0, float(self.variance))
+
     def check_points(self, x: tf.Tensor) -> None:
         """See `Kernel.check_points`: any."""
 
@@ -305,6 +310,10 @@ class Sum(Combination):
         """See `Kernel.markov_terms`."""
         return sum_of([part.markov_terms() for part in self.parts])
 
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`."""
+        return spectra_added([part.spectrum() for part in self.parts])
+
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.parts))
 
@@ -423,6 +432,32 @@ class Product(Combination):
     def markov_terms(self) -> Terms | None:
         """See `Kernel.markov_terms`."""
         return functools.reduce(product_of, [part.markov_terms() for part in self.parts])
+
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`.
+
+        Lines shift the density of another factor. That of several densities, a convolution, is
+        known where all of them are of differential equations.
+        """
+        spectra = [part.spectrum() for part in self.parts]
+        spread = [
+            (part, of_part)
+            for part, of_part in zip(self.parts, spectra, strict=True)
+            if of_part.density is not None or of_part.white
+        ]
+        spectrum = spread[0][1] if spread else line(0.0, 1.0)
+        if len(spread) > 1:
+            parts = [part for part, _ in spread]
+            forms = [part.markov_form() for part in parts if part.is_markov]
+            known = of_form(functools.reduce(product, forms)) if len(forms) == len(parts) else None
+            if known is None:
+                raise ValueError(
+                    f"the spectral density of the product {self!r} is a convolution of which no "
+                    "closed form is known: take the Fourier transform of kernel.covariance"
+                )
+            spectrum = known
+        lines = [of_part for of_part in spectra if all(of_part is not one for _, one in spread)]
+        return functools.reduce(times_lines, lines, spectrum)
 
     def __repr__(self) -> str:
         return " * ".join(f"({p!r})" if isinstance(p, Sum) else repr(p) for p in self.parts)

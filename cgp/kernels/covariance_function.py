@@ -11,8 +11,9 @@ from cgp.autograph import as_it_stands
 from cgp.distributions.forms import SecondMoments
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair
-from cgp.kernels.points import as_pairs, as_points
+from cgp.kernels.points import as_array, as_pairs, as_points
 from cgp.kernels.program import Instructions, as_numbers
+from cgp.kernels.spectrum import Spectrum, of_form
 from cgp.kernels.terms import Terms
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import HyperparameterLayer
@@ -48,6 +49,8 @@ class CovarianceFunction(HyperparameterLayer):
         if form < _definer(cls, "markov_terms"):
             cls.markov_terms = CovarianceFunction.markov_terms  # type: ignore[method-assign]
         methods = min(form, _definer(cls, "moments"))
+        if methods < _definer(cls, "spectrum"):
+            cls.spectrum = CovarianceFunction.spectrum  # type: ignore[method-assign]
         if _is_foreign(cls) and methods < _definer(cls, "check_points"):
             cls.check_points = CovarianceFunction.check_points  # type: ignore[method-assign]
 
@@ -118,6 +121,71 @@ class CovarianceFunction(HyperparameterLayer):
             None where it is not known to be one, which is always right.
         """
         return None
+
+    def spectrum(self) -> Spectrum:
+        """The spectrum of the process over one-dimensional inputs, where it has one.
+
+        By default that of the differential equation of `markov_form`.
+
+        Raises:
+            ValueError: It has none: says which part of the kernel has not.
+        """
+        spectrum = of_form(self.markov_form()) if self.is_markov else None
+        if spectrum is None:
+            raise ValueError(
+                f"no spectral density of {self!r} is known: it is not stationary, its inputs have "
+                "several dimensions, or its density has no closed form. A class of its own may "
+                "implement spectrum; of others take the Fourier transform of kernel.covariance"
+            )
+        return spectrum
+
+    def spectral_density(self, frequencies: ArrayLike) -> np.ndarray:
+        """The spectral density S of a stationary process over one-dimensional inputs.
+
+        `K(x) = ∫ S(f) e^{+i2πfx} df` over f of both signs, so that S integrates to the variance: of
+        an envelope times `Rotation(frequency)` it is that of the envelope, moved to the frequency.
+        Positive frequencies turn anticlockwise, as in the rotary spectra of oceanography; those of
+        an improper process have the same density, which says nothing of its pseudo-covariance. Of
+        a channel over frequency, S(f) is the power at the delay −f. A process over a grid has the
+        density between plus and minus half of a cycle per step, and zero beyond.
+
+        Args:
+            frequencies: Real, of any shape; in cycles per unit of x.
+
+        Returns:
+            Float64, of the shape of `frequencies`, not negative; in squared units of z per cycle
+            per unit of x. Of `RationalQuadratic` with `alpha <= 0.5` it is infinite at 0.
+
+        Raises:
+            TypeError: Frequencies that are not real numbers.
+            ValueError: Frequencies that are not finite; a process that has lines, as `Constant`,
+                `Rotation`, `Periodic` and `TappedDelays` have alone, or white noise; a process that
+                is not stationary, is over several dimensions, or a product whose density has no
+                closed form.
+
+        Example:
+            >>> from cgp.kernels import Matern12, Rotation
+            >>> kernel = Matern12(2.0, lengthscale=3.0) * Rotation(frequency=0.1)
+            >>> kernel.spectral_density([-0.1, 0.1]).round(4)
+            array([ 0.7896, 12.    ])
+        """
+        f = np.asarray(as_array(frequencies, "frequencies"), float)
+        if not np.all(np.isfinite(f)):
+            raise ValueError("frequencies must be finite, but has NaN or infinite elements")
+        spectrum = self.spectrum()
+        if spectrum.powers.size:
+            raise ValueError(
+                f"the spectrum of {self!r} has lines, at "
+                f"{', '.join(f'{line:.4g}' for line in spectrum.lines[:3])}, where a density is "
+                "infinite: take that of the other terms of the sum, as in "
+                "kernel.parts[0].spectral_density(f), or multiply by an envelope such as Matern12()"
+            )
+        if spectrum.white:
+            raise ValueError(
+                f"{self!r} has white noise, which has no density in continuous x: take that of "
+                "the other terms of the sum, and of samples dx apart add variance * dx of White"
+            )
+        return np.zeros(f.shape) if spectrum.density is None else np.asarray(spectrum.density(f))
 
     def check_points(self, x: tf.Tensor) -> None:
         """Raises, eagerly, for points `[..., N, D]` that the kernel does not take.

@@ -22,7 +22,8 @@ from cgp.kernels.markov import MarkovForm, Pair, direct_sum
 from cgp.kernels.on_grid import vector_of
 from cgp.kernels.points import optional_number
 from cgp.kernels.rotation import cosine_and_sine, turning_form
-from cgp.kernels.szego import low_pass
+from cgp.kernels.spectrum import Spectrum
+from cgp.kernels.szego import exponential_delays, low_pass
 from cgp.kernels.terms import Term, Terms
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import POSITIVE, REAL, Parameter, in_steps_of
@@ -147,6 +148,10 @@ class ExponentialDelays(ScaledDelays):
         turns = self.delay_spread.value * (f1 - f2)[..., 0]
         return low_pass(self.variance.value, 2.0 * math.pi * turns)
 
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`: the profile, at the delay −f."""
+        return exponential_delays(float(self.variance), float(self.delay_spread))
+
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
 class UniformDelays(ScaledDelays):
@@ -208,6 +213,12 @@ class UniformDelays(ScaledDelays):
         quotient = tf.where(small, 1.0 - angle**2 / 6.0 + angle**4 / 120.0, quotient)
         scale = self.variance.value * quotient
         return tf.complex(scale * cosine, -scale * sine)
+
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`: the profile, at the delay −f."""
+        width = float(self.width)
+        height = float(self.variance) / width
+        return Spectrum(lambda f: np.where((-width <= f) & (f <= 0.0), height, 0.0))
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -296,6 +307,12 @@ class TappedDelays(DelayProfile):
         """Delay and power of each tap."""
         values = tf.unstack(self.delays.value), tf.unstack(self.powers.value)
         return list(zip(*values, strict=True))
+
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`: a line for each tap, at minus its delay."""
+        return Spectrum(
+            lines=-self.delays.numpy().astype(float), powers=self.powers.numpy().astype(float)
+        )
 
     def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`.

@@ -12,6 +12,7 @@ from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, conjugate, widely_linear
 from cgp.kernels.points import optional_number
 from cgp.kernels.program import Code, Instructions, instruction, joined
+from cgp.kernels.spectrum import Spectrum, spectra_added
 from cgp.kernels.terms import Terms, conjugate_of
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import UNIT_DISK, Parameter
@@ -70,6 +71,10 @@ class Conjugate(UnaryCombination):
     def markov_terms(self) -> Terms | None:
         """See `Kernel.markov_terms`."""
         return conjugate_of(self.kernel.markov_terms())
+
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`: frequencies have the other sign."""
+        return self.kernel.spectrum().conjugate()
 
     def __repr__(self) -> str:
         return f"Conjugate({self.kernel!r})"
@@ -148,6 +153,13 @@ class WidelyLinear(UnaryCombination):
     def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`."""
         return widely_linear(self.kernel.markov_form(), self.coefficient.value)
+
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`: that of u, and of its conjugate."""
+        if not self.kernel.is_proper:
+            return super().spectrum()
+        of_u, share = self.kernel.spectrum(), abs(complex(self.coefficient)) ** 2
+        return spectra_added([of_u, of_u.conjugate().shifted(0.0, share)])
 
     def __repr__(self) -> str:
         return f"WidelyLinear({self.kernel!r}, {', '.join(map(repr, self.own_parameters))})"

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from cgp.kernels.markov import Generator, MarkovForm, over, stacked, unit
 from cgp.kernels.program import Code
+from cgp.kernels.spectrum import Spectrum, matern
 from cgp.kernels.stationary import Stationary, psd_kernels
 from cgp.kernels.terms import Term, Terms
 from cgp.linalg.arguments import as_complex
@@ -33,6 +34,12 @@ class HalfIntegerMatern(Stationary):
     def markov_terms(self) -> Terms | None:
         """See `Kernel.markov_terms`."""
         return (Term(self.order, self.variance.value, self._rate()),) if self.is_markov else None
+
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`."""
+        if not self.is_markov:
+            return super().spectrum()
+        return matern(float(self.variance), float(self.lengthscale), self.order + 0.5)
 
     def check_points(self, x: tf.Tensor) -> None:
         """See `Kernel.check_points`: one for a line takes any."""

@@ -18,6 +18,7 @@ from cgp.kernels.data_scales import StartRules
 from cgp.kernels.levinson import Autoregression, burg
 from cgp.kernels.markov import MarkovForm, Pair, over
 from cgp.kernels.points import one_number
+from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import UNIT_DISK, Constraint, Parameter
 from cgp.training.sizes import check_size
@@ -204,6 +205,28 @@ class OnGrid(Kernel):
             lambda x: over(P, x),
             h,
         )
+
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`.
+
+        Between plus and minus half of a cycle per step, `step E|w|² |Σ h[k] e^{−i2πfk}|² /
+        |1 − Σ a[k] e^{−i2πfk}|²`, f in cycles per step (Brockwell & Davis, 1991, §4.4).
+        """
+        C, innovation, _, h = (np.asarray(a) for a in self.companion())
+        if not innovation > 0.0:
+            raise ValueError(
+                f"{self!r} is made of tones, as a reflection is on the unit circle: it has lines "
+                "and no spectral density"
+            )
+        ar = np.append(1.0, -C[0])
+
+        def density(f: np.ndarray) -> np.ndarray:
+            delayed = np.exp(-2j * np.pi * self.step * f)
+            gain = np.polyval(h[::-1], delayed) / np.polyval(ar[::-1], delayed)
+            power = self.step * innovation * np.abs(gain) ** 2
+            return np.where(2.0 * self.step * np.abs(f) <= 1.0, power, 0.0)
+
+        return Spectrum(density)
 
     def check_points(self, x: tf.Tensor) -> None:
         """See `Kernel.check_points`."""

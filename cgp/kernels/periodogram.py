@@ -63,7 +63,7 @@ class Periodogram:
 
     def _highest(self, z: np.ndarray) -> float:
         """The frequency of the highest peak, refined between the points of the grid."""
-        power = self._on_grid(z)
+        power = self.on_grid(z)
         peak = int(np.argmax(power))
         if not 0 < peak < len(self.grid) - 1:
             return float(self.grid[peak])
@@ -74,7 +74,8 @@ class Periodogram:
         offset = 0.5 * (left - right) / curvature if curvature < 0 else 0.0
         return float(self.grid[peak] + np.clip(offset, -1.0, 1.0) * self.spacing)
 
-    def _on_grid(self, z: np.ndarray) -> np.ndarray:
+    def on_grid(self, z: np.ndarray) -> np.ndarray:
+        """The periodogram of series `[B, N]` at the same places, at the frequencies of `grid`."""
         if self.grid.size * self.x.size <= _MOST_PRODUCTS:
             return self._directly(self.grid, z)
         # Each point is shared by its two neighbours on a grid four times as fine as the data.
@@ -108,7 +109,7 @@ class Periodogram:
         """
         place = (self.x - self.x.min()) / self.span
         window = np.sin(np.pi * np.clip(place, 0.0, 1.0)) ** 2
-        powers = self._on_grid(window * self.z)[::4] / (len(self.z) * np.sum(window**2))
+        powers = self.on_grid(window * self.z)[::4] / (len(self.z) * np.sum(window**2))
         # The mean of B powers of white noise has the gamma distribution, of this median.
         return float(np.median(powers)) / (1.0 - 1.0 / (3.0 * len(self.z)))
 

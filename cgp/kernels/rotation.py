@@ -14,6 +14,7 @@ from cgp.kernels.markov import Generator, MarkovForm, Pair, over
 from cgp.kernels.periodogram import Periodogram, deviations
 from cgp.kernels.points import as_array, one_or_each, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction
+from cgp.kernels.spectrum import Spectrum, line
 from cgp.kernels.terms import Term, Terms
 from cgp.linalg.arguments import ArrayLike, as_complex, check_same_labels
 from cgp.observations import as_observations
@@ -117,6 +118,12 @@ class Rotation(Kernel):
             return None
         frequency = self.frequency.value
         return (Term(0, tf.ones_like(frequency), frequency=frequency),)
+
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`: a line."""
+        if not self.is_markov:
+            return super().spectrum()
+        return line(float(self.frequency), 1.0)
 
     def check_points(self, x: tf.Tensor) -> None:
         """See `Kernel.check_points`."""

@@ -6,6 +6,7 @@ each has half of the variance. Formulas after Rasmussen & Williams, *Gaussian Pr
 Learning* (2006), §4.2, with r = |(x1 − x2)/lengthscale|.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,10 +15,12 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
+from cgp.kernels.bessel import matern_correlation
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Pair
 from cgp.kernels.points import one_or_each, optional_number, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction
+from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import POSITIVE, Parameter, in_steps_of
 
@@ -112,6 +115,14 @@ class RBF(Stationary):
         """See `ScaledCorrelation.correlation`."""
         return psd_kernels().ExponentiatedQuadratic()
 
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`: a Gaussian function."""
+        if self.lengthscale.numpy().ndim:
+            return super().spectrum()
+        variance, scale = float(self.variance), float(self.lengthscale)
+        height = math.sqrt(2.0 * math.pi) * variance * scale
+        return Spectrum(lambda f: height * np.exp(-2.0 * (np.pi * scale * f) ** 2))
+
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
 class RationalQuadratic(ScaledCorrelation):
@@ -161,6 +172,32 @@ class RationalQuadratic(ScaledCorrelation):
     def correlation(self) -> Any:
         """See `ScaledCorrelation.correlation`."""
         return psd_kernels().RationalQuadratic(scale_mixture_rate=self.alpha.value)
+
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`: a Matérn covariance of smoothness `alpha − ½`, over f."""
+        if self.lengthscale.numpy().ndim:
+            return super().spectrum()
+        from scipy.special import gammaln, kv  # here: importing it takes long
+
+        variance, alpha = float(self.variance), float(self.alpha)
+        scale, nu = float(self.lengthscale) * math.sqrt(2.0 * alpha), alpha - 0.5
+
+        def density(f: np.ndarray) -> np.ndarray:
+            half = np.pi * scale * np.abs(f)
+            if nu > 0.0:
+                height = math.sqrt(math.pi) * variance * scale
+                height *= math.exp(gammaln(nu) - gammaln(alpha))
+                return (
+                    height
+                    * matern_correlation(
+                        tf.constant(nu, tf.float64), tf.constant(2.0 * half**2 / nu)
+                    ).numpy()
+                )
+            height = 2.0 * math.sqrt(math.pi) * variance * scale * math.exp(-gammaln(alpha))
+            away = np.where(half > 0.0, half, 1.0)
+            return np.where(half > 0.0, height * away**nu * kv(nu, 2.0 * away), math.inf)
+
+        return Spectrum(density)
 
     def instructions(self) -> Instructions:
         """See `Kernel.instructions`."""
@@ -230,6 +267,20 @@ class Periodic(Kernel):
         turns = per_dimension(self.frequency, x1) * (x1 - x2)
         kernel = psd_kernels().ExpSinSquared(length_scale=self.lengthscale.value)
         return self.variance.value * kernel.apply(turns, tf.zeros_like(turns)), None
+
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`: harmonics, weighted by Bessel functions of `1/lengthscale²`."""
+        if self.frequency.numpy().ndim:
+            return super().spectrum()
+        from scipy.special import ive  # here: importing it takes long
+
+        rate = float(self.lengthscale) ** -2
+        highest = math.ceil(20.0 + 10.0 * math.sqrt(rate))
+        numbers = np.arange(-highest, highest + 1)
+        shares = ive(np.abs(numbers), rate)
+        there = shares > 1e-16
+        lines = float(self.frequency) * numbers[there]
+        return Spectrum(lines=lines, powers=float(self.variance) * shares[there])
 
     def instructions(self) -> Instructions:
         """See `Kernel.instructions`."""

@@ -5,12 +5,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Pair
 from cgp.kernels.points import optional_number
+from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import POSITIVE, Parameter
 
@@ -96,6 +98,10 @@ class Szego(Kernel):
     def _low_pass(self, f: tf.Tensor) -> tf.Tensor:
         return low_pass(self.variance.value, math.pi * f / self.decay.value)
 
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`: the power of the impulse response at the time −f."""
+        return exponential_delays(float(self.variance), 0.5 / float(self.decay))
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "real_response": self.real_response}
@@ -109,3 +115,13 @@ def low_pass(variance: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
     """`variance / (1 + i ratio)`, complex, in parts of modulus at most `variance`."""
     re = variance / (1.0 + ratio**2)
     return tf.complex(re, -ratio * re)
+
+
+def exponential_delays(variance: float, spread: float) -> Spectrum:
+    """The spectrum over frequency of powers that decay exponentially with a delay τ = −f."""
+
+    def density(f: np.ndarray) -> np.ndarray:
+        late = np.minimum(f, 0.0) / spread
+        return np.where(f <= 0.0, variance / spread * np.exp(late), 0.0)
+
+    return Spectrum(density)

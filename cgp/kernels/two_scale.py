@@ -14,6 +14,7 @@ from cgp.kernels.markov import MarkovForm, Pair, direct_sum
 from cgp.kernels.matern import matern_form
 from cgp.kernels.points import one_or_each, optional_number, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction, joined
+from cgp.kernels.spectrum import Spectrum, matern, spectra_added
 from cgp.kernels.stationary import psd_kernels
 from cgp.kernels.terms import Term, Terms
 from cgp.linalg.arguments import ArrayLike
@@ -120,6 +121,12 @@ class TwoScale(Kernel):
         if not self.is_markov:
             return None
         return tuple(Term(2, v, math.sqrt(5.0) / scale) for v, scale in self._parts())
+
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`: those of both parts."""
+        if not self.is_markov:
+            return super().spectrum()
+        return spectra_added([matern(float(v), float(scale), 2.5) for v, scale in self._parts()])
 
     def check_points(self, x: tf.Tensor) -> None:
         """See `Kernel.check_points`."""

@@ -11,6 +11,7 @@ from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, over
 from cgp.kernels.points import optional_number
 from cgp.kernels.program import Code, Instructions, instruction
+from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.parameters import POSITIVE, Parameter
 
@@ -66,6 +67,10 @@ class White(Kernel):
     def instructions(self) -> Instructions:
         """See `Kernel.instructions`."""
         return (instruction(Code.WHITE, self.variance),)
+
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`."""
+        return Spectrum(white=float(self.variance))
 
     def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`.
@@ -124,3 +129,7 @@ class Zero(Kernel):
         """See `Kernel.moments`."""
         shape = tf.broadcast_dynamic_shape(tf.shape(x1)[:-1], tf.shape(x2)[:-1])
         return tf.zeros(shape, self.variable_dtype), None
+
+    def spectrum(self) -> Spectrum:
+        """See `Kernel.spectrum`: nothing."""
+        return Spectrum()
