@@ -557,6 +557,7 @@ REFUSALS = {
     "plotting.innovations": (lambda: plotting.innovations(Z), "diagnostics"),
     "plotting.plane": (lambda: plotting.plane(), "nothing to draw"),
     "plotting.series": (lambda: plotting.series(X, Z.real), "complex"),
+    "plotting.spectrum": (lambda: plotting.spectrum(kernels.RBF()), "ExactGP"),
     "datasets.channel_switch": (lambda: cgp.datasets.channel_switch("a"), "int"),
     "datasets.polar_motion": (lambda: cgp.datasets.polar_motion(9e6), "start"),
     "datasets.s_parameters": (lambda: cgp.datasets.s_parameters("a.s1p"), "a.s1p"),

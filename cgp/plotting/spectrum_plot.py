@@ -1,0 +1,245 @@
+"""The plot of the spectral density of fitted kernels beside the periodogram of the data."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions.forms import SecondMoments
+from cgp.gp import ExactGP, StateSpaceGP
+from cgp.gp.data import Data, as_data
+from cgp.gp.starts import scales_of
+from cgp.kernels.data_scales import DataScales
+from cgp.kernels.periodogram import Periodogram
+from cgp.linalg.arguments import ArrayLike
+from cgp.plotting.drawing import DATA, MEAN, axes_of, tidy
+
+if TYPE_CHECKING:  # an optional dependency
+    from matplotlib.axes import Axes
+
+_ALIASES = 50  # on either side, of samples on a grid: what is beyond has less than 1 % of the noise
+_POINTS = 2001  # of a curve, before its peaks are refined
+
+
+def spectrum(
+    gp: ExactGP | StateSpaceGP | Mapping[str, ExactGP | StateSpaceGP],
+    z: ArrayLike | None = None,
+    x: ArrayLike | None = None,
+    *,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Plots the spectral density of fitted kernels, with noise, beside the periodogram of the data.
+
+    The periodogram is `dx/Σw² · |Σ w z e^{−i2πfx}|²` of the data less the mean function, under
+    Hann's window w, with the mean step dx of x; of several series it is the mean. White noise of
+    variance v has the expected height v dx in it. It scatters about the density by the factors of
+    an exponential variable: nine of ten points lie between a twentieth and three times of it. Where
+    they leave the curve is what the kernel does not describe. Irregular x and gaps scatter power of
+    strong frequencies over all others: a dashed curve is what the process expects then, its
+    spectrum smeared by `|Σ w e^{−i2πfx}|²`.
+
+    The curve is `Kernel.spectral_density` plus the noise at v dx, that of `White` too. Where x is
+    regular it is folded, as samples dx apart cannot tell f from f + 1/dx. Lines, of `Constant`,
+    `Rotation`, `Periodic` and taps, stand at the height that the periodogram has for their power.
+
+    Args:
+        gp: A process over one-dimensional x, fitted to the data; or several by name, one curve for
+            each.
+        z: Complex series, `[N]` or `[..., N]`, NaN where missing; None for those that the (first)
+            process has taken in.
+        x: Their points, `[N]`, in any order; None for those that the process has taken in.
+        ax: The matplotlib axes to plot on; a new figure if None.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        TypeError: Another model.
+        ValueError: No data; x of several dimensions, fewer than three points, or so few in bursts
+            that there is no periodogram; a kernel of which no spectrum is known.
+
+    Example:
+        >>> import numpy as np
+        >>> import cgp.plotting
+        >>> from cgp.kernels import Matern32, Rotation
+        >>> x = np.arange(100.0)
+        >>> gp = cgp.StateSpaceGP(Matern32(1.0, 6.0) * Rotation(0.12), noise_variance=0.05)
+        >>> gp.condition(x, gp.sample(x, 1, seed=4, observed=True)[0])
+        >>> ax = cgp.plotting.spectrum(gp)
+        >>> ax.get_xlabel(), ax.get_yscale()
+        ('frequency (cycles per unit of x)', 'log')
+    """
+    models = gp if isinstance(gp, Mapping) else {"model": gp}
+    if not models:
+        raise ValueError("gp must be a process or several by name, got none")
+    for model in models.values():
+        if not isinstance(model, ExactGP | StateSpaceGP):
+            raise TypeError(
+                "gp must be an ExactGP or a StateSpaceGP, or several by name, got "
+                f"{type(model).__name__}"
+            )
+    first = next(iter(models.values()))
+    data = _chosen(first, z, x)
+    scales = scales_of(first, data)
+    periodogram = _tapered(scales)
+    curves = {name: _Curve(model, data, scales, periodogram) for name, model in models.items()}
+    (ax,) = axes_of(None if ax is None else [ax], 1)
+    f, powers = periodogram.frequencies, periodogram.powers
+    ax.plot(f, powers, label="periodogram", **DATA | {"markersize": 2.5})
+    for number, (name, curve) in enumerate(curves.items()):
+        style = MEAN if len(models) == 1 else MEAN | {"color": f"C{number}"}
+        ax.plot(curve.frequencies, curve.density, label=name, **style)
+        if periodogram.scatter is not None:
+            ax.plot(f, curve.smeared(periodogram), **style | {"linestyle": "--", "linewidth": 1.0})
+        heights = [curve.at(curve.lines), curve.heights]
+        ax.vlines(curve.lines, *heights, color=style["color"], linewidth=1.5)
+    highest = [np.max([*curve.density, *curve.heights]) for curve in curves.values()]
+    lowest = [np.min(curve.density) for curve in curves.values()]
+    top = max(np.max(powers), *highest)
+    ax.set(
+        xlabel="frequency (cycles per unit of x)",
+        ylabel="spectral density",
+        yscale="log",
+        ylim=(max(0.3 * min(np.quantile(powers, 0.02), *lowest), 1e-15 * top), 2.0 * top),
+    )
+    ax.margins(x=0.01)
+    ax.legend(frameon=False, fontsize="small")
+    tidy(ax)
+    return ax
+
+
+def _chosen(gp: ExactGP | StateSpaceGP, z: ArrayLike | None, x: ArrayLike | None) -> Data:
+    """The data that were given, as far as they were, and those of the process."""
+    if x is not None and z is None:
+        raise ValueError("x are the points of z: give z too, or neither")
+    data = gp._data() if x is None else None
+    if data is not None and z is not None:
+        x = data.x[0] if len(data.x) == 1 else data.unpacked(data.x)
+    if z is not None:
+        data = as_data(x, z, None, gp.variable_dtype)
+    assert data is not None
+    if data.x.shape[-1] != 1:
+        raise ValueError(
+            f"a spectrum is of a process over one dimension, but x has {data.x.shape[-1]}"
+        )
+    return data
+
+
+class _Tapered(NamedTuple):
+    """A periodogram under Hann's window."""
+
+    frequencies: np.ndarray
+    """`[F]`, in increasing order."""
+    powers: np.ndarray
+    """`[F]`."""
+    step: float
+    """The mean step of x: the height of white noise over its variance."""
+    gain: float
+    """The height of a line over its power."""
+    spacing: float
+    """Of the frequencies of `scatter`, which `frequencies` have twice."""
+    scatter: np.ndarray | None
+    """The heights around a line over its power, at `4 L + 1` differences of frequencies of which
+    the middle one is 0, `frequencies` lying within L of it; None for regular x without gaps."""
+
+
+def _tapered(scales: DataScales) -> _Tapered:
+    x, z = scales.x[:, 0], scales.z
+    counts = np.sum(~np.isnan(z), axis=1)
+    z = z[counts > 2]
+    if not len(z) or not np.ptp(x) > 0:
+        raise ValueError(
+            f"a periodogram needs a series of three points at different x, got {max(counts)}"
+        )
+    window = np.sin(np.pi * (x - x.min()) / np.ptp(x)) ** 2 * ~np.isnan(z)
+    step = np.ptp(x) / (np.sum(~np.isnan(z), axis=1, keepdims=True) - 1.0)
+    norm = step / np.sum(window**2, axis=1, keepdims=True) / len(z)
+    unit = max(np.nanmax(np.abs(z)), 1e-300)  # squares neither overflow nor underflow
+    weights = np.sqrt(norm) * window
+    tapered = weights * np.nan_to_num(z / unit)
+    periodogram = Periodogram(x, tapered)
+    half = len(periodogram.grid) // 2
+    inside = np.arange(half % 2, len(periodogram.grid), 2)
+    inside = inside[np.abs(periodogram.grid[inside]) <= 0.5 / periodogram.step]
+    scatter = None
+    if not scales.is_regular or np.max(step) > 1.001 * scales.spacing:
+        scatter = periodogram.on_grid(weights.astype(complex))
+        # Beyond the grid, where it goes on as far from its middle.
+        scatter = np.pad(scatter, half, constant_values=np.mean(scatter[: half // 2]))
+    return _Tapered(
+        periodogram.grid[inside],
+        unit**2 * periodogram.on_grid(tapered)[inside],
+        float(np.mean(step)),
+        float(np.sum(norm * np.sum(window, axis=1, keepdims=True) ** 2)),
+        periodogram.spacing,
+        scatter,
+    )
+
+
+class _Curve:
+    """What a process expects of a periodogram: its density and noise, and its lines.
+
+    Args:
+        gp: The process.
+        data: The data, by whose noise it is.
+        scales: Their scales.
+        periodogram: The periodogram.
+    """
+
+    def __init__(
+        self,
+        gp: ExactGP | StateSpaceGP,
+        data: Data,
+        scales: DataScales,
+        periodogram: _Tapered,
+    ):
+        self._spectrum = gp.kernel.spectrum()
+        signal = SecondMoments(tf.zeros_like(data.z), None)
+        noise = np.mean(np.real(gp._process.with_noise(signal, data.noise).k))
+        self._level = (noise + self._spectrum.white) * periodogram.step
+        self._band = 1.0 / scales.spacing if scales.is_regular else None
+        low, high = periodogram.frequencies[[0, -1]]
+        self.frequencies = self._refined(np.linspace(low, high, _POINTS))
+        self.density = self.at(self.frequencies)
+        lines, powers = self._spectrum.lines, self._spectrum.powers
+        if self._band is not None:
+            lines = lines - self._band * np.rint(lines / self._band)
+        seen = (low <= lines) & (lines <= high)
+        self.lines, self.powers = lines[seen], powers[seen]
+        self.heights = self.at(self.lines) + periodogram.gain * self.powers
+
+    def at(self, f: np.ndarray) -> np.ndarray:
+        """The density at frequencies `[F]`, with noise; folded into the band of a grid."""
+        density = self._spectrum.density
+        if density is None:
+            return np.full(f.shape, self._level)
+        if self._band is None:
+            return density(f) + self._level
+        aliases = self._band * np.arange(-_ALIASES, _ALIASES + 1)
+        return self._level + sum(density(f + alias) for alias in aliases)
+
+    def smeared(self, periodogram: _Tapered) -> np.ndarray:
+        """What is expected of a periodogram of irregular x, at its frequencies."""
+        from scipy.signal import fftconvolve  # here: importing it takes long
+
+        assert periodogram.scatter is not None
+        half = len(periodogram.scatter) // 4
+        f, signal = self.frequencies, self.density - self._level
+        below = np.append(0.0, np.cumsum(0.5 * (signal[1:] + signal[:-1]) * np.diff(f)))
+        edges = periodogram.spacing * (np.arange(-half, half + 2) - 0.5)
+        masses = np.diff(np.interp(edges, f, below))
+        places = np.rint(self.lines / periodogram.spacing).astype(int) + half
+        masses += np.bincount(places, self.powers, len(masses))
+        smeared = self._level + fftconvolve(periodogram.scatter, masses, mode="valid")
+        return smeared[np.rint(periodogram.frequencies / periodogram.spacing).astype(int) + half]
+
+    def _refined(self, f: np.ndarray) -> np.ndarray:
+        """Frequencies, with more of them where a peak is narrow."""
+        for _ in range(3):
+            height = self.at(f)
+            peaks = 1 + np.flatnonzero((height[1:-1] > height[:-2]) & (height[1:-1] > height[2:]))
+            between = [np.linspace(f[i - 1], f[i + 1], 41) for i in peaks[:_ALIASES]]
+            f = np.unique(np.concatenate([f, *between]))
+        return f
