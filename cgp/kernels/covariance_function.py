@@ -167,7 +167,7 @@ class CovarianceFunction(HyperparameterLayer):
             >>> from cgp.kernels import Matern12, Rotation
             >>> kernel = Matern12(2.0, lengthscale=3.0) * Rotation(frequency=0.1)
             >>> kernel.spectral_density([-0.1, 0.1]).round(4)
-            array([ 0.7896, 12.    ])
+            array([ 0.7888, 12.    ])
         """
         f = np.asarray(as_array(frequencies, "frequencies"), float)
         if not np.all(np.isfinite(f)):

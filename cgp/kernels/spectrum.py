@@ -50,7 +50,7 @@ def spectra_added(spectra: list[Spectrum]) -> Spectrum:
     """The spectrum of a sum of independent processes."""
     densities = [s.density for s in spectra if s.density is not None]
     return Spectrum(
-        (lambda f: sum(density(f) for density in densities)) if densities else None,
+        (lambda f: np.sum([density(f) for density in densities], axis=0)) if densities else None,
         np.concatenate([s.lines for s in spectra]),
         np.concatenate([s.powers for s in spectra]),
         sum(s.white for s in spectra),

@@ -1,5 +1,7 @@
 """Spectral densities, against Fourier transforms of covariances and back."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -82,7 +84,8 @@ def test_is_the_density_the_transform_of_the_covariance(make):
     k[0] *= 0.5
     expected = 2 * dx * np.real(np.exp(-2j * np.pi * F[:, None] * x) @ k)
     found = kernel.spectral_density(F)
-    assert found.dtype == np.float64 and found.shape == F.shape
+    assert found.dtype == np.float64
+    assert found.shape == F.shape
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -106,7 +109,7 @@ def test_is_the_covariance_the_integral_of_the_density(kernel):
     nodes, weights = np.polynomial.legendre.leggauss(400)
     for lag in (0.0, 0.25):
         total = 0.0
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        for low, high in itertools.pairwise(edges):
             # In the square of a variable, for what is infinite at 0.
             root = (nodes + 1) / 2
             if high == 0.0:
@@ -156,7 +159,9 @@ def test_has_a_density_the_shape_of_its_frequencies():
 
 
 def test_is_a_density_of_single_precision_close():
-    k, other = (Matern32(1.3, 0.8, dtype=d) * Rotation(0.7, dtype=d) for d in ("float32", "float64"))
+    k, other = (
+        Matern32(1.3, 0.8, dtype=d) * Rotation(0.7, dtype=d) for d in ("float32", "float64")
+    )
     np.testing.assert_allclose(k.spectral_density(F), other.spectral_density(F), rtol=1e-5)
 
 
