@@ -258,7 +258,7 @@ EXACT_GP = {
         lambda: gp().condition(X, Z[:2]), ValueError, r"points as x.*\(2,\) and x \(3, 1\)"),
     "inputs of a batch without their axis": (
         lambda: gp().condition(np.stack([X, X]), np.stack([Z, Z])), ValueError,
-        r"an axis of dimensions, x\[..., None\] of \(2, 3, 1\)"),
+        r"2 series of 3 samples, each with inputs of its own, x\[..., None\]"),
     "unlike batches": (
         lambda: gp().condition(np.zeros((2, 3, 1)), np.stack([Z] * 4)), ValueError,
         r"batch axes of x, \(2,\), must be those of z, \(4,\)"),
@@ -279,7 +279,7 @@ EXACT_GP = {
         "every target of series 1 is missing"),
     "series in columns": (
         lambda: gp().condition(X, np.stack([Z, Z], axis=1)), ValueError,
-        r"z must be \[\.\.\., 3\].*got shape \(3, 2\): of several series, z\.T"),
+        r"z must be \[\.\.\., N\].*got shapes \(3, 2\).*of 2 series of 3 samples, z\.T"),
     "values for missing, as by step(time, value) of a filter": (
         lambda: gp().condition(X, Z, missing=Z), TypeError,
         "missing must be bool.*got complex128: values come first, and a KalmanFilter takes no"),
