@@ -218,13 +218,13 @@ class OnGrid(Kernel):
                 f"{self!r} is made of tones, as a reflection is on the unit circle: it has lines "
                 "and no spectral density"
             )
-        ar = np.append(1.0, -C[0])
+        ar, step = np.append(1.0, -C[0]), self._step()
 
         def density(f: np.ndarray) -> np.ndarray:
-            delayed = np.exp(-2j * np.pi * self.step * f)
+            delayed = np.exp(-2j * np.pi * step * f)
             gain = np.polyval(h[::-1], delayed) / np.polyval(ar[::-1], delayed)
-            power = self.step * innovation * np.abs(gain) ** 2
-            return np.where(2.0 * self.step * np.abs(f) <= 1.0, power, 0.0)
+            power = step * innovation * np.abs(gain) ** 2
+            return np.where(2.0 * step * np.abs(f) <= 1.0, power, 0.0)
 
         return Spectrum(density)
 
