@@ -56,7 +56,7 @@ class SignalPlusNoise:
         by_point: bool = False,
         likelihood: Likelihood | None = None,
     ):
-        self._kernel, self._mean = kernel, mean
+        self._covariance_function, self._mean_function = kernel, mean
         of_kernel = (p for layer in kernel.walk() for p in layer.own_parameters)
         self._left_out_at_first = tuple(p for p in of_kernel if p.initial is None)
         self.noise_variance, self.noise_circularity = noise_variance, noise_circularity
@@ -78,8 +78,12 @@ class SignalPlusNoise:
         Of another likelihood those too: its normal noise depends on where the signal is.
         """
         noise = [p for p in (self.noise_variance, self.noise_circularity) if p is not None]
-        mean = [] if self.likelihood is None or self._mean is None else self._mean.weights
-        return [*(v for p in noise for v in p.variables), *self._kernel.weights, *mean]
+        mean = (
+            []
+            if self.likelihood is None or self._mean_function is None
+            else self._mean_function.weights
+        )
+        return [*(v for p in noise for v in p.variables), *self._covariance_function.weights, *mean]
 
     # Whatever is computed of a process reads kernel, mean or noise here, and so none of it rests
     # on the placeholder of a value that was left out.
@@ -91,16 +95,21 @@ class SignalPlusNoise:
         Raises:
             ValueError: Some of its values were left out, and no fit has started them yet.
         """
-        if any(p.is_left_out for p in self._left_out_at_first) and self._kernel.left_out():
+        if (
+            any(p.is_left_out for p in self._left_out_at_first)
+            and self._covariance_function.left_out()
+        ):
             self._refuse_left_out()
-        return self._kernel
+        return self._covariance_function
 
     @property
     def mean(self) -> Mean | None:
         """Mean of f, or None for zero; errors as of `kernel`."""
-        if self._mean is not None and any(p.is_left_out for p in self._mean.own_parameters):
+        if self._mean_function is not None and any(
+            p.is_left_out for p in self._mean_function.own_parameters
+        ):
             self._refuse_left_out()
-        return self._mean
+        return self._mean_function
 
     def learned_noise_variance(self) -> tf.Tensor:
         """The learned part of the noise variance, a number or `[G]`; errors as of `kernel`."""
@@ -110,14 +119,18 @@ class SignalPlusNoise:
 
     def left_out(self) -> list[Parameter]:
         """The hyperparameters that were left out, and that no fit has started yet."""
-        of_mean = () if self._mean is None else self._mean.own_parameters
+        of_mean = () if self._mean_function is None else self._mean_function.own_parameters
         found = [p for p in (self.noise_variance, *of_mean) if p.is_left_out]
-        return [*self._kernel.left_out(), *found]
+        return [*self._covariance_function.left_out(), *found]
 
     def _refuse_left_out(self) -> None:
         left_out = {id(parameter) for parameter in self.left_out()}
-        layers = [*self._kernel.named_layers()]
-        layers += [] if self._mean is None else [(self._mean.prefix, self._mean)]
+        layers = [*self._covariance_function.named_layers()]
+        layers += (
+            []
+            if self._mean_function is None
+            else [(self._mean_function.prefix, self._mean_function)]
+        )
         names = [name for name, p in named_parameters(layers).items() if id(p) in left_out]
         values = {
             type(layer).__name__: [
@@ -137,7 +150,7 @@ class SignalPlusNoise:
     def of_term(self, kernel: Kernel) -> "SignalPlusNoise":
         """The process of one term of the kernel, without the mean, in the form of the whole."""
         other = copy.copy(self)
-        other._kernel, other._mean = kernel, None
+        other._covariance_function, other._mean_function = kernel, None
         return other
 
     def in_data_order(self, a: tf.Tensor, axis: int = -2) -> tf.Tensor:
