@@ -26,8 +26,8 @@ class _Reading(NamedTuple):
 
 
 def as_code(name: str, array: Any) -> str:
-    """An argument as code for an array of NumPy, whose axes can be rearranged."""
-    if isinstance(array, np.ndarray):
+    """An argument as code for an array of NumPy, whose axes can be rearranged; None is one too."""
+    if array is None or isinstance(array, np.ndarray):
         return name
     return f"{name}.to_numpy()" if hasattr(array, "to_numpy") else f"np.array({name})"
 

@@ -243,19 +243,19 @@ def as_inputs_and_targets(
     x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, real_dtype: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Inputs `[..., N, D]` and targets `[..., N]` as tensors; arguments and errors of `as_data`."""
-    codes = as_code("x", x), as_code("z", z)
+    given = x, z
     x = as_points(x, real_dtype)
     z = as_observations(z, missing, complex_dtype(real_dtype), copy=False)
     z = tf.convert_to_tensor(z)  # a copy of an array
-    check_shapes(x.shape, z.shape, *codes)
+    check_shapes(x.shape, z.shape, *given)
     if tf.executing_eagerly():
         if x.shape.rank > 2:
-            _refuse_grid(np.asarray(x), z.shape, *codes)
+            _refuse_grid(np.asarray(x), z.shape, *given)
         check_squares(np.asarray(z), real_dtype)
     return x, z
 
 
-def _refuse_grid(x: np.ndarray, z: tf.TensorShape, x_code: str, z_code: str) -> None:
+def _refuse_grid(x: np.ndarray, z: tf.TensorShape, x_given: ArrayLike, z_given: ArrayLike) -> None:
     """Raises for the points of a grid, whose first axes are not those of independent series.
 
     It is a grid where the samples of each series share all coordinates but one, and the series
@@ -268,6 +268,7 @@ def _refuse_grid(x: np.ndarray, z: tf.TensorShape, x_code: str, z_code: str) -> 
     first = x[..., 0, :].reshape(-1, dimensions)
     differs = np.any(first != first[0], axis=0) & ~np.any(varies, axis=0)
     if np.all(np.sum(varies, axis=-1) <= 1) and np.any(differs):
+        x_code, z_code = as_code("x", x_given), as_code("z", z_given)
         along = np.flatnonzero(np.any(varies, axis=0)).tolist()
         raise ValueError(
             f"x {x.shape} and z {tuple(z)} are read as {len(first)} independent series of {count} "
@@ -290,31 +291,36 @@ def check_squares(z: np.ndarray, real_dtype: str) -> None:
 
 
 def check_shapes(
-    x: tf.TensorShape, z: tf.TensorShape, x_code: str = "x", z_code: str = "z"
+    x: tf.TensorShape,
+    z: tf.TensorShape,
+    x_given: ArrayLike | None = None,
+    z_given: ArrayLike | None = None,
 ) -> None:
     """Raises where the shapes of inputs and targets do not fit together.
 
     Args:
         x: Of inputs, `[..., N, D]`.
         z: Of targets, `[..., N]`.
-        x_code: The inputs, as code of a remedy.
-        z_code: The targets, as code of a remedy.
+        x_given: The inputs as they came, by which the remedy is written; None for arrays.
+        z_given: The targets as they came.
     """
     if z.rank == 0 or not x[-2:-1].is_compatible_with(z[-1:]):
         raise ValueError(
             f"z must be [..., N] with as many points as x, got shapes {z} and x {x}"
-            f"{remedy_of_pair(x, z, x_code, z_code)}"
+            f"{remedy_of_pair(x, z, x_given, z_given)}"
         )
     if x.rank > 2 and not x[:-2].is_compatible_with(z[:-1]):
         raise ValueError(
             f"the batch axes of x, {x[:-2]}, must be those of z, {z[:-1]}"
-            f"{remedy_of_pair(x, z, x_code, z_code)}"
+            f"{remedy_of_pair(x, z, x_given, z_given)}"
         )
     if z.rank and z[-1] == 0:
         raise ValueError("x and z are empty: at least one point was expected")
 
 
-def remedy_of_pair(x: tf.TensorShape, z: tf.TensorShape, x_code: str, z_code: str) -> str:
+def remedy_of_pair(
+    x: tf.TensorShape, z: tf.TensorShape, x_given: ArrayLike | None, z_given: ArrayLike | None
+) -> str:
     """What inputs and targets are to be rearranged to, as the end of an error.
 
     The arguments are those of `check_shapes`.
@@ -323,6 +329,7 @@ def remedy_of_pair(x: tf.TensorShape, z: tf.TensorShape, x_code: str, z_code: st
     def fits(shape: tuple[int, ...]) -> bool:
         return shape[-1] == x[-2] and (x.rank == 2 or shape[:-1] == tuple(x[:-2]))
 
+    x_code, z_code = as_code("x", x_given), as_code("z", z_given)
     if x == z and x.rank == 2 and x.is_fully_defined() and x[1] > 1:
         series, samples = sorted(x)
         turn = "" if x[0] == series else ".T"

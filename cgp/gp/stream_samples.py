@@ -42,12 +42,12 @@ def as_block(
     """
     check_eager()
     check_labels(x, z, missing, noise)
-    codes = as_code("x", x), as_code("z", z)
+    given = x, z
     x = as_array(x, "x")
     z = as_observations(z, missing, complex_dtype(real_dtype))
     if np.ndim(x) == 2 and np.shape(x) == np.shape(z) and np.size(x) > 1:
         shape = tf.TensorShape(z.shape)
-        hint = remedy_of_pair(shape, shape, *codes)
+        hint = remedy_of_pair(shape, shape, *given)
         raise ValueError(f"z must be [T], or [B, T] of B streams, got {shape} for x too{hint}")
     data = None if require_targets else _on_a_line(x, z, real_dtype)
     data = data or as_data(x, z, None, real_dtype, require_targets=require_targets)
@@ -96,10 +96,10 @@ def one_sample(
     """
     check_eager()
     check_labels(x if components(x) else None, z, missing, noise)  # [D] is shared by all streams
-    x, code = np.asarray(as_array(x, "x")), as_code("z", z)
+    x, given = np.asarray(as_array(x, "x")), z
     z = np.asarray(as_observations(z, missing, complex_dtype(real_dtype)))
     if z.ndim > 1 or z.size == 0:
-        hint = remedy(code, z.shape, lambda shape: len(shape) == 1, samples=None)
+        hint = remedy(as_code("z", given), z.shape, lambda shape: len(shape) == 1, samples=None)
         raise ValueError(f"z must be one number, or [B] of B streams, got shape {z.shape}{hint}")
     if x.ndim > 1 + z.ndim or (x.ndim == 2 and x.shape[0] != z.shape[0]):
         wanted = f"a number, [D] or [{z.shape[0]}, D]" if z.ndim else "a number or [D]"

@@ -56,14 +56,14 @@ def checked_samples(
         TypeError, ValueError: As `cgp.statespace.filter`.
     """
     check_labels(z, missing, inputs, along)
-    code = as_code("z", z)
+    given = z
     z = as_observations(z, missing, model.series_dtype, promote=True)
-    z = _with_components(z, "z", code, model.observation_size, along, most)
+    z = _with_components(z, "z", given, model.observation_size, along, most)
     if inputs is None or model.B is None:
         return z, inputs  # whether there should be inputs is known where they are used
     size = model.B.shape[-1] // model.form.multiplicity
-    code = as_code("inputs", inputs)
-    return z, _with_components(as_numbers(inputs, "inputs"), "inputs", code, size, along, most)
+    given = inputs
+    return z, _with_components(as_numbers(inputs, "inputs"), "inputs", given, size, along, most)
 
 
 def check_labels(
@@ -126,7 +126,7 @@ def _of_state(a: ArrayLike, dtype: tf.DType, word: str, variable: str) -> tf.Ten
     return found
 
 
-def _with_components(a: Any, name: str, code: str, size: int, along: int, most: int | None) -> Any:
+def _with_components(a: Any, name: str, given: Any, size: int, along: int, most: int | None) -> Any:
     """Adds the axis of components where it may be left out, and checks the shape."""
 
     def fits(shape: tuple[int, ...]) -> bool:
@@ -138,6 +138,6 @@ def _with_components(a: Any, name: str, code: str, size: int, along: int, most: 
         short = ("a number, ", "[T], ")[along] if size == 1 else ""
         own = "T, " * along + str(size)
         wanted = f"[..., {own}]" if most is None else f"[{own}] or [B, {own}]"
-        hint = remedy(code, a.shape, fits, samples=-2 if along else None)
+        hint = remedy(as_code(name, given), a.shape, fits, samples=-2 if along else None)
         raise ValueError(f"{name} must be {short}{wanted}, got shape {tuple(a.shape)}{hint}")
     return a

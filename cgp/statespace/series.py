@@ -270,10 +270,10 @@ def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Te
 
 def _observations(model: LinearGaussian, z: ArrayLike, missing: ArrayLike | None) -> tf.Tensor:
     """The observations in the dtype of the model, `[T]` or `[..., T, m]`, NaN where missing."""
-    code = as_code("z", z)
+    given = z
     z = tf.convert_to_tensor(as_observations(z, missing, model.series_dtype, promote=True))
     m = model.observation_size
     if (z.shape.rank or 0) < (1 if m == 1 else 2) or (z.shape.rank > 1 and z.shape[-1] != m):
-        hint = remedy(code, z.shape, lambda s: len(s) > 1 and s[-1] == m, samples=-2)
+        hint = remedy(as_code("z", given), z.shape, lambda s: len(s) > 1 and s[-1] == m, samples=-2)
         raise ValueError(f"z must be [..., T, {m}], got shape {z.shape}{hint}")
     return z
