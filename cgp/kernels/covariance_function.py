@@ -313,10 +313,18 @@ class CovarianceFunction(HyperparameterLayer):
     def parameters(self) -> dict[str, np.ndarray]:
         """The hyperparameters of this kernel and its parts by name: values, shared ones once.
 
-        A name is that of the kernel, given or made from its class, a dot, and the parameter's own;
-        kernels of one name are numbered in the order of the expression. One that was left out, and
+        A name is that of the kernel, given or made from its class, a dot, and the parameter's own.
+        Names that repeat are numbered in the order of the expression; the factors of a product may
+        share the name of their term, as in the example. A hyperparameter that was left out, and
         that no fit has started yet, is NaN. The hyperparameters themselves are attributes of the
         kernels: `kernel.variance.assign(2.0)`.
+
+        Example:
+            >>> from cgp.kernels import Constant, Matern12, Rotation
+            >>> tide = Constant(4.0, name="tide") * Rotation(0.08, name="tide")
+            >>> storm = Matern12(1.0, 20.0, name="storm") * Rotation(-0.06, name="storm")
+            >>> print(*(tide + storm).parameters())
+            tide.variance tide.frequency storm.variance storm.lengthscale storm.frequency
         """
         return values_by_name(named_parameters(self.named_layers()), self.left_out())
 

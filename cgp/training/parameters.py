@@ -450,24 +450,26 @@ def complex_from_config(value: Any) -> Any:
 
 
 def named_parameters(layers: Iterable[tuple[str, Parameterized]]) -> dict[str, Parameter]:
-    """Names the parameters of layers uniquely: `prefix.parameter`, numbered if prefixes repeat.
+    """Names the parameters of layers uniquely: `prefix.parameter`, numbered if names repeat.
 
-    A layer that is listed twice counts once.
+    A layer that is listed twice counts once. Layers of one prefix share it while their parameters
+    differ, so that the factors of a product may have the name of their term.
 
     Args:
         layers: Pairs of prefix and layer; with an empty prefix the parameter has its own name only.
     """
     seen: set[int] = set()
-    used: set[str] = set()
-    found = {}
+    found: dict[str, Parameter] = {}
     for prefix, layer in layers:
         if id(layer) in seen:
             continue
         seen.add(id(layer))
-        if prefix and layer.own_parameters:
+        names = [parameter.name for parameter in layer.own_parameters]
+        if prefix:
             numbered = (f"{prefix}_{number}" for number in itertools.count(2))
-            prefix = next(p for p in itertools.chain([prefix], numbered) if p not in used)
-            used.add(prefix)
-        for parameter in layer.own_parameters:
-            found[f"{prefix}.{parameter.name}" if prefix else parameter.name] = parameter
+            several = (
+                [f"{p}.{name}" for name in names] for p in itertools.chain([prefix], numbered)
+            )
+            names = next(candidates for candidates in several if not found.keys() & candidates)
+        found |= zip(names, layer.own_parameters, strict=True)
     return found
