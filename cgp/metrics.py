@@ -12,14 +12,8 @@ import tensorflow as tf
 
 from cgp.distributions import marginals, principal_axes, squared_radius
 from cgp.distributions.marginals import Prediction, labelled_moments
-from cgp.linalg.arguments import (
-    ArrayLike,
-    as_numbers,
-    check_same_labels,
-    is_missing,
-    squared_modulus,
-)
-from cgp.observations import check_no_infinity
+from cgp.linalg.arguments import ArrayLike, as_numbers, is_missing, squared_modulus
+from cgp.observations import check_no_infinity, check_same_labels
 
 
 def mean_squared_modulus(z: ArrayLike, predicted: ArrayLike) -> float:

@@ -2,12 +2,15 @@
 
 Every model takes its observations through `as_observations`, so that missing elements, dtypes and
 infinite values mean the same everywhere. The shape of a series is the business of each model.
+What is paired element by element must have the same labels, as it is paired by position.
 """
 
+import itertools
 import warnings
+from collections.abc import Iterator
 from numbers import Number
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -269,3 +272,94 @@ def _check_precision(
             f"{name} is {came}, but the model is {dtype.name}: {verb} it, "
             f'{variable}.astype("{dtype.name}"){or_model}'
         )
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+# Of these a sample of a stream mostly is, which has no time for more.
+_WITHOUT_LABELS = (np.ndarray, float, complex, np.float64, np.complex128, list, NoneType)
+
+
+class _LabelledAxis(NamedTuple):
+    """The labels of one axis of an array."""
+
+    labels: Any
+    """An index of pandas."""
+    name: str
+    """What errors call the array."""
+    expression: str
+    """The labels, as code."""
+    aligned: str
+    """The array with other labels, as code with {} for these."""
+
+
+def check_same_labels(**arrays: tuple[Any, int]) -> None:
+    """Raises where arrays that are paired element by element have different labels.
+
+    Objects of pandas have labels, and those of xarray where a dimension has a coordinate. Axes are
+    compared from the last one on, as they are broadcast. Axes of different lengths are left to the
+    check of shapes.
+
+    Args:
+        **arrays: Each array, by the name that errors call it, with the number of its last axes
+            that are not paired, such as dimensions of inputs.
+
+    Raises:
+        ValueError: The labels of an axis differ.
+
+    Example:
+        >>> import pandas as pd
+        >>> from cgp.observations import check_same_labels
+        >>> x, z = pd.Series([1.0, 2.0], ["a", "b"]), pd.Series([2j, 1j], ["b", "a"])
+        >>> check_same_labels(x=(x, 0), z=(z.loc[x.index], 0))
+        >>> check_same_labels(x=(x, 0), z=(z, 0))
+        Traceback (most recent call last):
+        ...
+        ValueError: x and z are paired by position, but their labels differ, such as a and b: ...
+    """
+    labelled = [
+        list(_labels_of(name, array, unpaired))
+        for name, (array, unpaired) in arrays.items()
+        if not isinstance(array, _WITHOUT_LABELS)
+    ]
+    for first, second in itertools.combinations(labelled, 2):
+        for axes in zip(reversed(first), reversed(second), strict=False):
+            _check_labels(*axes)
+
+
+def components(array: Any) -> int:
+    """The number of last axes of a labelled array that are components: none of one axis, else 1."""
+    return int(getattr(array, "ndim", 0) > 1)
+
+
+def _labels_of(name: str, array: Any, unpaired: int) -> Iterator[_LabelledAxis | None]:
+    """The labels of each axis but the last `unpaired`; None for an axis without them."""
+    if type(array).__module__.partition(".")[0] == "pandas" and hasattr(array, "axes"):
+        expressions = [f"{name}.index", f"{name}.columns"]
+        remedies = [name + ".loc[{}]", name + ".loc[:, {}]"]
+        axes = list(map(_LabelledAxis, array.axes, itertools.repeat(name), expressions, remedies))
+        yield from axes[: max(len(axes) - unpaired, 0)]
+    elif hasattr(array, "indexes") and isinstance(array.dims, tuple):
+        for dimension in array.dims[: max(len(array.dims) - unpaired, 0)]:
+            labels, key = array.indexes.get(dimension), repr(dimension)
+            remedy = f"{name}.sel({{{{{key}: {{}}}}}})"
+            axis = _LabelledAxis(labels, name, f"{name}.indexes[{key}]", remedy)
+            yield None if labels is None else axis
+
+
+def _check_labels(first: _LabelledAxis | None, second: _LabelledAxis | None) -> None:
+    if first is None or second is None or len(first.labels) != len(second.labels):
+        return
+    if first.labels.equals(second.labels):
+        return
+    both = first.labels, second.labels
+    places = range(len(first.labels))  # one by one: NaN, a label too, does not equal itself
+    place = next(i for i in places if not both[0][i : i + 1].equals(both[1][i : i + 1]))
+    align = "pair them by their labels first"
+    if all(labels.is_unique for labels in both) and set(both[0]) == set(both[1]):
+        align = f"align them, {second.aligned.format(first.expression)}"
+    raise ValueError(
+        f"{first.name} and {second.name} are paired by position, but their labels differ, such as "
+        f"{both[0][place]} and {both[1][place]}: {align}, or give {first.name}.to_numpy() and "
+        f"{second.name}.to_numpy() if their order is right"
+    )

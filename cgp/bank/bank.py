@@ -15,7 +15,8 @@ from cgp.bank.states import Refused
 from cgp.bank.structure import check_structure
 from cgp.distributions.marginals import Step
 from cgp.gp.stream_samples import check_eager
-from cgp.linalg.arguments import ArrayLike, check_same_labels, check_whole, components
+from cgp.linalg.arguments import ArrayLike, check_whole
+from cgp.observations import check_same_labels, components
 
 
 class Bank:

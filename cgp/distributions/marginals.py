@@ -6,8 +6,9 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias, cast
 import numpy as np
 
 from cgp.distributions.complex_normal import ComplexNormal
-from cgp.linalg.arguments import as_numbers, check_same_labels
+from cgp.linalg.arguments import as_numbers
 from cgp.linalg.short_repr import short_repr
+from cgp.observations import check_same_labels
 
 
 @short_repr

@@ -8,8 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.call_inputs import check_pair
-from cgp.gp.data import Data, SampleNoise, check_labels
+from cgp.gp.data import Data, SampleNoise, check_labels, check_pair
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from cgp.axes import as_code, remedy
 from cgp.kernels.points import LARGEST, as_points, within
-from cgp.linalg.arguments import ArrayLike, check_same_labels, complex_dtype, components, is_nan
-from cgp.observations import as_observations
+from cgp.linalg.arguments import ArrayLike, complex_dtype, is_complex, is_nan
+from cgp.observations import as_observations, check_same_labels, components
 
 if TYPE_CHECKING:
     from cgp.gp.given_noise import GivenNoise
@@ -337,6 +337,30 @@ def remedy_of_pair(
         own = f": of {series} series of {samples} samples, each with inputs of its own, "
         return f"{own}{x_code}{turn}[..., None]{also}"
     return remedy(z_code, z, fits)
+
+
+def check_pair(inputs: Any) -> None:
+    """Raises a TypeError for complex values where positions are wanted, symbolic tensors too.
+
+    Args:
+        inputs: Positions alone, or a tuple or list that begins with them.
+    """
+    is_pair = isinstance(inputs, tuple | list)
+    x = inputs[0] if is_pair and len(inputs) else inputs
+    if not is_complex(x):
+        return
+    came = f"{getattr(x.dtype, 'name', x.dtype)} of shape {tuple(x.shape)}"
+    if is_pair:
+        raise TypeError(
+            f"the pair (x, z) begins with x, real positions, got {came}: a complex position is two "
+            "real coordinates, np.stack([x.real, x.imag], axis=-1)"
+        )
+    raise TypeError(
+        f"a process is called on the pair (x, z), positions and complex observations, or on real x "
+        f"alone, got {came} alone: gp((x, z)). A model of such a layer has two inputs: "
+        'cgp.Functional([x, z], gp((x, z))["mean"]) of x = keras.Input((N, D), dtype="float64") '
+        'and z = keras.Input((N,), dtype="complex128"), not a Sequential'
+    )
 
 
 def check_points(x: tf.Tensor, data: Data) -> None:

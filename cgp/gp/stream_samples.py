@@ -14,8 +14,8 @@ from cgp.axes import as_code, remedy
 from cgp.gp.data import COMMON_NOISE, Data, as_data, check_labels, check_squares, remedy_of_pair
 from cgp.gp.given_noise import GivenNoise
 from cgp.kernels.points import LARGEST, RecentInputs, as_array
-from cgp.linalg.arguments import ArrayLike, complex_dtype, components
-from cgp.observations import as_observations
+from cgp.linalg.arguments import ArrayLike, complex_dtype
+from cgp.observations import as_observations, components
 
 
 def check_eager() -> None:

@@ -19,8 +19,8 @@ from cgp.kernels.on_grid import (
     vector_of,
 )
 from cgp.kernels.points import as_array, optional_number
-from cgp.linalg.arguments import ArrayLike, check_same_labels
-from cgp.observations import as_observations
+from cgp.linalg.arguments import ArrayLike
+from cgp.observations import as_observations, check_same_labels
 from cgp.training.parameters import POSITIVE, Parameter
 
 

@@ -16,8 +16,8 @@ from cgp.kernels.points import as_array, one_or_each, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction
 from cgp.kernels.spectrum import Spectrum, line
 from cgp.kernels.terms import Term, Terms
-from cgp.linalg.arguments import ArrayLike, as_complex, check_same_labels
-from cgp.observations import as_observations
+from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.observations import as_observations, check_same_labels
 from cgp.training.parameters import REAL, Parameter, in_steps_of
 
 

@@ -9,7 +9,8 @@ from cgp.clock import as_times, is_time, remedy
 from cgp.distributions import Marginals
 from cgp.distributions.ellipses import check_probability
 from cgp.distributions.marginals import Prediction, deviations, labelled_moments
-from cgp.linalg.arguments import ArrayLike, as_numbers, check_same_labels, components
+from cgp.linalg.arguments import ArrayLike, as_numbers
+from cgp.observations import check_same_labels, components
 from cgp.plotting.drawing import (
     BAND,
     DATA,

@@ -11,8 +11,9 @@ from cgp.autograph import as_it_stands
 from cgp.distributions.forms import Form, form_of
 from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.likelihoods import Likelihood
-from cgp.linalg.arguments import ArrayLike, check_batches, check_same_labels, nan, real_as
+from cgp.linalg.arguments import ArrayLike, check_batches, nan, real_as
 from cgp.linalg.batch_last import matmul, matvec
+from cgp.observations import check_same_labels
 from cgp.statespace.arranged import for_loops
 from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of, with_pseudo_variance

@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.axes import as_code, remedy
-from cgp.linalg.arguments import ArrayLike, as_numbers, check_same_labels, is_finite, is_of_python
+from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_of_python
 from cgp.linalg.cholesky import check_factor
 from cgp.linalg.short_repr import short_repr
-from cgp.observations import as_observations, check_rounding
+from cgp.observations import as_observations, check_rounding, check_same_labels
 from cgp.statespace.conversion import as_dtype
 from cgp.statespace.linear_gaussian import LinearGaussian
 

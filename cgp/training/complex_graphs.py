@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from cgp.linalg.arguments import is_complex
 from cgp.training import keras_private
 
 KEEPING_LAYERS = frozenset(
@@ -26,11 +27,6 @@ KEEPING_OPERATIONS = REAL_OPERATIONS | frozenset(
     Reshape Roll Split Squeeze Stack StopGradient Swapaxes Take Tile Transpose""".split()  # noqa: SIM905
 )
 """Operations of `keras.ops`, and of tensors as `a[:, -1]`, that are exact for complex values."""
-
-
-def is_complex(leaf: Any) -> bool:
-    """Tells whether a number, or a tensor as it is declared, is complex."""
-    return isinstance(leaf, complex) or "complex" in str(getattr(leaf, "dtype", ""))
 
 
 def check_inputs(model: Any, are_complex: Iterable[bool]) -> None:

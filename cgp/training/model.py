@@ -9,8 +9,9 @@ from typing import Any
 
 import keras
 
+from cgp.linalg.arguments import is_complex
 from cgp.training import keras_private
-from cgp.training.complex_graphs import check_call, check_graph, check_inputs, is_complex
+from cgp.training.complex_graphs import check_call, check_graph, check_inputs
 from cgp.training.sharing import sharing_scope
 from cgp.training.trainer import Trainer
 

@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.clock import is_time, remedy
+from cgp.linalg.arguments import is_complex
 from cgp.training import divergence, keras_private, lbfgs
 from cgp.training.batches import are_arrays, batches, number_of_batches, split, where_watched
-from cgp.training.complex_graphs import is_complex
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import Parameter, Parameterized
 from cgp.training.post_updates import refresh_all

@@ -260,7 +260,7 @@ EXPRESSIONS = [
     # improper
     Expression("improper", 1, lambda d: WidelyLinear(RBF(1.7, 0.6, dtype=d), C1),
                widely_linear(proper(rbf(1.7, 0.6)), C1), is_proper=False, is_real=False),
-    Expression("improper, nearly proper", 1, lambda d: WidelyLinear(Matern12(1.0, 1.0, dtype=d), 0.0),
+    Expression("improper, nearly proper", 1, lambda d: WidelyLinear(Matern12(1, 1, dtype=d), 0.0),
                proper(matern12(1.0, 1.0)), is_proper=False, is_real=False, is_markov=True),
     Expression("improper, on a line", 1, lambda d: WidelyLinear(RBF(1.7, 0.6, dtype=d), 1j),
                widely_linear(proper(rbf(1.7, 0.6)), 1j), is_proper=False, is_real=False),

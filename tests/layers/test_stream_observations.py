@@ -37,7 +37,7 @@ def test_are_masked_inputs_refused():
 REFUSED = {
     "components": (
         [1j, 2j], {}, ValueError,
-        r"z must be a number, (\[\.\.\., 1\]|\[1\] or \[B, 1\]), got shape \(2,\): .* z\[..., N"),
+        r"z must be a number, (\[\.\.\., 1\]|\[1\] or \[B, 1\]), got shape \(2,\): .*z\)?\[..., N"),
     "nothing": (np.zeros((0, 1)) + 0j, {}, ValueError, r"z must be .*, got shape \(0, 1\)$"),
     "missing": (
         [[1j], [2j]], {"missing": [True, False]}, ValueError,

@@ -10,8 +10,7 @@ import keras
 import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals, Step
-from cgp.gp.call_inputs import check_pair
-from cgp.gp.data import arranged, as_inputs_and_targets
+from cgp.gp.data import arranged, as_inputs_and_targets, check_pair
 from cgp.gp.recursive.block_likelihood import block_loss
 from cgp.gp.recursive.window import Window
 from cgp.linalg import stored_cholesky

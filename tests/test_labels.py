@@ -14,8 +14,8 @@ from cgp import callbacks, metrics, plotting, statespace
 from cgp.distributions import marginals
 from cgp.kernels import Autoregressive, Matern32, Rotation
 from cgp.layers import GPInterpolator
-from cgp.linalg.arguments import check_same_labels
 from cgp.metrics import MeanSquaredModulus
+from cgp.observations import check_same_labels
 
 N = 12
 X = np.arange(float(N))
