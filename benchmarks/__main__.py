@@ -26,6 +26,7 @@ SCRIPTS = (
     "kalman_filter",
     "state_space_gp",
     "trackers",
+    "streams",
     "bank",
 )
 

@@ -279,6 +279,13 @@ def trackers(found: Records) -> str:
     )
 
 
+def streams(found: Records) -> str:
+    if "streams" not in found:
+        return "Not measured yet."
+    columns = {"a step, of": "", "8 streams / one": "8 / 1", "64 streams / one": "64 / 1"}
+    return _table(found["streams"]["rows"], columns)
+
+
 def bank(found: Records) -> str:
     if "bank" not in found:
         return "Not measured yet."
@@ -311,5 +318,6 @@ PARTS: dict[str, Callable[[Records], str]] = {
     "state space gp": state_space_gp,
     "first calls": first_calls,
     "trackers": trackers,
+    "streams": streams,
     "bank": bank,
 }
