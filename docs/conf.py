@@ -13,7 +13,7 @@ sys.path.insert(0, str(HERE.parent))  # the examples page and the reference are 
 
 import keras  # noqa: E402
 
-from docs import benchmark_page, gallery, pictures, reference  # noqa: E402
+from docs import benchmark_page, equations, gallery, pictures, reference  # noqa: E402
 
 project = "cgp"
 author = "the cgp developers"
@@ -27,12 +27,14 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
+    "docs.mathml",
 ]
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
 default_role = "py:obj"  # docstrings have names in single backticks: a link where there is a page
 suppress_warnings = ["ref.python"]  # `Q` is a name of several classes: one of them is linked
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+html_math_renderer = "mathml"
 myst_heading_anchors = 3
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
@@ -64,12 +66,19 @@ SECTIONS = ("Args:", "Returns:", "Raises:", "Example:", "Attributes:", "Input sh
 
 
 def as_restructured_text(app, what, name, obj, options, lines):
-    """Marks equations of a docstring, which are indented, and what only looks like markup."""
-    text, found = True, []
-    for before, line in zip(["", *lines], lines, strict=False):
+    """Sets equations of a docstring, which are indented, and marks what only looks like markup."""
+    text, found, equation = True, [], []
+    for before, line in zip(["", *lines], [*lines, ""], strict=True):
         text = text and not line.startswith(SECTIONS)
-        if text and line.startswith("    ") and not before.strip():
-            found += ["::", ""]
+        if text and line.startswith("    ") and (equation or not before.strip()):
+            equation.append(line)
+            continue
+        if equation:
+            is_code = equations.is_code(equation)
+            found += (
+                ["::", "", *equation] if is_code else [f".. math:: {equations.array(equation)}"]
+            )
+            found, equation = [*found, ""], []
         if not line.startswith((" ", ">>>")) or not text:
             outside = line.split("`")
             outside[::2] = [re.sub(r"\||(?<=\w)_(?!\w)", r"\\\g<0>", part) for part in outside[::2]]
