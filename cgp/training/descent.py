@@ -29,6 +29,8 @@ class Descent:
     A step that would multiply a positive one by more than 22,000 is shortened. So is one to where
     the loss or its slope is astronomical, as of a filter whose transition has become unstable: the
     cubic through it has its minimum so near the last iterate that SciPy sees convergence there.
+    What stands in for the loss at such a point is that of no iterate: where rounding hides that it
+    is no decrease, and SciPy accepts it, the descent ends at the iterate before.
 
     Args:
         loss: The loss.
@@ -68,6 +70,7 @@ class Descent:
         self.first_value = self._level = self.value
         self._is_stopped = False
         self._last = (self.point, self.value, self.gradient)
+        self._is_substitute = False  # what `_last` has of its point
         in_logs = [
             v.parameter is not None and v.parameter.constraint.forward is POSITIVE.forward
             for v in trained
@@ -117,10 +120,14 @@ class Descent:
         return result
 
     def _value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        if not np.array_equal(point, self._last[0]):
+        if np.array_equal(point, self.point):
+            self.loss.assign(point)
+            self._last, self._is_substitute = (self.point, self.value, self.gradient), False
+        elif not np.array_equal(point, self._last[0]):
             self.before_evaluation()
             found = None if self._is_far(point) else self._evaluated(point)
-            if found is None or self._is_steep(point, *found):
+            self._is_substitute = found is None or self._is_steep(point, *found)
+            if found is None or self._is_substitute:
                 found = self._retreat(point)
             self._last = (point.copy(), *found)
         _, value, gradient = self._last
@@ -166,12 +173,17 @@ class Descent:
         there, and its minimum at a quarter of the step: SciPy interpolates, and tries that point.
         """
         step, descent = point - self.point, self._promised(point)
-        return self.value + descent, 3.0 * descent / float(step @ step) * step
+        longest = np.max(np.abs(step))
+        step = step / longest  # whose square would underflow
+        return self.value + descent, 3.0 * descent / longest / float(step @ step) * step
 
     def _on_iteration(self, intermediate_result: Any) -> None:
         point = intermediate_result.x.copy()
         if not np.array_equal(point, self._last[0]):  # evaluate it, which also sets the variables
-            self._last = (point, *self.loss(point))
+            self._last, self._is_substitute = (point, *self.loss(point)), False
+        if self._is_substitute:
+            self._is_stopped = True
+            raise StopIteration
         self.point, self.value, self.gradient = self._last
         self._is_stopped = self.after_iteration(self.value)
         if self._is_stopped:
