@@ -13,6 +13,8 @@ from cgp.training.divergence import description, trained
 from cgp.training.objective import Objective
 from cgp.training.shards import ShardedObjective, Shards
 
+_WALL = 1e100  # slope, beyond which it is that of a wall, in whatever unit
+
 
 class Validation(NamedTuple):
     """The validation arguments of `fit`, without their prefix."""
@@ -142,11 +144,13 @@ def _warn(result: Any, run: "_Run", cap: int | None, stopped: bool) -> None:
         why = result.message
         if result.success:  # SciPy's words for a decrease that is small beside the loss
             why = "the loss hardly falls any more, but it still slopes"
-        elif result.status == 2:  # "ABNORMAL", which is of the line search
+        elif result.status != 1:  # "ABNORMAL", or what stands in for a loss: of the line search
             why = "no step along the descent was found that lowers the loss"
+        # Beside a wall, as of data that are all zero, a gradient says nothing.
+        at = f", with a gradient of up to {slope:.3g}" if slope < _WALL else ""
         warnings.warn(
-            f"L-BFGS stopped before convergence after {run.iterations} iterations, with a gradient "
-            f"of up to {slope:.3g}: {why}. The best parameters that it found are "
+            f"L-BFGS stopped before convergence after {run.iterations} iterations{at}: {why}. "
+            "The best parameters that it found are "
             f"{description(descent.trained)}",
             RuntimeWarning,
             stacklevel=4,
