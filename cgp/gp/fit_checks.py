@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import Data
-from cgp.gp.starts import scales_of
+from cgp.gp.detrended import left_by_mean, scales_of
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import DataScales
 from cgp.kernels.stationary import ScaledCorrelation
@@ -17,8 +17,12 @@ from cgp.training.parameters import UNIT_DISK
 
 _SHORT = 0.2  # of the spacing of x: neighbours then have a correlation below a hundredth
 _LONG = 1000.0  # spans of x: the signal is then constant over them
-_NO_NOISE = 1e-8  # of the mean square of z
+_NO_NOISE = 3e-8  # of the mean square of z, without an offset
 _NO_CORRELATION = 0.01
+_FAR = 100.0  # |mean|² beside the variance, of an offset
+_FEW = 3  # samples, which may all be far from zero
+_FAR_FROM_LINE = 1e4  # the same, of what a straight line leaves
+_LINE = 0.2  # of the variance, that a straight line leaves
 _EDGE = 0.9999  # of the unit disk
 _LONG_ENOUGH = 10  # samples of a series, whose power then tells its variance
 _UNLIKE = 10.0  # powers of series of one process, by more than chance
@@ -45,6 +49,73 @@ def warn_of_fit(gp: Any, data: Data) -> None:
         )
     if found:
         warnings.warn("after this fit " + "; ".join(found), RuntimeWarning, stacklevel=3)
+
+
+def warn_of_offset(gp: Any, data: Data) -> None:
+    """Warns of data far from zero whose process has neither a mean nor a constant term."""
+    if gp._process.likelihood is not None:  # of data that are not the signal plus noise
+        return
+    x, z = left_by_mean(gp, data)
+    far = _FarFromZero(x, z)
+    if gp.kernel.has_level(x) or not far.series.any():
+        return
+    what, lacks = "z", "has neither a mean nor a constant term"
+    if gp.mean is not None:
+        what, lacks = "what the mean leaves of z", "has no constant term"
+    warnings.warn(
+        f"{what} is far from zero: {far.in_words()}, and the model {lacks}. The other terms of the "
+        f"kernel would be stretched over that, and forecasts be wrong: {far.remedy(gp)}",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+class _FarFromZero:
+    """Whether series `[B, N]` are far from zero beside what varies, about a constant or a line."""
+
+    def __init__(self, x: np.ndarray, z: np.ndarray):
+        self.x, self.z = x, z
+        self.means = np.nanmean(z, axis=-1)
+        squares, about = np.abs(self.means) ** 2, z - self.means[:, None]
+        self.variances = np.nanmean(np.abs(about) ** 2, axis=-1)
+        enough = np.sum(~np.isnan(z), axis=-1) > _FEW
+        self.series = enough & (squares > _FAR * self.variances)
+        self.is_line = False
+        if x.shape[1] != 1:
+            return
+        u = np.where(np.isnan(z), np.nan, x[:, 0])
+        u = u - np.nanmean(u, axis=-1, keepdims=True)
+        slopes = np.nansum(u * about, axis=-1) / np.maximum(np.nansum(u**2, axis=-1), 1e-300)
+        left = np.nanmean(np.abs(about - slopes[:, None] * u) ** 2, axis=-1)
+        self.series |= enough & (squares > _FAR_FROM_LINE * left)
+        self.is_line = bool(np.sum(left) < _LINE * np.sum(self.variances))
+
+    def in_words(self) -> str:
+        """Where the farthest series is."""
+        worst = int(np.argmax(self.series * np.abs(self.means)))
+        of_series = "" if len(self.z) == 1 else f", of series {worst},"
+        deviation = np.sqrt(self.variances[worst])
+        return (
+            f"its mean{of_series} is {self.means[worst]:.4g}, beside a standard deviation of "
+            f"{deviation:.2g}{' along a straight line' * self.is_line}"
+        )
+
+    def remedy(self, gp: Any) -> str:
+        """What to add to a process, of which the first is of one mean for all series."""
+        mean, kernels = "Polynomial(0)", "cgp.kernels.Constant()"
+        if self.is_line and not any(kernel.is_walk for kernel in gp.kernel.walk()):
+            low, high = self.x.min(), self.x.max()
+            middle, half = 0.5 * (low + high), 0.5 * (high - low)
+            mean = f"Polynomial(1, center={middle:.6g}, scale={half:.6g})"
+            kernels += f" + cgp.kernels.IntegratedRandomWalk(start={low:.6g})"
+        add = f"add {kernels} to the kernel"
+        about = np.abs(self.means - self.means.mean()) ** 2
+        is_common = np.all(about <= self.variances)  # one mean is that of all series
+        return (
+            f"give the process mean=cgp.means.{mean}, or {add}"
+            if gp.mean is None and is_common
+            else add
+        )
 
 
 def check_several_samples(data: Data) -> None:
@@ -91,7 +162,9 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
     found = []
     noise = float(np.min(gp.noise_variance.numpy()))
     known = 0.0 if data.noise.variance is None else float(np.min(data.noise.variance))
-    if not gp.noise_variance.fixed and noise + known < _NO_NOISE * scales.total:
+    is_free = not gp.noise_variance.fixed
+    square = min(scales.total, _FAR * scales.variance)
+    if is_free and noise + known < _NO_NOISE * square:
         remedy = (
             "the data have none, or too few points to tell"
             if gp._has_weak_prior
@@ -100,7 +173,14 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
         )
         found.append(
             f"noise_variance = {noise:.3g} has run to zero, beside a mean square of z of "
-            f"{scales.total:.3g}: {remedy}"
+            f"{square:.3g}: {remedy}"
+        )
+    hidden = float(gp._noise_of_rounding(data))
+    if is_free and gp.kernel.trend_degree is not None and noise < 8.0 * hidden:
+        found.append(
+            f"noise_variance = {noise:.3g} is near what rounding of a covariance with so large a "
+            f"constant hides, {hidden:.2g}: take it out by mean=cgp.means.Polynomial(0) in place "
+            "of Constant()"
         )
     for name, parameter in gp._parameters().items():
         is_disk = parameter.constraint.description == UNIT_DISK.description

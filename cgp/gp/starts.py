@@ -9,10 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import Data
+from cgp.gp.detrended import arrays, scales_of
+from cgp.gp.fit_checks import warn_of_offset
 from cgp.gp.means import Mean
 from cgp.kernels import Kernel, Sum, White
 from cgp.kernels.data_scales import DataScales, StartRules
-from cgp.linalg.arguments import ArrayLike, squared_modulus
+from cgp.linalg.arguments import ArrayLike
 from cgp.training.objective import Objective
 from cgp.training.parameters import POSITIVE, REAL, Parameter
 from cgp.training.restarts import search
@@ -48,12 +50,16 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
     Returns:
         The scales of the data, from which restarts are drawn too.
 
+    Warns:
+        RuntimeWarning: Data far from zero, of a process with neither a mean nor a constant term.
+
     Raises:
         ValueError: Data that the mean cannot be prepared for.
     """
     if gp.mean is not None:
         gp.mean.prepare(np.asarray(data.x, float), np.asarray(data.z, complex))
         _start_mean(gp.mean, data)
+    warn_of_offset(gp, data)
     scales = scales_of(gp, data)
     if scales.x.shape[1] > 1:
         _spread_left_out(gp, scales.x.shape[1])
@@ -94,28 +100,26 @@ def _described(kernel: Kernel, is_wanted: Callable[[Parameter], bool]) -> list[n
 
 
 def log_weak_prior(
-    noise_variance: tf.Tensor, data: Data, floor: float, rounding: tf.Tensor | float = 0.0
+    noise_variance: tf.Tensor, power: tf.Tensor, floor: float, rounding: tf.Tensor | float = 0.0
 ) -> tf.Tensor:
     """The log density of a noise variance that was left out, but for a constant.
 
-    `½ log(v/P) − v/(2P) − (f P/v)⁴`, P being the mean square of the targets and f a floor. The
-    first two terms are a gamma density of shape 3/2. It falls by half of the log of the variance
-    towards zero, which moves an estimate by less than a standard error (Chung, Rabe-Hesketh, Dorie,
-    Gelman & Liu, Psychometrika 78, 2013, of standard deviations). The last keeps the variance of
-    data without noise, of a simulation, near f of their mean square, below which rounding decides.
-    It is steep, so as not to push up a noise that few of many samples tell, as does that at the
-    least of a wide spectrum.
+    `½ log(v/P) − v/(2P) − (f P/v)⁴`, P being `power` and f a floor. The first two terms are a gamma
+    density of shape 3/2. It falls by half of the log of the variance towards zero, which moves an
+    estimate by less than a standard error (Chung, Rabe-Hesketh, Dorie, Gelman & Liu, Psychometrika
+    78, 2013, of standard deviations). The last keeps the variance of data without noise, of a
+    simulation, near f P, below which rounding decides. It is steep, so as not to push up a noise
+    that few of many samples tell, as does that at the least of a wide spectrum.
 
     Args:
         noise_variance: A number, or one for each group.
-        data: The data.
+        power: P, the mean square of what offsets, mean and trends leave of the targets (see
+            `cgp.gp.detrended`).
         floor: f, a share of P.
         rounding: In squared units of z: f P is at least this.
     """
-    count = tf.reduce_sum(data.counts)
-    squares = tf.where(data.present, squared_modulus(data.z), tf.zeros_like(data.counts)[:, None])
-    smallest = np.finfo(squares.dtype.as_numpy_dtype).tiny / floor  # for data that are all zero
-    power = tf.maximum(tf.reduce_sum(squares) / count, smallest)
+    smallest = np.finfo(power.dtype.as_numpy_dtype).tiny / floor  # for data that are all zero
+    power = tf.maximum(power, smallest)
     share, floor = noise_variance / power, tf.maximum(rounding / power, floor)
     return tf.reduce_sum(0.5 * tf.math.log(share) - 0.5 * share - (floor / share) ** 4)
 
@@ -245,14 +249,8 @@ def values_from_data(gp: Any, data: Data) -> list[tuple[Parameter, ArrayLike]]:
     return [(p, value) for p, value in _starts(gp, rules, _is_drawn) if value is not None]
 
 
-def scales_of(gp: Any, data: Data) -> DataScales:
-    """The scales of what the mean of a process leaves of data."""
-    x, z = _arrays(data)
-    return DataScales(x, z if gp.mean is None else z - gp.mean.at(x, z))
-
-
 def _start_mean(mean: Mean, data: Data) -> None:
-    x, z = _arrays(data)
+    x, z = arrays(data)
     present = ~np.isnan(z)
     rows = np.broadcast_to(x, (len(z), *x.shape))[present]
     for parameter in mean.own_parameters:
@@ -260,12 +258,6 @@ def _start_mean(mean: Mean, data: Data) -> None:
         if parameter.is_left_out:
             value = parameter.numpy() if value is None else value
             parameter.start(value, max(np.abs(z[present]).max(), 1e-300))
-
-
-def _arrays(data: Data) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs `[N, D]` and series `[B, N]`; of series with inputs of their own the first."""
-    x, z = np.asarray(data.x, float), np.asarray(data.z, complex)
-    return x[0], z if len(x) == 1 else z[:1]
 
 
 def _unit(parameter: Parameter, scales: DataScales) -> ArrayLike | None:

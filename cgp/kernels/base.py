@@ -146,6 +146,19 @@ class Constant(Kernel):
         shape = tf.broadcast_dynamic_shape(tf.shape(x1)[:-1], tf.shape(x2)[:-1])
         return tf.broadcast_to(self.variance.value, shape), None
 
+    @property
+    def trend_degree(self) -> int | None:
+        """See `Kernel.trend_degree`: a constant."""
+        return 0
+
+    def has_level(self, x: np.ndarray) -> bool:
+        """See `Kernel.has_level`."""
+        return True
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """See `Kernel.start_of`: that of the offset of the data."""
+        return rules.trend_variance(0) if name == "variance" else super().start_of(name, rules)
+
     def instructions(self) -> Instructions:
         """See `Kernel.instructions`."""
         return (instruction(Code.CONSTANT, self.variance),)
@@ -215,6 +228,16 @@ class Combination(Kernel):
         """See `Kernel.check_points`."""
         for part in self.parts:
             part.check_points(x)
+
+    @property
+    def trend_degree(self) -> int | None:
+        """See `Kernel.trend_degree`: of parts that are all trends."""
+        degrees = [p.trend_degree for p in self.parts if p.trend_degree is not None]
+        return sum(degrees) if len(degrees) == len(self.parts) else None
+
+    def has_level(self, x: np.ndarray) -> bool:
+        """See `Kernel.has_level`: where all parts have one."""
+        return all(part.has_level(x) for part in self.parts)
 
     def inside(self) -> Iterator[CovarianceFunction]:
         """See `Kernel.inside`: the parts, one that is there twice twice."""
@@ -292,6 +315,15 @@ class Sum(Combination):
     def shares(self, power: float, wanted: Callable[[Parameter], bool]) -> list[float]:
         """See `Kernel.shares`: equal ones."""
         return [power / len(self.parts)] * len(self.parts)
+
+    @property
+    def trend_degree(self) -> int | None:
+        """See `Kernel.trend_degree`: the highest of the parts."""
+        return max((p.trend_degree for p in self.parts if p.trend_degree is not None), default=None)
+
+    def has_level(self, x: np.ndarray) -> bool:
+        """See `Kernel.has_level`: where a part has one."""
+        return any(part.has_level(x) for part in self.parts)
 
     def scale_parameters(self) -> list[Parameter] | None:
         """See `Kernel.scale_parameters`: those of all parts."""

@@ -278,6 +278,24 @@ class CovarianceFunction(HyperparameterLayer):
             yield from kernel.starts(rules, share, wanted)
 
     @property
+    def trend_degree(self) -> int | None:
+        """The degree of the trend over x that this is of, 0 a constant, 1 a line; None of none.
+
+        Data are freed of it before other hyperparameters start from their scales.
+        """
+        return None
+
+    is_walk = False
+    """Whether it is a random walk, or the integral of one."""
+
+    def has_level(self, x: np.ndarray) -> bool:
+        """Whether a constant of any size, over points `[N, D]`, is likely under the kernel.
+
+        False, by default, for those of cgp, true for others.
+        """
+        return not type(self).__module__.startswith("cgp.")
+
+    @property
     def turn(self) -> Parameter | None:
         """The frequency by which this kernel shifts those of the others in a product, or None."""
         return None

@@ -11,6 +11,7 @@ from cgp.kernels.periodogram import Periodogram, deviations, peaks_over_dimensio
 _TONES = 8  # peaks of a periodogram among which starts of a frequency are drawn
 _MOST_DIMENSIONS = 3  # over which tones are looked for
 _OWN = 1.5  # cycles over the span, within which a tone is that of another term
+_ROUNDING = 1e-13  # of z, below which deviations are rounding
 _LONGEST = 20_000  # points from which scales are taken: beyond it a stretch in the middle
 
 
@@ -19,18 +20,26 @@ class DataScales:
 
     Args:
         x: Inputs, `[N, D]`.
-        z: Series, complex `[B, N]`, NaN where missing.
+        z: Series, complex `[B, N]`, NaN where missing, without the constant and the line that slow
+            terms of the kernel describe.
+        slow: The mean squares of that constant and of that line.
     """
 
-    def __init__(self, x: np.ndarray, z: np.ndarray):
+    def __init__(self, x: np.ndarray, z: np.ndarray, slow: Sequence[float] = ()):
+        self.slow = dict(enumerate(slow))
         measured = ~np.isnan(z).all(axis=0)
         self.x, self.z = x[measured], z[:, measured]
 
     @cached_property
     def total(self) -> float:
         """`E|z|²`, the mean square of all targets."""
-        size = np.nanmax(np.abs(self.z), initial=0.0)
-        return float(size**2 * np.nanmean(np.abs(self.z / size) ** 2)) if size > 0 else 1.0
+        return _mean_square(self.z) or 1.0
+
+    @cached_property
+    def variance(self) -> float:
+        """The mean square of the targets about the mean of each series; `E|z|²` if it is zero."""
+        about = _mean_square(self.z - np.nanmean(self.z, axis=-1, keepdims=True))
+        return about if about > _ROUNDING**2 * self.total else self.total
 
     @cached_property
     def mean(self) -> complex:
@@ -133,11 +142,18 @@ class DataScales:
 
     @cached_property
     def noise(self) -> float:
-        """The variance of white noise: the floor of the periodogram, between 1e-6 and 0.3 of z."""
+        """The variance of white noise: the floor of the periodogram, 1e-6 to 0.3 of `variance`."""
         if self._periodogram is None:
-            return 0.01 * self.total
+            return 0.01 * self.variance
         periodogram, unit = self._periodogram
-        return float(np.clip(unit**2 * periodogram.floor(), 1e-6 * self.total, 0.3 * self.total))
+        lowest, highest = 1e-6 * self.variance, 0.3 * self.variance
+        return float(np.clip(unit**2 * periodogram.floor(), lowest, highest))
+
+
+def _mean_square(z: np.ndarray) -> float:
+    """`E|z|²` of values, NaN where missing, whatever their size."""
+    size = np.nanmax(np.abs(z), initial=0.0)
+    return float(size**2 * np.nanmean(np.abs(z / size) ** 2)) if size > 0 else 0.0
 
 
 class StartRules:
@@ -193,11 +209,15 @@ class StartRules:
         """A variance: the share of the kernel; drawn within a factor of ten."""
         return self.scattered(self.power, 2.0)
 
+    def trend_variance(self, degree: int) -> float:
+        """A variance: what the data have of a power of x, or the share of the kernel if larger."""
+        return self.scattered(max(self.power, self.scales.slow.get(degree, 0.0)), 2.0)
+
     def noise_variance(self) -> float:
-        """A variance of noise: the floor of the periodogram; drawn from 1e-6 to 1 of `E|z|²`."""
+        """A variance of noise: the floor of the periodogram; drawn from 1e-6 to 1 of that of z."""
         if self.draw is None:
             return self.scales.noise
-        return float(self.scales.total * 10.0 ** (-6.0 * self.uniform()))
+        return float(self.scales.variance * 10.0 ** (-6.0 * self.uniform()))
 
     def lengthscale(self) -> Any:
         """A length scale between spacing and span, on the log scale.

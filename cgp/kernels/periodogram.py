@@ -182,7 +182,7 @@ def _power(z: np.ndarray) -> float:
 
 
 def deviations(z: np.ndarray) -> tuple[np.ndarray, float]:
-    """Deviations from the mean, over their largest modulus, which is returned beside them.
+    """Deviations from the mean of each series, over their largest modulus, and that modulus.
 
     Their squares neither overflow nor underflow. Of a constant signal they are zero.
     """
@@ -190,7 +190,7 @@ def deviations(z: np.ndarray) -> tuple[np.ndarray, float]:
     if not largest > 0:
         return np.zeros_like(z), 0.0
     scaled = z / largest
-    found = scaled - scaled.mean()
+    found = scaled - scaled.mean(axis=-1, keepdims=True)
     size = np.max(np.abs(found))
     if size < 1e-13:  # the rounding of the mean
         return np.zeros_like(z), 0.0

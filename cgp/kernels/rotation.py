@@ -77,6 +77,10 @@ class Rotation(Kernel):
         """See `Kernel.turn`."""
         return self.frequency
 
+    def has_level(self, x: np.ndarray) -> bool:
+        """See `Kernel.has_level`: where it turns by a hundredth of a turn at most."""
+        return bool(np.all(np.abs(self.frequency.numpy()) * np.ptp(x, axis=0) < 0.01))
+
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""
         self._check_resolved(x1, x2)

@@ -254,6 +254,10 @@ class Periodic(Kernel):
         }
         self.declare_parameters(values, fixed, priors)
 
+    def has_level(self, x: np.ndarray) -> bool:
+        """See `Kernel.has_level`: the mean of the waveform."""
+        return True
+
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """See `Kernel.start_of`: smooth within a period, whose rate is that of the highest peak."""
         if name == "lengthscale":

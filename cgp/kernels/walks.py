@@ -19,6 +19,7 @@ class _FromStart(Kernel):
     """A process that is zero at a start, and not defined before it."""
 
     is_real = True
+    is_walk = True
     variance: Parameter
 
     def __init__(
@@ -40,6 +41,10 @@ class _FromStart(Kernel):
                 f"{float(tf.reduce_min(x)):g}: give it an earlier start"
             )
         return _nan_if_negative(since)
+
+    def has_level(self, x: np.ndarray) -> bool:
+        """See `Kernel.has_level`: where it has begun more than a span of x before."""
+        return bool(np.min(x) - self.start > np.ptp(x))
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -169,13 +174,20 @@ class IntegratedRandomWalk(_FromStart):
         bend = self.variance.value * a**2 * (3.0 * b - a) / 6.0
         return bend + self.slope_variance.value * a * b, None
 
+    @property
+    def trend_degree(self) -> int | None:
+        """See `Kernel.trend_degree`: a line."""
+        return 1
+
     def scale_parameters(self) -> list[Parameter] | None:
         """See `Kernel.scale_parameters`: both variances."""
         return [self.variance, self.slope_variance]
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """See `Kernel.start_of`: slope and bend take z to its size over the span of x."""
-        return rules.variance() / rules.scales.span ** (2 if name == "slope_variance" else 3)
+        if name == "slope_variance":
+            return rules.trend_variance(1) / rules.scales.span**2
+        return rules.variance() / rules.scales.span**3
 
     def markov_form(self) -> MarkovForm:
         """See `Kernel.markov_form`.

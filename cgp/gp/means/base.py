@@ -32,6 +32,17 @@ class Mean(HyperparameterLayer):
         """
         return None
 
+    def functions(self, x: tf.Tensor) -> tf.Tensor | None:
+        """The functions of x that learned coefficients multiply, where these are all it learns.
+
+        Args:
+            x: Points `[..., N, D]`.
+
+        Returns:
+            Complex, `[..., N, q]`; None, by default, for a mean that is no such sum.
+        """
+        return None
+
     def used(self, columns: np.ndarray) -> np.ndarray:
         """The columns of a basis, `[N, q]`, that are not zero for every x; by default all.
 
@@ -77,23 +88,27 @@ class Mean(HyperparameterLayer):
                     f"position {int(leverage.argmax())} of those present: it cannot be left out"
                 )
 
-    def at(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """The mean at `[N, D]`, eagerly, `[B, N]`; a marginalised trend by least squares from z."""
+    def nearest(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """The mean nearest to series `[B, N]` at `[N, D]`, eagerly, `[B, N]`.
+
+        By least squares: coefficients that are learned are those of all series, and those of a
+        marginalised trend of each. Other hyperparameters are at their present values.
+        """
         points = tf.constant(x, self.variable_dtype)
-        function, basis = self.evaluate(points), self.basis(points)
-        found = np.zeros(z.shape, complex)
-        if function is not None:
-            found += function.numpy()
+        function, functions, basis = (
+            None if values is None else values.numpy()
+            for values in (self.evaluate(points), self.functions(points), self.basis(points))
+        )
+        nearest = np.zeros(z.shape, complex)
+        if functions is not None:
+            everywhere = np.broadcast_to(functions, (len(z), *functions.shape))
+            nearest += functions @ _coefficients(everywhere, z, False)
+        elif function is not None:
+            nearest += function
         if basis is not None:
-            columns = basis.numpy()
-            for series, row in zip(z, found, strict=True):
-                present = ~np.isnan(series)
-                a, b = (
-                    rows_of(part[present], self.has_real_coefficients)
-                    for part in (columns, (series - row)[:, None])
-                )
-                row += columns @ np.linalg.lstsq(a, b, rcond=None)[0][:, 0]
-        return found
+            for series, row in zip(z, nearest, strict=True):
+                row += basis @ _coefficients(basis, series - row, self.has_real_coefficients)
+        return nearest
 
     def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
         """The value from which a hyperparameter starts that was left out; None without a rule.
@@ -120,6 +135,14 @@ class Mean(HyperparameterLayer):
     def prefix(self) -> str:
         """The name under which `gp.parameters()` lists this mean."""
         return self._given_name or "mean"
+
+
+def _coefficients(columns: np.ndarray, z: np.ndarray, are_real: bool) -> np.ndarray:
+    """Those of functions `[..., q]` by least squares from values `[...]`, NaN where missing."""
+    there = ~np.isnan(z)
+    a, b = (rows_of(part, are_real) for part in (columns[there], z[there][:, None]))
+    lengths = np.maximum(np.abs(a).max(axis=0), 1e-300)  # powers of a date differ in size
+    return np.linalg.lstsq(a / lengths, b, rcond=None)[0][:, 0] / lengths
 
 
 def rows_of(a: np.ndarray, has_real_coefficients: bool) -> np.ndarray:

@@ -51,6 +51,10 @@ class Constant(Mean):
         """See `Mean.start_of`."""
         return z.mean()
 
+    def functions(self, x: tf.Tensor) -> tf.Tensor | None:
+        """See `Mean.functions`."""
+        return None if self.value.fixed else as_complex(tf.ones_like(x[..., :1]))
+
     def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
         """See `Mean.evaluate`."""
         return tf.broadcast_to(self.value.value, tf.shape(x)[:-1])
@@ -148,6 +152,10 @@ class Polynomial(Mean):
         if self.marginalized:
             return None
         return tf.linalg.matvec(self._powers(x), self.coefficients.value)
+
+    def functions(self, x: tf.Tensor) -> tf.Tensor | None:
+        """See `Mean.functions`."""
+        return None if self.marginalized or self.coefficients.fixed else self._powers(x)
 
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
         """See `Mean.basis`."""

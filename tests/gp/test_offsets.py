@@ -1,0 +1,226 @@
+"""Data far from zero: what scales, starts and priors come from, and what a fit says of them."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import cgp
+from cgp.gp.detrended import power_left, scales_of
+from cgp.gp.means import Polynomial, Rational
+from cgp.kernels import (
+    RBF,
+    Constant,
+    IntegratedRandomWalk,
+    Matern32,
+    Matern52,
+    Periodic,
+    RandomWalk,
+    Rotation,
+)
+from tests.gp.problems import complex_normals
+
+X = np.linspace(0.0, 30.0, 60)
+BETWEEN = np.linspace(0.3, 29.7, 50)
+RNG = np.random.default_rng(0)
+NOISE = complex_normals(RNG, 60)
+
+
+def tone(x):
+    return np.exp(0.2j * np.pi * x)
+
+
+def fitted(gp, z, x=X):
+    gp.compile(cgp.optimizers.LBFGS())
+    gp.fit(x, z, verbose=0)
+    return gp
+
+
+def error(gp, offset):
+    return np.sqrt(np.mean(np.abs(gp.predict(BETWEEN)["mean"] - tone(BETWEEN) - offset) ** 2))
+
+
+@pytest.mark.parametrize("offset", [1e-3, 1e5, 1e6])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: cgp.ExactGP(RBF(), mean=Polynomial(0)),
+        lambda: cgp.ExactGP(RBF(), mean=Polynomial(1, marginalized=True, center=15, scale=15)),
+        lambda: cgp.StateSpaceGP(Matern52(), mean=cgp.means.Constant()),
+        lambda: cgp.StateSpaceGP(Matern52() + Constant()),
+    ],
+    ids=["polynomial", "marginalised", "state space", "state space, kernel"],
+)
+def test_is_noise_beside_a_mean_that_of_the_signal_without_it(make, offset):
+    gp = fitted(make(), tone(X) + offset + 0.005 * NOISE)
+    assert error(gp, offset) < 0.01
+    assert 0.001 < np.sqrt(gp.parameters()["noise_variance"]) < 0.008
+
+
+def test_is_a_dense_constant_told_where_its_rounding_hides_the_noise():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # L-BFGS sees no decrease
+        gp = fitted(cgp.ExactGP(RBF() + Constant()), tone(X) + 1e5 + 0.005 * NOISE)
+    assert error(gp, 1e5) < 0.02
+    gp.compile("sgd")
+    gp.optimizer.learning_rate = 0.0
+    with pytest.warns(RuntimeWarning, match=r"near what rounding of a covariance with so large"):
+        gp.fit(X, tone(X) + 1e5 + 0.005 * NOISE, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("mean", "trend"),
+    [
+        (None, lambda x: 0.0 * x),
+        (cgp.means.Constant(), lambda x: 0.0 * x),
+        (cgp.means.Constant(fixed="value"), lambda x: 0.0 * x),
+        (Polynomial(0), lambda x: 0.0 * x),
+        (Polynomial(1), lambda x: 3e4j * x),
+        (Polynomial(2), lambda x: 3e4j * x + 1e3 * x**2),
+        (Polynomial(2, marginalized=True), lambda x: 3e4j * x + 1e3 * x**2),
+        (Rational(1), lambda x: 1e5 / (1.0 + 2j * (x - 15.0))),
+    ],
+)
+def test_is_the_power_of_the_weak_prior_what_a_mean_leaves(mean, trend):
+    """Whatever its coefficients are, and of each series alike."""
+    z = np.stack([tone(X), 1j * tone(X)]) + 1e5 * (1 + 1j) + trend(X)
+    z[1, :7] = np.nan
+    gp = cgp.ExactGP(RBF(), mean=mean)
+    if mean is not None:
+        mean.prepare(X[None, :, None], z)
+    data = gp._validated(X, z, None, gp._given_noise())
+    power = float(power_left(gp._process, data))
+    assert 0.2 < power < 1.2
+    for parameter in [] if mean is None else mean.own_parameters:
+        if not parameter.fixed:
+            parameter.assign(parameter.numpy() + 7.0)
+            assert float(power_left(gp._process, data)) == power
+
+
+def test_have_siblings_one_loss_of_one_process():
+    z = tone(X) + 1e5 + 0.005 * NOISE
+    losses = []
+    for kind in (cgp.ExactGP, cgp.StateSpaceGP):
+        gp = kind(Matern32(1.0, 5.0), mean=cgp.means.Constant(1e5))
+        gp.noise_variance.assign(1e-4)
+        gp._noise_floor = 1e-10
+        gp.compile(cgp.optimizers.LBFGS())
+        losses.append(gp.evaluate(X, z, verbose=0))
+    np.testing.assert_allclose(*losses, rtol=1e-8)
+
+
+def test_do_kernels_start_from_what_their_slow_terms_leave():
+    z = tone(X) + 1e5 + 1e3j * (X - 15.0)
+    kernel = RBF() + Constant() + IntegratedRandomWalk()
+    gp = cgp.StateSpaceGP(Matern52() + Constant() + IntegratedRandomWalk())
+    scales = scales_of(cgp.ExactGP(kernel), gp._validated(X, z, None, gp._given_noise()))
+    assert scales.total == pytest.approx(1.0, rel=0.1)
+    gp.compile("sgd")
+    gp.optimizer.learning_rate = 0.0
+    gp.fit(X, z, verbose=0)
+    found = gp.parameters()
+    assert found["constant.variance"] == pytest.approx(1e10, rel=1e-3)
+    assert found["integratedrandomwalk.slope_variance"] == pytest.approx(1e6 / 12.0, rel=0.1)
+    assert found["matern52.variance"] < 1.0
+    assert found["noise_variance"] < 0.1
+
+
+def test_is_a_constant_signal_no_rounding():
+    gp = cgp.ExactGP(RBF())
+    data = gp._validated(X, 0j * X + 1 + 1j, None, gp._given_noise())
+    assert float(power_left(gp._process, data)) == pytest.approx(2.0)
+
+
+FAR = tone(X) + 1000.0 + 0.05 * NOISE
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: cgp.ExactGP(Matern32() * Rotation()),
+        lambda: cgp.StateSpaceGP(Matern32() * Rotation() + RandomWalk()),
+        lambda: cgp.StateSpaceGP(Constant() * Rotation()),
+        lambda: cgp.RecursiveGP(Matern32() * Rotation(), capacity=8),
+        lambda: cgp.ExactGP(RBF(), mean=cgp.means.Constant(1.0, fixed="value")),
+    ],
+)
+def test_is_an_offset_that_no_term_is_for_told(make):
+    gp = make()
+    gp.compile("sgd")
+    gp.optimizer.learning_rate = 0.0
+    with pytest.warns(
+        RuntimeWarning, match=r"far from zero: its mean is (1000|999).*add.*Constant"
+    ) as all_:
+        gp.fit(X, FAR, verbose=0)
+    assert not any("run to zero" in str(one.message) for one in all_)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: cgp.ExactGP(Matern32() * Rotation(), mean=Polynomial(0)),
+        lambda: cgp.ExactGP(Matern32() * Rotation(), mean=Polynomial(0, marginalized=True)),
+        lambda: cgp.StateSpaceGP(Matern32() * Rotation() + 2.0 * Constant()),
+        lambda: cgp.StateSpaceGP(RandomWalk(start=-100.0)),
+        lambda: cgp.ExactGP(Periodic()),
+        lambda: cgp.ExactGP(Constant() * Rotation(0.0, fixed="frequency") + RBF()),
+        lambda: cgp.RecursiveGP(Matern32() + Constant(), capacity=8),
+    ],
+)
+def test_is_an_offset_that_a_term_is_for_not_told(make):
+    gp = make()
+    gp.compile("sgd")
+    gp.optimizer.learning_rate = 0.0
+    gp.fit(X, FAR, verbose=0)
+
+
+def test_are_offsets_of_series_told_one_by_one():
+    """One mean is not that of all: a constant term of the kernel is."""
+    z = np.stack([FAR, FAR - 2000.0])
+    for mean in (None, Polynomial(0)):
+        gp = cgp.ExactGP(Matern32() * Rotation(), mean=mean)
+        gp.compile("sgd")
+        gp.optimizer.learning_rate = 0.0
+        with pytest.warns(RuntimeWarning, match=r"of series \d, is .*: add cgp.kernels.Constant"):
+            gp.fit(X, z, verbose=0)
+    gp = cgp.ExactGP(Matern32() * Rotation() + Constant())
+    gp.compile("sgd")
+    gp.optimizer.learning_rate = 0.0
+    gp.fit(X, z, verbose=0)
+
+
+def test_is_a_line_far_from_zero_told():
+    z = FAR + 50.0 * X
+    said = r"a straight line.*Polynomial\(1, center=15, scale=15\), or .*Walk\(start=0\) to the"
+    gp = cgp.ExactGP(Matern32() * Rotation())
+    gp.compile("sgd")
+    gp.optimizer.learning_rate = 0.0
+    with pytest.warns(RuntimeWarning, match=said):
+        gp.fit(X, z, verbose=0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: cgp.ExactGP(Matern32() * Rotation(), mean=Polynomial(1, center=15, scale=15)),
+        lambda: cgp.StateSpaceGP(
+            Matern32() * Rotation() + Constant() + IntegratedRandomWalk(start=0.0)
+        ),
+    ],
+)
+def test_do_the_remedies_forecast(make):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the tone is pure, the walk has no bend
+        gp = fitted(make(), FAR + 50.0 * X)
+    ahead = np.linspace(30.5, 33.0, 6)
+    np.testing.assert_allclose(gp.predict(ahead)["mean"], tone(ahead) + 1000 + 50 * ahead, atol=0.1)
+
+
+def test_says_a_fit_of_zeros_nothing_of_gradients():
+    gp = cgp.ExactGP(RBF())
+    gp.compile(cgp.optimizers.LBFGS())
+    with pytest.warns(RuntimeWarning) as told:
+        gp.fit(X[:12], 0j * X[:12], verbose=0)
+    messages = [str(one.message) for one in told]
+    assert any("nothing to learn from" in message for message in messages)
+    assert not any("gradient" in message for message in messages)
