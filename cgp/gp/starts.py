@@ -12,6 +12,7 @@ from cgp.gp.data import Data
 from cgp.gp.detrended import arrays, scales_of
 from cgp.gp.fit_checks import warn_of_offset
 from cgp.gp.means import Mean
+from cgp.gp.mirrored_turns import warn_of_mirrored_turns
 from cgp.kernels import Kernel, Sum, White
 from cgp.kernels.data_scales import DataScales, StartRules
 from cgp.linalg.arguments import ArrayLike
@@ -61,6 +62,7 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
         _start_mean(gp.mean, data)
     warn_of_offset(gp, data)
     scales = scales_of(gp, data)
+    warn_of_mirrored_turns(gp, scales)
     if scales.x.shape[1] > 1:
         _spread_left_out(gp, scales.x.shape[1])
     probe = StartRules(scales)

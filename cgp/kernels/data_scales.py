@@ -128,6 +128,17 @@ class DataScales:
         periodogram = self._periodogram[0]
         return periodogram.peaks(min(_TONES, max(len(periodogram.x) // 3, 1)))
 
+    def share_around(self, frequency: float, width: float) -> float:
+        """The share of the power within `width` of a frequency around it; 0 where none is told."""
+        if self._periodogram is None or abs(frequency) * self.span < _OWN / width:
+            return 0.0
+        periodogram = self._periodogram[0]
+        if abs(frequency) * (1.0 + width) > periodogram.grid[-1]:  # an alias is of either sign
+            return 0.0
+        inside = np.abs(periodogram.grid - frequency) < width * abs(frequency)
+        powers = periodogram.powers
+        return float(np.sum(powers[inside]) / np.sum(powers))
+
     @cached_property
     def tones_over_dimensions(self) -> tuple[np.ndarray, np.ndarray]:
         """Frequencies `[K, D]` of the strongest tones over all dimensions, and their shares."""

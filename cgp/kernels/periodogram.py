@@ -1,5 +1,7 @@
 """The periodogram of a complex signal at any places: its peaks, and its floor."""
 
+from functools import cached_property
+
 import numpy as np
 
 # Of a grid of a periodogram: what a regular series of a million points needs.
@@ -42,6 +44,11 @@ class Periodogram:
         self.spacing = 0.25 / self.span
         half = int(np.ceil(0.5 / self.step / self.spacing))
         self.grid = np.arange(-half, half + 1) * self.spacing
+
+    @cached_property
+    def powers(self) -> np.ndarray:
+        """The periodogram on the grid."""
+        return self._on_grid(self.z)
 
     def peaks(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The frequencies of `count` tones, and the share of the power that each explains.

@@ -1,6 +1,7 @@
 """Rational functions of a frequency, behind a delay, as means."""
 
 import math
+import warnings
 from typing import Any
 
 import keras
@@ -9,9 +10,12 @@ import tensorflow as tf
 
 from cgp.gp.means.base import Mean, rows_of, whole_number
 from cgp.gp.means.poles import Arrangement, ConjugatePairs, FreePoles
-from cgp.gp.means.vector_fitting import are_at_optimum, locate
+from cgp.gp.means.vector_fitting import PolesAndDelay, are_at_optimum, locate
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.sizes import check_size
+
+_GOOD = 1e-3  # of the power of z: what a good fit leaves
+_OTHER_SIGN = 0.25  # of what is left: 6 dB, where it is by chance up to 2
 
 
 @keras.saving.register_keras_serializable(package="cgp.means")
@@ -156,6 +160,7 @@ class Rational(Mean):
         u, z = (f[ordered] - axis[0]) / axis[1], z[:, ordered]
         z = z / max(np.abs(z).max(), 1e-300)
         found = locate(u, z, self.order, self._arrangement)
+        _warn_of_other_sign(u, z, found, self)
         at_optimum = are_at_optimum(u, z, found, self._arrangement)
         # The squares of the first k poles have the span of the first k functions of the squares.
         poles = found.poles[np.argsort(~at_optimum, kind="stable")]
@@ -212,6 +217,32 @@ class Rational(Mean):
 
     def __repr__(self) -> str:
         return f"Rational({self.order}{', real_response=True' * self.has_real_coefficients})"
+
+
+def _warn_of_other_sign(
+    u: np.ndarray, z: np.ndarray, located: PolesAndDelay, mean: Rational
+) -> None:
+    """Warns where a rational function fits the conjugate of series far better than the series.
+
+    Args:
+        u: As for `locate`.
+        z: As for `locate`.
+        located: What that has found.
+        mean: The mean.
+    """
+    power = np.mean(np.abs(z) ** 2)
+    if located.power < _GOOD * power:
+        return
+    conjugate = locate(u, z.conj(), mean.order, mean._arrangement)
+    if conjugate.power < _OTHER_SIGN * located.power:
+        here, there = (10.0 * np.log10(one.power / power) for one in (located, conjugate))
+        warnings.warn(
+            f"{mean!r} fits conj(z) to an error of {there:.1f} dB, and z to {here:.1f} dB alone: z "
+            "may have the other sign of i, of the convention e^{-iωt}. Fit conj(z), whose delay is "
+            "e^{-i2πfτ}, and conjugate predictions",
+            RuntimeWarning,
+            stacklevel=6,
+        )
 
 
 def _columns(

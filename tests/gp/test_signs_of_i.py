@@ -1,0 +1,84 @@
+"""Data of the other sign of i: a fit of a delay, or of poles, says so."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import cgp
+from cgp.gp.means import Rational
+from cgp.kernels import Constant, Matern52, RandomWalk, Rotation, Zero
+from tests.gp.problems import complex_normals
+
+F = np.linspace(1.0, 3.0, 61)
+DELAY = 5.0
+RNG = np.random.default_rng(0)
+
+
+def device(seed=0):
+    """The reflection of two resonances behind a line."""
+    rng = np.random.default_rng(seed)
+    poles = 2 * np.pi * np.array([-0.05 + 1.4j, -0.12 + 2.3j])
+    fractions = 1 / (2j * np.pi * F[:, None] - poles)
+    wave = np.exp(-2j * np.pi * DELAY * F)
+    return wave * (fractions @ [0.5, -0.4 + 0.6j] + 0.3) + 0.01 * complex_normals(rng, 61)
+
+
+def started(kernel, z, mean=None):
+    gp = cgp.ExactGP(kernel, mean=mean)
+    gp.compile("sgd")
+    gp.optimizer.learning_rate = 0.0
+    gp.fit(F, z, verbose=0)
+
+
+@pytest.mark.parametrize("real_response", [False, True])
+def test_is_a_rational_mean_of_conjugated_data_told(real_response):
+    mean = Rational(2, real_response=real_response)
+    with pytest.warns(RuntimeWarning, match=r"fits conj\(z\) to an error of .* other sign of i"):
+        started(Zero(), device().conj(), mean)
+    started(Zero(), device(), mean)
+
+
+def test_is_a_rational_mean_of_too_low_an_order_no_conjugate():
+    started(Zero(), device(), Rational(1))
+
+
+@pytest.mark.parametrize("name", ["ring slot measured.s1p", "ro,1.s1p"])
+@pytest.mark.parametrize("order", [1, 2])
+def test_are_measured_reflections_no_conjugates(name, order):
+    pytest.importorskip("skrf")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        measured = cgp.datasets.s_parameters(name)
+    gp = cgp.ExactGP(Zero(), mean=Rational(order))
+    gp.compile("sgd")
+    gp.optimizer.learning_rate = 0.0
+    gp.fit(measured.frequency / 1e9, measured.s, verbose=0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda f: Matern52() * Rotation(f) + Constant(),
+        lambda f: Matern52() * Rotation(0.5 * f) * Rotation(0.5 * f, fixed="frequency"),
+    ],
+)
+def test_is_a_delay_of_the_other_sign_told(make):
+    with pytest.warns(RuntimeWarning, match=r"was given the frequency -5, and z turns the other"):
+        started(make(-DELAY), device().conj())
+    started(make(-DELAY), device())
+    started(make(DELAY), device().conj())
+
+
+def test_is_a_frequency_whose_sign_nothing_tells_not_told():
+    """One left out, an alias, a line as long as the band, and one of each sign."""
+    z = device().conj()
+    tones = np.exp(2j * np.pi * 5 * F) + 0.01 * np.exp(-2j * np.pi * 5 * F)
+    for kernel, data in (
+        (Matern52() * Rotation(), z),
+        (Matern52() * Rotation(-22.0), z),
+        (Matern52() * Rotation(-0.3), np.exp(0.6j * np.pi * F)),
+        (Matern52() * Rotation(-5.0) + Matern52() * Rotation(5.0), tones),
+        (RandomWalk() * Rotation(-5.0), tones.real + 0j),
+    ):
+        started(kernel, data)
