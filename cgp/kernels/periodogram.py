@@ -48,7 +48,7 @@ class Periodogram:
     @cached_property
     def powers(self) -> np.ndarray:
         """The periodogram on the grid."""
-        return self._on_grid(self.z)
+        return self.on_grid(self.z)
 
     def peaks(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The frequencies of `count` tones, and the share of the power that each explains.
