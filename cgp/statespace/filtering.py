@@ -39,9 +39,9 @@ def filter(
     update is Carlson's (AIAA J. 11, 1973), one component at a time, after a full R is decorrelated.
     Missing elements are skipped. So are elements predicted without uncertainty (R singular); where
     such an observation differs from its prediction that is an error, in a graph a log likelihood of
-    minus infinity. In a graph, and without the compiled
-    core, the loop is compiled by XLA once for each size of model and batch: the first call takes
-    about a second, and series of other lengths need no further compilation.
+    minus infinity. In a graph, and without the compiled core, the loop is compiled by XLA once for
+    each size of model and batch: the first call takes about a second, and series of other lengths
+    need no further compilation.
 
     With `parallel=True` all steps are computed at once, by associative scans over time (Särkkä &
     García-Fernández, IEEE Trans. Autom. Control 66, 2021; in square-root form, Yaghoobi et al.,
@@ -147,9 +147,9 @@ def log_likelihood(
 
     Returns:
         `log p(z)` of the elements observed, real, `[...]`; minus infinity of observations that a
-        model without noise rules out. Differentiable by the matrices, the
-        initial moments, z and inputs, once, singular covariances included; of a singular R off the
-        diagonal only if no component but the last is without noise, given those before it.
+        model without noise rules out. Differentiable by the matrices, the initial moments, z and
+        inputs, once, singular covariances included; of a singular R off the diagonal only if no
+        component but the last is without noise, given those before it.
 
     Raises:
         TypeError, ValueError: As `filter`, but for what is ruled out.

@@ -87,7 +87,10 @@ ESTIMATORS = {
     "phase": (nonlinear, None, {"z": Z[0, :, None]}),
     "dense": (
         lambda: conditioned(
-            cgp.ExactGP(WidelyLinear(kernel(), 0.3j), 0.1, mean=cgp.means.Polynomial(1)), STEPS
+            cgp.ExactGP(
+                WidelyLinear(kernel(), 0.3j), 0.1, mean=cgp.means.Polynomial(1, [0.2 + 0.1j, -0.1j])
+            ),
+            STEPS
         ),
         X_NEW,
         {},
