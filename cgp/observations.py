@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from cgp.axes import as_code
 from cgp.linalg.arguments import (
     ArrayLike,
     as_numbers,
     is_infinite,
     is_missing,
     is_of_python,
+    refuse_containers,
 )
 
 
@@ -77,11 +79,12 @@ def as_observations(
         return z
     nothing, endless = (complex(a, a) if dtype.is_complex else a for a in (np.nan, np.inf))
     accepted = None if not hasattr(z, "dtype") and is_of_python(z) else _precisions(dtype, promote)
+    code = as_code(name, z)
     z, hidden = _array(z, name)
     if missing is not None:
         missing = _as_missing(missing, z, name)
     if not isinstance(z, np.ndarray) or not isinstance(missing, np.ndarray | NoneType):
-        _check_dtype(_numpy_dtype(z), dtype, accepted, name)
+        _check_dtype(_numpy_dtype(z), dtype, accepted, name, code)
         z = tf.cast(z, dtype)
         absent = is_missing(z) | hidden
         if missing is not None:
@@ -96,7 +99,7 @@ def as_observations(
         absent = absent | missing
     if np.all(absent):  # also where there is none, whose lack is told by whoever needs one
         return np.full(z.shape, nothing, _numpy(dtype))
-    _check_dtype(z.dtype, dtype, accepted, name)
+    _check_dtype(z.dtype, dtype, accepted, name, code)
     with np.errstate(over="ignore"):  # what overflows in single precision is refused below
         z = z.astype(_numpy(dtype))
     z[absent] = nothing
@@ -143,6 +146,7 @@ def _array(z: ArrayLike, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray 
     """Numbers as an array or a tensor, and where a mask hides them."""
     if isinstance(z, tf.RaggedTensor | tf.SparseTensor):
         raise TypeError(f"{name} must be an array or a dense tensor, got a {type(z).__name__}")
+    refuse_containers(z, name)
     hidden: np.ndarray | bool = False
     if isinstance(z, tf.Variable) or hasattr(z, "__tf_tensor__"):
         z = tf.convert_to_tensor(z)
@@ -160,13 +164,24 @@ def _array(z: ArrayLike, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray 
             ) from None
     dtype = _numpy_dtype(z)
     if dtype.kind not in "iufc":
-        hint = _of_objects(z, name) if isinstance(z, np.ndarray) and dtype.kind == "O" else ""
+        hint = _of_others(z, name) if isinstance(z, np.ndarray) else ""
         raise TypeError(f"{name} must be numbers, got {dtype}{hint}")
     return z, hidden
 
 
-def _of_objects(z: np.ndarray, name: str) -> str:
-    """What an array of objects holds, and what to do about it."""
+def _of_others(z: np.ndarray, name: str) -> str:
+    """What an array of other elements than numbers holds, and what to do about it."""
+    if z.dtype.kind in "US":
+        return (
+            f", text such as {str(z.flat[0])!r}: text becomes numbers by np.array({name}, complex)"
+        )
+    if z.dtype.names and len(z.dtype.names) == 2:
+        real, imaginary = (f"{name}[{part!r}]" for part in z.dtype.names)
+        return f": two fields become complex by {real} + 1j * {imaginary}"
+    if z.dtype.kind == "b":
+        return f": of bits, give numbers, {name}.astype(float); what is missing goes to missing"
+    if z.dtype.kind != "O":
+        return ""
     others = [a for a in z.ravel() if type(a) is bool or not isinstance(a, Number)]
     if not others:
         kind = "complex" if any(isinstance(a, complex | np.complexfloating) for a in z.flat) else ""
@@ -227,21 +242,26 @@ def _numpy_dtype(z: np.ndarray | tf.Tensor) -> np.dtype:
     return z.dtype if isinstance(z, np.ndarray) else _numpy(z.dtype)
 
 
-def _check_dtype(came: np.dtype, dtype: tf.DType, accepted: set[int] | None, name: str) -> None:
-    """Raises for a real series of a complex model, the reverse, and for another precision."""
+def _check_dtype(
+    came: np.dtype, dtype: tf.DType, accepted: set[int] | None, name: str, code: str
+) -> None:
+    """Raises for a real series of a complex model, the reverse, and for another precision.
+
+    `code` is the series as code for an array, as it came.
+    """
     is_complex = came.kind == "c"
     if dtype.is_complex and not is_complex:
         raise TypeError(
             f"{name} must be complex, got {came}: two columns of real and imaginary parts become "
-            f"complex by {name}[:, 0] + 1j * {name}[:, 1], values without imaginary part by "
-            f"{name}.astype(complex). Of real signals there are state-space models"
+            f"complex by {code}[:, 0] + 1j * {code}[:, 1], values without imaginary part by "
+            f"{code}.astype(complex). Of real signals there are state-space models"
         )
     if is_complex and not dtype.is_complex:
         raise TypeError(
             f"{name} must be real, got {came}, as all matrices of the model are real. A complex "
             "signal has a complex model: one complex matrix makes it, "
             "model.replace(F=model.F.numpy() + 0j); of a NonlinearGaussian, an observation that "
-            f"returns complex values. If these are real values, give {name}.real"
+            f"returns complex values. If these are real values, give {code}.real"
         )
     if accepted is not None:
         _check_precision(came, dtype, accepted, name, name)

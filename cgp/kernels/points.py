@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.clock import is_time, remedy
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, refuse_containers
 from cgp.training.parameters import Constraint, Parameter
 
 LARGEST = {dtype: 0.25 * float(np.sqrt(np.finfo(dtype).max)) for dtype in ("float64", "float32")}
@@ -72,6 +72,7 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
         kind = "c" if x.dtype.is_complex else "f" if x.dtype.is_floating else x.dtype.name[0]
         type_name = x.dtype.name
     else:
+        refuse_containers(x, name)
         _refuse_lines(x, name)
         try:
             x = np.asarray(x)
@@ -94,6 +95,10 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
         )
     if kind not in "iuf" and is_time(x):
         raise TypeError(f"{name} must be real numbers, got {type_name}: {remedy(name)}")
+    if x is None or (kind == "O" and x.shape == () and x[()] is None):
+        raise TypeError(f"{name} must be real numbers, [N] or [..., N, D], got None")
+    if kind == "b":
+        raise TypeError(f"{name} must be real numbers, got bool: give {name}.astype(float)")
     if kind in "OU":
         what = "text" if kind == "U" else "objects"
         raise TypeError(

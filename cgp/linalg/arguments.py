@@ -1,5 +1,6 @@
 """Checks of array arguments, and broadcasting of their batch axes."""
 
+from collections.abc import Iterator, Mapping, Set
 from functools import lru_cache, reduce
 from typing import Any, TypeAlias
 
@@ -31,6 +32,28 @@ def check_whole(value: object, name: str, least: int = 1) -> None:
         raise ValueError(f"{name} must be a whole number, at least {least}, got {value!r}")
 
 
+def refuse_containers(x: object, name: str) -> None:
+    """Raises a TypeError for what holds numbers and is no array of them, with how to make it one.
+
+    NumPy takes a set, a dictionary or a generator for one object.
+    """
+    kind = type(x).__name__
+    if isinstance(x, Set):
+        raise TypeError(f"{name} must be an array, got a {kind}, which has no order: give a list")
+    if isinstance(x, Mapping):  # a dataset of xarray is one
+        held = f"list({name}.values())"
+        if type(x).__module__.startswith("xarray"):
+            held = f"one of its variables, such as {name}[{next(iter(x), 'name')!r}]"
+        raise TypeError(f"{name} must be an array, got a {kind}: give {held}")
+    if isinstance(x, Iterator):
+        raise TypeError(f"{name} must be an array, got a {kind}: give list({name})")
+    if kind == "KerasTensor":
+        raise TypeError(
+            f"{name} must be an array, got the {kind} of a model that is being built, which has no "
+            "values: estimators that are layers, cgp.layers among them, are called on it"
+        )
+
+
 def as_numbers(x: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
     """Converts numbers to a NumPy array, and tensors or sequences of tensors to a tensor.
 
@@ -44,6 +67,7 @@ def as_numbers(x: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
     """
     if _is_tensor(x):
         return tf.convert_to_tensor(x)
+    refuse_containers(x, name)
     leaves = tf.nest.flatten(x)
     if any(map(np.ma.is_masked, leaves)):
         raise ValueError(f"{name} has masked elements: every element must be known here")
