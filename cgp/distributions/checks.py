@@ -71,6 +71,11 @@ def stateless_seed(seed: ArrayLike | None) -> tf.Tensor:
     """
     if seed is None:
         return tf.random.uniform([2], maxval=np.iinfo(np.int32).max, dtype=tf.int32)
+    if isinstance(seed, np.random.Generator | np.random.RandomState | tf.random.Generator):
+        raise TypeError(
+            f"seed must be one integer or two, got a {type(seed).__name__}: draw a number from it, "
+            "as int(seed.integers(2**31)) of NumPy"
+        )
     given = tf.convert_to_tensor(seed)
     if not given.dtype.is_integer or given.shape not in ([], [2]):
         raise ValueError(f"seed must be one integer or two, got {given.dtype.name} {given.shape}")

@@ -3,6 +3,7 @@
 import math
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import ArrayLike, as_numbers
@@ -155,6 +156,9 @@ def squared_radius(probability: float) -> float:
 
 
 def check_probability(probability: float) -> None:
-    """Raises a ValueError unless a probability lies between 0 and 1, exclusive."""
+    """Raises unless a probability is a number between 0 and 1, exclusive."""
+    if not isinstance(probability, int | float | np.number):
+        raise TypeError(f"probability must be a number between 0 and 1, got {probability!r}")
     if not 0.0 < probability < 1.0:
-        raise ValueError(f"probability must lie between 0 and 1, got {probability}")
+        percent = f": as a fraction, {probability / 100:g}" if 1 < probability < 100 else ""
+        raise ValueError(f"probability must lie between 0 and 1, got {probability}{percent}")

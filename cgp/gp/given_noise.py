@@ -80,6 +80,11 @@ class GivenNoise(NamedTuple):
         Raises:
             TypeError, ValueError: As for `of_data`; noise of what is not observed.
         """
+        if not isinstance(observed, bool | np.bool_):
+            raise TypeError(
+                "observed must be True, for predictions of observations, or False, of the signal, "
+                f"got {observed!r}"
+            )
         if not observed:
             for name, value in (("noise_variance", self.variance), ("noise_groups", self.group)):
                 if value is not None:

@@ -11,7 +11,7 @@ from cgp.gp import many_series
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, as_data
 from cgp.gp.detrended import power_left
-from cgp.gp.fit_checks import check_several_samples, warn_of_fit
+from cgp.gp.fit_checks import check_several_samples, refuse_arguments_of_fit, warn_of_fit
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.notebook_rows import data_in_words
 from cgp.gp.sampling import ParameterSampling
@@ -203,10 +203,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
             TypeError: Other arguments of Keras's `fit`; data that `condition` refuses.
         """
         if others:
-            raise TypeError(
-                f"{', '.join(others)}: {type(self).__name__} learns from all of x and z at each "
-                "step"
-            )
+            refuse_arguments_of_fit(self, others)
         if batch_size is not None:
             raise ValueError(
                 f"batch_size={batch_size}: the likelihood of {type(self).__name__} takes all data "

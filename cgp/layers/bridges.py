@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import complex_dtype
+from cgp.training.unknown_arguments import names_told
 
 
 @keras.saving.register_keras_serializable(package="cgp.layers")
@@ -37,7 +38,8 @@ class RealImag(keras.layers.Layer):
     """
 
     def __init__(self, name: str | None = None, dtype: str = "float32", **kwargs: Any):
-        super().__init__(name=name, dtype=dtype, **kwargs)
+        with names_told(type(self)):
+            super().__init__(name=name, dtype=dtype, **kwargs)
         self.supports_masking = True
         _check_precision(self)
 
@@ -88,7 +90,8 @@ class ToComplex(keras.layers.Layer):
     """
 
     def __init__(self, name: str | None = None, dtype: str = "float64", **kwargs: Any):
-        super().__init__(name=name, dtype=dtype, autocast=False, **kwargs)
+        with names_told(type(self)):
+            super().__init__(name=name, dtype=dtype, autocast=False, **kwargs)
         self.supports_masking = True
         _check_precision(self)
 
@@ -145,6 +148,11 @@ def _check_features(name: str, shape: Any) -> None:
 def _check_halves(dtype: str, shape: Any) -> None:
     if "complex" in dtype:
         raise TypeError(f"ToComplex takes real and imaginary parts, real numbers, got {dtype}")
+    if "float" not in dtype:
+        raise TypeError(
+            f"ToComplex takes real and imaginary parts, floating-point numbers, got {dtype}: "
+            "convert them first, parts.astype(float)"
+        )
     _check_features("ToComplex", shape)
     size = shape[-1]
     if size is not None and size % 2:

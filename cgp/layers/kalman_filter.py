@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Step
+from cgp.kernels.points import one_number
 from cgp.layers import filter_pieces
 from cgp.layers.filter_outputs import output_spec, outputs
 from cgp.layers.filter_rows import filter_rows
@@ -122,7 +123,7 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
         self._start, self.rule, self.likelihood = noise_of(model), rule, likelihood
         checked_rule(rule)
         self.functions = layers_of(model)
-        self.loss_weight = float(loss_weight)
+        self.loss_weight = float(np.asarray(one_number(loss_weight, "loss_weight")))
         if not 0.0 <= self.loss_weight < np.inf:
             raise ValueError(f"loss_weight must be finite and not negative, got {loss_weight!r}")
         self.learned_model = LearnedModel(model, learn)

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from cgp.training.keras_private import add_variable
+from cgp.training.unknown_arguments import names_told
 
 
 @keras.saving.register_keras_serializable(package="cgp.layers")
@@ -60,11 +61,11 @@ class Recursive(keras.layers.Layer):
         name: str | None = None,
         **kwargs: Any,
     ):
-        if not hasattr(estimator, "_follow"):
-            raise TypeError(
-                f"estimator must be a KalmanFilter or a RecursiveGP, got {type(estimator).__name__}"
-            )
-        super().__init__(name=name, dtype=estimator.variable_dtype, autocast=False, **kwargs)
+        if isinstance(estimator, type) or not hasattr(estimator, "_follow"):
+            got = estimator if isinstance(estimator, type) else type(estimator).__name__
+            raise TypeError(f"estimator must be a KalmanFilter or a RecursiveGP, got {got}")
+        with names_told(type(self)):
+            super().__init__(name=name, dtype=estimator.variable_dtype, autocast=False, **kwargs)
         self.estimator = estimator
         self.return_sequences, self.return_state = bool(return_sequences), bool(return_state)
         self.stateful = bool(stateful)
@@ -95,6 +96,13 @@ class Recursive(keras.layers.Layer):
             initial_state: The state before it, as from `return_state`; None for the one that is
                 kept, or for that before any observation.
         """
+        if not all(hasattr(part, "shape") for part in keras.tree.flatten(inputs)) or isinstance(
+            inputs, dict
+        ):
+            raise TypeError(
+                "inputs must be an array, or the pair (x, z) of a process, got a "
+                f"{type(inputs).__name__}"
+            )
         state = self.estimator._begin(inputs)
         if initial_state is not None:
             state = _of_series(initial_state, state, "initial_state")

@@ -39,7 +39,11 @@ def compile_as_usual(model: keras.Model) -> None:
 
 def check_epochs(epochs: int | None, initial_epoch: int) -> None:
     """Raises for a last epoch that leaves nothing to do; None is any number."""
-    if epochs is not None and (epochs != int(epochs) or epochs <= initial_epoch):
+    if epochs is None:
+        return
+    if not isinstance(epochs, int | float | np.number) or isinstance(epochs, bool):
+        raise TypeError(f"epochs must be a whole number, got {epochs!r}")
+    if epochs != int(epochs) or epochs <= initial_epoch:
         raise ValueError(
             f"epochs={epochs} leaves no iteration after {initial_epoch}: a larger whole number was "
             "expected"

@@ -8,6 +8,7 @@ import numpy as np
 from cgp.training import keras_private
 from cgp.training.parameters import Parameterized, complex_from_config
 from cgp.training.sharing import Shareable
+from cgp.training.unknown_arguments import names_told
 
 
 class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
@@ -22,7 +23,8 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
     """
 
     def __init__(self, *, name: str | None = None, dtype: str = "float64", **kwargs: Any) -> None:
-        super().__init__(name=name, dtype=dtype or "float64", **kwargs)
+        with names_told(type(self)):
+            super().__init__(name=name, dtype=dtype or "float64", **kwargs)
         if self.variable_dtype not in ("float32", "float64"):
             raise ValueError(
                 f"dtype must be float32 or float64 (complex values follow), got {dtype!r}"

@@ -14,6 +14,7 @@ from cgp.training import keras_private
 from cgp.training.complex_graphs import check_call, check_graph, check_inputs
 from cgp.training.sharing import sharing_scope
 from cgp.training.trainer import Trainer
+from cgp.training.unknown_arguments import names_told
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -61,7 +62,8 @@ class Model(Trainer, keras.Model):
                 "cgp.Functional(inputs, outputs)"
             )
         kwargs["dtype"] = kwargs.get("dtype") or "float64"
-        super().__init__(**kwargs)
+        with names_told(type(self)):
+            super().__init__(**kwargs)
 
 
 @keras.saving.register_keras_serializable(package="cgp")

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -40,6 +41,9 @@ class LBFGS(keras.optimizers.Optimizer):
         self, maxcor: int = 10, ftol: float = 1e-11, gtol: float = 1e-7, name: str = "lbfgs"
     ) -> None:
         super().__init__(learning_rate=1.0, name=name)
+        for name_of, value in (("maxcor", maxcor), ("ftol", ftol), ("gtol", gtol)):
+            if not isinstance(value, int | float | np.number):
+                raise TypeError(f"{name_of} must be a number, got {value!r}")
         if maxcor < 1:
             raise ValueError(f"maxcor must be at least 1, got {maxcor}")
         if ftol < 0 or gtol < 0:

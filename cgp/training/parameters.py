@@ -146,6 +146,8 @@ class Parameter:
             rounded = array.astype(dtype)  # 1e-300 is positive, but not in float32
         if not np.all(np.isfinite(rounded)) or not self.constraint.contains(rounded):
             where = "" if self._dtype == np.float64 else f" and finite in {self._dtype}"
+            if not where and not np.all(np.isfinite(array)):
+                where = " and finite"
             expected = f"{self.constraint.description}{where}"
             raise ValueError(f"{self.name} must be {expected}, got {value!r}")
         return array
@@ -359,6 +361,15 @@ class Parameterized:
             ValueError: A name in `fixed` or `priors` that is not among `values`, or a value outside
                 its constraint.
         """
+        if not isinstance(fixed, str | Iterable):
+            raise TypeError(
+                f"fixed must be names of parameters, of {sorted(values)}, got {fixed!r}"
+            )
+        if not isinstance(priors, Mapping | None):
+            raise TypeError(
+                f"priors must be a dictionary of distributions by name, of {sorted(values)}, got "
+                f"{priors!r}"
+            )
         fixed, priors = tuple([fixed] if isinstance(fixed, str) else fixed), dict(priors or {})
         for what, names in (("fixed", fixed), ("priors", priors)):
             unknown = sorted(set(names) - set(values))

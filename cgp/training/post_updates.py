@@ -256,6 +256,8 @@ def refresh(layer: keras.layers.Layer) -> None:
     Raises:
         Exception: Whatever an update raises; its state is then still stale.
     """
+    if not isinstance(layer, keras.layers.Layer):
+        raise TypeError(f"layer must be a layer of Keras, whose state is renewed, got {layer!r}")
     for update in _updates(layer):
         update.run_if_stale()
 
