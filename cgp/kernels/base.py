@@ -6,7 +6,7 @@ are here too, as the operators `+` and `*` of a kernel make them.
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from numbers import Real
+from numbers import Number, Real
 from typing import Any, Self
 
 import keras
@@ -73,11 +73,18 @@ class Kernel(CovarianceFunction):
     __array_ufunc__ = None
 
     def __add__(self, other: object) -> "Kernel":
-        return Sum([self, other]) if isinstance(other, Kernel) else NotImplemented
+        if isinstance(other, Kernel):
+            return Sum([self, other])
+        if isinstance(other, Number | np.ndarray):
+            raise TypeError(
+                f"a kernel is added to kernels, got {other!r}: the covariance of a constant is "
+                "cgp.kernels.Constant(variance), that of white noise cgp.kernels.White(variance)"
+            )
+        return NotImplemented
 
     def __radd__(self, other: object) -> "Kernel":
         # sum([k1, k2]) starts at 0
-        return self if isinstance(other, Real) and other == 0 else NotImplemented
+        return self if isinstance(other, Real) and other == 0 else self.__add__(other)
 
     def __mul__(self, other: object) -> "Kernel":
         if isinstance(other, Kernel):
@@ -85,6 +92,11 @@ class Kernel(CovarianceFunction):
         if isinstance(other, Real):
             return Product(
                 [Constant(float(other), fixed="variance", dtype=self.variable_dtype), self]
+            )
+        if isinstance(other, Number | np.ndarray | str):
+            raise TypeError(
+                f"a kernel is multiplied by a real number, which scales its covariance, or by a "
+                f"kernel, got {other!r}: c f(x) has |c|² times the covariance of f"
             )
         return NotImplemented
 

@@ -67,6 +67,8 @@ def linear_sde(
         >>> gp.predict([3.0])["mean"].round(2)
         array([0.-0.9j])
     """
+    if not isinstance(generator, Generator):
+        raise TypeError(f"generator must be a cgp.kernels.Generator(A, W), got {generator!r}")
     A, W, h, P = _checked(generator, h, stationary)
 
     def discretized(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
