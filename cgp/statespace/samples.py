@@ -88,6 +88,11 @@ def checked_state(
     """Checks a state `(mean, chol)` given by a user, and converts it to working values."""
     if not isinstance(state, tuple | list) or len(state) != 2:
         raise TypeError(f"state must be a pair (mean, chol), got {type(state).__name__}")
+    if isinstance(state[0], tuple):
+        raise TypeError(
+            "state must be a pair (mean, chol), got a tuple in it, as the state and the Step that "
+            "step returns are: state, step = statespace.step(model, state, z)"
+        )
     n, rows = model.state_size, model.F.shape[-1]
     mean = _of_state(state[0], model.state_dtype, "mean", "mean")
     chol = _of_state(state[1], model.dtype, "factor", "chol")
@@ -139,5 +144,7 @@ def _with_components(a: Any, name: str, given: Any, size: int, along: int, most:
         own = "T, " * along + str(size)
         wanted = f"[..., {own}]" if most is None else f"[{own}] or [B, {own}]"
         hint = remedy(as_code(name, given), a.shape, fits, samples=-2 if along else None)
+        if hint and not along and len(a.shape) == 1:  # as where a series is given to step
+            hint += f", of {a.shape[0]} streams at one time; a series goes to filter or process"
         raise ValueError(f"{name} must be {short}{wanted}, got shape {tuple(a.shape)}{hint}")
     return a

@@ -13,7 +13,14 @@ from cgp.linalg.arguments import ArrayLike, squared_modulus
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.differentiable_smoother import SmoothedMoments, moments
 from cgp.statespace.linear_gaussian import LinearGaussian
-from cgp.statespace.linearized import Along, AnyModel, AnyRule, measurable, noise_of
+from cgp.statespace.linearized import (
+    Along,
+    AnyModel,
+    AnyRule,
+    checked_rule,
+    measurable,
+    noise_of,
+)
 from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.series import Series
 from cgp.statespace.series_result import (
@@ -127,6 +134,7 @@ def smoothing_model(
     """The linear model whose smoother is that of a model, and the inputs that are left to it."""
     model = measurable(model, likelihood)
     if likelihood is None and not isinstance(model, NonlinearGaussian):
+        checked_rule(rule)  # all are exact here, and what is none is a mistake
         return model, inputs
     if likelihood is not None and not tf.executing_eagerly():
         raise NotImplementedError("smooth with a likelihood is not for graphs: call it eagerly")
