@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cgp.bank import written
-from cgp.bank.checks import checked_samples, checked_states, of_field
+from cgp.bank.checks import check_order_of_index, checked_samples, checked_states, of_field
 from cgp.bank.estimators import Estimator, states_of
 from cgp.bank.held import Held
 from cgp.bank.keys import ABSENT, Keys, are_several, as_keys, as_objects
@@ -137,7 +137,8 @@ class Bank:
         """
         check_eager()
         check_same_labels(keys=(keys, 0), z=(z, components(z)), x=(x, components(x)))
-        keys, held = as_keys(keys), self._held
+        given, keys, held = keys, as_keys(keys), self._held
+        check_order_of_index(given, keys, z=z, x=x)
         with self._mutex:
             try:
                 z, x = checked_samples(self._states, len(keys), z, x, held.dimensions)

@@ -58,6 +58,28 @@ def checked_samples(
     return of_samples(check, count)
 
 
+def check_order_of_index(given: Any, keys: Any, **arrays: Any) -> None:
+    """Raises a ValueError for an array whose index has the keys in another order than they came in.
+
+    Args:
+        given: The keys as they came. Where they are an object of pandas, their own index counts.
+        keys: The same as a list or an array.
+        **arrays: What is paired with them, by name.
+    """
+    for name, array in arrays.items():
+        labels = getattr(array, "index", None)
+        if not hasattr(labels, "is_unique") or (hasattr(given, "index") and hasattr(given, "loc")):
+            continue
+        own = list(keys)
+        if type(labels).__name__ == "RangeIndex" or len(labels) != len(own) or own == list(labels):
+            continue
+        if labels.is_unique and set(labels) == set(own):
+            raise ValueError(
+                f"keys and {name} are paired by position, but the index of {name} has the keys in "
+                f"another order: give {name}.loc[keys], or {name}.to_numpy() if its order is right"
+            )
+
+
 def _as_places(x: ArrayLike, count: int, dimensions: int | None) -> np.ndarray:
     """Inputs as an array `[B, D]`, in their own dtype."""
     given = np.asarray(as_array(x, "x"))

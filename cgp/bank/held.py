@@ -65,7 +65,8 @@ class Held:
         """
         slots = self.slots.find(keys)
         if np.any(slots == ABSENT):
-            raise KeyError(as_objects(keys)[int(np.argmax(slots == ABSENT))])
+            key = as_objects(keys)[int(np.argmax(slots == ABSENT))]
+            raise KeyError(f"there is no key {key!r}: `key in bank` says whether one is there")
         return slots
 
     def at(self, slots: np.ndarray) -> Rows:

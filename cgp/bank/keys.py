@@ -10,7 +10,7 @@ import collections
 import itertools
 import numbers
 import operator
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Set
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,9 +31,12 @@ def as_keys(keys: Any) -> Keys:
         keys: An array of integers, strings or objects, or an iterable of hashable objects.
 
     Raises:
-        TypeError: One key, objects that cannot be hashed, an array of another type.
-        ValueError: An array of several dimensions.
+        TypeError: One key, a set, objects that cannot be hashed, an array of another type.
+        ValueError: An array of several dimensions; NaN, which equals no key, nor itself.
     """
+    if isinstance(keys, Set):
+        kind = type(keys).__name__
+        raise TypeError(f"keys must be a list or an array, in the order of samples, got a {kind}")
     if hasattr(keys, "__array__") and np.ndim(keys):
         keys = np.asarray(keys)
         if keys.ndim > 1:
@@ -64,6 +67,11 @@ def as_keys(keys: Any) -> Keys:
         collections.deque(map(hash, keys), maxlen=0)
     except TypeError as error:
         raise TypeError(f"keys must be hashable: {error}") from None
+    if any(key != key for key in keys):
+        raise ValueError(
+            "keys must not be NaN, which equals no key, not even itself: give samples without a "
+            "key one of their own, or leave them out"
+        )
     return keys
 
 
