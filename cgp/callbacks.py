@@ -1,6 +1,7 @@
 """Keras callbacks that follow the hyperparameters of a fit."""
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,8 @@ class Parameters(keras.callbacks.Callback):
         if (x is None) != (z is None):
             raise ValueError("x and z belong together: give both for pictures, or none")
         check_whole(picture_every, "picture_every")
+        if not isinstance(log_dir, str | os.PathLike):
+            raise TypeError(f"log_dir must be a path, got {log_dir!r}")
         self._folder, self._every = str(log_dir), picture_every
         self._x = self._z = None
         if x is not None and z is not None:

@@ -102,7 +102,7 @@ def to_frame(
         import pandas as pd
     except ImportError as error:
         raise ImportError('to_frame needs pandas: pip install "cgp[pandas]"') from error
-    arrays = _arrays(result, dims)
+    arrays = _arrays(result, _checked(dims))
     rows = _rows(result, arrays, index)
     columns = {}
     for name, (values, components) in arrays.items():
@@ -160,7 +160,7 @@ def to_xarray(
         import xarray as xr
     except ImportError as error:
         raise ImportError('to_xarray needs xarray: pip install "cgp[xarray]"') from error
-    arrays = _arrays(result, dims)
+    arrays = _arrays(result, _checked(dims))
     rows = _rows(result, arrays, index)
     coordinates = {} if rows.index is None else {rows.names[-1]: np.asarray(rows.index)}
     variables = {
@@ -269,6 +269,14 @@ def _moments(
 # --- rows -----------------------------------------------------------------------------------------
 
 
+def _checked(dims: Any) -> tuple[str, ...] | None:
+    """What dims are, of results too whose axes are known without."""
+    allowed = (("time",), ("time", "component"))
+    if dims is None or (isinstance(dims, tuple | list) and tuple(dims) in allowed):
+        return dims if dims is None else tuple(dims)
+    raise ValueError(f'dims must be ("time",) or ("time", "component"), got {dims!r}')
+
+
 def _components(dims: tuple[str, ...] | None, shape: tuple[int, ...]) -> tuple[str, ...]:
     if dims is None:
         if len(shape) > 1 and shape[-1] == 1:
@@ -278,9 +286,6 @@ def _components(dims: tuple[str, ...] | None, shape: tuple[int, ...]) -> tuple[s
                 '"component") or dims=("time",)'
             )
         return ()
-    dims = tuple(dims)
-    if dims not in (("time",), ("time", "component")):
-        raise ValueError(f'dims must be ("time",) or ("time", "component"), got {dims}')
     return dims[1:]
 
 

@@ -56,7 +56,17 @@ def axes_of(ax: "Sequence[Axes] | np.ndarray | None", count: int, **figure: Any)
     axes = np.asarray(ax, dtype=object).ravel()
     if len(axes) != count:
         raise ValueError(f"ax must be {count} axes, one for each panel, got {len(axes)}")
+    for own in axes:
+        check_axes(own)
     return axes
+
+
+def check_axes(ax: Any) -> None:
+    """Raises a TypeError for anything but axes of matplotlib."""
+    if not callable(getattr(ax, "plot", None)):
+        raise TypeError(
+            f"ax must be axes of matplotlib, as _, ax = plt.subplots() makes them, got {ax!r}"
+        )
 
 
 def draw_unit_normals(ax: "Axes", values: np.ndarray, *probabilities: float) -> None:

@@ -15,6 +15,7 @@ from cgp.plotting.drawing import (
     MEAN,
     as_moments,
     as_series,
+    check_axes,
     labels_of,
     legend_above,
     pyplot_or_error,
@@ -77,6 +78,7 @@ def plane(
     pyplot = pyplot_or_error()
     if ax is None:
         _, ax = pyplot.subplots(layout="constrained")
+    check_axes(ax)
 
     handles: list[Any] = []
     if moments is not None:

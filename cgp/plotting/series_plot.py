@@ -94,6 +94,8 @@ def series(
         ('Re z (V)', 'Im z (V)')
     """
     require_something(z, posterior)
+    if x_new is not None and posterior is None:
+        raise ValueError("x_new is where posterior is, but no posterior came: give it too")
     if parts not in ("real-imaginary", "modulus-phase"):
         raise ValueError(f'parts must be "real-imaginary" or "modulus-phase", got {parts!r}')
     width = _normal_quantile(probability)
