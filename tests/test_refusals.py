@@ -1,0 +1,223 @@
+"""Slips of many kinds, at every public door: none passes in silence, each error says what to do.
+
+What is of one class alone stands in the file that mirrors it, and in tests/test_bad_input.py.
+"""
+
+import keras
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+
+import cgp
+from cgp import ExactGP, StateSpaceGP, layers, linalg, means, plotting, statespace
+from cgp.kernels import RBF, Matern32, linear_sde
+
+matplotlib.use("Agg")
+
+X, Z = np.array([0.0, 0.4, 1.1]), np.array([1.0 + 1j, 0.5j, -0.2])
+I2 = np.eye(2) + 0j
+MODEL = statespace.LinearGaussian([[0.9]], [[0.1]], [[1.0 + 0j]], [[0.1]], [0.0], [[1.0]])
+
+
+def gp(**arguments) -> ExactGP:
+    return ExactGP(RBF(1.0, 1.0), 0.1, **arguments)
+
+
+def fit(**arguments):
+    model = gp()
+    model.compile(keras.optimizers.Adam(0.1))
+    model.fit(X, Z, verbose=0, **arguments)
+
+
+def bank() -> cgp.Bank:
+    return cgp.Bank(cgp.KalmanFilter(MODEL), capacity=4)
+
+
+def kept(keys="ab") -> cgp.Bank:
+    made = bank()
+    made.update(list(keys), np.ones(len(keys)) + 0j)
+    return made
+
+
+CONTAINERS = {
+    "a set of targets": (
+        lambda: gp().condition(X, set(Z)), TypeError,
+        "z must be an array, got a set, which has no order"),
+    "a dictionary of targets": (
+        lambda: gp().condition(X, dict(enumerate(Z))), TypeError,
+        r"got a dict: give list\(z.values\(\)\)"),
+    "a generator of targets": (
+        lambda: gp().condition(X, (v for v in Z)), TypeError, r"got a generator: give list\(z\)"),
+    "a set of inputs": (
+        lambda: gp().condition(set(X), Z), TypeError, "x must be an array, got a set"),
+    "a generator of inputs": (
+        lambda: gp().condition((v for v in X), Z), TypeError, r"give list\(x\)"),
+    "no inputs": (lambda: gp().condition(None, Z), TypeError, "real numbers,.* got None"),
+    "inputs that are bits": (
+        lambda: gp().condition(X > 0, Z), TypeError, r"got bool: give x.astype\(float\)"),
+    "a placeholder for data": (
+        lambda: gp().condition(X, keras.Input((3,), dtype="complex128")), TypeError,
+        "the KerasTensor of a model that is being built, which has no values"),
+    "a set of samples of a filter": (
+        lambda: statespace.filter(MODEL, set(Z)), TypeError, "got a set"),
+    "a dictionary for a matrix": (
+        lambda: linalg.cholesky({"a": 1.0}), TypeError, r"a must be an array, got a dict"),
+    "targets as text": (
+        lambda: gp().condition(X, ["1j", "2j", "3j"]), TypeError,
+        r"text such as '1j': text becomes numbers by np.array\(z, complex\)"),
+    "targets that are bits": (
+        lambda: gp().condition(X, X > 0), TypeError, r"give numbers, z.astype\(float\)"),
+    "fields of real and imaginary parts": (
+        lambda: gp().condition(X, np.zeros(3, [("re", float), ("im", float)])), TypeError,
+        r"z\['re'\] \+ 1j \* z\['im'\]"),
+    "columns of a table": (
+        lambda: gp().condition(X, pd.DataFrame({"re": X, "im": X})), TypeError,
+        r"z.to_numpy\(\)\[:, 0\] \+ 1j \* z.to_numpy\(\)\[:, 1\]"),
+    "a list of pairs": (
+        lambda: gp().condition(X, [(1.0, 2.0)] * 3), TypeError, r"np.array\(z\)\[:, 0\] \+ 1j"),
+}  # fmt: skip
+
+NAMES = {
+    "a misspelt argument of a model": (
+        lambda: ExactGP(RBF(1.0, 1.0), noise_varience=0.1), TypeError,
+        "ExactGP has no such arguments.*noise_varience.*did you mean noise_variance.*takes kernel"),
+    "a misspelt argument of a kernel": (
+        lambda: RBF(1.0, length_scale=1.0), TypeError, "did you mean lengthscale"),
+    "a misspelt argument of a mean": (
+        lambda: means.Constant(vale=1.0), TypeError, "did you mean value"),
+    "a misspelt argument of a filter": (
+        lambda: cgp.KalmanFilter(MODEL, lern="Q"), TypeError, "did you mean learn"),
+    "a misspelt argument of a layer": (
+        lambda: layers.ToComplex(names="a"), TypeError, "ToComplex.*did you mean name"),
+    "a misspelt argument of fit": (
+        lambda: fit(epoch=3), TypeError, "has no argument epoch: did you mean epochs"),
+    "y for z": (lambda: fit(y=Z), TypeError, "has no argument y: the targets are z"),
+    "fixed as a flag": (
+        lambda: gp(fixed=True), TypeError, r"fixed must be names.*\['noise_variance'\], got True"),
+    "priors in a list": (
+        lambda: gp(priors=[1.0]), TypeError, r"priors must be a dictionary.*got \[1.0\]"),
+    "epochs as text": (lambda: fit(epochs="3"), TypeError, "epochs must be a whole.*got '3'"),
+    "observed as text": (
+        lambda: gp().predict(X, observed="no"), TypeError, "observed must be True.*got 'no'"),
+    "observed as an array": (
+        lambda: gp().predict(X, observed=np.array([True, False])), TypeError, "observed must be"),
+    "a seed that draws": (
+        lambda: gp().sample(X, seed=np.random.default_rng(0)), TypeError,
+        r"seed must be one integer or two, got a Generator: draw a number from it"),
+    "a mean that is NaN": (
+        lambda: means.Constant(np.nan), ValueError, "value must be complex and finite, got nan"),
+    "a tolerance as text": (
+        lambda: cgp.optimizers.LBFGS(gtol="tight"), TypeError,
+        "gtol must be a number, got 'tight'"),
+    "the state of no layer": (
+        lambda: cgp.refresh("gp"), TypeError, "layer must be a layer of Keras.*got 'gp'"),
+}  # fmt: skip
+
+KERNELS = {
+    "a number added": (
+        lambda: RBF() + 1.0, TypeError,
+        r"a kernel is added to kernels, got 1.0.*Constant\(variance\)"),
+    "a number added from the left": (
+        lambda: 1.0 + RBF(), TypeError, "a kernel is added to kernels"),
+    "a complex multiple": (
+        lambda: 1j * RBF(), TypeError, r"multiplied by a real number.*got 1j: c f\(x\) has \|c\|²"),
+    "no generator": (
+        lambda: linear_sde(I2, [1.0]), TypeError, r"must be a cgp.kernels.Generator\(A, W\)"),
+}  # fmt: skip
+
+FILTERS = {
+    "a rule in letters, of a linear smoother": (
+        lambda: statespace.smooth(MODEL, Z, rule="ukf"), TypeError,
+        "rule must be a Taylor.*got 'ukf'"),
+    "a rule in letters, of linear samples": (
+        lambda: statespace.posterior_sample(MODEL, Z, rule="ukf"), TypeError, "rule must be"),
+    "all that step returned for the state": (
+        lambda: statespace.step(MODEL, statespace.step(MODEL, None, 1j), 1j), TypeError,
+        r"state, step = statespace.step\(model, state, z\)"),
+    "a series for one sample": (
+        lambda: cgp.KalmanFilter(MODEL).step(Z), ValueError,
+        "3 streams at one time; a series goes to filter or process"),
+    "a weight in letters": (
+        lambda: cgp.KalmanFilter(MODEL, loss_weight="a"), TypeError,
+        "loss_weight must be a number"),
+}  # fmt: skip
+
+BANKS = {
+    "a set of keys, whose order is none": (
+        lambda: bank().update({"a", "b"}, Z[:2]), TypeError, "in the order of samples, got a set"),
+    "keys that are NaN, each of them new": (
+        lambda: bank().update(["a", np.nan], Z[:2]), ValueError, "keys must not be NaN"),
+    "samples whose index has the keys in another order": (
+        lambda: bank().update(["a", "b"], pd.Series(Z[:2], index=["b", "a"])), ValueError,
+        r"the index of z has the keys in another order: give z.loc\[keys\]"),
+    "an unknown key": (lambda: kept().state("c"), KeyError, "there is no key 'c'"),
+    "an unknown key to drop": (lambda: kept().evict(["a", "c"]), KeyError, "there is no key 'c'"),
+}  # fmt: skip
+
+OTHERS = {
+    "layers: a class for an estimator": (
+        lambda: layers.Recursive(cgp.RecursiveGP), TypeError, "must be a KalmanFilter.*got <class"),
+    "layers: a dictionary for a pair": (
+        lambda: layers.Recursive(cgp.RecursiveGP(RBF(1.0, 1.0), 0.1))({"x": X[None], "z": Z[None]}),
+        TypeError, r"an array, or the pair \(x, z\) of a process, got a dict"),
+    "layers: whole numbers for parts": (
+        lambda: layers.ToComplex()(np.ones((3, 2), int)), TypeError, r"parts.astype\(float\)"),
+    "plotting: points without a posterior": (
+        lambda: plotting.series(X, Z, x_new=X), ValueError, "x_new is where posterior is"),
+    "plotting: a list for axes": (
+        lambda: plotting.plane(Z, ax=[1]), TypeError, r"axes of matplotlib.*got \[1\]"),
+    "plotting: a percentage": (
+        lambda: plotting.plane(Z, probability=95), ValueError, "got 95: as a fraction, 0.95"),
+    "plotting: a probability in letters": (
+        lambda: plotting.plane(Z, probability="a"), TypeError, "probability must be a number"),
+    "frames: an axis twice": (
+        lambda: cgp.to_frame(statespace.filter(MODEL, Z), dims=("a", "a")), ValueError,
+        r"dims must be \(\"time\",\).*got \('a', 'a'\)"),
+    "frames: an axis as text": (
+        lambda: cgp.to_xarray(gp().predict(X), dims="time"), ValueError, "got 'time'"),
+    "callbacks: no folder": (
+        lambda: cgp.callbacks.Parameters(None), TypeError, "log_dir must be a path, got None"),
+}  # fmt: skip
+
+TABLES = [CONTAINERS, NAMES, KERNELS, FILTERS, BANKS, OTHERS]
+CASES = [pytest.param(*case, id=name) for table in TABLES for name, case in table.items()]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), CASES)
+def test_a_slip_is_refused_with_what_came_and_what_to_do(call, error, message):
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert caught.type is error
+
+
+# Remedies are tried.
+
+
+def test_what_an_error_says_of_a_table_is_accepted():
+    z = pd.DataFrame({"re": X, "im": X})
+    gp().condition(X, z.to_numpy()[:, 0] + 1j * z.to_numpy()[:, 1])
+
+
+def test_a_bank_takes_samples_in_the_order_of_their_index_as_its_error_says():
+    keys, z = ["a", "b"], pd.Series(Z[:2], index=["b", "a"])
+    found = bank().update(keys, z.loc[keys])
+    np.testing.assert_array_equal(found.innovation[:, 0], [Z[1], Z[0]])
+
+
+def test_a_bank_takes_an_index_that_is_none_of_keys():
+    keys = [1, 0]
+    for z in (pd.Series(Z[:2]), pd.Series(Z[:2], index=["s", "t"])):
+        np.testing.assert_array_equal(bank().update(keys, z).innovation[:, 0], Z[:2])
+
+
+def test_observed_is_a_flag_of_numpy_too():
+    model = StateSpaceGP(Matern32(1.0, 1.0), 0.1)
+    flag = np.bool_(True)
+    expected = model.predict(X, observed=True)["variance"]
+    np.testing.assert_array_equal(model.predict(X, observed=flag)["variance"], expected)
+
+
+def test_linear_smoothers_take_any_rule_as_all_are_exact():
+    found = statespace.smooth(MODEL, Z, rule=statespace.Taylor()).smoothed_means
+    np.testing.assert_array_equal(found, statespace.smooth(MODEL, Z).smoothed_means)
