@@ -94,7 +94,7 @@ NAMES = {
         lambda: fit(epoch=3), TypeError, "has no argument epoch: did you mean epochs"),
     "y for z": (lambda: fit(y=Z), TypeError, "has no argument y: the targets are z"),
     "fixed as a flag": (
-        lambda: gp(fixed=True), TypeError, r"fixed must be names.*\['noise_variance'\], got True"),
+        lambda: gp(fixed=True), TypeError, "fixed must be names of parameters, got True"),
     "priors in a list": (
         lambda: gp(priors=[1.0]), TypeError, r"priors must be a dictionary.*got \[1.0\]"),
     "epochs as text": (lambda: fit(epochs="3"), TypeError, "epochs must be a whole.*got '3'"),

@@ -28,6 +28,7 @@ from cgp.training.parameters import (
     Parameterized,
     complex_from_config,
     named_parameters,
+    names_of,
     values_by_name,
 )
 
@@ -69,7 +70,7 @@ class GaussianProcess(Parameterized, Model):
             raise TypeError(f"kernel must be one of cgp.kernels, got {kernel!r}")
         if mean is not None and not isinstance(mean, Mean):
             raise TypeError(f"mean must be one of cgp.means or None, got {mean!r}")
-        fixed = (fixed,) if isinstance(fixed, str) else tuple(fixed)
+        fixed = names_of(fixed)
         if _is_left_out(noise_variance) and "noise_variance" in fixed:
             raise ValueError("noise_variance is fixed, but was left out: give it a value")
         super().__init__(name=name, dtype=dtype or kernel.variable_dtype, **kwargs)

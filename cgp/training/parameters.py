@@ -323,6 +323,17 @@ tf.register_tensor_conversion_function(
 )
 
 
+def names_of(fixed: Any) -> tuple[str, ...]:
+    """Names of parameters, where one may come alone.
+
+    Raises:
+        TypeError: Not names.
+    """
+    if not isinstance(fixed, Iterable):
+        raise TypeError(f"fixed must be names of parameters, got {fixed!r}")
+    return (fixed,) if isinstance(fixed, str) else tuple(fixed)
+
+
 class Parameterized:
     """A mixin for layers that own hyperparameters, declared once in `__init__`."""
 
@@ -361,16 +372,12 @@ class Parameterized:
             ValueError: A name in `fixed` or `priors` that is not among `values`, or a value outside
                 its constraint.
         """
-        if not isinstance(fixed, str | Iterable):
-            raise TypeError(
-                f"fixed must be names of parameters, of {sorted(values)}, got {fixed!r}"
-            )
         if not isinstance(priors, Mapping | None):
             raise TypeError(
                 f"priors must be a dictionary of distributions by name, of {sorted(values)}, got "
                 f"{priors!r}"
             )
-        fixed, priors = tuple([fixed] if isinstance(fixed, str) else fixed), dict(priors or {})
+        fixed, priors = names_of(fixed), dict(priors or {})
         for what, names in (("fixed", fixed), ("priors", priors)):
             unknown = sorted(set(names) - set(values))
             if unknown:

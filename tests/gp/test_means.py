@@ -163,7 +163,7 @@ def test_does_a_mean_survive_its_config(mean):
         (lambda: cgp.means.Constant([1, 2]), ValueError, r"value must be one number.*\(2,\)"),
         (lambda: cgp.means.Constant("1+1j"), TypeError, r"value must be a number, got '1\+1j'"),
         (lambda: cgp.means.Constant("1"), TypeError, "value must be a number, got '1'"),
-        (lambda: cgp.means.Constant(np.inf), ValueError, "value must be complex, got inf"),
+        (lambda: cgp.means.Constant(np.inf), ValueError, "complex and finite, got inf"),
         (lambda: cgp.means.Constant(dtype="float16"), ValueError, "float32 or float64.*'float16'"),
         (lambda: cgp.means.Constant(fixed="mean"), ValueError, r"fixed names \['mean'\]"),
         (lambda: cgp.means.Polynomial("2"), ValueError, "degree must be a whole number.*got '2'"),

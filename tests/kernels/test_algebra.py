@@ -180,7 +180,7 @@ def test_a_real_kernel_may_multiply_an_improper_one_whatever_it_is_made_of():
         (lambda: RBF(lengthscale=np.eye(2)), ValueError, r"lengthscale.*got shape \(2, 2\)"),
         (lambda: RationalQuadratic(alpha=[1.0, 2.0]), ValueError, "alpha must be one number"),
         (lambda: Rotation("fast"), TypeError, "frequency must be a number, got 'fast'"),
-        (lambda: Rotation(np.inf), ValueError, "frequency must be real, got inf"),
+        (lambda: Rotation(np.inf), ValueError, "frequency must be real and finite, got inf"),
         (lambda: White("loud"), TypeError, "variance must be a number, got 'loud'"),
         (lambda: Constant([1.0]), ValueError, r"variance must be one number, got shape \(1,\)"),
         (lambda: RBF(1e-300, dtype="float32"), ValueError, "finite in float32, got 1e-300"),
