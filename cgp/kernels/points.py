@@ -314,6 +314,8 @@ def per_dimension(parameter: Parameter, x: tf.Tensor) -> tf.Tensor:
     if value.shape.rank and not value.shape.is_compatible_with(x.shape[-1:]):
         raise ValueError(
             f"{parameter.name} has {value.shape[0]} elements, one for each dimension of x, but x "
-            f"has {x.shape[-1]} dimensions"
+            f"has {x.shape[-1]} here: give as many, or one number. What is left out starts with "
+            "one for each dimension of the data, so a subclass whose moments pass on some of "
+            f"them needs {parameter.name}=... of one number"
         )
     return value
