@@ -1,16 +1,18 @@
-"""The share of one term of a sum of kernels in the posterior of the whole process.
+"""The share of one term, or some, of a sum of kernels in the posterior of the whole process.
 
 Given the data the terms are correlated, though they are independent before: the covariance of term
 j with the data is its own kernel, and all that the data say comes through the whole covariance
 (Duvenaud, *Automatic Model Construction with Gaussian Processes*, 2014, §2.4.5).
 """
 
+import numpy as np
+
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel, Sum
 
 
 def of_part(process: SignalPlusNoise, part: Kernel | None) -> SignalPlusNoise:
-    """A process whose predictions are of one term, without the mean, in the form of the whole.
+    """A process whose predictions are of one part, without the mean, in the form of the whole.
 
     With None for the part the process itself.
     """
@@ -20,28 +22,41 @@ def of_part(process: SignalPlusNoise, part: Kernel | None) -> SignalPlusNoise:
 
 
 def check_request(kernel: Kernel, part: Kernel | None, observed: bool) -> None:
-    """Raises a ValueError unless a part is a term of a kernel, that very object, or None."""
+    """Raises a ValueError unless a part is terms of a kernel, those very objects, or None."""
     if part is None:
         return
-    if not any(part is term for term in _terms(kernel)):
+    if not _asked(kernel, part):
         raise ValueError(
-            f"part must be one of the terms of the kernel, the same object: "
+            f"part must be one of the terms of the kernel, the same object, or a sum of some: "
             f"{', '.join(map(repr, _terms(kernel)))}; got {part!r}"
         )
     if observed:
         raise ValueError("a measurement is of the whole signal: observed must be False for a part")
 
 
-def states_of(kernel: Kernel, part: Kernel) -> tuple[int, int]:
-    """The first state of a term in the Markov form of a kernel, and how many it has."""
+def states_of(kernel: Kernel, part: Kernel) -> np.ndarray:
+    """Which states of the Markov form of a kernel are those of a part, bool `[n]`."""
+    asked = _asked(kernel, part)
+    own = np.zeros(kernel.markov_form().size, bool)
     first = 0
     for term in _terms(kernel):
         size = term.markov_form().size
-        if term is part:
-            return first, size
+        if any(term is one for one in asked):
+            own[first : first + size] = True
         if not isinstance(term, Sum):  # the terms of a sum inside follow it
             first += size
-    raise ValueError(f"{part!r} is no term of {kernel!r}")
+    return own
+
+
+def _asked(kernel: Kernel, part: Kernel) -> list[Kernel]:
+    """The terms of a kernel that a part is, or is the sum of; none if it is anything else."""
+    terms = _terms(kernel)
+    if any(part is term for term in terms):
+        return [part]
+    summands = part.parts if isinstance(part, Sum) else []
+    single = [id(one) for summand in summands for one in _terms(summand)]
+    known = all(any(one is term for term in terms) for one in summands)
+    return [*summands] if known and len(set(single)) == len(single) else []
 
 
 def _terms(kernel: Kernel) -> list[Kernel]:

@@ -83,6 +83,23 @@ def test_is_a_part_of_a_sum_inside_a_sum_a_part(kind):
 
 
 @pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+@pytest.mark.parametrize("terms", [PROPER, (*IMPROPER, Constant(0.3))], ids=["proper", "improper"])
+def test_is_a_sum_of_terms_a_part(kind, terms):
+    kernel = sum(terms)
+    gp = kind(kernel, 0.1)
+    gp.condition(X, targets())
+    part = terms[2] + terms[0]
+    found = gp.posterior(X_NEW, part=part)
+    mean, covariance, pseudo = dense(kernel, part, 0.1, targets())
+    np.testing.assert_allclose(found.mean(), mean, atol=1e-10)
+    np.testing.assert_allclose(found.covariance(), covariance, atol=1e-10)
+    np.testing.assert_allclose(found.pseudo_covariance(), pseudo, atol=1e-10)
+    for other in (terms[0] + Matern12(0.5, 1.0), terms[0] + terms[0]):
+        with pytest.raises(ValueError, match="or a sum of some"):
+            gp.posterior(X_NEW, part=other)
+
+
+@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
 def test_is_what_is_no_part_refused(kind):
     gp = kind(PROPER[0] + PROPER[1], 0.1)
     with pytest.raises(ValueError, match=r"part must be one of the terms.*the same object"):

@@ -263,8 +263,9 @@ class ExactGP(MaximumLikelihoodGP):
                 variance is added to it. None for none.
             noise_groups: The groups of the measurements, an integer or `[M]`, of a model of several
                 groups.
-            part: A term of the kernel, if that is a sum, the same object: the posterior is that of
-                the process of this term alone, without the mean. None for the whole signal.
+            part: A term of the kernel, if that is a sum, the same object, or the sum `a + b` of
+                some: the posterior is that of the process of these alone, without the mean. None
+                for the whole signal.
 
         Returns:
             A `ComplexNormal` of `[..., M]`: `mean`, `variance`, `pseudo_variance`, `covariance`,

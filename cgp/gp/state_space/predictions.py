@@ -37,7 +37,7 @@ def smoothed(
         x: M points, `[1, M, 1]` or `[B, M, 1]`.
         noise: That of observations at the points; None for the signal.
         start: The state from which the series continues; None for the prior.
-        part: A term of the kernel, to predict it alone; None for the whole signal.
+        part: A term of the kernel, or a sum of some, to predict alone; None for the whole signal.
         parallel: As for `cgp.statespace.smooth`.
     """
     series = ordered_series(process, data, x, start)
@@ -76,10 +76,7 @@ def smoothed(
 
 def _states_of_part(process: SignalPlusNoise, part: Kernel, H: tf.Tensor) -> tf.Tensor:
     """1 for the states of a part and 0 for others, `[n]` or, of a composite, `[2n]`."""
-    first, count = states_of(process.kernel, part)
-    size = H.shape[-1] // process.form.multiplicity
-    own = np.zeros(size)
-    own[first : first + count] = 1.0
+    own = states_of(process.kernel, part)
     return tf.constant(np.tile(own, process.form.multiplicity), H.dtype)
 
 
