@@ -276,7 +276,10 @@ EXACT_GP = {
         lambda: gp().condition(X, Z + np.nan), ValueError, "every target is missing"),
     "all targets of a series missing": (
         lambda: gp().condition(X, np.stack([Z, Z + np.nan])), ValueError,
-        "every target of series 1 is missing"),
+        r"every target of series 1 is missing.*leave it out: z\[~np\.isnan"),
+    "all targets of some series missing": (
+        lambda: gp().condition(X, np.stack([Z, Z + np.nan, Z + np.nan])), ValueError,
+        "every target of series 1 and 1 more is missing"),
     "series in columns": (
         lambda: gp().condition(X, np.stack([Z, Z], axis=1)), ValueError,
         r"z must be \[\.\.\., N\].*got shapes \(3, 2\).*of 2 series of 3 samples, z\.T"),
@@ -292,6 +295,9 @@ EXACT_GP = {
     "dates": (
         lambda: gp().condition(np.array(["2020-01-01"] * 3, "M8[D]"), Z), TypeError,
         "x must be real numbers, got datetime64"),
+    "a table of u and v in place of x and z": (
+        lambda: compiled().fit(np.ones((3, 2))), ValueError,
+        r"z is missing: fit\(x, z\) takes the points x and.*frame\[.u.\] \+ 1j"),
     "fit in batches": (
         lambda: compiled().fit(X, Z, batch_size=2), ValueError,
         "batch_size=2: the likelihood of ExactGP takes all data at once"),

@@ -214,8 +214,14 @@ def as_data(
     if require_targets and tf.executing_eagerly() and np.isnan(np.asarray(z)[..., 0]).any():
         empty = np.argwhere(np.isnan(np.asarray(z)).all(axis=-1))
         if len(empty):
-            which = "" if z.shape.rank == 1 else f" of series {', '.join(map(str, empty[0]))}"
-            raise ValueError(f"every target{which} is missing: there is nothing to learn from")
+            which, instead = "", ""
+            if z.shape.rank != 1:
+                which = f" of series {', '.join(map(str, empty[0]))}"
+                which += f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+                instead = ", so leave it out: z[~np.isnan(z).all(axis=-1)] has the others"
+            raise ValueError(
+                f"every target{which} is missing: there is nothing to learn from{instead}"
+            )
     of_samples = COMMON_NOISE
     if noise is not None and any(part is not None for part in noise):
         of_samples = noise.of_data(z, real_dtype)

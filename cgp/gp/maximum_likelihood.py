@@ -231,8 +231,13 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
                     "(x, z), NaN where missing, and a list of shards too"
                 )
             return many_series.fit(self, x, engine, **of_all_kinds)
-        if z is None and isinstance(x, list | tuple):
-            raise ValueError("z is missing; a list of pairs (x, z) is taken with engine=map")
+        if z is None:
+            of_list = "; a list of pairs (x, z) is taken with engine=map"
+            raise ValueError(
+                "z is missing: fit(x, z) takes the points x and, beside them, complex values z, of "
+                'a table frame["u"] + 1j * frame["v"]'
+                + (of_list if isinstance(x, list | tuple) else "")
+            )
         noise = self._given_noise(noise_variance, noise_groups)
         data = as_data(x, z, missing, self.variable_dtype, noise=noise)
         warn_of_short_series(*data.z.shape)
