@@ -1,5 +1,6 @@
 """A covariance together with a factor of it."""
 
+import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import hermitian_gap
@@ -43,6 +44,7 @@ class FactoredCovariance:
         if gap:
             raise ValueError(
                 f"{name} must be Hermitian, a covariance: it differs from its adjoint by {gap:.3g}"
+                f"{_of_factor(matrix)}"
             )
         try:
             return cls(matrix, semidefinite_factor(tf.stop_gradient(matrix)))
@@ -65,3 +67,14 @@ class FactoredCovariance:
             return self
         factor = None if self._factor is None else tf.cast(self._factor, dtype)
         return type(self)(tf.cast(self.matrix, dtype), factor)
+
+
+def _of_factor(matrix: tf.Tensor) -> str:
+    """What to give in place of a Cholesky factor, if a matrix looks like one."""
+    a = matrix.numpy()
+    above, below = np.triu(a, 1).any(), np.tril(a, -1).any()
+    if below and not above:
+        return ". It is lower triangular: if it is a factor L, give L @ L.conj().T"
+    if above and not below:
+        return ". It is upper triangular: if it is a factor U, give U.conj().T @ U"
+    return ""

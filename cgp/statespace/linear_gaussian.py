@@ -255,7 +255,10 @@ class LinearGaussian(Settled):
 
     def _check_shapes(self, noise: Mapping[str, tf.Tensor]) -> int:
         if self.F.shape.rank < 2 or self.F.shape[-1] != self.F.shape[-2]:
-            raise ValueError(f"F must be [n, n] or [..., T, n, n], got shape {self.F.shape}")
+            vector = ": of a vector of its diagonal, np.diag(F)" if self.F.shape.rank == 1 else ""
+            raise ValueError(
+                f"F must be [n, n] or [..., T, n, n], got shape {self.F.shape}{vector}"
+            )
         if tf.executing_eagerly():
             check_finite(self.F, "F")
         n = self.F.shape[-1]
@@ -290,7 +293,10 @@ class LinearGaussian(Settled):
                 shape, given = (rows, "k"), f"F of shape {self.F.shape}: a row for each state"
             own_axes = ", ".join(map(str, shape))
             wanted = f"[{own_axes}] or [{time}{own_axes}]"
-            raise ValueError(f"{name} must be {wanted}, for {given}, got shape {a.shape}")
+            raise ValueError(
+                f"{name} must be {wanted}, for {given}, got shape {a.shape}"
+                f"{_as_matrix(a, name, rows)}"
+            )
         if tf.executing_eagerly():
             check_finite(a, name)
 
@@ -408,3 +414,12 @@ def check_model(model: object) -> None:
     """Raises a TypeError for anything but a model."""
     if not isinstance(model, LinearGaussian):
         raise TypeError(f"model must be a LinearGaussian, got {type(model).__name__}")
+
+
+def _as_matrix(a: tf.Tensor, name: str, rows: int | None) -> str:
+    """How a covariance is written that came as a vector or a number, else nothing."""
+    if name not in ("Q", "R", "initial_covariance") or rows is None:
+        return ""
+    if a.shape.rank == 0:
+        return f": of one variance, {name} * np.eye({rows})"
+    return f": of a vector of variances, np.diag({name})" if a.shape == [rows] else ""
