@@ -84,7 +84,7 @@ def as_observations(
     if missing is not None:
         missing = _as_missing(missing, z, name)
     if not isinstance(z, np.ndarray) or not isinstance(missing, np.ndarray | NoneType):
-        _check_dtype(_numpy_dtype(z), dtype, accepted, name, code)
+        _check_dtype(z, dtype, accepted, name, code)
         z = tf.cast(z, dtype)
         absent = is_missing(z) | hidden
         if missing is not None:
@@ -99,7 +99,7 @@ def as_observations(
         absent = absent | missing
     if np.all(absent):  # also where there is none, whose lack is told by whoever needs one
         return np.full(z.shape, nothing, _numpy(dtype))
-    _check_dtype(z.dtype, dtype, accepted, name, code)
+    _check_dtype(z, dtype, accepted, name, code)
     with np.errstate(over="ignore"):  # what overflows in single precision is refused below
         z = z.astype(_numpy(dtype))
     z[absent] = nothing
@@ -242,19 +242,29 @@ def _numpy_dtype(z: np.ndarray | tf.Tensor) -> np.dtype:
     return z.dtype if isinstance(z, np.ndarray) else _numpy(z.dtype)
 
 
+def _has_three_columns(z: np.ndarray | tf.Tensor) -> bool:
+    return len(z.shape) == 2 and z.shape[-1] == 3 and (z.shape[0] is None or z.shape[0] > 3)
+
+
 def _check_dtype(
-    came: np.dtype, dtype: tf.DType, accepted: set[int] | None, name: str, code: str
+    z: np.ndarray | tf.Tensor, dtype: tf.DType, accepted: set[int] | None, name: str, code: str
 ) -> None:
     """Raises for a real series of a complex model, the reverse, and for another precision.
 
     `code` is the series as code for an array, as it came.
     """
+    came = _numpy_dtype(z)
     is_complex = came.kind == "c"
     if dtype.is_complex and not is_complex:
+        phases = (
+            f"three columns of the phases a, b, c by Clarke's transform, {code} @ "
+            "np.exp(2j * np.pi / 3 * np.array([0, 1, -1])) * 2 / 3, "
+        )
         raise TypeError(
             f"{name} must be complex, got {came}: two columns of real and imaginary parts become "
-            f"complex by {code}[:, 0] + 1j * {code}[:, 1], values without imaginary part by "
-            f"{code}.astype(complex). Of real signals there are state-space models"
+            f"complex by {code}[:, 0] + 1j * {code}[:, 1], {phases * _has_three_columns(z)}values "
+            f"without imaginary part by {code}.astype(complex). Of real signals there are "
+            "state-space models"
         )
     if is_complex and not dtype.is_complex:
         raise TypeError(

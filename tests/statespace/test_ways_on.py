@@ -1,8 +1,9 @@
-"""Matrices that users give by mistake: errors say how they are written."""
+"""Matrices and series that users give by mistake: errors say how they are written."""
 
 import numpy as np
 import pytest
 
+from cgp import statespace
 from cgp.statespace import LinearGaussian
 
 F, Q, H, R = np.diag([0.9j, 0.8]), np.array([[1.0, 0.5], [0.5, 2.0]]), np.ones((3, 2)), np.eye(3)
@@ -29,3 +30,16 @@ F, Q, H, R = np.diag([0.9j, 0.8]), np.array([[1.0, 0.5], [0.5, 2.0]]), np.ones((
 def test_say_how_a_matrix_is_written(given, match):
     with pytest.raises(ValueError, match=match):
         LinearGaussian(**{"F": F, "Q": Q, "H": H, "R": R, **given})
+
+
+def test_say_how_three_phases_become_complex():
+    model = LinearGaussian([[0.9j]], [[0.1]], [[1.0]], [[1.0]])
+    phases = np.cos(0.3 * np.arange(9)[:, None] - 2 * np.pi / 3 * np.arange(3))
+    with pytest.raises(TypeError, match="three columns of the phases a, b, c by Clarke") as caught:
+        statespace.filter(model, phases)
+    written = str(caught.value).split("Clarke's transform, ")[1].split(", values")[0]
+    assert np.allclose(eval(written, {"np": np, "z": phases}), np.exp(0.3j * np.arange(9)))
+    for other in (phases[:, :2], phases[:, 0], phases[:3]):
+        with pytest.raises(TypeError, match="must be complex, got float64: two columns") as caught:
+            statespace.filter(model, other)
+        assert "Clarke" not in str(caught.value)
