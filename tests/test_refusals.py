@@ -146,8 +146,6 @@ FILTERS = {
 BANKS = {
     "a set of keys, whose order is none": (
         lambda: bank().update({"a", "b"}, Z[:2]), TypeError, "in the order of samples, got a set"),
-    "keys that are NaN, each of them new": (
-        lambda: bank().update(["a", np.nan], Z[:2]), ValueError, "keys must not be NaN"),
     "samples whose index has the keys in another order": (
         lambda: bank().update(["a", "b"], pd.Series(Z[:2], index=["b", "a"])), ValueError,
         r"the index of z has the keys in another order: give z.loc\[keys\]"),

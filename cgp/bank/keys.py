@@ -32,7 +32,7 @@ def as_keys(keys: Any) -> Keys:
 
     Raises:
         TypeError: One key, a set, objects that cannot be hashed, an array of another type.
-        ValueError: An array of several dimensions; NaN, which equals no key, nor itself.
+        ValueError: An array of several dimensions.
     """
     if isinstance(keys, Set):
         kind = type(keys).__name__
@@ -67,11 +67,6 @@ def as_keys(keys: Any) -> Keys:
         collections.deque(map(hash, keys), maxlen=0)
     except TypeError as error:
         raise TypeError(f"keys must be hashable: {error}") from None
-    if any(key != key for key in keys):
-        raise ValueError(
-            "keys must not be NaN, which equals no key, not even itself: give samples without a "
-            "key one of their own, or leave them out"
-        )
     return keys
 
 

@@ -189,7 +189,7 @@ def test_it_shows_its_name_and_value():
         (True, POSITIVE, TypeError, "p must be positive, got True"),
         (np.nan, REAL, ValueError, "p must be real and finite, got nan"),
         (1j, REAL, TypeError, "p must be real, got 1j"),
-        (np.nan * 1j, COMPLEX, ValueError, "p must be complex, got"),
+        (np.nan * 1j, COMPLEX, ValueError, "p must be complex and finite, got"),
         ("i", COMPLEX, TypeError, "p must be complex, got 'i'"),
         (1.001, UNIT_DISK, ValueError, "p must be complex of modulus at most 1, got 1.001"),
         (0.8 - 0.8j, UNIT_DISK, ValueError, "modulus at most 1, got"),
