@@ -10,7 +10,7 @@ import collections
 import itertools
 import numbers
 import operator
-from collections.abc import Hashable, Iterable, Set
+from collections.abc import Hashable, Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,7 +34,7 @@ def as_keys(keys: Any) -> Keys:
         TypeError: One key, a set, objects that cannot be hashed, an array of another type.
         ValueError: An array of several dimensions.
     """
-    if isinstance(keys, Set):
+    if isinstance(keys, set | frozenset):
         kind = type(keys).__name__
         raise TypeError(f"keys must be a list or an array, in the order of samples, got a {kind}")
     if hasattr(keys, "__array__") and np.ndim(keys):

@@ -1,6 +1,6 @@
 """Checks of array arguments, and broadcasting of their batch axes."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from functools import lru_cache, reduce
 from typing import Any, TypeAlias
 
@@ -38,7 +38,7 @@ def refuse_containers(x: object, name: str) -> None:
     NumPy takes a set, a dictionary or a generator for one object.
     """
     kind = type(x).__name__
-    if isinstance(x, Set):
+    if isinstance(x, set | frozenset):
         raise TypeError(f"{name} must be an array, got a {kind}, which has no order: give a list")
     if isinstance(x, Mapping):  # a dataset of xarray is one
         held = f"list({name}.values())"
