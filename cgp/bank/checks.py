@@ -67,7 +67,7 @@ def check_order_of_index(given: Any, keys: Any, **arrays: Any) -> None:
         **arrays: What is paired with them, by name.
     """
     for name, array in arrays.items():
-        labels = getattr(array, "index", None)
+        labels: Any = getattr(array, "index", None)
         if not hasattr(labels, "is_unique") or (hasattr(given, "index") and hasattr(given, "loc")):
             continue
         own = list(keys)
