@@ -85,7 +85,8 @@ def _spread_left_out(gp: Any, dimensions: int) -> None:
             if parameter.is_left_out and is_one:
                 parameter.spread(dimensions)
                 for kernel in gp.kernel.walk():
-                    kernel.is_markov &= not any(layer is inner for inner in kernel.walk())
+                    if any(layer is inner for inner in kernel.walk()):
+                        kernel.is_markov = False
     if gp.compiled and gp.optimizer.built:  # for weights of other shapes, as of a loaded model
         gp.optimizer = type(gp.optimizer).from_config(gp.optimizer.get_config())
 

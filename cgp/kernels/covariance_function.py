@@ -309,11 +309,17 @@ class CovarianceFunction(HyperparameterLayer):
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """A context after which what `starts` sets beside hyperparameters is undone if it raises.
+        """A context after which what a start sets beside hyperparameters is undone if it raises.
 
-        By default it sets nothing.
+        By default whether the kernel is Markov, which it is not over several dimensions.
         """
-        yield
+        before = self.is_markov
+        try:
+            yield
+        except BaseException:
+            if self.is_markov != before:
+                self.is_markov = before
+            raise
 
     def left_out(self) -> list[Parameter]:
         """The hyperparameters without which there are no moments, and which have no value yet."""

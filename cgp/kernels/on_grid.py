@@ -101,7 +101,8 @@ class OnGrid(Kernel):
         """See `Kernel.undone_on_error`."""
         before = self.step
         try:
-            yield
+            with super().undone_on_error():
+                yield
         except BaseException:
             self.step = before
             raise

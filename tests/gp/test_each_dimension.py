@@ -135,6 +135,16 @@ def test_a_loaded_model_that_was_compiled_but_not_fitted_learns(tmp_path):
     assert loaded.parameters()["matern.lengthscale"].shape == (2,)
 
 
+def test_a_process_over_a_line_that_was_given_two_dimensions_learns_from_one():
+    gp = cgp.StateSpaceGP(Matern32() * Rotation())
+    with pytest.raises(ValueError, match="one dimension"):
+        gp.fit(GRID, np.exp(2j * np.pi * GRID @ F), verbose=0)
+    assert gp.kernel.is_markov
+    x = np.arange(30.0)
+    gp.fit(x, noisy(np.exp(0.2j * np.pi * x)), epochs=20, verbose=0)
+    assert gp.parameters()["rotation.frequency"] == pytest.approx(0.1, abs=0.01)
+
+
 def test_a_fit_that_fails_leaves_one_number():
     gp = cgp.ExactGP(RBF() + cgp.kernels.RandomWalk(start=0.0))
     with pytest.raises(ValueError, match="one dimension"):
