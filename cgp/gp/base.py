@@ -154,6 +154,20 @@ class GaussianProcess(Parameterized, Model):
         if kwargs.get("jit_compile") is True:
             raise ValueError("jit_compile must not be True: XLA wants to know the sizes of data")
         super().compile(LBFGS() if optimizer is None else optimizer, **kwargs)
+        self._optimized_shapes = self._shapes()
+
+    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(variable.shape) for variable in self.trainable_variables)
+
+    def match_optimizer(self) -> None:
+        """Begins the optimizer anew if a hyperparameter has become a vector since `compile`.
+
+        The optimizer keeps a state of the shape of each; another process may share the kernel.
+        """
+        if self.compiled and self._optimized_shapes != self._shapes():
+            self._optimized_shapes = self._shapes()
+            if self.optimizer.built:
+                self.optimizer = type(self.optimizer).from_config(self.optimizer.get_config())
 
     def compile_from_config(self, config: dict) -> None:
         """Compiles a loaded model."""

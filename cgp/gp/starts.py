@@ -87,8 +87,7 @@ def _spread_left_out(gp: Any, dimensions: int) -> None:
                 for kernel in gp.kernel.walk():
                     if any(layer is inner for inner in kernel.walk()):
                         kernel.is_markov = False
-    if gp.compiled and gp.optimizer.built:  # for weights of other shapes, as of a loaded model
-        gp.optimizer = type(gp.optimizer).from_config(gp.optimizer.get_config())
+    gp.match_optimizer()
 
 
 def _described(kernel: Kernel, is_wanted: Callable[[Parameter], bool]) -> list[np.ndarray]:

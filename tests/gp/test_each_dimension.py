@@ -135,6 +135,29 @@ def test_a_loaded_model_that_was_compiled_but_not_fitted_learns(tmp_path):
     assert loaded.parameters()["matern.lengthscale"].shape == (2,)
 
 
+@pytest.mark.parametrize("make", [lambda: RBF() * Rotation(), lambda: RBF(1.0, [9.0, 9.0])])
+def test_an_optimizer_goes_on_where_it_was(make):
+    gp = cgp.ExactGP(make())
+    gp.compile(keras.optimizers.Adam(0.05))
+    z = noisy(np.exp(2j * np.pi * GRID[:30] @ F))
+    gp.fit(GRID[:30], z, epochs=2, verbose=0)
+    optimizer = gp.optimizer
+    gp.fit(GRID[:30], z, epochs=3, verbose=0)
+    assert gp.optimizer is optimizer
+    assert int(optimizer.iterations) == 5
+
+
+def test_an_optimizer_of_another_holder_of_the_kernel_begins_anew():
+    kernel = RBF() * Rotation()
+    first, second = cgp.ExactGP(kernel, 0.02), cgp.ExactGP(kernel, 0.02)
+    second.compile(keras.optimizers.Adam(0.05))
+    second.optimizer.build(second.trainable_variables)
+    z = noisy(np.exp(2j * np.pi * GRID[:30] @ F))
+    first.fit(GRID[:30], z, epochs=5, verbose=0)
+    second.fit(GRID[:30], z, epochs=2, verbose=0)
+    assert int(second.optimizer.iterations) == 2
+
+
 def test_a_process_over_a_line_that_was_given_two_dimensions_learns_from_one():
     gp = cgp.StateSpaceGP(Matern32() * Rotation())
     with pytest.raises(ValueError, match="one dimension"):
