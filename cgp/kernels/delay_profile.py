@@ -289,6 +289,10 @@ class TappedDelays(DelayProfile):
         count = self.powers.numpy().size
         return np.array([rules.scattered(rules.power / count, 2.0) for _ in range(count)])
 
+    def has_level(self, x: np.ndarray) -> bool:
+        """See `Kernel.has_level`: where a tap turns by a hundredth of a turn at most."""
+        return bool(np.any(np.abs(self.delays.numpy()) * np.ptp(x) < 0.01))
+
     def scale_parameters(self) -> list[Parameter]:
         """See `Kernel.scale_parameters`: the powers."""
         return [self.powers]
