@@ -235,7 +235,9 @@ def _warn_of_other_sign(
         return
     conjugate = locate(u, z.conj(), mean.order, mean._arrangement)
     if conjugate.power < _OTHER_SIGN * located.power:
-        here, there = (10.0 * np.log10(one.power / power) for one in (located, conjugate))
+        here, there = (
+            10.0 * np.log10(max(one.power / power, 1e-32)) for one in (located, conjugate)
+        )
         warnings.warn(
             f"{mean!r} fits conj(z) to an error of {there:.1f} dB, and z to {here:.1f} dB alone: z "
             "may have the other sign of i, of the convention e^{-iωt}. Fit conj(z), whose delay is "
