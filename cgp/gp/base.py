@@ -49,6 +49,7 @@ class GaussianProcess(Parameterized, Model):
     )
     _noise_floor = 1e-10
     """Near which the noise of data without any is kept, as a share of `E|z|²`."""
+    optimizer: Any  # of Keras
     _data_by_point = False
     """Whether the working coordinates of data come point after point (see `SignalPlusNoise`)."""
 

@@ -73,7 +73,10 @@ class LearnsFromSeries(_Base):
         check_learnable(self, x, y)
         compile_as_usual(self)
         if isinstance(x, np.ndarray) and np.sum(~np.isnan(x)) == 1:
-            raise ValueError("z has one element that is not missing: nothing is learned from one")
+            raise ValueError(
+                "z has one element that is not missing, and nothing can be learned from one: fit "
+                "more, or filter with the matrices that were given"
+            )
         check_variables(self.learned_model.start, self.variables)
         z = x[0] if isinstance(x, tuple) else x
         if isinstance(z, np.ndarray) and z.ndim == 3:

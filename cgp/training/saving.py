@@ -147,8 +147,8 @@ def _errors_of(path: str) -> Iterator[None]:
 
 def _is_of_cgp(error: BaseException) -> bool:
     """Whether an error was raised by cgp, and not by Keras of something that it was given."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return frame.f_globals.get("__name__", "").startswith("cgp.")
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and frames[-1].f_globals.get("__name__", "").startswith("cgp.")
 
 
 _WRAPPED_BY_KERAS = "Exception encountered: "

@@ -14,7 +14,7 @@ import tensorflow as tf
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import COMMON_NOISE, Data, arranged, as_inputs_and_targets
 from cgp.gp.recursive.stream_weights import StreamWeights
-from cgp.gp.starts import start_left_out
+from cgp.gp.starts import start_left_out, undone_on_error
 from cgp.gp.stream_samples import as_block
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.observations import warn_of_short_series
@@ -116,8 +116,9 @@ def fit(
     noise = gp._given_noise(noise_variance, noise_groups)
     samples = as_block(x, z, missing, gp.variable_dtype, noise=noise)
     warn_of_short_series(*samples.z.shape)
-    start_left_out(gp, samples)
-    stream = gp._stream_with_room(samples)
+    with undone_on_error(gp):
+        start_left_out(gp, samples)
+        stream = gp._stream_with_room(samples)
     with stream.restored_on_error() as before:
         history = GaussianProcess.fit(
             gp,
