@@ -128,6 +128,15 @@ def test_does_the_remedy_of_a_process_lead_to_what_was_meant(case):
     np.testing.assert_allclose(rearranged, likelihood(x_meant, z_meant))
 
 
+@pytest.mark.parametrize("x", [X[None], np.stack([X, X**2])], ids=["one row", "dimensions first"])
+def test_are_inputs_turned_where_points_come_last(x):
+    """Not the targets, which as one series a point would be accepted, and mean nothing."""
+    (code,) = remedies(gp().condition, x, Z[0])
+    turned = eval(code, {"x": x})
+    np.testing.assert_array_equal(turned, X if len(x) == 1 else x.T)
+    gp().condition(turned, Z[0])
+
+
 @pytest.mark.parametrize("turn", [False, True])
 @pytest.mark.parametrize(
     "take", [lambda x, z: gp().condition(x, z), lambda x, z: tracker().process(x, z)]

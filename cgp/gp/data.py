@@ -340,8 +340,11 @@ def remedy_of_pair(
         series, samples = sorted(x)
         turn = "" if x[0] == series else ".T"
         also = f" and {z_code}.T" if turn else ""
-        own = f": of {series} series of {samples} samples, each with inputs of its own, "
-        return f"{own}{x_code}{turn}[..., None]{also}"
+        reading = f": of {series} series of {samples} samples, each with inputs of its own, "
+        return f"{reading}{x_code}{turn}[..., None]{also}"
+    if x.rank == 2 and z.rank == 1 and x.is_fully_defined() and x[1] == z[0]:
+        dimensions = "one dimension" if x[0] == 1 else f"{x[0]} dimensions"
+        return f": of {x[1]} points of {dimensions}, {x_code}{'[0]' if x[0] == 1 else '.T'}"
     return remedy(z_code, z, fits)
 
 

@@ -44,6 +44,12 @@ class VonMises(Variational):
         """See `Likelihood`."""
         if np.any(z == 0):
             raise ValueError("z must have a phase, but some are zero (NaN if missing)")
+        present = z[~np.isnan(z)]
+        if present.size > 1 and np.any(np.abs(present) != 1.0) and not np.any(present.imag):
+            raise ValueError(
+                "z must be exp(iφ) of the phases φ, but has no imaginary part, as if it were the "
+                "angles themselves: give np.exp(1j * angles), of angles in radians"
+            )
 
     def expected_log_density(
         self, z: tf.Tensor, mean: tf.Tensor, covariance: tf.Tensor, variance: tf.Tensor

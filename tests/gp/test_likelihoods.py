@@ -415,3 +415,11 @@ def test_is_a_bound_below_the_log_likelihood_of_normal_noise_where_it_is_that():
     )
     np.testing.assert_allclose(gp.predict(x)["mean"], normal.predict(x)["mean"], atol=1e-6)
     assert scipy.stats.t.pdf(0.0, 1e7) == pytest.approx(scipy.stats.norm.pdf(0.0), rel=1e-6)
+
+
+def test_are_angles_refused_where_phases_are_points_of_the_circle():
+    degrees = np.array([10.0, 20.0, 30.0]) + 0j
+    gp = cgp.ExactGP(Matern32(1.0, 2.0), 0.1, likelihood=VonMises())
+    with pytest.raises(ValueError, match=r"np\.exp\(1j \* angles\)"):
+        gp.condition([0.0, 1.0, 2.0], degrees)
+    gp.condition([0.0, 1.0, 2.0], np.exp(1j * np.deg2rad(degrees.real)))
