@@ -165,6 +165,13 @@ def test_are_data_taken_that_the_process_does_not_hold(given):
             ValueError,
             "no spectral density of RandomWalk",
         ),
+        (
+            lambda: plotting.spectrum(
+                cgp.StateSpaceGP(Matern32(), 0.1), np.arange(5.0) * 1j, np.arange(5.0)
+            ),
+            ValueError,
+            "left out, and not learned yet: matern32.variance, matern32.lengthscale",
+        ),
     ],
 )
 def test_what_has_no_spectrum_is_refused(call, error, message):

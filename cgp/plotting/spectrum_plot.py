@@ -9,7 +9,7 @@ import tensorflow as tf
 from cgp.distributions.forms import SecondMoments
 from cgp.gp import ExactGP, StateSpaceGP
 from cgp.gp.data import Data, as_data
-from cgp.gp.starts import scales_of
+from cgp.gp.detrended import arrays
 from cgp.kernels.data_scales import DataScales
 from cgp.kernels.periodogram import Periodogram
 from cgp.linalg.arguments import ArrayLike
@@ -82,7 +82,7 @@ def spectrum(
             )
     first = next(iter(models.values()))
     data = _chosen(first, z, x)
-    scales = scales_of(first, data)
+    scales = _less_mean(first, data)
     periodogram = _tapered(scales)
     curves = {name: _Curve(model, data, scales, periodogram) for name, model in models.items()}
     (ax,) = axes_of(None if ax is None else [ax], 1)
@@ -125,6 +125,19 @@ def _chosen(gp: ExactGP | StateSpaceGP, z: ArrayLike | None, x: ArrayLike | None
             f"a spectrum is of a process over one dimension, but x has {data.x.shape[-1]}"
         )
     return data
+
+
+def _less_mean(gp: ExactGP | StateSpaceGP, data: Data) -> DataScales:
+    """The data less the mean function; less a marginalised trend as least squares have it."""
+    x, z = arrays(data)
+    mean = gp._process.mean
+    if mean is None:
+        return DataScales(x, z)
+    points = tf.constant(x, gp.variable_dtype)
+    function = mean.evaluate(points)
+    if function is None or mean.basis(points) is not None:
+        return DataScales(x, z - mean.nearest(x, z))
+    return DataScales(x, z - function.numpy())
 
 
 class _Tapered(NamedTuple):
@@ -195,7 +208,7 @@ class _Curve:
         scales: DataScales,
         periodogram: _Tapered,
     ):
-        self._spectrum = gp.kernel.spectrum()
+        self._spectrum = gp._process.kernel.spectrum()  # refused while values are left out
         signal = SecondMoments(tf.zeros_like(data.z), None)
         noise = np.mean(np.real(gp._process.with_noise(signal, data.noise).k))
         self._level = (noise + self._spectrum.white) * periodogram.step
