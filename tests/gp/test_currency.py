@@ -118,7 +118,7 @@ def test_after_fixed_parameters_steps_and_plain_weights_of_a_kernel_have_changed
         """A kernel with a weight that is no declared hyperparameter."""
 
         def __init__(self):
-            super().__init__(fixed=["variance"])
+            super().__init__(1.0, 1.0, fixed=["variance"])
             self.stretch = self.add_weight(shape=(), initializer="ones", name="stretch")
 
         def moments(self, x1, x2):
@@ -225,7 +225,7 @@ def test_does_a_checkpoint_hold_hyperparameters_and_data(tmp_path):
 def test_are_layers_that_a_kernel_builds_late_refused():
     class Warped(RBF):
         def __init__(self):
-            super().__init__()
+            super().__init__(1.0, 1.0)
             self.net = keras.layers.Dense(1, dtype="float64")
 
         def moments(self, x1, x2):

@@ -85,9 +85,11 @@ def test_is_the_power_of_the_weak_prior_what_a_mean_leaves(mean, trend):
     """Whatever its coefficients are, and of each series alike."""
     z = np.stack([tone(X), 1j * tone(X)]) + 1e5 * (1 + 1j) + trend(X)
     z[1, :7] = np.nan
-    gp = cgp.ExactGP(RBF(), mean=mean)
+    gp = cgp.ExactGP(RBF(1.0, 3.0), 0.1, mean=mean)
     if mean is not None:
         mean.prepare(X[None, :, None], z)
+        for parameter in mean.own_parameters:  # which were left out
+            parameter.assign(parameter.numpy())
     data = gp._validated(X, z, None, gp._given_noise())
     power = float(power_left(gp._process, data))
     assert 0.2 < power < 1.2
@@ -126,7 +128,7 @@ def test_do_kernels_start_from_what_their_slow_terms_leave():
 
 
 def test_is_a_constant_signal_no_rounding():
-    gp = cgp.ExactGP(RBF())
+    gp = cgp.ExactGP(RBF(1.0, 3.0), 0.1)
     data = gp._validated(X, 0j * X + 1 + 1j, None, gp._given_noise())
     assert float(power_left(gp._process, data)) == pytest.approx(2.0)
 
