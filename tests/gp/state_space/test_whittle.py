@@ -231,7 +231,6 @@ GRID = np.arange(8.0)
         (GRID[::-1], {}, "needs x in order"),
         (np.r_[GRID[:-1], 6.0], {}, "needs each x once"),
         (np.r_[GRID[:-1], 8.0], {}, "equal steps of x, got steps from 1 to 2: give NaN at"),
-        (GRID[:1], {}, "at least two points"),
         (GRID, {"band": (0.1, 0.2)}, "holds 1 of the 8 frequencies of the data, 0.125 apart"),
     ],
 )
@@ -241,6 +240,14 @@ def test_series_that_are_not_regular_are_refused(x, settings, message):
     for take in (gp.log_marginal_likelihood, gp.fit):
         with pytest.raises(ValueError, match=message):
             take(x, z)
+
+
+def test_one_point_is_refused():
+    gp = model(PROPER())
+    with pytest.raises(ValueError, match="at least two points"):
+        gp.log_marginal_likelihood(GRID[:1], [1j])
+    with pytest.raises(ValueError, match="nothing can be learned from one"):
+        gp.fit(GRID[:1], [1j])
 
 
 def test_noise_that_differs_is_refused():
