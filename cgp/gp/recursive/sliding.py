@@ -54,6 +54,7 @@ class Sliding(Policy):
         last = tf.fill([window.x.shape[0]], window.x.shape[1] - 1)
         blocks = tf.reshape(chol, [-1, window.x.shape[1], m, chol.shape[-1]])
         chol = tf.reshape(put_row(blocks, last, row, tf.ones_like(last, tf.bool)), tf.shape(chol))
+        chol = tf.linalg.band_part(chol, -1, 0)  # above it are the columns of the oldest point
         # The columns of the oldest point, whose outer products the other rows gain.
         gone = [window.chol[:, m:, :m], tf.linalg.adjoint(sample.white[:, :m])]
         gone = tf.concat(gone, axis=1)
