@@ -99,7 +99,7 @@ def test_have_the_methods_of_a_filter_the_same_remedies(call):
 
 def test_is_a_sample_of_each_stream_given_an_axis_of_components():
     kf = cgp.KalmanFilter(model())
-    with pytest.raises(ValueError, match=r"z must be .*: rearranged, z\[\.\.\., None\]$"):
+    with pytest.raises(ValueError, match=r"z must be .*: rearranged, z\[\.\.\., None\], of 3 str"):
         kf.step(Z[:, 0])
     kf.step(Z[:, 0][..., None])
     with pytest.raises(ValueError, match=r"got shape \(20, 3\)$"):  # a block: no sample of streams

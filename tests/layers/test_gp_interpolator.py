@@ -360,7 +360,8 @@ def test_learns_a_layer_by_the_likelihood_of_its_series():
     assert model.evaluate(z, verbose=0, batch_size=40) == pytest.approx(-likelihood.mean() / 30)
     assert -likelihood.mean() / 30 < before - 0.05
     gp.compile()
-    gp.fit(x, z, verbose=0)  # goes no further
+    with pytest.warns(RuntimeWarning, match="40 series of 30 samples each"):
+        gp.fit(x, z, verbose=0)  # goes no further
     assert gp.log_marginal_likelihood(x, z).numpy().mean() - likelihood.mean() < 1e-3
 
 

@@ -44,7 +44,7 @@ REFUSED = {
         r"against z of shape \(2, 1\), got \(2,\): missing\[..., None\]$"),
     "inputs": (
         1j, {"inputs": [1.0, 2.0]}, ValueError,
-        r"inputs must be a number, .*, got shape \(2,\): .*inputs\)?\[..., None\]$"),
+        r"inputs must be a number, .*, got shape \(2,\): .*inputs\)?\[..., None\], of 2 streams"),
     "inputs of others": (
         [[1j], [2j]], {"inputs": np.ones((3, 1))}, ValueError, "batch ax.*[(][23],.*[(][23],"),
     "no inputs": (1j, {"inputs": None}, ValueError, "has known inputs, by B or .*: give"),
