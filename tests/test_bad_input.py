@@ -339,7 +339,7 @@ EXACT_GP = {
         lambda: means.Polynomial(2, [1.0, 2.0]), ValueError, r"3 coefficients, got shape \(2,\)"),
     "kernel of another dimension": (
         lambda: ExactGP(RBF(1.0, [1.0, 2.0]), 0.1).condition(X, Z), ValueError,
-        "lengthscale has 2 elements.*x has 1 dimensions"),
+        "lengthscale has 2 elements.*this x has 1: give as many"),
     "trend over a plane": (
         lambda: gp(mean=means.Polynomial(1)).condition(np.zeros((3, 2)), Z), ValueError,
         "polynomial trend needs inputs of one dimension, got 2"),
@@ -482,7 +482,7 @@ RECURSIVE_GP = {
         r"missing must be broadcast against z of shape \(3,\), got \(2,\)"),
     "kernel of another dimension": (
         lambda: RecursiveGP(RBF(1.0, [1.0, 2.0]), 0.1).step(0.5, 1j), ValueError,
-        "lengthscale has 2 elements.*x has 1 dimensions"),
+        "lengthscale has 2 elements.*this x has 1: give as many"),
     "fit of real targets": (lambda: running().fit(X, Z.real), TypeError, "z must be complex"),
     "fit in shuffled order": (lambda: running().fit(X, Z, shuffle=True), TypeError, "shuffle"),
     "fit with validation": (

@@ -313,9 +313,9 @@ def per_dimension(parameter: Parameter, x: tf.Tensor) -> tf.Tensor:
     # Without this, a vector would broadcast against inputs of one dimension and make D of them.
     if value.shape.rank and not value.shape.is_compatible_with(x.shape[-1:]):
         raise ValueError(
-            f"{parameter.name} has {value.shape[0]} elements, one for each dimension of x, but x "
-            f"has {x.shape[-1]} here: give as many, or one number. What is left out starts with "
-            "one for each dimension of the data, so a subclass whose moments pass on some of "
-            f"them needs {parameter.name}=... of one number"
+            f"{parameter.name} has {value.shape[0]} elements, one for each dimension, but this x "
+            f"has {x.shape[-1]}: give as many elements, or one number. A first fit gives a "
+            f"{parameter.name} that was left out one element for each dimension of the data: in a "
+            f"subclass whose moments read some of these, give {parameter.name} one number"
         )
     return value
