@@ -77,7 +77,7 @@ class Kernel(CovarianceFunction):
             return Sum([self, other])
         if isinstance(other, Number | np.ndarray):
             raise TypeError(
-                f"a kernel is added to kernels, got {other!r}: the covariance of a constant is "
+                f"{self!r} is added to kernels, got {other!r}: the covariance of a constant is "
                 "cgp.kernels.Constant(variance), that of white noise cgp.kernels.White(variance)"
             )
         return NotImplemented
@@ -95,7 +95,7 @@ class Kernel(CovarianceFunction):
             )
         if isinstance(other, Number | np.ndarray | str):
             raise TypeError(
-                f"a kernel is multiplied by a real number, which scales its covariance, or by a "
+                f"{self!r} is multiplied by a real number, which scales its covariance, or by a "
                 f"kernel, got {other!r}: c f(x) has |c|² times the covariance of f"
             )
         return NotImplemented
