@@ -117,9 +117,9 @@ NAMES = {
 KERNELS = {
     "a number added": (
         lambda: RBF() + 1.0, TypeError,
-        r"a kernel is added to kernels, got 1.0.*Constant\(variance\)"),
+        r"is added to kernels, got 1.0.*Constant\(variance\)"),
     "a number added from the left": (
-        lambda: 1.0 + RBF(), TypeError, "a kernel is added to kernels"),
+        lambda: 1.0 + RBF(), TypeError, "is added to kernels"),
     "a complex multiple": (
         lambda: 1j * RBF(), TypeError, r"multiplied by a real number.*got 1j: c f\(x\) has \|c\|²"),
     "no generator": (
