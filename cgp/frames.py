@@ -270,7 +270,7 @@ def _moments(
 
 
 def _checked(dims: Any) -> tuple[str, ...] | None:
-    """What dims are, of results too whose axes are known without."""
+    """Checks the names of axes, also for results whose axes need no names."""
     allowed = (("time",), ("time", "component"))
     if dims is None or (isinstance(dims, tuple | list) and tuple(dims) in allowed):
         return dims if dims is None else tuple(dims)

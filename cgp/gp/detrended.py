@@ -56,8 +56,9 @@ def _slopes(x: np.ndarray, degree: int) -> np.ndarray:
 def power_left(process: SignalPlusNoise, data: Data) -> tf.Tensor:
     """The mean square of what offsets, the mean, and a trend of the kernel leave of data.
 
-    A number that is a function of the data alone, whatever the hyperparameters; of data that are
-    constant to rounding their mean square.
+    For means that are sums of functions times coefficients it depends on the data alone; a mean
+    with other hyperparameters is subtracted at their present values. For data that are constant to
+    rounding it is their mean square.
     """
     squares = squared_modulus(_where_present(data, data.z))
     count = tf.reduce_sum(data.counts)

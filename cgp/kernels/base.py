@@ -160,15 +160,15 @@ class Constant(Kernel):
 
     @property
     def trend_degree(self) -> int | None:
-        """See `Kernel.trend_degree`: a constant."""
+        """The degree of the trend, 0: a constant."""
         return 0
 
     def has_level(self, x: np.ndarray) -> bool:
-        """See `Kernel.has_level`."""
+        """Whether a large constant is likely: yes, a constant of any size."""
         return True
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: that of the offset of the data."""
+        """The start of the variance: the squared offset of the data."""
         return rules.trend_variance(0) if name == "variance" else super().start_of(name, rules)
 
     def instructions(self) -> Instructions:
@@ -197,7 +197,7 @@ class Constant(Kernel):
         return (Term(0, self.variance.value),)
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`: a line."""
+        """The spectrum, a line."""
         return line(0.0, float(self.variance))
 
     def check_points(self, x: tf.Tensor) -> None:
@@ -243,12 +243,12 @@ class Combination(Kernel):
 
     @property
     def trend_degree(self) -> int | None:
-        """See `Kernel.trend_degree`: of parts that are all trends."""
+        """The degree of a product of trends, the sum of their degrees; else None."""
         degrees = [p.trend_degree for p in self.parts if p.trend_degree is not None]
         return sum(degrees) if len(degrees) == len(self.parts) else None
 
     def has_level(self, x: np.ndarray) -> bool:
-        """See `Kernel.has_level`: where all parts have one."""
+        """Whether a large constant is likely: yes if it is under every factor."""
         return all(part.has_level(x) for part in self.parts)
 
     def inside(self) -> Iterator[CovarianceFunction]:
@@ -330,11 +330,11 @@ class Sum(Combination):
 
     @property
     def trend_degree(self) -> int | None:
-        """See `Kernel.trend_degree`: the highest of the parts."""
+        """The highest degree among the terms that are trends."""
         return max((p.trend_degree for p in self.parts if p.trend_degree is not None), default=None)
 
     def has_level(self, x: np.ndarray) -> bool:
-        """See `Kernel.has_level`: where a part has one."""
+        """Whether a large constant is likely: yes if it is under any term."""
         return any(part.has_level(x) for part in self.parts)
 
     def scale_parameters(self) -> list[Parameter] | None:

@@ -149,7 +149,7 @@ class ExponentialDelays(ScaledDelays):
         return low_pass(self.variance.value, 2.0 * math.pi * turns)
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`: the profile, at the delay −f."""
+        """The spectral density, the power-delay profile at the delay −f."""
         return exponential_delays(float(self.variance), float(self.delay_spread))
 
 
@@ -215,7 +215,7 @@ class UniformDelays(ScaledDelays):
         return tf.complex(scale * cosine, -scale * sine)
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`: the profile, at the delay −f."""
+        """The spectral density, the power-delay profile at the delay −f."""
         width = float(self.width)
         height = float(self.variance) / width
         return Spectrum(lambda f: np.where((-width <= f) & (f <= 0.0), height, 0.0))
@@ -290,7 +290,7 @@ class TappedDelays(DelayProfile):
         return np.array([rules.scattered(rules.power / count, 2.0) for _ in range(count)])
 
     def has_level(self, x: np.ndarray) -> bool:
-        """See `Kernel.has_level`: where a tap turns by a hundredth of a turn at most."""
+        """Whether a large constant is likely: yes if a tap turns at most 0.01 cycles over x."""
         return bool(np.any(np.abs(self.delays.numpy()) * np.ptp(x) < 0.01))
 
     def scale_parameters(self) -> list[Parameter]:
@@ -313,7 +313,7 @@ class TappedDelays(DelayProfile):
         return list(zip(*values, strict=True))
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`: a line for each tap, at minus its delay."""
+        """The spectrum, a line for each tap, at minus its delay."""
         return Spectrum(
             lines=-self.delays.numpy().astype(float), powers=self.powers.numpy().astype(float)
         )

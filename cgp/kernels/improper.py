@@ -73,7 +73,7 @@ class Conjugate(UnaryCombination):
         return conjugate_of(self.kernel.markov_terms())
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`: frequencies have the other sign."""
+        """The spectrum of the conjugate signal: all frequencies have the other sign."""
         return self.kernel.spectrum().conjugate()
 
     def __repr__(self) -> str:
@@ -155,7 +155,7 @@ class WidelyLinear(UnaryCombination):
         return widely_linear(self.kernel.markov_form(), self.coefficient.value)
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`: that of u, and of its conjugate."""
+        """The spectrum of u plus `|coefficient|²` times the spectrum of its conjugate."""
         if not self.kernel.is_proper:
             return super().spectrum()
         of_u, share = self.kernel.spectrum(), abs(complex(self.coefficient)) ** 2

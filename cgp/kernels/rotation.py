@@ -78,7 +78,7 @@ class Rotation(Kernel):
         return self.frequency
 
     def has_level(self, x: np.ndarray) -> bool:
-        """See `Kernel.has_level`: where it turns by a hundredth of a turn at most."""
+        """Whether a large constant is likely: yes if it turns at most 0.01 cycles over x."""
         return bool(np.all(np.abs(self.frequency.numpy()) * np.ptp(x, axis=0) < 0.01))
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
@@ -124,7 +124,7 @@ class Rotation(Kernel):
         return (Term(0, tf.ones_like(frequency), frequency=frequency),)
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`: a line."""
+        """The spectrum, a line."""
         if not self.is_markov:
             return super().spectrum()
         return line(float(self.frequency), 1.0)

@@ -116,7 +116,7 @@ class RBF(Stationary):
         return psd_kernels().ExponentiatedQuadratic()
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`: a Gaussian function."""
+        """The spectral density, a Gaussian function of f."""
         if self.lengthscale.numpy().ndim:
             return super().spectrum()
         variance, scale = float(self.variance), float(self.lengthscale)
@@ -174,7 +174,7 @@ class RationalQuadratic(ScaledCorrelation):
         return psd_kernels().RationalQuadratic(scale_mixture_rate=self.alpha.value)
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`: a Matérn covariance of smoothness `alpha − ½`, over f."""
+        """The spectral density, a Matérn function of f of smoothness `alpha − ½`."""
         if self.lengthscale.numpy().ndim:
             return super().spectrum()
         from scipy.special import gammaln, kv  # here: importing it takes long
@@ -255,7 +255,7 @@ class Periodic(Kernel):
         self.declare_parameters(values, fixed, priors)
 
     def has_level(self, x: np.ndarray) -> bool:
-        """See `Kernel.has_level`: the mean of the waveform."""
+        """Whether a large constant is likely: yes, as the mean of the waveform."""
         return True
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
@@ -273,7 +273,7 @@ class Periodic(Kernel):
         return self.variance.value * kernel.apply(turns, tf.zeros_like(turns)), None
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`: harmonics, weighted by Bessel functions of `1/lengthscale²`."""
+        """The spectrum, lines at harmonics weighted by Bessel functions of `1/lengthscale²`."""
         if self.frequency.numpy().ndim:
             return super().spectrum()
         from scipy.special import ive  # here: importing it takes long

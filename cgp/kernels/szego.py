@@ -99,7 +99,7 @@ class Szego(Kernel):
         return low_pass(self.variance.value, math.pi * f / self.decay.value)
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`: the power of the impulse response at the time −f."""
+        """The spectral density, the power of the impulse response at the time −f."""
         return exponential_delays(float(self.variance), 0.5 / float(self.decay))
 
     def get_config(self) -> dict[str, Any]:

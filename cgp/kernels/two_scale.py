@@ -123,7 +123,7 @@ class TwoScale(Kernel):
         return tuple(Term(2, v, math.sqrt(5.0) / scale) for v, scale in self._parts())
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`: those of both parts."""
+        """The spectrum, the sum of the spectra of both Matérn terms."""
         if not self.is_markov:
             return super().spectrum()
         return spectra_added([matern(float(v), float(scale), 2.5) for v, scale in self._parts()])

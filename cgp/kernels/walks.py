@@ -43,7 +43,7 @@ class _FromStart(Kernel):
         return _nan_if_negative(since)
 
     def has_level(self, x: np.ndarray) -> bool:
-        """See `Kernel.has_level`: where it has begun more than a span of x before."""
+        """Whether a large constant is likely: yes if it began over a span of x ago."""
         return bool(np.min(x) - self.start > np.ptp(x))
 
     def get_config(self) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class IntegratedRandomWalk(_FromStart):
 
     @property
     def trend_degree(self) -> int | None:
-        """See `Kernel.trend_degree`: a line."""
+        """The degree of the trend, 1: an integrated walk follows a line."""
         return 1
 
     def scale_parameters(self) -> list[Parameter] | None:

@@ -131,5 +131,5 @@ class Zero(Kernel):
         return tf.zeros(shape, self.variable_dtype), None
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`: nothing."""
+        """The spectrum of no process, which is empty."""
         return Spectrum()

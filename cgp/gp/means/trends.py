@@ -52,7 +52,7 @@ class Constant(Mean):
         return z.mean()
 
     def functions(self, x: tf.Tensor) -> tf.Tensor | None:
-        """See `Mean.functions`."""
+        """The functions of x that the learned coefficients multiply, complex `[..., N, q]`."""
         return None if self.value.fixed else as_complex(tf.ones_like(x[..., :1]))
 
     def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
@@ -154,7 +154,7 @@ class Polynomial(Mean):
         return tf.linalg.matvec(self._powers(x), self.coefficients.value)
 
     def functions(self, x: tf.Tensor) -> tf.Tensor | None:
-        """See `Mean.functions`."""
+        """The functions of x that the learned coefficients multiply, complex `[..., N, q]`."""
         return None if self.marginalized or self.coefficients.fixed else self._powers(x)
 
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
