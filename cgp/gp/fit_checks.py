@@ -1,12 +1,8 @@
 """Signs that a fit has learned nothing, or has run to an edge, as one warning."""
 
-import difflib
-import inspect
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -31,19 +27,6 @@ _EDGE = 0.9999  # of the unit disk
 _LONG_ENOUGH = 10  # samples of a series, whose power then tells its variance
 _UNLIKE = 10.0  # powers of series of one process, by more than chance
 _PAIRS = 256  # neighbours whose correlation is looked at
-
-
-def refuse_arguments_of_fit(gp: Any, names: Iterable[str]) -> None:
-    """Raises a TypeError for arguments that `fit` has not: those of Keras's, and misspelt ones."""
-    of_keras = inspect.signature(keras.Model.fit).parameters
-    own = set(inspect.signature(gp.fit).parameters) - {"others"}
-    for name in names:
-        if name in of_keras and name != "y":
-            raise TypeError(f"{name}: {type(gp).__name__} learns from all of x and z at each step")
-        near = difflib.get_close_matches(name, own, n=1)
-        hint = f": did you mean {near[0]}?" if near else ""
-        hint = ": the targets are z" if name == "y" else hint
-        raise TypeError(f"fit of {type(gp).__name__} has no argument {name}{hint}")
 
 
 def warn_of_fit(gp: Any, data: Data) -> None:

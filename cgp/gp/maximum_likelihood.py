@@ -11,7 +11,7 @@ from cgp.gp import many_series
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, as_data
 from cgp.gp.detrended import power_left
-from cgp.gp.fit_checks import check_several_samples, refuse_arguments_of_fit, warn_of_fit
+from cgp.gp.fit_checks import check_several_samples, warn_of_fit
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.notebook_rows import data_in_words
 from cgp.gp.sampling import ParameterSampling
@@ -28,6 +28,7 @@ from cgp.training.batches import (
     require_one_replica,
 )
 from cgp.training.saving import numbered
+from cgp.training.unknown_arguments import refuse_arguments_of_fit
 
 
 class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
