@@ -1,4 +1,4 @@
-"""Signs that a fit has learned nothing, or has run to an edge, as one warning."""
+"""Warnings of a fit: data that its model cannot describe, and optima that have learned nothing."""
 
 import warnings
 from typing import Any
@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from cgp.gp.data import Data
 from cgp.gp.detrended import left_by_mean, scales_of
-from cgp.kernels.base import Kernel
+from cgp.kernels.base import Kernel, Product, Sum
 from cgp.kernels.data_scales import DataScales
+from cgp.kernels.rotation import Rotation
 from cgp.kernels.stationary import ScaledCorrelation
 from cgp.kernels.white import White
 from cgp.training.constraints import FRACTION
@@ -26,6 +27,9 @@ _LINE = 0.2  # of the variance, that a straight line leaves
 _EDGE = 0.9999  # of the unit disk
 _LONG_ENOUGH = 10  # samples of a series, whose power then tells its variance
 _UNLIKE = 10.0  # powers of series of one process, by more than chance
+_NEAR = 0.5  # of a frequency: how far around it power is counted
+_OPPOSITE = 30.0  # power near the opposite frequency, over power near the frequency itself
+_MOST_POWER = 0.5  # of all power, near the opposite frequency
 _PAIRS = 256  # neighbours whose correlation is looked at
 
 
@@ -68,6 +72,44 @@ def warn_of_offset(gp: Any, data: Data) -> None:
         RuntimeWarning,
         stacklevel=4,
     )
+
+
+def warn_of_mirrored_turns(gp: Any, scales: DataScales) -> None:
+    """Warns of a frequency that was given, where the power of z is at the opposite one.
+
+    So is that of S-parameters whose delay τ is `Rotation(frequency=-τ)`, but whose sign of i is the
+    other one.
+
+    Args:
+        gp: A `GaussianProcess`.
+        scales: The scales of its data.
+    """
+    terms = gp.kernel.parts if isinstance(gp.kernel, Sum) else (gp.kernel,)
+    frequencies = [_turn(term) for term in terms]
+    for frequency in frequencies:
+        if frequency is None:
+            continue
+        shares = scales.share_around(frequency, _NEAR), scales.share_around(-frequency, _NEAR)
+        others = [f for f in frequencies if f is not None and f * frequency < 0.0]
+        if not others and shares[1] > max(_MOST_POWER, _OPPOSITE * shares[0]):
+            warnings.warn(
+                f"a rotation was given the frequency {frequency:.4g}, and z turns the other way: "
+                f"{shares[1]:.0%} of its power is around {-frequency:.4g}. The sign of i may be "
+                "that of another convention (a delay τ over a frequency is frequency=-τ where "
+                "waves are e^{+iωt}): fit conj(z), or give the opposite frequency",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+            return
+
+
+def _turn(term: Kernel) -> float | None:
+    """The frequency given to a term, the sum of those of a product; None where one is left out."""
+    parts = term.parts if isinstance(term, Product) else (term,)
+    turns = [part.frequency for part in parts if isinstance(part, Rotation)]
+    if not turns or any(turn.initial is None or turn.numpy().ndim for turn in turns):
+        return None
+    return float(sum(turn.numpy() for turn in turns))
 
 
 class _FarFromZero:

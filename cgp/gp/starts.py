@@ -10,9 +10,8 @@ import tensorflow as tf
 
 from cgp.gp.data import Data
 from cgp.gp.detrended import arrays, scales_of
-from cgp.gp.fit_checks import warn_of_offset
+from cgp.gp.fit_checks import warn_of_mirrored_turns, warn_of_offset
 from cgp.gp.means import Mean
-from cgp.gp.mirrored_turns import warn_of_mirrored_turns
 from cgp.kernels import Kernel, Sum, White
 from cgp.kernels.data_scales import DataScales, StartRules
 from cgp.linalg.arguments import ArrayLike
