@@ -60,21 +60,21 @@ def remedy(code: str, shape: Any, fits: Callable[[Shape], bool], samples: int | 
     for reading in [*readings[:1], *(r for r in readings if r.cost == 0)]:
         axes = [reading.shape[samples]] if samples is not None else []
         count = int(np.prod(reading.shape[: samples if samples is not None else None]))
-        what = f"{count} series" if count > 1 else "one series"
-        text = f"of {what} of {axes[0]} samples" if axes else "rearranged"
-        if not any(other.startswith(text) for other in texts):
+        series = f"{count} series" if count > 1 else "one series"
+        text = f"of {series} of {axes[0]} samples" if axes else "rearranged"
+        if not any(text_before.startswith(text) for text_before in texts):
             texts.append(f"{text}, {reading.code}")
     return ": " + "; ".join(texts) if texts else ""
 
 
 def _readings(code: str, shape: Shape) -> Iterator[_Reading]:
     """An array in all orders of its axes, without a last axis of one element or with one more."""
-    several = [(code, shape)]
+    arrays = [(code, shape)]
     if shape[-1] == 1 and len(shape) > 1:
-        several.append((f"{code}[{':' if len(shape) == 2 else '...'}, 0]", shape[:-1]))
-    for own, axes in several:
+        arrays.append((f"{code}[{':' if len(shape) == 2 else '...'}, 0]", shape[:-1]))
+    for array_code, axes in arrays:
         for order in itertools.permutations(range(len(axes))):
-            turned, cost = _ordered(own, order)
+            turned, cost = _ordered(array_code, order)
             turned_axes = tuple(axes[i] for i in order)
             yield _Reading(turned_axes, turned, cost)
             yield _Reading((*turned_axes, 1), f"{turned}[..., None]", cost)

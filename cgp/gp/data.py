@@ -214,13 +214,14 @@ def as_data(
     if require_targets and tf.executing_eagerly() and np.isnan(np.asarray(z)[..., 0]).any():
         empty = np.argwhere(np.isnan(np.asarray(z)).all(axis=-1))
         if len(empty):
-            which, instead = "", ""
+            of_series, remedy_of_series = "", ""
             if z.shape.rank != 1:
-                which = f" of series {', '.join(map(str, empty[0]))}"
-                which += f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-                instead = ", so leave it out: z[~np.isnan(z).all(axis=-1)] has the others"
+                of_series = f" of series {', '.join(map(str, empty[0]))}"
+                of_series += f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+                remedy_of_series = ", so leave it out: z[~np.isnan(z).all(axis=-1)] has the others"
             raise ValueError(
-                f"every target{which} is missing: there is nothing to learn from{instead}"
+                f"every target{of_series} is missing: there is nothing to learn from"
+                f"{remedy_of_series}"
             )
     of_samples = COMMON_NOISE
     if noise is not None and any(part is not None for part in noise):
@@ -249,14 +250,14 @@ def as_inputs_and_targets(
     x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, real_dtype: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Inputs `[..., N, D]` and targets `[..., N]` as tensors; arguments and errors of `as_data`."""
-    given = x, z
+    as_given = x, z
     x = as_points(x, real_dtype)
     z = as_observations(z, missing, complex_dtype(real_dtype), copy=False)
     z = tf.convert_to_tensor(z)  # a copy of an array
-    check_shapes(x.shape, z.shape, *given)
+    check_shapes(x.shape, z.shape, *as_given)
     if tf.executing_eagerly():
         if x.shape.rank > 2:
-            _refuse_grid(np.asarray(x), z.shape, *given)
+            _refuse_grid(np.asarray(x), z.shape, *as_given)
         check_squares(np.asarray(z), real_dtype)
     return x, z
 

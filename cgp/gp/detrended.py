@@ -24,25 +24,27 @@ def arrays(data: Data) -> tuple[np.ndarray, np.ndarray]:
     return x[0], z if len(x) == 1 else z[:1]
 
 
-def left_by_mean(gp: Any, data: Data) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs, and what the nearest mean leaves of the series, as in `arrays`."""
+def residuals_of_mean(gp: Any, data: Data) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs, and the residuals of the series from the nearest mean, shaped as by `arrays`."""
     x, z = arrays(data)
     return x, z if gp.mean is None else z - gp.mean.nearest(x, z)
 
 
 def scales_of(gp: Any, data: Data) -> DataScales:
     """The scales of what the mean of a process and the slow terms of its kernel leave of data."""
-    x, z = left_by_mean(gp, data)
+    x, z = residuals_of_mean(gp, data)
     degree = gp.kernel.trend_degree
     if degree is None:
         return DataScales(x, z)
     columns = np.concatenate([np.ones((len(x), 1)), _slopes(x, degree)], axis=-1)
     slow = np.zeros((columns.shape[1], *z.shape), complex)
     for number, series in enumerate(z):
-        there = ~np.isnan(series)
-        found = np.linalg.lstsq(columns[there].astype(complex), series[there], rcond=None)[0]
-        slow[:, number] = columns.T * found[:, None]
-    powers = [float(np.mean(np.abs(part) ** 2)) for part in slow]
+        present = ~np.isnan(series)
+        coefficients = np.linalg.lstsq(
+            columns[present].astype(complex), series[present], rcond=None
+        )[0]
+        slow[:, number] = columns.T * coefficients[:, None]
+    powers = [float(np.mean(np.abs(component) ** 2)) for component in slow]
     return DataScales(x, z - slow.sum(axis=0), powers)
 
 
@@ -53,7 +55,7 @@ def _slopes(x: np.ndarray, degree: int) -> np.ndarray:
     return (x - x.mean()) / np.ptp(x)
 
 
-def power_left(process: SignalPlusNoise, data: Data) -> tf.Tensor:
+def residual_power(process: SignalPlusNoise, data: Data) -> tf.Tensor:
     """The mean square of what offsets, the mean, and a trend of the kernel leave of data.
 
     For means that are sums of functions times coefficients it depends on the data alone; a mean
@@ -62,16 +64,16 @@ def power_left(process: SignalPlusNoise, data: Data) -> tf.Tensor:
     """
     squares = squared_modulus(_where_present(data, data.z))
     count = tf.reduce_sum(data.counts)
-    whole = tf.reduce_sum(squares) / count
+    power = tf.reduce_sum(squares) / count
     if process.likelihood is not None:  # of data that are not the signal plus noise
-        return whole
-    left = tf.reduce_sum(squared_modulus(_left(process, data))) / count
-    rounding = _ROUNDING * np.finfo(whole.dtype.as_numpy_dtype).eps
-    return tf.where(left > rounding**2 * whole, left, whole)
+        return power
+    residual = tf.reduce_sum(squared_modulus(_residuals(process, data))) / count
+    rounding = _ROUNDING * np.finfo(power.dtype.as_numpy_dtype).eps
+    return tf.where(residual > rounding**2 * power, residual, power)
 
 
-def _left(process: SignalPlusNoise, data: Data) -> tf.Tensor:
-    """What is left of each series by least squares, zero where missing, `[B, N]`."""
+def _residuals(process: SignalPlusNoise, data: Data) -> tf.Tensor:
+    """The least-squares residuals of each series, zero where missing, `[B, N]`."""
     mean, z = process.mean, data.z
     functions = None if mean is None else mean.functions(data.x)
     basis = None if mean is None else mean.basis(data.x)

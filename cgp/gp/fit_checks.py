@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import Data
-from cgp.gp.detrended import left_by_mean, scales_of
+from cgp.gp.detrended import residuals_of_mean, scales_of
 from cgp.kernels.base import Kernel, Product, Sum
 from cgp.kernels.data_scales import DataScales
 from cgp.kernels.rotation import Rotation
@@ -59,16 +59,17 @@ def warn_of_offset(gp: Any, data: Data) -> None:
     """Warns of data far from zero whose process has neither a mean nor a constant term."""
     if gp._process.likelihood is not None:  # of data that are not the signal plus noise
         return
-    x, z = left_by_mean(gp, data)
-    far = _FarFromZero(x, z)
-    if gp.kernel.has_level(x) or not far.series.any():
+    x, z = residuals_of_mean(gp, data)
+    offsets = _FarFromZero(x, z)
+    if gp.kernel.has_level(x) or not offsets.series.any():
         return
-    what, lacks = "z", "has neither a mean nor a constant term"
+    described, lacks = "z", "has neither a mean nor a constant term"
     if gp.mean is not None:
-        what, lacks = "what the mean leaves of z", "has no constant term"
+        described, lacks = "what the mean leaves of z", "has no constant term"
     warnings.warn(
-        f"{what} is far from zero: {far.in_words()}, and the model {lacks}. The other terms of the "
-        f"kernel would be stretched over that, and forecasts be wrong: {far.remedy(gp)}",
+        f"{described} is far from zero: {offsets.in_words()}, and the model {lacks}. "
+        "The other terms of the kernel would be stretched over that, and forecasts be wrong: "
+        f"{offsets.remedy(gp)}",
         RuntimeWarning,
         stacklevel=4,
     )
@@ -128,9 +129,9 @@ class _FarFromZero:
         u = np.where(np.isnan(z), np.nan, x[:, 0])
         u = u - np.nanmean(u, axis=-1, keepdims=True)
         slopes = np.nansum(u * about, axis=-1) / np.maximum(np.nansum(u**2, axis=-1), 1e-300)
-        left = np.nanmean(np.abs(about - slopes[:, None] * u) ** 2, axis=-1)
-        self.series |= enough & (squares > _FAR_FROM_LINE * left)
-        self.is_line = bool(np.sum(left) < _LINE * np.sum(self.variances))
+        residual_power = np.nanmean(np.abs(about - slopes[:, None] * u) ** 2, axis=-1)
+        self.series |= enough & (squares > _FAR_FROM_LINE * residual_power)
+        self.is_line = bool(np.sum(residual_power) < _LINE * np.sum(self.variances))
 
     def in_words(self) -> str:
         """Where the farthest series is."""
@@ -203,10 +204,10 @@ def _of_lengthscales(gp: Any, scales: DataScales) -> list[str]:
 def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
     found = []
     noise = float(np.min(gp.noise_variance.numpy()))
-    known = 0.0 if data.noise.variance is None else float(np.min(data.noise.variance))
+    known_noise = 0.0 if data.noise.variance is None else float(np.min(data.noise.variance))
     is_free = not gp.noise_variance.fixed
     square = min(scales.total, _FAR * scales.variance)
-    if is_free and noise + known < _NO_NOISE * square:
+    if is_free and noise + known_noise < _NO_NOISE * square:
         remedy = (
             "the data have none, or too few points to tell"
             if gp._has_weak_prior
@@ -217,11 +218,11 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
             f"noise_variance = {noise:.3g} has run to zero, beside a mean square of z of "
             f"{square:.3g}: {remedy}"
         )
-    hidden = float(gp._noise_of_rounding(data))
-    if is_free and gp.kernel.trend_degree is not None and noise < 8.0 * hidden:
+    rounding = float(gp._noise_of_rounding(data))
+    if is_free and gp.kernel.trend_degree is not None and noise < 8.0 * rounding:
         found.append(
             f"noise_variance = {noise:.3g} is near what rounding of a covariance with so large a "
-            f"constant hides, {hidden:.2g}: take it out by mean=cgp.means.Polynomial(0) in place "
+            f"constant hides, {rounding:.2g}: take it out by mean=cgp.means.Polynomial(0) in place "
             "of Constant()"
         )
     for name, parameter in gp._parameters().items():

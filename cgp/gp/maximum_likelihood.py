@@ -10,7 +10,7 @@ from cgp.autograph import as_it_stands
 from cgp.gp import many_series
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import Data, StoredData, as_data
-from cgp.gp.detrended import power_left
+from cgp.gp.detrended import residual_power
 from cgp.gp.fit_checks import check_several_samples, warn_of_fit
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.notebook_rows import data_in_words
@@ -401,7 +401,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
         """The log densities of the priors, that of a noise variance that was left out included."""
         log_priors = [parameter.log_prior() for parameter in self._with_priors]
         if self._has_weak_prior:
-            power = power_left(self._process, data)
+            power = residual_power(self._process, data)
             least = (self._noise_floor, self._noise_of_rounding(data))
             log_priors.append(log_weak_prior(self.noise_variance.value, power, *least))
         return log_priors

@@ -25,7 +25,7 @@ def check_request(kernel: Kernel, part: Kernel | None, observed: bool) -> None:
     """Raises a ValueError unless a part is terms of a kernel, those very objects, or None."""
     if part is None:
         return
-    if not _asked(kernel, part):
+    if not _terms_of_part(kernel, part):
         raise ValueError(
             f"part must be one of the terms of the kernel, the same object, or a sum of some: "
             f"{', '.join(map(repr, _terms(kernel)))}; got {part!r}"
@@ -36,27 +36,27 @@ def check_request(kernel: Kernel, part: Kernel | None, observed: bool) -> None:
 
 def states_of(kernel: Kernel, part: Kernel) -> np.ndarray:
     """Which states of the Markov form of a kernel are those of a part, bool `[n]`."""
-    asked = _asked(kernel, part)
-    own = np.zeros(kernel.markov_form().size, bool)
+    chosen_terms = _terms_of_part(kernel, part)
+    is_of_part = np.zeros(kernel.markov_form().size, bool)
     first = 0
     for term in _terms(kernel):
         size = term.markov_form().size
-        if any(term is one for one in asked):
-            own[first : first + size] = True
+        if any(term is chosen for chosen in chosen_terms):
+            is_of_part[first : first + size] = True
         if not isinstance(term, Sum):  # the terms of a sum inside follow it
             first += size
-    return own
+    return is_of_part
 
 
-def _asked(kernel: Kernel, part: Kernel) -> list[Kernel]:
+def _terms_of_part(kernel: Kernel, part: Kernel) -> list[Kernel]:
     """The terms of a kernel that a part is, or is the sum of; none if it is anything else."""
     terms = _terms(kernel)
     if any(part is term for term in terms):
         return [part]
     summands = part.parts if isinstance(part, Sum) else []
-    single = [id(one) for summand in summands for one in _terms(summand)]
-    known = all(any(one is term for term in terms) for one in summands)
-    return [*summands] if known and len(set(single)) == len(single) else []
+    are_terms = all(any(summand is term for term in terms) for summand in summands)
+    ids = [id(term) for summand in summands for term in _terms(summand)]
+    return [*summands] if are_terms and len(set(ids)) == len(ids) else []
 
 
 def _terms(kernel: Kernel) -> list[Kernel]:

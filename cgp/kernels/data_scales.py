@@ -275,12 +275,15 @@ class StartRules:
 
     def _is_free(self, frequencies: np.ndarray) -> np.ndarray:
         """Which tones no other term of the kernel describes, bool `[K]`."""
-        others = [*self.described, *([] if self.origin is None else [np.asarray(self.origin)])]
+        described = [
+            *self.described,
+            *([] if self.origin is None else [np.asarray(self.origin)]),
+        ]
         if not self.is_of_each:  # of vectors beside a number there is no telling
-            others = [other for other in others if not other.ndim]
+            described = [tone for tone in described if not tone.ndim]
         free = np.ones(len(frequencies), bool)
-        for other in others:
-            far = np.abs(frequencies - other) > _OWN / self.span
+        for tone in described:
+            far = np.abs(frequencies - tone) > _OWN / self.span
             free &= far.any(axis=-1) if self.is_of_each else far
         return free
 

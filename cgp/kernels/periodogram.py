@@ -140,8 +140,8 @@ def peaks_over_dimensions(
         Frequencies `[count, D]`, and the share of the power that each explains.
     """
     if len(x) > _MOST_POINTS:
-        part = np.random.default_rng(0).choice(len(x), _MOST_POINTS, replace=False)
-        x, z = x[part], z[:, part]
+        sampled_rows = np.random.default_rng(0).choice(len(x), _MOST_POINTS, replace=False)
+        x, z = x[sampled_rows], z[:, sampled_rows]
     x = x - x.mean(axis=0)
     grids = [
         0.5 / span * np.arange(-half, half + 1)
@@ -149,24 +149,24 @@ def peaks_over_dimensions(
     ]
     while np.prod([float(len(grid)) for grid in grids]) > _MOST_FREQUENCIES:
         grids = [grid[len(grid) // 4 : -(len(grid) // 4) or None] for grid in grids]
-    first, *others = (
+    first_phases, *later_phases = (
         np.exp(-2j * np.pi * np.outer(g, column)) for g, column in zip(grids, x.T, strict=True)
     )
-    rest = others[0]
-    for other in others[1:]:
-        rest = (rest[:, None] * other).reshape(-1, len(x))
-    found: list[np.ndarray] = []
+    joint_phases = later_phases[0]
+    for phases in later_phases[1:]:
+        joint_phases = (joint_phases[:, None] * phases).reshape(-1, len(x))
+    frequencies: list[np.ndarray] = []
     shares, residual = [], z
     for _ in range(count):
-        power = sum(np.abs((first * series) @ rest.T) ** 2 for series in residual)
+        power = sum(np.abs((first_phases * series) @ joint_phases.T) ** 2 for series in residual)
         place = np.unravel_index(np.argmax(power), [len(grid) for grid in grids])
         peak = np.array([grid[i] for grid, i in zip(grids, place, strict=True)])
-        found.append(_refined(peak, x, residual, 0.25 / spans))
-        tones = np.exp(2j * np.pi * x @ np.transpose(found))
+        frequencies.append(_refined(peak, x, residual, 0.25 / spans))
+        tones = np.exp(2j * np.pi * x @ np.transpose(frequencies))
         amplitudes = np.linalg.lstsq(tones, z.T, rcond=None)[0]
-        left, residual = _power(residual), z - (tones @ amplitudes).T
-        shares.append(max(left - _power(residual), 0.0) / _power(z))
-    return np.array(found), np.array(shares)
+        power_before, residual = _power(residual), z - (tones @ amplitudes).T
+        shares.append(max(power_before - _power(residual), 0.0) / _power(z))
+    return np.array(frequencies), np.array(shares)
 
 
 def _refined(peak: np.ndarray, x: np.ndarray, z: np.ndarray, steps: np.ndarray) -> np.ndarray:

@@ -207,8 +207,8 @@ def cholesky(a: ArrayLike) -> tf.Tensor:
             raise NotPositiveDefiniteError(_NOT_POSITIVE.format(a.shape)) from None
     # NaN compares false, so this catches a failed factorisation that left NaN or zeros.
     ok = has_positive_diagonal(chol)
-    found = assert_positive_definite(ok, chol, _NOT_POSITIVE.format(a.shape))
-    return marked_lower_triangular(found)
+    factor = assert_positive_definite(ok, chol, _NOT_POSITIVE.format(a.shape))
+    return marked_lower_triangular(factor)
 
 
 def _by_tensorflow(a: tf.Tensor) -> tf.Tensor:

@@ -52,10 +52,10 @@ def cholesky_update(
         >>> bool(np.allclose(cgp.linalg.cholesky_update(new, v, multiplier=-1.0), chol))
         True
     """
-    found = native_updates.update(chol, update_vector, multiplier)
-    if found is None:
-        found = tensorflow_updates.update(chol, update_vector, multiplier)
-    return marked_lower_triangular(found)
+    updated = native_updates.update(chol, update_vector, multiplier)
+    if updated is None:
+        updated = tensorflow_updates.update(chol, update_vector, multiplier)
+    return marked_lower_triangular(updated)
 
 
 def cholesky_condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> ScalarUpdate:
@@ -97,10 +97,10 @@ def cholesky_condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike)
         >>> bool(np.allclose(new.gain, [-0.4j])), bool(np.allclose(new.chol, 5**-0.5))
         (True, True)
     """
-    found = native_updates.condition(chol, h, noise_variance)
-    if found is None:
-        found = tensorflow_updates.condition(chol, h, noise_variance)
-    return found._replace(chol=marked_lower_triangular(found.chol))
+    conditioned = native_updates.condition(chol, h, noise_variance)
+    if conditioned is None:
+        conditioned = tensorflow_updates.condition(chol, h, noise_variance)
+    return conditioned._replace(chol=marked_lower_triangular(conditioned.chol))
 
 
 def cholesky_append(
@@ -140,10 +140,10 @@ def cholesky_append(
                [1., 2., 0.],
                [0., 0., 1.]])
     """
-    found = native_updates.append(chol, cross, variance, size)
-    if found is None:
-        found = tensorflow_updates.append(chol, cross, variance, size)
-    return marked_lower_triangular(found)
+    appended = native_updates.append(chol, cross, variance, size)
+    if appended is None:
+        appended = tensorflow_updates.append(chol, cross, variance, size)
+    return marked_lower_triangular(appended)
 
 
 def cholesky_remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> tf.Tensor:
@@ -180,7 +180,7 @@ def cholesky_remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = 
         array([[5., 0.],
                [0., 1.]])
     """
-    found = native_updates.remove(chol, index, size)
-    if found is None:
-        found = tensorflow_updates.remove(chol, index, size)
-    return marked_lower_triangular(found)
+    reduced = native_updates.remove(chol, index, size)
+    if reduced is None:
+        reduced = tensorflow_updates.remove(chol, index, size)
+    return marked_lower_triangular(reduced)

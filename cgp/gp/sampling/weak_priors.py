@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import Data
-from cgp.gp.detrended import power_left, scales_of
+from cgp.gp.detrended import residual_power, scales_of
 from cgp.gp.sampling.coordinates import Coordinates
 from cgp.gp.starts import values_from_data
 from cgp.kernels.data_scales import DataScales
@@ -97,7 +97,7 @@ def in_words(gp: Any, data: Data, weak: dict[str, WeakPrior]) -> dict[str, str]:
     """
     found = {}
     if gp._has_weak_prior:
-        scale = 2.0 * float(power_left(gp._process, data))
+        scale = 2.0 * float(residual_power(gp._process, data))
         found["noise_variance"] = (
             f"that of a fit, about gamma of shape 1.5 and scale {scale:.3g}, twice the mean square "
             "of what offset, mean and trend leave of z"
