@@ -9,7 +9,7 @@ import tensorflow as tf
 from cgp.gp.data import Data
 from cgp.gp.detrended import residuals_of_mean, scales_of
 from cgp.kernels.base import Kernel, Product, Sum
-from cgp.kernels.data_scales import DataScales
+from cgp.kernels.data_scales import DataScales, series_means
 from cgp.kernels.rotation import Rotation
 from cgp.kernels.stationary import ScaledCorrelation
 from cgp.kernels.white import White
@@ -118,18 +118,18 @@ class _FarFromZero:
 
     def __init__(self, x: np.ndarray, z: np.ndarray):
         self.x, self.z = x, z
-        self.means = np.nanmean(z, axis=-1)
+        self.means = series_means(z)
         squares, about = np.abs(self.means) ** 2, z - self.means[:, None]
-        self.variances = np.nanmean(np.abs(about) ** 2, axis=-1)
+        self.variances = series_means(np.abs(about) ** 2)
         enough = np.sum(~np.isnan(z), axis=-1) > _FEW
         self.series = enough & (squares > _FAR * self.variances)
         self.is_line = False
         if x.shape[1] != 1:
             return
         u = np.where(np.isnan(z), np.nan, x[:, 0])
-        u = u - np.nanmean(u, axis=-1, keepdims=True)
+        u = u - series_means(u)[:, None]
         slopes = np.nansum(u * about, axis=-1) / np.maximum(np.nansum(u**2, axis=-1), 1e-300)
-        residual_power = np.nanmean(np.abs(about - slopes[:, None] * u) ** 2, axis=-1)
+        residual_power = series_means(np.abs(about - slopes[:, None] * u) ** 2)
         self.series |= enough & (squares > _FAR_FROM_LINE * residual_power)
         self.is_line = bool(np.sum(residual_power) < _LINE * np.sum(self.variances))
 

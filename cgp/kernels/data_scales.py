@@ -38,7 +38,7 @@ class DataScales:
     @cached_property
     def variance(self) -> float:
         """The mean square of the targets about the mean of each series; `E|z|²` if it is zero."""
-        about = _mean_square(self.z - np.nanmean(self.z, axis=-1, keepdims=True))
+        about = _mean_square(self.z - series_means(self.z)[:, None])
         return about if about > _ROUNDING**2 * self.total else self.total
 
     @cached_property
@@ -159,6 +159,12 @@ class DataScales:
         periodogram, unit = self._periodogram
         lowest, highest = 1e-6 * self.variance, 0.3 * self.variance
         return float(np.clip(unit**2 * periodogram.floor(), lowest, highest))
+
+
+def series_means(values: np.ndarray) -> np.ndarray:
+    """The mean of each series `[B, N]`, NaN where missing, `[B]`; 0 of one that is all missing."""
+    counts = np.sum(~np.isnan(values), axis=-1)
+    return np.nansum(values, axis=-1) / np.maximum(counts, 1)
 
 
 def _mean_square(z: np.ndarray) -> float:
