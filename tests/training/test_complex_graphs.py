@@ -78,6 +78,7 @@ ARGUMENTS = {
     "width_factor": 0.2,
     "max_number": 2,
     "bin_boundaries": [0.0, 1.0],
+    "num_bins": 4,
     "equation": "abc,cd->abd",
     "output_shape": (None, 2),
     "layers": [],

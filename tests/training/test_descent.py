@@ -57,7 +57,7 @@ def test_is_a_loss_a_function_of_its_point(kind):
     """To the last bit, where the covariance is far from round, and after other points."""
     x = np.linspace(0.0, 30.0, 40)
     z = np.exp(0.6j * x) + 1e4 * (1.0 + 1.0j)
-    gp = kind(cgp.kernels.Matern52(1e8, 1e3), 1e-3, mean=cgp.means.Polynomial(0))
+    gp = kind(cgp.kernels.Matern52(1e8, 1e3), 1e-3, mean=cgp.means.Polynomial(0, [1e4]))
     gp.compile(cgp.optimizers.LBFGS())
     loss = Objective(gp, gp._batch(gp._validated(x, z, None, gp._given_noise())))
     first = loss(loss.start)

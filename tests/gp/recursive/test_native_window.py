@@ -149,7 +149,9 @@ class Doubled(RBF):
         return 2.0 * super().moments(x1, x2)[0], None
 
 
-@pytest.mark.parametrize("kernel", [RandomWalk(1.0), Doubled(), RBF(1.0, 1.0) + Doubled()])
+@pytest.mark.parametrize(
+    "kernel", [RandomWalk(1.0), Doubled(1.0, 1.0), RBF(1.0, 1.0) + Doubled(1.0, 1.0)]
+)
 def test_is_a_kernel_without_instructions_taken_by_tensorflow(kernel):
     assert kernel.program() is None
     gp = cgp.RecursiveGP(kernel, 0.1, capacity=4)
