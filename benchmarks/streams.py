@@ -17,33 +17,9 @@ import argparse
 import numpy as np
 import tensorflow as tf
 from timing import compare, markdown, save
-
-import cgp
-from cgp.kernels import Matern32, Rotation
+from tracker_makers import CAPACITY, kalman_filter, recursive_gp, state_space_gp
 
 STREAMS = (1, 8, 64)
-CAPACITY = 32
-
-
-def kalman_filter():
-    model = cgp.statespace.LinearGaussian(
-        F=0.95 * np.diag(np.exp(1j * np.arange(4.0))),
-        Q=0.1 * np.eye(4, dtype=complex),
-        H=np.ones((1, 4), complex),
-        R=np.array([[0.5 + 0j]]),
-    )
-    layer = cgp.KalmanFilter(model)
-    return lambda _, z: layer.step(z[..., None])
-
-
-def state_space_gp():
-    return cgp.StateSpaceGP(Matern32(1.0, 2.0) * Rotation(0.3), noise_variance=0.01).step
-
-
-def recursive_gp():
-    kernel = Matern32(1.0, 2.0) * Rotation(0.3)
-    return cgp.RecursiveGP(kernel, noise_variance=0.01, capacity=CAPACITY).step
-
 
 MAKERS = {
     "KalmanFilter, 4 states": kalman_filter,

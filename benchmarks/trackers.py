@@ -26,32 +26,10 @@ from pathlib import Path
 
 import numpy as np
 from timing import markdown, save
-
-import cgp
-from cgp.kernels import Matern32, Rotation
+from tracker_makers import kalman_filter, recursive_gp, state_space_gp
 
 SAMPLES = 10
 MEMORY = Path("/proc/self/statm")
-
-
-def kalman_filter():
-    model = cgp.statespace.LinearGaussian(
-        F=0.95 * np.diag(np.exp(1j * np.arange(4.0))),
-        Q=0.1 * np.eye(4, dtype=complex),
-        H=np.ones((1, 4), complex),
-        R=np.array([[0.5 + 0j]]),
-    )
-    layer = cgp.KalmanFilter(model)
-    return lambda t, value: layer.step([value])
-
-
-def state_space_gp():
-    return cgp.StateSpaceGP(Matern32(1.0, 2.0) * Rotation(0.3), noise_variance=0.01).step
-
-
-def recursive_gp():
-    kernel = Matern32(1.0, 2.0) * Rotation(0.3)
-    return cgp.RecursiveGP(kernel, noise_variance=0.01, capacity=32).step
 
 
 MAKERS = {
