@@ -77,9 +77,12 @@ def check_labels(
         inputs: Of the axes of z, with k for M, or None.
         along: The number of time axes, 0 or 1.
     """
+    if missing is None and inputs is None:  # as in most steps of a stream: z is paired with nothing
+        return
     check_same_labels(z=(z, 0), missing=(missing, 0))
-    own = {"z": z, "missing": missing, "inputs": inputs}
-    check_same_labels(**{name: (a, int(getattr(a, "ndim", 0) > along)) for name, a in own.items()})
+    arrays = {"z": z, "missing": missing, "inputs": inputs}
+    unpaired = {name: int(getattr(a, "ndim", 0) > along) for name, a in arrays.items()}
+    check_same_labels(**{name: (a, unpaired[name]) for name, a in arrays.items()})
 
 
 def checked_state(
