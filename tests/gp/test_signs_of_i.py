@@ -1,5 +1,6 @@
-"""Data of the other sign of i: a fit of a delay, or of poles, says so."""
+"""Data of the other sign of i, or beside a constant: a fit of a delay, or of poles, says so."""
 
+import re
 import warnings
 
 import numpy as np
@@ -41,6 +42,27 @@ def test_is_a_rational_mean_of_conjugated_data_told(real_response):
 
 def test_is_a_rational_mean_of_too_low_an_order_no_conjugate():
     started(Zero(), device(), Rational(1))
+
+
+@pytest.mark.parametrize("real_response", [False, True])
+@pytest.mark.parametrize("constant", [0.3 - 0.2j, 100 - 50j, 1e5 + 1e5j])
+def test_is_a_constant_that_the_delay_does_not_turn_told_and_does_its_remedy_help(
+    real_response, constant
+):
+    response = device()
+    mean, alone = (Rational(2, real_response=real_response) for _ in range(2))
+    started(Zero(), response, alone)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        started(Zero(), response + constant, mean)
+    told = re.search(
+        r"fits z - (\(.*?\)) to .* a constant that is not behind", str(warned[0].message)
+    )
+    subtracted = complex(told[1])
+    assert abs(subtracted - constant) < 0.01
+    started(Zero(), response + constant - subtracted, mean)
+    assert abs(mean.delay - alone.delay) < 0.01
+    assert np.abs(mean.poles - alone.poles).max() < 0.05
 
 
 @pytest.mark.parametrize("name", ["ring slot measured.s1p", "ro,1.s1p"])

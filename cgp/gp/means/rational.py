@@ -15,7 +15,7 @@ from cgp.linalg.arguments import ArrayLike
 from cgp.training.sizes import check_size
 
 _GOOD = 1e-3  # of the power of z: what a good fit leaves
-_OTHER_SIGN = 0.25  # of what is left: 6 dB, where it is by chance up to 2
+_FAR_BETTER = 0.25  # of the residual power: 6 dB, where it is by chance up to 2
 
 
 @keras.saving.register_keras_serializable(package="cgp.means")
@@ -158,9 +158,10 @@ class Rational(Mean):
         axis = np.array([middle, np.ptp(f)])
         ordered = np.argsort(f, kind="stable")
         u, z = (f[ordered] - axis[0]) / axis[1], z[:, ordered]
-        z = z / max(np.abs(z).max(), 1e-300)
+        size = max(np.abs(z).max(), 1e-300)
+        z = z / size
         found = locate(u, z, self.order, self._arrangement)
-        _warn_of_other_sign(u, z, found, self)
+        _warn_of_other_data(u, z, found, self, size)
         at_optimum = are_at_optimum(u, z, found, self._arrangement)
         # The squares of the first k poles have the span of the first k functions of the squares.
         poles = found.poles[np.argsort(~at_optimum, kind="stable")]
@@ -219,32 +220,82 @@ class Rational(Mean):
         return f"Rational({self.order}{', real_response=True' * self.has_real_coefficients})"
 
 
-def _warn_of_other_sign(
-    u: np.ndarray, z: np.ndarray, located: PolesAndDelay, mean: Rational
+def _warn_of_other_data(
+    u: np.ndarray, z: np.ndarray, located: PolesAndDelay, mean: Rational, size: float
 ) -> None:
-    """Warns where a rational function fits the conjugate of series far better than the series.
+    """Warns where a rational function fits conj(z), or z less a constant, far better than z.
+
+    A constant that is not behind the delay, as of a leak, is not in the model, which then takes the
+    delay of the constant, zero.
 
     Args:
         u: As for `locate`.
-        z: As for `locate`.
+        z: As for `locate`, in units of `size`.
         located: What that has found.
         mean: The mean.
+        size: The largest |z| of the data.
     """
-    power = np.mean(np.abs(z) ** 2)
-    if located.power < _GOOD * power:
+    offsets = z.mean(axis=-1, keepdims=True)
+    if located.power < _GOOD * np.mean(np.abs(z - offsets) ** 2):
         return
     conjugate = locate(u, z.conj(), mean.order, mean._arrangement)
-    if conjugate.power < _OTHER_SIGN * located.power:
-        here, there = (
-            10.0 * np.log10(max(one.power / power, 1e-32)) for one in (located, conjugate)
+    if conjugate.power < _FAR_BETTER * located.power:
+        _warn_of_better_fit(
+            mean,
+            z,
+            located,
+            "conj(z)",
+            conjugate,
+            "z may have the other sign of i, of the convention e^{-iωt}. Fit conj(z), whose delay "
+            "is e^{-i2πfτ}, and conjugate predictions",
         )
-        warnings.warn(
-            f"{mean!r} fits conj(z) to an error of {there:.1f} dB, and z to {here:.1f} dB alone: z "
-            "may have the other sign of i, of the convention e^{-iωt}. Fit conj(z), whose delay is "
-            "e^{-i2πfτ}, and conjugate predictions",
-            RuntimeWarning,
-            stacklevel=6,
-        )
+        return
+    for _ in range(3):  # the mean of z has a share of the response
+        varying = locate(u, z - offsets, mean.order, mean._arrangement)
+        if varying.power >= _FAR_BETTER * located.power:
+            return
+        offsets = _constants(u, z, varying, mean._arrangement)
+    constant = f"{size * offsets[0, 0]:.7g}"
+    of_first = "" if len(z) == 1 else " (of the first series)"
+    _warn_of_better_fit(
+        mean,
+        z,
+        located,
+        f"z - ({constant})",
+        varying,
+        f"z may stand on a constant{of_first} that is not behind the delay, as of a leak or a "
+        "reflection before the device, which is not in this mean. Measure it or take this one, "
+        "and fit z without it",
+    )
+
+
+def _warn_of_better_fit(
+    mean: Rational,
+    z: np.ndarray,
+    located: PolesAndDelay,
+    other: str,
+    better: PolesAndDelay,
+    remedy: str,
+) -> None:
+    power = np.mean(np.abs(z) ** 2)
+    here, there = (10.0 * np.log10(max(fit.power / power, 1e-32)) for fit in (located, better))
+    warnings.warn(
+        f"{mean!r} fits {other} to an error of {there:.1f} dB of z, and z to {here:.1f} dB alone: "
+        f"{remedy}",
+        RuntimeWarning,
+        stacklevel=7,
+    )
+
+
+def _constants(
+    u: np.ndarray, z: np.ndarray, located: PolesAndDelay, arrangement: Arrangement
+) -> np.ndarray:
+    """The constants of series that a response of given poles and delay leaves, `[B, 1]`."""
+    turn = np.exp(-2j * np.pi * located.delay * u)[:, None]
+    fractions = arrangement.fractions(2j * np.pi * u[:, None], located.poles)
+    response = np.concatenate([fractions, np.ones_like(turn)], axis=-1) * turn
+    columns = np.concatenate([response, np.ones_like(turn)], axis=-1)
+    return np.linalg.lstsq(columns, z.T, rcond=1e-12)[0][-1][:, None]
 
 
 def _columns(
