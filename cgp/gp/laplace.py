@@ -13,7 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg import NotPositiveDefiniteError
-from cgp.training.parameters import UNIT_DISK, Parameter
+from cgp.training.parameters import POSITIVE, UNIT_DISK, Parameter
+
+_VANISHED = 1e-6  # of the largest element of a positive vector
+_UNDETERMINED = 1e-2  # the curvature by a log whose standard error would be 10
 
 
 def hessian(
@@ -62,7 +65,9 @@ def covariance(
         curvature: `[P, P]`.
 
     A complex value on the edge of the unit disk, |c| = 1, has no standard error: its estimate is
-    not normal there. Its rows and columns are NaN, and those of the others hold it where it is.
+    not normal there. Nor has an element of a positive vector that has gone to zero beside the
+    others, as the power of a tap that is not there. Rows and columns of these are NaN, and the
+    covariance of the others holds them where they are.
 
     Returns:
         `[Q, Q]`, in the order of `parameters`: elements of a vector one after the other, real and
@@ -77,32 +82,46 @@ def covariance(
     offsets = dict(zip(map(id, learned), _offsets(learned), strict=True))
     names = {id(p.variable): name for name, p in parameters.items()}
     labels = [names.get(id(v), v.name) for v in learned for _ in range(_size(v))]
-    inverse = _inverse(curvature, labels)
+    curvature = curvature.copy()
     rows, at_edge = [], []
     for name, parameter in parameters.items():
         jacobian = _jacobian(parameter)
-        is_at_edge = id(parameter.variable) in offsets and _is_at_edge(parameter)
-        if is_at_edge:
+        row = np.zeros((jacobian.shape[0], curvature.shape[0]))
+        is_at_edge = np.zeros(jacobian.shape[0], bool)
+        if id(parameter.variable) in offsets:
+            start = offsets[id(parameter.variable)]
+            weights = np.arange(start, start + jacobian.shape[1])
+            row[:, weights] = jacobian
+            vanished = _vanished(parameter, np.diag(curvature)[weights])
+            # As if they were fixed: with no curvature the others' could not be inverted.
+            curvature[weights[vanished]] = curvature[:, weights[vanished]] = 0.0
+            curvature[weights[vanished], weights[vanished]] = 1.0
+            is_at_edge = vanished | _is_on_circle(parameter)
+        if is_at_edge.any():
             warnings.warn(
                 f"{name} = {parameter} is at the edge of its set, where no standard error can be "
                 "given: its own are NaN, those of the others hold it there",
                 stacklevel=4,
             )
-        at_edge += [is_at_edge] * jacobian.shape[0]
-        row = np.zeros((jacobian.shape[0], curvature.shape[0]))
-        if id(parameter.variable) in offsets:
-            start = offsets[id(parameter.variable)]
-            row[:, start : start + jacobian.shape[1]] = jacobian
+        at_edge += list(is_at_edge)
         rows.append(row)
     j = np.concatenate(rows)
-    found = j @ inverse @ j.T
+    found = j @ _inverse(curvature, labels) @ j.T
     found[at_edge], found[:, at_edge] = np.nan, np.nan
     return found
 
 
-def _is_at_edge(parameter: Parameter) -> bool:
+def _is_on_circle(parameter: Parameter) -> bool:
     # An optimiser stops a little before the edge, where the likelihood is flat in |c|.
     return parameter.constraint is UNIT_DISK and bool(np.any(np.abs(parameter.numpy()) > 1 - 1e-4))
+
+
+def _vanished(parameter: Parameter, curvature: np.ndarray) -> np.ndarray:
+    """Which elements of a positive vector have gone to zero, from the curvature by their logs."""
+    value = parameter.numpy()
+    if value.ndim != 1 or parameter.constraint.forward is not POSITIVE.forward:
+        return np.zeros(curvature.shape, bool)
+    return (value < _VANISHED * value.max()) & (curvature < _UNDETERMINED)
 
 
 def _inverse(curvature: np.ndarray, labels: list[str]) -> np.ndarray:

@@ -82,7 +82,8 @@ class StandardErrors(_Base):
         Returns:
             NumPy by name; of a complex value, the errors of its real and imaginary part as one
             complex number. NaN, with a warning, for one at the edge of the unit disk, |c| = 1,
-            where estimates are not normal for any number of data; the others then hold it there.
+            where estimates are not normal for any number of data, and for elements of a positive
+            vector that have gone to zero; the others then hold them there.
         """
         errors = np.sqrt(np.diag(self.parameter_covariance(verbose)))
         found = {}

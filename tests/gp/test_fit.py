@@ -1,6 +1,7 @@
 """Learning hyperparameters: one factorisation a step, the same optimum by every road."""
 
 import contextlib
+import warnings
 
 import keras
 import numpy as np
@@ -380,6 +381,24 @@ def test_has_a_coefficient_at_the_edge_of_its_disk_no_standard_error():
     assert np.isnan(edge.real)
     assert np.isnan(edge.imag)
     assert all(0 < error < np.inf for error in errors.values())
+
+
+def test_have_powers_of_taps_that_are_not_there_no_standard_errors():
+    """The other powers have the errors of the model without those taps."""
+    delays, x = np.array([0.0, 0.11, 0.23]), np.arange(32.0)
+    there = cgp.kernels.TappedDelays(delays[:2], [1.0, 0.5], fixed="delays")
+    z = cgp.ExactGP(there, 0.01).sample(x, 5, observed=True, seed=1)
+    errors = []
+    for powers in ([1.0, 0.5], [1.0, 0.5, 1e-12]):
+        kernel = cgp.kernels.TappedDelays(delays[: len(powers)], powers, fixed="delays")
+        gp = cgp.ExactGP(kernel, 0.01)
+        gp.fit(x, z, verbose=0)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            errors.append(gp.parameter_errors(verbose=0)["tappeddelays.powers"])
+    assert "tappeddelays.powers" in str(warned[0].message)
+    assert np.isnan(errors[1][2])
+    np.testing.assert_allclose(errors[1][:2], errors[0], rtol=1e-4)
 
 
 def test_is_a_gp_trained_inside_another_model():
