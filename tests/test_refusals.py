@@ -97,6 +97,8 @@ NAMES = {
         lambda: gp(fixed=True), TypeError, "fixed must be names of parameters, got True"),
     "priors in a list": (
         lambda: gp(priors=[1.0]), TypeError, r"priors must be a dictionary.*got \[1.0\]"),
+    "callbacks as text": (
+        lambda: fit(callbacks="early"), TypeError, "callbacks must be callbacks of Keras.*'early'"),
     "epochs as text": (lambda: fit(epochs="3"), TypeError, "epochs must be a whole.*got '3'"),
     "observed as text": (
         lambda: gp().predict(X, observed="no"), TypeError, "observed must be True.*got 'no'"),
@@ -122,6 +124,8 @@ KERNELS = {
         lambda: 1.0 + RBF(), TypeError, "is added to kernels"),
     "a complex multiple": (
         lambda: 1j * RBF(), TypeError, r"multiplied by a real number.*got 1j: c f\(x\) has \|c\|²"),
+    "a kernel as a function": (
+        lambda: RBF(1.0, 1.0)(X), TypeError, r"kernel.covariance\(x1, x2\)"),
     "no generator": (
         lambda: linear_sde(I2, [1.0]), TypeError, r"must be a cgp.kernels.Generator\(A, W\)"),
 }  # fmt: skip
@@ -135,6 +139,8 @@ FILTERS = {
     "all that step returned for the state": (
         lambda: statespace.step(MODEL, statespace.step(MODEL, None, 1j), 1j), TypeError,
         r"state, step = statespace.step\(model, state, z\)"),
+    "no series": (
+        lambda: cgp.KalmanFilter(MODEL).predict(None), TypeError, "z is missing: series"),
     "a series for one sample": (
         lambda: cgp.KalmanFilter(MODEL).step(Z), ValueError,
         "3 streams at one time; a series goes to filter or process"),

@@ -163,7 +163,7 @@ class _FarFromZero:
 
 def check_several_samples(data: Data) -> None:
     """Raises a ValueError for one sample in all, which has the most likely variance |z|²."""
-    if float(tf.reduce_sum(data.counts)) == 1.0:
+    if np.count_nonzero(~np.isnan(np.asarray(data.z))) == 1:
         raise ValueError(
             "z has one sample that is not missing, and nothing can be learned from one: fit more, "
             "or give all values and take it in by condition(x, z)"

@@ -42,15 +42,17 @@ def as_block(
     """
     check_eager()
     check_labels(x, z, missing, noise)
-    given = x, z
+    x_of_user, z_of_user = x, z
     x = as_array(x, "x")
     z = as_observations(z, missing, complex_dtype(real_dtype))
     if np.ndim(x) == 2 and np.shape(x) == np.shape(z) and np.size(x) > 1:
         shape = tf.TensorShape(z.shape)
-        hint = remedy_of_pair(shape, shape, *given)
+        hint = remedy_of_pair(shape, shape, x_of_user, z_of_user)
         raise ValueError(f"z must be [T], or [B, T] of B streams, got {shape} for x too{hint}")
     data = None if require_targets else _on_a_line(x, z, real_dtype)
-    data = data or as_data(x, z, None, real_dtype, require_targets=require_targets)
+    data = data or as_data(
+        x_of_user, z_of_user, missing, real_dtype, require_targets=require_targets
+    )
     of_samples = COMMON_NOISE
     if noise is not None and any(part is not None for part in noise):
         of_samples = noise.of_data(z, real_dtype).map(np.asarray)

@@ -484,6 +484,8 @@ class Product(Combination):
         known where all of them are of differential equations.
         """
         spectra = [part.spectrum() for part in self.parts]
+        if any(s.white and s.density is None and not s.powers.size for s in spectra):
+            return Spectrum(white=float(np.real(self.covariance([0.0]).numpy()[0, 0])))
         spread = [
             (part, of_part)
             for part, of_part in zip(self.parts, spectra, strict=True)

@@ -194,6 +194,13 @@ class CovarianceFunction(HyperparameterLayer):
         """
         self.moments_diagonal(x)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises: what a kernel computes has a name."""
+        raise TypeError(
+            f"{self!r} is not called: kernel.covariance(x1, x2) is its covariance matrix, and "
+            "kernel.pseudo_covariance(x1, x2) its pseudo-covariance matrix"
+        )
+
     @as_it_stands
     def covariance(self, x1: ArrayLike, x2: ArrayLike | None = None) -> tf.Tensor:
         """The covariance `E[z(x1) conj(z(x2))]`.

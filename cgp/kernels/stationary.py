@@ -54,6 +54,12 @@ class ScaledCorrelation(Kernel):
         r = (x1 - x2) / per_dimension(self.lengthscale, x1)
         return self.variance.value * self.correlation().apply(r, tf.zeros_like(r)), None
 
+    def has_level(self, x: np.ndarray) -> bool:
+        """Whether a large constant is likely: yes if a given length scale is far above the span."""
+        lengthscale = self.lengthscale
+        is_left_out = lengthscale.is_left_out
+        return not is_left_out and bool(np.all(lengthscale.numpy() > 10.0 * np.ptp(x, axis=0)))
+
     def instructions(self) -> Instructions:
         """See `Kernel.instructions`."""
         return (instruction(self.code, self.variance, self.lengthscale),)

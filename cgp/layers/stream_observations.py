@@ -1,6 +1,5 @@
 """Observations in the form of a `KalmanFilter`, of series and of streams."""
 
-from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -23,15 +22,19 @@ def batch_of_series(
         model: The model.
         likelihood: That of the observations, or None.
         x: One series or several, as for `statespace.filter`; or a tuple of series and inputs, whose
-            axes are left as they are; or a dataset, or None, which are left as they are.
+            axes are left as they are; or a dataset, which is left as it is.
         missing: Bool, broadcast against x; None if only NaN are missing.
 
     Raises:
         TypeError, ValueError: As `statespace.filter`; `missing` beside more than series.
     """
-    if isinstance(x, tuple | tf.data.Dataset | NoneType) and missing is not None:
+    if x is None:
+        raise TypeError(
+            "z is missing: series were expected, [B, T, M], [T, M], or [T] where M is 1"
+        )
+    if isinstance(x, tuple | tf.data.Dataset) and missing is not None:
         raise ValueError("missing is for one array of series: set NaN in them instead")
-    if x is None or isinstance(x, tf.data.Dataset):
+    if isinstance(x, tf.data.Dataset):
         return x
     if isinstance(x, tuple):
         series, *inputs = x

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from types import NoneType
 from typing import Any
 
 import keras
@@ -196,6 +197,10 @@ class Trainer(Saving):
                 parameters, or in a validation.
         """
         verbose = where_watched(verbose)
+        for callback in keras.tree.flatten(callbacks):
+            kinds = keras.callbacks.Callback, keras.callbacks.CallbackList, NoneType
+            if not isinstance(callback, kinds):
+                raise TypeError(f"callbacks must be callbacks of Keras, got {callback!r}")
         if engine is not None:
             x = shards_of(
                 self,

@@ -167,6 +167,9 @@ def test_is_an_offset_that_no_term_is_for_told(make):
         lambda: cgp.ExactGP(Periodic()),
         lambda: cgp.ExactGP(Constant() * Rotation(0.0, fixed="frequency") + RBF()),
         lambda: cgp.RecursiveGP(Matern32() + Constant(), capacity=8),
+        lambda: cgp.RecursiveGP(
+            Matern32() + RBF(1e6, 1e5, fixed=("variance", "lengthscale")), capacity=8
+        ),
         lambda: cgp.ExactGP(cgp.kernels.TappedDelays([0.0, 0.1], fixed="delays")),
     ],
 )

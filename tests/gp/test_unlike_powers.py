@@ -40,6 +40,11 @@ def test_one_sample_is_refused():
         for x, z in (([0.0], [1j]), ([0.0, 1.0], [np.nan, 1j])):
             with pytest.raises(ValueError, match="one sample that is not missing"):
                 gp.fit(x, z, verbose=0)
+    window = cgp.RecursiveGP(Matern32(), capacity=4)
+    with pytest.raises(ValueError, match="one sample that is not missing"):
+        window.fit([0.0], [1j], verbose=0)
+    window.fit([0.0, 1.0], [1j, 0.9j], verbose=0)
+    window.fit([2.0], [0.8j], verbose=0)  # beside a window one sample tells something
     kf = cgp.KalmanFilter(
         cgp.statespace.LinearGaussian([[0.9 + 0j]], [[0.1]], [[1.0]], [[0.1]]), learn="F"
     )

@@ -179,7 +179,7 @@ def test_is_a_density_of_single_precision_close():
         (RBF(1.0, [1.0, 2.0]), "several dimensions"),
         (Rotation([1.0, 2.0]) * RBF(), "several dimensions"),
         (RBF() * Matern32(), "convolution of which no closed form is known"),
-        (White(1.0) * RBF(), "convolution"),
+        (White(1.0) * RBF(), "white noise, which has no density"),
         (Autoregressive(1, 1.0, [1j]), "made of tones"),
         (MarkovApproximation(Periodic(), 3), "no spectral density of MarkovApproximation"),
     ],

@@ -9,10 +9,12 @@ The signatures are not Keras's: a stream is not a set of samples to draw batches
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from cgp.gp.base import GaussianProcess
 from cgp.gp.data import COMMON_NOISE, Data, arranged, as_inputs_and_targets
+from cgp.gp.fit_checks import check_several_samples
 from cgp.gp.recursive.stream_weights import StreamWeights
 from cgp.gp.starts import start_left_out, undone_on_error
 from cgp.gp.stream_samples import as_block
@@ -116,6 +118,8 @@ def fit(
     noise = gp._given_noise(noise_variance, noise_groups)
     samples = as_block(x, z, missing, gp.variable_dtype, noise=noise)
     warn_of_short_series(*samples.z.shape)
+    if not np.any(gp.size):  # beside a window one sample tells something
+        check_several_samples(samples)
     with undone_on_error(gp):
         start_left_out(gp, samples)
         stream = gp._stream_with_room(samples)
