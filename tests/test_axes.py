@@ -39,7 +39,7 @@ def model(components=1):
 
 def remedies(call, *arguments):
     """The codes of the remedies of what a call raises."""
-    with pytest.raises(ValueError, match="must be") as caught:
+    with pytest.raises(ValueError, match="must be|are both") as caught:
         call(*arguments)
     return [text.split(", ", 1)[1] for text in re.split("; |: ", str(caught.value))[1:]]
 
@@ -153,6 +153,14 @@ def test_have_inputs_of_each_series_an_axis_of_dimensions(take, turn):
     np.testing.assert_array_equal(found[0], x[..., None])
     np.testing.assert_array_equal(found[1], Z)
     take(*found)
+
+
+def test_are_as_many_series_as_samples_with_inputs_of_their_own_no_points_of_many_dimensions():
+    x, z = np.tile(X[:4], (4, 1)), Z[:, :4][:1].repeat(4, axis=0)
+    (code,) = remedies(gp().condition, x, z)
+    assert code == "each with inputs of its own, x[..., None]"
+    gp().condition(x[..., None], z)
+    gp().condition(x[:3, :3] * np.eye(3), z[:3, :3])  # three points of three dimensions
 
 
 def test_is_a_column_of_samples_of_a_stream_one_stream():

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from cgp.gp.given_noise import GivenNoise
 
 
+_MOST_DIMENSIONS = 3  # where there are as many points, and as many targets in as many series
+
+
 class SampleNoise(NamedTuple):
     """What is particular to the noise of samples; None for what is not.
 
@@ -319,6 +322,11 @@ def check_shapes(
     if x.rank > 2 and not x[:-2].is_compatible_with(z[:-1]):
         raise ValueError(
             f"the batch axes of x, {x[:-2]}, must be those of z, {z[:-1]}"
+            f"{remedy_of_pair(x, z, x_given, z_given)}"
+        )
+    if x.rank == 2 and x.is_fully_defined() and x == z and x[1] > _MOST_DIMENSIONS:
+        raise ValueError(
+            f"x and z are both {x}, which would be {x[0]} points of {x[1]} dimensions"
             f"{remedy_of_pair(x, z, x_given, z_given)}"
         )
     if z.rank and z[-1] == 0:
