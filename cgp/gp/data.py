@@ -382,7 +382,10 @@ def check_pair(inputs: Any) -> None:
 
 
 def check_points(x: tf.Tensor, data: Data) -> None:
-    """Raises, eagerly, for new inputs that do not fit the data."""
+    """Raises for new inputs that do not fit the data; in a graph, when it runs, for batch axes."""
+    if not tf.executing_eagerly():
+        _check_batch_axes(x, data)
+        return
     if x.shape[-1] != data.x.shape[-1]:
         raise ValueError(
             f"x must have as many dimensions as the data, {data.x.shape[-1]}, got shape {x.shape}"
@@ -392,6 +395,17 @@ def check_points(x: tf.Tensor, data: Data) -> None:
     if x.shape.rank > 2 and (shared or x.shape[:-2].as_list() != batch):
         own = "" if shared else f", or {[*batch, 'M', 'D']}"
         raise ValueError(f"x must be [M] or [M, D]{own} for these data, got shape {x.shape}")
+
+
+def _check_batch_axes(x: tf.Tensor, data: Data) -> None:
+    axes = tf.shape(x)[:-2]
+    if axes.shape[0] != 0:  # or is not known
+        fits = tf.logical_and(
+            tf.equal(tf.size(axes), tf.size(data.batch)),
+            tf.equal(tf.reduce_prod(axes), tf.reduce_prod(data.batch)),
+        )
+        said = "x must be [M, D], or have the batch axes of the data,", data.batch, "got", axes
+        tf.debugging.Assert(tf.logical_or(tf.equal(tf.size(axes), 0), fits), said)
 
 
 class StoredData(tf.Module):

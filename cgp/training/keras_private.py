@@ -28,6 +28,9 @@ from keras.src.backend.common.stateless_scope import in_stateless_scope
 # Whether Keras infers shapes, so that there is nothing to compute.
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
+# The inputs of a model that is exported, by name.
+from keras.src.export.export_utils import get_input_signature
+
 # keras.Model turns into this class when it is built from tensors, and rewrites the bases of a
 # subclass to that end; a class that has it for a base from the start is left alone.
 from keras.src.models.functional import Functional
@@ -51,6 +54,7 @@ __all__ = [
     "flatten_layers",
     "forget_compilation",
     "forget_loss",
+    "get_input_signature",
     "get_keras_mask",
     "graph_of",
     "has_compiled_loss",

@@ -16,9 +16,9 @@ from typing import Any
 
 import keras
 
-from cgp.training.keras_private import ask_to_proceed_with_overwrite
+from cgp.training.keras_private import ask_to_proceed_with_overwrite, get_input_signature
 from cgp.training.package_note import name_package
-from cgp.training.serving import Served
+from cgp.training.serving import WITHOUT_GRADIENTS, Served
 from cgp.training.sharing import sharing_scope
 from cgp.training.sizes import arrays_of_file
 
@@ -328,7 +328,7 @@ class Saving(_Base):
             )
         served = self._served()
         if served is None:
-            super().export(filepath, format=format, **kwargs)
+            self._export_call(filepath, **kwargs)
         else:
             kwargs.pop("verbose", None)
             if kwargs:
@@ -337,6 +337,15 @@ class Saving(_Base):
                     "arguments are its own"
                 )
             served.save(filepath)
+
+    def _export_call(
+        self, filepath: Any, input_signature: Any = None, verbose: bool = True, **kwargs: Any
+    ) -> None:
+        """Keras's `export`, without gradients: those of cgp call Python."""
+        archive = keras.export.ExportArchive()
+        signature = get_input_signature(self) if input_signature is None else input_signature
+        archive.track_and_add_endpoint("serve", self, signature, **kwargs)
+        archive.write_out(filepath, options=WITHOUT_GRADIENTS, verbose=verbose)
 
     def _served(self) -> Served | None:
         """The functions of an estimator for `export`; None for any other model."""

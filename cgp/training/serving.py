@@ -11,6 +11,9 @@ from cgp.distributions.marginals import Step
 
 Outputs = dict[str, tf.Tensor]
 
+# Nobody differentiates what is exported; and gradients of ours call Python.
+WITHOUT_GRADIENTS = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+
 
 class Online(NamedTuple):
     """How an estimator takes one sample in, as a pure function."""
@@ -88,9 +91,7 @@ class Served(tf.Module):
         concrete = {name: f.get_concrete_function() for name, f in functions.items()}
         # The hyperparameters that the graphs read, which are attributes of layers elsewhere.
         self._read_by_graphs = [v for f in concrete.values() for v in f.variables]
-        # Nobody differentiates it; and gradients of ours call Python.
-        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-        tf.saved_model.save(self, os.fspath(path), signatures=concrete, options=options)
+        tf.saved_model.save(self, os.fspath(path), signatures=concrete, options=WITHOUT_GRADIENTS)
 
 
 def step_outputs(step: Step) -> Outputs:

@@ -251,3 +251,30 @@ def test_is_a_model_with_estimators_inside_exported_by_keras(tmp_path):
 def test_is_another_format_refused(tmp_path):
     with pytest.raises(ValueError, match="no operations on complex128"):
         nonlinear().export(tmp_path, format="onnx")
+
+
+@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+def test_is_a_model_with_a_process_inside_exported(kind, tmp_path):
+    gp = kind(Matern12(1.0, 3.0), 0.1)
+    gp.condition(X[:5], Z[0, :5])
+    x = keras.Input((1,), dtype="float64")
+    model = cgp.Functional(x, gp(x)["mean"])
+    model.export(tmp_path, verbose=False)
+    points = np.linspace(0.0, 6.0, 4)[:, None]
+    loaded = tf.saved_model.load(str(tmp_path))
+    np.testing.assert_allclose(loaded.serve(points), gp.predict(points)["mean"], atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+def test_are_batches_of_points_of_one_series_refused_in_a_graph_too(kind):
+    several = np.tile(X[:5], (2, 1))[..., None], np.stack([Z[0, :5], 1j * Z[0, :5]])
+    models = []
+    for data in ((X[:5], Z[0, :5]), several):
+        gp = kind(Matern12(1.0, 3.0), 0.1)
+        gp.condition(*data)
+        x = keras.Input((None, 1), dtype="float64")
+        models.append(cgp.Functional(x, gp(x)["mean"]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="batch axes of the data"):
+        models[0].predict(np.zeros((2, 4, 1)), verbose=0)
+    means = models[1].predict(np.zeros((2, 4, 1)), verbose=0)
+    np.testing.assert_allclose(means[1], 1j * means[0], atol=1e-12)

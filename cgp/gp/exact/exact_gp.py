@@ -286,9 +286,9 @@ class ExactGP(MaximumLikelihoodGP):
             if bool(self._stored.is_empty):
                 return predictions.prior(process, x, noise)
             data = self._normal(self._stored.data)
-            check_points(x, data)
         else:
             data = self._normal(self._stored.data_of_graph())
+        check_points(x, data)
         given = predictions.condition(self._process, data, self._differentiable_factor(data))
         return predictions.posterior(process, data, given, flattened(x, 2), noise)
 
@@ -319,6 +319,7 @@ class ExactGP(MaximumLikelihoodGP):
             return as_dict(self.posterior(x))
         # Outside of the branches: the gradient of a branch wants to know the shapes of variables.
         data = self._normal(self._stored.data)
+        check_points(x, data)
         given = predictions.condition(process, data, self._differentiable_factor(data))
         return tf.cond(
             self._stored.is_empty,

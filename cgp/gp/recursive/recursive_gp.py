@@ -346,8 +346,7 @@ class RecursiveGP(GaussianProcess):
     ) -> Posterior:
         assert self._stream is not None
         data = window.data(self._stream.is_single)
-        if tf.executing_eagerly():
-            check_points(x, data)
+        check_points(x, data)
         given = self._recursion.conditioned(window, chol)
         return posterior(self._process, data, given, flattened(x, 2), noise)
 

@@ -275,6 +275,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         by_series = points if points.shape.rank == 3 else points[None]
         if not tf.executing_eagerly():
             data = self._normal(self._history.data_for(points))
+            check_points(points, data)
             return self._smoothed(data, by_series, noise, self._history.start, part)
         self.kernel.check_points(points)  # may refuse them
         data, start = self._history.held_for(points)
