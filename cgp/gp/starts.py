@@ -254,11 +254,15 @@ def _start_mean(mean: Mean, data: Data) -> None:
     x, z = arrays(data)
     present = ~np.isnan(z)
     rows = np.broadcast_to(x, (len(z), *x.shape))[present]
+    # The unit of weights is what the mean is determined to: optimizers move them in such steps.
+    residuals = np.abs((z - mean.nearest(x, z))[present])
+    largest = max(np.abs(z[present]).max(), 1e-300)
+    unit = max(float(np.sqrt(np.mean(residuals**2))), 1e-8 * largest)
     for parameter in mean.own_parameters:
         value = mean.start_of(parameter.name, rows, z[present])
         if parameter.is_left_out:
             value = parameter.numpy() if value is None else value
-            parameter.start(value, max(np.abs(z[present]).max(), 1e-300))
+            parameter.start(value, unit)
 
 
 def _unit(parameter: Parameter, scales: DataScales) -> ArrayLike | None:

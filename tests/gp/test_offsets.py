@@ -12,6 +12,7 @@ from cgp.kernels import (
     RBF,
     Constant,
     IntegratedRandomWalk,
+    Matern12,
     Matern32,
     Matern52,
     Periodic,
@@ -55,6 +56,21 @@ def test_is_noise_beside_a_mean_that_of_the_signal_without_it(make, offset):
     gp = fitted(make(), tone(X) + offset + 0.005 * NOISE)
     assert error(gp, offset) < 0.01
     assert 0.001 < np.sqrt(gp.parameters()["noise_variance"]) < 0.008
+
+
+def test_is_the_optimum_beside_a_learned_mean_the_same_at_any_offset():
+    """From a frequency that is far off, which a fit has to move by a third."""
+    x = 3.0 * np.arange(120)
+    truth = cgp.StateSpaceGP(Matern12(6400.0, 1000.0) * Rotation(1 / 433), 25.0)
+    z = truth.sample(x, observed=True, seed=3)[0]
+    optima = []
+    for offset in (0.0, 1e5 * (1 + 0.5j), 1e8):
+        gp = fitted(
+            cgp.StateSpaceGP(Matern12() * Rotation(0.003), mean=Polynomial(0)), z + offset, x
+        )
+        optima.append(list(gp.parameters().values())[:4])
+        optima[-1].append(gp.parameters()["mean.coefficients"][0] - offset)
+    np.testing.assert_allclose(optima[1:], [optima[0]] * 2, rtol=2e-3)
 
 
 def test_is_a_dense_constant_told_where_its_rounding_hides_the_noise():
