@@ -30,6 +30,7 @@ _UNLIKE = 10.0  # powers of series of one process, by more than chance
 _NEAR = 0.5  # of a frequency: how far around it power is counted
 _OPPOSITE = 30.0  # power near the opposite frequency, over power near the frequency itself
 _MOST_POWER = 0.5  # of all power, near the opposite frequency
+_INVISIBLE = 0.1  # of the noise variance, by all samples of a term together
 _PAIRS = 256  # neighbours whose correlation is looked at
 
 
@@ -44,7 +45,13 @@ def warn_of_fit(gp: Any, data: Data) -> None:
             stacklevel=3,
         )
         return
-    found = [*_of_lengthscales(gp, scales), *_of_edges(gp, data, scales), *_of_powers(gp, data)]
+    vanished = _vanished_terms(gp, data, scales)
+    found = [
+        *_of_vanished(gp, data, vanished),
+        *_of_lengthscales(gp, scales, vanished),
+        *_of_edges(gp, data, scales),
+        *_of_powers(gp, data),
+    ]
     if not found and is_diagonal(gp.kernel, scales.x):
         found.append(
             "all neighbours are uncorrelated under the kernel: it has learned a variance alone. "
@@ -170,11 +177,45 @@ def check_several_samples(data: Data) -> None:
         )
 
 
-def _of_lengthscales(gp: Any, scales: DataScales) -> list[str]:
+def _vanished_terms(gp: Any, data: Data, scales: DataScales) -> list[Kernel]:
+    """The terms of a sum whose variance has been learned to be none.
+
+    Even all of its power in one tone, N samples of it would not stand out of the noise.
+    """
+    kernel = gp.kernel
+    if not isinstance(kernel, Sum) or gp._process.likelihood is not None:
+        return []
+    noise = float(np.max(gp.noise_variance.numpy()))
+    least = _INVISIBLE * noise / float(tf.reduce_sum(data.counts))
+    x = tf.constant(scales.x[:: max(len(scales.x) // _PAIRS, 1)], kernel.variable_dtype)
+    return [
+        term
+        for term in kernel.parts
+        if not all(parameter.fixed for parameter in term.scale_parameters() or ())
+        and np.max(np.abs(term.moments_diagonal(x)[0])) < least
+    ]
+
+
+def _of_vanished(gp: Any, data: Data, vanished: list[Kernel]) -> list[str]:
+    names = {id(parameter): name for name, parameter in gp._parameters().items()}
+    count, noise = int(tf.reduce_sum(data.counts)), float(np.max(gp.noise_variance.numpy()))
+    scales = [p for term in vanished for p in term.scale_parameters() or () if not p.fixed]
+    values = [f"{names[id(p)]} = {np.max(p.numpy()):.3g}" for p in scales]
+    return [
+        f"{' and '.join(values)}, which {count} samples in noise of {noise:.3g} cannot show, so "
+        "that nothing was learned of what such a term describes: fit(restarts=8) looks for it from "
+        "other starts, or the data have none of it, and it can be left out"
+    ] * bool(values)
+
+
+def _of_lengthscales(gp: Any, scales: DataScales, vanished: list[Kernel]) -> list[str]:
     found = []
+    terms = gp.kernel.parts if isinstance(gp.kernel, Sum) else (gp.kernel,)
     scaled = {
         id(kernel.lengthscale)
-        for kernel in gp.kernel.walk()
+        for term in terms
+        if not any(term is other for other in vanished)
+        for kernel in term.walk()
         if isinstance(kernel, ScaledCorrelation)
     }
     for name, parameter in gp._parameters().items():
