@@ -1,5 +1,6 @@
 """How a Kalman filter learns: Keras's methods of training, on series."""
 
+import warnings
 from typing import Any
 
 import keras
@@ -11,8 +12,12 @@ from cgp.layers.model_functions import check_variables
 from cgp.layers.stream_observations import batch_of_series
 from cgp.linalg.arguments import ArrayLike
 from cgp.observations import warn_of_short_series
+from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.training.batches import compile_as_usual
 from cgp.training.optimizers import LBFGS
+
+_FAR = 100.0  # |mean|² beside the variance, of an offset
+_FEW = 3  # samples, which may all be far from zero
 
 # To mypy, a class whose attributes are all known to exist; in truth the model comes after it.
 _Base: Any = object
@@ -57,7 +62,7 @@ class LearnsFromSeries(_Base):
 
         Warns:
             RuntimeWarning: More series than samples in each, as where axes are the other way
-                round.
+                round; observations far from zero, of a model without a constant state.
 
         Returns:
             Keras's `History`.
@@ -81,6 +86,8 @@ class LearnsFromSeries(_Base):
         z = x[0] if isinstance(x, tuple) else x
         if isinstance(z, np.ndarray) and z.ndim == 3:
             warn_of_short_series(*z.shape[:2])
+            if self.likelihood is None:
+                _warn_of_offset(self.learned_model.start, z)
         return super().fit(x, y, *args, engine=engine, **kwargs)
 
     def evaluate(
@@ -112,3 +119,26 @@ class LearnsFromSeries(_Base):
         """Compiles a loaded model."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
+
+
+def _warn_of_offset(model: Any, z: np.ndarray) -> None:
+    """Warns of observations `[B, T, M]` far from zero that no state of a linear model stays at."""
+    if not isinstance(model, LinearGaussian) or model.B is not None or model.F.shape.rank != 2:
+        return
+    enough = np.sum(~np.isnan(z), axis=1) > _FEW
+    if np.min(np.abs(np.linalg.eigvals(model.F.numpy()) - 1.0)) * z.shape[1] < 1.0:
+        return
+    values = np.where(enough[:, None], z, 0.0)
+    means, deviations = np.nanmean(values, axis=1), np.nanstd(values, axis=1)
+    far = np.abs(means) ** 2 - _FAR * deviations**2
+    worst = np.unravel_index(np.argmax(far), far.shape)
+    if far[worst] > 0.0:
+        warnings.warn(
+            f"z is far from zero: its mean is {means[worst]:.4g}, beside a standard deviation of "
+            f"{deviations[worst]:.2g}, and the model has no state that stays as it is, as F has no "
+            "eigenvalue 1. What is learned would be stretched over that, and forecasts be wrong: "
+            "subtract the mean from z, or give the model a constant state, F=block_diag(F, 1), "
+            "Q=block_diag(Q, 0), H=hstack([H, 1]) and a wide initial covariance",
+            RuntimeWarning,
+            stacklevel=3,
+        )
