@@ -1,7 +1,6 @@
 """The base class of the Gaussian processes: hyperparameters, predictions, serialisation."""
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -40,13 +39,6 @@ class GaussianProcess(Parameterized, Model):
     arguments are those of `ExactGP`, which documents them.
     """
 
-    settled = MappingProxyType(
-        {
-            name: f"make another model with this {name}, and give it the data; a hyperparameter is "
-            "changed with its assign, as in gp.noise_variance.assign(0.1)"
-            for name in ("kernel", "mean")
-        }
-    )
     _noise_floor = 1e-10
     """Near which the noise of data without any is kept, as a share of `E|z|²`."""
     optimizer: Any  # of Keras

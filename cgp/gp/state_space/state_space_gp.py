@@ -1,7 +1,6 @@
 """StateSpaceGP: a complex Gaussian process over a line in linear time."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -96,15 +95,6 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         >>> bool(abs(ahead["mean"][0] - np.exp(1j * np.pi * (t[-1] + 0.5))) < 0.05)
         True
     """
-
-    settled = MappingProxyType(
-        {
-            **MaximumLikelihoodGP.settled,
-            **dict.fromkeys(
-                ("likelihood", "band", "parallel"), "make another model, which shares the kernel"
-            ),
-        }
-    )
 
     def __init__(
         self,
