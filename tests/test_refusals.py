@@ -11,7 +11,7 @@ import pytest
 
 import cgp
 from cgp import ExactGP, StateSpaceGP, layers, linalg, means, plotting, statespace
-from cgp.kernels import RBF, Matern32, linear_sde
+from cgp.kernels import RBF, Matern32, Szego, linear_sde
 
 matplotlib.use("Agg")
 
@@ -100,8 +100,6 @@ NAMES = {
     "callbacks as text": (
         lambda: fit(callbacks="early"), TypeError, "callbacks must be callbacks of Keras.*'early'"),
     "epochs as text": (lambda: fit(epochs="3"), TypeError, "epochs must be a whole.*got '3'"),
-    "observed as text": (
-        lambda: gp().predict(X, observed="no"), TypeError, "observed must be True.*got 'no'"),
     "observed as an array": (
         lambda: gp().predict(X, observed=np.array([True, False])), TypeError, "observed must be"),
     "a seed that draws": (
@@ -112,8 +110,34 @@ NAMES = {
     "a tolerance as text": (
         lambda: cgp.optimizers.LBFGS(gtol="tight"), TypeError,
         "gtol must be a number, got 'tight'"),
+    "no file": (
+        lambda: cgp.load_model(None), TypeError, "filepath must be a path, got None"),
+    "objects of a file as text": (
+        lambda: cgp.load_model("a.keras", custom_objects="x"), TypeError,
+        "custom_objects must be a dictionary of classes and functions, got 'x'"),
     "the state of no layer": (
         lambda: cgp.refresh("gp"), TypeError, "layer must be a layer of Keras.*got 'gp'"),
+}  # fmt: skip
+
+FLAGS = {
+    "parallel, of a process": lambda: StateSpaceGP(Matern32(1.0, 1.0), 0.1, parallel="no"),
+    "parallel, of a filter": lambda: statespace.filter(MODEL, Z, parallel="no"),
+    "parallel, of a likelihood": lambda: statespace.log_likelihood(MODEL, Z, parallel="no"),
+    "parallel, of a smoother": lambda: statespace.smooth(MODEL, Z, parallel="no"),
+    "marginalized": lambda: means.Polynomial(1, marginalized="no"),
+    "real_response, of a mean": lambda: means.Rational(1, real_response="no"),
+    "real_response, of a kernel": lambda: Szego(1.0, 1.0, real_response="no"),
+    "holomorphic": lambda: statespace.NonlinearGaussian(
+        lambda x: x, lambda x: x, I2, I2, I2[0], I2, holomorphic="no"),
+    "jit_compile": lambda: statespace.NonlinearGaussian(
+        lambda x: x, lambda x: x, I2, I2, I2[0], I2, jit_compile="no"),
+    "return_sequences": lambda: layers.Recursive(cgp.KalmanFilter(MODEL), return_sequences="no"),
+    "return_state": lambda: layers.Recursive(cgp.KalmanFilter(MODEL), return_state="no"),
+    "stateful": lambda: layers.Recursive(cgp.KalmanFilter(MODEL), stateful="no"),
+    "return_dict": lambda: cgp.RecursiveGP(RBF(1.0, 1.0), 0.1).evaluate(X, Z, return_dict="no"),
+    "safe_mode": lambda: cgp.load_model("a.keras", safe_mode="no"),
+    "compile": lambda: cgp.load_model("a.keras", compile="no"),
+    "observed": lambda: gp().predict(X, observed="no"),
 }  # fmt: skip
 
 KERNELS = {
@@ -193,6 +217,13 @@ def test_a_slip_is_refused_with_what_came_and_what_to_do(call, error, message):
     with pytest.raises(error, match=message) as caught:
         call()
     assert caught.type is error
+
+
+@pytest.mark.parametrize(("name", "call"), FLAGS.items(), ids=FLAGS)
+def test_a_word_is_no_flag(name, call):
+    flag = name.split(",")[0]
+    with pytest.raises(TypeError, match=f"^{flag} must be True or False, got 'no'"):
+        call()
 
 
 # Remedies are tried.

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.clock import is_time, remedy
-from cgp.linalg.arguments import is_complex
+from cgp.linalg.arguments import as_flag, is_complex
 from cgp.training import divergence, keras_private, lbfgs
 from cgp.training.batches import are_arrays, batches, number_of_batches, split, where_watched
 from cgp.training.optimizers import LBFGS
@@ -314,6 +314,7 @@ class Trainer(Saving):
         **kwargs: Any,
     ) -> Any:
         """Keras's `evaluate`, with arrays kept in their own dtype; arguments as for `fit`."""
+        as_flag(return_dict, "return_dict")
         if are_arrays(x, y, sample_weight):
             x = batches(x, y, sample_weight, batch_size, steps=steps)
             y = sample_weight = batch_size = None
