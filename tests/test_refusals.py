@@ -8,15 +8,18 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
 
 import cgp
-from cgp import ExactGP, StateSpaceGP, layers, linalg, means, plotting, statespace
+from cgp import ExactGP, StateSpaceGP, datasets, layers, linalg, means, plotting, statespace
 from cgp.kernels import RBF, Matern32, Szego, linear_sde
 
 matplotlib.use("Agg")
 
 X, Z = np.array([0.0, 0.4, 1.1]), np.array([1.0 + 1j, 0.5j, -0.2])
-I2 = np.eye(2) + 0j
+I2, ONE = np.eye(2) + 0j, np.float64(1.0)
+LBFGS = cgp.optimizers.LBFGS
 MODEL = statespace.LinearGaussian([[0.9]], [[0.1]], [[1.0 + 0j]], [[0.1]], [0.0], [[1.0]])
 
 
@@ -24,9 +27,9 @@ def gp(**arguments) -> ExactGP:
     return ExactGP(RBF(1.0, 1.0), 0.1, **arguments)
 
 
-def fit(**arguments):
-    model = gp()
-    model.compile(keras.optimizers.Adam(0.1))
+def fit(optimizer=None, priors=None, **arguments):
+    model = gp(priors=priors)
+    model.compile(optimizer or keras.optimizers.Adam(0.1))
     model.fit(X, Z, verbose=0, **arguments)
 
 
@@ -119,6 +122,32 @@ NAMES = {
         lambda: cgp.refresh("gp"), TypeError, "layer must be a layer of Keras.*got 'gp'"),
 }  # fmt: skip
 
+FITS = {
+    "no epoch between validations": (
+        lambda: fit(validation_freq=0), ValueError, "validation_freq must be a whole.* 1, got 0"),
+    "a number of no epoch": (
+        lambda: fit(initial_epoch=-1), ValueError, "initial_epoch must be a whole.* 0, got -1"),
+    "a seed in letters": (
+        lambda: fit(LBFGS(), restarts=2, seed="a"), TypeError,
+        "seed must be one integer, 0 or more, got 'a'"),
+    "a seed of a comparison in letters": (
+        lambda: cgp.compare(
+            {"a": gp(), "b": gp()}, np.ones((8, 2)), np.ones(8) + 0j, seed="a"),
+        TypeError, "seed must be one integer, 0 or more, got 'a'"),
+    "the name of an optimizer that Keras does not have": (
+        lambda: gp().compile("LBFGS"), ValueError,
+        r"Keras knows no 'LBFGS': give optimizer=cgp.optimizers.LBFGS\(\)"),
+    "the class of an optimizer": (
+        lambda: cgp.KalmanFilter(MODEL).compile(optimizer=LBFGS), TypeError,
+        r"must be an optimizer, got the class LBFGS: make one, LBFGS\(\)"),
+    "a start outside the support of a prior": (
+        lambda: fit(LBFGS(), {"noise_variance": tfp.distributions.Uniform(ONE, 2 * ONE)}),
+        ValueError, "is inf.*: the prior of noise_variance = 0.1 has no density there"),
+    "predictions in a graph": (
+        lambda: tf.function(gp().predict, autograph=False)(X), RuntimeError,
+        r"predict returns NumPy arrays.* take posterior\(x\) there"),
+}  # fmt: skip
+
 FLAGS = {
     "parallel, of a process": lambda: StateSpaceGP(Matern32(1.0, 1.0), 0.1, parallel="no"),
     "parallel, of a filter": lambda: statespace.filter(MODEL, Z, parallel="no"),
@@ -208,7 +237,7 @@ OTHERS = {
         lambda: cgp.callbacks.Parameters(None), TypeError, "log_dir must be a path, got None"),
 }  # fmt: skip
 
-TABLES = [CONTAINERS, NAMES, KERNELS, FILTERS, BANKS, OTHERS]
+TABLES = [CONTAINERS, NAMES, FITS, KERNELS, FILTERS, BANKS, OTHERS]
 CASES = [pytest.param(*case, id=name) for table in TABLES for name, case in table.items()]
 
 

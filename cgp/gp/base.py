@@ -245,6 +245,10 @@ class GaussianProcess(Parameterized, Model):
             NumPy arrays `[..., M]`: "mean", complex; "variance", `E|f − mean|²`, real;
             "pseudo_variance", `E[(f − mean)²]`, complex.
         """
+        if not tf.executing_eagerly():
+            raise RuntimeError(
+                "predict returns NumPy arrays, and a tf.function has none: take posterior(x) there"
+            )
         given = self._given_noise(noise_variance, noise_groups)
         found = self._posterior_of_values(x, observed, given)
         return {name: value.numpy() for name, value in as_dict(found).items()}
