@@ -197,6 +197,15 @@ FILTERS = {
     "a series for one sample": (
         lambda: cgp.KalmanFilter(MODEL).step(Z), ValueError,
         "3 streams at one time; a series goes to filter or process"),
+    "no matrices": (
+        lambda: statespace.LinearGaussian(None, None, [[1.0]], [[0.1]]), TypeError,
+        "F, Q must be a matrix, got None"),
+    "inputs of a model without them, in a list": (
+        lambda: cgp.KalmanFilter(MODEL).step(1j, inputs=[1.0]), ValueError,
+        "inputs were given, but the model has none"),
+    "a level in letters": (
+        lambda: statespace.diagnostics(statespace.filter(MODEL, Z), level="a"), TypeError,
+        "level must be a number between 0 and 1, got 'a'"),
     "a weight in letters": (
         lambda: cgp.KalmanFilter(MODEL, loss_weight="a"), TypeError,
         "loss_weight must be a number"),
@@ -213,6 +222,22 @@ BANKS = {
 }  # fmt: skip
 
 OTHERS = {
+    "linalg: no function": (
+        lambda: linalg.with_gradient("f", X, grad=lambda x, dy: dy), TypeError,
+        "f must be a function, got 'f'"),
+    "linalg: no function for a gradient": (
+        lambda: linalg.with_gradient(tf.identity, X, grad=3), TypeError,
+        "grad must be a function, got 3"),
+    "datasets: a date as text": (
+        lambda: datasets.polar_motion("2020-01-01"), TypeError,
+        "start must be a modified Julian date.*got '2020-01-01'"),
+    "datasets: half a symbol": (
+        lambda: datasets.soft_channel(1.5, 1), ValueError, "n must be a whole.*got 1.5"),
+    "datasets: symbols by name": (
+        lambda: datasets.soft_channel(5, 1, constellation="qpsk"), TypeError,
+        "constellation must be numbers"),
+    "datasets: a seed in letters": (
+        lambda: datasets.channel_switch("a"), TypeError, "seed must be one integer.*got 'a'"),
     "layers: a class for an estimator": (
         lambda: layers.Recursive(cgp.RecursiveGP), TypeError, "must be a KalmanFilter.*got <class"),
     "layers: a dictionary for a pair": (
