@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from cgp.distributions.checks import generator_of
 from cgp.distributions.marginals import Marginals, marginals, mixture
 from cgp.gp import ExactGP
 from cgp.gp.data import as_inputs_and_targets, check_labels
@@ -299,7 +300,7 @@ def _folds(x: np.ndarray, z: np.ndarray, folds: int, seed: int) -> np.ndarray:
     if line is not None and line.ndim == 1:
         inside = present[np.argsort(line[present], kind="stable")][1:-1]
     else:
-        inside = np.random.default_rng(seed).permutation(present)
+        inside = generator_of(seed).permutation(present)
     if len(inside) < folds:
         raise ValueError(f"{folds} folds need as many points between the ends, got {len(inside)}")
     found = np.zeros((folds, z.shape[-1]), bool)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cgp.linalg.arguments import ArrayLike
+from cgp.distributions.checks import generator_of
+from cgp.linalg.arguments import ArrayLike, as_numbers, check_whole
 from cgp.linalg.short_repr import short_repr
 
 _INSTALL = 'pip install "cgp[examples]"'
@@ -103,6 +104,7 @@ def polar_motion(start: float | None = None, end: float | None = None) -> PolarM
 
     Raises:
         ImportError: `astropy-iers-data` is not installed.
+        TypeError: A date that is no number.
         ValueError: No sample lies within `start` and `end`.
 
     Example:
@@ -117,6 +119,11 @@ def polar_motion(start: float | None = None, end: float | None = None) -> PolarM
         import astropy_iers_data
     except ImportError as error:
         raise ImportError(f"polar_motion needs astropy-iers-data: {_INSTALL}") from error
+    for name, day in (("start", start), ("end", end)):
+        if day is not None and not isinstance(day, int | float | np.number):
+            raise TypeError(
+                f"{name} must be a modified Julian date, as 51544 is of 2000-01-01, got {day!r}"
+            )
     # The package names this file after the bulletin it replaced; it holds C04.
     mjd, x, y = np.loadtxt(astropy_iers_data.IERS_B_FILE, usecols=(4, 5, 6), unpack=True)
     kept = np.ones(mjd.shape, dtype=bool)
@@ -212,6 +219,7 @@ def soft_channel(
         `SoftChannel`: inputs and targets of an equaliser.
 
     Raises:
+        TypeError: A seed that is none, a constellation that is not of numbers.
         ValueError: No symbols, a ρ out of range, or both a ρ and a constellation.
 
     Example:
@@ -223,9 +231,8 @@ def soft_channel(
         >>> set(z.tolist()) == {0.7, -0.7}
         True
     """
-    if n < 1:
-        raise ValueError(f"n={n}: at least one symbol was expected")
-    rng = np.random.default_rng(seed)
+    check_whole(n, "n")
+    rng = generator_of(seed)
     length = n + _TAPS  # one more than the samples, as each needs the preceding symbol
     if constellation is None:
         rho = 0.5**0.5 if rho is None else rho
@@ -234,7 +241,8 @@ def soft_channel(
         real, imaginary = rng.normal(size=(2, length))
         s = 0.7 * (np.sqrt(1 - rho**2) * real + 1j * rho * imaginary)
     elif rho is None:
-        s = rng.choice(np.asarray(constellation, dtype=np.complex128), size=length)
+        values = np.asarray(as_numbers(constellation, "constellation"))
+        s = rng.choice(values.astype(np.complex128), size=length)
     else:
         raise ValueError("rho is of Gaussian symbols: give it or a constellation, not both")
     t = (-0.9 + 0.8j) * s[1:] + (0.6 - 0.7j) * s[:-1]
@@ -270,7 +278,7 @@ def channel_switch(seed: Seed) -> ChannelSwitch:
         ((1500, 10), (1500,), (500, 10), (500,))
     """
     n, n_test, switch = 1500, 500, 500
-    rng = np.random.default_rng(seed)
+    rng = generator_of(seed)
     s = _noise(rng, n + n_test + _TAPS - 1, 1 / 3)
     x = _windows(s, latest_first=True)
     u = x[:, :_TAPS] + 1j * x[:, _TAPS:]

@@ -558,10 +558,10 @@ REFUSALS = {
     "plotting.plane": (lambda: plotting.plane(), "nothing to draw"),
     "plotting.series": (lambda: plotting.series(X, Z.real), "complex"),
     "plotting.spectrum": (lambda: plotting.spectrum(kernels.RBF()), "ExactGP"),
-    "datasets.channel_switch": (lambda: cgp.datasets.channel_switch("a"), "int"),
+    "datasets.channel_switch": (lambda: cgp.datasets.channel_switch("a"), "seed"),
     "datasets.polar_motion": (lambda: cgp.datasets.polar_motion(9e6), "start"),
     "datasets.s_parameters": (lambda: cgp.datasets.s_parameters("a.s1p"), "a.s1p"),
-    "datasets.soft_channel": (lambda: cgp.datasets.soft_channel(0, 0), "n=0"),
+    "datasets.soft_channel": (lambda: cgp.datasets.soft_channel(0, 0), "n must be a whole number"),
 }  # fmt: skip
 
 # To be subclassed; or what takes functions, layers, or numbers as they are.

@@ -8,15 +8,18 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
 
 import cgp
-from cgp import ExactGP, StateSpaceGP, layers, linalg, means, plotting, statespace
-from cgp.kernels import RBF, Matern32, linear_sde
+from cgp import ExactGP, StateSpaceGP, datasets, layers, linalg, means, plotting, statespace
+from cgp.kernels import RBF, Matern32, Szego, linear_sde
 
 matplotlib.use("Agg")
 
 X, Z = np.array([0.0, 0.4, 1.1]), np.array([1.0 + 1j, 0.5j, -0.2])
-I2 = np.eye(2) + 0j
+I2, ONE = np.eye(2) + 0j, np.float64(1.0)
+LBFGS = cgp.optimizers.LBFGS
 MODEL = statespace.LinearGaussian([[0.9]], [[0.1]], [[1.0 + 0j]], [[0.1]], [0.0], [[1.0]])
 
 
@@ -24,9 +27,9 @@ def gp(**arguments) -> ExactGP:
     return ExactGP(RBF(1.0, 1.0), 0.1, **arguments)
 
 
-def fit(**arguments):
-    model = gp()
-    model.compile(keras.optimizers.Adam(0.1))
+def fit(optimizer=None, priors=None, **arguments):
+    model = gp(priors=priors)
+    model.compile(optimizer or keras.optimizers.Adam(0.1))
     model.fit(X, Z, verbose=0, **arguments)
 
 
@@ -100,8 +103,6 @@ NAMES = {
     "callbacks as text": (
         lambda: fit(callbacks="early"), TypeError, "callbacks must be callbacks of Keras.*'early'"),
     "epochs as text": (lambda: fit(epochs="3"), TypeError, "epochs must be a whole.*got '3'"),
-    "observed as text": (
-        lambda: gp().predict(X, observed="no"), TypeError, "observed must be True.*got 'no'"),
     "observed as an array": (
         lambda: gp().predict(X, observed=np.array([True, False])), TypeError, "observed must be"),
     "a seed that draws": (
@@ -112,8 +113,60 @@ NAMES = {
     "a tolerance as text": (
         lambda: cgp.optimizers.LBFGS(gtol="tight"), TypeError,
         "gtol must be a number, got 'tight'"),
+    "no file": (
+        lambda: cgp.load_model(None), TypeError, "filepath must be a path, got None"),
+    "objects of a file as text": (
+        lambda: cgp.load_model("a.keras", custom_objects="x"), TypeError,
+        "custom_objects must be a dictionary of classes and functions, got 'x'"),
     "the state of no layer": (
         lambda: cgp.refresh("gp"), TypeError, "layer must be a layer of Keras.*got 'gp'"),
+}  # fmt: skip
+
+FITS = {
+    "no epoch between validations": (
+        lambda: fit(validation_freq=0), ValueError, "validation_freq must be a whole.* 1, got 0"),
+    "a number of no epoch": (
+        lambda: fit(initial_epoch=-1), ValueError, "initial_epoch must be a whole.* 0, got -1"),
+    "a seed in letters": (
+        lambda: fit(LBFGS(), restarts=2, seed="a"), TypeError,
+        "seed must be one integer, 0 or more, got 'a'"),
+    "a seed of a comparison in letters": (
+        lambda: cgp.compare(
+            {"a": gp(), "b": gp()}, np.ones((8, 2)), np.ones(8) + 0j, seed="a"),
+        TypeError, "seed must be one integer, 0 or more, got 'a'"),
+    "the name of an optimizer that Keras does not have": (
+        lambda: gp().compile("LBFGS"), ValueError,
+        r"Keras knows no 'LBFGS': give optimizer=cgp.optimizers.LBFGS\(\)"),
+    "the class of an optimizer": (
+        lambda: cgp.KalmanFilter(MODEL).compile(optimizer=LBFGS), TypeError,
+        r"must be an optimizer, got the class LBFGS: make one, LBFGS\(\)"),
+    "a start outside the support of a prior": (
+        lambda: fit(LBFGS(), {"noise_variance": tfp.distributions.Uniform(ONE, 2 * ONE)}),
+        ValueError, "is inf.*: the prior of noise_variance = 0.1 has no density there"),
+    "predictions in a graph": (
+        lambda: tf.function(gp().predict, autograph=False)(X), RuntimeError,
+        r"predict returns NumPy arrays.* take posterior\(x\) there"),
+}  # fmt: skip
+
+FLAGS = {
+    "parallel, of a process": lambda: StateSpaceGP(Matern32(1.0, 1.0), 0.1, parallel="no"),
+    "parallel, of a filter": lambda: statespace.filter(MODEL, Z, parallel="no"),
+    "parallel, of a likelihood": lambda: statespace.log_likelihood(MODEL, Z, parallel="no"),
+    "parallel, of a smoother": lambda: statespace.smooth(MODEL, Z, parallel="no"),
+    "marginalized": lambda: means.Polynomial(1, marginalized="no"),
+    "real_response, of a mean": lambda: means.Rational(1, real_response="no"),
+    "real_response, of a kernel": lambda: Szego(1.0, 1.0, real_response="no"),
+    "holomorphic": lambda: statespace.NonlinearGaussian(
+        lambda x: x, lambda x: x, I2, I2, I2[0], I2, holomorphic="no"),
+    "jit_compile": lambda: statespace.NonlinearGaussian(
+        lambda x: x, lambda x: x, I2, I2, I2[0], I2, jit_compile="no"),
+    "return_sequences": lambda: layers.Recursive(cgp.KalmanFilter(MODEL), return_sequences="no"),
+    "return_state": lambda: layers.Recursive(cgp.KalmanFilter(MODEL), return_state="no"),
+    "stateful": lambda: layers.Recursive(cgp.KalmanFilter(MODEL), stateful="no"),
+    "return_dict": lambda: cgp.RecursiveGP(RBF(1.0, 1.0), 0.1).evaluate(X, Z, return_dict="no"),
+    "safe_mode": lambda: cgp.load_model("a.keras", safe_mode="no"),
+    "compile": lambda: cgp.load_model("a.keras", compile="no"),
+    "observed": lambda: gp().predict(X, observed="no"),
 }  # fmt: skip
 
 KERNELS = {
@@ -144,6 +197,15 @@ FILTERS = {
     "a series for one sample": (
         lambda: cgp.KalmanFilter(MODEL).step(Z), ValueError,
         "3 streams at one time; a series goes to filter or process"),
+    "no matrices": (
+        lambda: statespace.LinearGaussian(None, None, [[1.0]], [[0.1]]), TypeError,
+        "F, Q must be a matrix, got None"),
+    "inputs of a model without them, in a list": (
+        lambda: cgp.KalmanFilter(MODEL).step(1j, inputs=[1.0]), ValueError,
+        "inputs were given, but the model has none"),
+    "a level in letters": (
+        lambda: statespace.diagnostics(statespace.filter(MODEL, Z), level="a"), TypeError,
+        "level must be a number between 0 and 1, got 'a'"),
     "a weight in letters": (
         lambda: cgp.KalmanFilter(MODEL, loss_weight="a"), TypeError,
         "loss_weight must be a number"),
@@ -160,6 +222,22 @@ BANKS = {
 }  # fmt: skip
 
 OTHERS = {
+    "linalg: no function": (
+        lambda: linalg.with_gradient("f", X, grad=lambda x, dy: dy), TypeError,
+        "f must be a function, got 'f'"),
+    "linalg: no function for a gradient": (
+        lambda: linalg.with_gradient(tf.identity, X, grad=3), TypeError,
+        "grad must be a function, got 3"),
+    "datasets: a date as text": (
+        lambda: datasets.polar_motion("2020-01-01"), TypeError,
+        "start must be a modified Julian date.*got '2020-01-01'"),
+    "datasets: half a symbol": (
+        lambda: datasets.soft_channel(1.5, 1), ValueError, "n must be a whole.*got 1.5"),
+    "datasets: symbols by name": (
+        lambda: datasets.soft_channel(5, 1, constellation="qpsk"), TypeError,
+        "constellation must be numbers"),
+    "datasets: a seed in letters": (
+        lambda: datasets.channel_switch("a"), TypeError, "seed must be one integer.*got 'a'"),
     "layers: a class for an estimator": (
         lambda: layers.Recursive(cgp.RecursiveGP), TypeError, "must be a KalmanFilter.*got <class"),
     "layers: a dictionary for a pair": (
@@ -184,7 +262,7 @@ OTHERS = {
         lambda: cgp.callbacks.Parameters(None), TypeError, "log_dir must be a path, got None"),
 }  # fmt: skip
 
-TABLES = [CONTAINERS, NAMES, KERNELS, FILTERS, BANKS, OTHERS]
+TABLES = [CONTAINERS, NAMES, FITS, KERNELS, FILTERS, BANKS, OTHERS]
 CASES = [pytest.param(*case, id=name) for table in TABLES for name, case in table.items()]
 
 
@@ -193,6 +271,13 @@ def test_a_slip_is_refused_with_what_came_and_what_to_do(call, error, message):
     with pytest.raises(error, match=message) as caught:
         call()
     assert caught.type is error
+
+
+@pytest.mark.parametrize(("name", "call"), FLAGS.items(), ids=FLAGS)
+def test_a_word_is_no_flag(name, call):
+    flag = name.split(",")[0]
+    with pytest.raises(TypeError, match=f"^{flag} must be True or False, got 'no'"):
+        call()
 
 
 # Remedies are tried.

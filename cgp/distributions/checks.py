@@ -1,6 +1,7 @@
 """Checks of the arguments of distributions, and broadcasting of their batch axes."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -58,6 +59,18 @@ def as_sample_shape(sample_shape: ArrayLike) -> tf.Tensor:
             f"sample_shape must be whole numbers that are not negative, got {sample_shape!r}"
         )
     return tf.reshape(tf.cast(shape, tf.int32), [-1])
+
+
+def generator_of(seed: Any) -> np.random.Generator:
+    """NumPy's generator of a seed; one that is a generator is itself.
+
+    Raises:
+        TypeError: Nothing that NumPy takes for a seed.
+    """
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise TypeError(f"seed must be one integer, 0 or more, got {seed!r}") from None
 
 
 def stateless_seed(seed: ArrayLike | None) -> tf.Tensor:

@@ -155,10 +155,10 @@ def squared_radius(probability: float) -> float:
     return -2.0 * math.log1p(-probability)
 
 
-def check_probability(probability: float) -> None:
+def check_probability(probability: float, name: str = "probability") -> None:
     """Raises unless a probability is a number between 0 and 1, exclusive."""
     if not isinstance(probability, int | float | np.number):
-        raise TypeError(f"probability must be a number between 0 and 1, got {probability!r}")
+        raise TypeError(f"{name} must be a number between 0 and 1, got {probability!r}")
     if not 0.0 < probability < 1.0:
         percent = f": as a fraction, {probability / 100:g}" if 1 < probability < 100 else ""
-        raise ValueError(f"probability must lie between 0 and 1, got {probability}{percent}")
+        raise ValueError(f"{name} must lie between 0 and 1, got {probability}{percent}")

@@ -1,7 +1,6 @@
 """The base class of the Gaussian processes: hyperparameters, predictions, serialisation."""
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -40,13 +39,6 @@ class GaussianProcess(Parameterized, Model):
     arguments are those of `ExactGP`, which documents them.
     """
 
-    settled = MappingProxyType(
-        {
-            name: f"make another model with this {name}, and give it the data; a hyperparameter is "
-            "changed with its assign, as in gp.noise_variance.assign(0.1)"
-            for name in ("kernel", "mean")
-        }
-    )
     _noise_floor = 1e-10
     """Near which the noise of data without any is kept, as a share of `E|z|²`."""
     optimizer: Any  # of Keras
@@ -253,6 +245,10 @@ class GaussianProcess(Parameterized, Model):
             NumPy arrays `[..., M]`: "mean", complex; "variance", `E|f − mean|²`, real;
             "pseudo_variance", `E[(f − mean)²]`, complex.
         """
+        if not tf.executing_eagerly():
+            raise RuntimeError(
+                "predict returns NumPy arrays, and a tf.function has none: take posterior(x) there"
+            )
         given = self._given_noise(noise_variance, noise_groups)
         found = self._posterior_of_values(x, observed, given)
         return {name: value.numpy() for name, value in as_dict(found).items()}

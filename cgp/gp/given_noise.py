@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import COMMON_NOISE, SampleNoise
-from cgp.linalg.arguments import ArrayLike, is_nan
+from cgp.linalg.arguments import ArrayLike, as_flag, is_nan
 
 
 class GivenNoise(NamedTuple):
@@ -80,12 +80,7 @@ class GivenNoise(NamedTuple):
         Raises:
             TypeError, ValueError: As for `of_data`; noise of what is not observed.
         """
-        if not isinstance(observed, bool | np.bool_):
-            raise TypeError(
-                "observed must be True, for predictions of observations, or False, of the signal, "
-                f"got {observed!r}"
-            )
-        if not observed:
+        if not as_flag(observed, "observed"):
             for name, value in (("noise_variance", self.variance), ("noise_groups", self.group)):
                 if value is not None:
                     raise ValueError(

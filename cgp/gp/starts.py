@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from cgp.distributions.checks import generator_of
 from cgp.gp.data import Data
 from cgp.gp.detrended import arrays, scales_of
 from cgp.gp.fit_checks import warn_of_mirrored_turns, warn_of_offset
@@ -178,7 +179,7 @@ def candidates(gp: Any, scales: DataScales, count: int, seed: int) -> list[np.nd
     present = {id(v): v.numpy().astype(float) for v in gp.trainable_variables}
     counter = itertools.count()
     list(_starts(gp, StartRules(scales, draw=(0.5 for _ in counter)), _is_drawn))
-    draws = _latin_hypercube(_CANDIDATES * count, next(counter), np.random.default_rng(seed))
+    draws = _latin_hypercube(_CANDIDATES * count, next(counter), generator_of(seed))
     described, found = _described(gp.kernel, _is_drawn), []
     for draw in draws:
         values = dict(present)

@@ -82,18 +82,18 @@ class OnGrid(Kernel):
         **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        self.step = None
-        if step is not None:
-            if np.iscomplexobj(one_number(step, "step")) or not 0.0 < step < np.inf:
-                raise ValueError(f"step must be a positive number, got {step!r}")
-            self.step = float(step)
+        if step is not None and (
+            np.iscomplexobj(one_number(step, "step")) or not 0.0 < step < np.inf
+        ):
+            raise ValueError(f"step must be a positive number, got {step!r}")
+        self.step = None if step is None else float(step)
 
     def starts(
         self, rules: StartRules, power: float, wanted: Callable[[Parameter], bool]
     ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
         """See `Kernel.starts`: the grid first, if it was left out."""
         if self.step is None:
-            self.step = step_of_grid(rules.scales.x)
+            self._settle(step=step_of_grid(rules.scales.x))
         yield from super().starts(rules, power, wanted)
 
     @contextlib.contextmanager
@@ -104,7 +104,7 @@ class OnGrid(Kernel):
             with super().undone_on_error():
                 yield
         except BaseException:
-            self.step = before
+            self._settle(step=before)
             raise
 
     def start_of_reflections(self, rules: StartRules, order: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Pair
 from cgp.kernels.points import optional_number
 from cgp.kernels.spectrum import Spectrum
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, as_flag
 from cgp.training.parameters import POSITIVE, Parameter
 
 
@@ -72,10 +72,8 @@ class Szego(Kernel):
         **kwargs: Any,
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
-        if not isinstance(real_response, bool):
-            raise TypeError(f"real_response must be True or False, got {real_response!r}")
-        self.real_response = real_response
-        self.is_proper = not real_response
+        self.real_response = as_flag(real_response, "real_response")
+        self.is_proper = not self.real_response
         values = {
             "variance": (optional_number(variance, "variance"), POSITIVE),
             "decay": (optional_number(decay, "decay"), POSITIVE),

@@ -1,7 +1,6 @@
 """Interpolation of complex signals by a Gaussian process, as a layer between others."""
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -85,9 +84,6 @@ class GPInterpolator(HyperparameterLayer):
         True
     """
 
-    settled = MappingProxyType(
-        dict.fromkeys(("kernel", "x", "x_new"), "make another layer, which may share the kernel")
-    )
     noise_variance: Parameter
 
     def __init__(

@@ -101,7 +101,13 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
     """
 
     settled = MappingProxyType(
-        dict.fromkeys(("rule", "likelihood"), "make another filter, which may share its layers")
+        {
+            **{
+                name: f"make a new KalmanFilter of kf.model.replace({name}=...)"
+                for name in ("F", "Q", "H", "R", "B", "initial_mean", "initial_covariance")
+            },
+            **dict.fromkeys(("model", "learn"), "make a new KalmanFilter"),
+        }
     )
 
     def __init__(

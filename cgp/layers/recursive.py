@@ -7,12 +7,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from cgp.linalg.arguments import as_flag
 from cgp.training.keras_private import add_variable
+from cgp.training.settled import SettledArguments
 from cgp.training.unknown_arguments import names_told
 
 
 @keras.saving.register_keras_serializable(package="cgp.layers")
-class Recursive(keras.layers.Layer):
+class Recursive(SettledArguments, keras.layers.Layer):
     """A `KalmanFilter` or a `RecursiveGP` as a recurrent layer, which takes series in pieces.
 
     With `stateful=True` the state after a batch is where the next one goes on, series by series,
@@ -37,7 +39,7 @@ class Recursive(keras.layers.Layer):
         working values; of a process the arrays of its window.
 
     Raises:
-        TypeError: Another estimator.
+        TypeError: Another estimator; a flag that is not a bool.
         ValueError: A window of the policy "budget"; a filter whose matrices vary over time; inputs
             or a state of other axes, or of another number of series; with `stateful` a batch size
             that is not known.
@@ -67,8 +69,9 @@ class Recursive(keras.layers.Layer):
         with names_told(type(self)):
             super().__init__(name=name, dtype=estimator.variable_dtype, autocast=False, **kwargs)
         self.estimator = estimator
-        self.return_sequences, self.return_state = bool(return_sequences), bool(return_state)
-        self.stateful = bool(stateful)
+        self.return_sequences = as_flag(return_sequences, "return_sequences")
+        self.return_state = as_flag(return_state, "return_state")
+        self.stateful = as_flag(stateful, "stateful")
         self._held: list[keras.Variable] = []
 
     def build(self, input_shape: Any) -> None:

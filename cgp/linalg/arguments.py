@@ -32,6 +32,13 @@ def check_whole(value: object, name: str, least: int = 1) -> None:
         raise ValueError(f"{name} must be a whole number, at least {least}, got {value!r}")
 
 
+def as_flag(value: object, name: str) -> bool:
+    """Returns True or False; a TypeError for what is neither, as "no", which counts as true."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
 def refuse_containers(x: object, name: str) -> None:
     """Raises a TypeError for what holds numbers and is no array of them, with how to make it one.
 

@@ -32,6 +32,10 @@ def with_gradient(
     Returns:
         The tensor `f(x, *rest)`.
 
+    Raises:
+        TypeError: f or grad is no function.
+        ValueError: In the backward pass, a gradient of another shape than that of `x`.
+
     Example:
         >>> import tensorflow as tf
         >>> from cgp.linalg import with_gradient
@@ -42,6 +46,9 @@ def with_gradient(
         >>> [float(g) for g in tape.gradient(y, [x, w])]
         [2.0, 3.0]
     """
+    for name, function in (("f", f), ("grad", grad)):
+        if not callable(function):
+            raise TypeError(f"{name} must be a function, got {function!r}")
     x = tf.convert_to_tensor(x)
     rest = tuple(tf.convert_to_tensor(r) for r in rest)
     y = f(tf.stop_gradient(x), *rest)
@@ -51,7 +58,12 @@ def with_gradient(
     @tf.custom_gradient
     def carrier(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         def backward(dy: tf.Tensor) -> tf.Tensor:
-            return grad(x, *rest, dy)
+            found = tf.convert_to_tensor(grad(x, *rest, dy))
+            if not found.shape.is_compatible_with(x.shape):
+                raise ValueError(
+                    f"grad must return a tensor shaped like x, {x.shape}, got {found.shape}"
+                )
+            return found
 
         return tf.zeros_like(y), backward
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cgp.distributions.ellipses import check_probability
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.statespace.filtered import Filtered
 
@@ -99,7 +100,7 @@ def diagnostics(result: Filtered, *, lags: int | None = None, level: float = 0.9
         `Diagnostics`; statistics of a series without any observation are NaN.
 
     Raises:
-        TypeError: `result` is not that of a filter, or `lags` is not an integer.
+        TypeError: `result` is not that of a filter, `lags` no integer, or `level` no number.
         ValueError: `lags` or `level` out of range, or a series of one step.
         NotPositiveDefiniteError: An innovation variance is zero, as in a model without noise.
 
@@ -115,8 +116,7 @@ def diagnostics(result: Filtered, *, lags: int | None = None, level: float = 0.9
         (True, (20, 1))
     """
     innovations, covariances, pseudo = _of_filter(result)
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must lie between 0 and 1, got {level}")
+    check_probability(level, "level")
     steps = innovations.shape[-2]
     if steps < 2:
         raise ValueError(f"diagnostics need a series of at least two steps, got {steps}")

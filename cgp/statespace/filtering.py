@@ -9,7 +9,7 @@ from cgp.autograph import as_it_stands
 from cgp.distributions import forms
 from cgp.distributions.marginals import Marginals
 from cgp.likelihoods import Likelihood
-from cgp.linalg.arguments import ArrayLike, nan
+from cgp.linalg.arguments import ArrayLike, as_flag, nan
 from cgp.linalg.cholesky import stored_cholesky
 from cgp.statespace import differentiable_filter
 from cgp.statespace.filter_in_chunks import StateMoments, check_possible
@@ -96,6 +96,7 @@ def filter(
         >>> result.innovations.numpy(), result.innovation_variances.numpy()
         (array([1. , 1.5]), array([4., 4.]))
     """
+    as_flag(parallel, "parallel")
     if isinstance(model, InteractingModels):
         _check_bank(parallel, likelihood)
         return model.filter(z, missing, inputs, rule)
@@ -160,6 +161,7 @@ def log_likelihood(
         >>> print(f"{statespace.log_likelihood(noise, [1 + 1j]):.6f}")  # −log π − |z|²
         -3.144730
     """
+    as_flag(parallel, "parallel")
     if isinstance(model, InteractingModels):
         _check_bank(parallel, likelihood)
         return model.filter(z, missing, inputs, rule).log_likelihood

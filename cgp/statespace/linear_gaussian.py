@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
 from cgp.linalg.arguments import ArrayLike, check_finite, complex_dtype
-from cgp.statespace.conversion import matrix_or_word, of_one_dtype
+from cgp.statespace.conversion import as_dtype, matrix_or_word, of_one_dtype
 from cgp.statespace.diffuse import diffuse_variance
 from cgp.statespace.factored_covariance import FactoredCovariance
 from cgp.statespace.settled import Settled
@@ -99,6 +99,7 @@ class LinearGaussian(Settled):
         B: ArrayLike | None = None,
     ):
         named = {"F": F, "Q": Q, "H": H, "R": R, "B": B, "initial_mean": initial_mean}
+        _check_there(named)
         matrix, initial = matrix_or_word(initial_covariance)
         given = of_one_dtype({**named, "initial_covariance": matrix})
         self._set(given, initial, ProperForm(), ProperForm())
@@ -157,9 +158,7 @@ class LinearGaussian(Settled):
         unknown = sorted(set(changes) - set(known))
         if unknown:
             raise TypeError(f"replace knows {', '.join(known)}, but was given {', '.join(unknown)}")
-        nothing = [name for name in "FQHR" if name in changes and changes[name] is None]
-        if nothing:
-            raise TypeError(f"{', '.join(nothing)} must be a matrix, got None")
+        _check_there(changes)
         named = {name: getattr(self, name) for name in (*known[:-1], "b", "d")} | changes
         matrix, initial = None, self.initial
         if "initial_covariance" in changes:
@@ -371,8 +370,12 @@ class LinearGaussian(Settled):
     def _dtype_in(self, form: Form) -> tf.DType:
         return complex_dtype(self.dtype) if form.multiplicity > 1 else self.dtype
 
-    def starting_from(self, mean: tf.Tensor, chol: tf.Tensor) -> "LinearGaussian":
+    def starting_from(self, mean: ArrayLike, chol: ArrayLike) -> "LinearGaussian":
         """The same model with another initial mean and Cholesky factor, which are not checked."""
+        mean, chol = (
+            a if tf.is_tensor(a) else as_dtype(a, self.dtype, name)
+            for a, name in ((mean, "mean"), (chol, "chol"))
+        )
         start = FactoredCovariance.of_factor(chol)
         return self._with(
             initial=None,
@@ -408,6 +411,13 @@ def with_time(a: tf.Tensor) -> tf.Tensor:
 
 def _matrix_of(given: tf.Tensor | FactoredCovariance) -> tf.Tensor:
     return given.matrix if isinstance(given, FactoredCovariance) else given
+
+
+def _check_there(named: Mapping[str, Any]) -> None:
+    """Raises a TypeError for None in place of a matrix without which there is no model."""
+    nothing = [name for name in "FQHR" if name in named and named[name] is None]
+    if nothing:
+        raise TypeError(f"{', '.join(nothing)} must be a matrix, got None")
 
 
 def check_model(model: object) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Self
 import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
-from cgp.linalg.arguments import ArrayLike, check_finite
+from cgp.linalg.arguments import ArrayLike, as_flag, check_finite
 from cgp.statespace.compiled import graph_of
 from cgp.statespace.conversion import as_dtype, of_one_dtype
 from cgp.statespace.factored_covariance import FactoredCovariance
@@ -120,8 +120,8 @@ class NonlinearGaussian(KeepsGraphs):
         self._settle(transition=transition, observation=observation, _kept={})
         if isinstance(input_size, bool) or not isinstance(input_size, int) or input_size < 0:
             raise ValueError(f"input_size must be a whole number, 0 or more, got {input_size!r}")
-        self._settle(holomorphic=bool(holomorphic), input_size=input_size)
-        self._settle(jit_compile=bool(jit_compile))
+        self._settle(holomorphic=as_flag(holomorphic, "holomorphic"), input_size=input_size)
+        self._settle(jit_compile=as_flag(jit_compile, "jit_compile"))
         of_states = {
             "Q": Q,
             "initial_mean": initial_mean,

@@ -59,11 +59,13 @@ def checked_samples(
     given = z
     z = as_observations(z, missing, model.series_dtype, promote=True)
     z = _with_components(z, "z", given, model.observation_size, along, most)
-    if inputs is None or model.B is None:
-        return z, inputs  # whether there should be inputs is known where they are used
+    if inputs is None:
+        return z, None  # whether there should be inputs is known where they are used
+    given, inputs = inputs, as_numbers(inputs, "inputs")
+    if model.B is None:
+        return z, inputs
     size = model.B.shape[-1] // model.form.multiplicity
-    given = inputs
-    return z, _with_components(as_numbers(inputs, "inputs"), "inputs", given, size, along, most)
+    return z, _with_components(inputs, "inputs", given, size, along, most)
 
 
 def check_labels(

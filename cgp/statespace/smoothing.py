@@ -9,7 +9,7 @@ from cgp.autograph import as_it_stands
 from cgp.distributions.marginals import Marginals
 from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
-from cgp.linalg.arguments import ArrayLike, squared_modulus
+from cgp.linalg.arguments import ArrayLike, as_flag, squared_modulus
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.differentiable_smoother import SmoothedMoments, moments
 from cgp.statespace.linear_gaussian import LinearGaussian
@@ -106,7 +106,7 @@ def smooth(
         >>> statespace.smooth(walk, [1.0, np.nan, 1.0]).smoothed_means.numpy().ravel().round(6)
         array([0.6, 0.7, 0.8])
     """
-    given = model
+    given, parallel = model, as_flag(parallel, "parallel")
     model, inputs = smoothing_model(given, z, missing, inputs, rule, likelihood, parallel=parallel)
     found, form = moments(Series(model, z, missing, inputs), parallel), model.form
     if model is not given:  # linearised where the factors, without gradient, say

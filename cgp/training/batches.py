@@ -39,6 +39,7 @@ def compile_as_usual(model: keras.Model) -> None:
 
 def check_epochs(epochs: int | None, initial_epoch: int) -> None:
     """Raises for a last epoch that leaves nothing to do; None is any number."""
+    check_whole(initial_epoch, "initial_epoch", least=0)
     if epochs is None:
         return
     if not isinstance(epochs, int | float | np.number) or isinstance(epochs, bool):

@@ -63,9 +63,17 @@ class Descent:
         self.point = start
         self.value, self.gradient = loss(self.point)
         if not _is_finite(self.value, self.gradient):
+            parameters = {v.name: v.parameter for v in trained if v.parameter is not None}
+            outside = [
+                f"{name} = {parameter}"
+                for name, parameter in parameters.items()
+                if parameter.prior is not None
+                and not np.isfinite(np.asarray(parameter.log_prior()))
+            ]
+            why = f": the prior of {', '.join(outside)} has no density there" if outside else ""
             raise ValueError(
                 f"the loss at the initial variables is {self.value}, and must be finite, as must "
-                "its gradient"
+                f"its gradient{why}"
             )
         self.first_value = self._level = self.value
         self._is_stopped = False

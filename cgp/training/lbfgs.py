@@ -21,7 +21,7 @@ class Validation(NamedTuple):
 
     data: Any
     steps: int | None
-    freq: int
+    freq: Any
 
 
 def reject(**arguments: Any) -> None:

@@ -5,9 +5,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from cgp.training.settled import SettledArguments
+
 
 @keras.saving.register_keras_serializable(package="cgp")
-class LBFGS(keras.optimizers.Optimizer):
+class LBFGS(SettledArguments, keras.optimizers.Optimizer):
     """SciPy's L-BFGS-B over all trainable variables, through `compile` and `fit`.
 
     The usual way to fit the hyperparameters of a Gaussian process: a few dozen evaluations of the

@@ -7,7 +7,6 @@ unit disk. A `Parameter` maps the one to the other, and belongs to the layer tha
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -27,6 +26,7 @@ from cgp.training.constraints import (
     split,
 )
 from cgp.training.priors import prior_config, prior_from_config
+from cgp.training.settled import SettledArguments
 
 __all__ = [
     "COMPLEX",
@@ -334,19 +334,13 @@ def names_of(fixed: Any) -> tuple[str, ...]:
     return (fixed,) if isinstance(fixed, str) else tuple(fixed)
 
 
-class Parameterized:
+class Parameterized(SettledArguments):
     """A mixin for layers that own hyperparameters, declared once in `__init__`."""
 
     own_parameters: tuple["Parameter", ...] = ()
     _refused_values = ""  # what was wrong with the last ones that were loaded
-    settled: Mapping[str, str] = MappingProxyType({})
-    """Attributes that stay as the constructor made them, and what to do instead of assigning."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.settled and name in self.__dict__:
-            raise AttributeError(
-                f"{name} of {type(self).__name__} cannot be changed: {self.settled[name]}"
-            )
         for parameter in self.own_parameters:
             if name == parameter.name and value is not parameter:
                 raise AttributeError(

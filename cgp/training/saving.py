@@ -16,6 +16,7 @@ from typing import Any
 
 import keras
 
+from cgp.linalg.arguments import as_flag
 from cgp.training.keras_private import ask_to_proceed_with_overwrite, get_input_signature
 from cgp.training.package_note import name_package
 from cgp.training.serving import WITHOUT_GRADIENTS, Served
@@ -48,7 +49,8 @@ def load_model(
         FileNotFoundError: No file of this name.
         ValueError: The file is damaged: empty, cut short, or changed, as where its config asks for
             more than its arrays hold.
-        TypeError: What Keras raises for a class that is not registered.
+        TypeError: An argument of another kind; what Keras raises for a class that is not
+            registered.
 
     Example:
         >>> import tempfile, cgp
@@ -60,6 +62,13 @@ def load_model(
         >>> bool(loaded.predict([0.5])["mean"] == gp.predict([0.5])["mean"])
         True
     """
+    if not isinstance(filepath, str | os.PathLike):
+        raise TypeError(f"filepath must be a path, got {filepath!r}")
+    if not isinstance(custom_objects, Mapping | None):
+        raise TypeError(
+            f"custom_objects must be a dictionary of classes and functions, got {custom_objects!r}"
+        )
+    as_flag(compile, "compile"), as_flag(safe_mode, "safe_mode")
     path = os.fspath(filepath)
     if "://" not in path and not os.path.exists(path):
         raise FileNotFoundError(f"there is no file {path!r} to load a model from")

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.clock import is_time, remedy
-from cgp.linalg.arguments import is_complex
+from cgp.linalg.arguments import as_flag, check_whole, is_complex
 from cgp.training import divergence, keras_private, lbfgs
 from cgp.training.batches import are_arrays, batches, number_of_batches, split, where_watched
 from cgp.training.optimizers import LBFGS
@@ -76,6 +76,7 @@ class Trainer(Saving):
         floatx unless it has a dtype (`keras.losses.MeanSquaredError(dtype="float64")`), which Keras
         does not save.
         """
+        _check_optimizer(args[0] if args else kwargs.get("optimizer"))
         keras_private.forget_compilation(self)
         super().compile(*args, **kwargs)
         keras_private.add_losses_in_float64(self)
@@ -150,7 +151,7 @@ class Trainer(Saving):
         steps_per_epoch: int | None = None,
         validation_steps: int | None = None,
         validation_batch_size: int | None = None,
-        validation_freq: int = 1,
+        validation_freq: int | list[int] = 1,
         engine: Any = None,
     ) -> keras.callbacks.History:
         """Trains the model: Keras's `fit`, with arrays kept in their own dtype.
@@ -174,7 +175,7 @@ class Trainer(Saving):
             steps_per_epoch: Steps to an epoch. An error under `LBFGS`.
             validation_steps: Steps of a validation.
             validation_batch_size: `batch_size` if None.
-            validation_freq: Validate each so many epochs.
+            validation_freq: Validate each so many epochs; or, not under `LBFGS`, a list of epochs.
             engine: Of a `KalmanFilter`, `ExactGP` or `StateSpaceGP` under `LBFGS`: what computes
                 the loss of parts of the data elsewhere. x is then a list of such parts, and the
                 engine `map`, or has a method `map` of a function and a list: a `Client` of Dask, an
@@ -197,6 +198,10 @@ class Trainer(Saving):
                 parameters, or in a validation.
         """
         verbose = where_watched(verbose)
+        check_whole(initial_epoch, "initial_epoch", least=0)
+        is_lbfgs = isinstance(getattr(self, "optimizer", None), LBFGS)
+        if is_lbfgs or not isinstance(validation_freq, list):  # of epochs, which Keras takes too
+            check_whole(validation_freq, "validation_freq")
         for callback in keras.tree.flatten(callbacks):
             kinds = keras.callbacks.Callback, keras.callbacks.CallbackList, NoneType
             if not isinstance(callback, kinds):
@@ -223,7 +228,7 @@ class Trainer(Saving):
 
         if self.built:
             self._refresh_eagerly()
-        if isinstance(getattr(self, "optimizer", None), LBFGS):
+        if is_lbfgs:
             lbfgs.reject(
                 batch_size=batch_size,
                 steps_per_epoch=steps_per_epoch,
@@ -314,6 +319,7 @@ class Trainer(Saving):
         **kwargs: Any,
     ) -> Any:
         """Keras's `evaluate`, with arrays kept in their own dtype; arguments as for `fit`."""
+        as_flag(return_dict, "return_dict")
         if are_arrays(x, y, sample_weight):
             x = batches(x, y, sample_weight, batch_size, steps=steps)
             y = sample_weight = batch_size = None
@@ -382,3 +388,19 @@ def without_mask(x: Any) -> Any:
     if x.dtype.kind not in "fc":
         raise TypeError(f"masked elements must be of a float or complex array, got {x.dtype}")
     return np.ma.filled(x, complex(np.nan, np.nan) if x.dtype.kind == "c" else np.nan)
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    """Raises for the class of an optimizer, and for the name of the one that Keras does not know.
+
+    Raises:
+        TypeError: A class.
+        ValueError: "LBFGS".
+    """
+    if isinstance(optimizer, type):
+        raise TypeError(
+            f"optimizer must be an optimizer, got the class {optimizer.__name__}: make one, "
+            f"{optimizer.__name__}()"
+        )
+    if isinstance(optimizer, str) and optimizer.lower().replace("-", "") == "lbfgs":
+        raise ValueError(f"Keras knows no {optimizer!r}: give optimizer=cgp.optimizers.LBFGS()")

@@ -399,7 +399,7 @@ def test_is_what_wants_normal_noise_refused():
     exact.condition(x, z)
     with pytest.raises(ValueError, match="of data in normal noise"):
         exact.loo()
-    with pytest.raises(AttributeError, match="make another model"):
+    with pytest.raises(AttributeError, match="make a new ExactGP"):
         exact.likelihood = None
 
 

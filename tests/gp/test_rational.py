@@ -589,8 +589,6 @@ BAD = {
         lambda: fitted(F[:6], measured(0)[:6]), "needs at least 7 different x .* got 6 among 6"),
     "too few points for a real response": (
         lambda: fitted(F[:5], measured(0)[:5], real_response=True), "needs at least 6 different x"),
-    "a response of a kind": (
-        lambda: Rational(1, real_response="yes"), "real_response must be True or False, got 'yes'"),
     "a trend of real coefficients without the points for it": (
         lambda: located(F, real_response(F), real_response=True).condition(F[:4], F[:4] + 0j),
         "a trend of 10 real coefficients is not determined.* 4 points determine 8"),

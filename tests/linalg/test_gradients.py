@@ -200,3 +200,12 @@ def test_do_eager_gradients_log_nothing():
     finally:
         tf.get_logger().removeHandler(handler)
     assert not stream.getvalue()
+
+
+def test_a_gradient_of_another_shape_is_refused():
+    x = tf.constant([1.0, 2.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = with_gradient(tf.identity, x, grad=lambda x, dy: dy[:1])
+    with pytest.raises(ValueError, match=r"shaped like x, \(2,\), got \(1,\)"):
+        tape.gradient(y, x)

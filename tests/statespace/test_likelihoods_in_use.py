@@ -46,7 +46,7 @@ def test_are_impossible_observations_refused_at_every_door():
     for one, other in zip(kf.state, state, strict=True):
         np.testing.assert_array_equal(one, other)
     for name in ("likelihood", "rule"):
-        with pytest.raises(AttributeError, match="make another filter"):
+        with pytest.raises(AttributeError, match="make a new KalmanFilter"):
             setattr(kf, name, None)
 
 

@@ -169,3 +169,12 @@ def test_says_a_stationary_model_that_is_to_vary_how_it_keeps_its_start(name):
         model.replace(**varying)
     kept = model.replace(**varying, initial_covariance=model.initial_covariance)
     np.testing.assert_allclose(kept.initial_covariance, [[4.0]])
+
+
+def test_starts_from_numbers_in_lists():
+    model = statespace.LinearGaussian(0.5 * np.eye(2), np.eye(2), [[1.0, 0.0]], [[1.0]])
+    start = model.starting_from([1, 0], np.eye(2))
+    again = model.replace(initial_mean=[1.0, 0.0], initial_covariance=np.eye(2))
+    z = np.array([1.0, -0.5])
+    found, expected = (statespace.log_likelihood(m, z) for m in (start, again))
+    assert float(found) == pytest.approx(float(expected), rel=1e-14)

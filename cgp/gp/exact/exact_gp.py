@@ -1,7 +1,6 @@
 """ExactGP: a complex Gaussian process with a dense covariance."""
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -84,12 +83,6 @@ class ExactGP(MaximumLikelihoodGP):
         True
     """
 
-    settled = MappingProxyType(
-        {
-            **MaximumLikelihoodGP.settled,
-            "likelihood": "make another model, which shares the kernel",
-        }
-    )
     _noise_floor = 5e-10  # the covariance of all data has to have a Cholesky factor
 
     def __init__(

@@ -11,7 +11,7 @@ import tensorflow as tf
 from cgp.gp.means.base import Mean, rows_of, whole_number
 from cgp.gp.means.poles import Arrangement, ConjugatePairs, FreePoles
 from cgp.gp.means.vector_fitting import PolesAndDelay, are_at_optimum, locate
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, as_flag
 from cgp.training.sizes import check_size
 
 _GOOD = 1e-3  # of the power of z: what a good fit leaves
@@ -62,6 +62,7 @@ class Rational(Mean):
         dtype: "float64" or "float32".
 
     Raises:
+        TypeError: A `real_response` that is not a bool.
         ValueError: An order that is no whole number; at `fit`, fewer different inputs than
             (4 order + 4)/1.8, or (4 order + 2)/1.8 of a real response, series with inputs of their
             own, inputs of several dimensions; before the first `fit`, whatever needs the poles.
@@ -91,10 +92,9 @@ class Rational(Mean):
     ):
         super().__init__(name=name, dtype=dtype, **kwargs)
         self.order = whole_number(order, "order")
-        if not isinstance(real_response, bool | np.bool_):
-            raise ValueError(f"real_response must be True or False, got {real_response!r}")
+        is_real = as_flag(real_response, "real_response")
         self.declare_parameters({}, (), None)
-        self._arrangement = ConjugatePairs() if real_response else FreePoles()
+        self._arrangement = ConjugatePairs() if is_real else FreePoles()
         self.has_real_coefficients = self._arrangement.has_real_coefficients
         columns = 2 * self._arrangement.fractions_of_each * self.order + 2
         numbers, of_mean = 2 * columns**2, f"a rational function of order {order}"

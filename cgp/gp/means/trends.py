@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cgp.gp.means.base import Mean, whole_number
 from cgp.kernels.points import one_number, optional_number
-from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.linalg.arguments import ArrayLike, as_complex, as_flag
 from cgp.training.parameters import COMPLEX, in_steps_of
 from cgp.training.sizes import check_size
 
@@ -84,6 +84,7 @@ class Polynomial(Mean):
         dtype: "float64" or "float32".
 
     Raises:
+        TypeError: A center or a scale that is no real number, a `marginalized` that is not a bool.
         ValueError: A degree that is no whole number, a scale that is not positive; coefficients, or
             `fixed` or `priors` of them, for a marginalised trend.
 
@@ -117,7 +118,8 @@ class Polynomial(Mean):
                 raise TypeError(f"{argument} must be real, got {number!r}")
         if not (np.isfinite(center) and np.isfinite(scale) and scale > 0):
             raise ValueError(f"scale must be positive and center finite, got {scale} and {center}")
-        self.degree, self.marginalized = whole_number(degree, "degree"), bool(marginalized)
+        self.degree = whole_number(degree, "degree")
+        self.marginalized = as_flag(marginalized, "marginalized")
         self.center, self.scale = float(center), float(scale)
         if not marginalized:
             numbers, trend = 2 * (self.degree + 1), f"a polynomial of degree {degree}"

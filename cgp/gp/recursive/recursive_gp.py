@@ -1,7 +1,6 @@
 """RecursiveGP: a complex Gaussian process that takes one sample at a time."""
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -40,8 +39,6 @@ _POLICIES: dict[str, type[Policy]] = {
     "growing": Growing,
     "budget": Budget,
 }
-_SETTLED = ("capacity", "policy", "forgetting")
-_REMEDY = "make a new RecursiveGP of the same kernel, and take the samples in"
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -104,7 +101,6 @@ class RecursiveGP(GaussianProcess):
         ((), True)
     """
 
-    settled = MappingProxyType({**GaussianProcess.settled, **dict.fromkeys(_SETTLED, _REMEDY)})
     _data_by_point = True
 
     def __init__(
@@ -382,7 +378,9 @@ class RecursiveGP(GaussianProcess):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, and the shapes of the window if there is one."""
-        own: dict[str, Any] = {name: getattr(self, name) for name in _SETTLED}
+        own: dict[str, Any] = {
+            name: getattr(self, name) for name in ("capacity", "policy", "forgetting")
+        }
         if self._stream is not None:
             streams, dimensions = self._stream.x_shape
             own["state"] = [None if self._stream.is_single else streams, dimensions]

@@ -1,7 +1,6 @@
 """StateSpaceGP: a complex Gaussian process over a line in linear time."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -29,7 +28,7 @@ from cgp.kernels.base import Kernel
 from cgp.kernels.points import RecentInputs, as_points
 from cgp.likelihoods import Likelihood
 from cgp.likelihoods.saved import likelihood_config
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, as_flag
 from cgp.statespace.filtering import log_likelihood
 from cgp.training import confirm, invalidate, refresh
 from cgp.training.serving import Served
@@ -97,15 +96,6 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         True
     """
 
-    settled = MappingProxyType(
-        {
-            **MaximumLikelihoodGP.settled,
-            **dict.fromkeys(
-                ("likelihood", "band", "parallel"), "make another model, which shares the kernel"
-            ),
-        }
-    )
-
     def __init__(
         self,
         kernel: Kernel,
@@ -140,7 +130,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             **kwargs,
         )
         form = kernel.markov_form()  # raises an error that says why not
-        self.likelihood, self.parallel = likelihood, bool(parallel)
+        self.likelihood, self.parallel = likelihood, as_flag(parallel, "parallel")
         self.band = whittle.as_band(likelihood, band, self._process, form.is_stationary)
         self._recent = RecentInputs()
         self._history = History(self, self._process, self._stored)
