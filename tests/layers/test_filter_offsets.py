@@ -33,7 +33,9 @@ def observations():
 def test_is_an_offset_told_and_do_the_remedies_forecast():
     z = observations()
     kf = cgp.KalmanFilter(MODEL, learn="Q")
-    with pytest.warns(RuntimeWarning, match=r"far from zero: its mean is (999|1000).*a constant state"):
+    with pytest.warns(
+        RuntimeWarning, match=r"far from zero: its mean is (999|1000).*a constant state"
+    ):
         kf.fit(z + OFFSET, epochs=1, verbose=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
