@@ -321,14 +321,16 @@ class _LabelledAxis(NamedTuple):
     """The labels, as code."""
     aligned: str
     """The array with other labels, as code with {} for these."""
+    is_index: bool = False
+    """Whether the array is the labels itself, an index, which may stand beside any other labels."""
 
 
 def check_same_labels(**arrays: tuple[Any, int]) -> None:
     """Raises where arrays that are paired element by element have different labels.
 
-    Objects of pandas have labels, and those of xarray where a dimension has a coordinate. Axes are
-    compared from the last one on, as they are broadcast. Axes of different lengths are left to the
-    check of shapes.
+    Objects of pandas have labels, and those of xarray where a dimension has a coordinate. An index
+    of pandas labels itself, beside the same labels in another order. Axes are compared from the
+    last one on, as they are broadcast. Axes of different lengths are left to the check of shapes.
 
     Args:
         **arrays: Each array, by the name that errors call it, with the number of its last axes
@@ -364,11 +366,13 @@ def components(array: Any) -> int:
 
 def _labels_of(name: str, array: Any, unpaired: int) -> Iterator[_LabelledAxis | None]:
     """The labels of each axis but the last `unpaired`; None for an axis without them."""
-    if type(array).__module__.partition(".")[0] == "pandas" and hasattr(array, "axes"):
+    if _is_of_pandas(array) and hasattr(array, "axes"):
         expressions = [f"{name}.index", f"{name}.columns"]
         remedies = [name + ".loc[{}]", name + ".loc[:, {}]"]
         axes = list(map(_LabelledAxis, array.axes, itertools.repeat(name), expressions, remedies))
         yield from axes[: max(len(axes) - unpaired, 0)]
+    elif _is_of_pandas(array) and hasattr(array, "is_unique"):
+        yield _LabelledAxis(array, name, name, "{}", is_index=True)
     elif hasattr(array, "indexes") and isinstance(array.dims, tuple):
         for dimension in array.dims[: max(len(array.dims) - unpaired, 0)]:
             labels, key = array.indexes.get(dimension), repr(dimension)
@@ -377,17 +381,28 @@ def _labels_of(name: str, array: Any, unpaired: int) -> Iterator[_LabelledAxis |
             yield None if labels is None else axis
 
 
+def _is_count(labels: Any) -> bool:
+    """Whether these are the labels that pandas gives to what has none."""
+    return (getattr(labels, "start", None), getattr(labels, "step", None)) == (0, 1)
+
+
 def _check_labels(first: _LabelledAxis | None, second: _LabelledAxis | None) -> None:
     if first is None or second is None or len(first.labels) != len(second.labels):
+        return
+    if (first.is_index and _is_count(second.labels)) or (
+        second.is_index and _is_count(first.labels)
+    ):
         return
     if first.labels.equals(second.labels):
         return
     both = first.labels, second.labels
-    places = range(len(first.labels))  # one by one: NaN, a label too, does not equal itself
-    place = next(i for i in places if not both[0][i : i + 1].equals(both[1][i : i + 1]))
     align = "pair them by their labels first"
     if all(labels.is_unique for labels in both) and set(both[0]) == set(both[1]):
         align = f"align them, {second.aligned.format(first.expression)}"
+    elif first.is_index or second.is_index:
+        return
+    places = range(len(first.labels))  # one by one: NaN, a label too, does not equal itself
+    place = next(i for i in places if not both[0][i : i + 1].equals(both[1][i : i + 1]))
     raise ValueError(
         f"{first.name} and {second.name} are paired by position, but their labels differ, such as "
         f"{both[0][place]} and {both[1][place]}: {align}, or give {first.name}.to_numpy() and "
