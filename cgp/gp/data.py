@@ -262,6 +262,7 @@ def as_inputs_and_targets(
         if x.shape.rank > 2:
             _refuse_grid(np.asarray(x), z.shape, *as_given)
         check_squares(np.asarray(z), real_dtype)
+        _check_small_squares(np.asarray(z), real_dtype)
     return x, z
 
 
@@ -297,6 +298,19 @@ def check_squares(z: np.ndarray, real_dtype: str) -> None:
         raise ValueError(
             f"z is too large, {np.nanmax(np.abs(z)):.3g}: at most {LARGEST[real_dtype]:.2g} in "
             f"modulus was expected, as squares overflow in {real_dtype}. Give z another unit"
+        )
+
+
+def _check_small_squares(z: np.ndarray, real_dtype: str) -> None:
+    """Raises for series whose squares all underflow; zeros and NaN pass, and small ones of many."""
+    smallest = float(np.sqrt(np.finfo(real_dtype).tiny))
+    if np.any(np.abs(z.reshape(-1)[:1]) >= smallest):
+        return  # as the first target mostly shows
+    largest = np.max(np.abs(z), initial=0.0, where=~np.isnan(z))
+    if 0 < largest < smallest:
+        raise ValueError(
+            f"z is too small, at most {largest:.3g}: one of at least {smallest:.2g} in modulus was "
+            f"expected, as squares underflow in {real_dtype}. Give z another unit"
         )
 
 
