@@ -80,7 +80,7 @@ def as_observations(
     nothing, endless = (complex(a, a) if dtype.is_complex else a for a in (np.nan, np.inf))
     accepted = None if not hasattr(z, "dtype") and is_of_python(z) else _precisions(dtype, promote)
     code = as_code(name, z)
-    z, hidden = _array(z, name)
+    z, hidden = _array(z, name, code, dtype.is_complex)
     if missing is not None:
         missing = _as_missing(missing, z, name)
     if not isinstance(z, np.ndarray) or not isinstance(missing, np.ndarray | NoneType):
@@ -142,8 +142,12 @@ def _precisions(dtype: tf.DType, promote: bool) -> set[int]:
     return {own for own in (2, 4, 8) if own <= size} if promote else {size}
 
 
-def _array(z: ArrayLike, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray | bool]:
+def _array(
+    z: ArrayLike, name: str, code: str, for_complex: bool
+) -> tuple[np.ndarray | tf.Tensor, np.ndarray | bool]:
     """Numbers as an array or a tensor, and where a mask hides them."""
+    if z is None:
+        raise TypeError(f"{name} is missing, got None: give its values, NaN where one is missing")
     if isinstance(z, tf.RaggedTensor | tf.SparseTensor):
         raise TypeError(f"{name} must be an array or a dense tensor, got a {type(z).__name__}")
     refuse_containers(z, name)
@@ -164,28 +168,39 @@ def _array(z: ArrayLike, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray 
             ) from None
     dtype = _numpy_dtype(z)
     if dtype.kind not in "iufc":
-        hint = _of_others(z, name) if isinstance(z, np.ndarray) else ""
+        hint = _of_others(z, code, for_complex) if isinstance(z, np.ndarray) else ""
         raise TypeError(f"{name} must be numbers, got {dtype}{hint}")
     return z, hidden
 
 
-def _of_others(z: np.ndarray, name: str) -> str:
-    """What an array of other elements than numbers holds, and what to do about it."""
+def _of_others(z: np.ndarray, code: str, for_complex: bool) -> str:
+    """What an array of other elements than numbers holds, and what to do about it.
+
+    `code` is the array as code, as it came; `for_complex` tells whether a complex one is expected.
+    """
+    number = "complex" if for_complex else "float"
     if z.dtype.kind in "US":
-        return (
-            f", text such as {str(z.flat[0])!r}: text becomes numbers by np.array({name}, complex)"
-        )
+        text = f", text such as {z.ravel()[:1].tolist()}"
+        try:
+            z.astype(number)
+        except ValueError:
+            return text
+        return f"{text}: text becomes numbers by {code}.astype({number})"
     if z.dtype.names and len(z.dtype.names) == 2:
-        real, imaginary = (f"{name}[{part!r}]" for part in z.dtype.names)
+        real, imaginary = (f"{code}[{part!r}]" for part in z.dtype.names)
         return f": two fields become complex by {real} + 1j * {imaginary}"
     if z.dtype.kind == "b":
-        return f": of bits, give numbers, {name}.astype(float); what is missing goes to missing"
+        signs = "(2 * re - 1) + 1j * (2 * im - 1)" if for_complex else f"2.0 * {code} - 1"
+        return (
+            f": bits become signs (OneBit) by {signs}, numbers by {code}.astype({number}); "
+            "what is missing goes to missing"
+        )
     if z.dtype.kind != "O":
         return ""
     others = [a for a in z.ravel() if type(a) is bool or not isinstance(a, Number)]
     if not others:
         kind = "complex" if any(isinstance(a, complex | np.complexfloating) for a in z.flat) else ""
-        return f", an array of objects that are numbers: give {name}.astype({kind or 'float'})"
+        return f", an array of objects that are numbers: give {code}.astype({kind or 'float'})"
     if all(a is None for a in others):
         return ", with None in it: the number that is missing is NaN, not None"
     first = next(a for a in others if a is not None)
@@ -242,8 +257,24 @@ def _numpy_dtype(z: np.ndarray | tf.Tensor) -> np.dtype:
     return z.dtype if isinstance(z, np.ndarray) else _numpy(z.dtype)
 
 
-def _has_three_columns(z: np.ndarray | tf.Tensor) -> bool:
-    return len(z.shape) == 2 and z.shape[-1] == 3 and (z.shape[0] is None or z.shape[0] > 3)
+def _as_complex(code: str, shape: Any) -> str:
+    """How real numbers of a shape become complex, as code, by what their axes may be."""
+    ways = {
+        "values without imaginary part": f"{code}.astype(complex)",
+        "angles (VonMises)": f"np.exp(1j * {code})",
+        "signs of both parts (OneBit)": "np.sign(re) + 1j * np.sign(im)",
+    }
+    if len(shape) > 1 and shape[-1] == 2:
+        axes = ":" if len(shape) == 2 else "..."
+        parts = f"{code}[{axes}, 0] + 1j * {code}[{axes}, 1]"
+        ways = {"two columns of real and imaginary parts": parts} | ways
+    elif len(shape) == 2 and shape[0] == 2:
+        ways = {"two rows of real and imaginary parts": f"{code}[0] + 1j * {code}[1]"} | ways
+    elif len(shape) == 2 and shape[-1] == 3 and (shape[0] is None or shape[0] > 3):
+        phases = f"{code} @ np.exp(2j * np.pi / 3 * np.array([0, 1, -1])) * 2 / 3"
+        ways = {"three columns of the phases a, b, c": f"Clarke's transform, {phases}"} | ways
+    texts = ", ".join(f"{what} by {way}" for what, way in ways.items())
+    return texts.replace(" by ", " become complex by ", 1)
 
 
 def _check_dtype(
@@ -256,15 +287,9 @@ def _check_dtype(
     came = _numpy_dtype(z)
     is_complex = came.kind == "c"
     if dtype.is_complex and not is_complex:
-        phases = (
-            f"three columns of the phases a, b, c by Clarke's transform, {code} @ "
-            "np.exp(2j * np.pi / 3 * np.array([0, 1, -1])) * 2 / 3, "
-        )
         raise TypeError(
-            f"{name} must be complex, got {came}: two columns of real and imaginary parts become "
-            f"complex by {code}[:, 0] + 1j * {code}[:, 1], {phases * _has_three_columns(z)}values "
-            f"without imaginary part by {code}.astype(complex). Of real signals there are "
-            "state-space models"
+            f"{name} must be complex, got {came}: {_as_complex(code, z.shape)}. Of real "
+            "signals there are state-space models"
         )
     if is_complex and not dtype.is_complex:
         raise TypeError(
