@@ -309,9 +309,10 @@ def _rows(result: Any, arrays: dict[str, _Array], index: Any) -> _Rows:
     if other is not None:
         raise ValueError(f"no last axis of times is common to arrays {shape}, {other}: {of_filter}")
     if index is not None and np.shape(index) != shape[-1:]:
+        hint = f": {of_filter}" if len(shape) > 1 and np.shape(index) == shape[-2:-1] else ""
         raise ValueError(
-            f"index must be [{shape[-1]}] for arrays {shape}, whose last axis is that of times, "
-            f"got shape {np.shape(index)}: {of_filter}"
+            f"index must be [{shape[-1]}], an element for each row, for arrays {shape}, whose last "
+            f"axis is that of times, got shape {np.shape(index)}{hint}"
         )
     unpaired = len(next(iter(arrays.values())).components)
     _check_index(index, {name: (a, unpaired) for name, a in labelled_moments(result).items()})

@@ -338,7 +338,7 @@ EXACT_GP = {
         "a marginalised trend has no prior: condition on data first"),
     "fewer data than coefficients of a trend": (
         lambda: gp(mean=means.Polynomial(3, marginalized=True)).condition(X, Z), ValueError,
-        "a trend of 4 coefficients .* needs more different x, 3 points determine 3"),
+        "a trend of 4 coefficients .* 3 points determine 3 of them, it needs more different x"),
     "half a degree": (
         lambda: means.Polynomial(0.5), ValueError, "degree must be a whole number.*got 0.5"),
     "coefficients of another degree": (
