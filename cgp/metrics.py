@@ -268,6 +268,7 @@ def _squared_sums(
         check_same_labels(
             z=(z, np.ndim(z) - np.ndim(sample_weight)), sample_weight=(sample_weight, 0)
         )
+    _refuse_mask(z)
     z, predicted = _as_complex(z, "the target"), _as_complex(predicted, "the prediction")
     if tf.executing_eagerly():
         check_no_infinity(np.asarray(z), "the target")
@@ -324,6 +325,13 @@ def _as_complex(values: ArrayLike, name: str) -> tf.Tensor:
     return tf.cast(numbers, tf.complex128)
 
 
+def _refuse_mask(z: ArrayLike) -> None:
+    if np.ma.is_masked(z):
+        raise ValueError(
+            "the target has masked elements: give NaN where it is missing, np.ma.filled(z, np.nan)"
+        )
+
+
 def _decibels(error: tf.Tensor, power: tf.Tensor) -> tf.Tensor:
     """`10 log10(error / power)`."""
     return 10.0 / np.log(10.0) * tf.math.log(error / power)
@@ -348,6 +356,7 @@ def _principal(
     components = max(mean.ndim - getattr(z, "ndim", 0), 0)
     moments = {name: (a, components) for name, a in labelled_moments(prediction).items()}
     check_same_labels(z=(z, 0), **moments)
+    _refuse_mask(z)
     z = np.asarray(as_numbers(z, "the target"))
     if not np.iscomplexobj(z):
         raise TypeError(f"the target must be complex, got {z.dtype}")

@@ -63,6 +63,13 @@ CONTAINERS = {
         "the KerasTensor of a model that is being built, which has no values"),
     "a set of samples of a filter": (
         lambda: statespace.filter(MODEL, set(Z)), TypeError, "got a set"),
+    "a dictionary of arrays": (
+        lambda: gp().condition({"a": X}, Z), TypeError, r"one of its arrays, such as x\['a'\]"),
+    "None for a matrix": (lambda: linalg.cholesky(None), TypeError, "a must be numbers, got None"),
+    "None in a matrix": (
+        lambda: linalg.cholesky([[1.0, None]]), TypeError, "got an array with None in it"),
+    "text for a matrix": (
+        lambda: linalg.cholesky([["a"]]), TypeError, r"numbers, got text such as \['a'\]"),
     "a dictionary for a matrix": (
         lambda: linalg.cholesky({"a": 1.0}), TypeError, r"a must be an array, got a dict"),
     "targets as text": (
@@ -192,6 +199,12 @@ BANKS = {
     "samples whose index has the keys in another order": (
         lambda: bank().update(["a", "b"], pd.Series(Z[:2], index=["b", "a"])), ValueError,
         r"the index of z has the keys in another order: give z.loc\[keys\]"),
+    "rows of different lengths": (
+        lambda: bank().update(["a", "b"], [[1j], [1j, 2.0]]), ValueError,
+        r"z must be \(2, 1\) or \(2,\) for 2 keys, got rows of different lengths"),
+    "more keys in bytes than the capacity": (
+        lambda: cgp.Bank.from_bytes(kept().to_bytes(), kept().estimator, capacity=1), ValueError,
+        "the bytes have 2 keys, more than the capacity, 1"),
     "an unknown key": (lambda: kept().state("c"), KeyError, "there is no key 'c'"),
     "an unknown key to drop": (lambda: kept().evict(["a", "c"]), KeyError, "there is no key 'c'"),
 }  # fmt: skip
@@ -210,6 +223,8 @@ OTHERS = {
         lambda: plotting.plane(Z, ax=[1]), TypeError, r"axes of matplotlib.*got \[1\]"),
     "plotting: a percentage": (
         lambda: plotting.plane(Z, probability=95), ValueError, "got 95: as a fraction, 0.95"),
+    "plotting: a probability of rounding": (
+        lambda: plotting.plane(Z, probability=1.0001), ValueError, "got 1.0001$"),
     "plotting: a probability in letters": (
         lambda: plotting.plane(Z, probability="a"), TypeError, "probability must be a number"),
     "frames: an axis twice": (

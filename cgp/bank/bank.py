@@ -277,6 +277,8 @@ class Bank:
         """
         bank = cls(estimator, capacity)
         head, keys, rows = written.from_bytes(data)
+        if capacity is not None and len(keys) > capacity:
+            raise ValueError(f"the bytes have {len(keys)} keys, more than the capacity, {capacity}")
         dimensions = 1 if "x" not in rows else rows["x"].shape[-1]
         fields = bank._states.fields(dimensions)
         arrays = {name: (shape, dtype.name) for name, (shape, dtype) in fields.items()}

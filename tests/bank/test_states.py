@@ -295,7 +295,7 @@ def test_are_foreign_bytes_refused():
     ):
         with pytest.raises(error, match=message):
             cgp.Bank.from_bytes(data, bank.estimator)
-    with pytest.raises(ValueError, match="capacity is 2"):
+    with pytest.raises(ValueError, match="more than the capacity, 2"):
         cgp.Bank.from_bytes(bank.to_bytes(), bank.estimator, capacity=2)
 
 
