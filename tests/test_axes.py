@@ -39,7 +39,7 @@ def model(components=1):
 
 def remedies(call, *arguments):
     """The codes of the remedies of what a call raises."""
-    with pytest.raises(ValueError, match="must be|are both") as caught:
+    with pytest.raises(ValueError, match=r"must be|are both") as caught:
         call(*arguments)
     return [text.split(", ", 1)[1] for text in re.split("; |: ", str(caught.value))[1:]]
 
