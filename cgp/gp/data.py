@@ -209,10 +209,13 @@ def as_data(
     Raises:
         TypeError: Real targets, complex inputs, or a precision that is not the model's.
         ValueError: Shapes that do not fit, a grid given as series, labels of pandas or xarray that
-            differ, infinite targets, NaN inputs, no targets at all; noise that no sample can have.
+            differ, infinite targets, NaN inputs, no targets at all, or none whose square does not
+            underflow; noise that no sample can have.
     """
     check_labels(x, z, missing, noise)
     x, z = as_inputs_and_targets(x, z, missing, real_dtype)
+    if require_targets and tf.executing_eagerly():
+        _check_small_squares(np.asarray(z), real_dtype)
     # Mostly the first target of each series is there.
     if require_targets and tf.executing_eagerly() and np.isnan(np.asarray(z)[..., 0]).any():
         empty = np.argwhere(np.isnan(np.asarray(z)).all(axis=-1))
@@ -262,7 +265,6 @@ def as_inputs_and_targets(
         if x.shape.rank > 2:
             _refuse_grid(np.asarray(x), z.shape, *as_given)
         check_squares(np.asarray(z), real_dtype)
-        _check_small_squares(np.asarray(z), real_dtype)
     return x, z
 
 
