@@ -8,6 +8,7 @@ of a forecast, the inputs of a plot or an exported model, which know no process,
 again. One object that turns times into numbers is used wherever numbers go.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import re
@@ -25,7 +26,8 @@ _NANOSECONDS = {
     "day": 86400 * 10**9,
 }
 _DATE = re.compile(
-    r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)?) ?(Z|[+-]\d\d:?\d\d)?"
+    r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)?)"
+    r" ?(Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)?"
 )
 _NANOSECOND = np.timedelta64(1, "ns")
 
@@ -76,7 +78,7 @@ class Clock:
     origin: Any = None
 
     def __post_init__(self) -> None:
-        if self.unit not in _NANOSECONDS:
+        if not isinstance(self.unit, str) or self.unit not in _NANOSECONDS:
             raise ValueError(
                 f"unit must be one of {', '.join(_NANOSECONDS)} (years and months have no one "
                 f"length), got {self.unit!r}"
@@ -107,13 +109,14 @@ class Clock:
         origin: Any = np.timedelta64(0, "s")
         if values.dtype.kind == "M":
             if self.origin is None:
+                zone = "T00:00+00:00" if is_aware else ""
                 raise TypeError(
                     f"this clock has no origin, and {_first(values)} is a date: give it one, "
-                    f'cgp.Clock("{self.unit}", origin="{_first(values)[:10]}")'
+                    f'cgp.Clock("{self.unit}", origin="{_first(values)[:10]}{zone}")'
                 )
             origin, of_aware = _parsed(self.origin)
             if is_aware != of_aware and values.size:
-                raise TypeError(_zones(self.origin, of_aware))
+                raise TypeError(_zones(self.origin, of_aware, times))
         # Seconds and what is beyond them apart: dates far from each other are more nanoseconds
         # than an integer has, and NumPy would not say so.
         seconds, zero = (a.astype(f"{a.dtype.kind}8[s]") for a in (values, origin))
@@ -147,6 +150,11 @@ def as_times(times: Any, name: str) -> tuple[np.ndarray, bool]:
     if values.dtype.kind == "O":
         values, is_aware = _of_objects(values, name)
     kind = values.dtype.kind
+    if kind == "U":
+        raise TypeError(
+            f"{name} must be dates or durations, got text such as {values.ravel()[:1].tolist()}: "
+            f"text becomes dates by {name}.astype('datetime64[s]'), or by to_datetime of pandas"
+        )
     if kind not in "mM":
         raise TypeError(
             f"{name} must be dates or durations, got {values.dtype}: numbers have a unit already, "
@@ -241,23 +249,33 @@ def _written(origin: Any) -> str:
     if isinstance(origin, str):
         found, is_aware = _parsed(origin)
     else:
-        values, is_aware = as_times(origin, "origin")
+        try:
+            values, is_aware = as_times(origin, "origin")
+        except TypeError:
+            values = np.zeros(0)
         if values.dtype.kind != "M" or values.ndim:
-            raise TypeError(f"origin must be one date, got {origin!r}")
+            raise TypeError(
+                'origin must be one date, text such as "2020-01-01", a datetime, a Timestamp of '
+                f"pandas or a datetime64, got {origin!r}"
+            )
         found = values[()]
-    for unit in ("s", "ms", "us", "ns") if is_aware else ("D", "s", "ms", "us", "ns"):
-        shorter = found.astype(f"datetime64[{unit}]")
-        if shorter == found:
-            return str(shorter) + ("+00:00" if is_aware else "")
+    with contextlib.suppress(OverflowError):  # where found has a unit of which there are too many
+        for unit in ("s", "ms", "us", "ns") if is_aware else ("D", "s", "ms", "us", "ns"):
+            shorter = found.astype(f"datetime64[{unit}]")
+            if shorter == found:
+                return str(shorter) + ("+00:00" if is_aware else "")
     raise ValueError(f"origin must be of nanoseconds at most, got {origin!r}")
 
 
-def _zones(origin: str, of_aware: bool) -> str:
+def _zones(origin: str, of_aware: bool, times: Any) -> str:
     """The error where times or the origin have a time zone, and the other has none."""
     if of_aware:
+        code = "times" if hasattr(times, "tz_localize") else "pandas.to_datetime(times)"
+        code = "times.dt" if hasattr(getattr(times, "dt", None), "tz_localize") else code
         return (
-            f"the origin, {origin}, has a time zone, but the times have none: give them theirs, as "
-            'times.tz_localize("Europe/Berlin") does in pandas'
+            f"the origin, {origin}, has a time zone, but the times have none: give them theirs, "
+            f'{code}.tz_localize("Europe/Berlin"), or, where they are of UTC, the clock '
+            f'origin="{origin.removesuffix("+00:00")}"'
         )
     return (
         f"the times have a time zone, but the origin, {origin}, has none: give it one, "

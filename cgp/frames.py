@@ -15,9 +15,10 @@ import tensorflow as tf
 
 from cgp.distributions import ComplexNormal, Marginals, Step, marginals
 from cgp.distributions.forms import form_of
-from cgp.distributions.marginals import deviations
+from cgp.distributions.marginals import deviations, labelled_moments
 from cgp.gp.sampling.parameter_draws import ParameterDraws
 from cgp.linalg.arguments import real_diagonal
+from cgp.observations import check_same_labels
 from cgp.statespace import Filtered, Forecast, Smoothed
 from cgp.statespace.series_result import variances_of
 
@@ -75,9 +76,9 @@ def to_frame(
     Raises:
         ImportError: pandas is not installed.
         TypeError: Another result.
-        ValueError: An index of another length than the result; a result without an axis of times,
-            as that of a single step, which `Step.stack` makes a block; dims that are needed and
-            missing.
+        ValueError: An index of another length than the result, of other labels, or with missing
+            elements; a result without an axis of times, as that of a single step, which
+            `Step.stack` makes a block; dims that are needed and missing.
 
     Example:
         >>> import numpy as np
@@ -308,13 +309,32 @@ def _rows(result: Any, arrays: dict[str, _Array], index: Any) -> _Rows:
     if other is not None:
         raise ValueError(f"no last axis of times is common to arrays {shape}, {other}: {of_filter}")
     if index is not None and np.shape(index) != shape[-1:]:
+        hint = f": {of_filter}" if len(shape) > 1 and np.shape(index) == shape[-2:-1] else ""
         raise ValueError(
-            f"index must be [{shape[-1]}] for arrays {shape}, whose last axis is that of times, "
-            f"got shape {np.shape(index)}: {of_filter}"
+            f"index must be [{shape[-1]}], an element for each row, for arrays {shape}, whose last "
+            f"axis is that of times, got shape {np.shape(index)}{hint}"
         )
+    unpaired = len(next(iter(arrays.values())).components)
+    _check_index(index, {name: (a, unpaired) for name, a in labelled_moments(result).items()})
     batch = len(shape) - 1
     names = ["batch"] if batch == 1 else [f"batch_{axis}" for axis in range(batch)]
     return _Rows((*names, _name_of(index) or "time"), shape, index)
+
+
+def _check_index(index: Any, moments: dict[str, tuple[Any, int]]) -> None:
+    """Raises for an index with missing elements, or in another order than that of the moments."""
+    if index is None:
+        return
+    import pandas as pd  # which xarray needs too
+
+    missing = (
+        np.ma.getmaskarray(index) if np.ma.isMaskedArray(index) else pd.isna(np.asarray(index))
+    )
+    if np.any(missing):
+        raise ValueError(
+            f"index must be known everywhere, but misses the element at {np.argmax(missing)}"
+        )
+    check_same_labels(index=(index, 0), **moments)
 
 
 def _name_of(index: Any) -> str | None:

@@ -185,7 +185,13 @@ class _SquaredError(keras.metrics.Metric):
     def update_state(
         self, y_true: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> None:
-        """Adds the sums of a batch."""
+        """Adds the sums of a batch.
+
+        Raises:
+            TypeError: Targets or predictions are not complex, weights not real.
+            ValueError: Shapes differ; weights that are negative or not finite, where their values
+                are known.
+        """
         sums = _squared_sums(y_true, y_pred, sample_weight)
         for so_far, more in zip((self.error, self.power, self.count), sums, strict=True):
             so_far.assign_add(tf.cast(more, self.dtype))
@@ -217,8 +223,8 @@ class MeanSquaredModulus(_SquaredError):
         super().__init__(name, dtype)
 
     def result(self) -> tf.Tensor:
-        """The mean so far, a real scalar; 0 before the first batch."""
-        return tf.math.divide_no_nan(self.error.value, self.count.value)
+        """The mean so far, a real scalar; NaN where no target has come, or all were missing."""
+        return self.error.value / self.count.value
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -262,6 +268,7 @@ def _squared_sums(
         check_same_labels(
             z=(z, np.ndim(z) - np.ndim(sample_weight)), sample_weight=(sample_weight, 0)
         )
+    _refuse_mask(z)
     z, predicted = _as_complex(z, "the target"), _as_complex(predicted, "the prediction")
     if tf.executing_eagerly():
         check_no_infinity(np.asarray(z), "the target")
@@ -273,14 +280,36 @@ def _squared_sums(
     observed = ~is_missing(z)
     weight = tf.cast(observed, tf.float64)
     if sample_weight is not None:
-        given = tf.cast(sample_weight, tf.float64)
-        trailing = z.shape.rank - given.shape.rank
-        weight *= tf.reshape(given, tf.concat([tf.shape(given), [1] * trailing], axis=0))
+        weight *= _as_weight(sample_weight, z.shape)
 
     def total(values: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(tf.where(observed, weight * squared_modulus(values), 0.0))
 
     return total(error), total(z), tf.reduce_sum(weight)
+
+
+def _as_weight(sample_weight: ArrayLike, shape: tf.TensorShape) -> tf.Tensor:
+    """Weights of targets of a shape, or of its leading axes, with all its axes; float64."""
+    weight = tf.convert_to_tensor(as_numbers(sample_weight, "sample_weight"))
+    if weight.dtype.is_complex:
+        raise TypeError(f"sample_weight must be real, got {weight.dtype.name}")
+    rank = min(weight.shape.rank, shape.rank)
+    try:
+        fits = tf.broadcast_static_shape(weight.shape, shape[:rank]).is_compatible_with(
+            shape[:rank]
+        )
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"sample_weight must have the shape of the target, {shape}, or of its leading axes, "
+            f"got {weight.shape}"
+        )
+    weight = tf.cast(weight, tf.float64)
+    values = tf.get_static_value(weight)
+    if values is not None and not np.all((values >= 0) & np.isfinite(values)):
+        raise ValueError("sample_weight must be finite and not negative")
+    return tf.reshape(weight, tf.concat([tf.shape(weight), [1] * (shape.rank - rank)], axis=0))
 
 
 def _as_complex(values: ArrayLike, name: str) -> tf.Tensor:
@@ -294,6 +323,13 @@ def _as_complex(values: ArrayLike, name: str) -> tf.Tensor:
     if not numbers.dtype.is_complex:
         raise TypeError(f"{name} must be complex, got {numbers.dtype.name}")
     return tf.cast(numbers, tf.complex128)
+
+
+def _refuse_mask(z: ArrayLike) -> None:
+    if np.ma.is_masked(z):
+        raise ValueError(
+            "the target has masked elements: give NaN where it is missing, np.ma.filled(z, np.nan)"
+        )
 
 
 def _decibels(error: tf.Tensor, power: tf.Tensor) -> tf.Tensor:
@@ -320,6 +356,7 @@ def _principal(
     components = max(mean.ndim - getattr(z, "ndim", 0), 0)
     moments = {name: (a, components) for name, a in labelled_moments(prediction).items()}
     check_same_labels(z=(z, 0), **moments)
+    _refuse_mask(z)
     z = np.asarray(as_numbers(z, "the target"))
     if not np.iscomplexobj(z):
         raise TypeError(f"the target must be complex, got {z.dtype}")

@@ -80,7 +80,7 @@ def as_observations(
     nothing, endless = (complex(a, a) if dtype.is_complex else a for a in (np.nan, np.inf))
     accepted = None if not hasattr(z, "dtype") and is_of_python(z) else _precisions(dtype, promote)
     code = as_code(name, z)
-    z, hidden = _array(z, name)
+    z, hidden = _array(z, name, code, dtype.is_complex)
     if missing is not None:
         missing = _as_missing(missing, z, name)
     if not isinstance(z, np.ndarray) or not isinstance(missing, np.ndarray | NoneType):
@@ -142,8 +142,12 @@ def _precisions(dtype: tf.DType, promote: bool) -> set[int]:
     return {own for own in (2, 4, 8) if own <= size} if promote else {size}
 
 
-def _array(z: ArrayLike, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray | bool]:
+def _array(
+    z: ArrayLike, name: str, code: str, for_complex: bool
+) -> tuple[np.ndarray | tf.Tensor, np.ndarray | bool]:
     """Numbers as an array or a tensor, and where a mask hides them."""
+    if z is None:
+        raise TypeError(f"{name} is missing, got None: give its values, NaN where one is missing")
     if isinstance(z, tf.RaggedTensor | tf.SparseTensor):
         raise TypeError(f"{name} must be an array or a dense tensor, got a {type(z).__name__}")
     refuse_containers(z, name)
@@ -164,28 +168,39 @@ def _array(z: ArrayLike, name: str) -> tuple[np.ndarray | tf.Tensor, np.ndarray 
             ) from None
     dtype = _numpy_dtype(z)
     if dtype.kind not in "iufc":
-        hint = _of_others(z, name) if isinstance(z, np.ndarray) else ""
+        hint = _of_others(z, code, for_complex) if isinstance(z, np.ndarray) else ""
         raise TypeError(f"{name} must be numbers, got {dtype}{hint}")
     return z, hidden
 
 
-def _of_others(z: np.ndarray, name: str) -> str:
-    """What an array of other elements than numbers holds, and what to do about it."""
+def _of_others(z: np.ndarray, code: str, for_complex: bool) -> str:
+    """What an array of other elements than numbers holds, and what to do about it.
+
+    `code` is the array as code, as it came; `for_complex` tells whether a complex one is expected.
+    """
+    number = "complex" if for_complex else "float"
     if z.dtype.kind in "US":
-        return (
-            f", text such as {str(z.flat[0])!r}: text becomes numbers by np.array({name}, complex)"
-        )
+        text = f", text such as {z.ravel()[:1].tolist()}"
+        try:
+            z.astype(number)
+        except ValueError:
+            return text
+        return f"{text}: text becomes numbers by {code}.astype({number})"
     if z.dtype.names and len(z.dtype.names) == 2:
-        real, imaginary = (f"{name}[{part!r}]" for part in z.dtype.names)
+        real, imaginary = (f"{code}[{part!r}]" for part in z.dtype.names)
         return f": two fields become complex by {real} + 1j * {imaginary}"
     if z.dtype.kind == "b":
-        return f": of bits, give numbers, {name}.astype(float); what is missing goes to missing"
+        signs = "(2 * re - 1) + 1j * (2 * im - 1)" if for_complex else f"2.0 * {code} - 1"
+        return (
+            f": bits become signs (OneBit) by {signs}, numbers by {code}.astype({number}); "
+            "what is missing goes to missing"
+        )
     if z.dtype.kind != "O":
         return ""
     others = [a for a in z.ravel() if type(a) is bool or not isinstance(a, Number)]
     if not others:
         kind = "complex" if any(isinstance(a, complex | np.complexfloating) for a in z.flat) else ""
-        return f", an array of objects that are numbers: give {name}.astype({kind or 'float'})"
+        return f", an array of objects that are numbers: give {code}.astype({kind or 'float'})"
     if all(a is None for a in others):
         return ", with None in it: the number that is missing is NaN, not None"
     first = next(a for a in others if a is not None)
@@ -242,8 +257,24 @@ def _numpy_dtype(z: np.ndarray | tf.Tensor) -> np.dtype:
     return z.dtype if isinstance(z, np.ndarray) else _numpy(z.dtype)
 
 
-def _has_three_columns(z: np.ndarray | tf.Tensor) -> bool:
-    return len(z.shape) == 2 and z.shape[-1] == 3 and (z.shape[0] is None or z.shape[0] > 3)
+def _as_complex(code: str, shape: Any) -> str:
+    """How real numbers of a shape become complex, as code, by what their axes may be."""
+    ways = {
+        "values without imaginary part": f"{code}.astype(complex)",
+        "angles (VonMises)": f"np.exp(1j * {code})",
+        "signs of both parts (OneBit)": "np.sign(re) + 1j * np.sign(im)",
+    }
+    if len(shape) > 1 and shape[-1] == 2:
+        axes = ":" if len(shape) == 2 else "..."
+        parts = f"{code}[{axes}, 0] + 1j * {code}[{axes}, 1]"
+        ways = {"two columns of real and imaginary parts": parts} | ways
+    elif len(shape) == 2 and shape[0] == 2:
+        ways = {"two rows of real and imaginary parts": f"{code}[0] + 1j * {code}[1]"} | ways
+    elif len(shape) == 2 and shape[-1] == 3 and (shape[0] is None or shape[0] > 3):
+        phases = f"{code} @ np.exp(2j * np.pi / 3 * np.array([0, 1, -1])) * 2 / 3"
+        ways = {"three columns of the phases a, b, c": f"Clarke's transform, {phases}"} | ways
+    texts = ", ".join(f"{what} by {way}" for what, way in ways.items())
+    return texts.replace(" by ", " become complex by ", 1)
 
 
 def _check_dtype(
@@ -256,15 +287,9 @@ def _check_dtype(
     came = _numpy_dtype(z)
     is_complex = came.kind == "c"
     if dtype.is_complex and not is_complex:
-        phases = (
-            f"three columns of the phases a, b, c by Clarke's transform, {code} @ "
-            "np.exp(2j * np.pi / 3 * np.array([0, 1, -1])) * 2 / 3, "
-        )
         raise TypeError(
-            f"{name} must be complex, got {came}: two columns of real and imaginary parts become "
-            f"complex by {code}[:, 0] + 1j * {code}[:, 1], {phases * _has_three_columns(z)}values "
-            f"without imaginary part by {code}.astype(complex). Of real signals there are "
-            "state-space models"
+            f"{name} must be complex, got {came}: {_as_complex(code, z.shape)}. Of real "
+            "signals there are state-space models"
         )
     if is_complex and not dtype.is_complex:
         raise TypeError(
@@ -321,14 +346,16 @@ class _LabelledAxis(NamedTuple):
     """The labels, as code."""
     aligned: str
     """The array with other labels, as code with {} for these."""
+    is_index: bool = False
+    """Whether the array is the labels itself, an index, which may stand beside any other labels."""
 
 
 def check_same_labels(**arrays: tuple[Any, int]) -> None:
     """Raises where arrays that are paired element by element have different labels.
 
-    Objects of pandas have labels, and those of xarray where a dimension has a coordinate. Axes are
-    compared from the last one on, as they are broadcast. Axes of different lengths are left to the
-    check of shapes.
+    Objects of pandas have labels, and those of xarray where a dimension has a coordinate. An index
+    of pandas labels itself, beside the same labels in another order. Axes are compared from the
+    last one on, as they are broadcast. Axes of different lengths are left to the check of shapes.
 
     Args:
         **arrays: Each array, by the name that errors call it, with the number of its last axes
@@ -364,11 +391,13 @@ def components(array: Any) -> int:
 
 def _labels_of(name: str, array: Any, unpaired: int) -> Iterator[_LabelledAxis | None]:
     """The labels of each axis but the last `unpaired`; None for an axis without them."""
-    if type(array).__module__.partition(".")[0] == "pandas" and hasattr(array, "axes"):
+    if _is_of_pandas(array) and hasattr(array, "axes"):
         expressions = [f"{name}.index", f"{name}.columns"]
         remedies = [name + ".loc[{}]", name + ".loc[:, {}]"]
         axes = list(map(_LabelledAxis, array.axes, itertools.repeat(name), expressions, remedies))
         yield from axes[: max(len(axes) - unpaired, 0)]
+    elif _is_of_pandas(array) and hasattr(array, "is_unique"):
+        yield _LabelledAxis(array, name, name, "{}", is_index=True)
     elif hasattr(array, "indexes") and isinstance(array.dims, tuple):
         for dimension in array.dims[: max(len(array.dims) - unpaired, 0)]:
             labels, key = array.indexes.get(dimension), repr(dimension)
@@ -377,17 +406,28 @@ def _labels_of(name: str, array: Any, unpaired: int) -> Iterator[_LabelledAxis |
             yield None if labels is None else axis
 
 
+def _is_count(labels: Any) -> bool:
+    """Whether these are the labels that pandas gives to what has none."""
+    return (getattr(labels, "start", None), getattr(labels, "step", None)) == (0, 1)
+
+
 def _check_labels(first: _LabelledAxis | None, second: _LabelledAxis | None) -> None:
     if first is None or second is None or len(first.labels) != len(second.labels):
+        return
+    if (first.is_index and _is_count(second.labels)) or (
+        second.is_index and _is_count(first.labels)
+    ):
         return
     if first.labels.equals(second.labels):
         return
     both = first.labels, second.labels
-    places = range(len(first.labels))  # one by one: NaN, a label too, does not equal itself
-    place = next(i for i in places if not both[0][i : i + 1].equals(both[1][i : i + 1]))
     align = "pair them by their labels first"
     if all(labels.is_unique for labels in both) and set(both[0]) == set(both[1]):
         align = f"align them, {second.aligned.format(first.expression)}"
+    elif first.is_index or second.is_index:
+        return
+    places = range(len(first.labels))  # one by one: NaN, a label too, does not equal itself
+    place = next(i for i in places if not both[0][i : i + 1].equals(both[1][i : i + 1]))
     raise ValueError(
         f"{first.name} and {second.name} are paired by position, but their labels differ, such as "
         f"{both[0][place]} and {both[1][place]}: {align}, or give {first.name}.to_numpy() and "

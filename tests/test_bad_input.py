@@ -327,12 +327,18 @@ EXACT_GP = {
         r"must be \[M\] or \[M, D\].*got shape \(5, 4, 1\)"),
     "leaving one of none out": (lambda: gp().loo(), ValueError, "there are no data"),
     "errors without data": (lambda: gp().parameter_covariance(), ValueError, "there are no data"),
+    "discrete prior": (
+        lambda: gp(priors={"noise_variance": tfp.distributions.Poisson(2.0)}), ValueError,
+        "a prior must be a continuous distribution, got Poisson, a discrete"),
+    "targets whose squares underflow": (
+        lambda: gp().condition(X, 1e-170 * Z), ValueError,
+        r"z is too small, at most 1.41e-170: .* at least 1.5e-154.*Give z another unit"),
     "prior of a marginalised trend": (
         lambda: gp(mean=means.Polynomial(1, marginalized=True)).predict(X), ValueError,
         "a marginalised trend has no prior: condition on data first"),
     "fewer data than coefficients of a trend": (
         lambda: gp(mean=means.Polynomial(3, marginalized=True)).condition(X, Z), ValueError,
-        "a trend of 4 coefficients .* needs more different x, 3 points determine 3"),
+        "a trend of 4 coefficients .* 3 points determine 3 of them, it needs more different x"),
     "half a degree": (
         lambda: means.Polynomial(0.5), ValueError, "degree must be a whole number.*got 0.5"),
     "coefficients of another degree": (
@@ -584,9 +590,11 @@ TRAINING = {
         lambda: cgp.optimizers.LBFGS().apply([], []), NotImplementedError,
         "LBFGS takes no single gradient steps: use it through the fit"),
     "LBFGS without memory": (
-        lambda: cgp.optimizers.LBFGS(maxcor=0), ValueError, "maxcor must be at least 1, got 0"),
+        lambda: cgp.optimizers.LBFGS(maxcor=0), ValueError,
+        "maxcor must be a whole number, at least 1, got 0"),
     "LBFGS with a negative tolerance": (
-        lambda: cgp.optimizers.LBFGS(gtol=-1.0), ValueError, "not be negative, got .* and -1.0"),
+        lambda: cgp.optimizers.LBFGS(gtol=-1.0), ValueError,
+        "gtol must be finite and not negative, got -1.0"),
     "update of what is no layer's variable": (
         lambda: cgp.register_post_update(keras.layers.Layer(), [np.ones(2)], print), TypeError,
         "variable"),

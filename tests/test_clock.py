@@ -146,7 +146,16 @@ REFUSED = {
     "a zone of the times alone": (
         CLOCK, BERLIN, TypeError, r'have a time zone, but the origin.*"2026-03-25T00:00\+00:00"'),
     "a zone of the origin alone": (
-        cgp.Clock("day", "2026-01-01T00:00Z"), DAYS, TypeError, "the times have none.*tz_localize"),
+        cgp.Clock("day", "2026-01-01T00:00Z"), DAYS, TypeError, r"theirs, times.tz_localize"),
+    "a zone of the origin beside a column": (
+        cgp.Clock("day", "2026-01-01T00:00Z"), pd.Series(DAYS), TypeError, "times.dt.tz_localize"),
+    "a zone of the origin beside an array": (
+        cgp.Clock("day", "2026-01-01T00:00Z"), DAYS.to_numpy(), TypeError,
+        r'pandas.to_datetime\(times\).tz_localize.* the clock origin="2026-01-01T00:00:00"'),
+    "a zone without an origin": (
+        cgp.Clock("day"), BERLIN, TypeError, r'origin="2026-03-..T00:00\+00:00"'),
+    "an array of text": (
+        CLOCK, np.array(["2026-01-01"]), TypeError, r"text becomes dates by times.astype"),
     "a zone of some": (CLOCK, [DAYS[0], BERLIN[0]], TypeError, "with and without a time zone"),
     "years": (CLOCK, np.timedelta64(1, "Y"), TypeError, r"of one length, got timedelta64\[Y\]"),
     "no unit": (CLOCK, np.zeros((), "m8")[()], TypeError, "of one length, got timedelta64"),
@@ -168,8 +177,12 @@ def test_is_what_is_no_time_of_the_clock_refused(name):
         (("day", "today"), ValueError, "origin must be a date in ISO format.*'today'"),
         (("day", "2026-13-01"), ValueError, "origin must be a date, got '2026-13-01'"),
         (("day", "01/02/2026"), ValueError, "ISO format"),
+        (("day", "2026-01-01T00:00+24:00"), ValueError, "ISO format"),
+        (("day", "2026-01-01T00:00-01:60"), ValueError, "ISO format"),
         (("day", np.datetime64("NaT", "s")), ValueError, "origin .* missing"),
-        (("day", 0.0), TypeError, "origin must be dates or durations, got 0.0"),
+        (("day", 0.0), TypeError, "origin must be one date, text such as .*got 0.0"),
+        (("day", np.datetime64(1, "ps")), ValueError, "origin must be of nanoseconds at most"),
+        ((["day"],), ValueError, "unit must be one of nanosecond, .*day"),
         (("day", np.timedelta64(1, "D")), TypeError, "origin must be one date"),
         (("day", DAYS), TypeError, "origin must be one date"),
     ],

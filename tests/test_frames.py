@@ -210,13 +210,30 @@ def test_have_draws_of_hyperparameters_rows_by_chain_and_draw():
         cgp.to_frame(draws, DAYS)
 
 
+I62 = np.ones((6, 2)) + 0j
+COMPONENTS = {"mean": I62, "variance": I62.real, "pseudo_variance": 0 * I62}
+LABELLED = {"mean": pd.Series(0j * X, DAYS), "variance": X + 1.0, "pseudo_variance": 0j * X}
+
 REFUSED = {
     "a number": (lambda: cgp.to_frame(3.0), TypeError, "result must be .* got float"),
     "a model": (lambda: cgp.to_xarray(gp()), TypeError, "got ExactGP"),
     "a short index": (
-        lambda: cgp.to_frame(gp().predict(X), DAYS[1:]), ValueError, r"index must be \[6\]"),
+        lambda: cgp.to_frame(gp().predict(X), DAYS[1:]), ValueError,
+        r"index must be \[6\], .* got shape \(5,\)$"),
+    "an index of times of what has components": (
+        lambda: cgp.to_frame(COMPONENTS, DAYS), ValueError, r'dims=\("time", "component"\)'),
     "an index of two axes": (
         lambda: cgp.to_frame(gp().predict(X), X[:, None]), ValueError, r"got shape \(6, 1\)"),
+    "an index of the same labels in another order": (
+        lambda: cgp.to_frame(LABELLED, DAYS[::-1]), ValueError, "index and pred.*by position"),
+    "a series of the same labels in another order": (
+        lambda: cgp.to_xarray(LABELLED, pd.Series(X, DAYS)[::-1]), ValueError, "labels differ"),
+    "an index that misses a day": (
+        lambda: cgp.to_frame(gp().predict(X), DAYS.insert(2, pd.NaT)[:-1]), ValueError,
+        "index must be known everywhere, but misses the element at 2"),
+    "an index of which one is hidden": (
+        lambda: cgp.to_xarray(gp().predict(X), np.ma.masked_equal(X, X[3])), ValueError,
+        "misses the element at 3"),
     "a single step": (
         lambda: cgp.to_frame(cgp.RecursiveGP(Matern32(1.0, 1.0), 0.1).step(0.0, 1j)), ValueError,
         "no axis of times.*Step.stack"),

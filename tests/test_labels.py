@@ -296,3 +296,16 @@ def test_have_nan_and_repeated_labels_to_agree_too():
     z = pd.Series(Z[:3], [np.nan, 1.0, 2.0])
     with pytest.raises(ValueError, match=r"such as 1\.0 and 2\.0: pair them by their labels first"):
         check_same_labels(x=(pd.Series(X[:3], labels), 0), z=(z, 0))
+
+
+def test_is_an_index_paired_with_its_own_labels_in_their_order_alone():
+    z = pd.Series(Z, X)
+    with pytest.raises(ValueError, match=r"x and z are paired by position.*align them, z.loc\[x\]"):
+        exact().condition(z.index, z[::-1])
+    held = [exact() for _ in range(2)]
+    held[0].condition(z.index, z[::-1].loc[z.index])
+    held[1].condition(X, Z)
+    np.testing.assert_array_equal(*(gp.predict(X)["mean"] for gp in held))
+    for index in (z.index, 2.0 * z.index):
+        exact().condition(index, z)
+    exact().condition(pd.Index(np.arange(N)[::-1]), pd.Series(Z))  # labels that pandas has counted

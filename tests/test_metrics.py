@@ -201,6 +201,34 @@ def test_sample_weights_weigh_targets_or_whole_samples():
     assert float(metric.result()) == pytest.approx((1 + 9) / 2)
 
 
+@pytest.mark.parametrize("metric_class", [MeanSquaredModulus, NormalizedErrorDB])
+def test_a_metric_of_no_target_is_nan_and_not_perfect(metric_class):
+    metric = metric_class()
+    assert np.isnan(metric.result())
+    metric.update_state(np.nan * Z, Z)
+    assert np.isnan(metric.result())
+
+
+@pytest.mark.parametrize(
+    ("weight", "error", "message"),
+    [
+        (-np.ones(3), ValueError, "finite and not negative"),
+        (np.full(3, np.nan), ValueError, "finite and not negative"),
+        (
+            np.ones(2),
+            ValueError,
+            r"shape of the target, \(3,\), or of its leading axes, got \(2,\)",
+        ),
+        (np.ones((3, 1)), ValueError, r"got \(3, 1\)"),
+        (1j * np.ones(3), TypeError, "sample_weight must be real, got complex128"),
+        ("a", TypeError, "sample_weight must be numbers"),
+    ],
+)
+def test_weights_that_are_none_are_refused(weight, error, message):
+    with pytest.raises(error, match=message):
+        MeanSquaredModulus().update_state(Z, Z, sample_weight=weight)
+
+
 def test_metrics_work_in_a_compiled_graph():
     z = np.array([1j, 2j, np.nan])
     metric = NormalizedErrorDB()
@@ -231,7 +259,7 @@ nlpd = metrics.negative_log_predictive_density
         (
             lambda: metrics.coverage(np.ma.array(Z, mask=True), GOOD),
             ValueError,
-            "the target has masked elements",
+            r"the target has masked elements: give NaN .*np.ma.filled\(z, np.nan\)",
         ),
         (lambda: MeanSquaredModulus().update_state(Z.real, Z), TypeError, "target must be complex"),
         (lambda: metrics.mean_squared_modulus(Z, GOOD), TypeError, r'give prediction\["mean"\]'),

@@ -78,7 +78,7 @@ def test_is_a_lower_precision_promoted_where_that_is_wanted(tensor):
 
 
 REFUSED = {
-    "real": (Z.real, "complex128", TypeError, "y must be complex, got float64: two columns"),
+    "real": (Z.real, "complex128", TypeError, "y must be complex, got float64: values without"),
     "a real tensor": (tf.constant(Z.real), "complex128", TypeError, "y must be complex, got float"),
     "a real number": (1.0, "complex128", TypeError, "y must be complex, got float64"),
     "complex": (Z, "float64", TypeError, "y must be real, got complex128.*A complex signal has"),
@@ -192,7 +192,7 @@ def test_are_numbers_of_pandas_and_xarray_taken_and_what_is_missing_in_them(name
 def test_are_nullable_columns_real_observations(dtype):
     z = pd.Series([1, None, 3], dtype=dtype)
     np.testing.assert_array_equal(as_observations(z, None, "float64"), [1.0, np.nan, 3.0])
-    with pytest.raises(TypeError, match="z must be complex, got float64: two columns"):
+    with pytest.raises(TypeError, match="z must be complex, got float64: values without"):
         as_observations(z, None, "complex128")
 
 

@@ -13,7 +13,7 @@ import tensorflow_probability as tfp
 
 import cgp
 from cgp import ExactGP, StateSpaceGP, datasets, layers, linalg, means, plotting, statespace
-from cgp.kernels import RBF, Matern32, Szego, linear_sde
+from cgp.kernels import RBF, Constant, Matern32, Szego, White, linear_sde
 
 matplotlib.use("Agg")
 
@@ -21,6 +21,8 @@ X, Z = np.array([0.0, 0.4, 1.1]), np.array([1.0 + 1j, 0.5j, -0.2])
 I2, ONE = np.eye(2) + 0j, np.float64(1.0)
 LBFGS = cgp.optimizers.LBFGS
 MODEL = statespace.LinearGaussian([[0.9]], [[0.1]], [[1.0 + 0j]], [[0.1]], [0.0], [[1.0]])
+
+REAL = statespace.LinearGaussian([[0.9]], [[0.1]], [[1.0]], [[0.1]])
 
 
 def gp(**arguments) -> ExactGP:
@@ -64,13 +66,40 @@ CONTAINERS = {
         "the KerasTensor of a model that is being built, which has no values"),
     "a set of samples of a filter": (
         lambda: statespace.filter(MODEL, set(Z)), TypeError, "got a set"),
+    "a dictionary of arrays": (
+        lambda: gp().condition({"a": X}, Z), TypeError, r"one of its arrays, such as x\['a'\]"),
+    "None for a matrix": (lambda: linalg.cholesky(None), TypeError, "a must be numbers, got None"),
+    "None in a matrix": (
+        lambda: linalg.cholesky([[1.0, None]]), TypeError, "got an array with None in it"),
+    "text for a matrix": (
+        lambda: linalg.cholesky([["a"]]), TypeError, r"numbers, got text such as \['a'\]"),
     "a dictionary for a matrix": (
         lambda: linalg.cholesky({"a": 1.0}), TypeError, r"a must be an array, got a dict"),
     "targets as text": (
         lambda: gp().condition(X, ["1j", "2j", "3j"]), TypeError,
-        r"text such as '1j': text becomes numbers by np.array\(z, complex\)"),
+        r"text such as \['1j'\]: text becomes numbers by np.array\(z\).astype\(complex\)"),
+    "targets as words": (
+        lambda: gp().condition(X, ["a", "b", "c"]), TypeError, r"text such as \['a'\]$"),
+    "no targets": (
+        lambda: gp().condition(X, None), TypeError, "z is missing, got None: give its values"),
+    "an input that is missing": (
+        lambda: gp().condition([0, None, 2], Z), TypeError,
+        r"objects such as \[None\]: leave out the samples where it is missing"),
+    "a list of inputs that are bits": (
+        lambda: gp().condition([True, False, True], Z), TypeError, r"np.array\(x\).astype\(float"),
+    "rows of real and imaginary parts": (
+        lambda: gp().condition(X, np.ones((2, 3))), TypeError,
+        r"two rows .* become complex by z\[0\] \+ 1j \* z\[1\], values"),
+    "real targets": (
+        lambda: gp().condition(X, Z.real), TypeError,
+        r"values without imaginary part become complex by z.astype\(complex\), angles \(VonMises\) "
+        r"by np.exp\(1j \* z\), signs of both parts \(OneBit\) by np.sign\(re\) \+ 1j"),
+    "signs of a real signal that are bits": (
+        lambda: cgp.KalmanFilter(REAL).predict(X > 0), TypeError,
+        r"\(OneBit\) by 2.0 \* z - 1, numbers by z.astype\(float\)"),
     "targets that are bits": (
-        lambda: gp().condition(X, X > 0), TypeError, r"give numbers, z.astype\(float\)"),
+        lambda: gp().condition(X, X > 0), TypeError,
+        r"\(OneBit\) by \(2 \* re - 1\) \+ 1j \* \(2 \* im - 1\), numbers by z.astype\(complex"),
     "fields of real and imaginary parts": (
         lambda: gp().condition(X, np.zeros(3, [("re", float), ("im", float)])), TypeError,
         r"z\['re'\] \+ 1j \* z\['im'\]"),
@@ -179,6 +208,21 @@ KERNELS = {
         lambda: 1j * RBF(), TypeError, r"multiplied by a real number.*got 1j: c f\(x\) has \|c\|²"),
     "a kernel as a function": (
         lambda: RBF(1.0, 1.0)(X), TypeError, r"kernel.covariance\(x1, x2\)"),
+    "frequencies of a density as dates": (
+        lambda: RBF(1.0, 1.0).spectral_density(pd.date_range("2026", periods=2)), TypeError,
+        "frequencies must be real, in cycles per unit of x, got dates or durations"),
+    "complex frequencies of a density": (
+        lambda: RBF(1.0, 1.0).spectral_density([1j]), TypeError, "got complex ones"),
+    "the density of a line": (
+        lambda: Constant(1.0).spectral_density(X), ValueError, "is infinite: multiply by an env"),
+    "the density of a line among others": (
+        lambda: (Constant(1.0) + White(0.1) + RBF(1.0, 1.0)).spectral_density(X), ValueError,
+        r"the other terms, kernel.parts\[2\].spectral_density\(f\), or multiply"),
+    "the density of white noise": (
+        lambda: White(1.0).spectral_density(X), ValueError, "continuous x: of samples dx apart"),
+    "powers of dates": (
+        lambda: gp(mean=means.Polynomial(2, marginalized=True)).condition(1e8 + X, Z), ValueError,
+        r"determine 2 of them, as powers .* center=100000000.5\S* and scale=0.5"),
     "no generator": (
         lambda: linear_sde(I2, [1.0]), TypeError, r"must be a cgp.kernels.Generator\(A, W\)"),
 }  # fmt: skip
@@ -217,6 +261,12 @@ BANKS = {
     "samples whose index has the keys in another order": (
         lambda: bank().update(["a", "b"], pd.Series(Z[:2], index=["b", "a"])), ValueError,
         r"the index of z has the keys in another order: give z.loc\[keys\]"),
+    "rows of different lengths": (
+        lambda: bank().update(["a", "b"], [[1j], [1j, 2.0]]), ValueError,
+        r"z must be \(2, 1\) or \(2,\) for 2 keys, got rows of different lengths"),
+    "more keys in bytes than the capacity": (
+        lambda: cgp.Bank.from_bytes(kept().to_bytes(), kept().estimator, capacity=1), ValueError,
+        "the bytes have 2 keys, more than the capacity, 1"),
     "an unknown key": (lambda: kept().state("c"), KeyError, "there is no key 'c'"),
     "an unknown key to drop": (lambda: kept().evict(["a", "c"]), KeyError, "there is no key 'c'"),
 }  # fmt: skip
@@ -251,6 +301,8 @@ OTHERS = {
         lambda: plotting.plane(Z, ax=[1]), TypeError, r"axes of matplotlib.*got \[1\]"),
     "plotting: a percentage": (
         lambda: plotting.plane(Z, probability=95), ValueError, "got 95: as a fraction, 0.95"),
+    "plotting: a probability of rounding": (
+        lambda: plotting.plane(Z, probability=1.0001), ValueError, "got 1.0001$"),
     "plotting: a probability in letters": (
         lambda: plotting.plane(Z, probability="a"), TypeError, "probability must be a number"),
     "frames: an axis twice": (

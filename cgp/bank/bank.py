@@ -10,7 +10,7 @@ from cgp.bank import written
 from cgp.bank.checks import check_order_of_index, checked_samples, checked_states, of_field
 from cgp.bank.estimators import Estimator, states_of
 from cgp.bank.held import Held
-from cgp.bank.keys import ABSENT, Keys, are_several, as_keys, as_objects
+from cgp.bank.keys import ABSENT, Keys, are_several, as_keys, as_objects, is_missing
 from cgp.bank.states import Refused
 from cgp.bank.structure import check_structure
 from cgp.distributions.marginals import Step
@@ -101,7 +101,7 @@ class Bank:
         return len(self._held.slots)
 
     def __contains__(self, key: Hashable) -> bool:
-        return bool(self._held.slots.find(as_keys([key]))[0] != ABSENT)
+        return not is_missing(key) and bool(self._held.slots.find(as_keys([key]))[0] != ABSENT)
 
     def __iter__(self) -> Iterator[Any]:
         slots = self._held.slots
@@ -130,9 +130,10 @@ class Bank:
         Raises:
             TypeError: Keys that cannot be hashed; observations or inputs of another dtype than that
                 of the estimator.
-            ValueError: Shapes that do not fit; infinite values; inputs that are not finite or go
-                back; a state that would not be finite; more different keys than the capacity. The
-                error names the key, and no state has changed.
+            ValueError: Keys that are missing, as None and NaN are; shapes that do not fit; infinite
+                values; inputs that are not finite or go back; a state that would not be finite;
+                more different keys than the capacity. The error names the key, and no state has
+                changed.
             NotPositiveDefiniteError: The covariance of a window is not; nothing has changed.
         """
         check_eager()
@@ -276,6 +277,8 @@ class Bank:
         """
         bank = cls(estimator, capacity)
         head, keys, rows = written.from_bytes(data)
+        if capacity is not None and len(keys) > capacity:
+            raise ValueError(f"the bytes have {len(keys)} keys, more than the capacity, {capacity}")
         dimensions = 1 if "x" not in rows else rows["x"].shape[-1]
         fields = bank._states.fields(dimensions)
         arrays = {name: (shape, dtype.name) for name, (shape, dtype) in fields.items()}

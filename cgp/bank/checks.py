@@ -35,10 +35,15 @@ def checked_samples(
         TypeError, ValueError: As for `Bank.update`.
         Refused: A sample that is refused alone too.
     """
-    shape = np.shape(z)
     allowed = [(count, *states.shape)] + [(count,)] * (states.shape == (1,))
+    wanted = " or ".join(map(str, allowed))
+    try:
+        shape = np.shape(z)
+    except ValueError:
+        raise ValueError(
+            f"z must be {wanted} for {count} keys, got rows of different lengths"
+        ) from None
     if shape not in allowed:
-        wanted = " or ".join(map(str, allowed))
         hint = remedy(as_code("z", z), shape, lambda other: other in allowed, samples=None)
         raise ValueError(f"z must be {wanted} for {count} keys, got shape {shape}{hint}")
     if (x is None) != (dimensions == 0):

@@ -21,6 +21,9 @@ Keys: TypeAlias = np.ndarray | list[Hashable]
 ABSENT = -1
 """The slot of a key that is not held."""
 
+_NEVER_MISSING = {int, str, bytes, bool}
+_REMEDY = ": a sample without a key is of no stream, leave it out"
+
 _PLAIN = (np.integer, np.bool_, np.character)  # NumPy's scalars for which Python has types
 
 
@@ -32,11 +35,13 @@ def as_keys(keys: Any) -> Keys:
 
     Raises:
         TypeError: One key, a set, objects that cannot be hashed, an array of another type.
-        ValueError: An array of several dimensions.
+        ValueError: An array of several dimensions; keys that are missing, such as None and NaN.
     """
     if isinstance(keys, set | frozenset):
         kind = type(keys).__name__
         raise TypeError(f"keys must be a list or an array, in the order of samples, got a {kind}")
+    if np.ma.is_masked(keys):
+        raise ValueError(f"keys must be known everywhere, but has masked elements{_REMEDY}")
     if hasattr(keys, "__array__") and np.ndim(keys):
         keys = np.asarray(keys)
         if keys.ndim > 1:
@@ -58,6 +63,10 @@ def as_keys(keys: Any) -> Keys:
     ):
         keys = list(map(_of_python, keys))
         kinds = set(map(type, keys))
+    if not (kinds | inside) - {tuple} <= _NEVER_MISSING:
+        for place, key in enumerate(keys):
+            if is_missing(key):
+                raise ValueError(f"keys must be known everywhere, got {key} at {place}{_REMEDY}")
     if kinds <= {int}:
         try:
             return np.array(keys, np.int64)
@@ -78,6 +87,13 @@ def _of_python(key: Any) -> Any:
         return key
     parts = tuple(map(_of_python, key))
     return key if all(map(operator.is_, parts, key)) else parts
+
+
+def is_missing(key: Any) -> bool:
+    """Whether a key is None, or not equal to itself, as NaN and NaT; of a tuple any but None."""
+    if isinstance(key, tuple):
+        return any(part is not None and is_missing(part) for part in key)
+    return key is None or not _equals(key, key)
 
 
 def are_several(keys: Any) -> bool:
@@ -112,8 +128,8 @@ def _integer(key: Hashable) -> int:
     return number if -(2**63) <= number < 2**63 else 0
 
 
-def _equals(key: Hashable, number: int) -> bool:
-    """Whether a key is equal to an integer; what says neither, as `pd.NA`, is not."""
+def _equals(key: Hashable, number: Any) -> bool:
+    """Whether a key is equal to a number; what says neither, as `pd.NA`, is not."""
     found = key == number
     return isinstance(found, bool | np.bool_) and bool(found)
 

@@ -160,5 +160,5 @@ def check_probability(probability: float, name: str = "probability") -> None:
     if not isinstance(probability, int | float | np.number):
         raise TypeError(f"{name} must be a number between 0 and 1, got {probability!r}")
     if not 0.0 < probability < 1.0:
-        percent = f": as a fraction, {probability / 100:g}" if 1 < probability < 100 else ""
+        percent = f": as a fraction, {probability / 100:g}" if 2 <= probability < 100 else ""
         raise ValueError(f"{name} must lie between 0 and 1, got {probability}{percent}")

@@ -346,7 +346,9 @@ def _noise(variance: ArrayLike | None, pseudo_variance: complex) -> dict:
     if variance is not None and np.ndim(variance) == 1 and _is_left_out(variance):
         constraint = POSITIVE._replace(placeholder=np.ones(np.size(variance)))  # of each group
         variance = None
-    if variance is not None and (np.ndim(variance) != 1 or np.size(variance) == 0):
+    if variance is not None and np.shape(variance) == (0,):
+        raise ValueError("noise_variance must be a number, or one for each group, got none")
+    if variance is not None and np.ndim(variance) != 1:
         one_number(variance, "noise_variance")
     values = {"noise_variance": (variance, constraint)}
     if np.ndim(pseudo_variance) or np.asarray(pseudo_variance).dtype.kind not in "iufc":

@@ -209,10 +209,13 @@ def as_data(
     Raises:
         TypeError: Real targets, complex inputs, or a precision that is not the model's.
         ValueError: Shapes that do not fit, a grid given as series, labels of pandas or xarray that
-            differ, infinite targets, NaN inputs, no targets at all; noise that no sample can have.
+            differ, infinite targets, NaN inputs, no targets at all, or none whose square does not
+            underflow; noise that no sample can have.
     """
     check_labels(x, z, missing, noise)
     x, z = as_inputs_and_targets(x, z, missing, real_dtype)
+    if require_targets and tf.executing_eagerly():
+        _check_small_squares(np.asarray(z), real_dtype)
     # Mostly the first target of each series is there.
     if require_targets and tf.executing_eagerly() and np.isnan(np.asarray(z)[..., 0]).any():
         empty = np.argwhere(np.isnan(np.asarray(z)).all(axis=-1))
@@ -297,6 +300,19 @@ def check_squares(z: np.ndarray, real_dtype: str) -> None:
         raise ValueError(
             f"z is too large, {np.nanmax(np.abs(z)):.3g}: at most {LARGEST[real_dtype]:.2g} in "
             f"modulus was expected, as squares overflow in {real_dtype}. Give z another unit"
+        )
+
+
+def _check_small_squares(z: np.ndarray, real_dtype: str) -> None:
+    """Raises for series whose squares all underflow; zeros and NaN pass, and small ones of many."""
+    smallest = float(np.sqrt(np.finfo(real_dtype).tiny))
+    if np.any(np.abs(z.reshape(-1)[:1]) >= smallest):
+        return  # as the first target mostly shows
+    largest = np.max(np.abs(z), initial=0.0, where=~np.isnan(z))
+    if 0 < largest < smallest:
+        raise ValueError(
+            f"z is too small, at most {largest:.3g}: one of at least {smallest:.2g} in modulus was "
+            f"expected, as squares underflow in {real_dtype}. Give z another unit"
         )
 
 

@@ -227,9 +227,10 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
         if engine is not None or isinstance(x, tf.data.Dataset):
             one = (z, missing, noise_variance, noise_groups)
             if restarts != 1 or any(given is not None for given in one):
+                what = "a dataset has" if engine is None else f"engine={engine!r} takes a list of"
                 raise ValueError(
-                    "z, missing, noise and restarts are for one x and z: a dataset has pairs "
-                    "(x, z), NaN where missing, and a list of shards too"
+                    f"z, missing, noise and restarts are for one x and z: {what} pairs (x, z), "
+                    "NaN where missing"
                 )
             return many_series.fit(self, x, engine, **of_all_kinds)
         if z is None:

@@ -308,6 +308,8 @@ class Sum(Combination):
         array([[2.5+0.j]])
     """
 
+    is_sum = True
+
     def __init__(
         self,
         parts: Iterable[Kernel],

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.autograph import as_it_stands
+from cgp.clock import is_time
 from cgp.distributions.forms import SecondMoments
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair
@@ -15,7 +16,7 @@ from cgp.kernels.points import as_array, as_pairs, as_points
 from cgp.kernels.program import Instructions, as_numbers
 from cgp.kernels.spectrum import Spectrum, of_form
 from cgp.kernels.terms import Terms
-from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.linalg.arguments import ArrayLike, as_complex, is_complex
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.keras_private import flatten_layers, sublayers
 from cgp.training.parameters import Parameter, Parameterized, named_parameters, values_by_name
@@ -37,6 +38,8 @@ class CovarianceFunction(HyperparameterLayer):
     """Whether it has a finite state-space form: a class that implements `markov_form` has."""
     parts: tuple["CovarianceFunction", ...] = ()
     """The kernels that this one is made of."""
+    is_sum: bool = False
+    """Whether it is the sum of its parts."""
     _agrees = False
     """Whether `moments` and `markov_form` are known to be of one process."""
 
@@ -169,6 +172,10 @@ class CovarianceFunction(HyperparameterLayer):
             >>> kernel.spectral_density([-0.1, 0.1]).round(4)
             array([ 0.7888, 12.    ])
         """
+        are_complex = any(map(is_complex, tf.nest.flatten(frequencies)))
+        if are_complex or is_time(frequencies):
+            came = "complex ones" if are_complex else "dates or durations"
+            raise TypeError(f"frequencies must be real, in cycles per unit of x, got {came}")
         f = np.asarray(as_array(frequencies, "frequencies"), float)
         if not np.all(np.isfinite(f)):
             raise ValueError("frequencies must be finite, but has NaN or infinite elements")
@@ -177,15 +184,21 @@ class CovarianceFunction(HyperparameterLayer):
             raise ValueError(
                 f"the spectrum of {self!r} has lines, at "
                 f"{', '.join(f'{line:.4g}' for line in spectrum.lines[:3])}, where a density is "
-                "infinite: take that of the other terms of the sum, as in "
-                "kernel.parts[0].spectral_density(f), or multiply by an envelope such as Matern12()"
+                f"infinite: {self._other_terms('or')}multiply by an envelope such as Matern12()"
             )
         if spectrum.white:
             raise ValueError(
-                f"{self!r} has white noise, which has no density in continuous x: take that of "
-                "the other terms of the sum, and of samples dx apart add variance * dx of White"
+                f"{self!r} has white noise, which has no density in continuous x: "
+                f"{self._other_terms('and')}of samples dx apart add variance * dx of White"
             )
         return np.zeros(f.shape) if spectrum.density is None else np.asarray(spectrum.density(f))
+
+    def _other_terms(self, conjunction: str) -> str:
+        """What to do about a sum some terms of which have no density; empty where none has."""
+        spectra = [part.spectrum() for part in self.parts if self.is_sum]
+        terms = [i for i, s in enumerate(spectra) if not s.powers.size and not s.white]
+        codes = " + ".join(f"kernel.parts[{i}].spectral_density(f)" for i in terms)
+        return f"take that of the other terms, {codes}, {conjunction} " if terms else ""
 
     def check_points(self, x: tf.Tensor) -> None:
         """Raises, eagerly, for points `[..., N, D]` that the kernel does not take.

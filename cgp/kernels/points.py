@@ -1,11 +1,13 @@
 """Checks of the arguments of kernels: points to evaluate at, and initial hyperparameters."""
 
 from collections import deque
+from numbers import Number
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from cgp.axes import as_code
 from cgp.clock import is_time, remedy
 from cgp.linalg.arguments import ArrayLike, refuse_containers
 from cgp.training.parameters import Constraint, Parameter
@@ -64,6 +66,7 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
     """
     if isinstance(x, float) or (type(x) is np.ndarray and x.dtype.char in "df"):
         return np.asarray(x)  # a sample of a stream has no time for more
+    given = x
     if np.ma.is_masked(x):
         raise ValueError(f"{name} must be known everywhere, but has masked elements")
     if isinstance(x, tf.RaggedTensor | tf.SparseTensor):
@@ -98,13 +101,17 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
     if x is None or (kind == "O" and x.shape == () and x[()] is None):
         raise TypeError(f"{name} must be real numbers, [N] or [..., N, D], got None")
     if kind == "b":
-        raise TypeError(f"{name} must be real numbers, got bool: give {name}.astype(float)")
+        raise TypeError(
+            f"{name} must be real numbers, got bool: give {as_code(name, given)}.astype(float)"
+        )
     if kind in "OU":
         what = "text" if kind == "U" else "objects"
-        raise TypeError(
-            f"{name} must be real numbers, got {what} such as {x.ravel()[:1].tolist()}: convert "
-            "it to numbers, times by pandas.to_datetime and cgp.Clock"
-        )
+        flat = x.ravel().tolist()
+        others = [a for a in flat if not isinstance(a, Number)][:1] or flat[:1]
+        is_missing = others and (others[0] is None or type(others[0]).__name__ == "NAType")
+        convert = "convert it to numbers, times by pandas.to_datetime and cgp.Clock"
+        convert = "leave out the samples where it is missing" if is_missing else convert
+        raise TypeError(f"{name} must be real numbers, got {what} such as {others}: {convert}")
     if kind not in "iuf":
         raise TypeError(f"{name} must be real numbers, got {type_name}")
     return x

@@ -49,8 +49,8 @@ def refuse_containers(x: object, name: str) -> None:
         raise TypeError(f"{name} must be an array, got a {kind}, which has no order: give a list")
     if isinstance(x, Mapping):  # a dataset of xarray is one
         held = f"list({name}.values())"
-        if type(x).__module__.startswith("xarray"):
-            held = f"one of its variables, such as {name}[{next(iter(x), 'name')!r}]"
+        if any(hasattr(value, "__len__") for value in x.values()):  # those of xarray have one too
+            held = f"one of its arrays, such as {name}[{next(iter(x))!r}]"
         raise TypeError(f"{name} must be an array, got a {kind}: give {held}")
     if isinstance(x, Iterator):
         raise TypeError(f"{name} must be an array, got a {kind}: give list({name})")
@@ -89,7 +89,12 @@ def as_numbers(x: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
                 f"{name} is {kind}longdouble, which TensorFlow does not have: round it to {double}"
             )
         if x.dtype.kind not in "iufc":
-            raise TypeError(f"{name} must be numbers, got an array of dtype {x.dtype.name}")
+            came, values = f"an array of dtype {x.dtype.name}", x.ravel().tolist()
+            if x.dtype.kind in "US":
+                came = f"text such as {values[:1]}"
+            elif any(value is None for value in values):
+                came = "an array with None in it" if x.ndim else "None"
+            raise TypeError(f"{name} must be numbers, got {came}")
     return x
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from cgp.linalg.arguments import check_whole
 from cgp.training.settled import SettledArguments
 
 
@@ -43,13 +44,12 @@ class LBFGS(SettledArguments, keras.optimizers.Optimizer):
         self, maxcor: int = 10, ftol: float = 1e-11, gtol: float = 1e-7, name: str = "lbfgs"
     ) -> None:
         super().__init__(learning_rate=1.0, name=name)
-        for name_of, value in (("maxcor", maxcor), ("ftol", ftol), ("gtol", gtol)):
+        check_whole(maxcor, "maxcor")
+        for name_of, value in (("ftol", ftol), ("gtol", gtol)):
             if not isinstance(value, int | float | np.number):
                 raise TypeError(f"{name_of} must be a number, got {value!r}")
-        if maxcor < 1:
-            raise ValueError(f"maxcor must be at least 1, got {maxcor}")
-        if ftol < 0 or gtol < 0:
-            raise ValueError(f"ftol and gtol must not be negative, got {ftol} and {gtol}")
+            if not 0 <= value < np.inf:
+                raise ValueError(f"{name_of} must be finite and not negative, got {value}")
         self.maxcor = int(maxcor)
         self.ftol = float(ftol)
         self.gtol = float(gtol)

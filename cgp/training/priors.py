@@ -49,7 +49,7 @@ def prior_from_config(config: Mapping[str, Any], dtype: str) -> Any:
         dtype: The real dtype of its parameters, "float32" or "float64".
 
     Raises:
-        ValueError: A malformed config.
+        ValueError: A malformed config; a discrete distribution.
     """
     import tensorflow_probability as tfp
 
@@ -66,9 +66,20 @@ def prior_from_config(config: Mapping[str, Any], dtype: str) -> Any:
         )
     kind = tf.as_dtype(dtype).as_numpy_dtype
     try:
-        return make(**{k: np.asarray(v, kind) for k, v in config["parameters"].items()})
+        prior = make(**{k: np.asarray(v, kind) for k, v in config["parameters"].items()})
     except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
         raise ValueError(
             f"{expected}, but {name} cannot be made of the parameters {config['parameters']}: "
             f"{error}"
         ) from error
+    if _is_discrete(prior):
+        raise ValueError(f"a prior must be a continuous distribution, got {name}, a discrete one")
+    return prior
+
+
+def _is_discrete(prior: Any) -> bool:
+    """Whether no map of a line onto the values of a distribution is known, as TFP says."""
+    try:
+        return prior.experimental_default_event_space_bijector() is None
+    except (TypeError, NotImplementedError):
+        return False

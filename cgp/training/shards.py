@@ -17,6 +17,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from cgp.linalg import NotPositiveDefiniteError
+from cgp.linalg.arguments import check_whole
 from cgp.linalg.short_repr import short_repr
 from cgp.training.objective import Objective, evaluate
 from cgp.training.optimizers import LBFGS
@@ -55,6 +56,7 @@ def shard_spec(model: keras.Model, shards: int) -> bytes:
 
     Raises:
         TypeError: A model that cannot learn from shards.
+        ValueError: A number of shards that is no whole number, at least 1.
 
     Example:
         >>> import cgp
@@ -68,6 +70,7 @@ def shard_spec(model: keras.Model, shards: int) -> bytes:
             "a KalmanFilter, an ExactGP or a StateSpaceGP learns from shards, got "
             f"{type(model).__name__}"
         )
+    check_whole(shards, "shards")
     config = keras.saving.serialize_keras_object(model)
     config.pop("compile_config", None)
     return pickle.dumps((config, model.get_weights(), model.jit_compile, shards))

@@ -4,6 +4,7 @@ import copy
 import fractions
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cgp
@@ -25,7 +26,7 @@ def add(bank, keys):
 KINDS = {
     "integers": [3, -1, 2**40, 0, -7],
     "strings": ["a", "", "b" * 100, "ä", "\ud800"],
-    "mixed": [3, "a", (1, "b"), b"a", None],
+    "mixed": [3, "a", (1, "b"), b"a", 1.5],
     "large integers": [2**70, 3, 2**64, -(2**63), 0],
     "tuples": [(1, 2), (1,), (), (1, (2, "a")), (2, 1)],
 }
@@ -82,16 +83,6 @@ def test_is_a_large_integer_equal_to_a_float(key):
     assert not any(k in bank for k in (1e300, np.inf, np.nan, key + 0.0j + 1j, "5", 2**64))
 
 
-def test_is_a_nan_one_key_as_in_a_dictionary():
-    """By identity, as it is not equal to itself."""
-    nan = float("nan")
-    bank = bank_of([1, nan])
-    add(bank, [nan, nan])
-    assert (len(bank), nan in bank, float("nan") in bank) == (2, True, False)
-    bank.evict(nan)
-    assert list(bank) == [1]
-
-
 class Neither:
     """What is neither equal nor unequal to anything, as pandas's NA."""
 
@@ -105,13 +96,30 @@ class Neither:
         return 2**61 - 1
 
 
-def test_is_a_key_found_that_says_not_what_it_is_equal_to():
-    na = Neither()
-    bank = bank_of([1, 2**61 - 1])
-    assert na not in bank
-    add(bank, np.array(["a", na, na], object))
-    add(bank, [na, "a"])
-    assert list(bank)[2:] == [na, "a"]
+MISSING = {
+    "NaN": [1, float("nan")],
+    "NaN of NumPy": np.array(["a", np.nan, np.nan], object),
+    "None": ["a", None],
+    "NaT": [pd.NaT],
+    "NA": pd.array([1, None], "Int64"),
+    "neither": [1, Neither()],
+    "NaN in a tuple": [("a", 1), ("a", np.float32("nan"))],
+    "a mask": np.ma.masked_equal([1, 2], 2),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_are_missing_keys_refused_and_no_keys_of_a_bank(name):
+    keys = MISSING[name]
+    bank = bank_of([2**61 - 1])
+    with pytest.raises(ValueError, match=r"keys must be known everywhere.*leave it out"):
+        add(bank, keys)
+    assert len(bank) == 1
+    assert name == "a mask" or list(keys)[-1] not in bank
+
+
+def test_is_none_within_a_tuple_a_part_as_any_other():
+    assert list(bank_of([("a", None), ("a", 1)])) == [("a", None), ("a", 1)]
 
 
 def test_are_tuples_of_numpy_scalars_those_of_python():

@@ -72,7 +72,7 @@ def test_does_a_trend_need_points_that_determine_it():
         return cgp.ExactGP(Matern32(1.0, 1.0), 0.1, mean=cgp.means.Polynomial(1, marginalized=True))
 
     for x in ([1.0], [1.0, 1.0, 1.0], [0.0, 0.0]):
-        with pytest.raises(ValueError, match="trend of 2 coefficients is not determined: it needs"):
+        with pytest.raises(ValueError, match=r"trend of 2 coefficients is not .* it needs more"):
             gp().condition(x, np.ones(len(x), complex))
     for x in ([1.0, 2.0], [0.3, 0.3, 0.3, 1.7]):
         few = gp()

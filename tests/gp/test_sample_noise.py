@@ -185,7 +185,10 @@ def test_does_noise_of_groups_that_was_left_out_start_from_the_data(kind, tmp_pa
     np.testing.assert_array_equal(loaded.noise_variance, again.noise_variance)
     close(loaded.log_marginal_likelihood(), again.log_marginal_likelihood())
     assert kind(gp.kernel, np.array([None, None])).noise_variance.is_left_out
-    for wrong, message in (([None, 0.1], "every group or for none"), ([], "must be one number")):
+    for wrong, message in (
+        ([None, 0.1], "every group or for none"),
+        ([], "a number, or one for each group"),
+    ):
         with pytest.raises(ValueError, match=message):
             kind(gp.kernel, wrong)
     with pytest.raises(ValueError, match="fixed, but was left out"):

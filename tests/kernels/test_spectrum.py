@@ -168,7 +168,7 @@ def test_is_a_density_of_single_precision_close():
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (Constant(2.0), r"lines, at 0, where a density is infinite: take that of the other terms"),
+        (Constant(2.0), r"lines, at 0, where a density is infinite: multiply by an envelope"),
         (Rotation(0.3), r"lines, at 0\.3"),
         (Periodic(1.0, 1.0, 0.4), "lines, at"),
         (TappedDelays([0.5], [1.0]), r"lines, at -0\.5"),

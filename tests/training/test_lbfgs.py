@@ -357,7 +357,16 @@ def test_the_optimizer_survives_saving(tmp_path):
     np.testing.assert_allclose(loaded.point, [3.0, -1.0], atol=1e-6)
 
 
-@pytest.mark.parametrize("arguments", [{"maxcor": 0}, {"ftol": -1.0}, {"gtol": -1e-3}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"maxcor": 0},
+        {"maxcor": 1.5},
+        {"ftol": -1.0},
+        {"ftol": np.nan},
+        {"gtol": -1e-3},
+    ],
+)
 def test_options_that_make_no_sense_are_errors(arguments):
     with pytest.raises(ValueError, match=next(iter(arguments))):
         optimizers.LBFGS(**arguments)

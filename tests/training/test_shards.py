@@ -232,8 +232,14 @@ LEFT_OUT = "noise_variance.* left out: values to start from"
     ("call", "error", "message"),
     [
         (lambda: shard_spec(cgp.Functional(*[keras.Input((1,))] * 2), 1), TypeError, "a Kalman"),
+        (lambda: shard_spec(kalman_filter(), -3), ValueError, "shards must be a whole.*got -3"),
         (lambda: kalman_filter().fit([], engine=map), ValueError, "there are no shards"),
         (lambda: kalman_filter().fit(SERIES, engine=3), TypeError, "engine must be map"),
+        (
+            lambda: process(cgp.ExactGP).fit(*PAIRS[0], engine="spark"),
+            ValueError,
+            r"engine='spark' takes a list of pairs \(x, z\)",
+        ),
         (lambda: kalman_filter().fit(SERIES, engine=drops), ValueError, "2 results for 3 shards"),
         (
             lambda: kalman_filter().fit(SERIES, engine=map, missing=[True]),

@@ -67,7 +67,8 @@ class Mean(HyperparameterLayer):
         if basis is None:
             return
         bases = np.broadcast_to(basis.numpy(), (len(present), *basis.shape[1:]))
-        for columns, keep in zip(bases, present, strict=True):
+        points_of = np.broadcast_to(x.numpy(), (len(present), *x.shape[1:]))
+        for inputs, columns, keep in zip(points_of, bases, present, strict=True):
             columns = self.used(columns)
             columns = columns[keep] / np.maximum(np.abs(columns).max(axis=0), 1e-300)
             points, needed = columns.shape
@@ -75,9 +76,10 @@ class Mean(HyperparameterLayer):
             rank = np.linalg.matrix_rank(rows)
             if rank < needed:
                 kind = "real " if self.has_real_coefficients else ""
+                remedy = self.remedy_of(inputs[keep], needed)
                 raise ValueError(
-                    f"a trend of {needed} {kind}coefficients is not determined: it needs more "
-                    f"different x, {points} points determine {rank} of them"
+                    f"a trend of {needed} {kind}coefficients is not determined: {points} points "
+                    f"determine {rank} of them, {remedy}"
                 )
             # A point of leverage 1 is alone in determining some part of the trend.
             parts = np.linalg.qr(rows)[0].reshape(-1, points, needed).swapaxes(0, 1)
@@ -87,6 +89,10 @@ class Mean(HyperparameterLayer):
                     f"a trend of {needed} coefficients is not determined without the point at "
                     f"position {int(leverage.argmax())} of those present: it cannot be left out"
                 )
+
+    def remedy_of(self, x: np.ndarray, needed: int) -> str:
+        """What to do where inputs `[N, D]` do not determine so many coefficients, in words."""
+        return "it needs more different x"
 
     def nearest(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
         """The mean nearest to series `[B, N]` at `[N, D]`, eagerly, `[B, N]`.

@@ -163,6 +163,15 @@ class Polynomial(Mean):
         """See `Mean.basis`."""
         return self._powers(x) if self.marginalized else None
 
+    def remedy_of(self, x: np.ndarray, needed: int) -> str:
+        """See `Mean`; of powers of x that are far from 0, or far apart."""
+        if len(np.unique(x)) < needed:
+            return super().remedy_of(x, needed)
+        if np.abs((x - self.center) / self.scale).max() < 2.0:
+            return "as its powers are alike to rounding: take a lower degree"
+        center, scale = float(x.max() + x.min()) / 2, float(x.max() - x.min()) / 2
+        return f"as powers of x lose their digits: take center={center!r} and scale={scale!r}"
+
     def get_config(self) -> dict[str, Any]:
         """See `Mean.get_config`."""
         names = ("degree", "marginalized", "center", "scale")
