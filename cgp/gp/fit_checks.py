@@ -178,9 +178,10 @@ def check_several_samples(data: Data) -> None:
 
 
 def _vanished_terms(gp: Any, data: Data, scales: DataScales) -> list[Kernel]:
-    """The terms of a sum whose variance has been learned to be none.
+    """The terms of a sum whose variance has been learned to be none, and other numbers nothing.
 
-    Even all of its power in one tone, N samples of it would not stand out of the noise.
+    Even all of its power in one tone, N samples of it would not stand out of the noise. A term such
+    as `Constant`, which has a variance alone, is just not needed then.
     """
     kernel = gp.kernel
     if not isinstance(kernel, Sum) or gp._process.likelihood is not None:
@@ -191,9 +192,14 @@ def _vanished_terms(gp: Any, data: Data, scales: DataScales) -> list[Kernel]:
     return [
         term
         for term in kernel.parts
-        if not all(parameter.fixed for parameter in term.scale_parameters() or ())
-        and np.max(np.abs(term.moments_diagonal(x)[0])) < least
+        if _learns_its_scale_and_more(term) and np.max(np.abs(term.moments_diagonal(x)[0])) < least
     ]
+
+
+def _learns_its_scale_and_more(term: Kernel) -> bool:
+    scales = {id(parameter) for parameter in term.scale_parameters() or ()}
+    learned = {id(p) for k in term.walk() for p in k.own_parameters if not p.fixed}
+    return bool(scales & learned) and bool(learned - scales)
 
 
 def _of_vanished(gp: Any, data: Data, vanished: list[Kernel]) -> list[str]:
