@@ -1,8 +1,10 @@
-"""All tests in several processes, two of them at a time.
+"""The tests in several processes, two of them at a time.
 
-    python -m tests [name ...]    those parts whose name begins with one of these; all if none
-    python -m tests --quick       every docstring's example, and one gradient and one refusal of
-                                  every public name
+    python -m tests [name ...]          those parts whose name begins with one of these, all if
+                                        none, without tests that are marked as long
+    python -m tests --all [name ...]    long ones too
+    python -m tests --quick             every docstring's example, and one gradient and one refusal
+                                        of every public name
 
 What XLA has compiled stays in memory for as long as the process, whatever is cleared: so large
 folders are several processes, and one that has grown beyond 5 GB is marked.
@@ -16,6 +18,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -85,9 +89,10 @@ def parts() -> dict[str, list[Path]]:
     return dict(sorted(found.items(), key=lambda part: not part[0].startswith(FIRST)))
 
 
-def run(name: str, paths: list[Path]) -> Result:
-    """Runs one part; prints all that it printed if it failed."""
-    command = [sys.executable, "-c", PROCESS, "-q", "--durations=3", *map(str, paths)]
+def run(name: str, paths: list[Path], chosen: str) -> Result:
+    """Runs the tests of one part that have the marks chosen; prints all it printed if it failed."""
+    options = ["-q", "--durations=3", "-m", chosen]
+    command = [sys.executable, "-c", PROCESS, *options, *map(str, paths)]
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             command,
@@ -101,7 +106,7 @@ def run(name: str, paths: list[Path]) -> Result:
         output.seek(0)
         text = output.read()
     memory = used.ru_maxrss * RESIDENT
-    failed = process.returncode != 0
+    failed = process.returncode not in (0, pytest.ExitCode.NO_TESTS_COLLECTED)
     summary = text.strip().rpartition("\n")[2]
     result = Result(name, failed, summary, used.ru_utime + used.ru_stime, memory)
     print(text if failed else "", end="")
@@ -112,7 +117,9 @@ def run(name: str, paths: list[Path]) -> Result:
 
 def main(names: list[str]) -> int:
     """Runs parts; how many failed."""
-    chosen = parts()
+    chosen, marks = parts(), "not long"
+    if names[:1] == ["--all"]:
+        names, marks = names[1:], ""
     if names == ["--quick"]:
         chosen = {"doctests": chosen["doctests"], "quick": [HERE / "test_quick.py"]}
     elif names:
@@ -122,7 +129,7 @@ def main(names: list[str]) -> int:
         return 1
     start = time.monotonic()
     with ThreadPoolExecutor(WORKERS) as pool:
-        results = list(pool.map(run, *zip(*chosen.items(), strict=True)))
+        results = list(pool.map(lambda part: run(*part, marks), chosen.items()))
     failed = [result.name for result in results if result.failed]
     print(f"failed: {', '.join(failed)}" if failed else f"all {len(results)} parts passed")
     minutes, seconds = divmod(round(time.monotonic() - start), 60)

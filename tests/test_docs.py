@@ -34,6 +34,7 @@ PAGES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 # What Keras says at the end of a dataset whose length it did not know.
 @pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")

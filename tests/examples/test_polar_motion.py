@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("astropy_iers_data")
+pytestmark = pytest.mark.long
 
 
-@pytest.mark.slow
 def test_polar_motion_is_forecast_better_than_by_least_squares_and_autoregression(example, capsys):
     page = example("polar_motion")
     truth = page.position(page.ORIGINS[:, None] + page.HORIZONS)
@@ -51,7 +51,6 @@ def test_polar_motion_is_forecast_better_than_by_least_squares_and_autoregressio
     assert "parameter" not in shown  # those of the library are for terminals
 
 
-@pytest.mark.slow
 def test_online_tracking_stays_calibrated_when_the_series_changes(example, tmp_path, capsys):
     online_tracking = example("online_tracking")
     picture = tmp_path / "stream.png"
@@ -82,7 +81,6 @@ def test_online_tracking_stays_calibrated_when_the_series_changes(example, tmp_p
     assert "lessons" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_gaps_are_filled_with_bands_that_hold_what_was_there(example, tmp_path, capsys):
     picture = tmp_path / "gaps.png"
 
@@ -97,7 +95,6 @@ def test_gaps_are_filled_with_bands_that_hold_what_was_there(example, tmp_path, 
     assert "region" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_surprises_tell_the_history_of_a_stream(example, tmp_path, capsys):
     page = example("day_by_day")
     picture = tmp_path / "surprise.png"
@@ -111,7 +108,6 @@ def test_surprises_tell_the_history_of_a_stream(example, tmp_path, capsys):
     assert "a step takes" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_impulses_harm_the_normal_noise_and_not_that_of_student(
     example, tmp_path, monkeypatch, capsys
 ):

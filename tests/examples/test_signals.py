@@ -9,8 +9,9 @@ import tensorflow as tf
 
 import cgp
 
+pytestmark = pytest.mark.long
 
-@pytest.mark.slow
+
 def test_s_parameters_are_interpolated_as_well_as_by_the_best_of_the_trade(
     example, tmp_path, monkeypatch, capsys
 ):
@@ -36,7 +37,6 @@ def test_s_parameters_are_interpolated_as_well_as_by_the_best_of_the_trade(
     assert "within 0.5 dB of it in 2" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_the_channel_equalizer_beats_the_best_linear_one_with_its_own_decisions(
     example, tmp_path, monkeypatch, capsys
 ):
@@ -62,7 +62,6 @@ def test_the_channel_equalizer_beats_the_best_linear_one_with_its_own_decisions(
     assert "symbol error rate" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_the_complex_ar_is_filtered_as_well_as_theory_allows(example, tmp_path, capsys):
     complex_ar = example("complex_ar")
     picture = tmp_path / "ar.png"
@@ -81,7 +80,6 @@ def test_the_complex_ar_is_filtered_as_well_as_theory_allows(example, tmp_path, 
         assert verdict in table
 
 
-@pytest.mark.slow
 def test_the_frequency_of_an_unbalanced_grid_has_no_ripple_when_the_filter_is_widely_linear(
     example, tmp_path, monkeypatch, capsys
 ):
@@ -106,7 +104,6 @@ def test_the_frequency_of_an_unbalanced_grid_has_no_ripple_when_the_filter_is_wi
     assert "as expected: 8 of 8" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_the_fading_channel_is_tracked_nearly_as_well_as_its_statistics_allow(
     example, tmp_path, monkeypatch, capsys
 ):
@@ -133,7 +130,6 @@ def test_the_fading_channel_is_tracked_nearly_as_well_as_its_statistics_allow(
     assert "differences on the same symbols" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_the_elliptical_process_is_learned_best_by_its_exact_likelihood(
     example, tmp_path, monkeypatch, capsys
 ):
@@ -163,7 +159,6 @@ def test_the_baseline_of_the_elliptical_process_works(example):
     np.testing.assert_allclose(page.by_whittle(z)[0], [*page.TRUTH.values()], rtol=0.4)
 
 
-@pytest.mark.slow
 def test_a_carrier_is_tracked_as_well_as_by_particles(example, tmp_path, monkeypatch, capsys):
     carrier_tracking = example("carrier_tracking")
     for name, value in {"SERIES": 60, "LENGTH": 160, "COMPARED": 16, "PARTICLES": 4000}.items():
@@ -183,7 +178,6 @@ def test_a_carrier_is_tracked_as_well_as_by_particles(example, tmp_path, monkeyp
     assert "behind 4000 particles" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_signs_track_a_slow_channel_as_well_as_particles_say(
     example, tmp_path, monkeypatch, capsys
 ):
@@ -231,7 +225,6 @@ def test_the_bussgang_baselines_of_the_one_bit_channel_are_those_of_theory(examp
     assert likewise == pytest.approx(alone.variance.mean(), rel=0.02)
 
 
-@pytest.mark.slow
 def test_a_worker_that_is_killed_changes_no_bit_of_a_fit(example, capsys):
     pytest.importorskip("dask.distributed")
     dask_fit = example("dask_fit")
@@ -247,7 +240,6 @@ def test_a_worker_that_is_killed_changes_no_bit_of_a_fit(example, capsys):
     assert "killed or not, the same bit for bit: True" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_a_filter_runs_where_cgp_is_not_and_finds_the_change(example, tmp_path, capsys):
     deploy = example("deploy")
     picture = tmp_path / "deploy.png"
@@ -261,7 +253,6 @@ def test_a_filter_runs_where_cgp_is_not_and_finds_the_change(example, tmp_path, 
     assert "TensorFlow alone" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark runs on Java")
 def test_a_spark_job_that_is_killed_counts_every_sample_once(example, capsys):
     pytest.importorskip("pyspark")
@@ -276,7 +267,6 @@ def test_a_spark_job_that_is_killed_counts_every_sample_once(example, capsys):
     assert "filters that begin again" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_predictions_averaged_over_hyperparameters_cover_what_they_say(
     example, tmp_path, monkeypatch, capsys
 ):
@@ -296,7 +286,6 @@ def test_predictions_averaged_over_hyperparameters_cover_what_they_say(
     assert "nats a sample" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_an_ofdm_receiver_learns_the_statistics_of_its_channel(example, tmp_path):
     page = example("ofdm_receiver")
 
@@ -311,7 +300,6 @@ def test_an_ofdm_receiver_learns_the_statistics_of_its_channel(example, tmp_path
     assert (tmp_path / "ofdm.png").stat().st_size > 10_000
 
 
-@pytest.mark.slow
 def test_an_ofdm_receiver_is_saved_and_exported_as_a_whole(example, tmp_path):
     page = example("ofdm_receiver")
     rng = np.random.default_rng(1)
@@ -330,7 +318,6 @@ def test_an_ofdm_receiver_is_saved_and_exported_as_a_whole(example, tmp_path):
     np.testing.assert_allclose(loaded.serve(given), expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.slow
 def test_antenna_gains_are_smoothed_better_than_after_fringe_fits(
     example, tmp_path, monkeypatch, capsys
 ):
