@@ -39,6 +39,9 @@ def test_has_white_noise_the_height_of_its_variance_times_the_step(irregular):
     f, powers = drawn(ax, 0)
     assert len(f) > 100
     assert np.mean(powers) == pytest.approx(0.3 * step, rel=0.02)
+    smeared = ["model, smeared by gaps"] * irregular
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts == ["periodogram", "model", *smeared]
     for number in range(1, len(ax.lines)):
         np.testing.assert_allclose(drawn(ax, number)[1], 0.3 * step)
 

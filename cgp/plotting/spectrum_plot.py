@@ -92,7 +92,8 @@ def spectrum(
         style = MEAN if len(models) == 1 else MEAN | {"color": f"C{number}"}
         ax.plot(curve.frequencies, curve.density, label=name, **style)
         if periodogram.scatter is not None:
-            ax.plot(f, curve.smeared(periodogram), **style | {"linestyle": "--", "linewidth": 1.0})
+            smeared = style | {"linestyle": "--", "linewidth": 1.0}
+            ax.plot(f, curve.smeared(periodogram), label=f"{name}, smeared by gaps", **smeared)
         heights = [curve.at(curve.lines), curve.heights]
         ax.vlines(curve.lines, *heights, color=style["color"], linewidth=1.5)
     highest = [np.max([*curve.density, *curve.heights]) for curve in curves.values()]
