@@ -7,6 +7,8 @@ import cgp
 from cgp.datasets import channel_switch, soft_channel
 from cgp.kernels import RBF
 
+pytestmark = pytest.mark.long
+
 
 def power(values):
     return np.mean(np.abs(values) ** 2)
@@ -73,7 +75,6 @@ def tracking():
     return errors, noise_variance
 
 
-@pytest.mark.slow
 def test_fifty_points_track_nearly_as_well_as_all_of_them(tracking):
     (budget, growing), noise_variance = tracking
     before = [i for i, n in enumerate(CHECKED) if 400 <= n <= 500]
@@ -86,7 +87,6 @@ def test_fifty_points_track_nearly_as_well_as_all_of_them(tracking):
     assert np.all(growing < decibels(noise_variance) + 5.0)  # growing has learned something
 
 
-@pytest.mark.slow
 def test_a_tracker_that_forgets_recovers_from_a_switch_and_a_growing_gp_does_not(tracking):
     (budget, growing), _ = tracking
     budget, growing = (
