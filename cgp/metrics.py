@@ -306,8 +306,8 @@ def _as_weight(sample_weight: ArrayLike, shape: tf.TensorShape) -> tf.Tensor:
             f"got {weight.shape}"
         )
     weight = tf.cast(weight, tf.float64)
-    values = tf.get_static_value(weight)
-    if values is not None and not np.all((values >= 0) & np.isfinite(values)):
+    known_weight = tf.get_static_value(weight)
+    if known_weight is not None and not np.all((known_weight >= 0) & np.isfinite(known_weight)):
         raise ValueError("sample_weight must be finite and not negative")
     return tf.reshape(weight, tf.concat([tf.shape(weight), [1] * (shape.rank - rank)], axis=0))
 

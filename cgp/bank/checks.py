@@ -36,16 +36,16 @@ def checked_samples(
         Refused: A sample that is refused alone too.
     """
     allowed = [(count, *states.shape)] + [(count,)] * (states.shape == (1,))
-    wanted = " or ".join(map(str, allowed))
+    shapes_in_words = " or ".join(map(str, allowed))
     try:
         shape = np.shape(z)
     except ValueError:
         raise ValueError(
-            f"z must be {wanted} for {count} keys, got rows of different lengths"
+            f"z must be {shapes_in_words} for {count} keys, got rows of different lengths"
         ) from None
     if shape not in allowed:
         hint = remedy(as_code("z", z), shape, lambda other: other in allowed, samples=None)
-        raise ValueError(f"z must be {wanted} for {count} keys, got shape {shape}{hint}")
+        raise ValueError(f"z must be {shapes_in_words} for {count} keys, got shape {shape}{hint}")
     if (x is None) != (dimensions == 0):
         raise ValueError(
             "x is missing: a process needs the inputs of samples, update(keys, z, x)"

@@ -92,7 +92,7 @@ def _of_python(key: Any) -> Any:
 def is_missing(key: Any) -> bool:
     """Whether a key is None, or not equal to itself, as NaN and NaT; of a tuple any but None."""
     if isinstance(key, tuple):
-        return any(part is not None and is_missing(part) for part in key)
+        return any(field is not None and is_missing(field) for field in key)
     return key is None or not _equals(key, key)
 
 

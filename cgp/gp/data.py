@@ -420,8 +420,8 @@ def _check_batch_axes(x: tf.Tensor, data: Data) -> None:
             tf.equal(tf.size(axes), tf.size(data.batch)),
             tf.equal(tf.reduce_prod(axes), tf.reduce_prod(data.batch)),
         )
-        said = "x must be [M, D], or have the batch axes of the data,", data.batch, "got", axes
-        tf.debugging.Assert(tf.logical_or(tf.equal(tf.size(axes), 0), fits), said)
+        message = "x must be [M, D], or have the batch axes of the data,", data.batch, "got", axes
+        tf.debugging.Assert(tf.logical_or(tf.equal(tf.size(axes), 0), fits), message)
 
 
 class StoredData(tf.Module):

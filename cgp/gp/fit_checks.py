@@ -46,20 +46,20 @@ def warn_of_fit(gp: Any, data: Data) -> None:
         )
         return
     vanished = _vanished_terms(gp, data, scales)
-    found = [
+    suspicions = [
         *_of_vanished(gp, data, vanished),
         *_of_lengthscales(gp, scales, vanished),
         *_of_edges(gp, data, scales),
         *_of_powers(gp, data),
     ]
-    if not found and is_diagonal(gp.kernel, scales.x):
-        found.append(
+    if not suspicions and is_diagonal(gp.kernel, scales.x):
+        suspicions.append(
             "all neighbours are uncorrelated under the kernel: it has learned a variance alone. "
             "Its parameters may have started in another unit than that of x (leave them out, and "
             "they start from the data), or the data are white noise to it"
         )
-    if found:
-        warnings.warn("after this fit " + "; ".join(found), RuntimeWarning, stacklevel=3)
+    if suspicions:
+        warnings.warn("after this fit " + "; ".join(suspicions), RuntimeWarning, stacklevel=3)
 
 
 def warn_of_offset(gp: Any, data: Data) -> None:
@@ -206,12 +206,12 @@ def _of_vanished(gp: Any, data: Data, vanished: list[Kernel]) -> list[str]:
     names = {id(parameter): name for name, parameter in gp._parameters().items()}
     count, noise = int(tf.reduce_sum(data.counts)), float(np.max(gp.noise_variance.numpy()))
     scales = [p for term in vanished for p in term.scale_parameters() or () if not p.fixed]
-    values = [f"{names[id(p)]} = {np.max(p.numpy()):.3g}" for p in scales]
+    variances = [f"{names[id(p)]} = {np.max(p.numpy()):.3g}" for p in scales]
     return [
-        f"{' and '.join(values)}, which {count} samples in noise of {noise:.3g} cannot show, so "
+        f"{' and '.join(variances)}, which {count} samples in noise of {noise:.3g} cannot show, so "
         "that nothing was learned of what such a term describes: fit(restarts=8) looks for it from "
         "other starts, or the data have none of it, and it can be left out"
-    ] * bool(values)
+    ] * bool(variances)
 
 
 def _of_lengthscales(gp: Any, scales: DataScales, vanished: list[Kernel]) -> list[str]:
@@ -220,7 +220,7 @@ def _of_lengthscales(gp: Any, scales: DataScales, vanished: list[Kernel]) -> lis
     scaled = {
         id(kernel.lengthscale)
         for term in terms
-        if not any(term is other for other in vanished)
+        if not any(term is vanished_term for vanished_term in vanished)
         for kernel in term.walk()
         if isinstance(kernel, ScaledCorrelation)
     }

@@ -106,9 +106,9 @@ def covariance(
         at_edge += list(is_at_edge)
         rows.append(row)
     j = np.concatenate(rows)
-    found = j @ _inverse(curvature, labels) @ j.T
-    found[at_edge], found[:, at_edge] = np.nan, np.nan
-    return found
+    constrained = j @ _inverse(curvature, labels) @ j.T
+    constrained[at_edge], constrained[:, at_edge] = np.nan, np.nan
+    return constrained
 
 
 def _is_on_circle(parameter: Parameter) -> bool:
@@ -118,10 +118,10 @@ def _is_on_circle(parameter: Parameter) -> bool:
 
 def _vanished(parameter: Parameter, curvature: np.ndarray) -> np.ndarray:
     """Which elements of a positive vector have gone to zero, from the curvature by their logs."""
-    value = parameter.numpy()
-    if value.ndim != 1 or parameter.constraint.forward is not POSITIVE.forward:
+    vector = parameter.numpy()
+    if vector.ndim != 1 or parameter.constraint.forward is not POSITIVE.forward:
         return np.zeros(curvature.shape, bool)
-    return (value < _VANISHED * value.max()) & (curvature < _UNDETERMINED)
+    return (vector < _VANISHED * vector.max()) & (curvature < _UNDETERMINED)
 
 
 def _inverse(curvature: np.ndarray, labels: list[str]) -> np.ndarray:

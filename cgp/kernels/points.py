@@ -66,7 +66,7 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
     """
     if isinstance(x, float) or (type(x) is np.ndarray and x.dtype.char in "df"):
         return np.asarray(x)  # a sample of a stream has no time for more
-    given = x
+    x_of_user = x
     if np.ma.is_masked(x):
         raise ValueError(f"{name} must be known everywhere, but has masked elements")
     if isinstance(x, tf.RaggedTensor | tf.SparseTensor):
@@ -102,7 +102,7 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
         raise TypeError(f"{name} must be real numbers, [N] or [..., N, D], got None")
     if kind == "b":
         raise TypeError(
-            f"{name} must be real numbers, got bool: give {as_code(name, given)}.astype(float)"
+            f"{name} must be real numbers, got bool: give {as_code(name, x_of_user)}.astype(float)"
         )
     if kind in "OU":
         what = "text" if kind == "U" else "objects"

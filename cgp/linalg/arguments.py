@@ -89,12 +89,12 @@ def as_numbers(x: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
                 f"{name} is {kind}longdouble, which TensorFlow does not have: round it to {double}"
             )
         if x.dtype.kind not in "iufc":
-            came, values = f"an array of dtype {x.dtype.name}", x.ravel().tolist()
+            received, elements = f"an array of dtype {x.dtype.name}", x.ravel().tolist()
             if x.dtype.kind in "US":
-                came = f"text such as {values[:1]}"
-            elif any(value is None for value in values):
-                came = "an array with None in it" if x.ndim else "None"
-            raise TypeError(f"{name} must be numbers, got {came}")
+                received = f"text such as {elements[:1]}"
+            elif any(element is None for element in elements):
+                received = "an array with None in it" if x.ndim else "None"
+            raise TypeError(f"{name} must be numbers, got {received}")
     return x
 
 

@@ -164,7 +164,7 @@ class Polynomial(Mean):
         return self._powers(x) if self.marginalized else None
 
     def remedy_of(self, x: np.ndarray, needed: int) -> str:
-        """See `Mean`; of powers of x that are far from 0, or far apart."""
+        """See `Mean.remedy_of`: a lower degree, or a center and a scale of x."""
         if len(np.unique(x)) < needed:
             return super().remedy_of(x, needed)
         if np.abs((x - self.center) / self.scale).max() < 2.0:
