@@ -5,6 +5,7 @@
 #include "factor_arguments.h"
 #include "parallel.h"
 #include "rank_one.h"
+#include "triangular.h"
 
 namespace cgp {
 namespace {

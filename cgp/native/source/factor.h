@@ -3,6 +3,7 @@
 #include "measurement.h"
 #include "point.h"
 #include "removal.h"
+#include "triangular.h"
 
 namespace cgp {
 

@@ -2,8 +2,6 @@
 // Gram-Schmidt on the rows of A (Bierman, Factorization Methods for Discrete Sequential Estimation,
 // 1977, ch. VI). cgp/linalg/batch_last.py has it in TensorFlow. Matrices are stored by columns.
 #pragma once
-#include <limits>
-
 #include "split.h"
 
 namespace cgp {
@@ -15,7 +13,8 @@ template <class C, int Rows, int Columns>
 class GramSchmidt {
  public:
   using R = Real<C>;
-  GramSchmidt(int64_t rows, int64_t columns) : direction_(columns), sum_(rows), size_(rows) {}
+  GramSchmidt(int64_t rows, int64_t columns, double epsilon)
+      : direction_(columns), sum_(rows), size_(rows), epsilon_(epsilon) {}
 
   // Overwrites A, `[rows, columns]`; a row of it that depends on those above it gets a zero on the
   // diagonal of L, `[rows, rows]`.
@@ -26,7 +25,7 @@ class GramSchmidt {
     for (int64_t k = 0; k < columns; ++k)
       CGP_INDEPENDENT
       for (int64_t i = 0; i < rows; ++i) size_.add(i, square(A[k * rows + i]));
-    const R eps = kRounding * std::numeric_limits<Lane<R>>::epsilon();
+    const R eps(kRounding * epsilon_);
     for (int64_t j = 0; j < rows; ++j) {
       R power(0);
       for (int64_t k = 0; k < columns; ++k) power += square(A[k * rows + j]);
@@ -55,6 +54,7 @@ class GramSchmidt {
   Split<C, Columns> direction_;
   Split<C, Rows> sum_;
   Split<R, Rows> size_;
+  Lane<R> epsilon_;  // rounding
 };
 
 }  // namespace cgp

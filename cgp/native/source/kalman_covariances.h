@@ -39,13 +39,21 @@ struct Gains {
 
 template <class C, int N>
 struct CovarianceWork {
-  CovarianceWork(int64_t n, int64_t q)
-      : L(n * n), F(n * n), A(n * (n + q)), rows(n, n + q), h(n), sum(n), phi(n) {}
+  CovarianceWork(int64_t n, int64_t q, double epsilon)
+      : L(n * n),
+        F(n * n),
+        A(n * (n + q)),
+        rows(n, n + q, epsilon),
+        h(n),
+        sum(n),
+        phi(n),
+        epsilon(epsilon) {}
 
   Split<C, N * N> L, F;
   Split<C, 2 * N * N> A;  // [F L, G]
   GramSchmidt<C, N, 2 * N> rows;
   Split<C, N> h, sum, phi;
+  Lane<Real<C>> epsilon;  // rounding of the model
 };
 
 // The measurement of h x + v, v of variance r. Returns S, and leaves P hᴴ in `sum`.
@@ -53,7 +61,7 @@ template <class C, int N>
 CGP_INLINE Real<C> measure(CovarianceWork<C, N>& work, int64_t order, Real<C> r) {
   using R = Real<C>;
   const int64_t n = N ? N : order;
-  auto& [L, F, A, rows, h, sum, phi] = work;
+  auto& [L, F, A, rows, h, sum, phi, epsilon] = work;
   R power(0);
   for (int64_t k = 0; k < n; ++k) {
     C p{};
@@ -68,7 +76,7 @@ CGP_INLINE Real<C> measure(CovarianceWork<C, N>& work, int64_t order, Real<C> r)
       for (int64_t i = k; i < n; ++i) column += sqrt(square(L[k * n + i] * h[i]));
       most += square(column);
     }
-    const R eps = kRounding * n * std::numeric_limits<Lane<R>>::epsilon();
+    const R eps(kRounding * n * epsilon);
     const R noise = eps * eps * most;
     for (int64_t k = 0; k < n; ++k) {
       const C p = phi[k];
@@ -98,90 +106,19 @@ CGP_INLINE Real<C> measure(CovarianceWork<C, N>& work, int64_t order, Real<C> r)
 template <class C, int N>
 CGP_INLINE void predict(CovarianceWork<C, N>& work, int64_t order, int64_t q) {
   const int64_t n = N ? N : order;
-  auto& [L, F, A, rows, h, sum, phi] = work;
+  auto& [L, F, A, rows, h, sum, phi, epsilon] = work;
   multiply_lower(F, L, n, A, n);
   rows.triangularize(A, n, n + q, L);
 }
 
-// Notices when the covariances of a constant model change by no more than rounding any more. They
-// are compared over longer and longer spans of time, so that what changes slowly is noticed too.
-template <class C, int N>
-class Settling {
- public:
-  using R = Real<C>;
-  explicit Settling(int64_t n) : before_(n * n), last_(-1), next_(0) {}
+// The gains of the series of a tile, or of all that share covariances. kalman_covariances.cpp says for
+// which arguments these are compiled.
+template <class C, class T>
+void covariances(const System<T>& system, Tile tile, Gains<C>& gains);
 
-  // Whether the factor, and the variances S, are those of some time ago.
-  CGP_INLINE bool check(int64_t t, const Split<C, N * N>& L, int64_t n, const Gains<C>& gains) {
-    if (t < next_) return false;
-    const R eps = kSettled * n * std::numeric_limits<Lane<R>>::epsilon();
-    const R most(std::numeric_limits<Lane<R>>::max());
-    R moved(last_ < 0 ? 1 : 0);
-    for (int64_t i = 0; i < n; ++i) {
-      R change(0), size(0);
-      for (int64_t k = 0; k <= i; ++k) {
-        const C element = L[k * n + i];
-        change += square(element - before_[k * n + i]);
-        size += square(element);
-        before_.set(k * n + i, element);
-      }
-      moved += where_greater(change, eps * eps * size, R(1), R(0));
-      moved += where_greater(most, size, R(0), R(1));  // overflow, or NaN
-    }
-    for (int64_t i = 0; i < gains.m && last_ >= 0; ++i) {
-      const R now = gains.variance[t * gains.m + i];
-      const R change = now - gains.variance[last_ * gains.m + i];
-      moved += where_greater(change * change, eps * eps * now * now, R(1), R(0));
-    }
-    last_ = t;
-    next_ = t + std::max<int64_t>(kShortestSpan, t / 4);
-    return all_positive(R(1) - moved);
-  }
-
- private:
-  static constexpr int kSettled = 64;  // roundings a state
-  static constexpr int64_t kShortestSpan = 8;
-  Split<C, N * N> before_;
-  int64_t last_, next_;
-};
-
-// The gains of the series of a tile, or of all that share covariances.
-template <class C, int N, class T>
-CGP_FOR_EACH_PROCESSOR void covariances(const System<T>& system, Tile tile, Gains<C>& gains) {
-  using R = Real<C>;
-  const int64_t n = N ? N : system.n, m = system.m, q = system.q;
-  CovarianceWork<C, N> work(n, q);
-  for (int64_t k = 0; k < n; ++k)
-    for (int64_t i = 0; i < n; ++i)
-      work.L.set(k * n + i, i < k ? C{} : system.chol.template at<C>(0, i * n + k, tile));
-  Settling<C, N> settling(n);
-  const bool constant = system.constant();
-  for (int64_t t = 0; t < system.steps; ++t) {
-    gains.last = t;
-    if (gains.predicted)
-      for (int64_t e = 0; e < n * n; ++e) gains.predicted[t * n * n + e] = work.L[e];
-    for (int64_t i = 0; i < m; ++i) {
-      const R seen = system.observed.template at<R>(t, i, tile);
-      const R r = where_greater(seen, R(0), system.r.template at<R>(t, i, tile), R(1));
-      for (int64_t k = 0; k < n; ++k)
-        work.h.set(k, seen * system.h.template at<C>(t, i * n + k, tile));
-      const R variance = measure<C, N>(work, n, r), inverse = inverse_or_zero(variance);
-      gains.variance[t * m + i] = variance;
-      C* gain = gains.gain.get() + (t * m + i) * n;
-      for (int64_t k = 0; k < n; ++k) gain[k] = inverse * work.sum[k];
-    }
-    if (gains.filtered)
-      for (int64_t e = 0; e < n * n; ++e) gains.filtered[t * n * n + e] = work.L[e];
-    if (t + 1 == system.steps || (constant && settling.check(t, work.L, n, gains))) break;
-    if (t == 0 || system.F.varies())
-      for (int64_t k = 0; k < n; ++k)
-        for (int64_t i = 0; i < n; ++i)
-          work.F.set(k * n + i, system.F.template at<C>(t, i * n + k, tile));
-    for (int64_t k = 0; k < q; ++k)
-      for (int64_t i = 0; i < n; ++i)
-        work.A.set((n + k) * n + i, system.G.template at<C>(t, i * q + k, tile));
-    predict<C, N>(work, n, q);
-  }
-}
+// The same of all that share covariances, for N states: loops over them are unrolled, in which wider
+// vectors gain nothing.
+template <int N, class T>
+void covariances_of_few(const System<T>& system, Gains<T>& gains);
 
 }  // namespace cgp

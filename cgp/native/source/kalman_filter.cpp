@@ -4,26 +4,22 @@
 // One series is filtered with its states in lanes; several that share covariances, which are computed
 // once, side by side in lanes; so are series with covariances of their own.
 #include "kalman_adjoint.h"
-#include "kalman_means_of_one.h"
 #include "parallel.h"
 
 namespace cgp {
 namespace {
 
-// The gains and means of one series; loops over few states are unrolled.
+// The gains that series share, and the means of one series.
 template <class T>
 void filter_one(const System<T>& system, Gains<T>& gains, Real<T>* log_likelihood, Means<T>* kept) {
-  const auto run = [&](auto order) {
-    covariances<T, decltype(order)::value>(system, kOne, gains);
-    if (system.batch == 1) means_of_one(system, gains, log_likelihood, kept);
-  };
   switch (system.q <= system.n ? system.n : 0) {
-    case 1: return run(std::integral_constant<int, 1>());
-    case 2: return run(std::integral_constant<int, 2>());
-    case 3: return run(std::integral_constant<int, 3>());
-    case 4: return run(std::integral_constant<int, 4>());
-    default: return run(std::integral_constant<int, 0>());
+    case 1: covariances_of_few<1>(system, gains); break;
+    case 2: covariances_of_few<2>(system, gains); break;
+    case 3: covariances_of_few<3>(system, gains); break;
+    case 4: covariances_of_few<4>(system, gains); break;
+    default: covariances(system, kOne, gains);
   }
+  if (system.batch == 1) means_of_one(system, gains, log_likelihood, kept);
 }
 
 template <class T>
@@ -46,7 +42,7 @@ void for_each_tile(const System<T>& system, const Gains<T>* shared, bool keep, R
       f(tile, *shared, kept.get());
     } else {
       Gains<Pack<T>> gains(system.steps, system.m, system.n, keep);
-      covariances<Pack<T>, 0>(system, tile, gains);
+      covariances(system, tile, gains);
       means(system, tile, gains, values, kept.get());
       f(tile, gains, kept.get());
     }
@@ -236,13 +232,13 @@ const bool registered = [] {
 #define SYSTEM                                                                                \
   "transition: T", "noise_factor: T", "h: T", "r: R", "b: T", "z: T", "observed: R", "mean: T", \
       "chol: T", "noise: T", "covariance: T"
-  register_op<KalmanLikelihood>("CgpKalmanLikelihood", {SYSTEM}, {"log_likelihood: R"});
-  register_op<KalmanMoments>(
+  register_op_in_double<KalmanLikelihood>("CgpKalmanLikelihood", {SYSTEM}, {"log_likelihood: R"});
+  register_op_in_double<KalmanMoments>(
       "CgpKalmanMoments", {SYSTEM},
       {"predicted_means: T", "predicted_covariances: T", "filtered_means: T",
        "filtered_covariances: T", "log_likelihoods: R", "predicted_chols: T", "filtered_chols: T",
        "sound: bool"});
-  register_op<KalmanPullback>(
+  register_op_in_double<KalmanPullback>(
       "CgpKalmanPullback",
       {SYSTEM, "by_log_likelihoods: R", "by_predicted_means: T",
        "by_predicted_covariances: T", "by_filtered_means: T", "by_filtered_covariances: T"},

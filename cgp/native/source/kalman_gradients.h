@@ -13,8 +13,8 @@ struct Gradient {
   T* data;
   int64_t steps, size, batch;
 
-  Gradient(Call& call, int i, const Array<const T>& like, const Input<T>& input)
-      : data(call.output<T>(i, like.shape).data),
+  Gradient(Call& call, int i, Shape shape, const Input<T>& input)
+      : data(call.output<T>(i, std::move(shape)).data),
         steps(input.steps),
         size(input.size),
         batch(input.batch) {
@@ -68,16 +68,16 @@ struct Gradients {
   Gradient<T> mean, covariance;
 
   Gradients(Call& call, const System<T>& system)
-      : F(call, 0, call.input<T>(0), system.F),
-        Q(call, 1, call.input<T>(System<T>::noise),
+      : F(call, 0, call.shape(0), system.F),
+        Q(call, 1, call.shape(System<T>::noise),
           input_of<T>(call, System<T>::noise, {system.n, system.n}, system.steps,
                       system.chol.batch)),
-        h(call, 2, call.input<T>(2), system.h),
-        r(call, 3, call.input<Real<T>>(3), system.r),
-        b(call, 4, call.input<T>(4), system.b),
-        z(series_output_of<T>(call, 5, call.input<T>(5).shape)),
-        mean(call, 6, call.input<T>(7), system.mean),
-        covariance(call, 7, call.input<T>(8), system.chol) {}
+        h(call, 2, call.shape(2), system.h),
+        r(call, 3, call.shape(3), system.r),
+        b(call, 4, call.shape(4), system.b),
+        z(series_output_of<T>(call, 5, call.shape(5))),
+        mean(call, 6, call.shape(7), system.mean),
+        covariance(call, 7, call.shape(8), system.chol) {}
 };
 
 // The same gradients, but with sums over series in memory of their own until they are joined, in
@@ -123,7 +123,7 @@ struct Cotangents {
   Cotangents(Call& call, int first, const System<T>& system)
       : log_likelihoods(
             series_input_of<Real<T>>(call, first, 1, system.steps, system.batch)),
-        of_moments(call.input<T>(first + 1).size() > 0) {
+        of_moments(size_of(call.shape(first + 1)) > 0) {
     if (!of_moments) return;
     const int64_t n = system.n, steps = system.steps, matrices = system.chol.batch;
     predicted_means = series_input_of<T>(call, first + 1, n, steps, system.batch);

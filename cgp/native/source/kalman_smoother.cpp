@@ -8,13 +8,13 @@
 namespace cgp {
 namespace {
 
-// The covariances of one series; loops over few states are unrolled.
+// The covariances that series share.
 template <class T>
 void smooth_once(const Filtered<T>& filtered, const Smoothed<T>& to) {
   switch (filtered.q <= filtered.n ? filtered.n : 0) {
-    case 1: return smooth_covariances<T, 1>(filtered, kOne, to);
-    case 2: return smooth_covariances<T, 2>(filtered, kOne, to);
-    default: return smooth_covariances<T, 0>(filtered, kOne, to);
+    case 1: return smooth_covariances_of_few<1>(filtered, to);
+    case 2: return smooth_covariances_of_few<2>(filtered, to);
+    default: return smooth_covariances<T>(filtered, kOne, to);
   }
 }
 
@@ -32,7 +32,7 @@ struct KalmanSmoother {
       const Tiles<T> tiles(filtered.batch, filtered.steps * (2 * n * n + of_covariances));
       for_each(tiles.count, tiles.work, [&](int64_t i) {
         if (is_shared) return smooth_means<T, Pack<T>>(filtered, tiles[i], to);
-        smooth_covariances<Pack<T>, 0>(filtered, tiles[i], to);
+        smooth_covariances<Pack<T>>(filtered, tiles[i], to);
         smooth_means<Pack<T>, Pack<T>>(filtered, tiles[i], to);
       });
     }
@@ -41,7 +41,7 @@ struct KalmanSmoother {
 };
 
 const bool registered = [] {
-  register_op<KalmanSmoother>(
+  register_op_in_double<KalmanSmoother>(
       "CgpKalmanSmoother",
       {"transition: T", "noise_factor: T", "b: T", "means: T", "chols: T"},
       {"smoothed_means: T", "smoothed_chols: T", "lag_one_covariances: T", "gains: T"});

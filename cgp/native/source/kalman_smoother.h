@@ -14,8 +14,8 @@ namespace cgp {
 template <class T>
 struct Filtered {
   explicit Filtered(Call& call) {
-    const Shape means_shape = call.input<T>(3).shape, chols_shape = call.input<T>(4).shape;
-    const Shape G_shape = call.input<T>(1).shape;
+    const Shape means_shape = call.shape(3), chols_shape = call.shape(4);
+    const Shape G_shape = call.shape(1);
     require(means_shape.size() == 3 && chols_shape.size() == 4 &&
                 (G_shape.size() == 2 || G_shape.size() == 4),
             "an array has not the axes of a filtered series");
@@ -31,6 +31,7 @@ struct Filtered {
     b = input_of<T>(call, 2, {n}, steps, batch);
     means = series_input_of<T>(call, 3, n, steps, batch);
     chols = input_of<T>(call, 4, {n, n}, steps, matrices);
+    epsilon = call.epsilon();
   }
 
   // Whether the matrices that lead from step t to the next are those of the step after.
@@ -45,6 +46,7 @@ struct Filtered {
   Input<T> F, G, b, chols;
   OfSeries<const T> means;
   int64_t n, q, steps, batch, matrices;
+  double epsilon;  // rounding of the arguments
 };
 
 // The moments as they are returned: means of each series, matrices [T, n, n, B or 1]. No gain or
@@ -84,10 +86,10 @@ struct Smoothed {
 
 template <class C, int N>
 struct SmootherWork {
-  SmootherWork(int64_t n, int64_t q)
+  SmootherWork(int64_t n, int64_t q, double epsilon)
       : F(n * n), L(n * n), both(2 * n * (n + q)), factor(4 * n * n), J(n * n), Y(n * n),
-        later(n * n), spread(n * n), root(2 * n * n), lag(n * n), pairs(2 * n, n + q),
-        rows(n, 2 * n) {}
+        later(n * n), spread(n * n), root(2 * n * n), lag(n * n), pairs(2 * n, n + q, epsilon),
+        rows(n, 2 * n, epsilon) {}
 
   Split<C, N * N> F, L;
   Split<C, 4 * N * N> both, factor;  // [[F L, G], [L, 0]], and its triangular factor
@@ -97,6 +99,18 @@ struct SmootherWork {
   GramSchmidt<C, 2 * N, 2 * N> pairs;
   GramSchmidt<C, N, 2 * N> rows;
 };
+
+// Over any number of states compiled once, for both of its matrices.
+template <class C>
+CGP_FOR_EACH_PROCESSOR void triangularize(GramSchmidt<C, 0, 0>& by, Split<C, 0>& A, int64_t rows,
+                                          int64_t columns, Split<C, 0>& L) {
+  by.triangularize(A, rows, columns, L);
+}
+template <class C, int Rows, int Columns>
+CGP_INLINE void triangularize(GramSchmidt<C, Rows, Columns>& by, Split<C, Rows * Columns>& A,
+                              int64_t rows, int64_t columns, Split<C, Rows * Rows>& L) {
+  by.triangularize(A, rows, columns, L);
+}
 
 // J and Y of a step, by F, its G and its filtered factor L.
 template <class C, int N, class T>
@@ -117,7 +131,7 @@ CGP_INLINE void find_gain(const Filtered<T>& filtered, int64_t t, Tile tile,
       both.set((n + k) * 2 * n + i, filtered.G.template at<C>(t, i * q + k, tile));
       both.set((n + k) * 2 * n + n + i, C{});
     }
-  pairs.triangularize(both, 2 * n, n + q, factor);
+  triangularize(pairs, both, 2 * n, n + q, factor);
   // A column of J is zero where the pivot of L⁺ is: what is certain says nothing more.
   for (int64_t j = n - 1; j >= 0; --j) {
     for (int64_t i = 0; i < n; ++i) J.set(j * n + i, factor[j * 2 * n + n + i]);
@@ -135,10 +149,9 @@ CGP_INLINE void find_gain(const Filtered<T>& filtered, int64_t t, Tile tile,
 
 // The covariances of the series of a tile, or of all that share them, and the gains.
 template <class C, int N, class T>
-CGP_FOR_EACH_PROCESSOR void smooth_covariances(const Filtered<T>& filtered, Tile tile,
-                                               const Smoothed<T>& to) {
+CGP_INLINE void smooth_covariances(const Filtered<T>& filtered, Tile tile, const Smoothed<T>& to) {
   const int64_t n = N ? N : filtered.n, end = filtered.steps - 1;
-  SmootherWork<C, N> work(n, filtered.q);
+  SmootherWork<C, N> work(n, filtered.q, filtered.epsilon);
   auto& [F, L, both, factor, J, Y, later, spread, root, lag, pairs, rows] = work;
   for (int64_t k = 0; k < n; ++k)
     for (int64_t i = 0; i < n; ++i)
@@ -161,11 +174,23 @@ CGP_FOR_EACH_PROCESSOR void smooth_covariances(const Filtered<T>& filtered, Tile
       root.set(e, spread[e]);
       root.set(n * n + e, Y[e]);
     }
-    rows.triangularize(root, n, 2 * n, later);
+    triangularize(rows, root, n, 2 * n, later);
     to.template set<C>(to.chols, t, tile, later);
     to.template set<C>(to.lags, t, tile, lag);
     to.template set<C>(to.gains, t, tile, J);
   }
+}
+
+template <class C, class T>
+CGP_FOR_EACH_PROCESSOR void smooth_covariances(const Filtered<T>& filtered, Tile tile,
+                                               const Smoothed<T>& to) {
+  smooth_covariances<C, 0>(filtered, tile, to);
+}
+
+// Of N states that series share: loops over them are unrolled, in which wider vectors gain nothing.
+template <int N, class T>
+void smooth_covariances_of_few(const Filtered<T>& filtered, const Smoothed<T>& to) {
+  smooth_covariances<T, N>(filtered, kOne, to);
 }
 
 // The means of the series of a tile, given the gains.

@@ -135,13 +135,14 @@ struct System {
   Input<R> observed;
   Input<T> mean, chol;  // of the first state
   int64_t n, q, m, steps, batch;
+  double epsilon;  // rounding of the arguments
 
   // The last two are the covariances whose factors are G and chol: gradients flow to them.
   static constexpr int inputs = 11, noise = 9;
 
   explicit System(Call& call) {
-    const Shape G_shape = call.input<T>(1).shape, z_shape = call.input<T>(5).shape;
-    const Shape chol_shape = call.input<T>(8).shape;
+    const Shape G_shape = call.shape(1), z_shape = call.shape(5);
+    const Shape chol_shape = call.shape(8);
     require((G_shape.size() == 2 || G_shape.size() == 4) && z_shape.size() == 3 &&
                 (chol_shape.size() == 2 || chol_shape.size() == 3),
             "an array has not the axes of a system");
@@ -162,6 +163,7 @@ struct System {
     observed = input_of<R>(call, 6, {m}, steps, matrices);
     mean = input_of<T>(call, 7, {n}, 1, batch, true);
     chol = input_of<T>(call, 8, {n, n}, 1, batch, true);
+    epsilon = call.epsilon();
     for (int64_t i = 0; i < n; ++i)
       for (int64_t j = (i * n + i + 1) * matrices; j < (i + 1) * n * matrices; ++j)
         require(square(chol.data[j]) == 0, "the factor of the state is not lower triangular");

@@ -14,9 +14,9 @@ using std::sqrt;
 
 template <class R>
 struct Lanes {
-  static constexpr int count = 64 / sizeof(R);
+  static constexpr int count = 32 / sizeof(R);
   // Functions compiled for different processors do not agree on how wide vectors are aligned.
-  typedef R Vector __attribute__((vector_size(64), aligned(sizeof(R))));
+  typedef R Vector __attribute__((vector_size(32), aligned(sizeof(R))));
   Vector v;
 
   CGP_INLINE Lanes() : v{} {}
@@ -181,7 +181,7 @@ CGP_INLINE C total_as(M x) {
 template <class T, class R>
 __attribute__((noinline)) void load_some(const T* from, int64_t count, int64_t stride, T rest, R* re,
                                          R* im) {
-  for (int64_t i = 0; i < int64_t(64 / sizeof(R)); ++i) {
+  for (int64_t i = 0; i < int64_t(32 / sizeof(R)); ++i) {
     const T x = i < count ? from[i * stride] : rest;
     re[i] = real(x);
     im[i] = imag(x);

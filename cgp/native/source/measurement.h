@@ -39,21 +39,10 @@ CGP_INLINE R inverse_unless_zero(R s) {
   return s == 0 ? R(0) : 1 / s;
 }
 
-// False where the measurement or the factor is not one.
+// The factor after the measurement, its gain and S; false where the measurement or the factor is not
+// one.
 template <class T>
-CGP_FOR_EACH_PROCESSOR bool condition(Rows<const T> chol, const T* h, Real<T> r, Rows<T> result,
-                                      T* gain, Real<T>* variance, int64_t n, Workspace<T>& work) {
-  const Scaling<T> by = work.scaling();
-  *variance = scale_by_measurement(chol, h, r, n, by, work.s());
-  scale_columns(chol, result, n, by, gain);
-  const Real<T> inverse = inverse_unless_zero(*variance);
-  bool ok = r >= 0 && is_not_negative_and_finite(*variance);
-  for (int64_t i = 0; i < n; ++i) {
-    gain[i] = inverse * gain[i];
-    ok &= is_not_negative_and_finite(real(chol[i][i])) && imag(chol[i][i]) == 0 &&
-          is_not_negative_and_finite(real(result[i][i]));
-  }
-  return ok;
-}
+bool condition(Rows<const T> chol, const T* h, Real<T> r, Rows<T> result, T* gain,
+               Real<T>* variance, int64_t n, Workspace<T>& work);
 
 }  // namespace cgp

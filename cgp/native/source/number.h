@@ -13,14 +13,30 @@
 // The same of a lambda, after its arguments.
 #define CGP_BODY __attribute__((always_inline))
 
-// Compiles a function for the baseline and for wider vectors; the loader chooses by the processor.
+// Compiles a function for the baseline and for vectors of 256 bits; the loader chooses by the
+// processor.
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(CGP_ONE_TARGET)
 #define CGP_FOR_EACH_PROCESSOR \
-  __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+  __attribute__((target_clones("default", "arch=x86-64-v3")))
 #else
 #define CGP_FOR_EACH_PROCESSOR
 #endif
+
+// The turns of a loop do not depend on each other, which the compiler cannot know of pointers; clang
+// asks at run time.
+#if defined(__clang__)
+#define CGP_INDEPENDENT
+#else
+#define CGP_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+// Instantiates something for each kind of number.
+#define CGP_FOR_EACH_NUMBER(INSTANCE) \
+  INSTANCE(double);                   \
+  INSTANCE(float);                    \
+  INSTANCE(Complex<double>);          \
+  INSTANCE(Complex<float>)
 
 namespace cgp {
 

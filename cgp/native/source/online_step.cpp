@@ -13,6 +13,7 @@
 
 #include "online_step.h"
 
+#include <atomic>
 #include <tuple>
 
 #include "parallel.h"
@@ -90,10 +91,10 @@ int run(const cgp_OnlineStep* given) try {
   if (streams == 1) {
     sound = take_one(step);
   } else {
-    constexpr int64_t width = lanes_of<Pack<T>>;
-    for_each((streams + width - 1) / width, width * 6 * n * n * n, [&](int64_t i) {
-      const Tile tile{i * width, std::min(width, step.streams - i * width)};
-      if (!take_tile(step, tile)) sound = false;
+    constexpr int64_t each = 4 * lanes_of<Pack<T>>;
+    for_each((streams + each - 1) / each, each * 6 * n * n * n, [&](int64_t i) {
+      const int64_t last = std::min((i + 1) * each, step.streams);
+      if (!take_side_by_side(step, i * each, last)) sound = false;
     });
   }
   if (!sound) return kNotFinite;
@@ -202,7 +203,7 @@ class Walk {
                              next_chol_.data(),
                              from(given_.predicted, first, m),
                              from(given_.filtered, first, given_.predicts_first ? m : n)};
-    return count == 1 ? take_one(step) : take_tile(step, {0, count});
+    return count == 1 ? take_one(step) : take_side_by_side(step, 0, count);
   }
 
   // Moments of k working components from a sample on.

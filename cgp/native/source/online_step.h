@@ -28,7 +28,7 @@ template <class T, class C>
 struct StepWork {
   using R = Real<C>;
   StepWork(int64_t n, int64_t q, int64_t m)
-      : covariances(n, q), mean(n), next(n), rows(m * n), noise(m * m), z(m), seen(m), size(m * n) {}
+      : covariances(n, q, std::numeric_limits<Lane<R>>::epsilon()), mean(n), next(n), rows(m * n), noise(m * m), z(m), seen(m), size(m * n) {}
 
   CovarianceWork<C, 0> covariances;
   Split<C, 0> mean, next, rows, noise, z;
@@ -184,10 +184,9 @@ CGP_INLINE bool set_moments(const OnlineStep<T>& step, Tile tile, const StepWork
 
 // The step of the streams of a tile; false if a variance or the state after it is not finite.
 template <class T, class C>
-CGP_INLINE bool take(const OnlineStep<T>& step, Tile tile) {
+CGP_INLINE bool take(const OnlineStep<T>& step, Tile tile, StepWork<T, C>& work) {
   using R = Real<C>;
   const int64_t n = step.n;
-  StepWork<T, C> work(n, step.q, step.m);
   auto& L = work.covariances.L;
   for (int64_t i = 0; i < n; ++i) {
     work.mean.set(i, step.mean.template at<C>(0, i, tile));
@@ -195,11 +194,15 @@ CGP_INLINE bool take(const OnlineStep<T>& step, Tile tile) {
       L.set(k * n + i, i < k ? C{} : step.chol.template at<C>(0, i * n + k, tile));
   }
   bool sound = true;
-  for (const bool is_seen : {false, true}) {
-    if (is_seen)
-      update(step, tile, work);
-    else if (step.predicts_first)
+  // Forecast and update, with the time update before or after them.
+  const int time_update = step.predicts_first ? 0 : 2, measurement = step.predicts_first ? 2 : 1;
+  for (int stage = 0; stage < 3; ++stage) {
+    if (stage == time_update) {
       predict(step, tile, work);
+      continue;
+    }
+    const bool is_seen = stage == measurement;
+    if (is_seen) update(step, tile, work);
     const bool of_state = is_seen && !step.predicts_first;
     const auto row = [&](int64_t i, int64_t k) CGP_BODY {
       return of_state ? number<C>(R(i == k ? 1 : 0)) : step.H.template at<C>(0, i * n + k, tile);
@@ -210,7 +213,6 @@ CGP_INLINE bool take(const OnlineStep<T>& step, Tile tile) {
     sound &= set_moments(step, tile, work, of_state ? n : step.m, row, noise,
                          is_seen ? step.filtered : step.predicted);
   }
-  if (!step.predicts_first) predict(step, tile, work);
   R sum(0);
   for (int64_t i = 0; i < n; ++i) {
     store(work.mean[i], step.next_mean + i * step.streams + tile.first, tile.count);
@@ -224,14 +226,25 @@ CGP_INLINE bool take(const OnlineStep<T>& step, Tile tile) {
   return sound && all_positive(R(1) + sum);
 }
 
-// A single stream has no use for wide vectors.
+// The step of streams [first, last).
+template <class T, class C>
+CGP_INLINE bool take(const OnlineStep<T>& step, int64_t first, int64_t last) {
+  StepWork<T, C> work(step.n, step.q, step.m);
+  bool sound = true;
+  for (; first < last; first += lanes_of<C>)
+    sound &= take(step, {first, std::min<int64_t>(lanes_of<C>, last - first)}, work);
+  return sound;
+}
+
+// A single stream has no use for lanes: what is to be put into them takes longer than a step.
 template <class T>
 bool take_one(const OnlineStep<T>& step) {
-  return take<T, T>(step, {0, 1});
+  return take<T, T>(step, 0, 1);
 }
 template <class T>
-CGP_FOR_EACH_PROCESSOR bool take_tile(const OnlineStep<T>& step, Tile tile) {
-  return take<T, Pack<T>>(step, tile);
+CGP_FOR_EACH_PROCESSOR bool take_side_by_side(const OnlineStep<T>& step, int64_t first,
+                                              int64_t last) {
+  return take<T, Pack<T>>(step, first, last);
 }
 
 }  // namespace cgp

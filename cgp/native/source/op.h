@@ -3,12 +3,10 @@
 #pragma once
 #include <cstdint>
 #include <exception>
-#include <memory>
-#include <string>
+#include <initializer_list>
 #include <vector>
 
 #include "number.h"
-#include "result_memory.h"
 #include "tensorflow_abi.h"
 
 namespace cgp {
@@ -35,7 +33,7 @@ inline Shape with(Shape shape, std::initializer_list<int64_t> axes) {
 // Thrown by an op that cannot go on; its caller in Python takes the TensorFlow path, which says
 // what was wrong.
 struct Failure {
-  std::string message;
+  const char* message;
 };
 inline void require(bool condition, const char* message) {
   if (!condition) throw Failure{message};
@@ -48,15 +46,6 @@ template <> inline constexpr TF_DataType data_type<bool> = TF_BOOL;
 template <> inline constexpr TF_DataType data_type<Complex<float>> = TF_COMPLEX64;
 template <> inline constexpr TF_DataType data_type<Complex<double>> = TF_COMPLEX128;
 
-struct DeleteTensor {
-  void operator()(TF_Tensor* tensor) const { TF_DeleteTensor(tensor); }
-};
-struct DeleteStatus {
-  void operator()(TF_Status* status) const { TF_DeleteStatus(status); }
-};
-using TensorHandle = std::unique_ptr<TF_Tensor, DeleteTensor>;
-using StatusHandle = std::unique_ptr<TF_Status, DeleteStatus>;
-
 // An array in C order; the memory is TensorFlow's as long as the call.
 template <class T>
 struct Array {
@@ -67,49 +56,61 @@ struct Array {
   int64_t size() const { return size_of(shape); }
 };
 
-// The arguments and results of one call.
+// The arguments and results of one call; arguments come first. Where an op asks for double precision
+// and a tensor is single, it gets a copy, and its results are converted when it is done: few ops are
+// compiled for single precision too.
 class Call {
  public:
-  explicit Call(TF_OpKernelContext* context) : context_(context), status_(TF_NewStatus()) {}
+  explicit Call(TF_OpKernelContext* context);
+  ~Call();
+  Call(const Call&) = delete;
+
+  Shape shape(int i) { return shape_of(tensor(i)); }
 
   template <class T>
   Array<const T> input(int i) {
-    TF_Tensor* tensor = nullptr;
-    TF_GetInput(context_, i, &tensor, status_.get());
-    require_ok();
-    kept_.emplace_back(tensor);
-    Shape shape(TF_NumDims(tensor));
-    for (size_t axis = 0; axis < shape.size(); ++axis) shape[axis] = TF_Dim(tensor, axis);
-    return {static_cast<const T*>(TF_TensorData(tensor)), std::move(shape)};
+    TF_Tensor* const tensor = this->tensor(i);
+    return {static_cast<const T*>(data_of(tensor, data_type<T>)), shape_of(tensor)};
   }
 
   template <class T>
   Array<T> output(int i, Shape shape) {
-    const size_t bytes = size_of(shape) * sizeof(T);
-    void* data = bytes >= kLeastResult && bytes <= kLargestResult ? take_memory(bytes) : nullptr;
-    TF_Tensor* tensor =
-        data ? TF_NewTensor(data_type<T>, shape.data(), shape.size(), data, bytes,
-                            give_memory_back, nullptr)
-             : TF_AllocateOutput(context_, i, data_type<T>, shape.data(), shape.size(), bytes,
-                                 status_.get());
-    if (tensor) kept_.emplace_back(tensor);
-    require_ok();
-    if (data) TF_SetOutput(context_, i, tensor, status_.get());
-    require_ok();
-    return {static_cast<T*>(TF_TensorData(tensor)), std::move(shape)};
+    T* const data = static_cast<T*>(make_output(i, data_type<T>, shape));
+    return {data, std::move(shape)};
   }
 
-  void fail(const std::string& message) {
-    TF_SetStatus(status_.get(), TF_INVALID_ARGUMENT, message.c_str());
-    TF_OpKernelContext_Failure(context_, status_.get());
-  }
+  // Rounding of the numbers that came in, relative to them.
+  double epsilon() const { return is_single_ ? epsilon_of<float> : epsilon_of<double>; }
+
+  // Converts results where they are to be single.
+  void deliver();
+  void fail(const char* message);
 
  private:
-  void require_ok() { require(TF_GetCode(status_.get()) == TF_OK, TF_Message(status_.get())); }
+  template <class R>
+  static constexpr double epsilon_of = std::numeric_limits<R>::epsilon();
+
+  TF_Tensor* tensor(int i);
+  static Shape shape_of(const TF_Tensor* tensor);
+  const void* data_of(const TF_Tensor* tensor, TF_DataType type);
+  void* make_output(int i, TF_DataType type, const Shape& shape);
+  void* allocate(int i, TF_DataType type, const Shape& shape);
+  double* make_reals(int64_t count);
+  void require_ok();
+
+  // Reals that live as long as the call; those of results are to be converted.
+  struct Copy {
+    double* reals;
+    int64_t count;
+    bool is_kept_memory;
+    float* to;
+  };
 
   TF_OpKernelContext* context_;
-  StatusHandle status_;
-  std::vector<TensorHandle> kept_;
+  TF_Status* status_;
+  std::vector<TF_Tensor*> tensors_;
+  std::vector<Copy> copies_;
+  bool is_single_ = false;
 };
 
 // Runs an op on a call. No exception may leave it: its caller is C.
@@ -118,6 +119,7 @@ void compute(void*, TF_OpKernelContext* context) {
   Call call(context);
   try {
     op(call);
+    call.deliver();
   } catch (const Failure& failure) {
     call.fail(failure.message);
   } catch (const std::exception& exception) {
@@ -149,19 +151,33 @@ void define(const char* name, std::initializer_list<const char*> inputs,
 void add_kernel(const char* name, Types types, Kinds kinds,
                 void (*compute)(void*, TF_OpKernelContext*));
 
+constexpr Types kComplexDouble{TF_COMPLEX128, TF_DOUBLE, TF_COMPLEX128};
+constexpr Types kComplexSingle{TF_COMPLEX64, TF_FLOAT, TF_COMPLEX64};
+constexpr Types kDouble{TF_DOUBLE, TF_DOUBLE, TF_COMPLEX128};
+constexpr Types kSingle{TF_FLOAT, TF_FLOAT, TF_COMPLEX64};
+
 // Declares an op with kernels for all four kinds of numbers; Op<T>::run(Call&) computes it.
 template <template <class> class Op>
 void register_op(const char* name, std::initializer_list<const char*> inputs,
                  std::initializer_list<const char*> outputs) {
-  constexpr Types of_double{TF_DOUBLE, TF_DOUBLE, TF_COMPLEX128};
-  constexpr Types of_float{TF_FLOAT, TF_FLOAT, TF_COMPLEX64};
   const Kinds kinds = kinds_of(inputs);
   define(name, inputs, outputs);
-  add_kernel(name, {TF_COMPLEX128, TF_DOUBLE, TF_COMPLEX128}, kinds,
-             compute<Op<Complex<double>>::run>);
-  add_kernel(name, {TF_COMPLEX64, TF_FLOAT, TF_COMPLEX64}, kinds, compute<Op<Complex<float>>::run>);
-  add_kernel(name, of_double, kinds, compute<Op<double>::run>);
-  add_kernel(name, of_float, kinds, compute<Op<float>::run>);
+  add_kernel(name, kComplexDouble, kinds, compute<Op<Complex<double>>::run>);
+  add_kernel(name, kComplexSingle, kinds, compute<Op<Complex<float>>::run>);
+  add_kernel(name, kDouble, kinds, compute<Op<double>::run>);
+  add_kernel(name, kSingle, kinds, compute<Op<float>::run>);
+}
+
+// The same of an op that computes in double precision whatever comes.
+template <template <class> class Op>
+void register_op_in_double(const char* name, std::initializer_list<const char*> inputs,
+                           std::initializer_list<const char*> outputs) {
+  const Kinds kinds = kinds_of(inputs);
+  define(name, inputs, outputs);
+  for (const Types& types : {kComplexDouble, kComplexSingle})
+    add_kernel(name, types, kinds, compute<Op<Complex<double>>::run>);
+  for (const Types& types : {kDouble, kSingle})
+    add_kernel(name, types, kinds, compute<Op<double>::run>);
 }
 
 }  // namespace cgp

@@ -34,9 +34,13 @@ size_t rounded(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+// Smaller results are not worth it, and of larger ones a single one would fill what is kept.
+constexpr size_t kLeast = size_t(1) << 18, kLargest = size_t(1) << 25;
+
 }  // namespace
 
 void* take_memory(size_t bytes) {
+  if (bytes < kLeast || bytes > kLargest) return nullptr;
   bytes = rounded(bytes);
   {
     Kept& all = kept();

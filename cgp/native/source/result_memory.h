@@ -7,10 +7,8 @@
 
 namespace cgp {
 
-// Smaller results are not worth it, and of larger ones a single one would fill what is kept.
-constexpr size_t kLeastResult = size_t(1) << 18, kLargestResult = size_t(1) << 25;
-
-// Memory of at least so many bytes, aligned as TensorFlow needs it; null where there is none.
+// Memory of at least so many bytes, aligned as TensorFlow needs it; null for sizes that do not gain
+// by it, and where there is none.
 void* take_memory(size_t bytes);
 
 // Takes it back; of a signature that TensorFlow calls.

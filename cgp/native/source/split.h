@@ -5,14 +5,6 @@
 
 #include "lanes.h"
 
-// The turns of a loop do not depend on each other, which the compiler cannot know of pointers; clang
-// asks at run time.
-#if defined(__clang__)
-#define CGP_INDEPENDENT
-#else
-#define CGP_INDEPENDENT _Pragma("GCC ivdep")
-#endif
-
 namespace cgp {
 
 template <class R, int count>

@@ -17,12 +17,12 @@ struct Starts {
 };
 
 // The log likelihoods of a group; or, for the pullback, its states.
-template <class C, class M, int N, class T>
-CGP_FOR_EACH_PROCESSOR void likelihood(const Problem<T>& problem, Group group, Real<T>* values,
-                                       Starts<C, M, N>* starts) {
+template <class C, class M, int N>
+CGP_INLINE void filter(const Problem& problem, Group group, double* values,
+                       Starts<C, M, N>* starts) {
   constexpr int64_t width = lanes_of<M>;
   const int64_t n = problem.process.n, tiles = (group.count + width - 1) / width;
-  Block<T> block(problem);
+  Block block(problem);
   Gains<C> gains(n, false);
   CovarianceWork<C, N> covariances(problem.process, stationary<C, N>(problem.process));
   std::vector<M> means(tiles * n), z(kBlock);
@@ -35,21 +35,20 @@ CGP_FOR_EACH_PROCESSOR void likelihood(const Problem<T>& problem, Group group, R
       starts->means.insert(starts->means.end(), means.begin(), means.end());
     }
     for (int64_t t = 0; t < block.count; ++t) seen += block.seen[t];
-    const auto filter = [&](const auto& with_gain) CGP_BODY {
-      log_total += filter_covariances<C, N>(block.steps, block.length.data(), block.seen.data(),
-                                            block.count, covariances, gains, with_gain);
-    };
-    if constexpr (width == 1) {
+    if constexpr (width == 1 && N > 0) {  // gains and means in one loop, in registers
       block.read(group.first, 1, z.data());
       MeanWork<C, M, N> work(problem.process, block.steps, means.data());
-      filter([&](int64_t t, const C* gain, double inverse) CGP_BODY {
-        work.measure(z[t], gain, inverse);
-        work.predict(t);
-      });
+      log_total += filter_covariances<C, N>(
+          block.steps, block.length.data(), block.seen.data(), block.count, covariances, gains,
+          [&](int64_t t, const C* gain, double inverse) CGP_BODY {
+            work.measure(z[t], gain, inverse);
+            work.predict(t);
+          });
       work.store(means.data());
       losses[0] += work.loss;
     } else {
-      filter([](int64_t, const C*, double) CGP_BODY {});
+      log_total += gains_of_block(block.steps, block.length.data(), block.seen.data(),
+                                        block.count, covariances, gains);
       for (int64_t i = 0; i < tiles; ++i) {
         block.read(group.first + i * width, std::min(width, group.count - i * width), z.data());
         MeanWork<C, M, N> work(problem.process, block.steps, means.data() + i * n);
@@ -70,22 +69,33 @@ CGP_FOR_EACH_PROCESSOR void likelihood(const Problem<T>& problem, Group group, R
       each[0] = losses[i];
     else
       losses[i / width].get(each);
-    values[group.first + i] = Real<T>(-(log_total + each[i % width]));
+    values[group.first + i] = -(log_total + each[i % width]);
   }
+}
+
+// Loops over N states are unrolled, in which wider vectors gain nothing; over any number they are
+// compiled for each processor.
+template <class C, class M, int N>
+void likelihood(const Problem& problem, Group group, double* values, Starts<C, M, N>* starts) {
+  filter(problem, group, values, starts);
+}
+template <class C, class M>
+CGP_FOR_EACH_PROCESSOR void likelihood(const Problem& problem, Group group, double* values,
+                                       Starts<C, M, 0>* starts) {
+  filter(problem, group, values, starts);
 }
 
 // Adds the gradient of the weighted sum of the log likelihoods of a group. The blocks come in
 // reverse, each filtered again from the state before it. `by_step` is [T], and `by_z` [B, T].
-template <class C, class M, int N, class T>
-CGP_FOR_EACH_PROCESSOR void pullback(const Problem<T>& problem, Group group,
-                                     const Real<T>* weights, Sums& sums, double* by_step,
-                                     T* by_z) {
+template <class C, class M, int N>
+CGP_INLINE void filter_backwards(const Problem& problem, Group group, const double* weights,
+                                 Starts<C, M, N>& starts, Sums& sums, double* by_step,
+                                 Complex<double>* by_z) {
   constexpr int64_t width = lanes_of<M>;
   const Terms& process = problem.process;
   const int64_t n = process.n, tiles = (group.count + width - 1) / width;
-  Starts<C, M, N> starts;
-  likelihood<C, M, N>(problem, group, static_cast<Real<T>*>(nullptr), &starts);
-  Block<T> block(problem);
+  likelihood(problem, group, nullptr, &starts);
+  Block block(problem);
   Gains<C> gains(n, true);
   BlockCotangents<C> by(process);
   std::vector<M> z(kBlock), deviations(kBlock), filtered(kBlock * n), lambdas(tiles * n);
@@ -94,8 +104,8 @@ CGP_FOR_EACH_PROCESSOR void pullback(const Problem<T>& problem, Group group,
     block.load(group, i * kBlock);
     by.clear();
     CovarianceWork<C, N> covariances(process, starts.covariances[i]);
-    filter_covariances<C, N>(block.steps, block.length.data(), block.seen.data(), block.count,
-                             covariances, gains, [](int64_t, const C*, double) CGP_BODY {});
+    gains_of_block(block.steps, block.length.data(), block.seen.data(), block.count,
+                         covariances, gains);
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const int64_t series = group.first + tile * width;
       const int64_t lanes = std::min(width, group.count - tile * width);
@@ -113,7 +123,10 @@ CGP_FOR_EACH_PROCESSOR void pullback(const Problem<T>& problem, Group group,
                               lambdas.data() + tile * n, z.data(), by);
       block.write(series, lanes, z.data(), by_z);
     }
-    covariances_backward<C, N>(process, block.steps, gains, block.count, lambda.data(), by, sums);
+    if constexpr (N > 0)
+      covariances_backward<C, N>(process, block.steps, gains, block.count, lambda.data(), by, sums);
+    else
+      covariances_backward<C>(process, block.steps, gains, block.count, lambda.data(), by, sums);
     steps_backward(process, block.steps, block.length.data(), block.count, by, sums,
                    by_step + block.first);
   }
@@ -127,72 +140,77 @@ CGP_FOR_EACH_PROCESSOR void pullback(const Problem<T>& problem, Group group,
   }
 }
 
-// Calls run(c, m, size) for a group: with a number of its covariances, one of its means, and the
-// number of states where loops over them are unrolled.
-template <class T, class F>
-void by_kind(const Problem<T>& problem, Group group, const F& run) {
+template <class C, class M, int N>
+void pullback(const Problem& problem, Group group, const double* weights, Starts<C, M, N>& starts,
+              Sums& sums, double* by_step, Complex<double>* by_z) {
+  filter_backwards(problem, group, weights, starts, sums, by_step, by_z);
+}
+template <class C, class M>
+CGP_FOR_EACH_PROCESSOR void pullback(const Problem& problem, Group group, const double* weights,
+                                     Starts<C, M, 0>& starts, Sums& sums, double* by_step,
+                                     Complex<double>* by_z) {
+  filter_backwards(problem, group, weights, starts, sums, by_step, by_z);
+}
+
+// Calls run(starts) for a group: of numbers of its covariances and of its means, and the number of
+// states where loops over them are unrolled.
+template <class F>
+void by_kind(const Problem& problem, Group group, const F& run) {
   using One = Complex<double>;
   const bool is_one = problem.process.terms.size() == 1;
-  const auto with = [&](auto c, auto m, auto size) { run(c, m, size); };
-  constexpr std::integral_constant<int, 0> any{};
   if (!problem.process.turn_together)
-    return group.count == 1 ? with(One{}, One{}, any) : with(One{}, Pack<One>{}, any);
-  if (group.count > 1) return with(0.0, Pack<One>{}, any);
+    return group.count == 1 ? run(Starts<One, One, 0>()) : run(Starts<One, Pack<One>, 0>());
+  if (group.count > 1) return run(Starts<double, Pack<One>, 0>());
   switch (is_one ? problem.process.n : 0) {
-    case 1: return with(0.0, One{}, std::integral_constant<int, 1>());
-    case 2: return with(0.0, One{}, std::integral_constant<int, 2>());
-    case 3: return with(0.0, One{}, std::integral_constant<int, 3>());
-    default: return with(0.0, One{}, any);
+    case 1: return run(Starts<double, One, 1>());
+    case 2: return run(Starts<double, One, 2>());
+    case 3: return run(Starts<double, One, 3>());
+    default: return run(Starts<double, One, 0>());
   }
 }
 
-template <class T>
 struct StateSpaceLikelihood {
   static void run(Call& call) {
-    const Problem<T> problem(call);
-    Real<T>* values = call.output<Real<T>>(0, {problem.batch}).data;
+    const Problem problem(call);
+    double* values = call.output<double>(0, {problem.batch}).data;
     if (!problem.is_valid) return void(std::fill_n(values, problem.batch, kNan));
     const std::vector<Group> groups = problem.groups();
     for_each(groups.size(), problem.work() * groups[0].count, [&](int64_t i) {
-      by_kind(problem, groups[i], [&](auto c, auto m, auto size) {
-        likelihood<decltype(c), decltype(m), decltype(size)::value>(problem, groups[i], values,
-                                                                     nullptr);
+      by_kind(problem, groups[i], [&](auto starts) {
+        likelihood(problem, groups[i], values, static_cast<decltype(starts)*>(nullptr));
       });
     });
   }
 };
 
-template <class T>
 struct StateSpacePullback {
   static void run(Call& call) {
-    using R = Real<T>;
-    const Problem<T> problem(call);
+    const Problem problem(call);
     const Terms& process = problem.process;
     const int64_t count = problem.count, terms = process.terms.size();
-    const auto weights = call.input<R>(7);
+    const auto weights = call.input<double>(7);
     require(weights.size() == problem.batch, "there is one cotangent for each series");
     const auto by_variance = call.output<double>(0, {terms});
     const auto by_rate = call.output<double>(1, {terms});
-    const auto by_frequency = call.output<double>(2, call.input<double>(2).shape);
-    const auto by_noise = call.output<double>(3, call.input<double>(4).shape);
-    const auto by_x = call.output<R>(4, call.input<R>(5).shape);
-    const auto by_z = call.output<T>(5, call.input<T>(6).shape);
+    const auto by_frequency = call.output<double>(2, call.shape(2));
+    const auto by_noise = call.output<double>(3, call.shape(4));
+    const auto by_x = call.output<double>(4, call.shape(5));
+    const auto by_z = call.output<Complex<double>>(5, call.shape(6));
     const double start = problem.is_valid ? 0.0 : kNan;
     std::fill_n(by_variance.data, terms, start);
     std::fill_n(by_rate.data, terms, start);
     std::fill_n(by_frequency.data, by_frequency.size(), start);
     std::fill_n(by_noise.data, 1, start);
-    std::fill_n(by_x.data, by_x.size(), R(start));
-    if (!problem.is_valid) return void(std::fill_n(by_z.data, by_z.size(), T{R(kNan), R(kNan)}));
+    std::fill_n(by_x.data, by_x.size(), start);
+    if (!problem.is_valid) return void(std::fill_n(by_z.data, by_z.size(), Complex<double>{kNan, kNan}));
     const std::vector<Group> groups = problem.groups();
     // Each group has sums of its own, which are added up in order: no result depends on threads.
     std::vector<Sums> sums(groups.size(), Sums(process));
     std::vector<std::vector<double>> by_steps(groups.size());
     for_each(groups.size(), 4 * problem.work() * groups[0].count, [&](int64_t i) {
       by_steps[i].resize(count);
-      by_kind(problem, groups[i], [&](auto c, auto m, auto size) {
-        pullback<decltype(c), decltype(m), decltype(size)::value>(
-            problem, groups[i], weights.data, sums[i], by_steps[i].data(), by_z.data);
+      by_kind(problem, groups[i], [&](auto starts) {
+        pullback(problem, groups[i], weights.data, starts, sums[i], by_steps[i].data(), by_z.data);
       });
     });
     for (size_t i = 0; i < groups.size(); ++i) {
@@ -202,10 +220,10 @@ struct StateSpacePullback {
         by_frequency.data[process.turn_together ? 0 : k] += sums[i].frequency[k];
       }
       by_noise.data[0] += sums[i].noise;
-      R* to = by_x.data + (problem.own_places ? groups[i].first * count : 0);
+      double* to = by_x.data + (problem.own_places ? groups[i].first * count : 0);
       for (int64_t t = 0; t + 1 < count; ++t) {
-        to[t] -= R(by_steps[i][t]);
-        to[t + 1] += R(by_steps[i][t]);
+        to[t] -= by_steps[i][t];
+        to[t + 1] += by_steps[i][t];
       }
     }
   }
@@ -215,22 +233,15 @@ const bool registered = [] {
 #define PROBLEM                                                                                \
   "variance: double", "rate: double", "frequency: double", "orders: int32", "noise: double", \
       "x: R", "z: T"
-  constexpr Types of_double{TF_COMPLEX128, TF_DOUBLE, TF_COMPLEX128};
-  constexpr Types of_float{TF_COMPLEX64, TF_FLOAT, TF_COMPLEX64};
   constexpr Kinds kinds{true, false};
-  const auto add = [&](const char* name, auto... kernels) {
-    const Types* types[] = {&of_double, &of_float};
-    int i = 0;
-    (add_kernel(name, *types[i++], kinds, kernels), ...);
-  };
   define("CgpStateSpaceLikelihood", {PROBLEM}, {"log_likelihood: R"});
-  add("CgpStateSpaceLikelihood", compute<StateSpaceLikelihood<Complex<double>>::run>,
-      compute<StateSpaceLikelihood<Complex<float>>::run>);
   define("CgpStateSpacePullback", {PROBLEM, "by_log_likelihood: R"},
          {"by_variance: double", "by_rate: double", "by_frequency: double", "by_noise: double",
           "by_x: R", "by_z: T"});
-  add("CgpStateSpacePullback", compute<StateSpacePullback<Complex<double>>::run>,
-      compute<StateSpacePullback<Complex<float>>::run>);
+  for (const Types& types : {kComplexDouble, kComplexSingle}) {
+    add_kernel("CgpStateSpaceLikelihood", types, kinds, compute<StateSpaceLikelihood::run>);
+    add_kernel("CgpStateSpacePullback", types, kinds, compute<StateSpacePullback::run>);
+  }
 #undef PROBLEM
   return true;
 }();

@@ -52,12 +52,14 @@ void TF_RegisterKernelBuilder(const char* name, TF_KernelBuilder*, TF_Status*);
 void TF_GetInput(TF_OpKernelContext*, int i, TF_Tensor**, TF_Status*);
 TF_Tensor* TF_AllocateOutput(TF_OpKernelContext*, int i, TF_DataType, const int64_t* sizes,
                              int rank, size_t bytes, TF_Status*);
+TF_DataType TF_ExpectedOutputDataType(TF_OpKernelContext*, int i);
 void TF_SetOutput(TF_OpKernelContext*, int i, const TF_Tensor*, TF_Status*);
 void TF_OpKernelContext_Failure(TF_OpKernelContext*, TF_Status*);
 
 TF_Tensor* TF_NewTensor(TF_DataType, const int64_t* sizes, int rank, void* data, size_t bytes,
                         void (*give_back)(void* data, size_t bytes, void*), void*);
 void TF_DeleteTensor(TF_Tensor*);
+TF_DataType TF_TensorType(const TF_Tensor*);
 int TF_NumDims(const TF_Tensor*);
 int64_t TF_Dim(const TF_Tensor*, int axis);
 void* TF_TensorData(const TF_Tensor*);

@@ -214,6 +214,13 @@ CGP_INLINE void covariances_backward(const Terms& process, const Steps& steps,
   });
 }
 
+template <class C>
+CGP_FOR_EACH_PROCESSOR void covariances_backward(const Terms& process, const Steps& steps,
+                                                 const Gains<C>& gains, int64_t count, C* lambda,
+                                                 BlockCotangents<C>& by, Sums& sums) {
+  covariances_backward<C, 0>(process, steps, gains, count, lambda, by, sums);
+}
+
 // What a block leaves of the cotangents of its steps: sums, and the gradient by each step.
 template <class C>
 CGP_INLINE void steps_backward(const Terms& process, const Steps& steps, const double* length,

@@ -120,4 +120,20 @@ CGP_INLINE double filter_covariances(const Steps& steps, const double* length, c
   return logs.total();
 }
 
+// The gains alone. For any number of states they are compiled once, for each processor; loops over N
+// states are unrolled, in which wider vectors gain nothing.
+template <class C>
+CGP_FOR_EACH_PROCESSOR double gains_of_block(const Steps& steps, const double* length,
+                                             const double* seen, int64_t count,
+                                             CovarianceWork<C, 0>& filter, Gains<C>& gains) {
+  return filter_covariances<C, 0>(steps, length, seen, count, filter, gains,
+                                  [](int64_t, const C*, double) CGP_BODY {});
+}
+template <class C, int N>
+CGP_INLINE double gains_of_block(const Steps& steps, const double* length, const double* seen,
+                                 int64_t count, CovarianceWork<C, N>& filter, Gains<C>& gains) {
+  return filter_covariances<C, N>(steps, length, seen, count, filter, gains,
+                                  [](int64_t, const C*, double) CGP_BODY {});
+}
+
 }  // namespace cgp::state_space

@@ -15,20 +15,18 @@ struct Group {
 };
 
 // The arguments of a call: the process, places [T] or [B, T] in order, and series [B, T].
-template <class T>
 struct Problem {
-  using R = Real<T>;
   Terms process;
-  const R* x;
-  const T* z;
+  const double* x;
+  const Complex<double>* z;
   int64_t batch, count;
   bool own_places, shared;
   bool is_valid;  // else the result is NaN: an error would end a training
 
   explicit Problem(Call& call) : process(terms_of(call, 0)) {
     const auto noise = call.input<double>(4);
-    const auto places = call.input<R>(5);
-    const auto series = call.input<T>(6);
+    const auto places = call.input<double>(5);
+    const auto series = call.input<Complex<double>>(6);
     require(noise.size() == 1, "the noise must be one number");
     process.noise = noise.data[0];
     require(series.shape.size() == 2 && series.size() > 0, "z must be [B, T], and not empty");
@@ -43,7 +41,7 @@ struct Problem {
     double longest = 0.0;
     for (int64_t b = 0; b < (own_places ? batch : 1); ++b)
       for (int64_t t = 0; t + 1 < count; ++t) {
-        const double step = double(x[b * count + t + 1]) - double(x[b * count + t]);
+        const double step = x[b * count + t + 1] - x[b * count + t];
         require(step >= 0.0, "x is not in order");
         longest = step > longest ? step : longest;
       }
@@ -51,7 +49,7 @@ struct Problem {
                is_positive_and_finite(process.noise);
   }
 
-  const R* places(int64_t b) const { return x + (own_places ? b * count : 0); }
+  const double* places(int64_t b) const { return x + (own_places ? b * count : 0); }
 
   // About how many operations a series takes.
   int64_t work() const { return count * (40 + 10 * process.n * process.n * process.n); }
@@ -67,7 +65,7 @@ struct Problem {
       found.push_back({first, std::min(each, batch - first)});
     return found;
   }
-  static CGP_INLINE bool is_seen(T z) { return z.re == z.re && z.im == z.im; }
+  static CGP_INLINE bool is_seen(Complex<double> z) { return z.re == z.re && z.im == z.im; }
 
  private:
   bool same_pattern() const {
@@ -79,24 +77,23 @@ struct Problem {
 };
 
 // The steps after the samples of a block, computed again only where they differ.
-template <class T>
 class Block {
  public:
-  explicit Block(const Problem<T>& problem)
+  explicit Block(const Problem& problem)
       : steps(problem.process), seen(kBlock), length(kBlock), problem_(problem) {}
 
   CGP_INLINE void load(Group group, int64_t start) {
     first = start;
     count = std::min(kBlock, problem_.count - start);
-    const auto* x = problem_.places(group.first) + start;
-    const T* z = problem_.z + group.first * problem_.count + start;
+    const double* x = problem_.places(group.first) + start;
+    const Complex<double>* z = problem_.z + group.first * problem_.count + start;
     const bool is_last = start + count == problem_.count;
     bool same = count <= computed_;
     for (int64_t t = 0; t < count; ++t) {
-      const double step = t + 1 < count || !is_last ? double(x[t + 1]) - double(x[t]) : 0.0;
+      const double step = t + 1 < count || !is_last ? x[t + 1] - x[t] : 0.0;
       same &= step == length[t];
       length[t] = step;
-      seen[t] = Problem<T>::is_seen(z[t]) ? 1.0 : 0.0;
+      seen[t] = Problem::is_seen(z[t]) ? 1.0 : 0.0;
     }
     if (same) return;
     discretize(problem_.process, length.data(), count, steps);
@@ -106,10 +103,10 @@ class Block {
   // The observations of some series of the group, zero where missing.
   template <class M>
   CGP_INLINE void read(int64_t series, int64_t lanes, M* to) const {
-    const T* z = problem_.z + series * problem_.count + first;
+    const Complex<double>* z = problem_.z + series * problem_.count + first;
     for (int64_t t = 0; t < count; ++t) {
       if constexpr (lanes_of<M> == 1) {
-        to[t] = seen[t] > 0.0 ? M{double(z[t].re), double(z[t].im)} : M{};
+        to[t] = seen[t] > 0.0 ? M{z[t].re, z[t].im} : M{};
       } else {
         double re[lanes_of<M>] = {}, im[lanes_of<M>] = {};
         if (seen[t] > 0.0)
@@ -122,17 +119,18 @@ class Block {
 
   // The numbers of some series of a result [B, T].
   template <class M>
-  CGP_INLINE void write(int64_t series, int64_t lanes, const M* from, T* to) const {
+  CGP_INLINE void write(int64_t series, int64_t lanes, const M* from,
+                        Complex<double>* to) const {
     to += series * problem_.count + first;
     for (int64_t t = 0; t < count; ++t) {
       if constexpr (lanes_of<M> == 1) {
-        to[t] = T{Real<T>(from[t].re), Real<T>(from[t].im)};
+        to[t] = {from[t].re, from[t].im};
       } else {
         double re[lanes_of<M>], im[lanes_of<M>];
         from[t].re.get(re);
         from[t].im.get(im);
         for (int64_t i = 0; i < lanes; ++i)
-          to[i * problem_.count + t] = T{Real<T>(re[i]), Real<T>(im[i])};
+          to[i * problem_.count + t] = {re[i], im[i]};
       }
     }
   }
@@ -142,7 +140,7 @@ class Block {
   int64_t first = 0, count = 0;
 
  private:
-  const Problem<T>& problem_;
+  const Problem& problem_;
   int64_t computed_ = 0;  // of how many samples the steps are those of `length`
 };
 

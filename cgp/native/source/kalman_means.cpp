@@ -1,4 +1,6 @@
-// The means of one series, given the gains, as kalman_means.h has those of many.
+// The recursions of the means of a Kalman filter, given the gains: see kalman_means.h.
+//
+// Of one series:
 //
 // Steps wait for each other, and only the work within one can be shared out: the states lie side by
 // side in lanes, and the product F m does not wait for the deviations v of the observations,
@@ -7,10 +9,66 @@
 //
 // A product with the closed loop F Π (1 − g_i h_i) would not wait at all. But once its elements are
 // rounded, what they lose of a large mean is the same at each step, and a slow filter adds it up.
-#pragma once
 #include "kalman_means.h"
 
 namespace cgp {
+
+template <class C, class M, class T>
+CGP_FOR_EACH_PROCESSOR void means(const System<T>& system, Tile tile, const Gains<C>& gains,
+                                  Real<T>* log_likelihoods, Means<M>* kept) {
+  using R = Real<C>;
+  const int64_t n = system.n, m = system.m;
+  const Real<T> scale = density_scale<T>;
+  std::vector<C> F_by_columns(n * n);
+  Split<M, 0> mean(n), next(n);
+  for (int64_t k = 0; k < n; ++k) mean.set(k, system.mean.template at<M>(0, k, tile));
+  Real<M> sum(0);
+  for (int64_t t = 0; t < system.steps; ++t) {
+    if (kept)
+      for (int64_t k = 0; k < n; ++k) kept->predicted[t * n + k] = mean[k];
+    Real<M> loss(0);
+    for (int64_t i = 0; i < m; ++i) {
+      const int64_t at = gains.at(t) * m + i;
+      const R seen = system.observed.template at<R>(t, i, tile), variance = gains.variance[at];
+      const R inverse = inverse_or_zero(variance);
+      const M z = system.z.template at<M>(t, i, tile);
+      M expected{};
+      for (int64_t k = 0; k < n; ++k)
+        expected += system.h.template at<C>(t, i * n + k, tile) * mean[k];
+      const M v = seen * (z - expected);
+      Real<M> own = inverse * square(v) + Real<M>(log(variance) + density_constant<T> * seen);
+      own = scale * own;
+      if (!all_positive(variance)) {
+        Real<M> size = sqrt(square(z));
+        for (int64_t k = 0; k < n; ++k)
+          size += sqrt(square(system.h.template at<C>(t, i * n + k, tile) * mean[k]));
+        own = where_greater(Real<M>(variance), Real<M>(0), own,
+                            loss_of_the_certain<Real<M>>(sqrt(square(v)), size, system.epsilon));
+        own += Real<M>(variance - variance);  // NaN where the variance is
+      }
+      loss += own;
+      const C* gain = gains.gain.get() + at * n;
+      for (int64_t k = 0; k < n; ++k) mean.add(k, gain[k] * v);
+      if (kept) kept->deviations[t * m + i] = v;
+    }
+    sum -= loss;
+    if (kept) {
+      for (int64_t k = 0; k < n; ++k) kept->filtered[t * n + k] = mean[k];
+      kept->log_likelihoods[t] = -loss;
+    }
+    if (t + 1 == system.steps) break;
+    if (t == 0 || system.F.varies())
+      for (int64_t k = 0; k < n; ++k)
+        for (int64_t i = 0; i < n; ++i)
+          F_by_columns[k * n + i] = system.F.template at<C>(t, i * n + k, tile);
+    for (int64_t i = 0; i < n; ++i) next.set(i, system.b.template at<M>(t, i, tile));
+    multiply_add(F_by_columns.data(), 1, n, n, mean, next);
+    for (int64_t i = 0; i < n; ++i) mean.set(i, next[i]);
+  }
+  if (log_likelihoods) store(sum, log_likelihoods + tile.first, tile.count);
+}
+
+namespace {
 
 // Vectors of n numbers in as many packs as it takes, with zeros after them.
 template <class T>
@@ -64,6 +122,8 @@ struct Transition {
   Packed<T> F, c;
 };
 
+}  // namespace
+
 template <class T>
 CGP_FOR_EACH_PROCESSOR void means_of_one(const System<T>& system, const Gains<T>& gains,
                                          Real<T>* log_likelihood, Means<T>* kept) {
@@ -103,7 +163,7 @@ CGP_FOR_EACH_PROCESSOR void means_of_one(const System<T>& system, const Gains<T>
         R size = sqrt(square(z));
         for (int64_t k = 0; k < n; ++k)
           size += sqrt(square(system.h.pointer(t, i * n)[k] * after[k]));
-        if (variance == 0) own = loss_of_the_certain(sqrt(square(v)), size);
+        if (variance == 0) own = loss_of_the_certain(sqrt(square(v)), size, system.epsilon);
         own += variance - variance;  // NaN where the variance is
       }
       loss += own;
@@ -135,5 +195,14 @@ CGP_FOR_EACH_PROCESSOR void means_of_one(const System<T>& system, const Gains<T>
   }
   if (log_likelihood) *log_likelihood = sum;
 }
+
+#define CGP_MEANS(C, M, T) \
+  template void means<C, M, T>(const System<T>&, Tile, const Gains<C>&, Real<T>*, Means<M>*)
+#define CGP_MEANS_OF(T)           \
+  CGP_MEANS(T, Pack<T>, T);       \
+  CGP_MEANS(Pack<T>, Pack<T>, T); \
+  template void means_of_one<T>(const System<T>&, const Gains<T>&, Real<T>*, Means<T>*)
+CGP_MEANS_OF(double);
+CGP_MEANS_OF(Complex<double>);
 
 }  // namespace cgp
