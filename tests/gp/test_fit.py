@@ -62,7 +62,10 @@ def factorizations(monkeypatch):
     return count
 
 
-@pytest.mark.parametrize("kind", ["whole", "holes", "own holes"])
+@pytest.mark.parametrize(
+    "kind",
+    ["own holes", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("whole", "holes"))],
+)
 def test_does_a_training_step_factorize_once(factorizations, kind):
     x, z = data_of(kind)
     gp = model()
@@ -100,6 +103,7 @@ def test_is_the_loss_the_negative_log_likelihood_per_point(problem):
     np.testing.assert_allclose(gp.evaluate(x, z, verbose=0), -before / 23, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_do_adam_and_lbfgs_meet():
     x, z = tone()
     first, second = model(), model()
@@ -134,7 +138,7 @@ def test_is_the_factor_current_after_training(optimizer, run_eagerly):
 
 def test_can_other_data_be_fitted_next():
     gp = model()
-    gp.compile(optimizer=keras.optimizers.Adam(0.01))
+    gp.compile(optimizer=keras.optimizers.Adam(0.01), run_eagerly=True)
     for n in (20, 33, 20):
         x, z = tone(n, n)
         gp.fit(x, z, epochs=3, verbose=0)
@@ -142,7 +146,7 @@ def test_can_other_data_be_fitted_next():
         np.testing.assert_allclose(gp.predict(X_NEW)["mean"], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("n_series", [(3,), (2, 2)])
+@pytest.mark.parametrize("n_series", [pytest.param((3,), marks=pytest.mark.long), (2, 2)])
 def test_are_series_of_a_batch_learned_together(n_series):
     rng = np.random.default_rng(1)
     x = np.sort(rng.uniform(0.0, 20.0, 40))

@@ -29,7 +29,7 @@ def trained(mean=None):
     x = rng.uniform(0.0, 10.0, 20)
     z = np.exp(2j * np.pi * 0.31 * x) + 0.2 * complex_normals(rng, 20)
     z[[3, 8]] = np.nan
-    gp.compile(optimizer=keras.optimizers.Adam(0.02))
+    gp.compile(optimizer=keras.optimizers.Adam(0.02), run_eagerly=True)
     gp.fit(x, z, epochs=3, verbose=0)
     return gp, x, z
 

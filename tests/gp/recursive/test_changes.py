@@ -125,7 +125,7 @@ def test_is_the_loss_of_blocks_the_mean_over_the_samples_that_were_seen():
     def make():
         kernel = RBF(1.0, 1.0)
         gp = cgp.RecursiveGP(kernel, 0.1, policy="growing", capacity=60, fixed=["noise_variance"])
-        gp.compile("sgd")
+        gp.compile("sgd", run_eagerly=True)
         gp.optimizer.learning_rate = 0.0
         return gp
 

@@ -50,6 +50,7 @@ def assert_held_up(gp, x, z):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_do_100_000_steps_of_a_window_stay_those_of_brute_force():
     problem, total, window = named("proper"), 100_000, 32
     rng = np.random.default_rng(0)

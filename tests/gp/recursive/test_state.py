@@ -103,8 +103,13 @@ def test_does_a_stream_that_was_saved_go_on_as_if_nothing_had_happened(
         loaded.step(0.5, other)
 
 
-@pytest.mark.parametrize("way", COPIES)
-@pytest.mark.parametrize("policy", ["sliding", "budget"])
+@pytest.mark.parametrize(
+    ("policy", "way"),
+    [
+        *(("sliding", way) for way in COPIES),
+        *(pytest.param("budget", way, marks=pytest.mark.long) for way in COPIES),
+    ],
+)
 def test_is_a_copy_the_same_and_independent(way, policy, tmp_path):
     x, z = samples()
     gp = borrowed("all improper", policy)
@@ -133,11 +138,11 @@ def test_does_a_gp_without_data_come_back_without(way, tmp_path):
 def test_does_a_trained_stream_come_back_with_its_optimizer(tmp_path):
     x, z = samples()
     gp = make("sliding", "proper")
-    gp.compile(optimizer=keras.optimizers.Adam(0.02))
-    gp.fit(x[:20], z[:20], batch_size=10, epochs=2, verbose=0)
+    gp.compile(optimizer=keras.optimizers.Adam(0.02), run_eagerly=True)
+    gp.fit(x[:10], z[:10], batch_size=5, epochs=2, verbose=0)
     loaded = saved_and_loaded(gp, tmp_path)
     for model in (gp, loaded):
-        model.fit(x[20:30], z[20:30], batch_size=10, epochs=2, verbose=0)
+        model.fit(x[20:25], z[20:25], batch_size=5, epochs=2, verbose=0)
     for key, value in everything(gp).items():
         np.testing.assert_allclose(everything(loaded)[key], value, rtol=1e-9, atol=1e-10)
 
@@ -187,7 +192,7 @@ def test_do_weights_hold_the_stream(policy):
     assert_steps(gp.process(x[15:], z[15:]), expected, **SAME)
 
 
-@pytest.mark.parametrize("policy", ["sliding", "budget"])
+@pytest.mark.parametrize("policy", ["sliding", pytest.param("budget", marks=pytest.mark.long)])
 def test_do_weight_files_hold_the_stream(policy, tmp_path):
     x, z = samples()
     gp = borrowed("all improper", policy)
