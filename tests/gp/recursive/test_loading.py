@@ -109,7 +109,7 @@ def test_is_a_factor_that_is_another_recomputed_from_the_points(policy, tmp_path
         pytest.param("_prior_chol", 10.0, 1.0, marks=pytest.mark.long),
         ("_prior_chol", 0.1, 0.93),
         ("_chol", 10.0, 1.0),  # with forgetting, there may be so little left once it has pruned
-        ("_chol", 0.1, 0.93),
+        pytest.param("_chol", 0.1, 0.93, marks=pytest.mark.long),
     ],
 )
 def test_is_a_factor_of_a_budget_that_is_another_refused(ending, scale, forgetting, tmp_path):
@@ -144,7 +144,12 @@ def test_is_a_budget_that_has_pruned_nothing_known_with_forgetting(capacity, sam
 
 
 @pytest.mark.parametrize(
-    "policy", [pytest.param("growing", marks=pytest.mark.long), "sliding", "budget"]
+    "policy",
+    [
+        pytest.param("growing", marks=pytest.mark.long),
+        "sliding",
+        pytest.param("budget", marks=pytest.mark.long),
+    ],
 )
 def test_is_a_window_that_has_been_silent_for_long_sound(policy, tmp_path):
     """Points that are forgotten no longer age, and their factor is not that of their covariance."""

@@ -77,7 +77,7 @@ COPIES = {
         ("growing", "all improper", None),
         ("sliding", "proper", None),
         ("sliding", "all improper", TWO),
-        ("budget", "all improper", None),
+        pytest.param("budget", "all improper", None, marks=pytest.mark.long),
     ],
 )
 def test_does_a_stream_that_was_saved_go_on_as_if_nothing_had_happened(
@@ -107,7 +107,9 @@ def test_does_a_stream_that_was_saved_go_on_as_if_nothing_had_happened(
     ("policy", "way"),
     [
         *(("sliding", way) for way in COPIES),
-        *(pytest.param("budget", way, marks=pytest.mark.long) for way in COPIES),
+        ("budget", "keras file"),
+        pytest.param("budget", "pickle", marks=pytest.mark.long),
+        pytest.param("budget", "deep copy", marks=pytest.mark.long),
     ],
 )
 def test_is_a_copy_the_same_and_independent(way, policy, tmp_path):
@@ -268,7 +270,7 @@ BAD_BLOCKS = {
 }
 
 
-@pytest.fixture(params=[None, TWO], ids=["one stream", TWO])
+@pytest.fixture(params=[None, pytest.param(TWO, marks=pytest.mark.long)], ids=["one stream", TWO])
 def running(request):
     """A GP in mid-stream, which no refused input may change."""
     series = 2 if request.param else None
@@ -298,7 +300,9 @@ def test_does_a_refused_sample_change_nothing(running, case):
     assert_refused(gp, lambda: gp.step(x, z, **arguments))
 
 
-@pytest.mark.parametrize("verb", ["process", "fit", "evaluate"])
+@pytest.mark.parametrize(
+    "verb", ["process", "fit", pytest.param("evaluate", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("case", BAD_BLOCKS)
 def test_does_a_refused_block_change_nothing(running, case, verb):
     gp, series = running
