@@ -185,7 +185,7 @@ def test_do_callbacks_and_history_work_as_in_keras():
     x, z = tone()
     for optimizer in (cgp.optimizers.LBFGS(), keras.optimizers.Adam(0.05)):
         gp = model()
-        gp.compile(optimizer=optimizer)
+        gp.compile(optimizer=optimizer, run_eagerly=isinstance(optimizer, keras.optimizers.Adam))
         epochs = []
         record = keras.callbacks.LambdaCallback(
             on_epoch_end=lambda e, logs, seen=epochs: seen.append(e)
@@ -267,7 +267,7 @@ def test_does_a_fit_that_diverges_keep_the_data_and_the_best_parameters(optimize
     np.testing.assert_allclose(gp.predict(X_NEW)["mean"], expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize("run_eagerly", [pytest.param(False, marks=pytest.mark.long), True])
 def test_are_predictions_after_a_divergence_those_of_the_best_parameters_and_the_new_data(
     run_eagerly,
 ):
@@ -340,11 +340,11 @@ def test_is_laplaces_covariance_the_inverse_hessian():
     hessian = np.zeros((5, 5))
     steps = np.diag(h)
     for i in range(5):
-        for j in range(5):
+        for j in range(i + 1):
             signs = [
                 loss(point + a * steps[i] + b * steps[j]) * a * b for a in (1, -1) for b in (1, -1)
             ]
-            hessian[i, j] = sum(signs) / (4 * h[i] * h[j])
+            hessian[i, j] = hessian[j, i] = sum(signs) / (4 * h[i] * h[j])
     np.testing.assert_allclose(
         free / np.outer(h, h),
         np.linalg.inv(hessian) / np.outer(h, h),

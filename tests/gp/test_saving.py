@@ -53,7 +53,15 @@ MEANS = [
 ]
 
 
-@pytest.mark.parametrize("mean", MEANS, ids=["zero", "constant", "polynomial", "marginalised"])
+@pytest.mark.parametrize(
+    "mean",
+    [
+        pytest.param(MEANS[0], id="zero", marks=pytest.mark.long),
+        pytest.param(MEANS[1], id="constant", marks=pytest.mark.long),
+        pytest.param(MEANS[2], id="polynomial"),
+        pytest.param(MEANS[3], id="marginalised"),
+    ],
+)
 def test_does_a_saved_model_predict_at_once_and_train_on(mean, tmp_path):
     gp, x, z = trained(mean)
     gp.save(tmp_path / "gp.keras")
