@@ -59,7 +59,14 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+# Of means of weights those that are written back at times are the harder ones.
+LONG = ["several steps an execution", "averaged weights", "eager"]
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in VARIANTS],
+)
 def test_fit_equals_the_plain_reference(variant):
     optimizer, arguments = VARIANTS[variant]
     stored, fresh = both(optimizer, **arguments)
