@@ -246,8 +246,15 @@ def test_single_precision_stays_single(proper):
     np.testing.assert_allclose(log_prob, reference.log_prob(z, mean, k, c), rtol=2e-4)
 
 
-@both
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize(
+    ("proper", "jit"),
+    [
+        pytest.param(False, False, id="improper-graph"),
+        pytest.param(False, True, id="improper-xla"),
+        pytest.param(True, False, id="proper-graph", marks=pytest.mark.long),
+        pytest.param(True, True, id="proper-xla", marks=pytest.mark.long),
+    ],
+)
 def test_graph_equals_eager(proper, jit):
     rng = np.random.default_rng(14)
     mean, k, c = moments(N, rng, proper)

@@ -138,12 +138,14 @@ def live(model, series, steps):
     return found
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
+LONG = ["prior", "new line", "budget", "phase"]
+
+
+def exported(names, folder):
     """What the loaded models say, and what the models themselves do."""
-    folder = tmp_path_factory.mktemp("exported")
-    given, expected = {"names": list(ESTIMATORS)}, {}
-    for name, (make, series, steps) in ESTIMATORS.items():
+    given, expected = {"names": names}, {}
+    for name in names:
+        make, series, steps = ESTIMATORS[name]
         model = make()
         model.export(folder / name)
         is_process = hasattr(model, "kernel")
@@ -160,14 +162,21 @@ def exported(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_does_plain_tensorflow_say_what_the_models_say(exported):
-    found, expected = exported
+@pytest.mark.parametrize(
+    ("names", "count"),
+    [
+        ([name for name in ESTIMATORS if name not in LONG], 24),
+        pytest.param(LONG, 16, marks=pytest.mark.long),
+    ],
+)
+def test_does_plain_tensorflow_say_what_the_models_say(names, count, tmp_path):
+    found, expected = exported(names, tmp_path)
     for key, value in expected.items():
         names = [f"{key} {again}" for again in range(2)] if " step " in key else [key]
         for name in names:  # the second time after a reset
             np.testing.assert_allclose(found[name], value, atol=1e-12, err_msg=name)
             assert np.shape(found[name]) == np.shape(value), name
-    assert len(expected) > 40
+    assert len(expected) > count
 
 
 def test_what_an_exported_process_does_not_take_is_refused_and_changes_nothing(tmp_path):
@@ -210,6 +219,7 @@ def test_is_a_window_that_is_full_or_a_place_far_away_refused(tmp_path):
     )
 
 
+@pytest.mark.long
 def test_is_an_observation_without_a_normal_posterior_refused(tmp_path):
     model = statespace.LinearGaussian([[0.9j]], [[0.1]], [[1.0]], [[1.0]])
     kf = cgp.KalmanFilter(model, likelihood=cgp.likelihoods.Magnitude())
@@ -228,7 +238,7 @@ def test_does_a_filter_learn_after_it_was_exported(tmp_path):
     series = made()[1]
     losses = []
     for kf in (before, after):
-        kf.compile(cgp.optimizers.LBFGS())
+        kf.compile(cgp.optimizers.LBFGS(), run_eagerly=True)
         if kf is after:
             kf.export(tmp_path)
             assert kf.losses == []
@@ -253,7 +263,9 @@ def test_is_another_format_refused(tmp_path):
         nonlinear().export(tmp_path, format="onnx")
 
 
-@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+@pytest.mark.parametrize(
+    "kind", [cgp.ExactGP, pytest.param(cgp.StateSpaceGP, marks=pytest.mark.long)]
+)
 def test_is_a_model_with_a_process_inside_exported(kind, tmp_path):
     gp = kind(Matern12(1.0, 3.0), 0.1)
     gp.condition(X[:5], Z[0, :5])
@@ -265,7 +277,9 @@ def test_is_a_model_with_a_process_inside_exported(kind, tmp_path):
     np.testing.assert_allclose(loaded.serve(points), gp.predict(points)["mean"], atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+@pytest.mark.parametrize(
+    "kind", [cgp.ExactGP, pytest.param(cgp.StateSpaceGP, marks=pytest.mark.long)]
+)
 def test_are_batches_of_points_of_one_series_refused_in_a_graph_too(kind):
     several = np.tile(X[:5], (2, 1))[..., None], np.stack([Z[0, :5], 1j * Z[0, :5]])
     models = []

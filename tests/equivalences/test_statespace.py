@@ -24,7 +24,12 @@ def flat(found):
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [("constant", "graph"), ("constant", "xla"), ("varying", "xla"), ("a batch", "graph")],
+    [
+        ("varying", "xla"),
+        ("a batch", "graph"),
+        pytest.param("constant", "graph", marks=pytest.mark.long),
+        pytest.param("constant", "xla", marks=pytest.mark.long),
+    ],
 )
 def test_is_a_filter_the_same_in_every_mode(name, mode):
     p = problem(2, 2, **SETTINGS[name])
@@ -40,7 +45,12 @@ def test_is_a_filter_the_same_in_every_mode(name, mode):
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [("constant", "xla"), ("varying", "graph"), ("a batch", "graph"), ("a batch", "xla")],
+    [
+        ("varying", "graph"),
+        ("a batch", "xla"),
+        pytest.param("constant", "xla", marks=pytest.mark.long),
+        pytest.param("a batch", "graph", marks=pytest.mark.long),
+    ],
 )
 def test_are_likelihood_and_gradient_the_same_in_every_mode(name, mode):
     p = problem(2, 2, **SETTINGS[name])
@@ -59,7 +69,7 @@ def test_are_likelihood_and_gradient_the_same_in_every_mode(name, mode):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("mode", ["graph", "xla"])
+@pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=pytest.mark.long)])
 def test_is_a_widely_linear_filter_the_same_in_every_mode(mode):
     matrices, parts = improper_parts(2, 1)
     p = problem(2, 1, holes="own").changed(**matrices)
@@ -72,7 +82,7 @@ def test_is_a_widely_linear_filter_the_same_in_every_mode(mode):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("mode", ["graph", "xla"])
+@pytest.mark.parametrize("mode", ["xla", pytest.param("graph", marks=pytest.mark.long)])
 def test_is_a_smoother_the_same_in_every_mode(mode):
     p = problem(2, 2, **SETTINGS["constant"])
     model = p.model()
@@ -85,7 +95,7 @@ def test_is_a_smoother_the_same_in_every_mode(mode):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("batched", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_does_one_graph_take_series_of_any_length(batched):
     p = problem(2, 2, batch=4 if batched else None, steps=30)
     model = p.model()

@@ -24,7 +24,13 @@ def assert_same(found, expected, tolerance=1e-11):
 
 
 @pytest.mark.parametrize(
-    ("kind", "streams"), [("proper", 3), ("improper", None), ("improper", 3), ("single", None)]
+    ("kind", "streams"),
+    [
+        ("improper", 3),
+        ("single", None),
+        pytest.param("proper", 3, marks=pytest.mark.long),
+        pytest.param("improper", None, marks=pytest.mark.long),
+    ],
 )
 def test_is_a_step_of_a_kalman_filter_the_same(kind, streams, without_core):
     model, z = made(kind, series=streams or 1)
@@ -64,8 +70,15 @@ def test_are_known_inputs_the_same(streams, without_core):
     assert_same(steps(), without_core(steps))
 
 
-@pytest.mark.parametrize("pseudo_variance", [0.0, 0.05 + 0.02j])
-@pytest.mark.parametrize("streams", [None, 3])
+@pytest.mark.parametrize(
+    ("streams", "pseudo_variance"),
+    [
+        (None, 0.0),
+        (3, 0.05 + 0.02j),
+        pytest.param(None, 0.05 + 0.02j, marks=pytest.mark.long),
+        pytest.param(3, 0.0, marks=pytest.mark.long),
+    ],
+)
 def test_is_a_step_of_a_state_space_process_the_same(pseudo_variance, streams, without_core):
     rng = np.random.default_rng(1)
     x = np.concatenate([np.arange(4.0), 3.0 + np.cumsum(rng.uniform(0.0, 2.0, 6))])

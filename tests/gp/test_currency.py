@@ -37,7 +37,13 @@ def holes():
     return z
 
 
-@pytest.mark.parametrize("optimizer", [cgp.optimizers.LBFGS, lambda: keras.optimizers.Adam(0.3)])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        cgp.optimizers.LBFGS,
+        pytest.param(lambda: keras.optimizers.Adam(0.3), marks=pytest.mark.long),
+    ],
+)
 def test_after_a_callback_has_restored_weights(optimizer):
     gp = model()
     gp.compile(optimizer())
@@ -68,9 +74,9 @@ def test_after_weights_are_set():
 @pytest.mark.parametrize(
     "order",
     [
-        [series(), series(3), series()],
+        pytest.param([series(), series(3), series()], marks=pytest.mark.long),
         [series(3), holes(), series(3)],
-        [holes(), series(3), series(2, 3)],
+        pytest.param([holes(), series(3), series(2, 3)], marks=pytest.mark.long),
     ],
 )
 def test_after_data_of_another_layout_are_fitted(order):
@@ -236,7 +242,7 @@ def test_are_layers_that_a_kernel_builds_late_refused():
         gp.condition(T, series())
 
 
-@pytest.mark.parametrize("improper", [False, True])
+@pytest.mark.parametrize("improper", [pytest.param(False, marks=pytest.mark.long), True])
 def test_has_a_posterior_in_a_graph_all_that_it_has_outside(improper):
     kernel = RBF(1.0, 1.0) * Rotation(0.84)
     gp = cgp.ExactGP(cgp.kernels.WidelyLinear(kernel, 0.3j) if improper else kernel, 0.01)
@@ -247,7 +253,8 @@ def test_has_a_posterior_in_a_graph_all_that_it_has_outside(improper):
         value = p.log_prob(p.mean() + 0.1)
         return p.mean(), p.covariance(), p.pseudo_covariance(), value, p.sample(2, seed=1)
 
-    for z in (series(), series(3), holes()):
+    # Of the improper one less, as each layout is traced anew.
+    for z in (series(), holes()) if improper else (series(), series(3), holes()):
         gp.condition(T, z)
         for found, expected in zip(
             tf.function(everything, autograph=False)(), everything(), strict=True

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import cgp
 from cgp.kernels import Matern32, Rotation
@@ -20,9 +21,20 @@ def model(kind):
 
 
 def data(kind):
+    if kind is cgp.RecursiveGP:
+        return X[:8], Z[:8]
     return (Z,) if kind is cgp.KalmanFilter else (X, Z)
 
 
+@pytest.fixture(autouse=True)
+def few_samples_of_a_window_are_taken_in_eagerly(request):
+    """To trace what takes them in lasts longer."""
+    tf.config.run_functions_eagerly(request.node.callspec.params["kind"] is cgp.RecursiveGP)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:Even though the `tf.config")
 LEARNERS = {
     cgp.ExactGP: LBFGS,
     cgp.StateSpaceGP: LBFGS,

@@ -15,7 +15,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:after this fit")
 
 
 @pytest.mark.parametrize("make", [lambda: Autoregressive(2), lambda: ARMA(1, 1)])
-@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(cgp.ExactGP, marks=pytest.mark.long), cgp.StateSpaceGP]
+)
 def test_a_fit_takes_the_step_of_a_regular_grid(make, kind, tmp_path):
     gp = kind(make())
     assert "step=to be learned" in repr(gp.kernel)

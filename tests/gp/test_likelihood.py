@@ -69,7 +69,13 @@ def test_does_the_closed_gradient_agree_with_central_differences(dtype, trend, o
     np.testing.assert_allclose(derivative(at(0.0)), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("problem", problems(), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "problem",
+    [
+        pytest.param(p, id=p.name, marks=() if p.name == "all improper" else pytest.mark.long)
+        for p in problems()
+    ],
+)
 @pytest.mark.parametrize(
     "mean", [None, cgp.means.Constant(0.3j), cgp.means.Polynomial(2, marginalized=True, scale=10.0)]
 )

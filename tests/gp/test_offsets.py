@@ -41,7 +41,9 @@ def error(gp, offset):
     return np.sqrt(np.mean(np.abs(gp.predict(BETWEEN)["mean"] - tone(BETWEEN) - offset) ** 2))
 
 
-@pytest.mark.parametrize("offset", [1e-3, 1e5, 1e6])
+@pytest.mark.parametrize(
+    "offset", [1e5, *(pytest.param(offset, marks=pytest.mark.long) for offset in (1e-3, 1e6))]
+)
 @pytest.mark.parametrize(
     "make",
     [
@@ -78,7 +80,7 @@ def test_is_a_dense_constant_told_where_its_rounding_hides_the_noise():
         warnings.simplefilter("ignore", RuntimeWarning)  # L-BFGS sees no decrease
         gp = fitted(cgp.ExactGP(RBF() + Constant()), tone(X) + 1e5 + 0.005 * NOISE)
     assert error(gp, 1e5) < 0.02
-    gp.compile("sgd")
+    gp.compile("sgd", run_eagerly=True)
     gp.optimizer.learning_rate = 0.0
     with pytest.warns(RuntimeWarning, match=r"near what rounding of a covariance with so large"):
         gp.fit(X, tone(X) + 1e5 + 0.005 * NOISE, verbose=0)
@@ -133,7 +135,7 @@ def test_do_kernels_start_from_what_their_slow_terms_leave():
     gp = cgp.StateSpaceGP(Matern52() + Constant() + IntegratedRandomWalk())
     scales = scales_of(cgp.ExactGP(kernel), gp._validated(X, z, None, gp._given_noise()))
     assert scales.total == pytest.approx(1.0, rel=0.1)
-    gp.compile("sgd")
+    gp.compile("sgd", run_eagerly=True)
     gp.optimizer.learning_rate = 0.0
     gp.fit(X, z, verbose=0)
     found = gp.parameters()
@@ -164,7 +166,7 @@ FAR = tone(X) + 1000.0 + 0.05 * NOISE
 )
 def test_is_an_offset_that_no_term_is_for_told(make):
     gp = make()
-    gp.compile("sgd")
+    gp.compile("sgd", run_eagerly=True)
     gp.optimizer.learning_rate = 0.0
     with pytest.warns(
         RuntimeWarning, match=r"far from zero: its mean is (1000|999).*add.*Constant"
@@ -191,7 +193,7 @@ def test_is_an_offset_that_no_term_is_for_told(make):
 )
 def test_is_an_offset_that_a_term_is_for_not_told(make):
     gp = make()
-    gp.compile("sgd")
+    gp.compile("sgd", run_eagerly=True)
     gp.optimizer.learning_rate = 0.0
     gp.fit(X, FAR, verbose=0)
 
@@ -201,12 +203,12 @@ def test_are_offsets_of_series_told_one_by_one():
     z = np.stack([FAR, FAR - 2000.0])
     for mean in (None, Polynomial(0)):
         gp = cgp.ExactGP(Matern32() * Rotation(), mean=mean)
-        gp.compile("sgd")
+        gp.compile("sgd", run_eagerly=True)
         gp.optimizer.learning_rate = 0.0
         with pytest.warns(RuntimeWarning, match=r"of series \d, is .*: add cgp.kernels.Constant"):
             gp.fit(X, z, verbose=0)
     gp = cgp.ExactGP(Matern32() * Rotation() + Constant())
-    gp.compile("sgd")
+    gp.compile("sgd", run_eagerly=True)
     gp.optimizer.learning_rate = 0.0
     gp.fit(X, z, verbose=0)
 
@@ -215,7 +217,7 @@ def test_is_a_line_far_from_zero_told():
     z = FAR + 50.0 * X
     said = r"a straight line.*Polynomial\(1, center=15, scale=15\), or .*Walk\(start=0\) to the"
     gp = cgp.ExactGP(Matern32() * Rotation())
-    gp.compile("sgd")
+    gp.compile("sgd", run_eagerly=True)
     gp.optimizer.learning_rate = 0.0
     with pytest.warns(RuntimeWarning, match=said):
         gp.fit(X, z, verbose=0)

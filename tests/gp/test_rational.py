@@ -387,6 +387,7 @@ def test_are_poles_and_delay_found_again():
     assert decibels(exact.predict(BETWEEN)["mean"] - response(BETWEEN), response(F)) < -200
 
 
+@pytest.mark.long
 def test_do_95_percent_regions_hold_the_response():
     """The poles' own uncertainty included: without it three quarters to nine tenths are held."""
     rng = np.random.default_rng(2)
@@ -412,7 +413,7 @@ def test_do_95_percent_regions_hold_the_response():
     assert 0.90 < np.mean(held) < 0.99
 
 
-@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_do_predictions_not_depend_on_units(real):
     z = measured(3)
     kernels = Matern52() * Rotation(), Matern52() * Rotation()

@@ -15,6 +15,7 @@ from tests.gp.noisy import GROUPS, noisy_data
 from tests.reference import gaussian_process as dense
 
 KINDS = [("proper", True, False), ("all improper", True, True)]
+LONG_IF_PROPER = [pytest.param(*KINDS[0], marks=pytest.mark.long), KINDS[1]]
 AT = np.array([2.2, 11.0, -0.5])
 
 
@@ -140,7 +141,9 @@ def test_is_noise_saved_with_the_data(kind, tmp_path):
         close(a, b)
 
 
-@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(cgp.ExactGP, marks=pytest.mark.long), cgp.StateSpaceGP]
+)
 def test_fit_learns_what_is_not_known(kind):
     rng = np.random.default_rng(0)
     x = np.arange(120.0)
@@ -161,7 +164,9 @@ def test_fit_learns_what_is_not_known(kind):
     assert 0.25 < high < 0.6
 
 
-@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(cgp.ExactGP, marks=pytest.mark.long), cgp.StateSpaceGP]
+)
 def test_does_noise_of_groups_that_was_left_out_start_from_the_data(kind, tmp_path):
     """Each group has the weak prior, which keeps the one without noise above rounding."""
     rng = np.random.default_rng(0)
@@ -321,7 +326,7 @@ def one_by_one(gp, data, chosen):
     return found
 
 
-@pytest.mark.parametrize(("name", "known", "grouped"), KINDS)
+@pytest.mark.parametrize(("name", "known", "grouped"), LONG_IF_PROPER)
 def test_a_stream_of_a_state_space_gp_is_the_dense_process(name, known, grouped, without_core):
     data = in_order(noisy_data(name, known, grouped))
 
@@ -390,8 +395,17 @@ def assert_window_is_dense(gp, data, tolerance=1e-10):
     close(found["pseudo_variance"], c[0], tolerance)
 
 
-@pytest.mark.parametrize("policy", ["growing", "sliding", "budget"])
-@pytest.mark.parametrize(("name", "known", "grouped"), KINDS)
+@pytest.mark.parametrize(
+    ("policy", "name", "known", "grouped"),
+    [
+        ("growing", "proper", True, False),
+        ("growing", "all improper", True, True),
+        ("sliding", "all improper", True, True),
+        ("budget", "all improper", True, True),
+        pytest.param("sliding", "proper", True, False, marks=pytest.mark.long),
+        pytest.param("budget", "proper", True, False, marks=pytest.mark.long),
+    ],
+)
 def test_a_window_with_room_is_the_dense_process(name, known, grouped, policy, without_core):
     data = in_order(noisy_data(name, known, grouped))
 
@@ -415,7 +429,7 @@ def test_a_window_with_room_is_the_dense_process(name, known, grouped, policy, w
         assert_are_steps(without_core(steps)[0][1:], data, 1)
 
 
-@pytest.mark.parametrize(("name", "known", "grouped"), KINDS)
+@pytest.mark.parametrize(("name", "known", "grouped"), LONG_IF_PROPER)
 def test_a_sliding_window_is_the_dense_process_of_the_last_samples(name, known, grouped):
     data = in_order(noisy_data(name, known, grouped))
     seen = np.flatnonzero(~np.isnan(data.z))
@@ -466,7 +480,7 @@ def test_streams_with_noise_of_their_own():
         close(found[row], variance_at_the_end(one.where(np.flatnonzero(~np.isnan(z[row]))[-4:])))
 
 
-@pytest.mark.parametrize("policy", ["sliding", "budget"])
+@pytest.mark.parametrize("policy", ["sliding", pytest.param("budget", marks=pytest.mark.long)])
 def test_is_noise_saved_with_the_window(policy, tmp_path):
     data = in_order(noisy_data("improper noise", True, True))
     gp = data.model(cgp.RecursiveGP, capacity=6, policy=policy)
@@ -497,7 +511,7 @@ def test_a_window_saved_before_points_had_noise_loads():
 def test_a_stream_is_fitted_with_its_noise():
     data = in_order(noisy_data("proper", True, True))
     gp = data.model(cgp.RecursiveGP, capacity=12)
-    gp.compile(keras.optimizers.SGD(0.0))
+    gp.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     likelihood = dense.log_marginal_likelihood(data.z, *data.observed())
     loss = gp.evaluate(data.x, data.z, verbose=0, **data.given)
     close(loss, -likelihood / 11)
@@ -511,7 +525,7 @@ def test_a_stream_is_fitted_with_its_noise():
     assert_window_is_dense(gp, data)
 
 
-@pytest.mark.parametrize("name", ["proper", "improper"])
+@pytest.mark.parametrize("name", [pytest.param("proper", marks=pytest.mark.long), "improper"])
 def test_a_budget_counts_known_noise_as_learned_noise(name):
     data = in_order(noisy_data(name, False, False, n=16))
     gp, known = (data.model(cgp.RecursiveGP, capacity=5, policy="budget") for _ in range(2))
@@ -541,7 +555,10 @@ def test_single_precision(kind):
     assert_is_posterior(gp.predict(AT), data, tolerance=1e-4)
 
 
-@pytest.mark.parametrize(("kind", "grouped"), [(cgp.ExactGP, False), (cgp.StateSpaceGP, True)])
+@pytest.mark.parametrize(
+    ("kind", "grouped"),
+    [(cgp.ExactGP, False), pytest.param(cgp.StateSpaceGP, True, marks=pytest.mark.long)],
+)
 def test_graphs_see_the_noise_of_each_series(kind, grouped):
     data = noisy_data("improper noise", True, grouped, batch=(2,))
     gp = data.model(kind)
@@ -562,6 +579,7 @@ def test_graphs_see_the_noise_of_each_series(kind, grouped):
 
 
 @pytest.mark.parametrize("name", ["proper", "all improper"])
+@pytest.mark.long
 def test_a_budget_of_one_group_is_that_of_its_noise_variance(name):
     data = in_order(noisy_data(name, False, True, n=16))
     for group in (0, 1):
@@ -589,7 +607,7 @@ def test_gradients_of_a_stream_are_those_of_differences():
         noise_variance=np.nan_to_num(data.known[:6]),
         noise_groups=data.groups[:6],
     )
-    gp.compile(keras.optimizers.SGD(0.0))
+    gp.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     rest = data.where(slice(6, 12))
     variable = gp.noise_variance.variable
 

@@ -29,7 +29,7 @@ def trained(mean=None):
     x = rng.uniform(0.0, 10.0, 20)
     z = np.exp(2j * np.pi * 0.31 * x) + 0.2 * complex_normals(rng, 20)
     z[[3, 8]] = np.nan
-    gp.compile(optimizer=keras.optimizers.Adam(0.02))
+    gp.compile(optimizer=keras.optimizers.Adam(0.02), run_eagerly=True)
     gp.fit(x, z, epochs=3, verbose=0)
     return gp, x, z
 
@@ -53,7 +53,15 @@ MEANS = [
 ]
 
 
-@pytest.mark.parametrize("mean", MEANS, ids=["zero", "constant", "polynomial", "marginalised"])
+@pytest.mark.parametrize(
+    "mean",
+    [
+        pytest.param(MEANS[0], id="zero", marks=pytest.mark.long),
+        pytest.param(MEANS[1], id="constant", marks=pytest.mark.long),
+        pytest.param(MEANS[2], id="polynomial"),
+        pytest.param(MEANS[3], id="marginalised"),
+    ],
+)
 def test_does_a_saved_model_predict_at_once_and_train_on(mean, tmp_path):
     gp, x, z = trained(mean)
     gp.save(tmp_path / "gp.keras")

@@ -27,7 +27,7 @@ def device(seed=0):
 
 def started(kernel, z, mean=None):
     gp = cgp.ExactGP(kernel, mean=mean)
-    gp.compile("sgd")
+    gp.compile("sgd", run_eagerly=True)
     gp.optimizer.learning_rate = 0.0
     gp.fit(F, z, verbose=0)
 
@@ -44,8 +44,17 @@ def test_is_a_rational_mean_of_too_low_an_order_no_conjugate():
     started(Zero(), device(), Rational(1))
 
 
-@pytest.mark.parametrize("real_response", [False, True])
-@pytest.mark.parametrize("constant", [0.3 - 0.2j, 100 - 50j, 1e5 + 1e5j])
+@pytest.mark.parametrize(
+    ("real_response", "constant"),
+    [
+        (False, 0.3 - 0.2j),
+        (True, 1e5 + 1e5j),
+        pytest.param(False, 100 - 50j, marks=pytest.mark.long),
+        pytest.param(True, 100 - 50j, marks=pytest.mark.long),
+        pytest.param(False, 1e5 + 1e5j, marks=pytest.mark.long),
+        pytest.param(True, 0.3 - 0.2j, marks=pytest.mark.long),
+    ],
+)
 def test_is_a_constant_that_the_delay_does_not_turn_told_and_does_its_remedy_help(
     real_response, constant
 ):
@@ -66,14 +75,14 @@ def test_is_a_constant_that_the_delay_does_not_turn_told_and_does_its_remedy_hel
 
 
 @pytest.mark.parametrize("name", ["ring slot measured.s1p", "ro,1.s1p"])
-@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("order", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_are_measured_reflections_no_conjugates(name, order):
     pytest.importorskip("skrf")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         measured = cgp.datasets.s_parameters(name)
     gp = cgp.ExactGP(Zero(), mean=Rational(order))
-    gp.compile("sgd")
+    gp.compile("sgd", run_eagerly=True)
     gp.optimizer.learning_rate = 0.0
     gp.fit(measured.frequency / 1e9, measured.s, verbose=0)
 

@@ -11,7 +11,9 @@ TRUTH = cgp.ExactGP(Matern32(1.0, 8.0) * Rotation(0.2), noise_variance=0.02)
 PAIR = TRUTH.sample(X, 2, seed=1, observed=True)
 
 
-@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(cgp.ExactGP, marks=pytest.mark.long), cgp.StateSpaceGP]
+)
 def test_a_fit_of_series_of_unlike_powers_names_them_and_a_remedy_that_works(kind):
     z = PAIR * np.array([[1.0], [1000.0]])
     gp = kind(Matern32() * Rotation())
@@ -43,6 +45,7 @@ def test_one_sample_is_refused():
     window = cgp.RecursiveGP(Matern32(), capacity=4)
     with pytest.raises(ValueError, match="one sample that is not missing"):
         window.fit([0.0], [1j], verbose=0)
+    window.compile(run_eagerly=True)
     window.fit([0.0, 1.0], [1j, 0.9j], verbose=0)
     window.fit([2.0], [0.8j], verbose=0)  # beside a window one sample tells something
     kf = cgp.KalmanFilter(

@@ -100,7 +100,12 @@ def open_scopes():
 CLOSED = dict.fromkeys(SCOPES)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+LONG = ["StateSpaceGP", "Recursive filter"]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in LAYERS]
+)
 def test_does_a_call_that_is_made_or_refused_leave_no_scope(name):
     make, given, refused = LAYERS[name]
     layer = make()
@@ -126,7 +131,8 @@ def methods(name, folder):
     """Methods by name, each in a form that works and in one that is refused."""
     is_filter = name == "KalmanFilter"
     estimator = LAYERS[name][0]()
-    estimator.compile(keras.optimizers.Adam(0.01))
+    # To trace what takes samples into a window takes longest.
+    estimator.compile(keras.optimizers.Adam(0.01), run_eagerly=name == "RecursiveGP")
     data = (Z[None, :, None],) if is_filter else (X, Z)
     path, weights = folder / "a.keras", folder / "a.weights.h5"
     yield "fit", lambda: estimator.fit(*data, verbose=0), lambda: estimator.fit("no", verbose=0)

@@ -30,6 +30,7 @@ def kalman_filter():
     return kf
 
 
+@pytest.mark.long
 def test_does_keras_without_cgp_say_what_to_import(tmp_path):
     process().save(tmp_path / "gp.keras")
     script = f"import keras; keras.models.load_model({str(tmp_path / 'gp.keras')!r})"

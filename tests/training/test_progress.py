@@ -25,14 +25,14 @@ class OutStream(io.StringIO):
 
 def process():
     gp = cgp.StateSpaceGP(cgp.kernels.Matern12(1.0, 3.0, fixed="lengthscale"), noise_variance=0.1)
-    gp.compile(cgp.optimizers.LBFGS())
+    gp.compile(cgp.optimizers.LBFGS(), run_eagerly=True)
     return gp
 
 
 def kalman_filter():
     model = cgp.statespace.LinearGaussian([[0.9j]], [[0.5]], [[1.0]], [[0.5]])
     kf = cgp.KalmanFilter(model, learn="Q")
-    kf.compile("adam")
+    kf.compile("adam", run_eagerly=True)
     return kf
 
 

@@ -65,7 +65,9 @@ def pairs_as_dataset(is_counted=True):
 # --- the function and its sum ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(cgp.ExactGP, marks=pytest.mark.long), cgp.StateSpaceGP]
+)
 def test_is_the_sum_over_shards_the_loss_of_all_with_priors_counted_once(kind):
     gp = process(kind)
     spec = pickle.loads(pickle.dumps(shard_spec(gp, len(PAIRS))))
@@ -139,7 +141,9 @@ def test_has_a_shard_without_a_value_a_nan_and_a_fit_goes_back():
 # --- processes of many series ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(cgp.ExactGP, marks=pytest.mark.long), cgp.StateSpaceGP]
+)
 def test_are_hyperparameters_learned_from_a_dataset_of_series(kind):
     gp = process(kind)
     gp.condition(*PAIRS[0])

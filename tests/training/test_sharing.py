@@ -173,7 +173,7 @@ class RealPart(keras.layers.Layer):
         return tf.math.real(z)
 
 
-@pytest.mark.parametrize("shape", [(), (2,)])
+@pytest.mark.parametrize("shape", [(2,), pytest.param((), marks=pytest.mark.long)])
 def test_the_examples_in_the_documentation_train_and_survive_saving(shape, tmp_path):
     features_class = example(cgp.training.post_updates)["InducingFeatures"]
     consumer_class = example(cgp.training.sharing)["Consumer"]
@@ -220,7 +220,7 @@ def test_the_examples_in_the_documentation_train_and_survive_saving(shape, tmp_p
     np.testing.assert_allclose(*losses, rtol=1e-6)  # a loaded mean_squared_error is float32
 
 
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_subclassed_model_with_its_own_from_config_shares(shared, tmp_path):
     kernel = toys.Kernel()
     model = toys.Subclassed(kernel, None if shared else toys.Kernel())

@@ -79,8 +79,19 @@ def test_does_leave_one_out_equal_brute_force(problem, missing):
         assert np.isnan(values[~present]).all()
 
 
-@every_problem
-@pytest.mark.parametrize("layout", ["shared inputs", "own holes", "own inputs"])
+@pytest.mark.parametrize(
+    ("problem", "layout"),
+    [
+        pytest.param(
+            problem,
+            layout,
+            id=f"{layout}-{problem.name}",
+            marks=() if problem.name == "all improper" else pytest.mark.long,
+        )
+        for problem in problems()
+        for layout in ("shared inputs", "own holes", "own inputs")
+    ],
+)
 def test_is_a_batch_its_series_one_by_one(problem, layout):
     rng = np.random.default_rng(1)
     x, z = rng.uniform(0.0, 10.0, 12), complex_normals(rng, 2, 3, 12)

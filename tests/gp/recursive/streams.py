@@ -24,20 +24,21 @@ def tracker(problem, **kwargs):
     return cgp.RecursiveGP(problem.kernel, NOISE, problem.noise_pseudo_variance, **kwargs)
 
 
-def borrowed(name, policy, forgetting=None, shape=None, capacity=None):
+def borrowed(name, policy, forgetting=None, shape=None, capacity=None, eagerly=False):
     """A tracker as good as new, of the problem of that name.
 
-    `shape` tells apart those whose first data had other shapes.
+    `shape` tells apart those whose first data had other shapes. What takes in few samples is sooner
+    done eagerly than traced.
     """
     forgetting = FORGETTING[policy] if forgetting is None else forgetting
     capacity = CAPACITY[policy] if capacity is None else capacity
 
     def make():
         gp = tracker(named(name), policy=policy, capacity=capacity, forgetting=forgetting)
-        gp.compile(keras.optimizers.SGD(0.0))
+        gp.compile(keras.optimizers.SGD(0.0), run_eagerly=eagerly)
         return gp
 
-    gp = as_new((name, policy, forgetting, shape, capacity), make)
+    gp = as_new((name, policy, forgetting, shape, capacity, eagerly), make)
     gp.optimizer.learning_rate = 0.0
     return gp
 

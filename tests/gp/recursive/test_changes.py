@@ -50,7 +50,7 @@ def improper(policy):
     return as_new(("improper", policy), make)
 
 
-@pytest.mark.parametrize("forgetting", [1.0, 0.93])
+@pytest.mark.parametrize("forgetting", [pytest.param(1.0, marks=pytest.mark.long), 0.93])
 @every_policy
 def test_is_a_mean_that_changes_as_if_it_had_always_been(policy, forgetting):
     x, z = stream()
@@ -69,7 +69,14 @@ def test_is_a_mean_that_changes_as_if_it_had_always_been(policy, forgetting):
 
 
 @every_policy
-@pytest.mark.parametrize("circularity", [0.6, -0.2j, 0.9 * np.exp(2j)])
+@pytest.mark.parametrize(
+    "circularity",
+    [
+        pytest.param(0.6, marks=pytest.mark.long),
+        pytest.param(-0.2j, marks=pytest.mark.long),
+        0.9 * np.exp(2j),
+    ],
+)
 def test_is_noise_of_another_circularity_that_of_an_exact_process(policy, circularity):
     x, z = stream()
     gp = improper(policy)
@@ -100,7 +107,7 @@ def test_does_a_budget_turn_with_its_data_when_the_circularity_changes():
 
 
 @every_policy
-@pytest.mark.parametrize("spell", [30, 1500])
+@pytest.mark.parametrize("spell", [30, pytest.param(1500, marks=pytest.mark.long)])
 def test_does_a_change_after_long_silences_find_a_covariance(policy, spell):
     gp = circular(policy, 0.93)
     gp.mean.value.assign(0.0)
@@ -125,7 +132,7 @@ def test_is_the_loss_of_blocks_the_mean_over_the_samples_that_were_seen():
     def make():
         kernel = RBF(1.0, 1.0)
         gp = cgp.RecursiveGP(kernel, 0.1, policy="growing", capacity=60, fixed=["noise_variance"])
-        gp.compile("sgd")
+        gp.compile("sgd", run_eagerly=True)
         gp.optimizer.learning_rate = 0.0
         return gp
 

@@ -106,10 +106,10 @@ def test_is_a_factor_that_is_another_recomputed_from_the_points(policy, tmp_path
 @pytest.mark.parametrize(
     ("ending", "scale", "forgetting"),
     [
-        ("_prior_chol", 10.0, 1.0),
+        pytest.param("_prior_chol", 10.0, 1.0, marks=pytest.mark.long),
         ("_prior_chol", 0.1, 0.93),
         ("_chol", 10.0, 1.0),  # with forgetting, there may be so little left once it has pruned
-        ("_chol", 0.1, 0.93),
+        pytest.param("_chol", 0.1, 0.93, marks=pytest.mark.long),
     ],
 )
 def test_is_a_factor_of_a_budget_that_is_another_refused(ending, scale, forgetting, tmp_path):
@@ -122,7 +122,9 @@ def test_is_a_factor_of_a_budget_that_is_another_refused(ending, scale, forgetti
             use()
 
 
-@pytest.mark.parametrize(("capacity", "samples"), [(5, 3), (5, 6)])  # of which one is missing
+@pytest.mark.parametrize(
+    ("capacity", "samples"), [pytest.param(5, 3, marks=pytest.mark.long), (5, 6)]
+)  # of which one is missing
 def test_is_a_budget_that_has_pruned_nothing_known_with_forgetting(capacity, samples, tmp_path):
     gp = tracker(named("all improper"), policy="budget", capacity=capacity, forgetting=0.93)
     x, z = stream(missing=[1])
@@ -141,7 +143,14 @@ def test_is_a_budget_that_has_pruned_nothing_known_with_forgetting(capacity, sam
         loaded.predict(X_NEW)
 
 
-@pytest.mark.parametrize("policy", ["growing", "sliding", "budget"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param("growing", marks=pytest.mark.long),
+        "sliding",
+        pytest.param("budget", marks=pytest.mark.long),
+    ],
+)
 def test_is_a_window_that_has_been_silent_for_long_sound(policy, tmp_path):
     """Points that are forgotten no longer age, and their factor is not that of their covariance."""
     gp = with_data(policy, forgetting=1e-6, silent=8)

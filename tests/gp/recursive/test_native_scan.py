@@ -61,8 +61,17 @@ def assert_same(found, wanted, tolerance):
             assert np.max(gap) <= tolerance * max(1.0, np.max(np.nan_to_num(np.abs(b))))
 
 
-@pytest.mark.parametrize(("policy", "capacity"), [("sliding", 5), ("sliding", 1), ("growing", 40)])
-@pytest.mark.parametrize("forgetting", [1.0, 0.95])
+@pytest.mark.parametrize(
+    ("policy", "capacity", "forgetting"),
+    [
+        ("sliding", 5, 0.95),
+        ("growing", 40, 1.0),
+        pytest.param("sliding", 5, 1.0, marks=pytest.mark.long),
+        pytest.param("growing", 40, 0.95, marks=pytest.mark.long),
+        pytest.param("sliding", 1, 1.0, marks=pytest.mark.long),
+        pytest.param("sliding", 1, 0.95, marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("process", PROCESSES)
 def test_does_a_block_equal_that_of_tensorflow(process, forgetting, policy, capacity):
     kernel, noise, pseudo = PROCESSES[process]
@@ -70,7 +79,9 @@ def test_does_a_block_equal_that_of_tensorflow(process, forgetting, policy, capa
         kernel, noise, pseudo, capacity=capacity, policy=policy, forgetting=forgetting
     )
     rng = np.random.default_rng(0)
-    before, after = (block(rng, 1, 8, 1, "float64", start=start) for start in (0.0, 8.0))
+    before, after = (
+        block(rng, 1, steps, 1, "float64", start=s) for steps, s in ((8, 0.0), (4, 8.0))
+    )
     # What conditioning by 1e10 leaves of double precision.
     tolerance = 1e-6 if process == "nearly exact" else 1e-11
     assert_same(*both(gp, [before], *after), tolerance)

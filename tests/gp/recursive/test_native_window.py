@@ -89,14 +89,24 @@ def assert_takes(gp, blocks, tolerance=None):
 def test_is_a_kernel_of_instructions_that_of_tensorflow(kernel):
     gp = cgp.RecursiveGP(KERNELS[kernel], 0.1, capacity=4)
     rng = np.random.default_rng(0)
-    assert_takes(gp, [samples(rng, 1, 6), samples(rng, 1, 6, start=6.0)])
+    assert_takes(gp, [samples(rng, 1, 3), samples(rng, 1, 3, start=3.0)])
 
 
-@pytest.mark.parametrize("forgetting", [1.0, 0.9])
-@pytest.mark.parametrize("pseudo", [0.0, 0.1 - 0.05j, 0.2])
 @pytest.mark.parametrize(
-    ("policy", "capacity"),
-    [("sliding", 4), ("sliding", 1), ("growing", 20), ("budget", 4), ("budget", 1)],
+    ("policy", "capacity", "pseudo", "forgetting"),
+    [
+        pytest.param(*window, pseudo, forgetting, marks=() if is_short else pytest.mark.long)
+        for window in (
+            ("sliding", 4),
+            ("sliding", 1),
+            ("growing", 20),
+            ("budget", 4),
+            ("budget", 1),
+        )
+        for pseudo in (0.0, 0.1 - 0.05j, 0.2)
+        for forgetting in (1.0, 0.9)
+        for is_short in [window[1] > 1 and (pseudo, forgetting) in [(0.0, 1.0), (0.1 - 0.05j, 0.9)]]
+    ],
 )
 def test_is_every_window_that_of_tensorflow(policy, capacity, pseudo, forgetting):
     if policy == "budget" and pseudo == 0.2:
@@ -124,8 +134,15 @@ def test_are_several_dimensions_and_precisions_those_of_tensorflow(dtype):
     assert_takes(gp, blocks, 1e-11 if dtype == "float64" else 2e-5)
 
 
-@pytest.mark.parametrize("policy", ["sliding", "budget"])
-@pytest.mark.parametrize("forgetting", [1.0, 0.9])
+@pytest.mark.parametrize(
+    ("policy", "forgetting"),
+    [
+        ("sliding", 0.9),
+        ("budget", 1.0),
+        pytest.param("sliding", 1.0, marks=pytest.mark.long),
+        pytest.param("budget", 0.9, marks=pytest.mark.long),
+    ],
+)
 def test_is_a_mean_taken_away_and_added(forgetting, policy):
     mean = cgp.means.Polynomial(1, [1.0 + 2.0j, 0.3j])
     gp = cgp.RecursiveGP(

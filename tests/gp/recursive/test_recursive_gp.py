@@ -37,6 +37,11 @@ every_policy = pytest.mark.parametrize("policy", CAPACITY)
 proper_or_not = pytest.mark.parametrize("name", ["proper", "all improper"])
 
 
+improper = pytest.mark.parametrize(
+    "name", [pytest.param("proper", marks=pytest.mark.long), "all improper"]
+)
+
+
 # Those that forget, or do not, where their policy does the other thing in these tests.
 OTHERWISE = [
     ("growing", "proper", 0.93),
@@ -97,7 +102,7 @@ def test_does_a_budget_predict_by_the_moments_of_its_basis(name):
     assert_predictions(gp.predict(X_NEW), other.predict(X_NEW[:, None]))
 
 
-@proper_or_not
+@improper
 def test_do_500_steps_of_a_window_stay_those_of_brute_force(name):
     problem, n = named(name), 500
     x = 0.3 * np.arange(n)[:, None]
@@ -267,7 +272,7 @@ def test_is_the_posterior_before_data_the_prior(problem):
 
 
 @every_policy
-@proper_or_not
+@improper
 def test_is_the_posterior_after_nothing_but_missing_samples_the_prior(policy, name):
     gp = borrowed(name, policy)
     gp.process([1.0, 1.0, 2.0], np.full(3, np.nan + 0j))
@@ -294,7 +299,7 @@ def test_do_predictions_remember_as_much_as_is_not_forgotten(policy, name):
 
 
 @every_policy
-@proper_or_not
+@improper
 def test_is_the_signal_filtered_what_is_predicted_there_next(policy, name):
     x, z = stream()
     gp = borrowed(name, policy)

@@ -21,8 +21,12 @@ from tests.reference import recursive as reference
 
 X_NEW = np.array([-1.0, 0.3, 2.2, 5.0, 11.0])
 
-every_policy = pytest.mark.parametrize("policy", CAPACITY)
-proper_or_not = pytest.mark.parametrize("name", ["proper", "all improper"])
+every_policy = pytest.mark.parametrize(
+    "policy", [pytest.param("growing", marks=pytest.mark.long), "sliding", "budget"]
+)
+proper_or_not = pytest.mark.parametrize(
+    "name", [pytest.param("proper", marks=pytest.mark.long), "all improper"]
+)
 # The kernel is a rough one that turns and a smooth one: either may be left out.
 ROUGH = {"rbf_variance": 1e-60}
 SMOOTH = {"matern32_variance": 1e-60}
@@ -50,6 +54,7 @@ def assert_held_up(gp, x, z):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_do_100_000_steps_of_a_window_stay_those_of_brute_force():
     problem, total, window = named("proper"), 100_000, 32
     rng = np.random.default_rng(0)
@@ -114,7 +119,7 @@ def test_does_a_budget_or_window_outlive_a_long_stream(policy):
 
 
 @every_policy
-@proper_or_not
+@pytest.mark.parametrize("name", ["proper", "all improper"])
 def test_may_every_input_be_the_same(policy, name):
     """The posterior of one number from n measurements, under a window of the last."""
     n = 40
@@ -130,7 +135,7 @@ def test_may_every_input_be_the_same(policy, name):
 
 @every_policy
 @proper_or_not
-@pytest.mark.parametrize("noise_variance", [0.2, 1e-9])
+@pytest.mark.parametrize("noise_variance", [pytest.param(0.2, marks=pytest.mark.long), 1e-9])
 def test_may_inputs_come_twice(policy, name, noise_variance):
     rng = np.random.default_rng(0)
     x = np.repeat(rng.uniform(0.0, 5.0, 20), 2)
@@ -152,7 +157,7 @@ def test_may_gaps_be_long(policy, name):
     np.testing.assert_allclose(steps.predicted.variance[20], prior, rtol=1e-12)
 
 
-@pytest.mark.parametrize("scale", [1e-100, 1e100])
+@pytest.mark.parametrize("scale", [pytest.param(1e-100, marks=pytest.mark.long), 1e100])
 @every_policy
 @proper_or_not
 def test_may_inputs_be_of_any_scale(scale, policy, name):
@@ -173,7 +178,7 @@ def test_may_inputs_be_of_any_scale(scale, policy, name):
 # --- values ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", [1e-100, 1e100])
+@pytest.mark.parametrize("scale", [pytest.param(1e-100, marks=pytest.mark.long), 1e100])
 @every_policy
 @proper_or_not
 def test_may_a_signal_be_of_any_scale(scale, policy, name):
@@ -204,7 +209,7 @@ def test_may_a_signal_be_of_any_scale(scale, policy, name):
     np.testing.assert_allclose(later.variance, expected_later["variance"], atol=1e-8)
 
 
-@pytest.mark.parametrize("scale", [1e-100, 1e100])
+@pytest.mark.parametrize("scale", [pytest.param(1e-100, marks=pytest.mark.long), 1e100])
 @every_policy
 @proper_or_not
 def test_may_a_signal_be_far_from_what_its_kernel_says(scale, policy, name):

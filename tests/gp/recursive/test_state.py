@@ -77,7 +77,7 @@ COPIES = {
         ("growing", "all improper", None),
         ("sliding", "proper", None),
         ("sliding", "all improper", TWO),
-        ("budget", "all improper", None),
+        pytest.param("budget", "all improper", None, marks=pytest.mark.long),
     ],
 )
 def test_does_a_stream_that_was_saved_go_on_as_if_nothing_had_happened(
@@ -103,8 +103,15 @@ def test_does_a_stream_that_was_saved_go_on_as_if_nothing_had_happened(
         loaded.step(0.5, other)
 
 
-@pytest.mark.parametrize("way", COPIES)
-@pytest.mark.parametrize("policy", ["sliding", "budget"])
+@pytest.mark.parametrize(
+    ("policy", "way"),
+    [
+        *(("sliding", way) for way in COPIES),
+        ("budget", "keras file"),
+        pytest.param("budget", "pickle", marks=pytest.mark.long),
+        pytest.param("budget", "deep copy", marks=pytest.mark.long),
+    ],
+)
 def test_is_a_copy_the_same_and_independent(way, policy, tmp_path):
     x, z = samples()
     gp = borrowed("all improper", policy)
@@ -133,11 +140,11 @@ def test_does_a_gp_without_data_come_back_without(way, tmp_path):
 def test_does_a_trained_stream_come_back_with_its_optimizer(tmp_path):
     x, z = samples()
     gp = make("sliding", "proper")
-    gp.compile(optimizer=keras.optimizers.Adam(0.02))
-    gp.fit(x[:20], z[:20], batch_size=10, epochs=2, verbose=0)
+    gp.compile(optimizer=keras.optimizers.Adam(0.02), run_eagerly=True)
+    gp.fit(x[:10], z[:10], batch_size=5, epochs=2, verbose=0)
     loaded = saved_and_loaded(gp, tmp_path)
     for model in (gp, loaded):
-        model.fit(x[20:30], z[20:30], batch_size=10, epochs=2, verbose=0)
+        model.fit(x[20:25], z[20:25], batch_size=5, epochs=2, verbose=0)
     for key, value in everything(gp).items():
         np.testing.assert_allclose(everything(loaded)[key], value, rtol=1e-9, atol=1e-10)
 
@@ -187,7 +194,7 @@ def test_do_weights_hold_the_stream(policy):
     assert_steps(gp.process(x[15:], z[15:]), expected, **SAME)
 
 
-@pytest.mark.parametrize("policy", ["sliding", "budget"])
+@pytest.mark.parametrize("policy", ["sliding", pytest.param("budget", marks=pytest.mark.long)])
 def test_do_weight_files_hold_the_stream(policy, tmp_path):
     x, z = samples()
     gp = borrowed("all improper", policy)
@@ -263,7 +270,7 @@ BAD_BLOCKS = {
 }
 
 
-@pytest.fixture(params=[None, TWO], ids=["one stream", TWO])
+@pytest.fixture(params=[None, pytest.param(TWO, marks=pytest.mark.long)], ids=["one stream", TWO])
 def running(request):
     """A GP in mid-stream, which no refused input may change."""
     series = 2 if request.param else None
@@ -293,7 +300,9 @@ def test_does_a_refused_sample_change_nothing(running, case):
     assert_refused(gp, lambda: gp.step(x, z, **arguments))
 
 
-@pytest.mark.parametrize("verb", ["process", "fit", "evaluate"])
+@pytest.mark.parametrize(
+    "verb", ["process", "fit", pytest.param("evaluate", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("case", BAD_BLOCKS)
 def test_does_a_refused_block_change_nothing(running, case, verb):
     gp, series = running

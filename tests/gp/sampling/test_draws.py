@@ -166,6 +166,7 @@ def test_takes_arviz_the_draws(conjugate, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_are_draws_of_scale_and_noise_those_of_a_grid():
     """The posterior of two positive hyperparameters, by quadrature over their logarithms."""
     scale, noise = stats.lognorm(0.8, scale=1.5), stats.lognorm(1.0, scale=0.4)
@@ -197,6 +198,7 @@ def test_are_draws_of_scale_and_noise_those_of_a_grid():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_is_a_coefficient_drawn_from_the_whole_disk_without_data_to_tell():
     """With noise alone the posterior of what is uniform on the disk is uniform on the disk."""
     kernel = WidelyLinear(RBF(1e-9, 1.0, fixed=("variance", "lengthscale")), 0.0)

@@ -89,13 +89,26 @@ def assert_same(gp, x, z, results, without_core, value_to=1e-13, gradient_to=1e-
         np.testing.assert_allclose(a, b, rtol=0, atol=gradient_to * max(np.abs(b).max(), floor))
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "two states",
+        "two carriers",
+        "tones",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("one state", "three states", "still", "one carrier")
+        ),
+    ],
+)
 def test_one_series(name, results, without_core):
     assert_same(cgp.StateSpaceGP(KERNELS[name](), 0.05), *data(), results, without_core)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS[1:])
-@pytest.mark.parametrize("name", ["two states", "two carriers"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("two states", marks=pytest.mark.long), "two carriers"]
+)
 def test_several_series(name, layout, results, without_core):
     gp = cgp.StateSpaceGP(KERNELS[name](), 0.05)
     x, z = data(layout)

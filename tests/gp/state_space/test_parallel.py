@@ -24,7 +24,9 @@ def processes(improper):
 
 
 @pytest.mark.parametrize(
-    ("spacing", "improper"), [(0.1, False), (0.1, True), (1e-6, False)], ids=str
+    ("spacing", "improper"),
+    [pytest.param(0.1, False, marks=pytest.mark.long), (0.1, True), (1e-6, False)],
+    ids=str,
 )
 def test_are_likelihood_and_predictions_the_same(spacing, improper):
     t, z = data(spacing)
@@ -47,7 +49,7 @@ def test_is_the_same_learned():
     losses = []
     for parallel in (True, False):
         gp = cgp.StateSpaceGP(cgp.kernels.Matern12(1.0, 2.0), 0.1, parallel=parallel)
-        gp.compile(optimizer=keras.optimizers.Adam(0.05))
+        gp.compile(optimizer=keras.optimizers.Adam(0.05), run_eagerly=True)
         losses.append(gp.fit(t, z, epochs=3, verbose=0).history["loss"])
     np.testing.assert_allclose(*losses, rtol=1e-9)
 

@@ -83,7 +83,13 @@ def elsewhere(x):
     return np.concatenate([np.random.default_rng(9).uniform(-0.5, 12.0, 6), x[[3, 4, 7]]])
 
 
-@pytest.fixture(scope="module", params=sorted(CASES))
+def cases(long):
+    return [
+        pytest.param(name, marks=pytest.mark.long if name in long else ()) for name in sorted(CASES)
+    ]
+
+
+@pytest.fixture(scope="module", params=cases(long=["approximations"]))
 def siblings(request):
     make, pseudo = CASES[request.param]
     kernel = make()
@@ -129,7 +135,14 @@ def test_is_the_log_likelihood_that_of_celerite2_where_the_model_is_the_same():
 
 @pytest.mark.parametrize(
     "siblings",
-    ["tone", "improper noise", "walk", "driven", "ellipse", "approximations"],
+    [
+        "tone",
+        "improper noise",
+        "walk",
+        "driven",
+        "ellipse",
+        pytest.param("approximations", marks=pytest.mark.long),
+    ],
     indirect=True,
 )
 def test_is_the_gradient_of_the_loss_that_of_the_exact_process(siblings):
@@ -144,6 +157,13 @@ def test_is_the_gradient_of_the_loss_that_of_the_exact_process(siblings):
     np.testing.assert_allclose(gradients[1], gradients[0], rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    "siblings",
+    cases(
+        long=["approximations", "complex states of a real kernel", "driven", "product", "trend"],
+    ),
+    indirect=True,
+)
 def test_are_steps_those_of_a_growing_process(siblings):
     exact, fast, x, z = siblings
     pseudo = (

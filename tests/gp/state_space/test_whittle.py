@@ -70,7 +70,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("count", [16, 17])
+@pytest.mark.parametrize("count", [17, pytest.param(16, marks=pytest.mark.long)])
 @pytest.mark.parametrize("gaps", [False, True], ids=["whole", "gaps"])
 @pytest.mark.parametrize("case", CASES)
 def test_is_it_the_density_of_the_transform_from_dense_covariances(case, gaps, count):
@@ -161,6 +161,7 @@ def estimates(gp, x, z):
 
 
 @pytest.mark.parametrize("kernel", [PROPER, lambda: EllipticalOU(2.0, 0.1, 0.15, 0.3)])
+@pytest.mark.long
 def test_are_estimates_near_those_of_the_exact_likelihood(kernel):
     x, z = simulated(kernel(), 0.5, 512, 6, seed=0)
     exact = estimates(cgp.StateSpaceGP(kernel(), 0.5), x, z)
