@@ -14,6 +14,7 @@ from cgp.axes import remedy
 from cgp.kernels import Matern32
 from cgp.layers import GPInterpolator
 from cgp.observations import warn_of_short_series
+from tests.long_cases import long_except
 
 T, B = 20, 3
 X = np.arange(float(T))
@@ -212,7 +213,7 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize("estimator", FITS)
+@pytest.mark.parametrize("estimator", long_except(FITS, "ExactGP", "StateSpaceGP"))
 def test_does_a_fit_of_more_series_than_samples_warn_once(estimator):
     words = r"a fit of 20 series of 3 samples each.*if they should be 3 series of 20, their axes"
     with pytest.warns(RuntimeWarning, match=words) as caught:
@@ -234,6 +235,7 @@ def test_does_a_fit_of_series_of_one_sample_name_what_was_meant():
         made.fit(X[:, None, None], Z[0][:, None], verbose=0)
 
 
+@pytest.mark.long
 def test_has_a_dataset_of_short_series_no_warning():
     made = gp()
     made.compile(optimizer())

@@ -125,6 +125,7 @@ def test_are_stacking_weights_those_of_the_highest_density():
     np.testing.assert_allclose(stacking(np.array([[0.0, 0.0], [-800.0, -900.0]])), [1.0, 0.0])
 
 
+@pytest.mark.long
 def test_has_a_model_no_share_whose_error_is_ten_times_that_of_another():
     f = np.linspace(0.0, 1.0, 31)
     poles, residues = np.array([-0.9 + 2j, -1.5 + 5j]), np.array([1.0, 0.8j])
@@ -218,6 +219,7 @@ def test_is_noise_that_is_known_part_of_a_comparison():
     )
 
 
+@pytest.mark.long
 def test_are_models_of_single_precision_compared():
     x, z = smooth(12)
     gp = cgp.ExactGP(Matern12(dtype="float32"))

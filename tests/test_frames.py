@@ -192,6 +192,7 @@ def test_have_real_models_mean_and_variance_alone():
     ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:of these draws")  # they are few
 def test_have_draws_of_hyperparameters_rows_by_chain_and_draw():
     made = cgp.ExactGP(Matern32(1.0, [2.0]) * cgp.kernels.Rotation(0.1), [0.1, 0.2])

@@ -92,6 +92,7 @@ def test_importing_and_using_cgp_changes_no_global_setting():
     assert found.stdout.strip() == "unchanged", found.stdout + found.stderr
 
 
+@pytest.mark.long
 def test_cgp_is_float64_under_any_floatx():
     code = (
         "import keras; keras.config.set_floatx('float16'); import cgp, numpy as np;"
@@ -122,6 +123,7 @@ def test_importing_cgp_prints_nothing_and_loads_little_beside_tensorflow_and_ker
     assert len(beside) < 20
 
 
+@pytest.mark.long
 def test_cgp_needs_neither_pandas_nor_xarray():
     found = run(
         "import sys; sys.modules.update(pandas=None, xarray=None); import cgp, datetime;"
@@ -132,6 +134,7 @@ def test_cgp_needs_neither_pandas_nor_xarray():
     assert found.stdout.strip() == "(1,)", found.stdout + found.stderr
 
 
+@pytest.mark.long
 def test_another_backend_of_keras_is_refused_with_the_remedy():
     # Other backends need packages that are not here, so that Keras only says it has one.
     found = run("import keras; keras.config.backend = lambda: 'numpy'; import cgp")

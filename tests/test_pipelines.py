@@ -44,8 +44,9 @@ def data(name):
     return (Z[:, None],) if name == "KalmanFilter" else (X, Z)
 
 
+@functools.cache
 def fitted(name):
-    """An estimator after one step, and some data."""
+    """An estimator after one step, and some data, which no cell may change."""
     found = made(name)
     found.fit(*data(name), epochs=1, verbose=0)
     if name == "KalmanFilter":
@@ -292,13 +293,25 @@ WORDS = {
 }
 
 
+# Cells that take long, beside others of their line.
+LONG = {
+    "`fit` on two replicas (`MirroredStrategy`)": [*KINDS, "KalmanFilter"],
+    "`train_on_batch`": ["StateSpaceGP", "RecursiveGP"],
+    "`export`, run without cgp": ["StateSpaceGP", "RecursiveGP"],
+    "a layer in a `keras.Model`, beside a float32 loss": [*list(KINDS)[1:], "KalmanFilter"],
+    "inside a `tf.function`": ["StateSpaceGP"],
+    "`compile(jit_compile=True)`": ["KalmanFilter"],
+}
+
+
 def cells():
     header, _, *lines = re.findall(r"^\|.*\|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     _, *names = _columns(header)
     for line in lines:
         what, *marks = _columns(line)
         for name, mark in zip(names, marks, strict=True):
-            yield pytest.param(what, name, mark, id=f"{what} {name}")
+            marks = pytest.mark.long if name in LONG.get(what, ()) else ()
+            yield pytest.param(what, name, mark, marks=marks, id=f"{what} {name}")
 
 
 def _columns(line):

@@ -5,6 +5,7 @@ from pathlib import Path
 import keras
 import matplotlib
 import numpy as np
+import pytest
 
 import cgp
 from docs.code_blocks import BLOCK
@@ -12,6 +13,7 @@ from docs.code_blocks import BLOCK
 TOUR = Path(__file__).resolve().parents[1] / "docs" / "tour.md"
 
 
+@pytest.mark.long
 def test_do_the_examples_of_the_tour_run(tmp_path, monkeypatch, capsys):
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)

@@ -8,6 +8,7 @@ from cgp import native, statespace
 from cgp.kernels import IntegratedRandomWalk
 from tests.bank.streams import MAKE, Alone, Samples, assert_same, flat, kalman, process, window
 from tests.layers.models import normals
+from tests.long_cases import long_except
 
 core = pytest.mark.skipif(native.core().ops is None, reason=native.core().reason)
 
@@ -51,7 +52,9 @@ def test_is_an_update_that_of_each_key_alone_to_rounding(make):
         assert_same(bank.update(keys, z, x), alone.update(keys, z, x), 1e-11)
 
 
-@pytest.mark.parametrize("kind", ["widely linear filter", "process", "windows"])
+@pytest.mark.parametrize(
+    "kind", long_except(["widely linear filter", "process", "windows"], "process")
+)
 def test_is_an_update_the_same_without_the_core_and_nothing_is_traced_again(kind, without_core):
     make = MAKE[kind]
 
@@ -88,6 +91,7 @@ def test_may_a_filter_be_nonlinear():
             R=[[0.5]],
             initial_mean=[0.3 + 0.1j],
             initial_covariance=[[1.0]],
+            jit_compile=False,
         )
         return cgp.KalmanFilter(model)
 

@@ -74,6 +74,7 @@ def test_has_it_second_derivatives():
     np.testing.assert_allclose(tape.gradient(total, nu), expected, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_is_the_smoothness_of_a_signal_learned():
     rng, x = np.random.default_rng(0), np.linspace(0.0, 10.0, 80)
     chol = np.linalg.cholesky(Matern52(1.0, 1.0).covariance(x).numpy() + 1e-10 * np.eye(80))

@@ -119,6 +119,7 @@ def test_does_burg_find_the_coefficients_of_a_series_with_gaps():
     np.testing.assert_allclose(tone.coefficients, [np.exp(0.7j)], rtol=1e-12)
 
 
+@pytest.mark.long
 def test_are_learned_coefficients_as_good_as_the_true_ones():
     """One-step predictions of unseen data, within one percent of the innovation variance."""
     a = levinson(tf.constant(REFLECTIONS)).coefficients.numpy()

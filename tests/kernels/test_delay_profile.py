@@ -56,6 +56,7 @@ def test_is_a_uniform_profile_smooth_where_its_quotient_is_a_series(angle):
     assert k == pytest.approx(expected, rel=1e-14)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("true", "left_out", "name", "value"),
     [

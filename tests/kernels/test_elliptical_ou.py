@@ -57,6 +57,7 @@ def test_is_the_equation_that_of_the_paper():
     assert pseudo == pytest.approx(2.0 * (0.3 + 0.5j))
 
 
+@pytest.mark.long
 def test_are_the_parameters_of_a_simulated_series_learned():
     rng, true = np.random.default_rng(0), EllipticalOU.from_drift(**PAPER)
     x = np.arange(200.0)

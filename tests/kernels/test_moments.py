@@ -24,6 +24,21 @@ from tests.kernels.expressions import EXPRESSIONS
 from tests.reference.gaussian_process import composite_covariance
 
 every_expression = pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda e: e.name)
+# What follows from how parts are put together, of few of them.
+FEW = (
+    "arma",
+    "autoregressive that turns",
+    "improper times improper",
+    "matern of any smoothness",
+    "nested, in 2-D",
+    "real times elliptical",
+    "widely linear of widely linear",
+)
+few_expressions = pytest.mark.parametrize(
+    "expression",
+    [e if e.name in FEW else pytest.param(e, marks=pytest.mark.long) for e in EXPRESSIONS],
+    ids=lambda e: e.name,
+)
 
 
 def assert_close(found, expected, tolerance):
@@ -86,7 +101,7 @@ def test_flags_say_what_the_moments_show(expression):
         np.testing.assert_array_equal(np.imag(kernel.covariance(x)), 0.0)
 
 
-@every_expression
+@few_expressions
 def test_single_precision_gives_complex64_and_its_rounding(expression):
     kernel, x = expression.make("float32"), expression.points(6)
     assert kernel.variable_dtype == "float32"
@@ -97,7 +112,7 @@ def test_single_precision_gives_complex64_and_its_rounding(expression):
     assert_close(c.numpy(), expected_c, 1e-5)
 
 
-@every_expression
+@few_expressions
 def test_a_batch_is_a_loop(expression):
     kernel = expression.make("float64")
     x1 = np.stack([expression.points(4, seed) for seed in range(3)])
@@ -113,7 +128,7 @@ def test_a_batch_is_a_loop(expression):
         assert_close(diagonal[i], kernel.moments_diagonal(x1[i])[0].numpy(), 1e-15)
 
 
-@every_expression
+@few_expressions
 def test_a_graph_gives_what_eager_mode_gives(expression):
     kernel, x = expression.make("float64"), expression.points(5)
     signature = [tf.TensorSpec([None, expression.dimensions], tf.float64)]
@@ -123,7 +138,16 @@ def test_a_graph_gives_what_eager_mode_gives(expression):
     assert_close(c.numpy(), kernel.pseudo_covariance(x).numpy(), 1e-15)
 
 
-@every_expression
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pytest.param(e, marks=pytest.mark.long)
+        if e.name in ("arma of a long past", "matern of any smoothness in 2-D")
+        else e
+        for e in EXPRESSIONS
+    ],
+    ids=lambda e: e.name,
+)
 def test_gradients_by_hyperparameters_are_central_differences(expression):
     kernel, x = expression.make("float64"), expression.points(6)
     rng = np.random.default_rng(3)
@@ -153,7 +177,7 @@ def test_gradients_by_hyperparameters_are_central_differences(expression):
             np.testing.assert_allclose(found, (above - below) / (2 * step), rtol=1e-6, atol=1e-8)
 
 
-@every_expression
+@few_expressions
 def test_gradients_by_inputs_are_finite_where_points_coincide(expression):
     kernel = expression.make("float64")
     x = tf.constant(expression.points(4))
@@ -227,6 +251,7 @@ expressions = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(
     kernel=expressions,
     x=st.lists(

@@ -49,6 +49,7 @@ def test_its_covariance_follows_from_its_state_space_form():
     np.testing.assert_allclose(single, expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_exact_and_state_space_processes_of_it_fit_and_predict_alike():
     found = []
     for process in (cgp.ExactGP, cgp.StateSpaceGP):

@@ -13,6 +13,7 @@ import cgp
 from cgp.kernels import RBF, Kernel, Matern12, Product, Rotation, Sum, WidelyLinear
 from cgp.training.parameters import named_parameters
 from tests.kernels.expressions import EXPRESSIONS
+from tests.long_cases import long_except
 
 tfd = tfp.distributions
 
@@ -26,7 +27,7 @@ def by_keras(kernel):
     return keras.saving.deserialize_keras_object(config)
 
 
-ways = pytest.mark.parametrize("way", [by_config, by_keras])
+ways = pytest.mark.parametrize("way", long_except([by_config, by_keras], by_keras))
 
 
 @ways

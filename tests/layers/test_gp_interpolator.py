@@ -12,6 +12,7 @@ from cgp.gp import interpolation
 from cgp.kernels import RBF, Matern32, Rotation, WidelyLinear
 from cgp.layers import GPInterpolator
 from tests.layers.models import Gain, normals
+from tests.long_cases import long_except
 from tests.reference import gaussian_process as reference
 
 SERIES, N, M, NOISE = 4, 12, 5, 0.05
@@ -112,8 +113,8 @@ def test_says_the_layer_what_the_covariances_do(case):
     assert float(layer.losses[0]) == pytest.approx(loss, rel=1e-12)
 
 
-@pytest.mark.parametrize("noise", [0.1, 1e-3])
-@pytest.mark.parametrize("missing", [0, 3, 8])
+@pytest.mark.parametrize("noise", long_except([0.1, 1e-3], 0.1))
+@pytest.mark.parametrize("missing", long_except([0, 3, 8], 3, 8))
 @pytest.mark.parametrize("kernel", [proper(2), improper(2)], ids=["proper", "improper"])
 def test_is_a_layer_the_exact_process_of_each_series(kernel, missing, noise):
     x, x_new, z = positions(N, 2), positions(M, 2, seed=3), series(missing)
@@ -189,7 +190,7 @@ def test_is_the_layer_of_single_precision_that_of_double():
     assert_moments(found, double, atol=1e-4)
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
+@pytest.mark.parametrize("shared", long_except([True, False], True), ids=["shared", "own"])
 def test_is_a_graph_of_any_batch_what_is_eager(shared):
     kernel, few, x, x_new, _ = CASES["few missing"]
     x = x[:, None] if shared else each(x, 2)
@@ -206,7 +207,7 @@ def test_is_a_graph_of_any_batch_what_is_eager(shared):
         assert_moments(graph(at, z), layer((at, z, x_new)), atol=1e-13)
 
 
-@pytest.mark.parametrize("own", ["x", "x_new", "both"])
+@pytest.mark.parametrize("own", long_except(["x", "x_new", "both"], "both"))
 @pytest.mark.parametrize("batch", [(2, 2), (1, 4)])
 def test_do_several_batch_axes_what_one_does(batch, own):
     kernel, z, x, x_new, _ = CASES["few missing"]
@@ -223,7 +224,7 @@ def test_do_several_batch_axes_what_one_does(batch, own):
     )
 
 
-@pytest.mark.parametrize("own", ["x", "x_new"])
+@pytest.mark.parametrize("own", long_except(["x", "x_new"], "x"))
 def test_are_batches_that_differ_refused_in_graphs(own):
     kernel, z, x, x_new, _ = CASES["few missing"]
     layer = GPInterpolator(kernel, NOISE)
@@ -256,10 +257,11 @@ def number(layer, *arguments):
     return tf.math.real(total) + layer.losses[0]
 
 
+@pytest.mark.parametrize("in_graph", long_except([False, True], False))
 @pytest.mark.parametrize(
     "case", ["few missing", "own new positions", "many missing", "all own", "improper"]
 )
-def test_are_gradients_those_of_central_differences(case):
+def test_are_gradients_those_of_central_differences(case, in_graph):
     kernel, z, x, x_new, known = CASES[case]
     rng, missing = np.random.default_rng(6), np.isnan(z)
     layer = GPInterpolator(kernel, NOISE, loss_weight=0.7)
@@ -269,14 +271,18 @@ def test_are_gradients_those_of_central_differences(case):
     variables = layer.trainable_variables
     assert len(variables) >= 6
 
-    @tf.function
+    def value_of(x, z, x_new, known):
+        return number(layer, x, z, x_new, missing, known)
+
     def value_and_gradients(x, z, x_new, known):
-        inputs = [x, z, x_new, known]
+        inputs = [tf.convert_to_tensor(a) for a in (x, z, x_new, known)]
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            value = number(layer, x, z, x_new, missing, known)
+            value = value_of(*inputs)
         return value, tape.gradient(value, [*inputs, *variables])
 
+    if in_graph:
+        value_of, value_and_gradients = tf.function(value_of), tf.function(value_and_gradients)
     _, gradients = value_and_gradients(*start)
     assert np.all(gradients[1].numpy()[missing] == 0.0)
     values = [*start, *(v.numpy() for v in variables)]
@@ -290,7 +296,7 @@ def test_are_gradients_those_of_central_differences(case):
             moved[i] = value + step * direction
             for variable, new in zip(variables, moved[4:], strict=True):
                 variable.assign(new)
-            sides.append(float(value_and_gradients(*moved[:4])[0]))
+            sides.append(float(value_of(*map(tf.convert_to_tensor, moved[:4]))))
             for variable, old in zip(variables, values[4:], strict=True):
                 variable.assign(old)
         slope = np.sum(np.real(np.conj(gradient) * direction))
@@ -322,6 +328,7 @@ def network():
     return cgp.Functional([z, missing, noise], Parts(dtype="float64")(said))
 
 
+@pytest.mark.long
 def test_learn_a_gain_and_hyperparameters_between_layers(tmp_path):
     model, z, known = network(), series(3), known_noise(SERIES, 1)
     inputs = [np.where(np.isnan(z), 7.0, z), np.isnan(z), known]
@@ -345,6 +352,7 @@ def test_learn_a_gain_and_hyperparameters_between_layers(tmp_path):
     assert len(loaded.trainable_variables) == len(model.trainable_variables) == 5
 
 
+@pytest.mark.long
 def test_learns_a_layer_by_the_likelihood_of_its_series():
     x = positions(30, seed=7)
     covariance = proper().covariance(x).numpy() + NOISE * np.eye(30)
@@ -385,7 +393,8 @@ def test_counts_a_prior_once_in_all_batches():
     assert value == pytest.approx(-(likelihood + density) / whole.size, rel=1e-12)
 
 
-def test_keep_two_interpolators_the_kernel_that_they_share(tmp_path):
+@pytest.mark.parametrize("way", long_except(["file", "clone"], "file"))
+def test_keep_two_interpolators_the_kernel_that_they_share(way, tmp_path):
     kernel = proper(2)
     at, z = keras.Input((N, 2), dtype="float64"), keras.Input((N,), dtype="complex128")
     new = keras.Input((M, 2), dtype="float64")
@@ -394,14 +403,17 @@ def test_keep_two_interpolators_the_kernel_that_they_share(tmp_path):
     model = cgp.Functional([at, z, new], [first["mean"], second["mean"]])
     assert model.output_shape == [(None, M), (None, M)]
     own = positions(SERIES, N, 2), series(3), positions(SERIES, M, 2)
-    model.save(tmp_path / "two.keras")
-    for other in (cgp.load_model(tmp_path / "two.keras"), cgp.clone_model(model)):
-        layers = [layer for layer in other.layers if isinstance(layer, GPInterpolator)]
-        assert layers[0].kernel is layers[1].kernel
-        assert len(other.trainable_variables) == 7
-        other.set_weights(model.get_weights())
-        for a, b in zip(other.predict(own), model.predict(own), strict=True):
-            np.testing.assert_array_equal(a, b)
+    if way == "file":
+        model.save(tmp_path / "two.keras")
+        other = cgp.load_model(tmp_path / "two.keras")
+    else:
+        other = cgp.clone_model(model)
+    layers = [layer for layer in other.layers if isinstance(layer, GPInterpolator)]
+    assert layers[0].kernel is layers[1].kernel
+    assert len(other.trainable_variables) == 7
+    other.set_weights(model.get_weights())
+    for a, b in zip(other.predict(own), model.predict(own), strict=True):
+        np.testing.assert_array_equal(a, b)
     alone = GPInterpolator.from_config(
         GPInterpolator(kernel, 0.5, fixed="noise_variance").get_config()
     )

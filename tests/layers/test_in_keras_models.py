@@ -10,6 +10,7 @@ import cgp
 from cgp.kernels import Matern12, Rotation
 from cgp.layers import RealImag, ToComplex
 from tests.layers.models import SERIES, STEPS, made
+from tests.long_cases import long_except
 
 RNG = np.random.default_rng(3)
 TARGETS = RNG.normal(size=(SERIES, STEPS, 1)).astype("float32")
@@ -52,7 +53,7 @@ def series():
     return np.nan_to_num(made()[1])
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", long_except(MODELS, "keras.Model"))
 def test_does_a_filter_train_beside_a_loss_in_single_precision(kind):
     z, model = series(), MODELS[kind]()
     model.compile(keras.optimizers.SGD(0.01), "mse")
@@ -82,6 +83,7 @@ def test_does_a_filter_train_beside_a_loss_in_single_precision(kind):
         assert np.any(np.abs(value - variable.numpy()) > 1e-4)
 
 
+@pytest.mark.long
 def test_does_a_process_train_beside_a_loss_in_single_precision():
     x, z = np.broadcast_to(np.arange(5.0)[:, None], (2, 5, 1)), RNG.normal(size=(2, 5)) + 1j
     inputs = keras.Input((5, 1), dtype="float64"), keras.Input((5,), dtype="complex128")
@@ -94,6 +96,7 @@ def test_does_a_process_train_beside_a_loss_in_single_precision():
     assert all(np.all(before[name] != value) for name, value in gp.parameters().items())
 
 
+@pytest.mark.long
 def test_does_an_interpolator_train_beside_a_loss_in_single_precision():
     z = RNG.normal(size=(2, 5)) + 1j
     inputs = keras.Input((5,), dtype="complex128")

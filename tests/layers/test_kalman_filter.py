@@ -20,6 +20,7 @@ from tests.layers.models import (
     tolerances,
     two_modes,
 )
+from tests.long_cases import long_except
 from tests.reference import kalman
 from tests.statespace.problems import problem
 
@@ -166,7 +167,7 @@ def test_is_nothing_learned_unless_named():
     assert borrowed("proper")[0].trainable_variables == []
 
 
-@pytest.mark.parametrize("kind", ["proper", "improper"])
+@pytest.mark.parametrize("kind", long_except(["proper", "improper"], "improper"))
 def test_do_gradients_by_all_that_is_learned_agree_with_central_differences(kind):
     model, z = made(kind, n=2, m=2, series=2, steps=9)
     # Of the improper the matrices are those of the proper part, or they cannot be learned.

@@ -24,6 +24,7 @@ from tests.layers.models import (
     simulated,
     two_modes,
 )
+from tests.long_cases import long_except
 
 
 def learner(optimizer, **kwargs):
@@ -85,6 +86,7 @@ def optimum(fitted):
     return found.fun, q.numpy(), r.numpy()
 
 
+@pytest.mark.long
 def test_is_the_optimum_that_of_scipy(fitted, optimum):
     kf, _, losses = fitted
     loss, q, r = optimum
@@ -105,6 +107,7 @@ def test_is_the_truth_as_likely_as_it_should_be(fitted):
     np.testing.assert_allclose(np.diag(kf.Q).real, np.diag(true.Q).real, rtol=0.4)
 
 
+@pytest.mark.long
 def test_does_adam_come_to_the_same(fitted):
     by_lbfgs, z, losses = fitted
     kf = learner(keras.optimizers.Adam(0.05))
@@ -157,6 +160,7 @@ def test_are_holes_left_out_of_what_is_learned(fitted):
     assert np.isfinite(kf.Q).all()
 
 
+@pytest.mark.long
 def test_is_a_gradient_step_the_same_with_and_without_xla_and_graph(fitted):
     z = fitted[1][:, :40]
     found = []
@@ -340,6 +344,7 @@ def test_do_gradients_reach_both_sides(in_network):
         assert found == pytest.approx(float(sides[0] - sides[1]) / (2 * h), rel=1e-6, abs=1e-8)
 
 
+@pytest.mark.long
 def test_is_a_network_trained_saved_and_trained_on(in_network, tmp_path):
     _, data, y = in_network
     model = network()
@@ -369,7 +374,7 @@ def test_does_a_frozen_filter_pass_gradients_through(in_network):
     assert all(np.abs(g).max() > 1e-6 for g in gradients)
 
 
-@pytest.mark.parametrize("epochs", [1, 4])
+@pytest.mark.parametrize("epochs", long_except([1, 4], 1))
 def test_does_a_filter_whose_transition_becomes_unstable_go_back(epochs):
     """Whether a later loss is the first to notice, or nothing as the training is over."""
     z = np.exp(0.3j * np.arange(30.0))[None, :, None] * np.array([1.0, 2.0j])[:, None, None]

@@ -9,9 +9,10 @@ import cgp
 from cgp.kernels import Matern12, Rotation, WidelyLinear
 from cgp.layers import Recursive
 from tests.layers.models import STEPS, made
+from tests.long_cases import long_except
 
 RNG = np.random.default_rng(4)
-CUT = 6
+CUT = STEPS // 2  # pieces of one shape
 
 
 def kalman_filter(kind):
@@ -62,7 +63,7 @@ def assert_same(first, second, whole, kind):
         np.testing.assert_allclose(joined, value, **tolerance, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", long_except(ESTIMATORS, "widely linear filter", "improper window"))
 def test_are_pieces_the_whole_with_the_state_passed_on_or_kept(name):
     make, kind = ESTIMATORS[name]
     estimator, inputs, whole = make(kind)
@@ -136,6 +137,7 @@ def over(count):
     return tuple(keras.Input(batch_shape=shape, dtype=dtype) for shape, dtype in shapes)
 
 
+@pytest.mark.long
 def test_does_a_window_learn_between_layers():
     gp, (x, z), _ = window("proper")
     inputs = over(2)

@@ -41,6 +41,7 @@ def test_are_masked_elements_of_a_series_with_inputs_missing():
     assert found == expected
 
 
+@pytest.mark.long
 def test_do_two_replicas_equal_one():
     script = "tests.layers.two_replicas"
     done = subprocess.run([sys.executable, "-m", script], capture_output=True, text=True)

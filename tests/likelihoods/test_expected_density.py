@@ -55,6 +55,7 @@ def test_is_a_students_t_of_real_noise_that_of_scipy(error):
     assert found == pytest.approx(wanted, abs=1e-12)
 
 
+@pytest.mark.long
 def test_is_the_bound_of_students_t_below_its_expectation():
     z = np.array([3.0, 1.0])
     points = np.random.default_rng(0).multivariate_normal(MEAN, COVARIANCE, 20000).T

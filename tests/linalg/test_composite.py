@@ -35,6 +35,7 @@ def test_is_a_block_that_is_not_square_taken():
     assert np.allclose(from_composite(composite)[1], a @ b.T)
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32 - 1), st.integers(1, 8), st.floats(0, 6.3))
 @settings(max_examples=30, deadline=None)
 def test_does_a_turned_signal_turn_the_pseudo_covariance_twice(seed, n, theta):

@@ -10,10 +10,12 @@ from cgp import native
 from cgp.linalg import native_updates, tensorflow_updates
 from cgp.linalg.arguments import marked_lower_triangular
 from tests.linalg.problems import DTYPES, hard_chol, is_single, random, random_chol
+from tests.long_cases import long_except
 
 pytestmark = pytest.mark.skipif(native.core().ops is None, reason="there is no compiled core")
 
 SIZES = [0, 1, 2, 3, 4, 5, 8, 9, 31, 64]
+FEW_SIZES = (0, 1, 5, 9)
 OPERATIONS = ["update", "downdate", "condition", "append", "append to buffer"] + [
     f"remove {which}{kind}" for which in ("first", "inner", "last") for kind in ("", " of buffer")
 ]
@@ -64,13 +66,13 @@ def assert_close(found, wanted, tolerance):
 @pytest.mark.parametrize(
     ("operation", "n"),
     [
-        (operation, n)
+        (operation, n) if n in FEW_SIZES else pytest.param(operation, n, marks=pytest.mark.long)
         for operation in OPERATIONS
         for n in SIZES
         if n or ("remove" not in operation and "buffer" not in operation)  # these need a row
     ],
 )
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", long_except(DTYPES, "complex128", "float32"))
 def test_do_values_equal_those_of_tensorflow(operation, dtype, n, batch):
     name, arguments, integers = problem(operation, n, dtype, batch)
     found = getattr(native_updates, name)(*arguments, *integers)
@@ -79,8 +81,8 @@ def test_do_values_equal_those_of_tensorflow(operation, dtype, n, batch):
     assert_close(flat(found), flat(wanted), 1e-6 if is_single(dtype) else 1e-13)
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 33])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", long_except([1, 2, 5, 33], 5))
+@pytest.mark.parametrize("dtype", long_except(DTYPES, "complex128", "float32"))
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_do_gradients_equal_those_of_tensorflow(operation, dtype, n):
     name, arguments, integers = problem(operation, n, dtype)
@@ -133,7 +135,7 @@ def test_do_forward_derivatives_agree_with_central_differences(operation):
 
 
 @pytest.mark.parametrize("kind", ["spectrum", "rbf", "pivot"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", long_except(DTYPES, "complex128", "float32"))
 def test_are_gradients_of_hard_problems_those_of_tensorflow(dtype, kind):
     """Relative to the largest: the condition of 1e12 is in both."""
     rng = np.random.default_rng(2)
@@ -202,6 +204,7 @@ def test_is_nothing_above_the_diagonal_read():
             assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
+@pytest.mark.long
 def test_do_random_shapes_and_values_give_an_error_or_the_answer_of_tensorflow():
     """Sizes 0 and 1, batches that fit or do not, strides, NaN, infinities, huge and tiny values."""
     rng = np.random.default_rng(4)

@@ -6,11 +6,19 @@ from hypothesis import strategies as st
 
 from cgp.linalg import cholesky, triangularize
 from tests.linalg.problems import DTYPES, MODES, in_mode, is_single, random
+from tests.long_cases import long_except
 from tests.reference import linalg as reference
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (3, 3), (3, 7), (40, 41), (2, 3, 4, 6)], ids=str)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        shape if shape in ((1, 4), (2, 3, 4, 6)) else pytest.param(shape, marks=pytest.mark.long)
+        for shape in [(1, 1), (1, 4), (3, 3), (3, 7), (40, 41), (2, 3, 4, 6)]
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", long_except(DTYPES, "complex128", "float32"))
 @pytest.mark.parametrize("mode", MODES)
 def test_is_the_product_kept(mode, dtype, shape):
     a = random(np.random.default_rng(0), shape, dtype)
@@ -41,8 +49,15 @@ def test_is_a_matrix_of_lower_rank_taken(mode):
     assert np.all(np.diag(chol).real >= 0)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 3), (3, 3), (4, 7), (2, 3, 5)], ids=str)
-@pytest.mark.parametrize("dtype", ["complex128", "float64"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        shape if shape in ((4, 7), (2, 3, 5)) else pytest.param(shape, marks=pytest.mark.long)
+        for shape in [(1, 1), (1, 3), (3, 3), (4, 7), (2, 3, 5)]
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", long_except(["complex128", "float64"], "complex128"))
 @pytest.mark.parametrize("mode", MODES)
 def test_does_the_gradient_agree_with_central_differences(mode, dtype, shape):
     rng = np.random.default_rng(1)
@@ -85,6 +100,7 @@ def test_may_the_gradient_be_differentiated_again(graph):
     assert np.isclose(tape.gradient(first, t), expected, rtol=1e-8)
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(0, 12))
 @settings(max_examples=30, deadline=None)
 def test_is_it_the_cholesky_factor_and_blind_to_a_unitary_on_the_right(seed, n, extra):

@@ -28,6 +28,7 @@ def run_module(**environment):
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
+@pytest.mark.long
 @needs_core
 def test_does_the_module_say_that_the_core_is_active():
     found = run_module()
@@ -63,6 +64,7 @@ def test_is_a_damaged_core_told_and_done_without(tmp_path, monkeypatch, caplog):
     assert "_ops.so could not be loaded" in caplog.text
 
 
+@pytest.mark.long
 def test_may_threads_be_set_after_the_import():
     """A tensor made at import would settle TensorFlow's devices and threads."""
     code = "import tensorflow as tf, cgp; tf.config.threading.set_intra_op_parallelism_threads(1)"

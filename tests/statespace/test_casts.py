@@ -9,6 +9,7 @@ import tensorflow as tf
 import cgp
 from cgp import statespace
 from cgp.linalg.gradients import without_warnings_of_casts
+from tests.long_cases import long_except
 
 STEP = tf.constant([[1.0, 1.0], [0.0, 1.0]], tf.float64)
 
@@ -54,7 +55,7 @@ VERBS = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", long_except(VERBS, "filter", "smooth"))
 def test_is_no_warning_of_a_cast_logged(verb, logged):
     run = VERBS[verb]
     np.testing.assert_allclose(run(CAST), run(PARTS), rtol=1e-9, atol=1e-12)

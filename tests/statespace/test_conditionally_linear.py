@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from cgp import NotPositiveDefiniteError, statespace
 from cgp.statespace import ConditionallyLinear, LinearGaussian
+from tests.long_cases import long_except
 from tests.reference import grid, kalman
 from tests.statespace.problems import problem
 from tests.statespace.test_particle_filter import (
@@ -154,7 +155,7 @@ def whole(pseudo):
     )
 
 
-@pytest.mark.parametrize("widely", [False, True])
+@pytest.mark.parametrize("widely", long_except([False, True], True))
 def test_are_moments_those_of_particles_of_the_whole_state(widely):
     rng = np.random.default_rng(0)
     z = np.exp(0.2j * np.arange(8)) + 0.3 * rng.normal(size=(8, 2)).view(complex)[:, 0]
@@ -182,6 +183,7 @@ def test_are_moments_those_of_particles_of_the_whole_state(widely):
     assert np.std(found.log_likelihood) < 1.5 * np.std(other.log_likelihood)
 
 
+@pytest.mark.long
 def test_is_a_graph_the_same_as_eager():
     model, z = phasor(), np.exp(0.2j * np.arange(6))
     found = statespace.particle_filter(model, z, 100, seed=1)
@@ -196,6 +198,7 @@ def test_is_a_graph_the_same_as_eager():
     np.testing.assert_allclose(weights @ found.particles.numpy(), found.nonlinear_means[-1])
 
 
+@pytest.mark.long
 def test_is_single_precision_kept():
     one = np.ones((1, 1), "complex64")
     linear = LinearGaussian(0.9 * one, one, one, one, one[0], one)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import cgp
 from cgp import statespace
+from tests.long_cases import long_except
 
 
 def model(R=0.0, Q=0.0):
@@ -52,7 +53,12 @@ VERBS = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
+every_verb = pytest.mark.parametrize(
+    "verb", long_except(VERBS, *(verb for verb in VERBS if verb != "KalmanFilter.step"))
+)
+
+
+@every_verb
 def test_does_every_verb_refuse_what_contradicts_and_take_what_does_not(verb):
     run = VERBS[verb]
     with pytest.raises(ValueError, match=r"impossible.*variance"):
@@ -63,7 +69,7 @@ def test_does_every_verb_refuse_what_contradicts_and_take_what_does_not(verb):
     run(model(Q=1e-6), OTHER)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@every_verb
 def test_are_sensors_of_one_noise_that_differ_refused(verb):
     run = VERBS[verb]
     z = np.repeat(OTHER[:, None], 2, axis=1)
@@ -90,8 +96,12 @@ def test_is_the_step_named_and_the_state_of_a_stream_left_as_it_was():
     np.testing.assert_allclose(kf.step(1j).filtered.mean, [1j])
 
 
-def test_is_the_likelihood_zero_all_the_same_and_in_a_graph_too():
+def test_is_the_likelihood_zero_all_the_same():
     assert statespace.log_likelihood(model(), OTHER).numpy() == -np.inf
+
+
+@pytest.mark.long
+def test_is_the_likelihood_zero_in_a_graph_too():
     filtered = tf.function(lambda z: statespace.filter(model(), z).log_likelihood, autograph=False)
     assert filtered(OTHER).numpy() == -np.inf
     stepping = tf.function(lambda z: stepped_state(model(), z), autograph=False)

@@ -1,6 +1,7 @@
 """Filters against the recursions of the textbooks and against one dense normal."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from cgp import statespace
 from tests.linalg.problems import random
+from tests.long_cases import long_except
 from tests.reference import kalman
 from tests.statespace.problems import (
     Problem,
@@ -447,8 +449,14 @@ def test_are_data_that_are_not_small_beside_a_diffuse_start_refused():
         p._replace(z=1e7 * p.z).filter()
 
 
-@pytest.mark.parametrize("holes", ["", "shared", "own"])
-@pytest.mark.parametrize("shape", [(6,), (2, 3), ()])
+@pytest.mark.parametrize(
+    ("shape", "holes"),
+    long_except(
+        itertools.product([(6,), (2, 3), ()], ["", "shared", "own"]),
+        ((2, 3), "shared"),
+        ((2, 3), "own"),
+    ),
+)
 def test_covariances_are_of_each_series_in_and_out_of_a_graph(shape, holes):
     """Series that share them hold them once."""
     batch = int(np.prod(shape)) if shape else None

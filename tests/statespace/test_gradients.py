@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from cgp import statespace
 from tests.linalg.problems import random
+from tests.long_cases import long_except
 from tests.reference import kalman
 from tests.statespace.problems import (
     Problem,
@@ -389,12 +390,14 @@ def test_is_the_gradient_of_one_moment_that_of_the_reference(output):
     assert_gradients(lambda a: f(arguments | a), lambda a: expected(arguments | a), own)
 
 
-def test_is_the_gradient_of_a_long_series_that_of_the_reference():
+@pytest.mark.parametrize("steps", long_except([1100, 2500], 1100))
+def test_is_the_gradient_of_a_long_series_that_of_the_reference(steps):
     """Through several blocks of whatever length."""
-    p = problem(2, 2, steps=2500, holes="own")
+    p = problem(2, 2, steps=steps, holes="own")
     assert_gradients(weighted_likelihood, reference_likelihood, arguments_of(p), atol=1e-5)
 
 
+@pytest.mark.long
 def test_are_the_gradients_of_the_moments_of_a_long_series_those_of_the_reference():
     assert_gradients_of_moments(problem(2, 2, steps=1500, holes="own"), OUTPUTS)
 

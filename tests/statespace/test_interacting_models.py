@@ -7,6 +7,7 @@ import tensorflow as tf
 from cgp import statespace
 from cgp.statespace import InteractingModels, Iterated, NonlinearGaussian, SigmaPoints, Taylor
 from tests.linalg.problems import random
+from tests.long_cases import long_except
 from tests.reference import kalman, switching
 from tests.statespace.nonlinear_problems import PROBLEMS
 from tests.statespace.problems import (
@@ -61,7 +62,7 @@ def assert_textbook(found, expected, z):
     np.testing.assert_allclose(found.mode_probabilities, expected.probabilities, atol=1e-10)
 
 
-@pytest.mark.parametrize("which", ["QR", "FH", "FQHR"])
+@pytest.mark.parametrize("which", long_except(["QR", "FH", "FQHR"], "FQHR"))
 @pytest.mark.parametrize(
     "options", [{"holes": "shared"}, {"varying": "FQHR", "inputs": 1}], ids=str
 )
@@ -112,7 +113,7 @@ def test_are_pseudo_covariances_of_improper_models_mixed_too():
 # --- where it is exact ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", long_except([1, 3], 3))
 def test_are_equal_models_one(count):
     given = problem(2, 3, holes="own", inputs=1, batch=2)
     model, switch = given.model(), np.full((count, count), 1.0 / count)
@@ -127,8 +128,8 @@ def test_are_equal_models_one(count):
 @pytest.mark.parametrize(
     ("kind", "rule"),
     [
-        ("carrier", None),
-        ("improper", SigmaPoints("unscented")),
+        pytest.param("carrier", None, marks=pytest.mark.long),
+        pytest.param("improper", SigmaPoints("unscented"), marks=pytest.mark.long),
         ("power", Iterated(Taylor(), 2, 0.3)),
     ],
     ids=str,
@@ -179,6 +180,7 @@ def test_do_models_that_alternate_make_one_that_varies():
     np.testing.assert_allclose(found.mode_probabilities[:, 0], np.arange(steps) % 2 == 0)
 
 
+@pytest.mark.long
 def test_is_a_batch_a_loop_over_its_series():
     first, second = pair(holes="own", batch=2)
     bank = InteractingModels([first.model(), second.model()], SWITCH)
@@ -213,7 +215,7 @@ def test_is_a_switch_found():
     assert float(found.log_likelihood) > max(alone) + 20.0
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "float32"])
+@pytest.mark.parametrize("dtype", long_except(["complex64", "float32"], "complex64"))
 def test_is_single_precision_kept(dtype):
     first, second = pair(dtype=dtype)
     bank = InteractingModels([first.model(), second.model()], SWITCH)
@@ -227,6 +229,7 @@ def test_is_single_precision_kept(dtype):
     np.testing.assert_allclose(found.mode_probabilities, expected.probabilities, atol=1e-3)
 
 
+@pytest.mark.long
 def test_is_a_graph_the_same_as_eager():
     first, second = pair(m=1, holes="own")
     bank = InteractingModels([first.model(), second.model()], SWITCH)
@@ -236,7 +239,7 @@ def test_is_a_graph_the_same_as_eager():
     assert tuple(in_graph.mode_probabilities.shape) == (14, 2)
 
 
-@pytest.mark.parametrize("kind", ["linear", "batch", "carrier"])
+@pytest.mark.parametrize("kind", long_except(["linear", "batch", "carrier"], "batch"))
 def test_are_steps_one_at_a_time_those_of_the_filter(kind):
     rule = None
     if kind in PROBLEMS:
@@ -282,6 +285,7 @@ def differences(value, tensors, step=1e-5):
     return ways, found
 
 
+@pytest.mark.long
 def test_is_the_gradient_that_of_differences():
     """By all matrices of the first model, by the switch and by the series."""
     first, second = pair(m=1, steps=6, holes="own")
@@ -310,6 +314,7 @@ def test_is_the_gradient_that_of_differences():
         assert abs(expected[name]) > 1e-4
 
 
+@pytest.mark.long
 def test_is_the_gradient_by_variables_of_functions_that_of_differences():
     given, rule = PROBLEMS["power"](steps=5), SigmaPoints()
     gain = tf.Variable(1.1, dtype=tf.complex128)

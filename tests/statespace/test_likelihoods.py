@@ -8,6 +8,7 @@ import tensorflow as tf
 import cgp
 from cgp import statespace
 from cgp.likelihoods import Magnitude, OneBit, StudentT, VonMises
+from tests.long_cases import long_except
 
 ROOT = 0.95 * np.exp(0.3j)
 Q, R = 1 - 0.95**2, 0.1
@@ -31,7 +32,9 @@ def series(likelihood, n=25, seed=0, size=1):
 KINDS = [StudentT(3.0), OneBit(), VonMises()]
 
 
-@pytest.mark.parametrize("likelihood", KINDS[:2], ids=lambda k: type(k).__name__)
+@pytest.mark.parametrize(
+    "likelihood", long_except(KINDS[:2], OneBit()), ids=lambda k: type(k).__name__
+)
 def test_is_the_smoother_that_of_the_process(likelihood):
     """A Matérn-½ process is the same first-order model, its sites found by other code."""
     x = 0.5 * np.arange(12)
@@ -82,6 +85,7 @@ def test_is_students_t_that_of_the_weights_of_its_definition(variance, z):
     assert float(found.log_likelihood) == pytest.approx(expected, abs=1e-8)
 
 
+@pytest.mark.long
 def test_agree_sites_of_phases_in_little_noise_too():
     """The log likelihood by another way: its derivative by the noise is that of differences."""
     likelihood, noise = VonMises(), 1e-3
@@ -104,7 +108,11 @@ def test_agree_sites_of_phases_in_little_noise_too():
 
 @pytest.mark.parametrize(
     ("likelihood", "steps", "process_noise"),
-    [(StudentT(3.0), 12, Q), (OneBit(), 12, Q), (Magnitude(), 4, 0.01)],
+    [
+        (StudentT(3.0), 12, Q),
+        pytest.param(OneBit(), 12, Q, marks=pytest.mark.long),
+        pytest.param(Magnitude(), 4, 0.01, marks=pytest.mark.long),
+    ],
     ids=lambda value: type(value).__name__,
 )
 def test_is_the_gradient_of_the_bound_that_of_differences(likelihood, steps, process_noise):
@@ -151,6 +159,7 @@ def test_are_components_of_independent_states_filters_of_their_own():
     assert float(together.log_likelihood) == pytest.approx(total, abs=1e-8)
 
 
+@pytest.mark.long
 def test_is_a_real_series_robust_too():
     walk = statespace.LinearGaussian([[1.0]], [[0.01]], [[1.0]], [[0.1]], [0.0], [[1.0]])
     z = np.array([0.1, -0.2, 5.0, 0.1, -0.05, np.nan, 0.2])
@@ -198,6 +207,7 @@ def test_tells_an_observation_of_what_linearisation_leaves(likelihood):
     assert float(found.log_likelihood) == pytest.approx(evidence, abs=1e-8)
 
 
+@pytest.mark.long
 def test_tells_a_missing_component_nothing_of_the_others():
     rule = statespace.SigmaPoints("gauss-hermite", order=5)
     both = squared(lambda x: tf.concat([x + x**2, x - x**2], axis=-1), size=2)
@@ -212,6 +222,7 @@ def test_tells_a_missing_component_nothing_of_the_others():
         np.testing.assert_allclose(alone.log_likelihood, found.log_likelihoods[t], atol=1e-8)
 
 
+@pytest.mark.long
 def test_ends_a_smoother_where_each_state_agrees_whatever_its_size():
     """Beside a state that is certain and large, and beside a series that agrees sooner."""
     slow = np.array([[9.5 + 0j], [9.5]])
@@ -236,6 +247,7 @@ def test_may_a_smoothed_state_be_zero():
     np.testing.assert_array_equal(found.smoothed_means, 0.0)
 
 
+@pytest.mark.long
 def test_is_students_t_in_a_filter_near_knowing_the_outliers():
     rng = np.random.default_rng(3)
     x, z = (a.numpy() for a in statespace.sample(model(), 400, seed=7))
@@ -277,7 +289,10 @@ def test_is_a_lost_phase_of_moduli_refused():
         statespace.filter(model(), z, likelihood=Magnitude())
 
 
-def test_is_a_filter_among_outliers_of_few_that_of_normal_noise_for_any_model():
+@pytest.mark.parametrize(
+    "kind", long_except(["inputs", "batch", "diffuse", "pair"], "inputs", "pair")
+)
+def test_is_a_filter_among_outliers_of_few_that_of_normal_noise_for_any_model(kind):
     """With many degrees of freedom, of inputs, matrices that vary, batches, missing components."""
     rng = np.random.default_rng(0)
     normal = StudentT(1e8)
@@ -290,20 +305,24 @@ def test_is_a_filter_among_outliers_of_few_that_of_normal_noise_for_any_model():
     )
     both = statespace.sample(pair, 6, seed=2)[1].numpy()
     both[2, 1] = complex(np.nan, np.nan)
-    cases = [
-        (statespace.LinearGaussian(varying, [[Q]], [[1.0]], [[R]], B=[[2.0]], **start), z, u),
-        (
+    cases = {
+        "inputs": (
+            statespace.LinearGaussian(varying, [[Q]], [[1.0]], [[R]], B=[[2.0]], **start),
+            z,
+            u,
+        ),
+        "batch": (
             model().replace(F=np.array([ROOT, 0.5])[:, None, None, None]),
             np.stack([z, 2 * z]),
             None,
         ),
-        (model().replace(initial_covariance="diffuse"), z, None),
-        (pair, both, None),
-    ]
-    for case, observations, inputs in cases:
-        found, wanted = (
-            statespace.filter(case, observations, inputs=inputs, likelihood=likelihood)
-            for likelihood in (normal, None)
-        )
-        np.testing.assert_allclose(found.filtered_means, wanted.filtered_means, atol=1e-6)
-        np.testing.assert_allclose(found.log_likelihoods, wanted.log_likelihoods, atol=1e-5)
+        "diffuse": (model().replace(initial_covariance="diffuse"), z, None),
+        "pair": (pair, both, None),
+    }
+    case, observations, inputs = cases[kind]
+    found, wanted = (
+        statespace.filter(case, observations, inputs=inputs, likelihood=likelihood)
+        for likelihood in (normal, None)
+    )
+    np.testing.assert_allclose(found.filtered_means, wanted.filtered_means, atol=1e-6)
+    np.testing.assert_allclose(found.log_likelihoods, wanted.log_likelihoods, atol=1e-5)

@@ -90,6 +90,7 @@ def test_are_those_of_a_particle_filter_the_states(improper):
     assert_moments(particles, (particles.filtered_means.numpy(), k.real, c))
 
 
+@pytest.mark.long
 def test_has_a_bank_of_two_equal_models_the_predictions_of_one(improper):
     bank = statespace.InteractingModels([improper.model] * 2, np.full((2, 2), 0.5))
     assert_moments(statespace.filter(bank, improper.z), observed(improper))

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from cgp import native, statespace
 from cgp.statespace import differentiable_smoother
+from tests.long_cases import long_except
 from tests.statespace.problems import assert_same, improper_parts, problem
 
 pytestmark = pytest.mark.skipif(native.core().ops is None, reason=native.core().reason)
@@ -36,19 +37,25 @@ def assert_equivalent(given, served, without_core, tolerance=1e-12):
     assert_same(*zip(*pairs, strict=True), given.z.dtype, tolerance)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 7])  # unrolled up to 2
+@pytest.mark.parametrize("n", long_except([1, 2, 3, 7], 2))  # unrolled up to 2
 def test_one_series(n, served, without_core):
     assert_equivalent(problem(n, 2, holes="own"), served, without_core)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", long_except(DTYPES, "complex64"))
 def test_series_that_share_covariances(dtype, served, without_core):
     given = problem(3, 2, dtype, batch=21, holes="shared", inputs=1)
     assert_equivalent(given, served, without_core)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("models", "varying"), [(False, ""), (True, "FQHR")])
+@pytest.mark.parametrize(
+    ("models", "varying", "dtype"),
+    long_except(
+        [(*kind, dtype) for kind in [(False, ""), (True, "FQHR")] for dtype in DTYPES],
+        (False, "", "float32"),
+        (True, "FQHR", "complex128"),
+    ),
+)
 def test_series_with_covariances_of_their_own(models, varying, dtype, served, without_core):
     kinds = {"varying": varying, "models": models, "holes": "own"}
     given = problem(3, 1, dtype, batch=19, **kinds)
@@ -60,6 +67,7 @@ def test_matrices_that_vary(served, without_core):
     assert_equivalent(given, served, without_core)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["Q", "R", "initial_covariance"])
 def test_singular_covariances(name, served, without_core):
     given = problem(3, 2)
@@ -69,7 +77,7 @@ def test_singular_covariances(name, served, without_core):
     assert_equivalent(given, served, without_core, tolerance)
 
 
-@pytest.mark.parametrize("batch", [None, 40])
+@pytest.mark.parametrize("batch", long_except([None, 40], 40))
 def test_many_steps_on_threads_and_with_settled_covariances(batch, served, without_core):
     assert_equivalent(problem(4, 1, batch=batch, steps=700), served, without_core)
 

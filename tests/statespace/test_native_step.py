@@ -11,6 +11,7 @@ from cgp.statespace.decorrelation import decorrelated
 from cgp.statespace.filter_step import State, marginals_of, predict, update
 from cgp.statespace.native_step import CompiledStep, StepMatrices
 from cgp.statespace.native_walk import CompiledWalk
+from tests.long_cases import long_except
 
 pytestmark = pytest.mark.skipif(native.core().ops is None, reason=native.core().reason)
 
@@ -105,9 +106,9 @@ def assert_step(given, streams, dtype, form=None, predicts_first=False, seed=0, 
 
 
 @pytest.mark.parametrize("predicts_first", [False, True])
-@pytest.mark.parametrize("streams", [None, 1, 19])
-@pytest.mark.parametrize("m", [1, 3])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("streams", long_except([None, 1, 19], None, 19))
+@pytest.mark.parametrize("m", long_except([1, 3], 3))
+@pytest.mark.parametrize("dtype", long_except(DTYPES, "complex128", "float32"))
 def test_is_a_compiled_step_that_of_tensorflow(dtype, m, streams, predicts_first):
     rng = np.random.default_rng(m)
     assert_step(matrices_of(rng, dtype, m), streams, dtype, None, predicts_first)
@@ -142,8 +143,8 @@ def test_does_a_stream_go_on_alike_alone_and_beside_others(dtype, composite):
 
 @pytest.mark.parametrize("predicts_first", [False, True])
 @pytest.mark.parametrize("streams", [None, 9])
-@pytest.mark.parametrize("m", [2, 4])
-@pytest.mark.parametrize("dtype", DTYPES[2:])
+@pytest.mark.parametrize("m", long_except([2, 4], 4))
+@pytest.mark.parametrize("dtype", long_except(DTYPES[2:], "float64"))
 def test_is_a_compiled_step_of_a_composite_that_of_tensorflow(dtype, m, streams, predicts_first):
     rng = np.random.default_rng(m)
     assert_step(matrices_of(rng, dtype, m), streams, dtype, CompositeForm(), predicts_first)

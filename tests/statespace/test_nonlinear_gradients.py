@@ -7,6 +7,7 @@ import tensorflow as tf
 from cgp import statespace
 from cgp.statespace import Iterated, NonlinearGaussian, SigmaPoints, Taylor
 from tests.linalg.problems import random
+from tests.long_cases import long_except
 from tests.statespace.nonlinear_problems import PROBLEMS
 from tests.statespace.problems import problem
 
@@ -14,8 +15,8 @@ from tests.statespace.problems import problem
 @pytest.mark.parametrize(
     ("rule", "steps", "jit"),
     [
-        (Taylor(), 6, True),
-        (Taylor(), 1, False),
+        pytest.param(Taylor(), 6, True, marks=pytest.mark.long),
+        pytest.param(Taylor(), 1, False, marks=pytest.mark.long),
         (SigmaPoints("unscented"), 6, False),
     ],
     ids=str,
@@ -75,6 +76,7 @@ def test_is_the_gradient_that_of_differences(rule, steps, jit):
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rule", [Taylor(), SigmaPoints()], ids=str)
 def test_is_the_gradient_of_linear_functions_that_of_the_linear_model(rule):
     given = problem(1, 2, steps=6, holes="own")
@@ -98,6 +100,7 @@ def test_is_the_gradient_of_linear_functions_that_of_the_linear_model(rule):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(b).max())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("jit", [False, True])
 def test_is_the_gradient_of_iterations_that_of_differences(jit):
     given, rule = PROBLEMS["power"](steps=5), Iterated(SigmaPoints(), 2, 0.2)
@@ -119,7 +122,7 @@ def test_is_the_gradient_of_iterations_that_of_differences(jit):
     assert abs(found) > 0.1
 
 
-@pytest.mark.parametrize("rule", [Taylor(), SigmaPoints()], ids=str)
+@pytest.mark.parametrize("rule", long_except([Taylor(), SigmaPoints()], Taylor()), ids=str)
 def test_is_the_gradient_finite_where_covariances_are_singular(rule):
     """A start and a noise of rank one: factors have no derivative there, the likelihood has."""
     given = PROBLEMS["carrier"]()
@@ -147,6 +150,7 @@ def test_is_the_gradient_finite_where_covariances_are_singular(rule):
     np.testing.assert_allclose(gradient, (ends[0] - ends[1]) / (2 * step), rtol=1e-6)
 
 
+@pytest.mark.long
 def test_a_model_replaced_by_one_of_another_size_is_as_a_new_one():
     given = (tf.sin, tf.sin)
     small = NonlinearGaussian(*given, [[0.1]], [[0.2]], [0.3], [[0.5]], jit_compile=False)

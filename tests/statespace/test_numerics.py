@@ -10,6 +10,7 @@ import tensorflow as tf
 from cgp import statespace
 from cgp.statespace.compiled import CompiledByShape
 from tests.linalg.problems import random
+from tests.long_cases import long_except
 from tests.reference import kalman
 from tests.statespace.problems import (
     Problem,
@@ -52,6 +53,7 @@ GAINS = {
 }
 
 
+@pytest.mark.long
 def test_is_the_gain_of_wide_linearity_as_published():
     """Dini & Mandic, 2012: dB over the proper filter, by noncircularity and signal to noise."""
     rng = np.random.default_rng(0)
@@ -153,6 +155,7 @@ def test_are_figures_right_to_the_last_where_covariances_fail(dtype, varying):
     assert (np.abs(chols - covariances) < 1e-9 * size).all()
 
 
+@pytest.mark.long
 def test_does_a_long_series_stay_at_its_steady_state():
     """A hundred thousand steps of rounding, at a signal to noise ratio of 10⁸."""
     p = problem(3, 1, steps=1)
@@ -177,7 +180,7 @@ def traces():
     return sum(counts.values())
 
 
-@pytest.mark.parametrize("varying", ["", "FR"])
+@pytest.mark.parametrize("varying", long_except(["", "FR"], "FR"))
 def test_is_a_series_of_another_length_not_compiled_again(varying):
     p = problem(2, 1, steps=2600, holes="own", varying=varying)
     for steps in (2600, 1025, 1024, 100, 2):

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import cgp
 from cgp import statespace
+from tests.long_cases import long_except
 from tests.statespace.problems import improper_parts, problem, square
 
 STEPS = 9
@@ -56,7 +57,9 @@ def case(name):
     return model, z, inputs[0] if inputs else None
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", long_except(CASES, *(name for name in CASES if name != "complex64"))
+)
 def test_are_steps_those_of_the_filter(name):
     model, z, inputs = case(name)
     whole, state = statespace.filter(model, z, inputs=inputs), None
@@ -82,7 +85,7 @@ def test_are_steps_those_of_the_filter(name):
             assert_near(square(before.chol), square(whole.predicted_chols[..., t, :, :]))
 
 
-@pytest.mark.parametrize("kind", ["proper", "improper"])
+@pytest.mark.parametrize("kind", long_except(["proper", "improper"], "improper"))
 def test_are_streams_with_arrivals_of_their_own_each_filtered_alone(kind):
     model, z = model_of(kind)
     rng = np.random.default_rng(3)

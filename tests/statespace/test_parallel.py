@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from cgp import statespace
+from tests.long_cases import long_except
 from tests.reference import kalman
 from tests.statespace import nonlinear_problems
 from tests.statespace.problems import (
@@ -74,10 +75,10 @@ def assert_problem_as_the_loop(p, **tolerance):
 @pytest.mark.parametrize(
     ("n", "m", "setting"),
     [
-        (1, 1, {"dtype": "float64"}),
+        pytest.param(1, 1, {"dtype": "float64"}, marks=pytest.mark.long),
         (2, 3, {"varying": "FQHRB"}),
         (3, 2, {"dtype": "complex64"}),
-        (5, 1, {"dtype": "float64", "varying": "FQHRB"}),
+        pytest.param(5, 1, {"dtype": "float64", "varying": "FQHRB"}, marks=pytest.mark.long),
     ],
     ids=str,
 )
@@ -95,7 +96,7 @@ def test_are_the_moments_those_of_the_textbook():
     assert_smoothed(found, p.expected(kalman.conditional_smoothed))
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 7, 8, 501])
+@pytest.mark.parametrize("steps", long_except([1, 2, 3, 7, 8, 501], 1, 2, 7))
 def test_may_a_series_have_any_length(steps):
     p = problem(2, 2, steps=max(steps, 14), varying="FH", holes="own")
     varying = {name: p.matrices[name][:steps] for name in "FH"}
@@ -142,7 +143,11 @@ def test_may_a_model_be_widely_linear():
 
 
 @pytest.mark.parametrize(
-    "rule", [statespace.Taylor(), statespace.Iterated(statespace.Taylor(), 2)], ids=str
+    "rule",
+    long_except(
+        [statespace.Taylor(), statespace.Iterated(statespace.Taylor(), 2)], statespace.Taylor()
+    ),
+    ids=str,
 )
 def test_may_a_model_be_linearised(rule):
     p = nonlinear_problems.carrier()
@@ -194,7 +199,9 @@ def moments_score(model, z, inputs, parallel):
 
 
 @pytest.mark.parametrize("score", [likelihood_score, moments_score])
-@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize(
+    "name", long_except(GRADIENTS, "varying", "a batch of varying models", "singular R", "one step")
+)
 def test_is_the_gradient_that_of_the_loop(name, score):
     p = GRADIENTS[name]()
     found, expected = (gradients(p, score, parallel) for parallel in (True, False))
@@ -227,6 +234,7 @@ def test_is_there_no_second_derivative():
 # --- graphs, and what is refused ------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_is_it_the_same_in_a_graph_of_any_batch():
     shared, own = (problem(2, 1, steps=3, batch=3, holes=holes) for holes in ("shared", "own"))
 
@@ -263,6 +271,7 @@ def test_is_what_tells_the_state_before_exactly_refused(name):
             verb(p.model(), p.z, parallel=True)
 
 
+@pytest.mark.long
 def test_is_it_not_a_number_in_a_graph():
     p = problem(3, 2, steps=3).changed(**WITHOUT_NOISE["neither"])
     value = tf.function(lambda z: statespace.log_likelihood(p.model(), z, parallel=True))

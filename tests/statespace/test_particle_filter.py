@@ -10,6 +10,7 @@ import tensorflow as tf
 from cgp import statespace
 from cgp.statespace import NonlinearGaussian
 from cgp.statespace.particle_recursion import systematic_ancestors
+from tests.long_cases import long_except
 from tests.reference import grid, kalman
 from tests.statespace.nonlinear_problems import PROBLEMS, power
 from tests.statespace.problems import improper_parts, problem, reference_augmented
@@ -66,7 +67,7 @@ LINEAR = {
 }
 
 
-@pytest.mark.parametrize("kind", LINEAR)
+@pytest.mark.parametrize("kind", long_except(LINEAR, "varying"))
 def test_do_particles_of_a_linear_model_tend_to_the_kalman_filter(kind):
     given = wide(problem(**LINEAR[kind]))
     model = given.model()
@@ -118,7 +119,7 @@ def test_is_each_series_of_a_batch_filtered_by_its_own_model():
         assert_unbiased(found.log_likelihood[:, b], np.sum(expected.log_likelihoods[b]))
 
 
-@pytest.mark.parametrize("holomorphic", [True, False])
+@pytest.mark.parametrize("holomorphic", long_except([True, False], False))
 def test_are_particles_of_linear_functions_those_of_the_linear_model(holomorphic):
     """The same numbers are drawn for both."""
     given = problem(2, 2, holes="own", inputs=2, batch=2)
@@ -220,6 +221,7 @@ def test_is_a_particle_without_weight_never_drawn(offset):
 # --- graphs, seeds, precision ---------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_is_a_graph_the_same_as_eager_and_traced_once():
     given = PROBLEMS["carrier"]()
     calls = []
@@ -243,6 +245,7 @@ def test_is_a_graph_the_same_as_eager_and_traced_once():
     assert loose.log_likelihood != statespace.particle_filter(model, given.z, 200).log_likelihood
 
 
+@pytest.mark.long
 def test_may_matrices_begin_to_vary_after_the_graph_was_made():
     """The graph of all linear models must not take an axis of one step for one of many."""
     for varying in ("", "F", "Q", "HR", ""):
@@ -253,6 +256,7 @@ def test_may_matrices_begin_to_vary_after_the_graph_was_made():
         assert_mean(found.filtered_means, given.expected(kalman.filter).filtered_means)
 
 
+@pytest.mark.long
 def test_is_single_precision_kept():
     given = PROBLEMS["improper"]()
     single = {k: np.asarray(v, "complex64") for k, v in given.noise.items()}

@@ -1,10 +1,13 @@
 """Smoothers against dense conditioning."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from cgp import statespace
+from tests.long_cases import long_except
 from tests.reference import kalman
 from tests.statespace.problems import (
     Problem,
@@ -31,7 +34,7 @@ def test_is_a_smoothed_state_the_conditional_of_all_observations(name):
     assert np.asarray(found.smoothed_means).dtype == p.z.dtype
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 3), (5, 1)])
+@pytest.mark.parametrize(("n", "m"), long_except([(1, 1), (2, 3), (5, 1)], (1, 1), (2, 3)))
 def test_may_states_and_observations_be_few_or_many(n, m):
     p = problem(n, m, holes="own")
     assert_smoothed(p.smooth(), p.expected(kalman.conditional_smoothed))
@@ -121,8 +124,10 @@ def test_is_the_sum_rule_of_expectations_kept():
     assert np.linalg.eigvalsh(total).min() > -1e-12
 
 
-@pytest.mark.parametrize("holes", ["", "own"])
-@pytest.mark.parametrize("shape", [(6,), (2, 3), ()])
+@pytest.mark.parametrize(
+    ("shape", "holes"),
+    long_except(itertools.product([(6,), (2, 3), ()], ["", "own"]), ((2, 3), ""), ((2, 3), "own")),
+)
 def test_matrices_are_of_each_series_in_and_out_of_a_graph(shape, holes):
     """Series that share them hold them once."""
     p = problem(2, 2, batch=int(np.prod(shape)) if shape else None, holes=holes)

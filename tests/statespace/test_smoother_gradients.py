@@ -9,6 +9,7 @@ from cgp import statespace
 from cgp.likelihoods import StudentT
 from cgp.statespace import differentiable_smoother
 from cgp.statespace.series import Series
+from tests.long_cases import long_except
 from tests.reference import kalman
 from tests.statespace.problems import Problem, improper_parts, problem, reference_augmented
 from tests.statespace.test_gradients import (
@@ -76,16 +77,22 @@ def test_are_the_gradients_of_all_moments_those_of_the_reference(name):
     assert_gradients(score, reference_score, arguments_of(CASES[name]()))
 
 
-@pytest.mark.parametrize("name", ["varying", "a batch that shares covariances"])
-def test_are_they_the_same_by_each_path(name, without_core):
+PATHS = {
+    "chunks": lambda p, without_core: without_core(gradients_of, score, p),
+    "parallel": lambda p, _: gradients_of(lambda a: score(a, parallel=True), p),
+    "graph": lambda p, _: gradients_of(tf.function(score, autograph=False), p),
+}
+
+
+@pytest.mark.parametrize("path", long_except(PATHS, "chunks", "parallel"))
+@pytest.mark.parametrize(
+    "name", long_except(["varying", "a batch that shares covariances"], "varying")
+)
+def test_are_they_the_same_by_each_path(name, path, without_core):
     p = CASES[name]()
-    found = gradients_of(score, p)
-    chunks = without_core(gradients_of, score, p)
-    parallel = gradients_of(lambda a: score(a, parallel=True), p)
-    graph = gradients_of(tf.function(score, autograph=False), p)
+    found, other = gradients_of(score, p), PATHS[path](p, without_core)
     for key, gradient in found.items():
-        for other in (chunks, parallel, graph):
-            np.testing.assert_allclose(other[key], gradient, rtol=1e-9, atol=1e-9, err_msg=key)
+        np.testing.assert_allclose(other[key], gradient, rtol=1e-9, atol=1e-9, err_msg=key)
 
 
 def test_are_gradients_of_what_the_smoother_returns_those_of_the_reference():
@@ -149,7 +156,7 @@ def test_has_one_step_the_gradient_of_the_filter():
         np.testing.assert_allclose(found[name], gradient, rtol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("in_graph", long_except([False, True], False))
 def test_is_a_gradient_refused_where_the_gain_has_none(in_graph):
     """A state without noise, known at the start: a change of Q makes its gain jump."""
     p = singular(problem(2, 2), initial_covariance=0, Q=1)
@@ -173,7 +180,10 @@ def test_is_a_second_derivative_refused():
         outer.gradient(gradient, F)
 
 
-@pytest.mark.parametrize("what", ["a likelihood", "a linearised model", "draws"])
+@pytest.mark.parametrize(
+    "what",
+    long_except(["a likelihood", "a linearised model", "draws"], "a linearised model", "draws"),
+)
 def test_is_a_gradient_refused_where_it_would_leave_a_part_out(what):
     """Where a model is linearised depends on factors, and so do draws: these have no gradient."""
     p = problem(1, 1)
@@ -186,7 +196,9 @@ def test_is_a_gradient_refused_where_it_would_leave_a_part_out(what):
             found = statespace.smooth(model, z, likelihood=StudentT(4.0)).smoothed_means
         else:
             model = statespace.NonlinearGaussian(
-                lambda x: 0.9 * x, lambda x: x + 0.1 * x**2, model.Q, model.R, [0.0], [[1.0]]
+                *(lambda x: 0.9 * x, lambda x: x + 0.1 * x**2),
+                *(model.Q, model.R, [0.0], [[1.0]]),
+                jit_compile=False,
             )
             found = statespace.smooth(model, z, rule=statespace.Taylor()).smoothed_means
     with pytest.raises(NotImplementedError, match="differentiable"):
