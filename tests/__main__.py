@@ -3,14 +3,23 @@
     python -m tests [name ...]          those parts whose name begins with one of these, all if
                                         none, without tests that are marked as long
     python -m tests --all [name ...]    long ones too
+    python -m tests --since COMMIT      long ones alone, of those files that changes since a commit
+                                        may break (tests/changes.py)
     python -m tests --quick             every docstring's example, and one gradient and one refusal
                                         of every public name
 
+At the end it prints the ten slowest tests and the total. All parts without long tests have a budget
+of processor time; the run fails above it and a half, so that tests stay light. The budget is that
+of a quiet machine: each process times a loop as it starts, and the total is divided by how much
+longer that took.
+
 What XLA has compiled stays in memory for as long as the process, whatever is cleared: so large
-folders are several processes, and one that has grown beyond 5 GB is marked.
+folders are several processes, and one that has grown beyond 5 GB, or 3 GB without long tests, is
+marked.
 """
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,11 +30,15 @@ from typing import NamedTuple
 
 import pytest
 
+from tests import changes
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 WORKERS = 2
-LARGEST = 5e9  # bytes of memory
-# Files to a process, in folders that compile or compute much; in others all.
+BUDGET = 900  # seconds of processor time
+LARGEST = {"not long": 3e9, "long": 5e9, "": 5e9}  # bytes of memory, by the marks
+# Files to a process, in folders that compile or compute much; in others all. Without long tests
+# three times as many.
 FILES = {
     "examples": 1,
     "gp": 5,
@@ -33,6 +46,8 @@ FILES = {
     "statespace": 3,
     "whole": 7,
 }
+# Folders that share a process, which begins with ten seconds of imports.
+TOGETHER = ("bank", "distributions", "likelihoods", "native", "reference")
 FIRST = ("examples", "gp", "statespace", "layers", "equivalences")  # the longest
 # Two processes share few cores, and their arrays are small: more threads only wait for each other,
 # which costs a third of the time of long loops.
@@ -43,7 +58,11 @@ ONE_THREAD = dict.fromkeys(
 # what is left after one collection is not looked through again, and a process ends when all exit
 # handlers have run, with its objects.
 PROCESS = """
-import atexit, gc, os, sys, pytest
+import atexit, gc, os, sys, time, pytest
+
+start = time.process_time()
+sum(i * i for i in range(1_000_000))
+print("loop", time.process_time() - start)
 
 gc.set_threshold(200_000, 50, 1000)
 
@@ -60,6 +79,8 @@ def end():
 atexit.register(end)  # the first of them is the last to run
 code = pytest.main(sys.argv[1:], plugins=[Ending()])
 """
+LOOP = 0.06  # seconds that the loop above takes on a quiet machine
+DURATION = re.compile(r"^ *([0-9.]+)s (?:call|setup|teardown) +(.+)$", re.MULTILINE)
 RESIDENT = 1 if sys.platform == "darwin" else 1024  # the unit of a maximal resident set
 
 
@@ -74,24 +95,34 @@ class Result(NamedTuple):
     """Of processor time."""
     memory: float
     """The greatest, in bytes."""
+    loop: float
+    """Seconds of the loop at its start."""
+    durations: list[tuple[float, str]]
+    """Its slowest tests: seconds of wall clock, and the name."""
 
 
-def parts() -> dict[str, list[Path]]:
+def parts(marks: str = "") -> dict[str, list[Path]]:
     """The paths of each process, by name; those that take longest first."""
-    found = {"doctests": [ROOT / "cgp"]}
-    for folder in sorted({path.parent for path in HERE.rglob("test_*.py")}):
-        files = sorted(folder.glob("test_*.py"))
-        name = folder.relative_to(HERE).as_posix() if folder != HERE else "whole"
-        processes = -(-len(files) // FILES.get(name, len(files)))
-        for i in range(processes):
-            number = f" {i + 1}" if processes > 1 else ""
-            found[name + number] = files[i::processes]  # neighbours are large together
-    return dict(sorted(found.items(), key=lambda part: not part[0].startswith(FIRST)))
+    folders: dict[str, list[Path]] = {}
+    for path in sorted(HERE.rglob("test_*.py")):
+        if marks == "not long" and "\npytestmark = pytest.mark.long\n" in path.read_text("utf-8"):
+            continue
+        name = path.parent.relative_to(HERE).as_posix()
+        name = {".": "whole", **dict.fromkeys(TOGETHER, "small")}.get(name, name)
+        folders.setdefault(name, []).append(path)
+    processes = {} if marks == "long" else {"doctests": [ROOT / "cgp"]}
+    for name, files in folders.items():
+        most = FILES.get(name, len(files)) * (3 if marks == "not long" else 1)
+        count = -(-len(files) // most)
+        for i in range(count):
+            number = f" {i + 1}" if count > 1 else ""
+            processes[name + number] = files[i::count]  # neighbours are large together
+    return dict(sorted(processes.items(), key=lambda part: not part[0].startswith(FIRST)))
 
 
-def run(name: str, paths: list[Path], chosen: str) -> Result:
-    """Runs the tests of one part that have the marks chosen; prints all it printed if it failed."""
-    options = ["-q", "--durations=3", "-m", chosen]
+def run(name: str, paths: list[Path], marks: str) -> Result:
+    """Runs the tests of one part that have the marks; prints all it printed if it failed."""
+    options = ["-q", "--durations=10", "--durations-min=1", "-m", marks]
     command = [sys.executable, "-c", PROCESS, *options, *map(str, paths)]
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
@@ -105,37 +136,71 @@ def run(name: str, paths: list[Path], chosen: str) -> Result:
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         text = output.read()
-    memory = used.ru_maxrss * RESIDENT
     failed = process.returncode not in (0, pytest.ExitCode.NO_TESTS_COLLECTED)
-    summary = text.strip().rpartition("\n")[2]
-    result = Result(name, failed, summary, used.ru_utime + used.ru_stime, memory)
+    result = Result(
+        name,
+        failed,
+        summary=text.strip().rpartition("\n")[2],
+        seconds=used.ru_utime + used.ru_stime,
+        memory=used.ru_maxrss * RESIDENT,
+        loop=float(text.split(maxsplit=2)[1]) if text.startswith("loop ") else LOOP,
+        durations=[(float(seconds), test) for seconds, test in DURATION.findall(text)],
+    )
     print(text if failed else "", end="")
-    mark = " (too much)" if memory > LARGEST else ""
-    print(f"{name:30} {result.seconds:4.0f} s  {memory / 1e9:.1f} GB{mark}  {summary}", flush=True)
+    mark = " (too much)" if result.memory > LARGEST[marks] else ""
+    print(
+        f"{name:18} {result.seconds:4.0f} s  {result.memory / 1e9:.1f} GB{mark}  {result.summary}",
+        flush=True,
+    )
     return result
 
 
-def main(names: list[str]) -> int:
+def report(results: list[Result], wall: float) -> float:
+    """Prints the slowest tests and the totals; returns the seconds of a quiet machine."""
+    print("the slowest tests:")
+    durations = sorted(test for result in results for test in result.durations)
+    for seconds, test in durations[:-11:-1]:
+        print(f"{seconds:6.1f} s  {test}")
+    seconds = sum(result.seconds for result in results)
+    slowness = sum(result.loop for result in results) / len(results) / LOOP
+    largest = max(results, key=lambda result: result.memory)
+    print(f"{wall // 60:.0f} min {wall % 60:.0f} s, {seconds:.0f} s of processor time: of a quiet")
+    print(f"machine {seconds / slowness:.0f} s, as the loop took {slowness:.1f} times as long;")
+    print(f"the largest process was {largest.name}, {largest.memory / 1e9:.1f} GB", flush=True)
+    return seconds / slowness
+
+
+def main(arguments: list[str]) -> int:
     """Runs parts; how many failed."""
-    chosen, marks = parts(), "not long"
-    if names[:1] == ["--all"]:
-        names, marks = names[1:], ""
-    if names == ["--quick"]:
+    option = arguments[0] if arguments[:1] and arguments[0].startswith("--") else ""
+    names = arguments[1:] if option else arguments
+    marks = {"--all": "", "--since": "long"}.get(option, "not long")
+    chosen = parts(marks)
+    if option == "--quick":
         chosen = {"doctests": chosen["doctests"], "quick": [HERE / "test_quick.py"]}
+    elif option == "--since":
+        affected = changes.tests_affected_since(names[0])
+        chosen = {
+            name: [file for file in files if file in affected] for name, files in chosen.items()
+        }
+        chosen = {name: files for name, files in chosen.items() if files}
+        if not chosen:
+            print(f"no tests are affected by what has changed since {names[0]}")
+            return 0
     elif names:
         chosen = {name: paths for name, paths in chosen.items() if name.startswith(tuple(names))}
     if not chosen:
-        print(f"no part begins with {' or '.join(names)}: there are {', '.join(parts())}")
+        print(f"no part begins with {' or '.join(names)}: there are {', '.join(parts(marks))}")
         return 1
     start = time.monotonic()
     with ThreadPoolExecutor(WORKERS) as pool:
         results = list(pool.map(lambda part: run(*part, marks), chosen.items()))
     failed = [result.name for result in results if result.failed]
+    seconds = report(results, time.monotonic() - start)
+    if not arguments and seconds > 1.5 * BUDGET:
+        print(f"too slow: the budget is {BUDGET} s. Make tests cheaper, or mark them as long")
+        failed.append("budget")
     print(f"failed: {', '.join(failed)}" if failed else f"all {len(results)} parts passed")
-    minutes, seconds = divmod(round(time.monotonic() - start), 60)
-    largest = max(results, key=lambda result: result.memory)
-    print(f"{minutes} min {seconds} s, {sum(r.seconds for r in results):.0f} s of processor time;")
-    print(f"the largest process was {largest.name}, {largest.memory / 1e9:.1f} GB", flush=True)
     return len(failed)
 
 
