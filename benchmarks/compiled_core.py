@@ -7,7 +7,7 @@ commit before, with its own `cgp/native/_ops*.so`. Each is loaded in a process o
 two work in turns, so that a busy moment of the machine falls on both. Public functions are called
 once, and the calls that they make of compiled ops are recorded; these are then repeated by
 themselves, on the same arrays. A row has the median ratio of pairs of turns, and the microseconds
-of a call here and there. NAMEs are parts of the names of cases; all cases are run if there are none.
+of a call here and there. NAMEs are parts of the names of cases; all run if there are none.
 
 Without CHECKOUT nothing is compared: each op is called once, and named.
 """
@@ -70,7 +70,7 @@ def cases(quick):
                     lambda d=dtype, i=improper, s=streams: _window(d, i, s),
                 )
         yield f"turn, {dtype}", lambda d=dtype: _turn(d)
-    yield "discretize", _discretize
+    yield "samples of a process", _samples
 
 
 def _normal(rng, dtype, *shape):
@@ -262,7 +262,7 @@ def _turn(dtype):
     Rotation(frequency=0.3, dtype=real).moments_matrix(x[:, None], x[:, None])
 
 
-def _discretize():
+def _samples():
     import cgp
 
     gp = cgp.StateSpaceGP(_kernel("sum"), noise_variance=0.1)
