@@ -193,6 +193,37 @@ def test_single_precision_where_a_covariance_form_fails(without_core):
     np.testing.assert_allclose(value, statespace.log_likelihood(double, z), rtol=5e-3)
 
 
+@pytest.mark.parametrize("batch", [None, 5])
+def test_is_single_precision_computed_in_double_and_rounded_once(batch, results):
+    given = problem(3, 2, "complex64", batch=batch, steps=300, holes="shared")
+    model, z = given.model(), given.z
+    exact = model.replace(
+        **{name: np.complex128(getattr(model, name)) for name in ("F", "Q", "H", "R")},
+        initial_mean=np.complex128(model.initial_mean),
+        initial_covariance=np.complex128(model.initial_covariance),
+    )
+    value = statespace.log_likelihood(model, z).numpy()
+    assert value.dtype == np.float32
+    expected = statespace.log_likelihood(exact, np.complex128(z)).numpy()
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+    assert len(results) == 2
+
+
+@pytest.mark.parametrize("batch", [None, 5])
+def test_is_a_certain_prediction_met_to_the_rounding_of_what_came(batch, results):
+    """Of single precision, though it is computed in double."""
+    F = np.array([[np.exp(0.3j)]], np.complex64)
+    zero, start = np.zeros((1, 1), np.complex64), np.array([0.7 + 0.2j], np.complex64)
+    model = statespace.LinearGaussian(
+        F, zero, np.ones((1, 1), np.complex64), zero, start, initial_covariance=zero
+    )
+    z = np.exp(0.3j * np.arange(40)) * (0.7 + 0.2j)
+    z = z.astype(np.complex64)[:, None]
+    z = z if batch is None else np.stack([z] * batch)
+    np.testing.assert_array_equal(statespace.log_likelihood(model, z), 0.0)
+    assert len(results) == 1
+
+
 def walk(F):
     """Nothing of its state is seen."""
     return statespace.LinearGaussian(F, [[1.0]], [[0.0]], [[1.0]], [0.0], [[1.0]])

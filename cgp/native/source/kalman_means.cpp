@@ -1,9 +1,8 @@
 // The recursions of the means of a Kalman filter, given the gains: see kalman_means.h.
 //
-// Of one series:
-//
-// Steps wait for each other, and only the work within one can be shared out: the states lie side by
-// side in lanes, and the product F m does not wait for the deviations v of the observations,
+// The steps of one series wait for each other, and only the work within one can be shared out: the
+// states lie side by side in lanes, and the product F m does not wait for the deviations v of the
+// observations,
 //
 //     m' = F m + b + Σ c_i v_i,   c_i = F g_i .
 //

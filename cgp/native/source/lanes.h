@@ -1,5 +1,6 @@
 // Several series side by side, one in each lane of a vector: a number type for the same templates
-// as single numbers. The compiler splits a vector into what the processor has.
+// as single numbers. The compiler splits a vector into what the processor has. Of 512 bits, which
+// most have not, it keeps the halves in memory between operations, and takes twice as long.
 #pragma once
 #include <cmath>
 #include <cstring>
@@ -14,9 +15,9 @@ using std::sqrt;
 
 template <class R>
 struct Lanes {
-  static constexpr int count = 32 / sizeof(R);
+  static constexpr int bytes = 32, count = bytes / sizeof(R);
   // Functions compiled for different processors do not agree on how wide vectors are aligned.
-  typedef R Vector __attribute__((vector_size(32), aligned(sizeof(R))));
+  typedef R Vector __attribute__((vector_size(bytes), aligned(sizeof(R))));
   Vector v;
 
   CGP_INLINE Lanes() : v{} {}
@@ -181,7 +182,7 @@ CGP_INLINE C total_as(M x) {
 template <class T, class R>
 __attribute__((noinline)) void load_some(const T* from, int64_t count, int64_t stride, T rest, R* re,
                                          R* im) {
-  for (int64_t i = 0; i < int64_t(32 / sizeof(R)); ++i) {
+  for (int64_t i = 0; i < Lanes<R>::count; ++i) {
     const T x = i < count ? from[i * stride] : rest;
     re[i] = real(x);
     im[i] = imag(x);

@@ -1,0 +1,56 @@
+"""Which long tests the checks run after a change."""
+
+import subprocess
+
+import pytest
+
+from tests import changes
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return changes.imports()
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [
+        ("cgp/kernels/rotation.py", "cgp.kernels.rotation"),
+        ("cgp/bank/__init__.py", "cgp.bank"),
+        ("cgp/native/source/rank_one.cpp", "cgp.native"),
+        ("tests/gp/problems.py", "tests.gp.problems"),
+        ("examples/polar_motion.py", None),
+        ("docs/tour.md", None),
+        ("README.md", None),
+    ],
+)
+def test_is_a_file_known_by_its_module(path, module):
+    assert changes.module_of(path) == module
+
+
+def test_reaches_a_change_those_that_use_it_by_whatever_name(graph):
+    users = graph.find_downstream_modules("cgp.bank.window")
+    assert "tests.bank.test_bank" in users
+    assert "tests.kernels.test_algebra" not in users
+    assert "tests.gp.test_fit" in graph.find_downstream_modules("cgp.kernels.rotation")
+
+
+def affected_by(*paths, monkeypatch):
+    class Diff:
+        stdout = "\n".join(paths)
+
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: Diff)
+    return {
+        path.relative_to(changes.ROOT / "tests").as_posix()
+        for path in changes.tests_affected_since("main")
+    }
+
+
+def test_are_examples_and_pages_affected_by_themselves_and_by_the_package(monkeypatch):
+    examples = {"examples/test_polar_motion.py", "examples/test_signals.py"}
+    assert affected_by("examples/polar_motion.py", monkeypatch=monkeypatch) == examples
+    assert affected_by("docs/tour.md", monkeypatch=monkeypatch) == {"test_docs.py"}
+    assert affected_by("README.md", monkeypatch=monkeypatch) == set()
+    by_plots = affected_by("cgp/plotting/__init__.py", monkeypatch=monkeypatch)
+    assert by_plots >= examples | {"test_docs.py", "test_quick.py"}
+    assert "linalg/test_updates.py" not in by_plots
