@@ -7,30 +7,38 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).resolve().parent.parent
-# These run scripts and the code of pages, which use the whole package.
-USERS = {"examples": "tests.examples", "docs": "tests.test_docs"}
+# Tests that run scripts or the code of pages, by where these are. What they import is not theirs to
+# say: a change anywhere in the package affects them.
+RUNNERS = {
+    "examples": ["tests.examples"],
+    "docs": ["tests.test_docs", "tests.test_tour", "tests.test_pipelines"],
+    "README.md": ["tests.test_docs"],
+}
 
 
 def tests_affected_since(commit: str) -> set[Path]:
     """The files of tests that import, by whatever way, a module that has changed since a commit.
 
-    C++ sources count as the module that loads them. A change of any other file outside `tests/` and
-    `cgp/` affects the tests of examples or of pages, if it is one, and none else.
+    What is not committed does not count. C++ sources count as the module that loads them.
     """
-    command = ["git", "diff", "--name-only", f"{commit}...HEAD"]
-    changed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    command = ["git", "diff", "-z", "--name-only", f"{commit}...HEAD"]
+    changed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     graph = imports()
     affected: set[str] = set()
-    for name in changed.stdout.split():
+    for name in filter(None, changed.stdout.split("\0")):
         module = module_of(name)
-        if module is None:
-            module = USERS.get(name.partition("/")[0])
-            affected |= {test for test in graph.modules if module and test.startswith(module)}
-        elif module in graph.modules:
+        if module in graph.modules:
             affected |= {module, *graph.find_downstream_modules(module)}
+        runners = RUNNERS.get(name.partition("/")[0], [])
         if name.startswith("cgp/"):
-            affected |= {test for test in graph.modules if test.startswith(tuple(USERS.values()))}
-    return {ROOT / f"{name.replace('.', '/')}.py" for name in affected if ".test_" in name}
+            runners = [runner for each in RUNNERS.values() for runner in each]
+        affected |= {test for test in graph.modules if test.startswith(tuple(runners))}
+    return {ROOT / f"{name.replace('.', '/')}.py" for name in affected if is_test(name)}
+
+
+def is_test(module: str) -> bool:
+    """Whether pytest collects it."""
+    return module.startswith("tests.") and module.rpartition(".")[2].startswith("test_")
 
 
 def module_of(name: str) -> str | None:
@@ -46,6 +54,8 @@ def imports() -> grimp.ImportGraph:
     """The import graph, in which `import cgp` stands for those modules whose names are used.
 
     The package imports all of its modules, so that everything else would depend on everything.
+    What no test imports, a script that is run or fixtures of pytest, belongs to all tests of its
+    folder.
     """
     graph = grimp.build_graph("cgp", "tests", cache_dir=None)
     homes = homes_of_names()
@@ -62,6 +72,14 @@ def imports() -> grimp.ImportGraph:
                 home = homes.get(node.attr, f"cgp.{node.attr}")
                 if home in graph.modules and home != user:
                     graph.add_import(importer=user, imported=home)
+    tests = [module for module in graph.modules if is_test(module)]
+    for module in list(graph.modules):
+        if module.startswith("tests") and not is_test(module):
+            folder = module.rpartition(".")[0] or module
+            if not graph.find_modules_that_directly_import(module):
+                for test in tests:
+                    if test.startswith(f"{folder}."):
+                        graph.add_import(importer=test, imported=module)
     return graph
 
 

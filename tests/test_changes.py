@@ -35,9 +35,16 @@ def test_reaches_a_change_those_that_use_it_by_whatever_name(graph):
     assert "tests.gp.test_fit" in graph.find_downstream_modules("cgp.kernels.rotation")
 
 
+def test_belong_scripts_and_fixtures_to_the_tests_of_their_folder(graph):
+    assert "tests.training.test_training_steps" in graph.find_downstream_modules(
+        "tests.training.two_replicas"
+    )
+    assert "tests.linalg.test_updates" in graph.find_downstream_modules("tests.conftest")
+
+
 def affected_by(*paths, monkeypatch):
     class Diff:
-        stdout = "\n".join(paths)
+        stdout = "\0".join([*paths, ""])
 
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: Diff)
     return {
@@ -48,9 +55,11 @@ def affected_by(*paths, monkeypatch):
 
 def test_are_examples_and_pages_affected_by_themselves_and_by_the_package(monkeypatch):
     examples = {"examples/test_polar_motion.py", "examples/test_signals.py"}
+    pages = {"test_docs.py", "test_tour.py", "test_pipelines.py"}
     assert affected_by("examples/polar_motion.py", monkeypatch=monkeypatch) == examples
-    assert affected_by("docs/tour.md", monkeypatch=monkeypatch) == {"test_docs.py"}
-    assert affected_by("README.md", monkeypatch=monkeypatch) == set()
+    assert affected_by("docs/tour.md", monkeypatch=monkeypatch) == pages
+    assert affected_by("README.md", monkeypatch=monkeypatch) == {"test_docs.py"}
+    assert affected_by("LICENSE", monkeypatch=monkeypatch) == set()
     by_plots = affected_by("cgp/plotting/__init__.py", monkeypatch=monkeypatch)
-    assert by_plots >= examples | {"test_docs.py", "test_quick.py"}
+    assert by_plots >= examples | pages | {"test_quick.py"}
     assert "linalg/test_updates.py" not in by_plots

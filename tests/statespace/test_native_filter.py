@@ -240,6 +240,17 @@ def test_is_an_overflow_reported_as_without_the_core(without_core):
         assert messages[0] == messages[1]
 
 
+def test_is_an_overflow_of_single_precision_reported_though_double_holds_it(without_core):
+    single = [np.array(a, np.float32) for a in ([[1e3]], [[1.0]], [[0.0]], [[1.0]], [0.0], [[1.0]])]
+    model = statespace.LinearGaussian(*single)
+    messages = []
+    for call in (lambda f, *a: f(*a), without_core):
+        with pytest.raises(ValueError, match="overflows at step") as caught:
+            call(statespace.filter, model, np.ones(20, np.float32))
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
 def test_a_graph_takes_the_other_path(results):
     given = problem(2, 1)
     model = given.model()

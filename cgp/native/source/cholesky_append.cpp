@@ -2,6 +2,8 @@
 //
 // With x = L⁻¹ c of the new column c, the new row is (xᴴ, √(variance − |x|²)). It is appended, or
 // takes the first row of a buffer that is not in use.
+#include <algorithm>
+
 #include "factor_arguments.h"
 #include "parallel.h"
 #include "rank_one.h"

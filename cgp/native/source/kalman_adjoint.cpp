@@ -109,7 +109,8 @@ class CovariancePullback {
   }
 
   // The measurement of component i at step t; `counted` towards the gradients of R and h.
-  CGP_FOR_EACH_PROCESSOR void measurement(int64_t t, int64_t i, Real<C> of_s, const C* of_k, bool counted) {
+  CGP_FOR_EACH_PROCESSOR void measurement(int64_t t, int64_t i, Real<C> of_s, const C* of_k,
+                                          bool counted) {
     using R = Real<C>;
     const C* gain = gains_.gain.get() + (gains_.at(t) * m + i) * n;
     const R seen = system_.observed.template at<R>(t, i, tile_);

@@ -1,6 +1,8 @@
 // The recursion of the covariances of a Kalman filter along a series: see kalman_covariances.h.
 #include "kalman_covariances.h"
 
+#include <limits>
+
 namespace cgp {
 namespace {
 

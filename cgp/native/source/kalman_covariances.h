@@ -9,7 +9,6 @@
 // cgp/linalg/batch_last.py has it in TensorFlow. Time: the triangular factor of [F L, G]. Matrices
 // are stored by columns here.
 #pragma once
-#include <limits>
 #include <memory>
 
 #include "gram_schmidt.h"

@@ -70,11 +70,16 @@ struct KalmanLikelihood {
 template <class T>
 struct MomentsOut {
   int64_t n, steps, batch, matrices;
+  double largest;
   OfSeries<T> predicted_means, filtered_means;
   OfSeries<Real<T>> log_likelihoods;
 
   MomentsOut(Call& call, const System<T>& system)
-      : n(system.n), steps(system.steps), batch(system.batch), matrices(system.chol.batch) {
+      : n(system.n),
+        steps(system.steps),
+        batch(system.batch),
+        matrices(system.chol.batch),
+        largest(call.largest()) {
     const int64_t n = system.n;
     predicted_means = series_output_of<T>(call, 0, {batch, steps, n});
     predicted_covariances = call.output<T>(1, {steps, n, n, matrices}).data;
@@ -99,11 +104,12 @@ struct MomentsOut {
     }
   }
 
-  // Notes whether all of them are finite.
+  // Notes whether all of them are finite, in the precision that they are returned in.
   void judge() const {
     const int64_t size = steps * n * n * matrices;
-    *sound = is_finite(log_likelihoods.data, steps * batch) && is_finite(predicted_covariances, size) &&
-             is_finite(filtered_covariances, size);
+    *sound = are_within(largest, log_likelihoods.data, steps * batch) &&
+             are_within(largest, predicted_covariances, size) &&
+             are_within(largest, filtered_covariances, size);
   }
 
  private:

@@ -21,7 +21,7 @@ struct Means {
 };
 
 // The loss of an observation predicted without uncertainty: zero, or infinite if it differs.
-// `terms` sum to the predicted mean: rounding errors are relative to their size.
+// Rounding errors are relative to the size of the terms that sum to the prediction.
 template <class R>
 CGP_INLINE R loss_of_the_certain(R deviation, R size, double epsilon) {
   const R tolerance(std::sqrt(epsilon));

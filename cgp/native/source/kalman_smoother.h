@@ -54,7 +54,11 @@ struct Filtered {
 template <class T>
 struct Smoothed {
   Smoothed(Call& call, const Filtered<T>& filtered)
-      : steps(filtered.steps), n(filtered.n), batch(filtered.batch), matrices(filtered.matrices) {
+      : steps(filtered.steps),
+        n(filtered.n),
+        batch(filtered.batch),
+        matrices(filtered.matrices),
+        largest(call.largest()) {
     means = series_output_of<T>(call, 0, {batch, steps, n});
     chols = call.output<T>(1, {steps, n, n, matrices}).data;
     lags = call.output<T>(2, {steps, n, n, matrices}).data;
@@ -75,11 +79,13 @@ struct Smoothed {
   }
 
   void require_finite_values() const {
-    require(is_finite(means.data, steps * n * batch) && is_finite(chols, steps * n * n * matrices),
+    require(are_within(largest, means.data, steps * n * batch) &&
+                are_within(largest, chols, steps * n * n * matrices),
             "a result is not finite");
   }
 
   int64_t steps, n, batch, matrices;
+  double largest;  // finite number of the precision that is returned
   OfSeries<T> means;
   T *chols, *lags, *gains;
 };
@@ -100,7 +106,7 @@ struct SmootherWork {
   GramSchmidt<C, N, 2 * N> rows;
 };
 
-// Over any number of states compiled once, for both of its matrices.
+// Over any number of states compiled once, though a step needs it of two matrices.
 template <class C>
 CGP_FOR_EACH_PROCESSOR void triangularize(GramSchmidt<C, 0, 0>& by, Split<C, 0>& A, int64_t rows,
                                           int64_t columns, Split<C, 0>& L) {

@@ -1,6 +1,7 @@
 // The arrays of series and their model, as cgp.statespace.arranged.Arranged has them.
 #pragma once
 #include <algorithm>
+#include <cmath>
 
 #include "lanes.h"
 #include "op.h"
@@ -25,15 +26,14 @@ struct Tiles {
   int64_t batch, count, work;
 };
 
-template <class R>
-bool is_finite(const R* values, int64_t count) {
-  R sum = 0;  // of zeros, or NaN
-  for (int64_t i = 0; i < count; ++i) sum += values[i] * 0;
-  return sum == 0;
+// Whether all of them are numbers of at most this size, beyond which they would become infinite.
+inline bool are_within(double largest, const double* values, int64_t count) {
+  int64_t beyond = 0;
+  for (int64_t i = 0; i < count; ++i) beyond += !(std::abs(values[i]) <= largest);
+  return beyond == 0;
 }
-template <class R>
-bool is_finite(const Complex<R>* values, int64_t count) {
-  return is_finite(&values->re, 2 * count);
+inline bool are_within(double largest, const Complex<double>* values, int64_t count) {
+  return are_within(largest, &values->re, 2 * count);
 }
 
 template <class T>

@@ -9,6 +9,8 @@
 // Without noise s may be zero: no variance is left in the first column that is reached (d = u = 0),
 // and the columns after it stay as they are (d = 1, u = 0).
 #pragma once
+#include <algorithm>
+
 #include "rank_one.h"
 
 namespace cgp {

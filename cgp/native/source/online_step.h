@@ -2,6 +2,7 @@
 // same formulas as along a series (kalman_covariances.h), and the moments that a step returns.
 // cgp.statespace.online_step does the same in TensorFlow.
 #pragma once
+#include <limits>
 #include <vector>
 
 #include "kalman_covariances.h"
@@ -28,7 +29,14 @@ template <class T, class C>
 struct StepWork {
   using R = Real<C>;
   StepWork(int64_t n, int64_t q, int64_t m)
-      : covariances(n, q, std::numeric_limits<Lane<R>>::epsilon()), mean(n), next(n), rows(m * n), noise(m * m), z(m), seen(m), size(m * n) {}
+      : covariances(n, q, std::numeric_limits<Lane<R>>::epsilon()),
+        mean(n),
+        next(n),
+        rows(m * n),
+        noise(m * m),
+        z(m),
+        seen(m),
+        size(m * n) {}
 
   CovarianceWork<C, 0> covariances;
   Split<C, 0> mean, next, rows, noise, z;

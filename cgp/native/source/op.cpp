@@ -50,10 +50,6 @@ CGP_FOR_EACH_PROCESSOR void convert(const double* from, int64_t count, float* to
 
 }  // namespace
 
-Call::Call(TF_OpKernelContext* context) : context_(context), status_(TF_NewStatus()) {
-  tensors_.reserve(8);
-}
-
 Call::~Call() {
   for (const Copy& copy : copies_)
     if (copy.is_kept_memory)
@@ -80,8 +76,9 @@ Shape Call::shape_of(const TF_Tensor* tensor) {
 
 const void* Call::data_of(const TF_Tensor* tensor, TF_DataType type) {
   const void* data = TF_TensorData(tensor);
-  if (!is_double(type) || is_double(TF_TensorType(tensor))) return data;
-  is_single_ = true;
+  const TF_DataType stored = TF_TensorType(tensor);
+  is_single_ |= stored == TF_FLOAT || stored == TF_COMPLEX64;
+  if (!is_double(type) || is_double(stored)) return data;
   const int64_t count = parts_of(type) * size_of(shape_of(tensor));
   double* reals = make_reals(count);
   convert(static_cast<const float*>(data), count, reals);
@@ -89,7 +86,7 @@ const void* Call::data_of(const TF_Tensor* tensor, TF_DataType type) {
 }
 
 void* Call::make_output(int i, TF_DataType type, const Shape& shape) {
-  if (!is_single_ || !is_double(type)) return allocate(i, type, shape);
+  if (!is_double(type)) return allocate(i, type, shape);
   const TF_DataType expected = TF_ExpectedOutputDataType(context_, i);
   if (is_double(expected)) return allocate(i, type, shape);
   void* to = allocate(i, expected, shape);
@@ -125,7 +122,7 @@ void Call::deliver() {
 }
 
 void Call::fail(const char* message) {
-  if (TF_GetCode(status_) == TF_OK) TF_SetStatus(status_, TF_INVALID_ARGUMENT, message);
+  TF_SetStatus(status_, TF_INVALID_ARGUMENT, message);
   TF_OpKernelContext_Failure(context_, status_);
 }
 

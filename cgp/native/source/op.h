@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include "number.h"
@@ -56,12 +57,12 @@ struct Array {
   int64_t size() const { return size_of(shape); }
 };
 
-// The arguments and results of one call; arguments come first. Where an op asks for double precision
-// and a tensor is single, it gets a copy, and its results are converted when it is done: few ops are
-// compiled for single precision too.
+// The arguments and results of one call. Where an op asks for double precision and a tensor is
+// single, it gets a copy, and its results are converted when it is done: such an op is not compiled
+// for single precision.
 class Call {
  public:
-  explicit Call(TF_OpKernelContext* context);
+  explicit Call(TF_OpKernelContext* context) : context_(context), status_(TF_NewStatus()) {}
   ~Call();
   Call(const Call&) = delete;
 
@@ -79,16 +80,17 @@ class Call {
     return {data, std::move(shape)};
   }
 
-  // Rounding of the numbers that came in, relative to them.
-  double epsilon() const { return is_single_ ? epsilon_of<float> : epsilon_of<double>; }
+  // Of the numbers that came in: their rounding, relative to them, and the largest there are.
+  double epsilon() const { return is_single_ ? Single::epsilon() : Double::epsilon(); }
+  double largest() const { return is_single_ ? Single::max() : Double::max(); }
 
   // Converts results where they are to be single.
   void deliver();
   void fail(const char* message);
 
  private:
-  template <class R>
-  static constexpr double epsilon_of = std::numeric_limits<R>::epsilon();
+  using Single = std::numeric_limits<float>;
+  using Double = std::numeric_limits<double>;
 
   TF_Tensor* tensor(int i);
   static Shape shape_of(const TF_Tensor* tensor);

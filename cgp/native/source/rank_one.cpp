@@ -1,6 +1,8 @@
 // Rank-one updates of a factor, and their pullback: see rank_one.h.
 #include "rank_one.h"
 
+#include <algorithm>
+
 #include "triangular.h"
 
 namespace cgp {

@@ -3,6 +3,8 @@
 // The rows before it stay. Those after it lose the removed column, by which their block at the
 // diagonal is updated: L_b L_bᴴ + c cᴴ, an update, which is unconditionally stable.
 #pragma once
+#include <algorithm>
+
 #include "rank_one.h"
 
 namespace cgp {

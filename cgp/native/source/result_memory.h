@@ -1,4 +1,4 @@
-// Memory for large results, kept for the next one of about its size when a tensor is dropped.
+// Memory for large results and copies, kept for the next of about the size when one is dropped.
 //
 // The system hands out memory page by page, as it is written to for the first time, and clears each:
 // for a matrix of order 512 that takes longer than a rank-one update of it. What is kept is bounded.

@@ -47,8 +47,8 @@ CGP_INLINE void filter(const Problem& problem, Group group, double* values,
       work.store(means.data());
       losses[0] += work.loss;
     } else {
-      log_total += gains_of_block(block.steps, block.length.data(), block.seen.data(),
-                                        block.count, covariances, gains);
+      log_total += gains_of_block(block.steps, block.length.data(), block.seen.data(), block.count,
+                                  covariances, gains);
       for (int64_t i = 0; i < tiles; ++i) {
         block.read(group.first + i * width, std::min(width, group.count - i * width), z.data());
         MeanWork<C, M, N> work(problem.process, block.steps, means.data() + i * n);
@@ -104,8 +104,8 @@ CGP_INLINE void filter_backwards(const Problem& problem, Group group, const doub
     block.load(group, i * kBlock);
     by.clear();
     CovarianceWork<C, N> covariances(process, starts.covariances[i]);
-    gains_of_block(block.steps, block.length.data(), block.seen.data(), block.count,
-                         covariances, gains);
+    gains_of_block(block.steps, block.length.data(), block.seen.data(), block.count, covariances,
+                   gains);
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const int64_t series = group.first + tile * width;
       const int64_t lanes = std::min(width, group.count - tile * width);
@@ -202,7 +202,8 @@ struct StateSpacePullback {
     std::fill_n(by_frequency.data, by_frequency.size(), start);
     std::fill_n(by_noise.data, 1, start);
     std::fill_n(by_x.data, by_x.size(), start);
-    if (!problem.is_valid) return void(std::fill_n(by_z.data, by_z.size(), Complex<double>{kNan, kNan}));
+    if (!problem.is_valid)
+      return void(std::fill_n(by_z.data, by_z.size(), Complex<double>{kNan, kNan}));
     const std::vector<Group> groups = problem.groups();
     // Each group has sums of its own, which are added up in order: no result depends on threads.
     std::vector<Sums> sums(groups.size(), Sums(process));
