@@ -2,6 +2,11 @@
 
 import pytest
 
+# Eagerly, as little data are sooner gone through than a graph is traced, and in a graph when long.
+eagerly_or_in_a_graph = pytest.mark.parametrize(
+    "eagerly", [True, pytest.param(False, marks=pytest.mark.long)]
+)
+
 
 def long_except(cases, *kept):
     """The cases as parameters, of several where they are tuples: those not kept are long."""

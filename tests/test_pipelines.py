@@ -310,8 +310,8 @@ def cells():
     for line in lines:
         what, *marks = _columns(line)
         for name, mark in zip(names, marks, strict=True):
-            marks = pytest.mark.long if name in LONG.get(what, ()) else ()
-            yield pytest.param(what, name, mark, marks=marks, id=f"{what} {name}")
+            speed = pytest.mark.long if name in LONG.get(what, ()) else ()
+            yield pytest.param(what, name, mark, marks=speed, id=f"{what} {name}")
 
 
 def _columns(line):
@@ -332,3 +332,9 @@ def test_does_each_cell_of_the_table_hold(line, name, mark, tmp_path):
 
 def test_has_the_table_every_line():
     assert {parameters.values[0] for parameters in cells()} == set(LINES)
+
+
+def test_are_the_long_cells_in_the_table():
+    assert {parameters.values[:2] for parameters in cells()} >= {
+        (line, name) for line, names in LONG.items() for name in names
+    }

@@ -82,7 +82,8 @@ def traces(bank):
     return bank._states._graph.experimental_get_tracing_count()
 
 
-def test_may_a_filter_be_nonlinear():
+@pytest.mark.parametrize("by_xla", long_except([False, True], False))
+def test_may_a_filter_be_nonlinear(by_xla):
     def make():
         model = statespace.NonlinearGaussian(
             lambda x: 0.9 * x + 0.1 * x * x * np.conj(0.3),
@@ -91,7 +92,7 @@ def test_may_a_filter_be_nonlinear():
             R=[[0.5]],
             initial_mean=[0.3 + 0.1j],
             initial_covariance=[[1.0]],
-            jit_compile=False,
+            jit_compile=by_xla,
         )
         return cgp.KalmanFilter(model)
 

@@ -13,6 +13,7 @@ from cgp import statespace
 from cgp.kernels import Matern12, Matern32, Rotation, WidelyLinear
 from cgp.layers import RealImag
 from tests.layers.models import made
+from tests.long_cases import eagerly_or_in_a_graph
 
 STEPS = 40
 RNG = np.random.default_rng(11)
@@ -232,13 +233,14 @@ def test_is_an_observation_without_a_normal_posterior_refused(tmp_path):
         loaded.step(z)
 
 
-def test_does_a_filter_learn_after_it_was_exported(tmp_path):
+@eagerly_or_in_a_graph
+def test_does_a_filter_learn_after_it_was_exported(eagerly, tmp_path):
     """What is exported leaves no loss of its graph behind."""
     before, after = (cgp.KalmanFilter(made()[0], learn=("R",)) for _ in range(2))
     series = made()[1]
     losses = []
     for kf in (before, after):
-        kf.compile(cgp.optimizers.LBFGS(), run_eagerly=True)
+        kf.compile(cgp.optimizers.LBFGS(), run_eagerly=eagerly)
         if kf is after:
             kf.export(tmp_path)
             assert kf.losses == []

@@ -6,20 +6,20 @@ import pytest
 
 import cgp
 from cgp.kernels import RBF, Matern, Matern32, Rotation
+from tests.long_cases import eagerly_or_in_a_graph
 
-RNG = np.random.default_rng(0)
 F = np.array([0.1, 0.03])
 GRID = np.stack(np.meshgrid(np.arange(14.0), np.arange(20.0), indexing="ij"), -1).reshape(-1, 2)
 INPUTS = {
-    "scattered": RNG.uniform(0.0, 50.0, (120, 2)),
+    "scattered": np.random.default_rng(0).uniform(0.0, 50.0, (120, 2)),
     "grid": GRID,
-    "grid with gaps": GRID[RNG.permutation(len(GRID))[:150]],
+    "grid with gaps": GRID[np.random.default_rng(1).permutation(len(GRID))[:150]],
 }
 pytestmark = pytest.mark.filterwarnings("ignore:after this fit")
 
 
 def noisy(z):
-    return z + 0.1 * RNG.normal(size=(*z.shape, 2)) @ [1, 1j]
+    return z + 0.1 * np.random.default_rng(2).normal(size=(*z.shape, 2)) @ [1, 1j]
 
 
 def fitted(x, kernel, **kwargs):
@@ -41,15 +41,16 @@ def test_a_tone_over_two_dimensions_is_found_from_nothing(name):
 
 def test_symbols_and_subcarriers_have_scales_of_their_own():
     """Milliseconds and hundreds of kilohertz; a delay of 1.5 µs and a Doppler shift of 150 Hz."""
+    rng = np.random.default_rng(3)
     symbols, subcarriers = np.arange(14) / 14e3, 15e3 * np.arange(24)
     t, f = (a.ravel() for a in np.meshgrid(symbols, subcarriers, indexing="ij"))
     h = np.zeros(t.size, complex)
     for _ in range(40):
-        delay, doppler = 1e-6 + RNG.exponential(0.5e-6), 150 + 100 * RNG.normal()
-        h += np.exp(2j * np.pi * (doppler * t - delay * f)) * (RNG.normal(size=2) @ [1, 1j])
+        delay, doppler = 1e-6 + rng.exponential(0.5e-6), 150 + 100 * rng.normal()
+        h += np.exp(2j * np.pi * (doppler * t - delay * f)) * (rng.normal(size=2) @ [1, 1j])
     h /= np.sqrt(np.mean(np.abs(h) ** 2))
     x, z = np.stack([t, f], axis=-1), noisy(h)
-    pilots = RNG.permutation(len(x))[:100]
+    pilots = rng.permutation(len(x))[:100]
     gp = cgp.ExactGP(RBF() * Rotation())
     gp.fit(x[pilots], z[pilots], verbose=0)
     length, frequency = gp.parameters()["rbf.lengthscale"], gp.parameters()["rotation.frequency"]
@@ -61,7 +62,7 @@ def test_symbols_and_subcarriers_have_scales_of_their_own():
 
 @pytest.mark.long
 def test_three_dimensions_and_restarts():
-    x = RNG.uniform(0.0, 10.0, (150, 3))
+    x = np.random.default_rng(4).uniform(0.0, 10.0, (150, 3))
     z = noisy(np.exp(2j * np.pi * x @ [0.3, -0.2, 0.1]))
     gp = cgp.ExactGP(Matern32() * Rotation())
     history = gp.fit(x, z, restarts=2, epochs=60, verbose=0)
@@ -118,11 +119,13 @@ def test_holders_of_the_kernel_follow():
     np.testing.assert_allclose(tracker.predict(new)["mean"], other.predict(new)["mean"], rtol=1e-9)
 
 
-def test_a_stream_learns_from_its_dimensions(tmp_path):
+@eagerly_or_in_a_graph
+def test_a_stream_learns_from_its_dimensions(eagerly, tmp_path):
     x = INPUTS["scattered"]
     gp = cgp.RecursiveGP(RBF(), capacity=16)
-    gp.compile(run_eagerly=True)
-    x = x[:12]
+    if eagerly:
+        gp.compile(run_eagerly=True)
+        x = x[:12]
     gp.fit(x, noisy(np.exp(0.02j * np.pi * x @ F)), verbose=0)
     assert gp.parameters()["rbf.lengthscale"].shape == (2,)
     gp.save(tmp_path / "gp.keras")
@@ -131,9 +134,10 @@ def test_a_stream_learns_from_its_dimensions(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
-def test_a_loaded_model_that_was_compiled_but_not_fitted_learns(tmp_path):
+@eagerly_or_in_a_graph
+def test_a_loaded_model_that_was_compiled_but_not_fitted_learns(eagerly, tmp_path):
     gp = cgp.ExactGP(Matern() * Rotation())
-    gp.compile("adam", run_eagerly=True)
+    gp.compile("adam", run_eagerly=eagerly)
     gp.save(tmp_path / "gp.keras")
     loaded = keras.models.load_model(tmp_path / "gp.keras")
     loaded.fit(GRID[:30], noisy(np.exp(2j * np.pi * GRID[:30] @ F)), epochs=2, verbose=0)
@@ -141,9 +145,10 @@ def test_a_loaded_model_that_was_compiled_but_not_fitted_learns(tmp_path):
 
 
 @pytest.mark.parametrize("make", [lambda: RBF() * Rotation(), lambda: RBF(1.0, [9.0, 9.0])])
-def test_an_optimizer_goes_on_where_it_was(make):
+@eagerly_or_in_a_graph
+def test_an_optimizer_goes_on_where_it_was(make, eagerly):
     gp = cgp.ExactGP(make())
-    gp.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
+    gp.compile(keras.optimizers.Adam(0.05), run_eagerly=eagerly)
     z = noisy(np.exp(2j * np.pi * GRID[:30] @ F))
     gp.fit(GRID[:30], z, epochs=2, verbose=0)
     optimizer = gp.optimizer
@@ -152,10 +157,11 @@ def test_an_optimizer_goes_on_where_it_was(make):
     assert int(optimizer.iterations) == 5
 
 
-def test_an_optimizer_of_another_holder_of_the_kernel_begins_anew():
+@eagerly_or_in_a_graph
+def test_an_optimizer_of_another_holder_of_the_kernel_begins_anew(eagerly):
     kernel = RBF() * Rotation()
     first, second = cgp.ExactGP(kernel, 0.02), cgp.ExactGP(kernel, 0.02)
-    second.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
+    second.compile(keras.optimizers.Adam(0.05), run_eagerly=eagerly)
     second.optimizer.build(second.trainable_variables)
     z = noisy(np.exp(2j * np.pi * GRID[:30] @ F))
     first.fit(GRID[:30], z, epochs=5, verbose=0)

@@ -14,6 +14,7 @@ import cgp.gp.exact.exact_gp
 from cgp.kernels import RBF, Matern12, Matern32, Rotation, WidelyLinear
 from cgp.training import Objective
 from tests.gp.problems import complex_normals, problems, series
+from tests.long_cases import eagerly_or_in_a_graph
 
 X_NEW = np.linspace(-1.0, 12.0, 7)
 
@@ -136,9 +137,10 @@ def test_is_the_factor_current_after_training(optimizer, run_eagerly):
         np.testing.assert_allclose(value, expected[name], rtol=1e-12, atol=1e-13)
 
 
-def test_can_other_data_be_fitted_next():
+@eagerly_or_in_a_graph
+def test_can_other_data_be_fitted_next(eagerly):
     gp = model()
-    gp.compile(optimizer=keras.optimizers.Adam(0.01), run_eagerly=True)
+    gp.compile(optimizer=keras.optimizers.Adam(0.01), run_eagerly=eagerly)
     for n in (20, 33, 20):
         x, z = tone(n, n)
         gp.fit(x, z, epochs=3, verbose=0)

@@ -20,8 +20,8 @@ def model(kind):
     return kind(Matern32(1.0, 5.0) * Rotation(0.19), noise_variance=0.1)
 
 
-def data(kind):
-    if kind is cgp.RecursiveGP:
+def data(kind, is_light):
+    if is_light:
         return X[:8], Z[:8]
     return (Z,) if kind is cgp.KalmanFilter else (X, Z)
 
@@ -29,7 +29,7 @@ def data(kind):
 @pytest.fixture(autouse=True)
 def few_samples_of_a_window_are_taken_in_eagerly(request):
     """To trace what takes them in lasts longer."""
-    tf.config.run_functions_eagerly(request.node.callspec.params["kind"] is cgp.RecursiveGP)
+    tf.config.run_functions_eagerly(request.node.callspec.params["is_light"])
     yield
     tf.config.run_functions_eagerly(False)
 
@@ -42,41 +42,52 @@ LEARNERS = {
     cgp.RecursiveGP: keras.optimizers.Adam,  # which sees block after block
 }
 
+every_kind = pytest.mark.parametrize(
+    ("kind", "is_light"),
+    [
+        (cgp.ExactGP, False),
+        (cgp.StateSpaceGP, False),
+        (cgp.KalmanFilter, False),
+        (cgp.RecursiveGP, True),
+        pytest.param(cgp.RecursiveGP, False, marks=pytest.mark.long),
+    ],
+)
 
-@pytest.mark.parametrize(("kind", "optimizer"), LEARNERS.items())
+
+@every_kind
 @pytest.mark.filterwarnings("ignore:after this fit")
-def test_a_model_that_was_not_compiled_learns_by_its_usual_optimizer(kind, optimizer):
+def test_a_model_that_was_not_compiled_learns_by_its_usual_optimizer(kind, is_light):
     plain, compiled = model(kind), model(kind)
-    plain.fit(*data(kind), verbose=0)
+    plain.fit(*data(kind, is_light), verbose=0)
     compiled.compile()
-    compiled.fit(*data(kind), verbose=0)
-    assert type(plain.optimizer) is optimizer
+    compiled.fit(*data(kind, is_light), verbose=0)
+    assert type(plain.optimizer) is LEARNERS[kind]
     for value, expected in zip(plain.weights, compiled.weights, strict=True):
         np.testing.assert_array_equal(value, expected)
 
 
-@pytest.mark.parametrize("kind", LEARNERS)
+@every_kind
 @pytest.mark.filterwarnings("ignore:after this fit")
-def test_it_is_saved_and_loaded_and_learns_on(kind, tmp_path):
+def test_it_is_saved_and_loaded_and_learns_on(kind, is_light, tmp_path):
     fitted = model(kind)
-    fitted.fit(*data(kind), verbose=0)
+    fitted.fit(*data(kind, is_light), verbose=0)
     fitted.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert type(loaded.optimizer) is type(fitted.optimizer)
     for value, expected in zip(loaded.weights, fitted.weights, strict=True):
         np.testing.assert_array_equal(value, expected)
-    loaded.fit(*data(kind), verbose=0)
+    loaded.fit(*data(kind, is_light), verbose=0)
 
 
-@pytest.mark.parametrize("kind", LEARNERS)
+@every_kind
 @pytest.mark.filterwarnings("ignore:after this fit")
-def test_a_model_of_a_config_and_a_loaded_one_learn_without_compile(kind, tmp_path):
+def test_a_model_of_a_config_and_a_loaded_one_learn_without_compile(kind, is_light, tmp_path):
     before = model(kind)
-    kind.from_config(before.get_config()).fit(*data(kind), verbose=0)
+    kind.from_config(before.get_config()).fit(*data(kind, is_light), verbose=0)
     before.save(tmp_path / "model.keras")
-    keras.models.load_model(tmp_path / "model.keras").fit(*data(kind), verbose=0)
+    keras.models.load_model(tmp_path / "model.keras").fit(*data(kind, is_light), verbose=0)
 
 
-@pytest.mark.parametrize("kind", LEARNERS)
-def test_the_loss_of_data_is_told_without_compile(kind):
-    assert np.isfinite(model(kind).evaluate(*data(kind), verbose=0))
+@every_kind
+def test_the_loss_of_data_is_told_without_compile(kind, is_light):
+    assert np.isfinite(model(kind).evaluate(*data(kind, is_light), verbose=0))

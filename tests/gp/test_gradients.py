@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import cgp
+from tests.gp.differences import assert_are_differences
 from tests.gp.problems import problems, series
 
 X_NEW = np.array([-0.5, 2.2, 9.0])
@@ -29,19 +30,21 @@ def score(posterior):
 
 
 @pytest.mark.parametrize(
-    ("problem", "mean"),
+    ("problem", "mean", "each"),
     [
         pytest.param(
             problem,
             mean,
-            id=f"{problem.name}-{mean}",
-            marks=() if problem.name == "all improper" else pytest.mark.long,
+            each,
+            id=f"{problem.name}-{mean}-{'each element' if each else 'one direction'}",
+            marks=pytest.mark.long if each else (),
         )
         for problem in problems()
         for mean in MEANS
+        for each in ([False, True] if problem.name == "all improper" else [True])
     ],
 )
-def test_is_the_gradient_of_a_posterior_that_of_central_differences(problem, mean):
+def test_is_the_gradient_of_a_posterior_that_of_central_differences(problem, mean, each):
     x, z = series(n=14, missing=[2])
     gp = problem.gp(mean=MEANS[mean]())
     gp.condition(x, z)
@@ -55,23 +58,12 @@ def test_is_the_gradient_of_a_posterior_that_of_central_differences(problem, mea
         y = value(points)
     variables = gp.trainable_variables
     *gradients, by_x = tape.gradient(y, [*variables, points])
-    rng, h = np.random.default_rng(0), 1e-5
-    start = [v.numpy() for v in variables]
-    steps = [rng.normal(size=value.shape) for value in start]
-    values = []
-    for sign in (1.0, -1.0):
-        for variable, at, step in zip(variables, start, steps, strict=True):
-            variable.assign(at + sign * h * step)
-        values.append(value())
-    for variable, at in zip(variables, start, strict=True):
-        variable.assign(at)
-    found = sum(np.sum(g.numpy() * step) for g, step in zip(gradients, steps, strict=True))
-    slope = (values[0] - values[1]) / (2 * h)
-    np.testing.assert_allclose(found, slope, rtol=1e-6, atol=2e-6)
+    h, tolerance = 1e-5, {"rtol": 1e-6, "atol": 2e-6}
+    assert_are_differences(value, variables, gradients, h, each, **tolerance)
     for i in range(3):
         shift = h * np.eye(3)[i]
         slope = (value(X_NEW + shift) - value(X_NEW - shift)) / (2 * h)
-        np.testing.assert_allclose(by_x[i], slope, rtol=1e-6, atol=2e-6)
+        np.testing.assert_allclose(by_x[i], slope, **tolerance)
 
 
 @pytest.mark.parametrize(

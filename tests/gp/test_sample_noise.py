@@ -12,6 +12,7 @@ from cgp.gp.data import SampleNoise
 from cgp.kernels import Matern12, Matern32, Rotation
 from cgp.training.keras_private import saved_variables
 from tests.gp.noisy import GROUPS, noisy_data
+from tests.long_cases import eagerly_or_in_a_graph
 from tests.reference import gaussian_process as dense
 
 KINDS = [("proper", True, False), ("all improper", True, True)]
@@ -508,10 +509,11 @@ def test_a_window_saved_before_points_had_noise_loads():
     close(other.predict(AT)["variance"], gp.predict(AT)["variance"])
 
 
-def test_a_stream_is_fitted_with_its_noise():
+@eagerly_or_in_a_graph
+def test_a_stream_is_fitted_with_its_noise(eagerly):
     data = in_order(noisy_data("proper", True, True))
     gp = data.model(cgp.RecursiveGP, capacity=12)
-    gp.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    gp.compile(keras.optimizers.SGD(0.0), run_eagerly=eagerly)
     likelihood = dense.log_marginal_likelihood(data.z, *data.observed())
     loss = gp.evaluate(data.x, data.z, verbose=0, **data.given)
     close(loss, -likelihood / 11)
@@ -598,7 +600,8 @@ def test_a_budget_of_one_group_is_that_of_its_noise_variance(name):
             close(a, b)
 
 
-def test_gradients_of_a_stream_are_those_of_differences():
+@eagerly_or_in_a_graph
+def test_gradients_of_a_stream_are_those_of_differences(eagerly):
     data = in_order(noisy_data("proper", True, True))
     gp = data.model(cgp.RecursiveGP, capacity=12)
     gp.process(
@@ -607,7 +610,7 @@ def test_gradients_of_a_stream_are_those_of_differences():
         noise_variance=np.nan_to_num(data.known[:6]),
         noise_groups=data.groups[:6],
     )
-    gp.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    gp.compile(keras.optimizers.SGD(0.0), run_eagerly=eagerly)
     rest = data.where(slice(6, 12))
     variable = gp.noise_variance.variable
 

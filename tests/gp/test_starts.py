@@ -130,9 +130,9 @@ def test_does_the_second_fit_go_on_from_the_first(tmp_path):
 
 def test_are_weights_that_are_loaded_no_placeholders(tmp_path):
     x, z = tone_on_a_slow_part(20)
-    gp, _ = fitted(x, z, RBF(), 1)
+    gp, _ = fitted(x, z, RBF() * Rotation(), 1)
     gp.save_weights(tmp_path / "gp.weights.h5")
-    other = cgp.ExactGP(RBF())
+    other = cgp.ExactGP(RBF() * Rotation())
     other.load_weights(tmp_path / "gp.weights.h5")
     assert not any(p.is_left_out for p in other._parameters().values())
     other.compile(cgp.optimizers.LBFGS())

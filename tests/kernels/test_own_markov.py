@@ -49,14 +49,17 @@ def test_its_covariance_follows_from_its_state_space_form():
     np.testing.assert_allclose(single, expected, atol=1e-5)
 
 
-@pytest.mark.long
-def test_exact_and_state_space_processes_of_it_fit_and_predict_alike():
+@pytest.mark.parametrize("epochs", [0, pytest.param(3, marks=pytest.mark.long)])
+def test_exact_and_state_space_processes_of_it_fit_and_predict_alike(epochs):
     found = []
     for process in (cgp.ExactGP, cgp.StateSpaceGP):
         kernel = DampedOscillator(1.0, 0.3, 0.2) * Rotation(0.05)
         gp = process(kernel, noise_variance=0.02)
-        gp.compile(optimizer=cgp.optimizers.LBFGS())
-        gp.fit(X, Z, epochs=3, verbose=0)
+        if epochs:
+            gp.compile(optimizer=cgp.optimizers.LBFGS())
+            gp.fit(X, Z, epochs=epochs, verbose=0)
+        else:
+            gp.condition(X, Z)
         values = np.array([float(v) for v in gp.parameters().values()])
         found.append([values, gp.log_marginal_likelihood(X, Z), *gp.predict(NEW).values()])
     for exact, state_space in zip(*found, strict=True):

@@ -63,9 +63,13 @@ def fitted():
     return kf
 
 
-@pytest.fixture(scope="module")
-def given():
-    """As it would be after a fit, which takes longer than what it does."""
+@pytest.fixture(
+    scope="module", params=["as after a fit", pytest.param("after a fit", marks=pytest.mark.long)]
+)
+def given(request):
+    """As it would be after a fit, which takes longer than what it does, or after one."""
+    if request.param == "after a fit":
+        return request.getfixturevalue("fitted")
     kf = cgp.KalmanFilter(carrier(observation=Amplitude(2.0)), learn=("R",), rule=RULE)
     kf.learned["R"].scale.assign([0.7])
     return kf

@@ -11,8 +11,11 @@ from cgp.layers import Recursive
 from tests.layers.models import STEPS, made
 from tests.long_cases import long_except
 
-RNG = np.random.default_rng(4)
-CUT = STEPS // 2  # pieces of one shape
+
+@pytest.fixture(params=[STEPS // 2, pytest.param(6, marks=pytest.mark.long)])
+def cut(request):
+    """Where a series is cut: in pieces of one shape, of which one is traced, or of two."""
+    return request.param
 
 
 def kalman_filter(kind):
@@ -28,8 +31,9 @@ def window(kind):
     def make():
         return cgp.RecursiveGP(kernel, 0.1, capacity=4, forgetting=0.99)
 
-    x = np.cumsum(RNG.uniform(0.1, 1.0, (2, STEPS, 1)), axis=1)
-    z = RNG.normal(size=(2, STEPS)) + 1j * RNG.normal(size=(2, STEPS))
+    rng = np.random.default_rng(4)
+    x = np.cumsum(rng.uniform(0.1, 1.0, (2, STEPS, 1)), axis=1)
+    z = rng.normal(size=(2, STEPS)) + 1j * rng.normal(size=(2, STEPS))
     z[0, 3] = np.nan
     step = make().process(x, z)
     found = {"innovation": step.innovation}
@@ -48,11 +52,11 @@ ESTIMATORS = {
 }
 
 
-def pieces(inputs):
-    def cut(part):
+def pieces(inputs, cut):
+    def piece(part):
         return tf.nest.map_structure(lambda a: a[:, part], inputs)
 
-    return cut(slice(None, CUT)), cut(slice(CUT, None))
+    return piece(slice(None, cut)), piece(slice(cut, None))
 
 
 def assert_same(first, second, whole, kind):
@@ -64,10 +68,10 @@ def assert_same(first, second, whole, kind):
 
 
 @pytest.mark.parametrize("name", long_except(ESTIMATORS, "widely linear filter", "improper window"))
-def test_are_pieces_the_whole_with_the_state_passed_on_or_kept(name):
+def test_are_pieces_the_whole_with_the_state_passed_on_or_kept(cut, name):
     make, kind = ESTIMATORS[name]
     estimator, inputs, whole = make(kind)
-    before, after = pieces(inputs)
+    before, after = pieces(inputs, cut)
     layer = Recursive(estimator, return_state=True)
     first, *state = layer(before)
     second, *_ = layer(after, initial_state=state)
@@ -81,10 +85,10 @@ def test_are_pieces_the_whole_with_the_state_passed_on_or_kept(name):
     np.testing.assert_array_equal(last["filtered_mean"], first["filtered_mean"][:, -1])
 
 
-def test_do_gradients_pass_through_the_state():
+def test_do_gradients_pass_through_the_state(cut):
     estimator, z, _ = kalman_filter("improper")
     z = np.nan_to_num(z)
-    before, after = pieces(z)
+    before, after = pieces(z, cut)
     layer = Recursive(estimator, return_state=True)
 
     def score(found, part=slice(None)):
@@ -94,7 +98,7 @@ def test_do_gradients_pass_through_the_state():
     with tf.GradientTape(persistent=True) as tape:
         _, *state = layer(before)
         in_pieces = score(layer(after, initial_state=state)[0])
-        at_once = score(estimator(z), slice(CUT, None))
+        at_once = score(estimator(z), slice(cut, None))
     variables = estimator.trainable_variables
     found, expected = (tape.gradient(value, variables) for value in (in_pieces, at_once))
     for a, b in zip(found, expected, strict=True):
@@ -102,31 +106,31 @@ def test_do_gradients_pass_through_the_state():
         assert np.abs(b).max() > 1e-3
 
 
-def test_is_the_loss_of_pieces_that_of_the_whole():
+def test_is_the_loss_of_pieces_that_of_the_whole(cut):
     estimator, z, _ = kalman_filter("proper")
     z = np.nan_to_num(z)
     layer = Recursive(estimator, stateful=True)
     losses = []
-    for piece in pieces(z):
+    for piece in pieces(z, cut):
         layer(piece)
         losses.append(float(layer.losses[0]) * piece.shape[1])
     estimator(z)
     np.testing.assert_allclose(sum(losses) / STEPS, estimator.losses[0], rtol=1e-12)
 
 
-def test_does_a_stateful_model_go_on_from_batch_to_batch_and_from_a_file(tmp_path):
+def test_does_a_stateful_model_go_on_from_batch_to_batch_and_from_a_file(cut, tmp_path):
     estimator, z, whole = kalman_filter("proper")
-    before, after = pieces(np.nan_to_num(z))
+    before, after = pieces(np.nan_to_num(z), cut)
     inputs = keras.Input(batch_shape=(len(z), None, 2), dtype="complex128")
     layer = Recursive(estimator, stateful=True)
     model = cgp.Functional(inputs, layer(inputs)["filtered_mean"])
     whole = estimator(np.nan_to_num(z))["filtered_mean"]
-    np.testing.assert_allclose(model.predict(before, verbose=0), whole[:, :CUT], atol=1e-12)
+    np.testing.assert_allclose(model.predict(before, verbose=0), whole[:, :cut], atol=1e-12)
     model.save(tmp_path / "model.keras")
     loaded = cgp.load_model(tmp_path / "model.keras")
     for running in (model, loaded):
         found = running.predict(after, verbose=0)
-        np.testing.assert_allclose(found, whole[:, CUT:], atol=1e-12)
+        np.testing.assert_allclose(found, whole[:, cut:], atol=1e-12)
     model.compile(keras.optimizers.Adam(0.01))
     history = model.fit(before, epochs=3, batch_size=len(z), verbose=0).history["loss"]
     assert np.isfinite(history).all()
@@ -152,9 +156,9 @@ def test_does_a_window_learn_between_layers():
     assert history[-1] < history[0]
 
 
-def test_is_a_window_that_is_passed_on_current_at_other_hyperparameters():
+def test_is_a_window_that_is_passed_on_current_at_other_hyperparameters(cut):
     gp, inputs, _ = window("proper")
-    before, after = pieces(inputs)
+    before, after = pieces(inputs, cut)
     layer = Recursive(gp, return_state=True)
     _, *state = layer(before)
     gp.noise_variance.assign(0.4)
@@ -174,20 +178,20 @@ def passed_on(series, state):
     return layer(z[:series], initial_state=state(found))
 
 
-def test_are_series_of_another_batch_refused_before_a_state_moves():
+def test_are_series_of_another_batch_refused_before_a_state_moves(cut):
     """One series would move on those of all, and four states would answer for one series."""
     kf, z, _ = kalman_filter("proper")
     z = np.nan_to_num(z)
-    before, after = pieces(z)
+    before, after = pieces(z, cut)
     kept = Recursive(kf, stateful=True)
     kept(before)
     for others in (after[:1], np.concatenate([after, after])):
         with pytest.raises(ValueError, match="the state that is kept must have, for each series"):
             kept(others)
     np.testing.assert_allclose(
-        kept(after)["filtered_mean"], kf(z)["filtered_mean"][:, CUT:], atol=1e-12
+        kept(after)["filtered_mean"], kf(z)["filtered_mean"][:, cut:], atol=1e-12
     )
-    inputs = keras.Input(batch_shape=(2, CUT, 2), dtype="complex128")
+    inputs = keras.Input(batch_shape=(2, cut, 2), dtype="complex128")
     model = cgp.Functional(inputs, Recursive(kf, stateful=True)(inputs))
     with pytest.raises(tf.errors.InvalidArgumentError, match="for each series of the batch"):
         model.predict(np.concatenate([before, before])[:3], batch_size=2, verbose=0)
@@ -199,7 +203,7 @@ def test_takes_a_growing_window_as_many_samples_as_it_has_room_for():
         return cgp.RecursiveGP(kernel, 0.1, capacity=capacity, policy="growing")
 
     x = np.arange(6.0)[None, :, None]
-    z = RNG.normal(size=(1, 6)) + 1j * RNG.normal(size=(1, 6))
+    z = np.random.default_rng(4).normal(size=(1, 6, 2)) @ [1.0, 1.0j]
     expected = growing(6).process(x[0], z[0]).predicted.mean
     for capacity in (6, 5):
         layer = Recursive(growing(capacity), return_state=True)

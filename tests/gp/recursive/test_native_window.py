@@ -85,11 +85,12 @@ def assert_takes(gp, blocks, tolerance=None):
             np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(1, np.nanmax(np.abs(b))))
 
 
+@pytest.mark.parametrize("steps", [3, pytest.param(6, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_is_a_kernel_of_instructions_that_of_tensorflow(kernel):
+def test_is_a_kernel_of_instructions_that_of_tensorflow(kernel, steps):
     gp = cgp.RecursiveGP(KERNELS[kernel], 0.1, capacity=4)
     rng = np.random.default_rng(0)
-    assert_takes(gp, [samples(rng, 1, 3), samples(rng, 1, 3, start=3.0)])
+    assert_takes(gp, [samples(rng, 1, steps), samples(rng, 1, steps, start=steps)])
 
 
 @pytest.mark.parametrize(

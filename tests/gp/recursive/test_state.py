@@ -22,6 +22,7 @@ from tests.gp.recursive.streams import (
     tracker,
     untraced,
 )
+from tests.long_cases import eagerly_or_in_a_graph
 
 X_NEW = np.array([-1.0, 0.3, 2.2, 5.0, 11.0])
 SAME = {"rtol": 1e-12, "atol": 1e-13}
@@ -137,14 +138,18 @@ def test_does_a_gp_without_data_come_back_without(way, tmp_path):
     assert_steps(found, stepped(gp, x[:12], z[:12]), **SAME)
 
 
-def test_does_a_trained_stream_come_back_with_its_optimizer(tmp_path):
+@eagerly_or_in_a_graph
+def test_does_a_trained_stream_come_back_with_its_optimizer(eagerly, tmp_path):
     x, z = samples()
+    first, later, size = (
+        (slice(10), slice(20, 25), 5) if eagerly else (slice(20), slice(20, 30), 10)
+    )
     gp = make("sliding", "proper")
-    gp.compile(optimizer=keras.optimizers.Adam(0.02), run_eagerly=True)
-    gp.fit(x[:10], z[:10], batch_size=5, epochs=2, verbose=0)
+    gp.compile(optimizer=keras.optimizers.Adam(0.02), run_eagerly=eagerly)
+    gp.fit(x[first], z[first], batch_size=size, epochs=2, verbose=0)
     loaded = saved_and_loaded(gp, tmp_path)
     for model in (gp, loaded):
-        model.fit(x[20:25], z[20:25], batch_size=5, epochs=2, verbose=0)
+        model.fit(x[later], z[later], batch_size=size, epochs=2, verbose=0)
     for key, value in everything(gp).items():
         np.testing.assert_allclose(everything(loaded)[key], value, rtol=1e-9, atol=1e-10)
 

@@ -20,6 +20,7 @@ from tests.gp.recursive.streams import (
     tracker,
     untraced,
 )
+from tests.long_cases import eagerly_or_in_a_graph
 from tests.reference import kernels as reference_kernels
 from tests.reference import recursive as reference
 
@@ -40,6 +41,22 @@ EXACT = [
     ("sliding", "proper", 1.0),
     ("sliding", "all improper", 0.93),
 ]
+# What forgets is light eagerly.
+exact_and_eagerly = pytest.mark.parametrize(
+    ("policy", "name", "forgetting", "eagerly"),
+    [
+        *((*case, case[2] < 1.0) for case in EXACT),
+        pytest.param(*EXACT[2], False, marks=long),
+    ],
+)
+budget_and_eagerly = pytest.mark.parametrize(
+    ("name", "eagerly"),
+    [
+        ("all improper", True),
+        pytest.param("all improper", False, marks=long),
+        pytest.param("proper", False, marks=long),
+    ],
+)
 # To trace a training step takes seconds: tests keep to a few of these.
 NAMES = {"growing": "all improper", "sliding": "proper", "budget": "all improper"}
 exact_ones = pytest.mark.parametrize("policy", ["growing", "sliding"])
@@ -122,10 +139,10 @@ def central_difference(gp, loss, direction, h=1e-5):
 # --- the loss -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("policy", "name", "forgetting"), EXACT)
-def test_is_the_loss_the_density_of_a_block_given_what_is_held(policy, name, forgetting):
+@exact_and_eagerly
+def test_is_the_loss_the_density_of_a_block_given_what_is_held(policy, name, forgetting, eagerly):
     x, z = stream(missing=HOLES)
-    gp = borrowed(name, policy, forgetting, eagerly=forgetting < 1.0)
+    gp = borrowed(name, policy, forgetting, eagerly=eagerly)
     gp.process(x[:START], z[:START])
     expected = block_loss(gp.parameters(), x, z, START, CAPACITY[policy], forgetting)
     size, before = gp.size, gp.predict(X_NEW)
@@ -136,10 +153,10 @@ def test_is_the_loss_the_density_of_a_block_given_what_is_held(policy, name, for
     np.testing.assert_allclose(history.history["loss"], [expected], rtol=1e-9)
 
 
-@proper_or_not
-def test_is_the_loss_on_a_budget_that_of_the_moments(name):
+@budget_and_eagerly
+def test_is_the_loss_on_a_budget_that_of_the_moments(name, eagerly):
     x, z = stream(missing=HOLES)
-    gp = borrowed(name, "budget", eagerly=True)
+    gp = borrowed(name, "budget", eagerly=eagerly)
     other = reference.Tracker(
         pair_of(gp.parameters()), noise_of(gp.parameters()), CAPACITY["budget"], 0.93
     )
@@ -179,11 +196,12 @@ def test_are_blocks_consecutive_each_given_those_before(policy):
     assert_predictions(gp.predict(X_NEW), expected)
 
 
-def test_is_the_loss_of_many_streams_the_mean_over_all_their_samples():
+@eagerly_or_in_a_graph
+def test_is_the_loss_of_many_streams_the_mean_over_all_their_samples(eagerly):
     x, z = stream(missing=())
     z = np.stack([z, 1j * z + 0.5, -z])
     z[0, 30] = z[1, 31] = z[1, 35] = np.nan
-    gp = borrowed("all improper", "sliding", shape="three streams", eagerly=True)
+    gp = borrowed("all improper", "sliding", shape="three streams", eagerly=eagerly)
     gp.process(x[:START], z[:, :START])
     sums = []
     for b in range(3):
@@ -197,11 +215,11 @@ def test_is_the_loss_of_many_streams_the_mean_over_all_their_samples():
 # --- its gradient ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("policy", "name", "forgetting"), EXACT)
-def test_does_its_gradient_pass_through_the_stored_factor(policy, name, forgetting):
+@exact_and_eagerly
+def test_does_its_gradient_pass_through_the_stored_factor(policy, name, forgetting, eagerly):
     """It is that of the density whose every covariance depends on the hyperparameters."""
     x, z = stream(missing=HOLES)
-    gp = borrowed(name, policy, forgetting, eagerly=forgetting < 1.0)
+    gp = borrowed(name, policy, forgetting, eagerly=eagerly)
     gp.process(x[:START], z[:START])
     expected = central_differences(
         gp, lambda: block_loss(gp.parameters(), x, z, START, CAPACITY[policy], forgetting)
@@ -213,25 +231,35 @@ def test_does_its_gradient_pass_through_the_stored_factor(policy, name, forgetti
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
-@proper_or_not
-def test_is_the_gradient_on_a_budget_that_of_its_loss(name):
+@budget_and_eagerly
+def test_is_the_gradient_on_a_budget_that_of_its_loss(name, eagerly):
+    """In one direction of few samples eagerly, by each element of more of them in a graph."""
     x, z = stream(missing=HOLES)
-    gp = borrowed(name, "budget", eagerly=True)
+    end = START + 6 if eagerly else 40
+    block = x[START:end], z[START:end]
+    gp = borrowed(name, "budget", eagerly=eagerly)
     gp.process(x[:START], z[:START])
-    block = x[START : START + 6], z[START : START + 6]
-    found = gradient_step(gp, lambda: gp.fit(*block, batch_size=6, verbose=0))
-    gp = borrowed(name, "budget", eagerly=True)
+    found = gradient_step(gp, lambda: gp.fit(*block, batch_size=end - START, verbose=0))
+    gp = borrowed(name, "budget", eagerly=eagerly)
     gp.process(x[:START], z[:START])
-    direction = np.random.default_rng(0).normal(size=found.shape)
-    expected = central_difference(gp, lambda: gp.evaluate(*block, verbose=0), direction)
-    np.testing.assert_allclose(found @ direction, expected, rtol=1e-5, atol=1e-7)
+
+    def loss():
+        return gp.evaluate(*block, verbose=0)
+
+    if eagerly:
+        direction = np.random.default_rng(0).normal(size=found.shape)
+        found, expected = found @ direction, central_difference(gp, loss, direction)
+    else:
+        expected = central_differences(gp, loss)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_does_a_prior_weigh_as_one_of_the_samples_of_the_block_and_those_held():
+@eagerly_or_in_a_graph
+def test_does_a_prior_weigh_as_one_of_the_samples_of_the_block_and_those_held(eagerly):
     x, z = stream(missing=())
     prior = tfp.distributions.LogNormal(np.log(0.5), 0.1)
     gp = tracker(named("proper"), policy="growing", capacity=40, priors={"noise_variance": prior})
-    gp.compile(run_eagerly=True)
+    gp.compile(run_eagerly=eagerly)
     gp.process(x[:START], z[:START])
     density = tfp.distributions.LogNormal(np.float64(np.log(0.5)), np.float64(0.1))
     log_prior = float(density.log_prob(np.float64(0.2)))

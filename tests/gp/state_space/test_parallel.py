@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import cgp
+from tests.long_cases import eagerly_or_in_a_graph
 
 
 def data(spacing, count=40):
@@ -44,12 +45,13 @@ def test_are_likelihood_and_predictions_the_same(spacing, improper):
     np.testing.assert_allclose(*covariances, rtol=1e-9, atol=1e-10)
 
 
-def test_is_the_same_learned():
+@eagerly_or_in_a_graph
+def test_is_the_same_learned(eagerly):
     t, z = data(0.1, count=20)
     losses = []
     for parallel in (True, False):
         gp = cgp.StateSpaceGP(cgp.kernels.Matern12(1.0, 2.0), 0.1, parallel=parallel)
-        gp.compile(optimizer=keras.optimizers.Adam(0.05), run_eagerly=True)
+        gp.compile(optimizer=keras.optimizers.Adam(0.05), run_eagerly=eagerly)
         losses.append(gp.fit(t, z, epochs=3, verbose=0).history["loss"])
     np.testing.assert_allclose(*losses, rtol=1e-9)
 
