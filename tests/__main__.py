@@ -76,7 +76,7 @@ atexit.register(end)  # the first of them is the last to run
 code = pytest.main(sys.argv[1:], plugins=[Ending()])
 """
 LOOP = 0.06  # seconds that the loop above takes on a quiet machine
-LONG = re.compile(r"mark\.long|long_except")  # in a file that has long tests
+LONG = re.compile(r"mark\.long|tests\.long_cases")  # in a file that has long tests
 DURATION = re.compile(r"^ *([0-9.]+)s (?:call|setup|teardown) +(.+)$", re.MULTILINE)
 RESIDENT = 1 if sys.platform == "darwin" else 1024  # the unit of a maximal resident set
 
