@@ -15,7 +15,6 @@ import tensorflow as tf
 from cgp import native
 from cgp.linalg.gradients import without_warnings_of_casts
 from cgp.training.batches import require_one_replica
-from cgp.training.post_updates import refresh_all
 
 
 class Objective:
@@ -154,7 +153,6 @@ def evaluate(
     _assign(variables, point)
     # The context covers the gradients too: backward passes are traced there.
     with native.own_graph(not model.jit_compile):
-        refresh_all(model, variables)
         with tf.GradientTape() as tape:
             y_pred = model(x, training=True)
             loss = model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
