@@ -51,8 +51,8 @@ ONE_THREAD = dict.fromkeys(
     ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "OPENBLAS_NUM_THREADS"), "1"
 )
 # Graphs are millions of objects, and slow to take apart: the collector looks through them rarely,
-# what is left after one collection is not looked through again, and a process ends when all exit
-# handlers have run, with its objects.
+# and not at all once the tests have ended; a process ends when all exit handlers have run, with its
+# objects.
 PROCESS = """
 import atexit, gc, os, sys, time, pytest
 
@@ -64,8 +64,7 @@ gc.set_threshold(200_000, 50, 1000)
 
 class Ending:
     def pytest_unconfigure(self):
-        gc.collect()
-        gc.freeze()
+        gc.freeze()  # pytest collects several times after this
 
 def end():
     sys.stdout.flush()
