@@ -71,6 +71,7 @@ def cases(quick):
                 )
         yield f"turn, {dtype}", lambda d=dtype: _turn(d)
     yield "samples of a process", _samples
+    yield "discretisation of a process", _discretization
 
 
 def _normal(rng, dtype, *shape):
@@ -268,6 +269,17 @@ def _samples():
     gp = cgp.StateSpaceGP(_kernel("sum"), noise_variance=0.1)
     x = np.cumsum(np.random.default_rng(0).uniform(0.5, 1.5, 300))
     gp.process(x, np.ones(300, complex))
+
+
+def _discretization():
+    import tensorflow as tf
+
+    from cgp import native
+    from cgp.gp.state_space.native_likelihood import numbers_of
+
+    terms = numbers_of(_kernel("sum").markov_terms())
+    steps = np.random.default_rng(0).uniform(0.5, 1.5, 300)
+    native.op("cgp_markov_discretize")(*terms, steps=tf.constant(steps))
 
 
 # --- a process that has loaded one core -----------------------------------------------------------
