@@ -134,7 +134,9 @@ def run(name: str, paths: list[Path], marks: str) -> Result:
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         text = output.read()
-    failed = process.returncode not in (0, pytest.ExitCode.NO_TESTS_COLLECTED)
+    # A file may have fewer long tests than its text lets one expect, and no other part is empty.
+    harmless = (0, pytest.ExitCode.NO_TESTS_COLLECTED) if marks == "long" else (0,)
+    failed = process.returncode not in harmless
     result = Result(
         name,
         failed,
