@@ -12,6 +12,7 @@ import tensorflow as tf
 import cgp
 from cgp.kernels import Matern12, Rotation
 from tests.gp.problems import complex_normals
+from tests.long_cases import eagerly_or_in_a_graph
 
 X = np.array([0.0, 0.4, 1.1, 2.0])
 Z = complex_normals(np.random.default_rng(0), 4)
@@ -56,7 +57,8 @@ def test_is_the_likelihood_without_arguments_that_of_the_data_held(name):
 
 
 @holding_data
-def test_is_a_likelihood_the_same_in_a_graph_and_differentiable_there(name):
+@eagerly_or_in_a_graph
+def test_is_a_likelihood_differentiable(name, eagerly):
     gp = model(name)
     gp.condition(X[:3], Z[:3])
     missing = np.array([False, True, False, False])
@@ -69,10 +71,12 @@ def test_is_a_likelihood_the_same_in_a_graph_and_differentiable_there(name):
         return value, gp.log_marginal_likelihood(), gradients
 
     arguments = tf.constant(X), tf.constant(Z)
-    *values, gradients = tf.function(value_and_gradients, autograph=False)(*arguments)
-    eager = tf.nest.flatten(value_and_gradients(*arguments))
-    for found, expected in zip((*values, *gradients), eager, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    *values, gradients = value_and_gradients(*arguments)
+    if not eagerly:
+        eager = *values, *gradients
+        *values, gradients = tf.function(value_and_gradients, autograph=False)(*arguments)
+        for found, expected in zip((*values, *gradients), eager, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
     step = 1e-6 * np.array([0.0, 0.0, 1.0, 0.0])
     for part, shift in ((0, step), (0, 1j * step), (1, step)):
         if part and name == "StateSpaceGP":
@@ -196,7 +200,14 @@ def test_is_one_column_of_targets_told_from_many_series():
         )
 
 
-@pytest.mark.parametrize("shapes", [([None], [None, 10]), ([3], [3, None]), ([None], [3, 10])])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        pytest.param(([None], [None, 10]), marks=pytest.mark.long),
+        ([3], [3, None]),
+        pytest.param(([None], [3, 10]), marks=pytest.mark.long),
+    ],
+)
 def test_may_a_graph_not_know_how_many_targets_there_are(shapes):
     of_x, of_z = shapes
     count = of_x[0] or 10

@@ -70,7 +70,7 @@ def factorizations(monkeypatch):
 def test_does_a_training_step_factorize_once(factorizations, kind):
     x, z = data_of(kind)
     gp = model()
-    gp.compile(optimizer=keras.optimizers.Adam(0.05))
+    gp.compile(optimizer=keras.optimizers.Adam(0.05), run_eagerly=kind == "own holes")
     gp.fit(x, z, epochs=5, verbose=0)
     assert len(factorizations) == 1 + 5  # to take the data in, and after each gradient step
     gp.predict(X_NEW)
@@ -80,6 +80,7 @@ def test_does_a_training_step_factorize_once(factorizations, kind):
     assert len(factorizations) == 6
 
 
+@pytest.mark.long
 def test_does_an_evaluation_of_lbfgs_factorize_once(factorizations):
     x, z = tone()
     gp = model()
@@ -93,12 +94,12 @@ def test_does_an_evaluation_of_lbfgs_factorize_once(factorizations):
 
 
 @pytest.mark.parametrize("problem", problems(), ids=lambda p: p.name)
-def test_is_the_loss_the_negative_log_likelihood_per_point(problem):
+@eagerly_or_in_a_graph
+def test_is_the_loss_the_negative_log_likelihood_per_point(problem, eagerly):
     x, z = series(missing=[1, 4])
     gp = problem.gp()
     before = gp.log_marginal_likelihood(x, z)
-    # Graphs take seconds to trace: one problem stands for them.
-    gp.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=problem.name != "all improper")
+    gp.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=eagerly)
     history = gp.fit(x, z, verbose=0)
     np.testing.assert_allclose(history.history["loss"], [-before / 23], rtol=1e-12)
     np.testing.assert_allclose(gp.evaluate(x, z, verbose=0), -before / 23, rtol=1e-12)
@@ -125,8 +126,15 @@ def _gradient(gp, x, z):
     return np.hstack([g.numpy().ravel() for g in tape.gradient(y, gp.trainable_variables)])
 
 
-@pytest.mark.parametrize("optimizer", [cgp.optimizers.LBFGS, lambda: keras.optimizers.Adam(0.05)])
-@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize(
+    ("optimizer", "run_eagerly"),
+    [
+        (cgp.optimizers.LBFGS, True),
+        (lambda: keras.optimizers.Adam(0.05), False),
+        pytest.param(cgp.optimizers.LBFGS, False, marks=pytest.mark.long),
+        pytest.param(lambda: keras.optimizers.Adam(0.05), True, marks=pytest.mark.long),
+    ],
+)
 def test_is_the_factor_current_after_training(optimizer, run_eagerly):
     x, z = tone()
     gp = model()
@@ -137,7 +145,8 @@ def test_is_the_factor_current_after_training(optimizer, run_eagerly):
         np.testing.assert_allclose(value, expected[name], rtol=1e-12, atol=1e-13)
 
 
-@eagerly_or_in_a_graph
+@pytest.mark.long
+@pytest.mark.parametrize("eagerly", [True, False])
 def test_can_other_data_be_fitted_next(eagerly):
     gp = model()
     gp.compile(optimizer=keras.optimizers.Adam(0.01), run_eagerly=eagerly)
@@ -148,7 +157,8 @@ def test_can_other_data_be_fitted_next(eagerly):
         np.testing.assert_allclose(gp.predict(X_NEW)["mean"], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("n_series", [pytest.param((3,), marks=pytest.mark.long), (2, 2)])
+@pytest.mark.parametrize("n_series", [(3,), (2, 2)])
+@pytest.mark.long
 def test_are_series_of_a_batch_learned_together(n_series):
     rng = np.random.default_rng(1)
     x = np.sort(rng.uniform(0.0, 20.0, 40))
@@ -168,6 +178,15 @@ def _gradient_of_sum(gp, x, z):
     return np.hstack([g.numpy().ravel() for g in tape.gradient(y, gp.trainable_variables)])
 
 
+def test_is_the_loss_of_a_batch_that_of_its_series():
+    x, z = tone(n=12)
+    z = np.stack([z, 2j * z.conj(), z + 1.0]).reshape(3, 1, 12)
+    gp = model()
+    gp.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
+    total = sum(gp.log_marginal_likelihood(x, one).numpy() for one in z[:, 0])
+    np.testing.assert_allclose(gp.evaluate(x, z, verbose=0), -total / z.size, rtol=1e-10)
+
+
 def test_does_a_prior_pull_and_a_fixed_parameter_stay():
     x, z = tone()
     prior = tfp.distributions.LogNormal(np.log(2.0), 0.01)
@@ -183,22 +202,27 @@ def test_does_a_prior_pull_and_a_fixed_parameter_stay():
     np.testing.assert_allclose(history.history["loss"][-1], -log_density / len(x), rtol=1e-9)
 
 
-def test_do_callbacks_and_history_work_as_in_keras():
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        cgp.optimizers.LBFGS,
+        pytest.param(lambda: keras.optimizers.Adam(0.05), marks=pytest.mark.long),
+    ],
+)
+def test_do_callbacks_and_history_work_as_in_keras(optimizer):
     x, z = tone()
-    for optimizer in (cgp.optimizers.LBFGS(), keras.optimizers.Adam(0.05)):
-        gp = model()
-        gp.compile(optimizer=optimizer, run_eagerly=isinstance(optimizer, keras.optimizers.Adam))
-        epochs = []
-        record = keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda e, logs, seen=epochs: seen.append(e)
-        )
-        history = gp.fit(x, z, epochs=4, callbacks=[record], verbose=0)
-        assert epochs == history.epoch == [0, 1, 2, 3]
-        stop = keras.callbacks.EarlyStopping(monitor="loss", min_delta=10.0, patience=1)
-        history = gp.fit(x, z, epochs=50, callbacks=[stop], verbose=0)
-        assert len(history.history["loss"]) == 2
+    gp = model()
+    gp.compile(optimizer=optimizer())
+    epochs = []
+    record = keras.callbacks.LambdaCallback(on_epoch_end=lambda e, logs: epochs.append(e))
+    history = gp.fit(x, z, epochs=4, callbacks=[record], verbose=0)
+    assert epochs == history.epoch == [0, 1, 2, 3]
+    stop = keras.callbacks.EarlyStopping(monitor="loss", min_delta=10.0, patience=1)
+    history = gp.fit(x, z, epochs=50, callbacks=[stop], verbose=0)
+    assert len(history.history["loss"]) == 2
 
 
+@pytest.mark.long
 def test_is_progress_shown(capsys):
     x, z = tone(n=20)
     gp = model()
@@ -209,6 +233,7 @@ def test_is_progress_shown(capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.long
 def test_does_a_failed_line_search_step_not_end_the_fit(monkeypatch):
     """Steps of L-BFGS to a covariance that cannot be factorised are turned back."""
     x, z = tone()
@@ -241,10 +266,11 @@ def test_does_a_failed_line_search_step_not_end_the_fit(monkeypatch):
             tone(n=12)[1],
             ["diverged, to noise_variance = inf, "],
         ),
-        (
+        pytest.param(
             cgp.optimizers.LBFGS,
             np.zeros(12),
             [r"stopped before.*matern12\.variance = \d\S*e-\d", "nothing to learn from"],
+            marks=pytest.mark.long,
         ),
     ],
     ids=["Adam", "LBFGS"],
@@ -252,7 +278,7 @@ def test_does_a_failed_line_search_step_not_end_the_fit(monkeypatch):
 def test_does_a_fit_that_diverges_keep_the_data_and_the_best_parameters(optimizer, z, said):
     x, other = np.linspace(0.0, 5.0, 12), tone(n=12)[1]
     gp, z = cgp.ExactGP(Matern12(1.0, 1.0), 0.1), z.astype(complex)
-    gp.compile(optimizer=optimizer())
+    gp.compile(optimizer=optimizer(), run_eagerly=optimizer is not cgp.optimizers.LBFGS)
     gp.condition(x, other)
     before = gp.parameters()
     with contextlib.ExitStack() as warned:
@@ -304,6 +330,7 @@ def test_are_predictions_after_a_divergence_those_of_the_best_parameters_and_the
     np.testing.assert_allclose(gp.loo()["mean"], fresh.loo()["mean"], rtol=1e-9)
 
 
+@pytest.mark.long
 def test_is_laplaces_covariance_the_inverse_hessian():
     x, z = tone(n=120)
     kernel = WidelyLinear(Matern32(1.0, 5.0, fixed=["variance"]) * Rotation(0.31), 0.3 + 0.2j)
@@ -361,6 +388,18 @@ def test_is_laplaces_covariance_the_inverse_hessian():
     assert errors["matern32.variance"] == 0.0
 
 
+def test_are_errors_of_a_mean_and_the_noise_beside_it_those_of_their_closed_form():
+    """Of N samples: σ²/√N of the noise variance σ², σ/√(2N) of each part of the mean."""
+    z = 2.0 - 1j + complex_normals(np.random.default_rng(0), 9)
+    noise = np.mean(np.abs(z - z.mean()) ** 2)
+    gp = cgp.ExactGP(cgp.kernels.Zero(), noise, mean=cgp.means.Constant(z.mean()))
+    gp.condition(np.arange(9.0), z)
+    errors = gp.parameter_errors(verbose=0)
+    np.testing.assert_allclose(errors["noise_variance"], noise / 3.0, rtol=1e-4)
+    np.testing.assert_allclose(errors["mean.value"], np.sqrt(noise / 18.0) * (1 + 1j), rtol=1e-4)
+    assert gp.parameter_covariance().shape == (3, 3)
+
+
 def test_does_laplace_say_what_the_data_do_not_determine():
     rng = np.random.default_rng(0)
     x = np.linspace(0.0, 1.0, 30)
@@ -389,6 +428,7 @@ def test_has_a_coefficient_at_the_edge_of_its_disk_no_standard_error():
     assert all(0 < error < np.inf for error in errors.values())
 
 
+@pytest.mark.long
 def test_have_powers_of_taps_that_are_not_there_no_standard_errors():
     """The other powers have the errors of the model without those taps."""
     delays, x = np.array([0.0, 0.11, 0.23]), np.arange(32.0)
@@ -398,7 +438,7 @@ def test_have_powers_of_taps_that_are_not_there_no_standard_errors():
     for powers in ([1.0, 0.5], [1.0, 0.5, 1e-12]):
         kernel = cgp.kernels.TappedDelays(delays[: len(powers)], powers, fixed="delays")
         gp = cgp.ExactGP(kernel, 0.01)
-        gp.fit(x, z, verbose=0)
+        gp.condition(x, z)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             errors.append(gp.parameter_errors(verbose=0)["tappeddelays.powers"])

@@ -8,6 +8,7 @@ import tensorflow as tf
 import cgp
 from cgp.kernels import Matern32, Rotation
 from cgp.training.optimizers import LBFGS
+from tests.long_cases import long_except
 
 X = np.arange(30.0)
 Z = np.exp(0.4j * np.pi * X) + 0.1 * np.random.default_rng(0).normal(size=(30, 2)) @ [1, 1j]
@@ -42,19 +43,27 @@ LEARNERS = {
     cgp.RecursiveGP: keras.optimizers.Adam,  # which sees block after block
 }
 
-every_kind = pytest.mark.parametrize(
-    ("kind", "is_light"),
-    [
-        (cgp.ExactGP, False),
-        (cgp.StateSpaceGP, False),
-        (cgp.KalmanFilter, False),
-        (cgp.RecursiveGP, True),
-        pytest.param(cgp.RecursiveGP, False, marks=pytest.mark.long),
-    ],
-)
+KINDS = [
+    (cgp.ExactGP, False),
+    (cgp.StateSpaceGP, False),
+    (cgp.KalmanFilter, False),
+    (cgp.RecursiveGP, True),
+    (cgp.RecursiveGP, False),
+]
 
 
-@every_kind
+def of_kinds(*kept):
+    return pytest.mark.parametrize(("kind", "is_light"), long_except(KINDS, *kept))
+
+
+@of_kinds(*KINDS[:4])
+def test_each_kind_has_its_usual_optimizer(kind, is_light):
+    gp = model(kind)
+    gp.compile()
+    assert type(gp.optimizer) is LEARNERS[kind]
+
+
+@of_kinds(KINDS[1], KINDS[3])
 @pytest.mark.filterwarnings("ignore:after this fit")
 def test_a_model_that_was_not_compiled_learns_by_its_usual_optimizer(kind, is_light):
     plain, compiled = model(kind), model(kind)
@@ -66,7 +75,7 @@ def test_a_model_that_was_not_compiled_learns_by_its_usual_optimizer(kind, is_li
         np.testing.assert_array_equal(value, expected)
 
 
-@every_kind
+@of_kinds(KINDS[1])
 @pytest.mark.filterwarnings("ignore:after this fit")
 def test_it_is_saved_and_loaded_and_learns_on(kind, is_light, tmp_path):
     fitted = model(kind)
@@ -79,7 +88,7 @@ def test_it_is_saved_and_loaded_and_learns_on(kind, is_light, tmp_path):
     loaded.fit(*data(kind, is_light), verbose=0)
 
 
-@every_kind
+@of_kinds()
 @pytest.mark.filterwarnings("ignore:after this fit")
 def test_a_model_of_a_config_and_a_loaded_one_learn_without_compile(kind, is_light, tmp_path):
     before = model(kind)
@@ -88,6 +97,6 @@ def test_a_model_of_a_config_and_a_loaded_one_learn_without_compile(kind, is_lig
     keras.models.load_model(tmp_path / "model.keras").fit(*data(kind, is_light), verbose=0)
 
 
-@every_kind
+@of_kinds(*KINDS[:4])
 def test_the_loss_of_data_is_told_without_compile(kind, is_light):
     assert np.isfinite(model(kind).evaluate(*data(kind, is_light), verbose=0))

@@ -66,14 +66,8 @@ def test_is_the_gradient_of_a_posterior_that_of_central_differences(problem, mea
         np.testing.assert_allclose(by_x[i], slope, **tolerance)
 
 
-@pytest.mark.parametrize(
-    "mean",
-    [
-        pytest.param("zero", marks=pytest.mark.long),
-        pytest.param("fitted", marks=pytest.mark.long),
-        "marginalised",
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("mean", MEANS)
 def test_are_predictions_and_gradients_of_a_graph_those_of_eager_mode(mean):
     gp = problems()[1].gp(mean=MEANS[mean]())
     gp.condition(*series(n=10))

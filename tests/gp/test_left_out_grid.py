@@ -13,10 +13,35 @@ Z = np.exp(2j * np.pi * 1.3 * X) + 0.1 * np.random.default_rng(0).normal(size=(2
 pytestmark = pytest.mark.filterwarnings("ignore:after this fit")
 
 
+def started(gp, x, z):
+    gp.compile("sgd", run_eagerly=True)
+    gp.optimizer.learning_rate = 0.0
+    gp.fit(x, z, verbose=0)
+    return gp
+
+
 @pytest.mark.parametrize("make", [lambda: Autoregressive(2), lambda: ARMA(1, 1)])
-@pytest.mark.parametrize(
-    "kind", [pytest.param(cgp.ExactGP, marks=pytest.mark.long), cgp.StateSpaceGP]
-)
+def test_a_fit_starts_with_the_step_of_a_regular_grid(make):
+    gp = cgp.StateSpaceGP(make())
+    assert "step=to be learned" in repr(gp.kernel)
+    keep = np.random.default_rng(1).permutation(np.r_[0:12, 15:24])
+    started(gp, X[keep], Z[keep])
+    assert gp.kernel.step == pytest.approx(STEP, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+def test_a_step_of_a_regular_grid_is_saved(kind, tmp_path):
+    gp = started(kind(Autoregressive(2)), X[:24], Z[:24])
+    gp.save(tmp_path / "gp.keras")
+    loaded = keras.models.load_model(tmp_path / "gp.keras")
+    assert loaded.kernel.step == gp.kernel.step
+    new = [X[23] + STEP]
+    np.testing.assert_allclose(loaded.predict(new)["mean"], gp.predict(new)["mean"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("make", [lambda: Autoregressive(2), lambda: ARMA(1, 1)])
+@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
 def test_a_fit_takes_the_step_of_a_regular_grid(make, kind, tmp_path):
     gp = kind(make())
     assert "step=to be learned" in repr(gp.kernel)
@@ -33,8 +58,7 @@ def test_a_fit_takes_the_step_of_a_regular_grid(make, kind, tmp_path):
 
 
 def test_a_step_that_was_given_stays():
-    gp = cgp.StateSpaceGP(Autoregressive(2, step=STEP / 2))
-    gp.fit(X, Z, epochs=2, verbose=0)
+    gp = started(cgp.StateSpaceGP(Autoregressive(2, step=STEP / 2)), X[:30], Z[:30])
     assert gp.kernel.step == STEP / 2
 
 

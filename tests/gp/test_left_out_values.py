@@ -182,6 +182,7 @@ def test_what_is_not_learned_yet_is_shown_so():
         "rotation.frequency",
     ]
     assert np.isnan(kernel.parameters()["rotation.frequency"])
+    gp.compile("sgd", run_eagerly=True)
     gp.fit(X, Z, verbose=0)
     assert np.isfinite(list(gp.parameters().values())).all()
     assert "to be learned" not in repr(gp)

@@ -20,6 +20,7 @@ from cgp.kernels import (
     Rotation,
 )
 from tests.gp.problems import complex_normals
+from tests.long_cases import long_except
 
 X = np.linspace(0.0, 30.0, 60)
 BETWEEN = np.linspace(0.3, 29.7, 50)
@@ -41,25 +42,30 @@ def error(gp, offset):
     return np.sqrt(np.mean(np.abs(gp.predict(BETWEEN)["mean"] - tone(BETWEEN) - offset) ** 2))
 
 
+MODELS = {
+    "polynomial": lambda: cgp.ExactGP(RBF(), mean=Polynomial(0)),
+    "marginalised": lambda: cgp.ExactGP(
+        RBF(), mean=Polynomial(1, marginalized=True, center=15, scale=15)
+    ),
+    "state space": lambda: cgp.StateSpaceGP(Matern52(), mean=cgp.means.Constant()),
+    "state space, kernel": lambda: cgp.StateSpaceGP(Matern52() + Constant()),
+}
+
+
 @pytest.mark.parametrize(
-    "offset", [1e5, *(pytest.param(offset, marks=pytest.mark.long) for offset in (1e-3, 1e6))]
+    ("name", "offset"),
+    long_except(
+        [(name, offset) for name in MODELS for offset in (1e5, 1e-3, 1e6)],
+        ("state space", 1e5),
+    ),
 )
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: cgp.ExactGP(RBF(), mean=Polynomial(0)),
-        lambda: cgp.ExactGP(RBF(), mean=Polynomial(1, marginalized=True, center=15, scale=15)),
-        lambda: cgp.StateSpaceGP(Matern52(), mean=cgp.means.Constant()),
-        lambda: cgp.StateSpaceGP(Matern52() + Constant()),
-    ],
-    ids=["polynomial", "marginalised", "state space", "state space, kernel"],
-)
-def test_is_noise_beside_a_mean_that_of_the_signal_without_it(make, offset):
-    gp = fitted(make(), tone(X) + offset + 0.005 * NOISE)
+def test_is_noise_beside_a_mean_that_of_the_signal_without_it(name, offset):
+    gp = fitted(MODELS[name](), tone(X) + offset + 0.005 * NOISE)
     assert error(gp, offset) < 0.01
     assert 0.001 < np.sqrt(gp.parameters()["noise_variance"]) < 0.008
 
 
+@pytest.mark.long
 def test_is_the_optimum_beside_a_learned_mean_the_same_at_any_offset():
     """From a frequency that is far off, which a fit has to move by a third."""
     x = 3.0 * np.arange(120)
@@ -124,7 +130,7 @@ def test_have_siblings_one_loss_of_one_process():
         gp = kind(Matern32(1.0, 5.0), mean=cgp.means.Constant(1e5))
         gp.noise_variance.assign(1e-4)
         gp._noise_floor = 1e-10
-        gp.compile(cgp.optimizers.LBFGS())
+        gp.compile(cgp.optimizers.LBFGS(), run_eagerly=True)
         losses.append(gp.evaluate(X, z, verbose=0))
     np.testing.assert_allclose(*losses, rtol=1e-8)
 
@@ -223,6 +229,7 @@ def test_is_a_line_far_from_zero_told():
         gp.fit(X, z, verbose=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "make",
     [
@@ -240,6 +247,7 @@ def test_do_the_remedies_forecast(make):
     np.testing.assert_allclose(gp.predict(ahead)["mean"], tone(ahead) + 1000 + 50 * ahead, atol=0.1)
 
 
+@pytest.mark.long
 def test_says_a_fit_of_zeros_nothing_of_gradients():
     gp = cgp.ExactGP(RBF())
     gp.compile(cgp.optimizers.LBFGS())

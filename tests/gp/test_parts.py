@@ -110,7 +110,13 @@ def test_is_what_is_no_part_refused(kind):
     np.testing.assert_allclose(prior.variance(), 0.5 * np.ones(3))
 
 
-@pytest.mark.parametrize("terms", [PROPER, IMPROPER], ids=["proper", "improper"])
+@pytest.mark.parametrize(
+    "terms",
+    [
+        pytest.param(PROPER, id="proper", marks=pytest.mark.long),
+        pytest.param(IMPROPER, id="improper"),
+    ],
+)
 @pytest.mark.parametrize("observed", [False, True])
 def test_are_forecasts_those_of_the_samples_so_far(terms, observed):
     kernel, z = sum(terms), targets()

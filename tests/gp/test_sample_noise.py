@@ -12,6 +12,7 @@ from cgp.gp.data import SampleNoise
 from cgp.kernels import Matern12, Matern32, Rotation
 from cgp.training.keras_private import saved_variables
 from tests.gp.noisy import GROUPS, noisy_data
+from tests.gp.recursive.streams import untraced
 from tests.long_cases import eagerly_or_in_a_graph
 from tests.reference import gaussian_process as dense
 
@@ -142,9 +143,8 @@ def test_is_noise_saved_with_the_data(kind, tmp_path):
         close(a, b)
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(cgp.ExactGP, marks=pytest.mark.long), cgp.StateSpaceGP]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
 def test_fit_learns_what_is_not_known(kind):
     rng = np.random.default_rng(0)
     x = np.arange(120.0)
@@ -165,19 +165,48 @@ def test_fit_learns_what_is_not_known(kind):
     assert 0.25 < high < 0.6
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(cgp.ExactGP, marks=pytest.mark.long), cgp.StateSpaceGP]
-)
-def test_does_noise_of_groups_that_was_left_out_start_from_the_data(kind, tmp_path):
+@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+def test_does_noise_of_groups_that_was_left_out_start_from_the_data(kind):
+    data = noisy_data("improper", True, True)
+    gp = kind(data.problem.kernel, [None, None], priors={"noise_variance": None})
+    with pytest.raises(ValueError, match=r"left out, and not learned yet: .*noise_variance"):
+        gp.log_marginal_likelihood(data.x, data.z, **data.given)
+    gp = kind.from_config(gp.get_config())
+    assert gp.noise_variance.is_left_out
+    gp.compile("sgd", run_eagerly=True)
+    gp.optimizer.learning_rate = 0.0
+    gp.fit(data.x, data.z, verbose=0, **data.given)
+    noise = gp.noise_variance.numpy()
+    assert np.all((noise > 1e-4) & (noise < 10.0))
+    k, c = data.problem.pair(data.x[:, None], data.x[:, None])
+    k += np.diag(noise[data.groups] + np.nan_to_num(data.known))
+    expected = dense.log_marginal_likelihood(data.z, k, c)
+    close(gp.log_marginal_likelihood(), expected)
+    close(gp.evaluate(data.x, data.z, verbose=0, **data.given), -expected / 11)
+
+
+def test_is_noise_left_out_of_all_groups_or_of_none():
+    kernel = Matern12(1.0, 1.0)
+    assert cgp.StateSpaceGP(kernel, np.array([None, None])).noise_variance.is_left_out
+    for wrong, message in (
+        ([None, 0.1], "every group or for none"),
+        ([], "a number, or one for each group"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            cgp.StateSpaceGP(kernel, wrong)
+    with pytest.raises(ValueError, match="fixed, but was left out"):
+        cgp.StateSpaceGP(kernel, [None, None], fixed="noise_variance")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+def test_is_noise_of_groups_that_was_left_out_learned(kind, tmp_path):
     """Each group has the weak prior, which keeps the one without noise above rounding."""
     rng = np.random.default_rng(0)
     x, groups = np.arange(80.0), np.arange(80) // 40
     z = np.exp(0.1j * x) + np.array([0.5, 0.0])[groups] * (rng.normal(size=(80, 2)) @ [1, 1j])
     gp = kind(cgp.kernels.Matern52() * cgp.kernels.Rotation(), [None, None])
-    with pytest.raises(ValueError, match=r"left out, and not learned yet: .*noise_variance"):
-        gp.log_marginal_likelihood(x, z, noise_groups=groups)
     again = kind.from_config(gp.get_config())
-    assert again.noise_variance.is_left_out
     again.compile(cgp.optimizers.LBFGS())
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -190,15 +219,6 @@ def test_does_noise_of_groups_that_was_left_out_start_from_the_data(kind, tmp_pa
     loaded = keras.saving.load_model(path)
     np.testing.assert_array_equal(loaded.noise_variance, again.noise_variance)
     close(loaded.log_marginal_likelihood(), again.log_marginal_likelihood())
-    assert kind(gp.kernel, np.array([None, None])).noise_variance.is_left_out
-    for wrong, message in (
-        ([None, 0.1], "every group or for none"),
-        ([], "a number, or one for each group"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            kind(gp.kernel, wrong)
-    with pytest.raises(ValueError, match="fixed, but was left out"):
-        kind(gp.kernel, [None, None], fixed="noise_variance")
 
 
 @pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
@@ -328,7 +348,10 @@ def one_by_one(gp, data, chosen):
 
 
 @pytest.mark.parametrize(("name", "known", "grouped"), LONG_IF_PROPER)
-def test_a_stream_of_a_state_space_gp_is_the_dense_process(name, known, grouped, without_core):
+@pytest.mark.parametrize("by_core", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_a_stream_of_a_state_space_gp_is_the_dense_process(
+    name, known, grouped, by_core, without_core
+):
     data = in_order(noisy_data(name, known, grouped))
 
     def steps():
@@ -347,7 +370,8 @@ def test_a_stream_of_a_state_space_gp_is_the_dense_process(name, known, grouped,
     lower = data._replace(level=0.9)  # the stream goes on from the samples and their noise
     gp.noise_variance.assign(lower.learned)
     close(gp.predict([12.0])["variance"], variance_at_the_end(lower))
-    assert_are_steps(without_core(steps)[0], data, 4)
+    if not by_core:
+        assert_are_steps(without_core(steps)[0], data, 4)
 
 
 def variance_at_the_end(data):
@@ -412,9 +436,10 @@ def test_a_window_with_room_is_the_dense_process(name, known, grouped, policy, w
 
     def steps():
         gp = data.model(cgp.RecursiveGP, capacity=12, policy=policy)
-        found = one_by_one(gp, data, range(5))
         block = data.where(slice(5, 12))
-        return found + unstacked(gp.process(block.x, block.z, **block.given)), gp
+        with untraced(gp, by_core=policy != "budget"):
+            found = one_by_one(gp, data, range(5))
+            return found + unstacked(gp.process(block.x, block.z, **block.given)), gp
 
     found, gp = steps()
     assert_are_steps(found[1:], data, 1)
@@ -472,9 +497,11 @@ def test_streams_with_noise_of_their_own():
     z, known = np.stack([data.z, -1j * data.z]), np.stack([data.known, data.known[::-1]])
     known, groups = np.nan_to_num(known), np.stack([data.groups, 1 - data.groups])
     gp = data.model(cgp.RecursiveGP, capacity=4)
-    gp.process(data.x[:6], z[:, :6], noise_variance=known[:, :6], noise_groups=groups[:, :6])
-    for i in range(6, 12):
-        gp.step(data.x[i], z[:, i], noise_variance=known[:, i], noise_groups=groups[:, i])
+    gp._make_window(2, 1)
+    with untraced(gp, by_core=False):
+        gp.process(data.x[:6], z[:, :6], noise_variance=known[:, :6], noise_groups=groups[:, :6])
+        for i in range(6, 12):
+            gp.step(data.x[i], z[:, i], noise_variance=known[:, i], noise_groups=groups[:, i])
     found = gp.predict([12.0])["variance"]
     for row in range(2):
         one = data._replace(z=z[row], known=known[row], groups=groups[row])
@@ -532,12 +559,13 @@ def test_a_budget_counts_known_noise_as_learned_noise(name):
     data = in_order(noisy_data(name, False, False, n=16))
     gp, known = (data.model(cgp.RecursiveGP, capacity=5, policy="budget") for _ in range(2))
     gp.noise_variance.assign(0.5)
-    for i in range(0, 16, 4):
-        block = data.where(slice(i, i + 4))
-        expected = gp.process(block.x, block.z)
-        found = known.process(block.x, block.z, noise_variance=0.3)
-        close(found.predicted.variance, expected.predicted.variance)
-        close(found.filtered.mean, expected.filtered.mean)
+    with untraced(known, by_core=False):
+        for i in range(0, 16, 4):
+            block = data.where(slice(i, i + 4))
+            expected = gp.process(block.x, block.z)
+            found = known.process(block.x, block.z, noise_variance=0.3)
+            close(found.predicted.variance, expected.predicted.variance)
+            close(found.filtered.mean, expected.filtered.mean)
     gp.noise_variance.assign(0.9)
     known.noise_variance.assign(0.6)
     for a, b in zip(known.predict(AT).values(), gp.predict(AT).values(), strict=True):
@@ -557,11 +585,15 @@ def test_single_precision(kind):
     assert_is_posterior(gp.predict(AT), data, tolerance=1e-4)
 
 
-@pytest.mark.parametrize(
+EXACT_OR_LONG = pytest.mark.parametrize(
     ("kind", "grouped"),
     [(cgp.ExactGP, False), pytest.param(cgp.StateSpaceGP, True, marks=pytest.mark.long)],
 )
-def test_graphs_see_the_noise_of_each_series(kind, grouped):
+
+
+@pytest.mark.long
+@EXACT_OR_LONG
+def test_graphs_see_the_noise_of_each_series_of_the_data(kind, grouped):
     data = noisy_data("improper noise", True, grouped, batch=(2,))
     gp = data.model(kind)
     gp.condition(data.x, data.z, **data.given)
@@ -571,6 +603,13 @@ def test_graphs_see_the_noise_of_each_series(kind, grouped):
         tf.function(lambda x: gp.posterior(x).variance())(tf.constant(AT)),
         gp.predict(AT)["variance"],
     )
+
+
+@EXACT_OR_LONG
+def test_a_graph_takes_the_noise_of_each_series(kind, grouped):
+    data = noisy_data("improper noise", True, grouped, batch=(2,))
+    gp = data.model(kind)
+    expected = gp.log_marginal_likelihood(data.x, data.z, **data.given)
 
     @tf.function
     def likelihood(z, known):

@@ -48,7 +48,7 @@ def test_is_a_rational_mean_of_too_low_an_order_no_conjugate():
     ("real_response", "constant"),
     [
         (False, 0.3 - 0.2j),
-        (True, 1e5 + 1e5j),
+        pytest.param(True, 1e5 + 1e5j, marks=pytest.mark.long),
         pytest.param(False, 100 - 50j, marks=pytest.mark.long),
         pytest.param(True, 100 - 50j, marks=pytest.mark.long),
         pytest.param(False, 1e5 + 1e5j, marks=pytest.mark.long),

@@ -262,6 +262,7 @@ def test_do_predictions_follow_a_hyperparameter_that_is_assigned():
     assert np.abs(gp.predict(X_NEW)["mean"] - before).max() > 1e-3
 
 
+@pytest.mark.long
 def test_does_a_graph_that_predicts_see_new_data_and_hyperparameters():
     gp = problems()[0].gp()
     gp.condition(*series(0, 20))
@@ -274,6 +275,7 @@ def test_does_a_graph_that_predicts_see_new_data_and_hyperparameters():
     np.testing.assert_allclose(predict(x_new), gp.predict(X_NEW)["mean"], **TIGHT)
 
 
+@pytest.mark.long
 def test_is_a_graph_equal_to_eager_and_to_xla():
     x, z = series(n=9, missing=[2])
     gp = problems()[1].gp()

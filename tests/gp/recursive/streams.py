@@ -4,8 +4,11 @@ import contextlib
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import cgp
+from cgp import native
+from cgp.gp.data import COMMON_NOISE, SampleNoise
 from tests.gp.problems import NOISE, complex_normals, problems
 from tests.reference import recursive as reference
 
@@ -59,19 +62,31 @@ def as_new(key, make):
 
 
 @contextlib.contextmanager
-def untraced(gp):
-    """Runs eagerly what is compiled; of a tracker of one stream over one dimension, if it is new.
+def untraced(gp, by_core=True):
+    """Takes samples in by the compiled core, if that is there and may, or eagerly.
 
-    For few samples: to trace a step takes longer.
+    Of a tracker of one stream over one dimension, if it is new. For few samples: to trace a step
+    takes longer.
     """
     if gp._stream is None:
         gp._make_window(None, 1)
     stream = gp._stream
-    stream.take = stream.scan
+    if by_core and native.core().library is not None:
+        yield
+        return
+    stream.take = lambda x, z, noise=COMMON_NOISE: stream.scan(x, z, _of_each_sample(noise, z))
     try:
         yield
     finally:
         del stream.take
+
+
+def _of_each_sample(noise, z):
+    if noise.is_common:
+        return noise
+    variance = np.zeros(z.shape) if noise.variance is None else noise.variance
+    parts = (a if a is None else np.broadcast_to(a, z.shape) for a in (variance, noise.group))
+    return SampleNoise(*(a if a is None else tf.constant(a) for a in parts))
 
 
 def assign(gp, **values):

@@ -86,7 +86,7 @@ def test_does_a_block_equal_that_of_tensorflow(process, policy, capacity, forget
     assert_same(*both(gp, [before], *after), tolerance)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.long)])
 def test_do_streams_of_several_dimensions_with_a_mean_equal_those_of_tensorflow(dtype):
     mean, kernel = cgp.means.Constant(1.0 + 2.0j, dtype=dtype), proper(dtype)
     gp = cgp.RecursiveGP(kernel, 0.1, mean=mean, capacity=4, forgetting=0.9, dtype=dtype)

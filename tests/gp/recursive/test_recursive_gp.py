@@ -26,13 +26,13 @@ from tests.gp.recursive.streams import (
     tracker,
     untraced,
 )
+from tests.long_cases import long_except
 from tests.reference import kernels as reference_kernels
 from tests.reference import recursive as reference
 from tests.reference.complex_normal import log_prob
 
 X_NEW = np.array([-1.0, 0.3, 2.2, 2.3, 5.0, 11.0])
 
-every_problem = pytest.mark.parametrize("problem", problems(), ids=lambda p: p.name)
 every_policy = pytest.mark.parametrize("policy", CAPACITY)
 proper_or_not = pytest.mark.parametrize("name", ["proper", "all improper"])
 
@@ -65,7 +65,7 @@ def reference_of(problem, policy, forgetting):
 
 
 @every_policy
-@proper_or_not
+@improper
 def test_are_steps_those_of_the_reference_and_a_block_its_steps(policy, name):
     x, z = stream()
     gp = borrowed(name, policy)
@@ -90,7 +90,7 @@ def test_are_blocks_those_of_the_reference(policy, name, forgetting):
     assert_steps(found, expected)
 
 
-@proper_or_not
+@improper
 def test_does_a_budget_predict_by_the_moments_of_its_basis(name):
     problem = named(name)
     x, z = stream()
@@ -102,9 +102,14 @@ def test_does_a_budget_predict_by_the_moments_of_its_basis(name):
     assert_predictions(gp.predict(X_NEW), other.predict(X_NEW[:, None]))
 
 
-@improper
-def test_do_500_steps_of_a_window_stay_those_of_brute_force(name):
-    problem, n = named(name), 500
+@pytest.mark.parametrize(
+    ("name", "n"),
+    long_except(
+        [("proper", 500), ("all improper", 500), ("all improper", 60)], ("all improper", 60)
+    ),
+)
+def test_do_many_steps_of_a_window_stay_those_of_brute_force(name, n):
+    problem = named(name)
     x = 0.3 * np.arange(n)[:, None]
     # stationary: the covariance on a grid is known by its first row and column
     columns, rows = problem.pair(x, x[:1]), problem.pair(x[:1], x)
@@ -119,7 +124,7 @@ def test_do_500_steps_of_a_window_stay_those_of_brute_force(name):
     assert_steps(found, expected, rtol=1e-8, atol=1e-8)
 
 
-@every_policy
+@pytest.mark.parametrize("policy", long_except(CAPACITY, "sliding"))
 def test_is_a_step_traced_once_however_long_the_stream(policy):
     gp = borrowed("all improper", policy)
     x, z = 0.3 * np.arange(1000), complex_normals(np.random.default_rng(0), 1000)
@@ -170,7 +175,7 @@ def test_may_a_sample_be_a_number_of_any_sort():
 # --- missing ----------------------------------------------------------------------------------
 
 
-@every_policy
+@pytest.mark.parametrize("policy", long_except(CAPACITY, "sliding", "budget"))
 def test_is_what_is_said_to_be_missing_missing(policy):
     x, z = stream()
     known = np.where(np.isnan(z), 1e3, z)
@@ -237,7 +242,7 @@ def test_does_a_block_show_its_progress_when_asked(capsys):
 # --- predictions ------------------------------------------------------------------------------
 
 
-@proper_or_not
+@improper
 @pytest.mark.parametrize("policy", ["growing", "sliding"])
 def test_are_predictions_those_of_an_exact_gp_of_the_points_held(name, policy):
     x, z = stream()
@@ -259,7 +264,13 @@ def test_are_predictions_those_of_an_exact_gp_of_the_points_held(name, policy):
     assert np.isfinite(draws).all()
 
 
-@every_problem
+@pytest.mark.parametrize(
+    "problem",
+    [
+        pytest.param(p, id=p.name, marks=() if p.name == "all improper" else pytest.mark.long)
+        for p in problems()
+    ],
+)
 def test_is_the_posterior_before_data_the_prior(problem):
     for gp in (tracker(problem), borrowed(problem.name, "sliding")):
         found, expected = gp.posterior(X_NEW), problem.gp().posterior(X_NEW)
@@ -298,10 +309,11 @@ def test_do_predictions_remember_as_much_as_is_not_forgotten(policy, name):
         np.testing.assert_allclose(prior[moment] - after[moment], 0.93**3 * told, atol=1e-9)
 
 
+@pytest.mark.long
 @every_policy
-@improper
+@proper_or_not
 def test_is_the_signal_filtered_what_is_predicted_there_next(policy, name):
-    x, z = stream()
+    x, z = stream(n=20)
     gp = borrowed(name, policy)
     for sample in zip(x, z, strict=True):
         filtered = gp.step(*sample).filtered
@@ -377,7 +389,7 @@ def test_does_a_full_growing_gp_of_many_streams_count_each():
     assert np.array_equal(gp.size, [2, 2])
 
 
-@every_policy
+@pytest.mark.parametrize("policy", long_except(CAPACITY, "sliding", "budget"))
 def test_does_a_reset_forget_everything(policy):
     x, z = stream()
     gp = borrowed("all improper", policy)
@@ -404,8 +416,13 @@ def test_has_a_gp_the_attributes_it_was_made_with():
 # --- many streams, many dimensions --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", ["sliding", "budget"])
-@pytest.mark.parametrize("shared", [True, False], ids=["shared inputs", "own inputs"])
+@pytest.mark.parametrize(
+    ("policy", "shared"),
+    long_except(
+        [(policy, shared) for policy in ("sliding", "budget") for shared in (True, False)],
+        ("budget", False),
+    ),
+)
 def test_are_many_streams_each_by_itself(policy, shared):
     rng = np.random.default_rng(3)
     x, z = rng.uniform(0.0, 5.0, (3, 25, 1)), complex_normals(rng, 3, 25)
@@ -501,7 +518,13 @@ def test_is_a_mean_what_is_subtracted_and_added():
     assert_predictions(gp.predict(X_NEW), predicted)
 
 
-@pytest.mark.parametrize(("policy", "name"), [("sliding", "proper"), ("budget", "all improper")])
+@pytest.mark.parametrize(
+    ("policy", "name"),
+    [
+        pytest.param("sliding", "proper", marks=pytest.mark.long),
+        ("budget", "all improper"),
+    ],
+)
 def test_is_a_float32_gp_close_to_its_float64_twin(policy, name):
     dtype = {"dtype": "float32"}
     kernel = Matern32(1.3, 2.0, **dtype) * Rotation(0.4, **dtype) + RBF(0.5, 1.5, **dtype)

@@ -8,6 +8,7 @@ from scipy import stats
 
 import cgp
 from cgp.kernels import RBF, Matern12, Rotation, TwoScale, WidelyLinear
+from tests.long_cases import long_except
 from tests.reference import gaussian_process, kernels
 
 RNG = np.random.default_rng(3)
@@ -129,6 +130,7 @@ def test_is_the_density_zero_where_the_plane_covers_the_disk_once_more(gp):
     assert np.isfinite(inside)
 
 
+@pytest.mark.long
 def test_is_the_density_the_same_in_the_graph_of_another_function(gp):
     weights = [tf.constant(w) for w in moved(gp, FIRST)]
     found = tf.function(gp.log_density, autograph=False)(weights)
@@ -177,8 +179,14 @@ def smooth(coefficient=None):
     return gp
 
 
-@pytest.mark.parametrize("coefficient", [None, 0.5j])
-@pytest.mark.parametrize("has_core", [True, False])
+@pytest.mark.parametrize(
+    ("has_core", "coefficient"),
+    long_except(
+        [(core, coefficient) for core in (True, False) for coefficient in (None, 0.5j)],
+        (True, 0.5j),
+        (False, None),
+    ),
+)
 def test_is_a_covariance_without_a_factor_nan_and_no_error(coefficient, has_core, without_core):
     gp = smooth(coefficient)
     weights = [np.log([0.3, 1e-40, 0.1])]

@@ -218,6 +218,7 @@ def test_is_a_coefficient_drawn_from_the_whole_disk_without_data_to_tell():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_are_places_without_a_likelihood_left_out_with_a_warning():
     """A covariance that is singular to rounding where the prior would have half of the noise."""
     prior = {"noise_variance": tfp.distributions.LogNormal(-36.0, 2.0)}
@@ -239,7 +240,7 @@ def test_are_places_without_a_likelihood_left_out_with_a_warning():
 def test_are_priors_weak_about_the_scales_of_the_data():
     gp = cgp.ExactGP(Matern12() * Rotation(), mean=cgp.means.Constant())
     z = 5.0 * np.exp(0.5j * X) + RNG.normal(size=(12, 2)) @ [1.0, 1.0j]
-    gp.compile(keras.optimizers.Adam(0.01))
+    gp.compile(keras.optimizers.Adam(0.01), run_eagerly=True)
     gp.fit(X, z, verbose=0)  # starts what was left out
     found = weak_priors(gp, gp._sampler().coordinates, gp._data())
     # The noise was left out, and has the weak prior of the fit.

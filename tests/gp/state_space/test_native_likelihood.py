@@ -20,6 +20,7 @@ from cgp.kernels import (
     WidelyLinear,
 )
 from tests.gp.state_space.test_state_space_gp import wobble
+from tests.long_cases import long_except
 
 pytestmark = pytest.mark.skipif(native.core().ops is None, reason=native.core().reason)
 
@@ -92,29 +93,39 @@ def assert_same(gp, x, z, results, without_core, value_to=1e-13, gradient_to=1e-
 @pytest.mark.parametrize(
     "name",
     [
-        "two states",
-        "two carriers",
         "tones",
-        *(
-            pytest.param(name, marks=pytest.mark.long)
-            for name in ("one state", "three states", "still", "one carrier")
-        ),
+        *(pytest.param(name, marks=pytest.mark.long) for name in KERNELS if name != "tones"),
     ],
 )
 def test_one_series(name, results, without_core):
     assert_same(cgp.StateSpaceGP(KERNELS[name](), 0.05), *data(), results, without_core)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS[1:])
-@pytest.mark.parametrize(
-    "name", [pytest.param("two states", marks=pytest.mark.long), "two carriers"]
-)
+@pytest.mark.parametrize("name", ["two states", "two carriers"])
 def test_several_series(name, layout, results, without_core):
     gp = cgp.StateSpaceGP(KERNELS[name](), 0.05)
     x, z = data(layout)
     if layout == "series":  # more than a vector has lanes
         z = np.concatenate([z, 2.0 * z, z.conj(), -1j * z])
     assert_same(gp, x, z, results, without_core)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_is_the_likelihood_of_series_that_of_the_exact_process_and_its_gradients(layout, results):
+    x, z = data(layout, count=20)
+    if layout == "series":  # more than a vector has lanes
+        z = np.concatenate([z, 2.0 * z, z.conj(), -1j * z])
+    kernel = KERNELS["two carriers"]()
+    (value, gradients), (expected, others) = (
+        likelihood_and_gradients(kind(kernel, 0.05), x, z)
+        for kind in (cgp.StateSpaceGP, cgp.ExactGP)
+    )
+    assert None not in results
+    np.testing.assert_allclose(value, expected, rtol=1e-11)
+    for a, b in zip(gradients, others, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-9 * np.abs(b).max())
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -157,7 +168,10 @@ def test_are_gradients_those_of_central_differences(name):
     np.testing.assert_allclose(expected, difference, rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["one state", "three states", "one carrier", "two carriers"])
+@pytest.mark.parametrize(
+    "name",
+    long_except(["one state", "three states", "one carrier", "two carriers"], "two carriers"),
+)
 def test_steps_that_are_equal(name, results, without_core):
     """Covariances that have settled are not computed again, before and after a gap."""
     rng = np.random.default_rng(4)
@@ -177,15 +191,21 @@ def test_do_covariances_that_change_slowly_not_count_as_settled(results, without
     assert_same(gp, np.arange(3000.0), z, results, without_core, gradient_to=1e-8)
 
 
-@pytest.mark.parametrize("name", ["one state", "three states", "one carrier"])
-@pytest.mark.parametrize("unit", [1e-9, 1e-5, 1e4])
+@pytest.mark.parametrize(
+    ("unit", "name"),
+    long_except(
+        [(u, n) for u in (1e-9, 1e-5, 1e4) for n in ("one state", "three states", "one carrier")],
+        (1e-9, "one carrier"),
+        (1e4, "one carrier"),
+    ),
+)
 def test_tiny_and_huge_steps(name, unit, results, without_core):
     x, z = data()
     gp = cgp.StateSpaceGP(KERNELS[name](), 0.05)
     assert_same(gp, unit * x, z, results, without_core, gradient_to=1e-9)
 
 
-@pytest.mark.parametrize("name", ["one state", "two states"])
+@pytest.mark.parametrize("name", long_except(["one state", "two states"], "two states"))
 def test_tiny_noise(name, results, without_core):
     gp = cgp.StateSpaceGP(KERNELS[name](), 1e-12)
     assert_same(gp, *data(), results, without_core, value_to=1e-12, gradient_to=1e-10)

@@ -24,6 +24,7 @@ from cgp.kernels import (
     White,
     WidelyLinear,
 )
+from tests.long_cases import long_except
 
 MOMENTS = ("mean", "variance", "pseudo_variance", "covariance", "pseudo_covariance")
 
@@ -89,7 +90,10 @@ def cases(long):
     ]
 
 
-@pytest.fixture(scope="module", params=cases(long=["approximations"]))
+LONG = ["approximations", "complex states of a real kernel", "product", "trend"]
+
+
+@pytest.fixture(scope="module", params=cases(long=LONG))
 def siblings(request):
     make, pseudo = CASES[request.param]
     kernel = make()
@@ -159,9 +163,7 @@ def test_is_the_gradient_of_the_loss_that_of_the_exact_process(siblings):
 
 @pytest.mark.parametrize(
     "siblings",
-    cases(
-        long=["approximations", "complex states of a real kernel", "driven", "product", "trend"],
-    ),
+    cases(long=[*LONG, "driven", "improper noise", "rectilinear noise", "tone"]),
     indirect=True,
 )
 def test_are_steps_those_of_a_growing_process(siblings):
@@ -370,7 +372,7 @@ def test_a_far_point_changes_nothing_near_the_data():
     np.testing.assert_allclose(far["mean"][1], 0.0, atol=1e-12)
 
 
-@pytest.mark.parametrize("step", [1e-15, 1e-7, 1e-3, 1e-1])
+@pytest.mark.parametrize("step", long_except([1e-15, 1e-7, 1e-3, 1e-1], 1e-15, 1e-1))
 def test_do_long_cascades_survive_small_steps(step):
     resonance = Matern12(1.0, 20.0, fixed="variance") * Rotation(0.84)
     kernel = Driven(resonance, MarkovApproximation(RBF(1.0, 2.0), 6) * Matern52(1.0, 5.0))
@@ -394,7 +396,7 @@ def test_called_it_refuses_what_it_refuses_to_be_fitted_to():
 def test_does_it_learn_a_batch_by_gradient_steps():
     x, z = series(13, 20, (2,))
     gp = cgp.StateSpaceGP(tone(), 1.0)
-    gp.compile(keras.optimizers.Adam(0.05))
+    gp.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
     losses = gp.fit(x, z, epochs=6, verbose=0).history["loss"]
     assert losses[-1] < losses[0] - 0.01
     drawn = gp.sample(elsewhere(x), 3, seed=1)
@@ -427,6 +429,7 @@ def test_what_came_before_a_walk_is_not_known_for_certain():
         cgp.StateSpaceGP(RandomWalk(1.0, start=0.0), 0.1).step(-5.0, 1j)
 
 
+@pytest.mark.long
 def test_does_a_graph_see_the_samples_that_come_after_it(capfd):
     x, z = series(10, 8)
     order = np.argsort(x)
@@ -483,6 +486,7 @@ def test_is_single_precision_single():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_do_many_irregular_samples_take_linear_memory_and_stay_right():
     rng = np.random.default_rng(0)
     x = np.sort(rng.uniform(0.0, 2e4, 100_000))

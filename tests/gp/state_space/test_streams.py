@@ -10,6 +10,7 @@ import tensorflow as tf
 import cgp
 from cgp.gp.state_space.process_stream import ProcessStream
 from cgp.kernels import Matern32, Rotation, WidelyLinear
+from tests.long_cases import long_except
 
 
 def tone():
@@ -84,7 +85,11 @@ def test_what_is_not_held_any_more_is_refused(short_memory):
         gp.noise_variance.assign(0.2)
 
 
-def test_does_a_change_of_hyperparameters_take_what_is_held(short_memory):
+@pytest.mark.parametrize(
+    ("kept", "changes"), [(8, 40), pytest.param(16, 100, marks=pytest.mark.long)]
+)
+def test_does_a_change_of_hyperparameters_take_what_is_held(kept, changes, monkeypatch):
+    monkeypatch.setattr(ProcessStream, "kept", kept)
     x, z = series(80)
     gp, other = cgp.StateSpaceGP(tone(), 0.1), cgp.StateSpaceGP(tone(), 0.1)
     gp.process(x, z)
@@ -99,11 +104,11 @@ def test_does_a_change_of_hyperparameters_take_what_is_held(short_memory):
     np.testing.assert_allclose(gp.predict(new)["mean"], other.predict(new)["mean"], atol=1e-12)
     found, expected = gp.step(x[-1] + 1.0, 1j), other.step(x[-1] + 1.0, 1j)
     np.testing.assert_allclose(found.filtered.mean, expected.filtered.mean, atol=1e-12)
-    for i in range(100):  # changes all the time do not make memory grow
+    for i in range(changes):  # changes all the time do not make memory grow
         gp.noise_variance.assign(0.6 + 0.001 * i)
         with pytest.warns(UserWarning, match="samples still held"):
             gp.step(x[-1] + 2.0 + i, 1j)
-    assert int(gp._stored.data.z.shape[1]) <= 6 * 16
+    assert int(gp._stored.data.z.shape[1]) <= 6 * kept
 
 
 def test_does_a_reset_forget_everything():
@@ -189,8 +194,14 @@ def learned(gp):
     return cgp.StateSpaceGP(kernel * Rotation(now["rotation.frequency"]), now["noise_variance"])
 
 
-@pytest.mark.parametrize("verb", ["condition", "fit"])
-@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize(
+    ("verb", "dropped"),
+    long_except(
+        [(verb, dropped) for verb in ("condition", "fit") for dropped in (False, True)],
+        ("condition", False),
+        ("fit", True),
+    ),
+)
 def test_do_other_data_replace_a_stream(verb, dropped, short_memory):
     """What came before is forgotten, and the stream goes on from the new data, back in time too."""
     x, z = series(50 if dropped else 10)

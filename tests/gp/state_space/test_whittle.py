@@ -173,6 +173,7 @@ def test_are_estimates_near_those_of_the_exact_likelihood(kernel):
     assert np.all(resolution < 0.25 * spread)
 
 
+@pytest.mark.long
 def test_does_it_fit_with_restarts_and_a_band_and_tell_errors():
     """A trend, that another process adds, is no matter to a band without low frequencies."""
     kernel = Matern12(1.0, 20.0) * Rotation(0.2)
