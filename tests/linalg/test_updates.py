@@ -204,7 +204,7 @@ CASES = long_except(
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", long_except(NAMES, "mixed", "condition"))
 @pytest.mark.parametrize(("mode", "dtype", "n", "batch"), CASES, ids=str)
 def test_do_all_modes_dtypes_and_batches_agree_with_numpy(mode, dtype, n, batch, name):
     f, args, expected = operations(np.random.default_rng(7), dtype, n, batch)[name]
@@ -215,7 +215,7 @@ def test_do_all_modes_dtypes_and_batches_agree_with_numpy(mode, dtype, n, batch,
     assert np.max(np.abs(product - expected)) <= 10 * bar(dtype) * np.max(np.abs(expected))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", long_except(MODES, "eager", "graph"))
 def test_do_batch_axes_broadcast(mode):
     rng = np.random.default_rng(3)
     chol, v = random_chol(rng, 4, "complex128", (2, 1)), random(rng, (3, 4), "complex128")
@@ -230,19 +230,22 @@ def test_do_batch_axes_broadcast(mode):
     assert np.allclose(gain[1, 2], cholesky_condition(chol[1, 0], v[2], 1.0).gain)
 
 
-def test_is_a_size_unknown_when_traced_taken():
-    rng = np.random.default_rng(0)
+OF_ANY_SIZE = {
+    "update": cholesky_update,
+    "append": lambda c, v: cholesky_append(c, v, 1e3),
+    "remove": lambda c, v: cholesky_remove(c, 1),
+    "condition": lambda c, v: cholesky_condition(c, v, 1.0).gain,
+}
+
+
+@pytest.mark.parametrize("name", long_except(OF_ANY_SIZE, "append", "update"))
+def test_is_a_size_unknown_when_traced_taken(name):
+    rng, operation = np.random.default_rng(0), OF_ANY_SIZE[name]
     signature = [tf.TensorSpec([None, None], tf.complex128), tf.TensorSpec([None], tf.complex128)]
-    update = tf.function(cholesky_update, input_signature=signature)
-    append = tf.function(lambda c, v: cholesky_append(c, v, 1e3), input_signature=signature)
-    remove = tf.function(lambda c, v: cholesky_remove(c, 1), input_signature=signature)
-    condition = tf.function(lambda c, v: cholesky_condition(c, v, 1.0), input_signature=signature)
+    traced = tf.function(operation, input_signature=signature)
     for n in (3, 70):
         chol, v = random_chol(rng, n, "complex128"), random(rng, n, "complex128")
-        assert np.allclose(update(chol, v), cholesky_update(chol, v), rtol=1e-12)
-        assert np.allclose(append(chol, v), cholesky_append(chol, v, 1e3), rtol=1e-12)
-        assert np.allclose(remove(chol, v), cholesky_remove(chol, 1), rtol=1e-12)
-        assert np.allclose(condition(chol, v).gain, cholesky_condition(chol, v, 1.0).gain)
+        assert np.allclose(traced(chol, v), operation(chol, v), rtol=1e-12)
 
 
 def test_is_a_batch_unknown_when_traced_taken():
@@ -275,7 +278,7 @@ def test_is_nothing_above_the_diagonal_read_in_a_graph():
 # --- leaving the cone ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", FEW_DTYPES)
+@pytest.mark.parametrize("dtype", long_except(DTYPES, "complex128"))
 @pytest.mark.parametrize("excess", long_except([1.001, 10.0, 1e10], 1.001))
 def test_does_a_downdate_out_of_the_cone_fail_in_every_mode(dtype, excess):
     rng = np.random.default_rng(0)
@@ -289,7 +292,7 @@ def test_does_a_downdate_out_of_the_cone_fail_in_every_mode(dtype, excess):
     assert np.all(np.isnan(in_mode("xla", lambda c, v: cholesky_update(c, v, -1.0))(chol, v)))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", long_except(MODES, "eager", "graph"))
 @pytest.mark.parametrize("pivot", [0.0, -1.0])
 def test_is_a_factor_that_is_none_told_from_a_downdate_out_of_the_cone(pivot, mode):
     chol = np.diag([1.0, pivot])
@@ -331,7 +334,7 @@ def test_does_one_bad_matrix_of_a_batch_leave_the_others_finite_under_xla():
 # --- conditioning -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", long_except(MODES, "eager", "graph"))
 def test_does_a_noiseless_measurement_of_a_known_combination_teach_nothing(mode):
     condition = in_mode(mode, lambda c, h: cholesky_condition(c, h, 0.0))
     chol = np.diag([1.0, 2.0, 3.0]) + 0j
@@ -619,7 +622,6 @@ def check_gradient(f, args, directions, rng, mode="eager", rtol=1e-6):
         *[("eager", "complex128", n, b) for n, b in ((1, ()), (40, ()), (4, (3,)))],
         ("eager", "float64", 5, ()),
         ("graph", "complex128", 4, (3,)),
-        ("xla", "complex128", 5, ()),
     ),
     ids=str,
 )
@@ -718,7 +720,7 @@ def test_may_the_gradient_be_differentiated_again(in_graph):
         assert np.isclose(second, expected, rtol=1e-8)
 
 
-@pytest.mark.parametrize("mode", long_except(MODES, "eager", "graph"))
+@pytest.mark.parametrize("mode", long_except(MODES, "eager"))
 def test_does_the_gradient_pass_through_a_loop_of_steps(mode):
     rng = np.random.default_rng(12)
     chol, v = random_chol(rng, 3, "complex128"), 0.3 * random(rng, (4, 3), "complex128")
