@@ -249,8 +249,8 @@ def test_single_precision_stays_single(proper):
 @pytest.mark.parametrize(
     ("proper", "jit"),
     [
-        pytest.param(False, False, id="improper-graph"),
-        pytest.param(False, True, id="improper-xla"),
+        pytest.param(False, False, id="improper-graph", marks=pytest.mark.long),
+        pytest.param(False, True, id="improper-xla", marks=pytest.mark.long),
         pytest.param(True, False, id="proper-graph", marks=pytest.mark.long),
         pytest.param(True, True, id="proper-xla", marks=pytest.mark.long),
     ],
