@@ -27,7 +27,7 @@ def smooth(n, turn, dtype):
     ("dtype", "graph"),
     long_except(
         [(dtype, graph) for dtype in DTYPES for graph in (False, True)],
-        *[("complex128", False), ("complex128", True), ("float32", False)],
+        *[("complex128", False), ("float32", False)],
     ),
 )
 def test_a_matrix_singular_to_rounding_has_a_factor(dtype, graph):
