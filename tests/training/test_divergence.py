@@ -217,7 +217,11 @@ class Layer(Parameterized, keras.layers.Layer):
     ("optimizer", "said"),
     [
         (lambda: keras.optimizers.SGD(400.0), r"diverged, to .*/width = 0\."),
-        (cgp.optimizers.LBFGS, r"stopped before convergence.* found are .*/width = 2\.\d*e-308"),
+        pytest.param(
+            cgp.optimizers.LBFGS,
+            r"stopped before convergence.* found are .*/width = 2\.\d*e-308",
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["SGD", "LBFGS"],
 )

@@ -153,7 +153,8 @@ def methods(name, folder):
     yield "deepcopy", lambda: copy.deepcopy(estimator), None
     yield "pickle", lambda: pickle.loads(pickle.dumps(estimator)), lambda: pickle.loads(b"no")
     yield "clone", lambda: cgp.clone_model(estimator), lambda: cgp.clone_model("no")
-    yield "compile", estimator.compile, lambda: estimator.compile("no optimizer")
+    eager = {"run_eagerly": True}
+    yield "compile", lambda: estimator.compile(**eager), lambda: estimator.compile("no", **eager)
     yield "L-BFGS", lambda: estimator.fit(*data, epochs=1, verbose=0), lambda: estimator.fit()
 
 

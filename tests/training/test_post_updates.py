@@ -191,6 +191,7 @@ def test_stateless_calls_use_the_variables_they_are_given():
     assert toys.staleness(model.get_layer("features")) < 1e-12  # and leave the model alone
 
 
+@pytest.mark.long
 def test_an_exported_model_predicts_the_same(tmp_path):
     model = toys.network()
     x = toys.series(10)[0]

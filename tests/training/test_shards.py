@@ -13,6 +13,7 @@ import cgp
 from cgp import statespace
 from cgp.kernels import Matern12, Rotation
 from cgp.training import shard_spec, value_and_gradient
+from tests.long_cases import long_except
 
 RNG = np.random.default_rng(2)
 LENGTHS = (30, 18)  # shards of a length more are traced once more
@@ -113,16 +114,16 @@ class Gathering:
         return [result() for result in reversed(found)][::-1]
 
 
-def test_is_a_fit_the_same_whatever_the_engine():
+@pytest.mark.parametrize("kind", long_except(["threads", "gathering"], "gathering"))
+def test_is_a_fit_the_same_whatever_the_engine(kind):
     """Threads take turns at the variables of one model, and shards may be made where they work."""
-    expected = process()
+    expected, gp = process(), process()
     loss = expected.fit(PAIRS, engine=map, epochs=1, verbose=0).history["loss"]
+    made = [lambda pair=pair: pair for pair in PAIRS]
     with ThreadPoolExecutor(3) as threads:
-        for engine in (threads, Gathering()):
-            gp = process()
-            made = [lambda pair=pair: pair for pair in PAIRS]
-            assert gp.fit(made, engine=engine, epochs=1, verbose=0).history["loss"] == loss
-            np.testing.assert_array_equal(flat(gp), flat(expected))
+        engine = threads if kind == "threads" else Gathering()
+        assert gp.fit(made, engine=engine, epochs=1, verbose=0).history["loss"] == loss
+    np.testing.assert_array_equal(flat(gp), flat(expected))
 
 
 def test_has_a_shard_without_a_value_a_nan_and_a_fit_goes_back():

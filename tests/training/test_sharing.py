@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.training import Shareable, clone_model, sharing_scope
+from tests.long_cases import long_except
 from tests.training import toys
 
 
@@ -58,7 +59,7 @@ def through_deepcopy(model, path):
 WAYS = [through_keras_file, through_json_and_weights, through_pickle, through_deepcopy]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", long_except(WAYS, through_keras_file, through_pickle))
 def test_sharing_predictions_and_training_survive(way, once_trained, tmp_path):
     model = once_trained
     x, y = toys.series()
