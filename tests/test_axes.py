@@ -192,14 +192,14 @@ def optimizer():
 
 def fit_filter(z):
     kf = cgp.KalmanFilter(model(), "Q")
-    kf.compile(optimizer())
+    kf.compile(optimizer(), run_eagerly=True)
     return kf.fit(z[..., None], verbose=0)
 
 
 def fit_process(kind):
     def fit(z):
         made = kind()
-        made.compile(optimizer())
+        made.compile(optimizer(), run_eagerly=True)
         return made.fit(X[: z.shape[1]], z, epochs=1, verbose=0)
 
     return fit
@@ -229,7 +229,7 @@ def test_has_a_fit_of_as_many_samples_as_series_no_warning():
 
 def test_does_a_fit_of_series_of_one_sample_name_what_was_meant():
     made = gp()
-    made.compile(optimizer())
+    made.compile(optimizer(), run_eagerly=True)
     words = r"20 series of one sample each.*one series of 20, give x as \[N\] or \[N, D\] and z as"
     with pytest.warns(RuntimeWarning, match=words):
         made.fit(X[:, None, None], Z[0][:, None], verbose=0)

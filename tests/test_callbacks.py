@@ -30,7 +30,7 @@ def written(folder):
 @pytest.mark.parametrize("optimizer", [keras.optimizers.Adam(0.1), cgp.optimizers.LBFGS()])
 def test_are_hyperparameters_written_as_they_are_after_each_epoch(tmp_path, optimizer):
     gp = cgp.ExactGP(WidelyLinear(RBF(1.0, [2.0]) * Rotation([0.1]), 0.2j), 0.1)
-    gp.compile(optimizer)
+    gp.compile(optimizer, run_eagerly=True)
     seen = []
     look = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: seen.append(gp.parameters())
@@ -55,7 +55,7 @@ def test_are_hyperparameters_written_as_they_are_after_each_epoch(tmp_path, opti
 def test_is_a_picture_written_of_data_that_were_given(tmp_path):
     pytest.importorskip("matplotlib")
     gp = cgp.ExactGP(RBF(1.0, 2.0), 0.1)
-    gp.compile(keras.optimizers.Adam(0.1))
+    gp.compile(keras.optimizers.Adam(0.1), run_eagerly=True)
     shown = cgp.callbacks.Parameters(tmp_path, X, Z, picture_every=2)
     gp.fit(X, Z, epochs=4, callbacks=[shown], verbose=0)
     values, plugins = written(tmp_path)

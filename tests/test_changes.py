@@ -53,6 +53,7 @@ def affected_by(*paths, monkeypatch):
     }
 
 
+@pytest.mark.long
 def test_are_examples_and_pages_affected_by_themselves_and_by_the_package(monkeypatch):
     examples = {"examples/test_polar_motion.py", "examples/test_signals.py"}
     pages = {"test_docs.py", "test_tour.py", "test_pipelines.py"}

@@ -87,6 +87,7 @@ print("unchanged")
 """
 
 
+@pytest.mark.long
 def test_importing_and_using_cgp_changes_no_global_setting():
     found = run(MANNERS)
     assert found.stdout.strip() == "unchanged", found.stdout + found.stderr
@@ -104,6 +105,7 @@ def test_cgp_is_float64_under_any_floatx():
     assert found.stdout.strip() == "{'float64'} complex128 float16", found.stdout + found.stderr
 
 
+@pytest.mark.long
 def test_importing_cgp_prints_nothing_and_loads_little_beside_tensorflow_and_keras():
     """Counts modules, as times vary: TensorFlow Probability alone would be a thousand of them.
 
@@ -196,7 +198,7 @@ def test_keras_is_private_in_one_file_alone():
     """Attributes of Keras's objects that begin with an underscore, and imports of `keras.src`."""
     x = keras.Input((1,))
     model = keras.Model(x, keras.layers.Dense(1)(x))
-    model.compile(keras.optimizers.Adam(), "mse", metrics=["mae"])
+    model.compile(keras.optimizers.Adam(), "mse", metrics=["mae"], run_eagerly=True)
     model.evaluate(np.ones((1, 1)), np.ones((1, 1)), verbose=0)
     objects = [
         *(model, *model.layers, *model.weights, *model.metrics, model.optimizer),

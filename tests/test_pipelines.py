@@ -33,10 +33,10 @@ def fresh(name):
     return cgp.KalmanFilter(LinearGaussian([[0.9j]], [[0.1]], [[1.0]], [[1.0]]), ("Q", "R"))
 
 
-def made(name, optimizer=None):
-    """An estimator, compiled."""
+def made(name, optimizer=None, run_eagerly=True):
+    """An estimator, compiled: eagerly, as to trace its steps takes longer than to take few."""
     found = fresh(name)
-    found.compile(optimizer)
+    found.compile(optimizer, run_eagerly=run_eagerly)
     return found
 
 
@@ -140,7 +140,7 @@ def _fit_on_one_and_two(name):
     z[1, 2:] = np.nan  # missing data unequal between replicas
     for scope in (tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])):
         with scope.scope():
-            estimator = made(name, keras.optimizers.Adam(0.05))
+            estimator = made(name, keras.optimizers.Adam(0.05), run_eagerly=False)
         given = (z,) if name == "KalmanFilter" else data(name)
         arguments = {"batch_size": 4, "shuffle": False} if name == "KalmanFilter" else {}
         losses.append(estimator.fit(*given, epochs=3, verbose=0, **arguments).history["loss"])
@@ -149,7 +149,7 @@ def _fit_on_one_and_two(name):
 
 def trains_on_a_batch(name, folder):
     given = Z[None, :, None] if name == "KalmanFilter" else (X, Z)
-    estimator = made(name, keras.optimizers.Adam(0.01))
+    estimator = made(name, keras.optimizers.Adam(0.01), run_eagerly=False)
     before = float(estimator.test_on_batch(given))
     assert float(estimator.train_on_batch(given)) == pytest.approx(before, rel=1e-9)
     if name != "KalmanFilter":
@@ -295,11 +295,17 @@ WORDS = {
 
 # Cells that take long, beside others of their line.
 LONG = {
+    "`fit` of arrays": ["RecursiveGP"],
+    "`fit(dataset)`, many series": ["ExactGP", "KalmanFilter"],
+    "`fit(validation_data=)`": ["ExactGP", "KalmanFilter"],
+    "`fit(shards, engine=)`, many machines": ["ExactGP", "KalmanFilter"],
+    "`evaluate`": ["ExactGP", "RecursiveGP"],
     "`fit` on two replicas (`MirroredStrategy`)": [*KINDS, "KalmanFilter"],
-    "`train_on_batch`": ["StateSpaceGP", "RecursiveGP"],
-    "`export`, run without cgp": ["StateSpaceGP", "RecursiveGP"],
-    "a layer in a `keras.Model`, beside a float32 loss": [*list(KINDS)[1:], "KalmanFilter"],
-    "inside a `tf.function`": ["StateSpaceGP"],
+    "`train_on_batch`": list(KINDS),
+    "`export`, run without cgp": ["StateSpaceGP", "RecursiveGP", "KalmanFilter"],
+    "a layer in a `keras.Model`, beside a float32 loss": [*KINDS, "KalmanFilter"],
+    "inside a `tf.function`": ["StateSpaceGP", "KalmanFilter"],
+    "pickle, `copy.deepcopy`": ["ExactGP", "StateSpaceGP"],
     "`compile(jit_compile=True)`": ["KalmanFilter"],
 }
 

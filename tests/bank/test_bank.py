@@ -82,7 +82,8 @@ def traces(bank):
     return bank._states._graph.experimental_get_tracing_count()
 
 
-@pytest.mark.parametrize("by_xla", long_except([False, True], False))
+@pytest.mark.long
+@pytest.mark.parametrize("by_xla", [False, True])
 def test_may_a_filter_be_nonlinear(by_xla):
     def make():
         model = statespace.NonlinearGaussian(

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from cgp.distributions import ComplexNormal
 from cgp.linalg import NotPositiveDefiniteError, cholesky, to_composite
+from tests.long_cases import long_except
 from tests.reference import complex_normal as reference
 
 N = 4
@@ -249,8 +250,8 @@ def test_single_precision_stays_single(proper):
 @pytest.mark.parametrize(
     ("proper", "jit"),
     [
-        pytest.param(False, False, id="improper-graph"),
-        pytest.param(False, True, id="improper-xla"),
+        pytest.param(False, False, id="improper-graph", marks=pytest.mark.long),
+        pytest.param(False, True, id="improper-xla", marks=pytest.mark.long),
         pytest.param(True, False, id="proper-graph", marks=pytest.mark.long),
         pytest.param(True, True, id="proper-xla", marks=pytest.mark.long),
     ],
@@ -274,7 +275,7 @@ def test_graph_equals_eager(proper, jit):
         np.testing.assert_allclose(ours, eager, rtol=1e-10, atol=1e-12)
 
 
-@both
+@pytest.mark.parametrize("proper", long_except([True, False], False))
 def test_a_graph_of_unknown_sizes_works(proper):
     rng = np.random.default_rng(15)
     mean, k, c = moments(N, rng, proper)

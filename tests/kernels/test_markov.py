@@ -27,6 +27,7 @@ from cgp.kernels import (
     White,
     WidelyLinear,
 )
+from tests.long_cases import long_except
 
 
 def resonance(lengthscale=3.0, frequency=0.4):
@@ -66,6 +67,11 @@ def kernel(request):
     return PROPER[request.param]()
 
 
+def kernels_of(*names):
+    """Those of these names, and all others in long tests."""
+    return pytest.mark.parametrize("kernel", long_except(sorted(PROPER), *names), indirect=True)
+
+
 @pytest.fixture
 def x():
     x = np.sort(np.random.default_rng(0).uniform(0.0, 5.0, 9))
@@ -93,6 +99,7 @@ def test_do_steps_lead_from_one_covariance_of_the_state_to_the_next(kernel, x):
     np.testing.assert_array_equal(Q[3], np.zeros_like(Q[3]))
 
 
+@kernels_of("driven product", "sum", "trend", "turning walk")
 def test_are_two_steps_one_step(kernel):
     form = kernel.markov_form()
     start, a, b = (tf.constant(value, tf.float64) for value in (0.3, 0.4, 1.3))
@@ -118,8 +125,13 @@ def test_is_the_noise_of_a_tiny_step_right_to_the_last_digits(order):
     np.testing.assert_allclose(Q.real, leading, rtol=1e-8)
 
 
-@pytest.mark.parametrize("lag", [0.0, 0.3, -2.0])
-@pytest.mark.parametrize("kind", ["real", "turning", "conjugate"])
+@pytest.mark.parametrize(
+    ("kind", "lag"),
+    long_except(
+        [(kind, lag) for kind in ("real", "turning", "conjugate") for lag in (0.0, 0.3, -2.0)],
+        *[("real", 0.0), ("turning", -2.0), ("conjugate", 0.3)],
+    ),
+)
 def test_is_the_driven_process_what_its_resonance_makes_of_the_spectrum(kind, lag):
     pole, rate = -1 / 3.0 + 0.8j * np.pi, np.sqrt(3.0) / 0.3
     if kind == "real":
@@ -148,7 +160,7 @@ def test_is_the_driven_process_what_its_resonance_makes_of_the_spectrum(kind, la
     np.testing.assert_allclose(found, expected, rtol=2e-7)
 
 
-@pytest.mark.parametrize("lag", [0.0, 0.4, 2.5])
+@pytest.mark.parametrize("lag", long_except([0.0, 0.4, 2.5], 0.4))
 def test_is_a_process_driven_by_an_improper_one_that_of_its_real_parts(lag):
     """Of (Re u, Im u, Re p, Im p): du = λ u dx + dη, dp/dx = s (p − χ), χ = u + c conj(u)."""
     pole, rate, c = -1 / 3.0 + 0.8j * np.pi, -1 / 0.3 - 1.4j * np.pi, 0.4 + 0.3j
@@ -198,7 +210,7 @@ def test_what_an_improper_kernel_sees_of_its_state():
     np.testing.assert_allclose(turned.h_conj, [0.0, 0.4 - 0.2j])
 
 
-@pytest.mark.parametrize("far", [1e3, 1e9, 1e15])
+@pytest.mark.parametrize("far", long_except([1e3, 1e9, 1e15], 1e9))
 def test_is_a_step_the_same_beside_a_long_one(far):
     kernel = Driven(resonance(), Matern12(1.0, 0.3) * Rotation(0.7))
     form, start = kernel.markov_form(), tf.zeros([2], tf.float64)
@@ -230,7 +242,7 @@ def test_is_a_fast_resonance_finite_in_single_precision():
     np.testing.assert_allclose(made("float32"), made("float64"), rtol=1e-3, atol=1e-2)
 
 
-@pytest.mark.parametrize("order", range(1, 9))
+@pytest.mark.parametrize("order", long_except(range(1, 9), 1, 7))
 def test_is_the_error_of_the_rbf_as_documented(order):
     documented = [0.42, 0.14, 0.053, 0.022, 0.0095, 0.0043, 0.0020, 0.00092][order - 1]
     found = MarkovApproximation(RBF(3.0, 0.7), order).error()
@@ -238,6 +250,7 @@ def test_is_the_error_of_the_rbf_as_documented(order):
     np.testing.assert_allclose(MarkovApproximation(RBF(3.0), order).covariance([0.0]), 3.0)
 
 
+@pytest.mark.long
 def test_does_the_periodic_kernel_lose_the_harmonics_above_alone():
     kernel = Periodic(2.0, 0.9, 0.3)
     errors = [MarkovApproximation(kernel, order).error() for order in (2, 4, 8)]
@@ -263,6 +276,7 @@ def test_an_approximation_shares_the_parameters_of_its_kernel():
     assert sorted(kernel.parameters()) == ["smooth.lengthscale", "smooth.variance"]
 
 
+@kernels_of("driven", "rbf", "trend", "white")
 def test_does_a_kernel_survive_serialisation(kernel, x):
     config = keras.saving.serialize_keras_object(kernel)
     again = keras.saving.deserialize_keras_object(config)

@@ -24,20 +24,25 @@ from tests.kernels.expressions import EXPRESSIONS
 from tests.reference.gaussian_process import composite_covariance
 
 every_expression = pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda e: e.name)
+
+
+def expressions_of(*names):
+    """Those of these names, and all others in long tests."""
+    assert {e.name for e in EXPRESSIONS} >= set(names)
+    return pytest.mark.parametrize(
+        "expression",
+        [e if e.name in names else pytest.param(e, marks=pytest.mark.long) for e in EXPRESSIONS],
+        ids=lambda e: e.name,
+    )
+
+
 # What follows from how parts are put together, of few of them.
-FEW = (
-    "arma",
+few_expressions = expressions_of(
     "autoregressive that turns",
     "improper times improper",
-    "matern of any smoothness",
     "nested, in 2-D",
     "real times elliptical",
     "widely linear of widely linear",
-)
-few_expressions = pytest.mark.parametrize(
-    "expression",
-    [e if e.name in FEW else pytest.param(e, marks=pytest.mark.long) for e in EXPRESSIONS],
-    ids=lambda e: e.name,
 )
 
 
@@ -48,7 +53,7 @@ def assert_close(found, expected, tolerance):
     )
 
 
-@every_expression
+@few_expressions
 def test_moments_are_those_of_the_reference(expression):
     kernel, x = expression.make("float64"), expression.points(7)
     k, c = kernel.covariance(x), kernel.pseudo_covariance(x)
@@ -70,7 +75,7 @@ def test_cross_moments_are_those_of_the_reference(expression):
     assert_close(kernel.pseudo_covariance(x2, x1).numpy(), expected_c.T, 1e-12)
 
 
-@every_expression
+@few_expressions
 def test_covariances_are_hermitian_and_valid_together(expression):
     kernel, x = expression.make("float64"), expression.points(12, seed=2)
     k, c = kernel.covariance(x).numpy(), kernel.pseudo_covariance(x).numpy()
@@ -138,15 +143,23 @@ def test_a_graph_gives_what_eager_mode_gives(expression):
     assert_close(c.numpy(), kernel.pseudo_covariance(x).numpy(), 1e-15)
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        pytest.param(e, marks=pytest.mark.long)
-        if e.name in ("arma of a long past", "matern of any smoothness in 2-D")
-        else e
-        for e in EXPRESSIONS
-    ],
-    ids=lambda e: e.name,
+# Those of kernels of one dimension alone stand in tests/test_quick.py.
+@expressions_of(
+    "rbf in 3-D, a length scale each",
+    "matern32 in 2-D, a length scale each",
+    "rational quadratic in 2-D, a length scale each",
+    "periodic in 2-D, a frequency each",
+    "rotation in 2-D, a frequency each",
+    "two scales in 2-D",
+    "szego behind a delay",
+    "autoregressive that turns",
+    "turning signal and trend",
+    "one kernel shared by two terms",
+    "conjugate of an improper one",
+    "improper plus proper",
+    "improper times improper",
+    "real times elliptical",
+    "widely linear of widely linear",
 )
 def test_gradients_by_hyperparameters_are_central_differences(expression):
     kernel, x = expression.make("float64"), expression.points(6)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from cgp.linalg import from_composite, join_parts, stack_parts, to_composite
 from tests.linalg.problems import MODES, in_mode, random
+from tests.long_cases import long_except
 
 
 def moments(rng, n, batch=()):
@@ -17,7 +18,7 @@ def moments(rng, n, batch=()):
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)], ids=str)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", long_except(MODES, "eager", "graph"))
 def test_is_the_composite_the_covariance_of_the_parts(mode, batch):
     k, c, composite = moments(np.random.default_rng(0), 3, batch)
     assert np.allclose(in_mode(mode, to_composite)(k, c), composite, rtol=1e-13)

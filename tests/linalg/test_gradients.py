@@ -33,7 +33,7 @@ def loss_of(y, c):
 
 
 @pytest.mark.parametrize("dtype", long_except(DTYPES, "complex128", "float32"))
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", long_except(MODES, "eager", "graph"))
 def test_is_one_gradient_replaced_and_the_others_left(mode, dtype):
     x, w, c = arguments(dtype)
 
@@ -80,7 +80,7 @@ def test_may_inputs_be_variables():
     assert np.array_equal(tape.gradient(y, x), [1.0, 2.0])
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", long_except(MODES, "eager", "graph"))
 def test_does_it_work_inside_a_while_loop(mode):
     x, w, c = arguments("complex128")
     w = w / 10
@@ -122,7 +122,7 @@ def test_may_a_persistent_tape_ask_twice():
 
 
 @pytest.mark.parametrize("parallel", [True, False])
-@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize("graph", long_except([True, False], False))
 def test_is_the_jacobian_right(graph, parallel):
     x, w = tf.constant([1.0, 2.0, 3.0]), tf.constant([1.0, -1.0, 2.0])
 
@@ -137,7 +137,7 @@ def test_is_the_jacobian_right(graph, parallel):
     assert np.allclose(by_w, np.diag(x.numpy() ** 2))
 
 
-@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize("graph", long_except([True, False], False))
 def test_is_the_second_derivative_that_of_the_gradient_given(graph):
     x, w = tf.constant(3.0), tf.constant(2.0)
 
@@ -162,6 +162,7 @@ def test_is_the_value_that_of_f_to_the_last_bit_even_where_it_is_not_finite():
     assert np.array_equal(y, [np.inf, np.inf, np.nan, 0.1 * 10], equal_nan=True)
 
 
+@pytest.mark.long
 def test_do_eager_gradients_log_nothing():
     # TensorFlow logs where the gradient of a cast from real to complex drops an imaginary part.
     rng = np.random.default_rng(2)

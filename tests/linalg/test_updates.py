@@ -25,7 +25,7 @@ from tests.long_cases import long_except
 from tests.reference import linalg as reference
 
 SIZES = long_except([1, 2, 3, 16, 17, 33, 64, 128], 3, 33)
-KINDS = ["spectrum", "rbf", "pivot"]
+KINDS = long_except(["spectrum", "rbf", "pivot"], "rbf", "pivot")
 FEW_DTYPES = long_except(DTYPES, "complex128", "float32")
 
 
@@ -204,7 +204,7 @@ CASES = long_except(
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", long_except(NAMES, "mixed", "condition"))
 @pytest.mark.parametrize(("mode", "dtype", "n", "batch"), CASES, ids=str)
 def test_do_all_modes_dtypes_and_batches_agree_with_numpy(mode, dtype, n, batch, name):
     f, args, expected = operations(np.random.default_rng(7), dtype, n, batch)[name]
@@ -215,7 +215,7 @@ def test_do_all_modes_dtypes_and_batches_agree_with_numpy(mode, dtype, n, batch,
     assert np.max(np.abs(product - expected)) <= 10 * bar(dtype) * np.max(np.abs(expected))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", long_except(MODES, "eager", "graph"))
 def test_do_batch_axes_broadcast(mode):
     rng = np.random.default_rng(3)
     chol, v = random_chol(rng, 4, "complex128", (2, 1)), random(rng, (3, 4), "complex128")
@@ -230,19 +230,23 @@ def test_do_batch_axes_broadcast(mode):
     assert np.allclose(gain[1, 2], cholesky_condition(chol[1, 0], v[2], 1.0).gain)
 
 
-def test_is_a_size_unknown_when_traced_taken():
-    rng = np.random.default_rng(0)
+OF_ANY_SIZE = {
+    "update": cholesky_update,
+    "append": lambda c, v: cholesky_append(c, v, 1e3),
+    "remove": lambda c, v: cholesky_remove(c, 1),
+    "condition": lambda c, v: cholesky_condition(c, v, 1.0).gain,
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", OF_ANY_SIZE)
+def test_is_a_size_unknown_when_traced_taken(name):
+    rng, operation = np.random.default_rng(0), OF_ANY_SIZE[name]
     signature = [tf.TensorSpec([None, None], tf.complex128), tf.TensorSpec([None], tf.complex128)]
-    update = tf.function(cholesky_update, input_signature=signature)
-    append = tf.function(lambda c, v: cholesky_append(c, v, 1e3), input_signature=signature)
-    remove = tf.function(lambda c, v: cholesky_remove(c, 1), input_signature=signature)
-    condition = tf.function(lambda c, v: cholesky_condition(c, v, 1.0), input_signature=signature)
+    traced = tf.function(operation, input_signature=signature)
     for n in (3, 70):
         chol, v = random_chol(rng, n, "complex128"), random(rng, n, "complex128")
-        assert np.allclose(update(chol, v), cholesky_update(chol, v), rtol=1e-12)
-        assert np.allclose(append(chol, v), cholesky_append(chol, v, 1e3), rtol=1e-12)
-        assert np.allclose(remove(chol, v), cholesky_remove(chol, 1), rtol=1e-12)
-        assert np.allclose(condition(chol, v).gain, cholesky_condition(chol, v, 1.0).gain)
+        assert np.allclose(traced(chol, v), operation(chol, v), rtol=1e-12)
 
 
 def test_is_a_batch_unknown_when_traced_taken():
@@ -275,7 +279,7 @@ def test_is_nothing_above_the_diagonal_read_in_a_graph():
 # --- leaving the cone ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", FEW_DTYPES)
+@pytest.mark.parametrize("dtype", long_except(DTYPES, "complex128"))
 @pytest.mark.parametrize("excess", long_except([1.001, 10.0, 1e10], 1.001))
 def test_does_a_downdate_out_of_the_cone_fail_in_every_mode(dtype, excess):
     rng = np.random.default_rng(0)
@@ -289,7 +293,7 @@ def test_does_a_downdate_out_of_the_cone_fail_in_every_mode(dtype, excess):
     assert np.all(np.isnan(in_mode("xla", lambda c, v: cholesky_update(c, v, -1.0))(chol, v)))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", long_except(MODES, "eager", "graph"))
 @pytest.mark.parametrize("pivot", [0.0, -1.0])
 def test_is_a_factor_that_is_none_told_from_a_downdate_out_of_the_cone(pivot, mode):
     chol = np.diag([1.0, pivot])
@@ -331,7 +335,7 @@ def test_does_one_bad_matrix_of_a_batch_leave_the_others_finite_under_xla():
 # --- conditioning -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", long_except(MODES, "eager", "graph"))
 def test_does_a_noiseless_measurement_of_a_known_combination_teach_nothing(mode):
     condition = in_mode(mode, lambda c, h: cholesky_condition(c, h, 0.0))
     chol = np.diag([1.0, 2.0, 3.0]) + 0j
@@ -383,7 +387,6 @@ def test_is_h_taken_without_conjugation():
     ("mode", "dtype"),
     long_except(
         [*[("graph", t) for t in DTYPES], ("eager", "complex128"), ("xla", "complex128")],
-        ("graph", "complex128"),
         ("eager", "complex128"),
     ),
 )
@@ -426,13 +429,28 @@ def test_may_every_buffer_of_a_batch_have_its_own_size():
 
 def test_is_a_full_or_short_buffer_an_error():
     eye, zero = np.eye(2) + 0j, np.zeros(2) + 0j
+    used, row = "size is the number of rows in use", "index is the row to remove"
+    for size, what in [(2, f"{used}: the buffer is full"), (-1, used)]:
+        with pytest.raises(ValueError, match=f"{what}: expected 0 to 1, got {size}"):
+            cholesky_append(eye, zero, 1.0, size=size)
+    for index, size, what in [(1, 1, row), (-1, 1, row), (0, 0, used), (2, 2, row)]:
+        expected = "1 to 2" if what == used else f"0 to {size - 1}"
+        with pytest.raises(ValueError, match=f"{what}: expected {expected}, got"):
+            cholesky_remove(eye, index, size=size)
+    with pytest.raises(ValueError, match="size"):
+        cholesky_remove(eye, 0, size=3)
+    with pytest.raises(ValueError, match="index"):
+        cholesky_remove(eye, 2)
+
+
+@pytest.mark.long
+def test_is_a_full_or_short_buffer_an_error_in_a_graph_and_nan_under_xla():
+    eye, zero = np.eye(2) + 0j, np.zeros(2) + 0j
     used = "size is the number of rows in use"
     in_graph, xla = (
         in_mode(mode, lambda s: cholesky_append(eye, zero, 1.0, size=s)) for mode in MODES[1:]
     )
     for size, what in [(2, f"{used}: the buffer is full"), (-1, used)]:
-        with pytest.raises(ValueError, match=f"{what}: expected 0 to 1, got {size}"):
-            cholesky_append(eye, zero, 1.0, size=size)
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"{what}; got"):
             in_graph(size)
         assert np.all(np.isnan(xla(size)))
@@ -440,17 +458,10 @@ def test_is_a_full_or_short_buffer_an_error():
     in_graph, xla = (
         in_mode(mode, lambda i, s: cholesky_remove(eye, i, size=s)) for mode in MODES[1:]
     )
-    for index, size, what in [(1, 1, row), (-1, 1, row), (0, 0, used), (2, 2, row)]:
-        expected = "1 to 2" if what == used else f"0 to {size - 1}"
-        with pytest.raises(ValueError, match=f"{what}: expected {expected}, got"):
-            cholesky_remove(eye, index, size=size)
+    for index, size in [(1, 1), (-1, 1), (0, 0), (2, 2)]:
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"{used}|{row}"):
             in_graph(index, size)
         assert np.all(np.isnan(xla(index, size)))
-    with pytest.raises(ValueError, match="size"):
-        cholesky_remove(eye, 0, size=3)
-    with pytest.raises(ValueError, match="index"):
-        cholesky_remove(eye, 2)
 
 
 def test_is_a_row_that_depends_on_the_others_refused_in_every_mode():
@@ -619,7 +630,6 @@ def check_gradient(f, args, directions, rng, mode="eager", rtol=1e-6):
         *[("eager", "complex128", n, b) for n, b in ((1, ()), (40, ()), (4, (3,)))],
         ("eager", "float64", 5, ()),
         ("graph", "complex128", 4, (3,)),
-        ("xla", "complex128", 5, ()),
     ),
     ids=str,
 )
@@ -718,7 +728,7 @@ def test_may_the_gradient_be_differentiated_again(in_graph):
         assert np.isclose(second, expected, rtol=1e-8)
 
 
-@pytest.mark.parametrize("mode", long_except(MODES, "eager", "graph"))
+@pytest.mark.parametrize("mode", long_except(MODES, "eager"))
 def test_does_the_gradient_pass_through_a_loop_of_steps(mode):
     rng = np.random.default_rng(12)
     chol, v = random_chol(rng, 3, "complex128"), 0.3 * random(rng, (4, 3), "complex128")

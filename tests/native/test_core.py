@@ -36,7 +36,15 @@ def test_does_the_module_say_that_the_core_is_active():
     assert "compiled core: active, loaded from" in found.stdout
 
 
-def test_does_the_environment_turn_the_core_off():
+def test_does_the_environment_turn_the_core_off(monkeypatch):
+    monkeypatch.setenv("CGP_NATIVE", "0")
+    found = native.core.__wrapped__()
+    assert found.ops is None
+    assert found.reason == "turned off by CGP_NATIVE=0"
+
+
+@pytest.mark.long
+def test_does_the_module_say_that_the_core_is_off():
     found = run_module(CGP_NATIVE="0")
     assert found.returncode == 1
     assert "compiled core: not active, turned off by CGP_NATIVE=0" in found.stdout

@@ -5,9 +5,16 @@ import pytest
 
 from tests.gp.problems import problems
 from tests.gp.recursive.streams import noise, refitted, stream
+from tests.long_cases import long_except
 from tests.reference import gaussian_process, recursive
 
-every_problem = pytest.mark.parametrize("problem", problems(), ids=lambda p: p.name)
+every_problem = pytest.mark.parametrize(
+    "problem",
+    [
+        pytest.param(p, id=p.name, marks=() if p.name == "all improper" else pytest.mark.long)
+        for p in problems()
+    ],
+)
 
 
 def flat(steps):
@@ -15,7 +22,7 @@ def flat(steps):
 
 
 @every_problem
-@pytest.mark.parametrize("forgetting", [1.0, 0.9])
+@pytest.mark.parametrize("forgetting", long_except([1.0, 0.9], 0.9))
 def test_is_a_tracker_that_leaves_nothing_out_an_exact_process_of_input_and_time(
     problem, forgetting
 ):

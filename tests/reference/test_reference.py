@@ -16,6 +16,7 @@ def grid(half_width, steps):
 IMPROPER = (np.array([0.3 - 0.2j]), np.array([[1.5 + 0j]]), np.array([[0.6 - 0.7j]]))
 
 
+@pytest.mark.long
 def test_a_density_integrates_to_one_and_has_its_moments():
     mean, k, c = IMPROPER
     z, cell = grid(9.0, 101)
@@ -145,6 +146,7 @@ def test_a_posterior_density_is_joint_over_marginal():
     np.testing.assert_allclose(conditional, joint - marginal, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_a_missing_point_is_one_integrated_out():
     rng = np.random.default_rng(6)
     z, k, c = problem(2, rng)
@@ -173,6 +175,7 @@ def test_leave_one_out_densities_are_ratios_of_likelihoods():
         np.testing.assert_allclose(one, ratio, rtol=1e-8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("proper", [True, False])
 def test_a_marginal_trend_is_an_integral_over_its_coefficient(proper):
     rng = np.random.default_rng(8)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.training import Functional, Model
+from tests.long_cases import long_except
 
 NEAR_ONE = 1.0 + 1e-12
 JULIAN = 2460676.123456789
@@ -38,9 +39,19 @@ def batches(model, training):
     return [a for t, a in model.seen if t == training]
 
 
-@pytest.mark.parametrize("value", [NEAR_ONE, JULIAN, 1.0 + 1e-12j, np.complex64(1 + 2j)])
-@pytest.mark.parametrize("wrap", [np.asarray, tf.constant, lambda a: {"a": a}, lambda a: (a, a)])
-def test_values_survive_fit_evaluate_and_predict(value, wrap):
+WRAPS = [np.asarray, tf.constant, lambda a: {"a": a}, lambda a: (a, a)]
+VALUES = [NEAR_ONE, JULIAN, 1.0 + 1e-12j, np.complex64(1 + 2j)]
+
+
+@pytest.mark.parametrize(
+    ("wrap", "value"),
+    long_except(
+        [(wrap, value) for wrap in WRAPS for value in VALUES],
+        (WRAPS[0], JULIAN),
+        (WRAPS[2], 1.0 + 1e-12j),
+    ),
+)
+def test_values_survive_fit_evaluate_and_predict(wrap, value):
     array = np.full(4, value)
     x = wrap(array)
     model = echo()
@@ -80,7 +91,7 @@ def test_datasets_and_generators_pass_through(method):
     ],
 )
 def test_batches_have_keras_sizes(n, arguments, sizes):
-    model = echo()
+    model = echo(run_eagerly=True)
     model.fit(np.arange(float(n)), shuffle=False, verbose=0, **arguments)
     assert [len(a) for a in batches(model, True)] == sizes
     np.testing.assert_array_equal(np.concatenate(batches(model, True)), np.arange(n))
@@ -89,7 +100,7 @@ def test_batches_have_keras_sizes(n, arguments, sizes):
 def test_each_epoch_has_its_own_order():
     def orders():
         keras.utils.set_random_seed(0)
-        model = echo()
+        model = echo(run_eagerly=True)
         model.fit(np.arange(20.0), batch_size=20, epochs=2, verbose=0)
         return batches(model, True)
 
@@ -103,7 +114,7 @@ def test_each_epoch_has_its_own_order():
 
 def test_shuffling_inside_batches_stays_inside():
     keras.utils.set_random_seed(0)
-    model = echo()
+    model = echo(run_eagerly=True)
     model.fit(np.arange(20.0), batch_size=10, shuffle="batch", verbose=0)
     found = batches(model, True)
     assert not np.array_equal(found[0], np.arange(10.0))
@@ -112,7 +123,7 @@ def test_shuffling_inside_batches_stays_inside():
 
 
 def test_validation_split_takes_the_end_before_shuffling():
-    model = echo()
+    model = echo(run_eagerly=True)
     x = np.arange(10.0)
     history = model.fit(x, validation_split=0.3, batch_size=7, verbose=0)
     np.testing.assert_array_equal(np.sort(np.concatenate(batches(model, True))), x[:7])
@@ -123,7 +134,7 @@ def test_validation_split_takes_the_end_before_shuffling():
 
 
 def test_validation_data_survives():
-    model = echo()
+    model = echo(run_eagerly=True)
     x = np.full(4, NEAR_ONE)
     assert model.fit(x, validation_data=(x,), epochs=2, verbose=0).history["val_loss"] == [
         NEAR_ONE,
@@ -132,11 +143,12 @@ def test_validation_data_survives():
 
 
 def regression():
+    """Which runs eagerly: to trace its steps takes longest."""
     x = keras.Input((1,), dtype="float64")
     layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones", dtype="float64")
     model = Functional(x, layer(x))
     loss = keras.losses.MeanSquaredError(dtype="float64", reduction="sum")
-    model.compile(keras.optimizers.SGD(0.0), loss)
+    model.compile(keras.optimizers.SGD(0.0), loss, run_eagerly=True)
     return model
 
 
@@ -215,21 +227,27 @@ def modulus_error(y, y_pred):
     return tf.abs(y_pred - y) ** 2
 
 
+METRICS = {
+    "mse": "mse",
+    "mae": "mae",
+    "an object": keras.metrics.MeanSquaredError(),
+    "a function": keras.metrics.MeanMetricWrapper(keras.losses.mean_squared_error, name="mean"),
+    "a class": keras.metrics.RootMeanSquaredError(),
+}
+
+
 @pytest.mark.parametrize(
-    "metric",
-    [
-        "mse",
-        "mae",
-        keras.metrics.MeanSquaredError(),
-        keras.metrics.MeanMetricWrapper(keras.losses.mean_squared_error, name="mean"),
-        keras.metrics.RootMeanSquaredError(),
-    ],
-    ids=lambda m: getattr(m, "name", m),
+    ("argument", "metric"),
+    long_except(
+        [(a, m) for a in ("metrics", "weighted_metrics") for m in METRICS],
+        ("metrics", "mse"),
+        ("metrics", "a class"),
+        ("weighted_metrics", "a function"),
+    ),
 )
-@pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
-def test_a_metric_of_keras_on_complex_values_is_an_error(metric, argument):
+def test_a_metric_of_keras_on_complex_values_is_an_error(argument, metric):
     model = Echo()
-    model.compile(keras.optimizers.SGD(0.0), **{argument: [metric]})
+    model.compile(keras.optimizers.SGD(0.0), **{argument: [METRICS[metric]]}, run_eagerly=True)
     for method in (model.fit, model.evaluate):
         with pytest.raises(TypeError, match=r"cgp\.metrics"):
             method(COMPLEX_ARRAY, 0j * COMPLEX_ARRAY, verbose=0)
@@ -244,6 +262,7 @@ def test_metrics_of_complex_values_are_right():
             cgp.metrics.NormalizedErrorDB(),
             modulus_error,
         ],
+        run_eagerly=True,
     )
     found = model.evaluate(COMPLEX_ARRAY, 2.0 * COMPLEX_ARRAY, verbose=0, return_dict=True)
     assert found["mean_squared_modulus"] == pytest.approx(5.0, rel=1e-12)
@@ -272,10 +291,10 @@ def test_a_metric_of_keras_on_a_real_output_beside_a_complex_one_is_right(as_dic
 def test_compiling_again_forgets_the_loss_and_the_metrics():
     model = regression()
     x, y = np.full((3, 1), 2.0), np.zeros((3, 1))
-    model.compile(keras.optimizers.SGD(0.0), "mse", metrics=["mae"])
+    model.compile(keras.optimizers.SGD(0.0), "mse", metrics=["mae"], run_eagerly=True)
     model.evaluate(x, y, verbose=0)
     assert model.loss == "mse"
-    model.compile(keras.optimizers.SGD(0.0))
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     assert model.loss is None
     assert [metric.name for metric in model.metrics] == ["loss"]
     with pytest.raises(ValueError, match="No loss"):

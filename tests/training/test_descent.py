@@ -8,6 +8,7 @@ import cgp
 from cgp.training.descent import Descent
 from cgp.training.divergence import Trained
 from cgp.training.objective import Objective
+from tests.long_cases import long_except
 
 
 class Cliffs:
@@ -52,7 +53,7 @@ def test_begins_a_descent_again_where_it_is():
     assert (descent.value, *descent.point) == (before, 3.0)
 
 
-@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+@pytest.mark.parametrize("kind", long_except([cgp.ExactGP, cgp.StateSpaceGP], cgp.StateSpaceGP))
 def test_is_a_loss_a_function_of_its_point(kind):
     """To the last bit, where the covariance is far from round, and after other points."""
     x = np.linspace(0.0, 30.0, 40)

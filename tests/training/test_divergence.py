@@ -62,14 +62,17 @@ class Leap(keras.callbacks.Callback):
 
 def well(optimizer=keras.optimizers.SGD, depth=3.0, **kwargs):
     model = Well(depth)
-    model.compile(optimizer(0.1, **kwargs))
+    model.compile(optimizer(0.1, **kwargs), run_eagerly=True)
     return model
+
+
+NAN = float("nan")
 
 
 @pytest.mark.parametrize(("dtype", "run_eagerly"), [("complex128", False), ("float64", True)])
 @pytest.mark.parametrize(
     ("rate", "said"),
-    [(float("nan"), "scale = nan, .*spare = nan"), (50.0, r"scale = -99\., .*spare = 70\.3")],
+    [(NAN, "scale = nan, .*spare = nan"), (50.0, r"scale = -99\., .*spare = 70\.3")],
 )
 def test_a_training_that_diverges_says_so_and_restores_the_parameters(
     dtype, rate, said, run_eagerly
@@ -214,7 +217,11 @@ class Layer(Parameterized, keras.layers.Layer):
     ("optimizer", "said"),
     [
         (lambda: keras.optimizers.SGD(400.0), r"diverged, to .*/width = 0\."),
-        (cgp.optimizers.LBFGS, r"stopped before convergence.* found are .*/width = 2\.\d*e-308"),
+        pytest.param(
+            cgp.optimizers.LBFGS,
+            r"stopped before convergence.* found are .*/width = 2\.\d*e-308",
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["SGD", "LBFGS"],
 )

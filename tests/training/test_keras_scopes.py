@@ -13,6 +13,7 @@ import cgp
 from cgp.kernels import Matern12
 from cgp.layers import GPInterpolator, RealImag, Recursive
 from cgp.statespace import LinearGaussian
+from tests.long_cases import long_except
 
 RNG = np.random.default_rng(8)
 X, Z = np.arange(6.0), RNG.normal(size=6) + 1j * RNG.normal(size=6)
@@ -88,7 +89,7 @@ CALLS = {
 def trains():
     """A process learns from a dataset by an optimizer of Keras."""
     gp = layer_of(cgp.ExactGP)()
-    gp.compile(keras.optimizers.Adam(0.01))
+    gp.compile(keras.optimizers.Adam(0.01), run_eagerly=True)
     gp.fit(tf.data.Dataset.from_tensors((X, Z)), epochs=2, verbose=0)
     assert np.isfinite(gp.history.history["loss"]).all()
 
@@ -100,12 +101,7 @@ def open_scopes():
 CLOSED = dict.fromkeys(SCOPES)
 
 
-LONG = ["StateSpaceGP", "Recursive filter"]
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in LAYERS]
-)
+@pytest.mark.parametrize("name", long_except(LAYERS, "ExactGP", "RealImag"))
 def test_does_a_call_that_is_made_or_refused_leave_no_scope(name):
     make, given, refused = LAYERS[name]
     layer = make()
@@ -124,15 +120,11 @@ def test_does_a_call_that_is_made_or_refused_leave_no_scope(name):
         trains()
 
 
-ESTIMATORS = ["ExactGP", "RecursiveGP", "KalmanFilter"]
-
-
 def methods(name, folder):
     """Methods by name, each in a form that works and in one that is refused."""
     is_filter = name == "KalmanFilter"
     estimator = LAYERS[name][0]()
-    # To trace what takes samples into a window takes longest.
-    estimator.compile(keras.optimizers.Adam(0.01), run_eagerly=name == "RecursiveGP")
+    estimator.compile(keras.optimizers.Adam(0.01), run_eagerly=True)
     data = (Z[None, :, None],) if is_filter else (X, Z)
     path, weights = folder / "a.keras", folder / "a.weights.h5"
     yield "fit", lambda: estimator.fit(*data, verbose=0), lambda: estimator.fit("no", verbose=0)
@@ -140,7 +132,7 @@ def methods(name, folder):
     yield "predict", lambda: estimator.predict(data[0]), lambda: estimator.predict("no")
     yield (
         "train_on_batch",
-        lambda: estimator.train_on_batch(*data),
+        lambda: estimator.train_on_batch(*map(tf.constant, data)),
         lambda: estimator.train_on_batch(np.ones((2, 3, 4, 5))),
     )
     if name != "ExactGP":
@@ -161,11 +153,14 @@ def methods(name, folder):
     yield "deepcopy", lambda: copy.deepcopy(estimator), None
     yield "pickle", lambda: pickle.loads(pickle.dumps(estimator)), lambda: pickle.loads(b"no")
     yield "clone", lambda: cgp.clone_model(estimator), lambda: cgp.clone_model("no")
-    yield "compile", estimator.compile, lambda: estimator.compile("no optimizer")
+    eager = {"run_eagerly": True}
+    yield "compile", lambda: estimator.compile(**eager), lambda: estimator.compile("no", **eager)
     yield "L-BFGS", lambda: estimator.fit(*data, epochs=1, verbose=0), lambda: estimator.fit()
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize(
+    "name", long_except(["ExactGP", "RecursiveGP", "KalmanFilter"], "KalmanFilter")
+)
 def test_does_a_method_that_is_done_or_refused_leave_no_scope(name, tmp_path):
     for method, done, refused in methods(name, tmp_path):
         done()

@@ -10,6 +10,7 @@ import tensorflow as tf
 import cgp
 from cgp.training import Functional, Model, optimizers
 from cgp.training.divergence import trained
+from tests.long_cases import long_except
 from tests.training import toys
 
 
@@ -81,7 +82,10 @@ def objective(
     return model
 
 
-@pytest.mark.parametrize("mode", [{}, {"run_eagerly": True}, {"jit_compile": True}])
+HOW = long_except([{}, {"run_eagerly": True}, {"jit_compile": True}], {})
+
+
+@pytest.mark.parametrize("mode", HOW)
 @pytest.mark.parametrize(
     ("function", "minimum", "value"),
     [("rosenbrock", [1.0, 1.0], 0.0), ("quadratic", [3.0, -1.0], -2.0)],
@@ -173,7 +177,7 @@ def test_stop_training_is_honoured():
     np.testing.assert_array_equal(model.point, recorder.points[0][0])  # the callback's last word
 
 
-@pytest.mark.parametrize("mode", [{}, {"run_eagerly": True}, {"jit_compile": True}])
+@pytest.mark.parametrize("mode", HOW)
 @pytest.mark.parametrize("function", ["walled", "asserting", "overflowing", "steep"])
 def test_a_failed_evaluation_turns_the_line_search_back(function, mode):
     model = objective(function, start=(1.2, 0.5), **mode)  # the first step has a length of one
@@ -372,7 +376,7 @@ def test_options_that_make_no_sense_are_errors(arguments):
         optimizers.LBFGS(**arguments)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", long_except([False, True], False))
 def test_stored_state_is_updated_once_for_each_evaluation(jit_compile):
     stored, fresh = toys.network(), toys.network(toys.FreshFeatures)
     toys.copy_trainables(stored, fresh)
@@ -395,9 +399,9 @@ def test_the_data_of_a_gaussian_process_reach_call():
     dataset = tf.data.Dataset.from_tensors(((x, z),))
     for optimizer in (keras.optimizers.Adam(0.05), optimizers.LBFGS()):
         model = toys.Subclassed(kernel)
-        model.compile(optimizer)
-        losses = model.fit(dataset, epochs=5, verbose=0).history["loss"]
-        assert len(losses) == 5
+        model.compile(optimizer, run_eagerly=True)
+        losses = model.fit(dataset, epochs=3, verbose=0).history["loss"]
+        assert len(losses) == 3
         assert losses[-1] < losses[0]
         assert toys.staleness(model.features) < 1e-12
 

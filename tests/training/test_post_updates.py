@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.training import confirm, invalidate, refresh, register_post_update
+from tests.long_cases import long_except
 from tests.training import toys
 
 
@@ -156,7 +157,7 @@ def test_registration_is_of_the_instance_and_adopts_no_foreign_variable():
     assert all(v is not foreign for v in watcher.variables)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("compiled", long_except([True, False], False))
 def test_gradients_pass_through_a_stale_and_a_current_state_alike(compiled):
     model, reference = toys.network(), toys.network(toys.FreshFeatures)
     toys.copy_trainables(model, reference)
@@ -190,6 +191,7 @@ def test_stateless_calls_use_the_variables_they_are_given():
     assert toys.staleness(model.get_layer("features")) < 1e-12  # and leave the model alone
 
 
+@pytest.mark.long
 def test_an_exported_model_predicts_the_same(tmp_path):
     model = toys.network()
     x = toys.series(10)[0]
@@ -219,7 +221,7 @@ def plain_model():
     root = Root()
     x = keras.Input((), dtype="float64")
     model = cgp.Functional(x, PlainSquare(root)(x))
-    model.compile(keras.optimizers.SGD(0.3), toys.mean_squared_error())
+    model.compile(keras.optimizers.SGD(0.3), toys.mean_squared_error(), run_eagerly=True)
     model.root = root
     return model
 

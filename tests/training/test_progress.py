@@ -63,9 +63,9 @@ def test_is_anything_else_an_error():
 def test_do_fits_print_nothing_into_a_pipe_unless_asked(monkeypatch):
     gp, kf = process(), kalman_filter()
     calls = [
-        lambda **verbose: gp.fit(X, Z, epochs=2, restarts=2, **verbose),
+        lambda **verbose: gp.fit(X, Z, epochs=1, restarts=2, **verbose),
         lambda **verbose: gp.parameter_covariance(**verbose),
-        lambda **verbose: kf.fit(Z[:, None], epochs=2, **verbose),
+        lambda **verbose: kf.fit(Z[:, None], epochs=1, **verbose),
         lambda **verbose: kf.evaluate(Z[:, None], **verbose),
     ]
     for call in calls:
@@ -74,6 +74,7 @@ def test_do_fits_print_nothing_into_a_pipe_unless_asked(monkeypatch):
         assert "━" in shown(Terminal(), monkeypatch, call)
 
 
+@pytest.mark.long
 def test_do_draws_and_comparisons_print_nothing_into_a_pipe_unless_asked(monkeypatch):
     gp = process()
     gp.condition(X, Z)

@@ -174,7 +174,8 @@ def test_other_errors_of_keras_stay(tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there is a signal that asks, and kills nobody")
-@pytest.mark.parametrize("how", ["save", pytest.param("save_weights", marks=pytest.mark.long)])
+@pytest.mark.parametrize("how", PATHS)
+@pytest.mark.long
 def test_what_a_killed_save_has_left_is_cleared_by_the_next(how, tmp_path):
     path = tmp_path / PATHS[how]
     code = f"""

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.training import Shareable, clone_model, sharing_scope
+from tests.long_cases import long_except
 from tests.training import toys
 
 
@@ -23,7 +24,7 @@ def kernels(model):
 
 def trained():
     model = toys.network()
-    model.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error())
+    model.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error(), run_eagerly=True)
     model.fit(*toys.series(), verbose=0)
     return model
 
@@ -43,7 +44,7 @@ def through_json_and_weights(model, path):
     model.save_weights(path / "model.weights.h5")
     copied = keras.models.model_from_json(model.to_json())
     copied.load_weights(path / "model.weights.h5")
-    copied.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error())
+    copied.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error(), run_eagerly=True)
     return copied
 
 
@@ -58,7 +59,7 @@ def through_deepcopy(model, path):
 WAYS = [through_keras_file, through_json_and_weights, through_pickle, through_deepcopy]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", long_except(WAYS, through_keras_file, through_pickle))
 def test_sharing_predictions_and_training_survive(way, once_trained, tmp_path):
     model = once_trained
     x, y = toys.series()
@@ -94,6 +95,7 @@ def test_stale_state_is_saved_as_stale(tmp_path):
 
 def test_weights_loaded_into_a_used_model_bring_their_state(once_trained, tmp_path):
     model, other = once_trained, toys.network()
+    other.run_eagerly = True  # as the model
     x, _ = toys.series()
     other.predict(x, verbose=0)
     model.save_weights(tmp_path / "model.weights.h5")
@@ -197,7 +199,7 @@ def test_the_examples_in_the_documentation_train_and_survive_saving(shape, tmp_p
     diagonal = Diagonal(kernel, name="diagonal")(inputs)
     both = keras.layers.Concatenate(dtype="float64")([real, diagonal])
     model = cgp.Functional(inputs, keras.layers.Dense(1, dtype="float64")(both))
-    model.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error())
+    model.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error(), run_eagerly=True)
     before = [v.numpy() for v in kernel.trainable_variables]
     model.fit(x, y, epochs=2, verbose=0)
     for old, v in zip(before, kernel.trainable_variables, strict=True):
@@ -226,7 +228,7 @@ def test_a_subclassed_model_with_its_own_from_config_shares(shared, tmp_path):
     model = toys.Subclassed(kernel, None if shared else toys.Kernel())
     x, z = toys.series(16)
     data = (x, z[:, 0] * (1 + 2j))
-    model.compile(keras.optimizers.Adam(0.05))
+    model.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
     model.fit(data, verbose=0)
     for copied in (through_keras_file(model, tmp_path), copy.deepcopy(model), clone_model(model)):
         assert (copied.similarity.kernel is copied.kernel) == shared
