@@ -13,7 +13,6 @@ from cgp import statespace
 from cgp.kernels import Matern12, Matern32, Rotation, WidelyLinear
 from cgp.layers import RealImag
 from tests.layers.models import made
-from tests.long_cases import eagerly_or_in_a_graph
 
 STEPS = 40
 RNG = np.random.default_rng(11)
@@ -84,6 +83,11 @@ ESTIMATORS = {
         lambda: running(cgp.KalmanFilter(made("improper")[0], learn=("Q", "R")), PAIRS[0]),
         np.moveaxis(PAIRS, 0, 1),
         {"z": PAIRS[1:]},
+    ),
+    "one stream": (
+        lambda: cgp.KalmanFilter(made("improper", n=1, m=1, series=1)[0], learn=("R",)),
+        PAIRS[None, :6, 0, :1],
+        {"z": PAIRS[:3, 0, :1]},
     ),
     "phase": (nonlinear, None, {"z": Z[0, :, None]}),
     "dense": (
@@ -162,13 +166,32 @@ def exported(names, folder):
         return dict(file), expected
 
 
+@pytest.mark.parametrize("name", ["one stream", "dense", "window"])
+def test_says_a_model_that_is_loaded_what_the_model_says(name, tmp_path):
+    """Here, where cgp is at hand; a process more, with steps, is below."""
+    make, series, steps = ESTIMATORS[name]
+    model = make()
+    model.export(tmp_path)
+    loaded = tf.saved_model.load(tmp_path)
+    is_process = hasattr(model, "kernel")
+    found = loaded.predict(series[:, None] if is_process else series)
+    found = {f"predict {key}": value for key, value in found.items()}
+    taken = [loaded.step(*sample) for sample in zip(*steps.values(), strict=True)]
+    for key in taken[0] if taken else ():
+        found[f"step {key}"] = np.stack([step[key] for step in taken])
+    if is_process and steps:
+        for key, value in loaded.predict(AFTER[:, None]).items():
+            found[f"after {key}"] = value
+    for key, value in live(model, series, steps).items():
+        np.testing.assert_allclose(found[key], value, atol=1e-12, err_msg=key)
+        assert np.shape(found[key]) == np.shape(value), key
+
+
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "count"),
-    [
-        ([name for name in ESTIMATORS if name not in LONG], 24),
-        pytest.param(LONG, 16, marks=pytest.mark.long),
-    ],
+    [(["streams", "dense", "line", "window"], 24), (LONG, 16)],
 )
 def test_does_plain_tensorflow_say_what_the_models_say(names, count, tmp_path):
     found, expected = exported(names, tmp_path)
@@ -181,7 +204,7 @@ def test_does_plain_tensorflow_say_what_the_models_say(names, count, tmp_path):
 
 
 def test_what_an_exported_process_does_not_take_is_refused_and_changes_nothing(tmp_path):
-    gp = cgp.StateSpaceGP(Matern12(1.0, 3.0), 0.1)
+    gp = cgp.StateSpaceGP(Matern12(1.0, 3.0) * Rotation(0.1), 0.1)
     gp.condition(X[:5], Z[0, :5])
     gp.export(tmp_path)
     loaded = tf.saved_model.load(tmp_path)
@@ -198,6 +221,9 @@ def test_what_an_exported_process_does_not_take_is_refused_and_changes_nothing(t
         gp.step(X[5], Z[0, 5]).predicted.mean,
         rtol=1e-12,
     )
+    ahead = loaded.predict(X[5:8, None])
+    for name, value in gp.predict(X[5:8]).items():
+        np.testing.assert_allclose(ahead[name], value, atol=1e-12, err_msg=name)
     with pytest.raises(tf.errors.InvalidArgumentError, match="before the last sample"):
         loaded.predict(X[:2, None])
 
@@ -233,7 +259,8 @@ def test_is_an_observation_without_a_normal_posterior_refused(tmp_path):
         loaded.step(z)
 
 
-@eagerly_or_in_a_graph
+@pytest.mark.long
+@pytest.mark.parametrize("eagerly", [True, False])
 def test_does_a_filter_learn_after_it_was_exported(eagerly, tmp_path):
     """What is exported leaves no loss of its graph behind."""
     before, after = (cgp.KalmanFilter(made()[0], learn=("R",)) for _ in range(2))
@@ -250,6 +277,7 @@ def test_does_a_filter_learn_after_it_was_exported(eagerly, tmp_path):
         after.export(tmp_path, input_signature=[])
 
 
+@pytest.mark.long
 def test_is_a_model_with_estimators_inside_exported_by_keras(tmp_path):
     z = keras.Input((None, 2), dtype="complex128")
     tracked = cgp.KalmanFilter(made()[0], learn=("Q", "R"))(z)["filtered_mean"]
@@ -260,9 +288,11 @@ def test_is_a_model_with_estimators_inside_exported_by_keras(tmp_path):
     np.testing.assert_allclose(loaded.serve(series), model.predict(series, verbose=0), rtol=1e-5)
 
 
-def test_is_another_format_refused(tmp_path):
+def test_is_another_format_or_signature_refused(tmp_path):
     with pytest.raises(ValueError, match="no operations on complex128"):
         nonlinear().export(tmp_path, format="onnx")
+    with pytest.raises(TypeError, match="input_signature: the functions of a KalmanFilter"):
+        nonlinear().export(tmp_path, input_signature=[])
 
 
 @pytest.mark.parametrize(
@@ -279,9 +309,8 @@ def test_is_a_model_with_a_process_inside_exported(kind, tmp_path):
     np.testing.assert_allclose(loaded.serve(points), gp.predict(points)["mean"], atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "kind", [cgp.ExactGP, pytest.param(cgp.StateSpaceGP, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
 def test_are_batches_of_points_of_one_series_refused_in_a_graph_too(kind):
     several = np.tile(X[:5], (2, 1))[..., None], np.stack([Z[0, :5], 1j * Z[0, :5]])
     models = []

@@ -25,8 +25,8 @@ def flat(found):
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        ("varying", "xla"),
         ("a batch", "graph"),
+        pytest.param("varying", "xla", marks=pytest.mark.long),
         pytest.param("constant", "graph", marks=pytest.mark.long),
         pytest.param("constant", "xla", marks=pytest.mark.long),
     ],
@@ -43,14 +43,10 @@ def test_is_a_filter_the_same_in_every_mode(name, mode):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [
-        ("varying", "graph"),
-        ("a batch", "xla"),
-        pytest.param("constant", "xla", marks=pytest.mark.long),
-        pytest.param("a batch", "graph", marks=pytest.mark.long),
-    ],
+    [("varying", "graph"), ("a batch", "xla"), ("constant", "xla"), ("a batch", "graph")],
 )
 def test_are_likelihood_and_gradient_the_same_in_every_mode(name, mode):
     p = problem(2, 2, **SETTINGS[name])
@@ -69,7 +65,8 @@ def test_are_likelihood_and_gradient_the_same_in_every_mode(name, mode):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["graph", "xla"])
 def test_is_a_widely_linear_filter_the_same_in_every_mode(mode):
     matrices, parts = improper_parts(2, 1)
     p = problem(2, 1, holes="own").changed(**matrices)
@@ -82,7 +79,8 @@ def test_is_a_widely_linear_filter_the_same_in_every_mode(mode):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("mode", ["xla", pytest.param("graph", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["xla", "graph"])
 def test_is_a_smoother_the_same_in_every_mode(mode):
     p = problem(2, 2, **SETTINGS["constant"])
     model = p.model()
@@ -95,7 +93,8 @@ def test_is_a_smoother_the_same_in_every_mode(mode):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("batched", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("batched", [True, False])
 def test_does_one_graph_take_series_of_any_length(batched):
     p = problem(2, 2, batch=4 if batched else None, steps=30)
     model = p.model()

@@ -27,7 +27,7 @@ def assert_same(found, expected, tolerance=1e-11):
     ("kind", "streams"),
     [
         ("improper", 3),
-        ("single", None),
+        pytest.param("single", None, marks=pytest.mark.long),
         pytest.param("proper", 3, marks=pytest.mark.long),
         pytest.param("improper", None, marks=pytest.mark.long),
     ],
@@ -53,7 +53,7 @@ def test_is_a_step_of_a_kalman_filter_the_same(kind, streams, without_core):
     np.testing.assert_allclose(chol, other_chol, atol=tolerance)
 
 
-@pytest.mark.parametrize("streams", [None, 2])
+@pytest.mark.parametrize("streams", [2, pytest.param(None, marks=pytest.mark.long)])
 def test_are_known_inputs_the_same(streams, without_core):
     rng = np.random.default_rng(0)
     F = 0.9 * np.exp([0.3j, -0.4j])
@@ -73,7 +73,7 @@ def test_are_known_inputs_the_same(streams, without_core):
 @pytest.mark.parametrize(
     ("streams", "pseudo_variance"),
     [
-        (None, 0.0),
+        pytest.param(None, 0.0, marks=pytest.mark.long),
         (3, 0.05 + 0.02j),
         pytest.param(None, 0.05 + 0.02j, marks=pytest.mark.long),
         pytest.param(3, 0.0, marks=pytest.mark.long),

@@ -51,7 +51,7 @@ def test_is_a_call_the_filter_of_the_model(kind):
     assert np.isnan(found["innovation"]).sum() == np.isnan(z).sum() > 0
 
 
-@pytest.mark.parametrize("kind", ["proper", "improper"])
+@pytest.mark.parametrize("kind", long_except(["proper", "improper"], "proper"))
 def test_does_predict_return_what_a_call_returns(kind):
     kf, z = borrowed(kind)
     found = kf.predict(z, verbose=0, batch_size=2)
@@ -70,6 +70,7 @@ def test_does_missing_say_what_nan_says(kind):
     assert_same(kf(seen), values, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.long
 def test_is_it_the_same_in_a_graph():
     kf, z = borrowed("proper")
     run = tf.function(kf)
@@ -167,13 +168,15 @@ def test_is_nothing_learned_unless_named():
     assert borrowed("proper")[0].trainable_variables == []
 
 
-@pytest.mark.parametrize("kind", long_except(["proper", "improper"], "improper"))
-def test_do_gradients_by_all_that_is_learned_agree_with_central_differences(kind):
-    model, z = made(kind, n=2, m=2, series=2, steps=9)
+@pytest.mark.parametrize(
+    ("kind", "m"), long_except([("proper", 2), ("improper", 2), ("improper", 1)], ("improper", 1))
+)
+def test_do_gradients_by_all_that_is_learned_agree_with_central_differences(kind, m):
+    model, z = made(kind, n=2, m=m, series=2, steps=9)
     # Of the improper the matrices are those of the proper part, or they cannot be learned.
     kf = cgp.KalmanFilter(model, learn=NAMES)
     z = tf.constant(z)
-    differences = assert_gradients(kf, z)
+    differences = assert_gradients(kf, z, eagerly=False)
     assert np.abs(differences).max() > 0.1
 
 
@@ -245,7 +248,7 @@ def test_is_a_filter_with_a_singular_q_learned_without_leaving_its_range():
         f, np.diag([0.2, 0.0]) + 0j, np.array([[1.0, 0.0j]]), np.array([[0.1 + 0j]])
     )
     kf = cgp.KalmanFilter(model, learn=("Q", "F"))
-    kf.compile(keras.optimizers.Adam(0.02))
+    kf.compile(keras.optimizers.Adam(0.02), run_eagerly=True)
     z = normals(np.random.default_rng(0), 2, 40, 1)
     losses = kf.fit(z, epochs=10, verbose=0).history["loss"]
     assert losses[-1] < losses[0]

@@ -39,6 +39,7 @@ def carrier(**changes):
         "R": [[0.5]],
         "initial_mean": [0.0, 0.1],
         "initial_covariance": np.diag([1.0, 1e-2]),
+        "jit_compile": False,
     }
     return statespace.NonlinearGaussian(**{**given, **changes})
 
@@ -55,7 +56,7 @@ RULE = statespace.SigmaPoints("cubature")
 
 @pytest.fixture(scope="module")
 def fitted():
-    kf = cgp.KalmanFilter(carrier(), learn=("R",), rule=RULE)
+    kf = cgp.KalmanFilter(carrier(jit_compile=True), learn=("R",), rule=RULE)
     kf.compile()
     before = kf.evaluate(series(), verbose=0)
     history = kf.fit(series(), verbose=0)

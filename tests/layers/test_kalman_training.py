@@ -45,9 +45,14 @@ def log_likelihood(z, q, r):
 
 
 @pytest.fixture(scope="module")
-def fitted():
+def observed():
+    return simulated(two_modes(), 2, 1500, seed=1)
+
+
+@pytest.fixture(scope="module")
+def fitted(observed):
     """A filter fitted by L-BFGS to the end, and what it was fitted to."""
-    z = simulated(two_modes(), 2, 1500, seed=1)
+    z = observed
     kf = learner(cgp.optimizers.LBFGS(ftol=1e-14, gtol=1e-9))
     history = kf.fit(z, verbose=0)
     return kf, z, history.history["loss"]
@@ -95,6 +100,7 @@ def test_is_the_optimum_that_of_scipy(fitted, optimum):
     np.testing.assert_allclose(kf.R, r, atol=2e-4)
 
 
+@pytest.mark.long
 def test_is_the_truth_as_likely_as_it_should_be(fitted):
     kf, z, _ = fitted
     true = two_modes()
@@ -116,9 +122,8 @@ def test_does_adam_come_to_the_same(fitted):
     np.testing.assert_allclose(kf.R, by_lbfgs.R, atol=0.02)
 
 
-def test_do_fit_and_evaluate_take_what_keras_takes(fitted):
-    kf, z, _ = fitted
-    blocks = z.reshape(20, 150, 1)
+def test_do_fit_and_evaluate_take_what_keras_takes(observed):
+    blocks = observed.reshape(20, 150, 1)
     kf = learner(keras.optimizers.Adam(0.05))
     epochs = []
     callback = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: epochs.append(logs))
@@ -136,8 +141,8 @@ def test_do_fit_and_evaluate_take_what_keras_takes(fitted):
     assert found == pytest.approx(expected, rel=1e-10)
 
 
-def test_may_a_series_come_without_its_unit_axes(fitted):
-    z = fitted[1][0, :60, 0]
+def test_may_a_series_come_without_its_unit_axes(observed):
+    z = observed[0, :60, 0]
     kf = learner(keras.optimizers.SGD(0.0))
     loss = -np.sum(statespace.log_likelihood(guess(), z)) / 60
     for shape in ((1, 60, 1), (60, 1), (60,)):
@@ -147,9 +152,9 @@ def test_may_a_series_come_without_its_unit_axes(fitted):
     assert kf.fit(z, verbose=0).history["loss"] == [pytest.approx(loss, rel=1e-11)]
 
 
-def test_are_holes_left_out_of_what_is_learned(fitted):
+def test_are_holes_left_out_of_what_is_learned(observed):
     """The same as the observed elements alone, whatever stands in the holes."""
-    z = fitted[1][:, :60].copy()
+    z = observed[:, :60].copy()
     missing = np.random.default_rng(0).random(z.shape) < 0.3
     z[missing] = np.nan
     kf = learner(keras.optimizers.SGD(0.1))
@@ -217,7 +222,7 @@ WAYS = {
 def trained_pair():
     model = pair()
     data = [simulated(two_modes(), 2, 50, seed) for seed in (1, 2)]
-    model.compile(keras.optimizers.Adam(0.05))
+    model.compile(keras.optimizers.Adam(0.05), run_eagerly=True)  # sooner than to trace it
     model.fit(data, epochs=3, verbose=0)
     return model, data
 
@@ -255,12 +260,12 @@ def test_does_sharing_survive(way, trained_pair, tmp_path):
             np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("way", ["keras file", "clone"])
+@pytest.mark.parametrize("way", long_except(["keras file", "clone"], "keras file"))
 def test_does_a_filter_by_itself_come_back(way, tmp_path):
     noise = cgp.layers.Covariance([[0.4 + 0j]])
     kf = cgp.KalmanFilter(guess(), learn={"R": noise, "F": Rotation()}, loss_weight=0.5, name="kf")
     z = simulated(two_modes(), 2, 50, seed=0)
-    kf.compile(keras.optimizers.Adam(0.05))
+    kf.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
     kf.fit(z, epochs=2, verbose=0)
     other = WAYS[way](kf, tmp_path)
     assert (type(other), other.name, other.dtype) == (cgp.KalmanFilter, "kf", kf.dtype)
@@ -269,6 +274,7 @@ def test_does_a_filter_by_itself_come_back(way, tmp_path):
         return
     for name in ("F", "Q", "H", "R", "initial_mean", "initial_covariance"):
         np.testing.assert_array_equal(getattr(other, name), getattr(kf, name), err_msg=name)
+    other.run_eagerly = True
     losses = [m.fit(z, epochs=2, verbose=0).history["loss"] for m in (kf, other)]
     np.testing.assert_allclose(*losses, rtol=1e-12)  # the optimizer came too
 

@@ -10,6 +10,7 @@ from scipy import stats
 import cgp
 from cgp import statespace
 from tests.layers.models import assert_gradients, guess, simulated, two_modes
+from tests.long_cases import eagerly_or_in_a_graph
 
 F, R = 0.9, 0.5
 
@@ -51,21 +52,30 @@ def test_is_the_prior_in_the_loss():
 
 def test_does_a_prior_count_once_in_all_batches():
     kf, z = learner(optimizer=keras.optimizers.SGD(0.0)), data()
+    kf.run_eagerly = True
     loss, first = (pytest.approx(expected(part), rel=1e-12) for part in (z, z[:2]))
     assert kf.evaluate(z, batch_size=1, verbose=0) == loss
     history = kf.fit(z, batch_size=2, validation_data=(z[:2],), verbose=0).history
     assert history == {"loss": [loss], "val_loss": [first]}
+    kf(z)  # by itself a call is all of the data again
+    assert float(kf.losses[0]) == loss
+
+
+@pytest.mark.long
+def test_does_a_prior_count_once_in_all_batches_of_a_dataset():
+    kf, z = learner(optimizer=keras.optimizers.SGD(0.0)), data()
+    loss = pytest.approx(expected(z), rel=1e-12)
     batches = tf.data.Dataset.from_tensor_slices(z).batch(2)
     for source, steps in ((batches, None), (batches.repeat(), 2)):
         assert kf.fit(source, steps_per_epoch=steps, verbose=0).history == {"loss": [loss]}
-    kf(z)  # by itself a call is all of the data again
+    kf(z)
     assert float(kf.losses[0]) == loss
 
 
 def test_does_it_count_once_for_a_filter_inside_a_model():
     z, series = data()[1:], keras.Input((None, 1), dtype="float64")
     model = cgp.Functional(series, learner()(series)["filtered_mean"])
-    model.compile(keras.optimizers.SGD(0.0))
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     for batch_size in (1, 3):
         found = model.evaluate(z, batch_size=batch_size, verbose=0)
         assert found == pytest.approx(expected(z), rel=1e-12)
@@ -89,14 +99,15 @@ def test_is_the_best_of_a_fit_the_largest_posterior_density():
     assert abs(slope) < 0.01 * (around[2] + around[0] - 2.0 * around[1]) / 0.01**2
 
 
-def test_do_gradients_agree_with_central_differences():
+@eagerly_or_in_a_graph
+def test_do_gradients_agree_with_central_differences(eagerly):
     parts = tfp.distributions.Normal(np.float64(0.2), np.float64(0.3))
     gain = cgp.layers.Matrix(two_modes().H, priors={"value": parts})
     noise = cgp.layers.Covariance([[0.7 + 0j]], priors={"scale": log_normal(0.1, 0.2)})
     kf = cgp.KalmanFilter(guess(), learn={"H": gain, "R": noise, "Q": None})
     value = np.asarray(gain.call()).ravel()
     z = tf.constant(simulated(two_modes(), 2, 20, seed=0))
-    assert_gradients(kf, z)
+    assert_gradients(kf, z, eagerly)
     kf(z)
     prior = stats.norm(0.2, 0.3).logpdf([value.real, value.imag]).sum()
     prior += stats.lognorm(0.2, scale=np.exp(0.1)).logpdf(1.0)  # of the scale of the factor

@@ -9,7 +9,7 @@ import cgp
 from cgp.kernels import Matern12, Rotation, WidelyLinear
 from cgp.layers import Recursive
 from tests.layers.models import STEPS, made
-from tests.long_cases import long_except
+from tests.long_cases import eagerly_or_in_a_graph, long_except
 
 
 @pytest.fixture(params=[STEPS // 2, pytest.param(6, marks=pytest.mark.long)])
@@ -67,8 +67,9 @@ def assert_same(first, second, whole, kind):
         np.testing.assert_allclose(joined, value, **tolerance, err_msg=name)
 
 
+@eagerly_or_in_a_graph
 @pytest.mark.parametrize("name", long_except(ESTIMATORS, "widely linear filter", "improper window"))
-def test_are_pieces_the_whole_with_the_state_passed_on_or_kept(cut, name):
+def test_are_pieces_the_whole_with_the_state_passed_on_or_kept(cut, name, eagerly):
     make, kind = ESTIMATORS[name]
     estimator, inputs, whole = make(kind)
     before, after = pieces(inputs, cut)
@@ -77,9 +78,9 @@ def test_are_pieces_the_whole_with_the_state_passed_on_or_kept(cut, name):
     second, *_ = layer(after, initial_state=state)
     assert_same(first, second, whole, kind)
     kept = Recursive(estimator, stateful=True)
-    graph = tf.function(kept, autograph=False)
+    call = kept if eagerly else tf.function(kept, autograph=False)
     for _ in range(2):
-        assert_same(graph(before), graph(after), whole, kind)
+        assert_same(call(before), call(after), whole, kind)
         kept.reset_state()
     last = Recursive(estimator, return_sequences=False)(before)
     np.testing.assert_array_equal(last["filtered_mean"], first["filtered_mean"][:, -1])
@@ -131,6 +132,15 @@ def test_does_a_stateful_model_go_on_from_batch_to_batch_and_from_a_file(cut, tm
     for running in (model, loaded):
         found = running.predict(after, verbose=0)
         np.testing.assert_allclose(found, whole[:, cut:], atol=1e-12)
+
+
+@pytest.mark.long
+def test_does_a_stateful_model_learn(cut):
+    estimator, z, _ = kalman_filter("proper")
+    before, _ = pieces(np.nan_to_num(z), cut)
+    inputs = keras.Input(batch_shape=(len(z), None, 2), dtype="complex128")
+    layer = Recursive(estimator, stateful=True)
+    model = cgp.Functional(inputs, layer(inputs)["filtered_mean"])
     model.compile(keras.optimizers.Adam(0.01))
     history = model.fit(before, epochs=3, batch_size=len(z), verbose=0).history["loss"]
     assert np.isfinite(history).all()

@@ -104,6 +104,7 @@ def test_is_arrived_an_array_of_bool():
     np.testing.assert_array_equal(np.isnan(step.innovation), [[False], [True]])
 
 
+@pytest.mark.long
 def test_are_missing_and_numbers_the_same_in_a_graph():
     @tf.function
     def step(z, inputs):

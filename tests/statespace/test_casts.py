@@ -55,7 +55,7 @@ VERBS = {
 }
 
 
-@pytest.mark.parametrize("verb", long_except(VERBS, "filter", "smooth"))
+@pytest.mark.parametrize("verb", long_except(VERBS, "filter"))
 def test_is_no_warning_of_a_cast_logged(verb, logged):
     run = VERBS[verb]
     np.testing.assert_allclose(run(CAST), run(PARTS), rtol=1e-9, atol=1e-12)

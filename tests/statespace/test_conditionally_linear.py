@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from cgp import NotPositiveDefiniteError, statespace
 from cgp.statespace import ConditionallyLinear, LinearGaussian
-from tests.long_cases import long_except
 from tests.reference import grid, kalman
 from tests.statespace.problems import problem
 from tests.statespace.test_particle_filter import (
@@ -78,6 +77,7 @@ def test_do_particles_tend_to_the_integrals_of_bayes():
     assert found.nonlinear_pseudo_covariances is None
 
 
+@pytest.mark.long
 def test_has_an_improper_path_a_pseudo_covariance():
     """u[1] = u[0] + ½ u[0]* + w, of u[0] and w proper, beside a state that tells nothing of it."""
     linear = LinearGaussian([[0.7]], [[1.0]], [[1.0]], [[1.0]], [0.5], [[0.4]])
@@ -94,6 +94,7 @@ def test_has_an_improper_path_a_pseudo_covariance():
     np.testing.assert_allclose(variances, [0.3, 1.25 * 0.3 + 0.05], atol=0.015)
 
 
+@pytest.mark.long
 def test_may_noises_depend_on_the_path():
     """Against integrals over the path of two steps."""
     linear = LinearGaussian([[0.7]], [[1.0]], [[1.0]], [[1.0]], [0.5], [[0.4]])
@@ -155,7 +156,8 @@ def whole(pseudo):
     )
 
 
-@pytest.mark.parametrize("widely", long_except([False, True], True))
+@pytest.mark.long
+@pytest.mark.parametrize("widely", [False, True])
 def test_are_moments_those_of_particles_of_the_whole_state(widely):
     rng = np.random.default_rng(0)
     z = np.exp(0.2j * np.arange(8)) + 0.3 * rng.normal(size=(8, 2)).view(complex)[:, 0]

@@ -453,7 +453,6 @@ def test_are_data_that_are_not_small_beside_a_diffuse_start_refused():
     ("shape", "holes"),
     long_except(
         itertools.product([(6,), (2, 3), ()], ["", "shared", "own"]),
-        ((2, 3), "shared"),
         ((2, 3), "own"),
     ),
 )
@@ -508,6 +507,7 @@ def test_may_the_means_of_a_result_be_replaced_by_an_array():
     assert [part.shape[0] for part in tf.nest.flatten(found) if part is not None] == [3] * 9
 
 
+@pytest.mark.long
 def test_is_the_likelihood_of_any_number_of_series_traced_once():
     model = problem(3, 2).model()
     unknown = tf.TensorSpec([None, None, 2], tf.complex128)

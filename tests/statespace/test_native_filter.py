@@ -93,7 +93,7 @@ def assert_equivalent(given, results, without_core, moments=True):
         assert_same(gradients, expected_gradients, dtype, 1e-12)
 
 
-@pytest.mark.parametrize("n", long_except([1, 2, 3, 4, 5, 9, 17], 2, 5))  # unrolled up to 4
+@pytest.mark.parametrize("n", long_except([1, 2, 3, 4, 5, 9, 17], 2))  # unrolled up to 4
 def test_one_series(n, results, without_core):
     given = problem(n, 1 + n % 3, "complex128")
     assert_equivalent(given, results, without_core, moments=n < 3)
@@ -101,7 +101,7 @@ def test_one_series(n, results, without_core):
 
 @pytest.mark.parametrize(
     ("n", "dtype"),
-    long_except(itertools.product([3, 5], DTYPES), (3, "float32"), (5, "complex64")),
+    long_except(itertools.product([3, 5], DTYPES), (3, "float32")),
 )
 def test_one_series_of_every_dtype(n, dtype, results, without_core):
     moments = n == 3 and dtype in ("complex128", "float32")
@@ -110,9 +110,7 @@ def test_one_series_of_every_dtype(n, dtype, results, without_core):
 
 @pytest.mark.parametrize(
     ("dtype", "batch"),
-    long_except(
-        [("complex128", 5), *((dtype, 21) for dtype in DTYPES)], ("complex128", 21), ("float32", 21)
-    ),
+    long_except([("complex128", 5), *((dtype, 21) for dtype in DTYPES)], ("complex128", 21)),
 )
 def test_series_that_share_covariances(dtype, batch, results, without_core):
     given = problem(3, 2, dtype, batch=batch, holes="shared", inputs=1)
@@ -135,9 +133,10 @@ def test_series_with_covariances_of_their_own(m, models, varying, dtype, results
     assert_equivalent(given, results, without_core, moments=is_double(dtype))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("varying", "batch"),
-    long_except([("F", None), ("QR", None), ("H", 5), ("FQHRB", None), ("FQHRB", 5)], ("FQHRB", 5)),
+    [("F", None), ("QR", None), ("H", 5), ("FQHRB", None), ("FQHRB", 5)],
 )
 def test_matrices_that_vary(varying, batch, results, without_core):
     kinds = {"batch": batch, "varying": varying, "holes": "shared", "inputs": 1}
@@ -358,7 +357,7 @@ def test_covariances_that_have_settled(batch, n, results, without_core):
     assert_same(found[1], expected[1], "complex128", 1e-11)
 
 
-@pytest.mark.parametrize("radius", long_except([0.3, 0.98, 0.9999, 1.0], 0.3, 1.0))
+@pytest.mark.parametrize("radius", long_except([0.3, 0.98, 0.9999, 1.0], 0.3))
 def test_gradients_where_the_past_is_forgotten_fast_slowly_or_never(radius, results, without_core):
     """By the sum of all settled steps at once, or by one step after the other."""
     given = problem(3, 2, steps=900)
@@ -371,7 +370,7 @@ def test_gradients_where_the_past_is_forgotten_fast_slowly_or_never(radius, resu
     assert_same(found[1], expected[1], "complex128", 1e-11)
 
 
-@pytest.mark.parametrize("link", [1e-9, 1e-5, 1.0])
+@pytest.mark.parametrize("link", long_except([1e-9, 1e-5, 1.0], 1e-5))
 @pytest.mark.parametrize("n", long_except([2, 3], 3))
 def test_gradients_along_a_delay_line_in_any_units(n, link, results, without_core):
     """Powers of its transition are small at once, or zero, and reach each element all the same."""
@@ -394,6 +393,7 @@ def test_gradients_along_a_delay_line_in_any_units(n, link, results, without_cor
     np.testing.assert_allclose(found * scale, expected * scale, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.long
 def test_gradients_of_settled_covariances_of_each_series(results, without_core):
     series = arranged(problem(2, 2, batch=9, models=True, steps=700))
     found = likelihood_and_gradients(series)
@@ -411,7 +411,8 @@ def test_do_covariances_that_change_slowly_not_count_as_settled(without_core):
     np.testing.assert_allclose(value, expected, rtol=1e-13)
 
 
-@pytest.mark.parametrize("batch", long_except([None, 40], 40))
+@pytest.mark.long
+@pytest.mark.parametrize("batch", [None, 40])
 def test_many_steps_on_threads(batch, results, without_core):
     given = problem(4, 1, batch=batch, steps=300, holes="own" if batch else "")
     series = arranged(given)

@@ -42,7 +42,8 @@ def test_one_series(n, served, without_core):
     assert_equivalent(problem(n, 2, holes="own"), served, without_core)
 
 
-@pytest.mark.parametrize("dtype", long_except(DTYPES, "complex64"))
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_series_that_share_covariances(dtype, served, without_core):
     given = problem(3, 2, dtype, batch=21, holes="shared", inputs=1)
     assert_equivalent(given, served, without_core)
@@ -52,7 +53,6 @@ def test_series_that_share_covariances(dtype, served, without_core):
     ("models", "varying", "dtype"),
     long_except(
         [(*kind, dtype) for kind in [(False, ""), (True, "FQHR")] for dtype in DTYPES],
-        (False, "", "float32"),
         (True, "FQHR", "complex128"),
     ),
 )
@@ -62,6 +62,7 @@ def test_series_with_covariances_of_their_own(models, varying, dtype, served, wi
     assert_equivalent(given, served, without_core)
 
 
+@pytest.mark.long
 def test_matrices_that_vary(served, without_core):
     given = problem(3, 2, varying="FQHRB", inputs=2, holes="own")
     assert_equivalent(given, served, without_core)
@@ -77,7 +78,8 @@ def test_singular_covariances(name, served, without_core):
     assert_equivalent(given, served, without_core, tolerance)
 
 
-@pytest.mark.parametrize("batch", long_except([None, 40], 40))
+@pytest.mark.long
+@pytest.mark.parametrize("batch", [None, 40])
 def test_many_steps_on_threads_and_with_settled_covariances(batch, served, without_core):
     assert_equivalent(problem(4, 1, batch=batch, steps=700), served, without_core)
 
@@ -91,6 +93,7 @@ def test_a_widely_linear_model(served, without_core):
     assert_same(found, expected, "complex128", 1e-12)
 
 
+@pytest.mark.long
 def test_a_graph_takes_the_other_path(served):
     given = problem(2, 1)
     traced = tf.function(statespace.smooth)(given.model(), tf.constant(given.z))

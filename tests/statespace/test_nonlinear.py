@@ -42,7 +42,6 @@ def as_composite(means):
             ],
             ("carrier", "taylor", 0, 0.0),
             ("improper", "unscented, wide", 0, 0.0),
-            ("power", "quadrature", 0, 0.0),
             ("power", "cubature", 3, 0.0),
         )
     ],
@@ -56,7 +55,7 @@ def test_are_filter_and_smoother_those_of_textbooks(kind, name, iterations, damp
     options = (*given.of_composite, Q, R, m, P, z, reference_rule(name, len(m)))
     # Central differences are exact to about 1e-10 for derivatives of this size.
     tolerance = 1e-7 if name == "taylor" else 1e-10
-    model = given.model(jit_compile=kind == "carrier")
+    model = given.model(jit_compile=kind == "carrier" and name != "taylor")
 
     found = statespace.filter(model, given.z, rule=rule)
     expected = reference.filtered(*options, iterations, damping)
@@ -94,7 +93,7 @@ def linear_pair(holomorphic, dtype="complex128", **options):
         **{name: own[name] for name in names},
         holomorphic=holomorphic,
         input_size=size,
-        jit_compile=holomorphic,
+        jit_compile=holomorphic and not size,
     )
     linear = given.model()
     if linear.dtype.is_complex and not holomorphic:
@@ -122,7 +121,6 @@ LINEAR = {
                 ),
                 *((kind, SigmaPoints()) for kind in LINEAR if kind != "holomorphic"),
             ],
-            ("holes", SigmaPoints()),
             ("inputs", SigmaPoints()),
         )
     ],
@@ -143,6 +141,7 @@ def test_is_every_rule_exact_for_linear_functions(kind, rule):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-9)
 
 
+@pytest.mark.long
 def test_are_forecasts_and_samples_of_linear_functions_those_of_the_linear_model():
     holomorphic, options = LINEAR["complex"]
     given, linear, model = linear_pair(holomorphic, **options)
@@ -185,7 +184,10 @@ def test_inputs_lead_forecasts_and_samples_of_functions_too():
     ahead = given.inputs[:, :5]
     found = statespace.forecast(model, result, 4, inputs=ahead)
     expected = statespace.forecast(linear, result, 4, inputs=ahead[:, :4])
-    np.testing.assert_allclose(found.observation_means, expected.observation_means, atol=1e-9)
+    for a, b in zip(found, expected, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            np.testing.assert_allclose(a, b, atol=1e-9)
     with pytest.raises(ValueError, match="the first is that of the last observation"):
         statespace.forecast(model, result, 4, inputs=ahead[:, :4])
     found, expected = (statespace.sample(m, 5, (3,), seed=1, inputs=ahead) for m in (model, linear))
@@ -200,13 +202,13 @@ def test_inputs_lead_forecasts_and_samples_of_functions_too():
     [
         ("carrier", SigmaPoints()),
         pytest.param("improper", Iterated(Taylor(), 2), marks=pytest.mark.long),
-        ("power", Taylor()),
+        pytest.param("power", Taylor(), marks=pytest.mark.long),
     ],
     ids=str,
 )
 def test_are_steps_one_at_a_time_those_of_the_filter(kind, rule):
     given = PROBLEMS[kind]()
-    model = given.model()
+    model = given.model(jit_compile=kind != "carrier")
     found = statespace.filter(model, given.z, rule=rule)
     state = None
     for t, z in enumerate(given.z[:5]):
@@ -262,6 +264,7 @@ def test_functions_that_xla_does_not_compile_give_the_same():
     )
 
 
+@pytest.mark.long
 def test_is_single_precision_kept():
     given = PROBLEMS["improper"]()
     single = {k: np.asarray(v, "complex64") for k, v in given.noise.items()}
@@ -275,6 +278,7 @@ def test_is_single_precision_kept():
     np.testing.assert_allclose(as_composite(found.filtered_means), expected.means, atol=2e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rule", [SigmaPoints()], ids=str)
 def test_a_series_of_several_chunks_is_one(rule):
     """A long series is filtered in chunks of 1024 steps."""
@@ -394,11 +398,10 @@ def test_an_impossible_model_is_refused(changes, error, message):
 
 
 def test_a_replaced_model_is_as_a_new_one():
-    given = PROBLEMS["carrier"]()
-    model, Q = given.model(), [[0.5, 0.0], [0.0, 0.1]]
-    statespace.filter(model, given.z)
+    given = PROBLEMS["carrier"](steps=4)
+    model, Q = given.model(jit_compile=False), [[0.5, 0.0], [0.0, 0.1]]
     value = statespace.log_likelihood(model.replace(Q=Q), given.z)
-    expected = statespace.log_likelihood(given.model(Q=Q), given.z)
+    expected = statespace.log_likelihood(given.model(Q=Q, jit_compile=False), given.z)
     np.testing.assert_allclose(value, expected, rtol=1e-10)
     assert abs(value - statespace.log_likelihood(model, given.z)) > 1.0
     shifted = model.replace(transition=lambda x: given.transition(x) + 1.0)
@@ -456,7 +459,7 @@ def test_rules_are_objects():
         statespace.filter(wide, np.zeros([3, 6]), rule=SigmaPoints("gauss-hermite", order=7))
 
 
-@pytest.mark.parametrize("rule", [Taylor(), SigmaPoints()], ids=str)
+@pytest.mark.parametrize("rule", long_except([Taylor(), SigmaPoints()], Taylor()), ids=str)
 def test_a_function_that_leaves_its_domain_is_named_with_the_step(rule):
     """The logarithm of a state that observations draw below zero."""
     model = NonlinearGaussian(IDENTITY, tf.math.log, [[1e-3]], [[1e-2]], [1.0], [[1e-2]])
@@ -487,7 +490,7 @@ def test_a_series_of_another_dtype_is_refused():
 
 def test_what_a_complex_model_shows_is_complex():
     given = PROBLEMS["power"]()
-    found = statespace.filter(given.model(), given.z)
+    found = statespace.filter(given.model(jit_compile=False), given.z)
     assert found.filtered_means.dtype == tf.complex128
     assert found.filtered_chols.shape == (len(given.z), 2, 2)
     assert found.innovations.dtype == tf.float64

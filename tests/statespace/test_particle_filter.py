@@ -105,6 +105,7 @@ def test_have_particles_of_an_improper_model_its_pseudo_covariances():
     assert_unbiased(found.log_likelihood, float(likelihood))
 
 
+@pytest.mark.long
 def test_is_each_series_of_a_batch_filtered_by_its_own_model():
     given = wide(problem(2, 2, holes="own", batch=2, models=True))
     model = given.model()
