@@ -218,8 +218,9 @@ def test_does_a_fit_of_more_series_than_samples_warn_once(estimator):
     words = r"a fit of 20 series of 3 samples each.*if they should be 3 series of 20, their axes"
     with pytest.warns(RuntimeWarning, match=words) as caught:
         FITS[estimator](Z.T)
-    assert len(caught) == 1
-    assert caught[0].filename == __file__
+    # An import of a library at the first fit may warn as well.
+    [warning] = [w for w in caught if w.category is RuntimeWarning]
+    assert warning.filename == __file__
 
 
 def test_has_a_fit_of_as_many_samples_as_series_no_warning():

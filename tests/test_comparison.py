@@ -16,23 +16,30 @@ def smooth(n=24):
     return x, np.exp(2j * x) * (1.0 + 0.2 * x) + 0.05 * complex_normals(rng, n)
 
 
+@pytest.fixture(scope="module", params=[(2, 1), pytest.param((3, 2), marks=pytest.mark.long)])
+def folds_and_restarts(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def compared():
+def compared(folds_and_restarts):
+    folds, restarts = folds_and_restarts
     x, z = smooth()
     models = {
         "smooth": cgp.ExactGP(RBF() * Rotation()),
         "rough": cgp.StateSpaceGP(Matern12()),
     }
-    return cgp.compare(models, x, z, folds=2, restarts=1, verbose=0)
+    return cgp.compare(models, x, z, folds=folds, restarts=restarts, verbose=0)
 
 
-def test_are_scores_those_of_fits_without_the_fold(compared):
+def test_are_scores_those_of_fits_without_the_fold(compared, folds_and_restarts):
+    folds, _ = folds_and_restarts
     x, z = smooth()
     gp = compared.models["smooth"]
     fitted = gp.get_weights()
     densities, errors = [], []
-    for k in range(2):
-        left_out = np.isin(np.arange(24), np.arange(1, 23)[k::2])
+    for k in range(folds):
+        left_out = np.isin(np.arange(24), np.arange(1, 23)[k::folds])
         gp.fit(x[~left_out], z[~left_out], verbose=0)
         predicted = gp.predict(x[left_out], observed=True)
         assert not predicted["pseudo_variance"].any()
