@@ -157,7 +157,9 @@ def test_may_a_model_be_widely_linear():
 )
 def test_may_a_model_be_linearised(rule):
     p = nonlinear_problems.carrier()
-    assert_as_the_loop(p.model(jit_compile=False), p.z, rule=rule)
+    # In long tests under XLA, as by default of a model.
+    model = p.model(jit_compile=rule != statespace.Taylor())
+    assert_as_the_loop(model, p.z, rule=rule)
 
 
 # --- gradients ------------------------------------------------------------------------------------
