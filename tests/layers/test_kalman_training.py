@@ -165,6 +165,16 @@ def test_are_holes_left_out_of_what_is_learned(observed):
     assert np.isfinite(kf.Q).all()
 
 
+def test_does_an_eager_filter_take_batches_of_arrays():
+    kf = learner(keras.optimizers.SGD(1e-3), run_eagerly=True)
+    z = simulated(two_modes(), 2, 6, seed=2)
+    z[0, 2] = np.nan
+    loss = -np.sum(statespace.log_likelihood(guess(), z)) / 11
+    np.testing.assert_allclose(kf.test_on_batch(z), loss)
+    np.testing.assert_allclose(kf.train_on_batch(z), loss)
+    assert kf.test_on_batch(z) < loss
+
+
 @pytest.mark.long
 def test_is_a_gradient_step_the_same_with_and_without_xla_and_graph(fitted):
     z = fitted[1][:, :40]
