@@ -126,7 +126,13 @@ def test_do_many_steps_of_a_window_stay_those_of_brute_force(name, n):
 
 @pytest.mark.parametrize("policy", long_except(CAPACITY, "sliding"))
 def test_is_a_step_traced_once_however_long_the_stream(policy):
-    gp = borrowed("all improper", policy)
+    """Of a tracker of its own, which no other test has traced."""
+    gp = tracker(
+        named("all improper"),
+        policy=policy,
+        capacity=CAPACITY[policy],
+        forgetting=FORGETTING[policy],
+    )
     x, z = 0.3 * np.arange(1000), complex_normals(np.random.default_rng(0), 1000)
     z[::7] = np.nan
     if policy == "growing":
