@@ -160,7 +160,13 @@ def test_a_loaded_model_that_was_compiled_but_not_fitted_learns(eagerly, tmp_pat
     assert loaded.parameters()["matern.lengthscale"].shape == (2,)
 
 
-@pytest.mark.parametrize("make", [lambda: RBF() * Rotation(), lambda: RBF(1.0, [9.0, 9.0])])
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: RBF() * Rotation(), marks=pytest.mark.long),
+        lambda: RBF(1.0, [9.0, 9.0]),
+    ],
+)
 @eagerly_or_in_a_graph
 def test_an_optimizer_goes_on_where_it_was(make, eagerly):
     gp = cgp.ExactGP(make())

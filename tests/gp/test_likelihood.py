@@ -77,7 +77,12 @@ def test_does_the_closed_gradient_agree_with_central_differences(dtype, trend, o
     ],
 )
 @pytest.mark.parametrize(
-    "mean", [None, cgp.means.Constant(0.3j), cgp.means.Polynomial(2, marginalized=True, scale=10.0)]
+    "mean",
+    [
+        pytest.param(None, marks=pytest.mark.long),
+        cgp.means.Constant(0.3j),
+        cgp.means.Polynomial(2, marginalized=True, scale=10.0),
+    ],
 )
 def test_is_the_gradient_by_every_hyperparameter_that_of_central_differences(problem, mean):
     x, z = series(missing=[2])

@@ -64,7 +64,7 @@ MEANS = [
     [
         pytest.param(MEANS[0], id="zero", marks=pytest.mark.long),
         pytest.param(MEANS[1], id="constant", marks=pytest.mark.long),
-        pytest.param(MEANS[2], id="polynomial"),
+        pytest.param(MEANS[2], id="polynomial", marks=pytest.mark.long),
         pytest.param(MEANS[3], id="marginalised"),
     ],
 )

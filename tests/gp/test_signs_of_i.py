@@ -32,7 +32,7 @@ def started(kernel, z, mean=None):
     gp.fit(F, z, verbose=0)
 
 
-@pytest.mark.parametrize("real_response", [False, True])
+@pytest.mark.parametrize("real_response", [pytest.param(False, marks=pytest.mark.long), True])
 def test_is_a_rational_mean_of_conjugated_data_told(real_response):
     mean = Rational(2, real_response=real_response)
     with pytest.warns(RuntimeWarning, match=r"fits conj\(z\) to an error of .* other sign of i"):
@@ -90,7 +90,7 @@ def test_are_measured_reflections_no_conjugates(name, order):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda f: Matern52() * Rotation(f) + Constant(),
+        pytest.param(lambda f: Matern52() * Rotation(f) + Constant(), marks=pytest.mark.long),
         lambda f: Matern52() * Rotation(0.5 * f) * Rotation(0.5 * f, fixed="frequency"),
     ],
 )
@@ -101,15 +101,17 @@ def test_is_a_delay_of_the_other_sign_told(make):
     started(make(DELAY), device().conj())
 
 
-def test_is_a_frequency_whose_sign_nothing_tells_not_told():
+@pytest.mark.parametrize("count", [2, pytest.param(5, marks=pytest.mark.long)])
+def test_is_a_frequency_whose_sign_nothing_tells_not_told(count):
     """One left out, an alias, a line as long as the band, and one of each sign."""
     z = device().conj()
     tones = np.exp(2j * np.pi * 5 * F) + 0.01 * np.exp(-2j * np.pi * 5 * F)
-    for kernel, data in (
-        (Matern52() * Rotation(), z),
+    cases = (
         (Matern52() * Rotation(-22.0), z),
-        (Matern52() * Rotation(-0.3), np.exp(0.6j * np.pi * F)),
         (Matern52() * Rotation(-5.0) + Matern52() * Rotation(5.0), tones),
+        (Matern52() * Rotation(), z),
+        (Matern52() * Rotation(-0.3), np.exp(0.6j * np.pi * F)),
         (RandomWalk() * Rotation(-5.0), tones.real + 0j),
-    ):
+    )
+    for kernel, data in cases[:count]:
         started(kernel, data)

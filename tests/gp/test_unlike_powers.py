@@ -48,12 +48,20 @@ def test_one_sample_is_refused():
     window = cgp.RecursiveGP(Matern32(), capacity=4)
     with pytest.raises(ValueError, match="one sample that is not missing"):
         window.fit([0.0], [1j], verbose=0)
+    kf = cgp.KalmanFilter(
+        cgp.statespace.LinearGaussian([[0.9 + 0j]], [[0.1]], [[1.0]], [[0.1]]), learn="F"
+    )
+    with pytest.raises(ValueError, match="one element that is not missing"):
+        kf.fit(np.array([1j]), verbose=0)
+
+
+@pytest.mark.long
+def test_one_sample_is_taken_where_it_tells_something():
+    window = cgp.RecursiveGP(Matern32(), capacity=4)
     window.compile(run_eagerly=True)
     window.fit([0.0, 1.0], [1j, 0.9j], verbose=0)
     window.fit([2.0], [0.8j], verbose=0)  # beside a window one sample tells something
     kf = cgp.KalmanFilter(
         cgp.statespace.LinearGaussian([[0.9 + 0j]], [[0.1]], [[1.0]], [[0.1]]), learn="F"
     )
-    with pytest.raises(ValueError, match="one element that is not missing"):
-        kf.fit(np.array([1j]), verbose=0)
     kf.evaluate(np.array([1j]), verbose=0)

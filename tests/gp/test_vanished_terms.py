@@ -34,6 +34,7 @@ def test_does_the_remedy_find_a_term_that_vanished():
     assert 0.1 < gp.parameters()["tone.variance"] < 1.0
 
 
+@pytest.mark.long
 def test_is_nothing_said_of_its_length_scale():
     """Nor that `Constant` would do in its place."""
     kernel = RBF(1.0, 10.0) + Matern32(1e-12, 1e7, name="weak")
@@ -49,7 +50,11 @@ FIXED = {"variance": 1e-12, "fixed": "variance"}
     ("term", "tone"),
     [
         pytest.param(lambda: Constant() * Rotation(0.3), TONE, marks=pytest.mark.long),
-        (lambda: Constant(**FIXED) * Rotation(0.3, fixed="frequency"), 0.0),
+        pytest.param(
+            lambda: Constant(**FIXED) * Rotation(0.3, fixed="frequency"),
+            0.0,
+            marks=pytest.mark.long,
+        ),
         pytest.param(lambda: Constant(1e-12), 0.0, marks=pytest.mark.long),
     ],
 )

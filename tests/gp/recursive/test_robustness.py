@@ -16,6 +16,7 @@ from tests.gp.recursive.streams import (
     part,
     refitted,
 )
+from tests.long_cases import long_except
 from tests.reference import kernels as reference_kernels
 from tests.reference import recursive as reference
 
@@ -270,7 +271,10 @@ def test_may_there_be_next_to_no_noise(policy, name, left_out, noise_variance):
 
 @pytest.mark.parametrize(
     ("policy", "name"),
-    [("growing", "proper"), ("sliding", "all improper"), ("budget", "all improper")],
+    long_except(
+        [("growing", "proper"), ("sliding", "all improper"), ("budget", "all improper")],
+        ("sliding", "all improper"),
+    ),
 )
 def test_may_long_spells_be_missing_while_all_is_forgotten(policy, name):
     """In the end the prior is back, and nothing has vanished or blown up on the way."""

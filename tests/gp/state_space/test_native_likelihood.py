@@ -35,6 +35,7 @@ KERNELS = {
     ),
     "tones": lambda: Rotation(0.2) * 0.3 + Matern12(1.0, 2.0) * Matern12(2.0, 3.0) + Constant(2.0),
 }
+FEW = 12  # TensorFlow goes through them one by one
 LAYOUTS = ["one series", "series", "patterns", "places"]
 
 
@@ -91,14 +92,12 @@ def assert_same(gp, x, z, results, without_core, value_to=1e-13, gradient_to=1e-
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "tones",
-        *(pytest.param(name, marks=pytest.mark.long) for name in KERNELS if name != "tones"),
-    ],
+    ("name", "count"),
+    long_except([("tones", FEW), *((name, 40) for name in KERNELS)], ("tones", FEW)),
 )
-def test_one_series(name, results, without_core):
-    assert_same(cgp.StateSpaceGP(KERNELS[name](), 0.05), *data(), results, without_core)
+def test_one_series(name, count, results, without_core):
+    gp = cgp.StateSpaceGP(KERNELS[name](), 0.05)
+    assert_same(gp, *data(count=count), results, without_core)
 
 
 @pytest.mark.long
@@ -192,23 +191,34 @@ def test_do_covariances_that_change_slowly_not_count_as_settled(results, without
 
 
 @pytest.mark.parametrize(
-    ("unit", "name"),
+    ("unit", "name", "count"),
     long_except(
-        [(u, n) for u in (1e-9, 1e-5, 1e4) for n in ("one state", "three states", "one carrier")],
-        (1e-9, "one carrier"),
-        (1e4, "one carrier"),
+        [
+            *((unit, "one carrier", FEW) for unit in (1e-9, 1e4)),
+            *(
+                (unit, name, 40)
+                for unit in (1e-9, 1e-5, 1e4)
+                for name in ("one state", "three states", "one carrier")
+            ),
+        ],
+        (1e-9, "one carrier", FEW),
+        (1e4, "one carrier", FEW),
     ),
 )
-def test_tiny_and_huge_steps(name, unit, results, without_core):
-    x, z = data()
+def test_tiny_and_huge_steps(name, unit, count, results, without_core):
+    x, z = data(count=count)
     gp = cgp.StateSpaceGP(KERNELS[name](), 0.05)
     assert_same(gp, unit * x, z, results, without_core, gradient_to=1e-9)
 
 
-@pytest.mark.parametrize("name", long_except(["one state", "two states"], "two states"))
-def test_tiny_noise(name, results, without_core):
+@pytest.mark.parametrize(
+    ("name", "count"),
+    long_except([("two states", FEW), ("one state", 40), ("two states", 40)], ("two states", FEW)),
+)
+def test_tiny_noise(name, count, results, without_core):
     gp = cgp.StateSpaceGP(KERNELS[name](), 1e-12)
-    assert_same(gp, *data(), results, without_core, value_to=1e-12, gradient_to=1e-10)
+    given = data(count=count)
+    assert_same(gp, *given, results, without_core, value_to=1e-12, gradient_to=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -25,18 +25,20 @@ def processes(improper):
 
 
 @pytest.mark.parametrize(
-    ("spacing", "improper"),
-    long_except([(0.1, False), (0.1, True), (1e-6, False)], (0.1, True)),
+    ("spacing", "improper", "count"),
+    long_except(
+        [(0.1, True, 13), (0.1, False, 40), (0.1, True, 40), (1e-6, False, 40)], (0.1, True, 13)
+    ),
     ids=str,
 )
-def test_are_likelihood_and_predictions_the_same(spacing, improper):
-    t, z = data(spacing)
+def test_are_likelihood_and_predictions_the_same(spacing, improper, count):
+    t, z = data(spacing, count)
     found, expected = processes(improper)
     for gp in (found, expected):
         gp.condition(t, z)
     likelihoods = [gp.log_marginal_likelihood(t, z) for gp in (found, expected)]
     np.testing.assert_allclose(*likelihoods, rtol=1e-10)
-    x = np.array([t[20], t[0] - 0.3, t[-1] + 0.7, (t[3] + t[4]) / 2])
+    x = np.array([t[count // 2], t[0] - 0.3, t[-1] + 0.7, (t[3] + t[4]) / 2])
     for method, argument in (("predict", x), ("forecasts", [0.0, 0.4])):
         results = [getattr(gp, method)(argument) for gp in (found, expected)]
         for key, value in results[1].items():

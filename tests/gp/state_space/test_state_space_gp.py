@@ -163,7 +163,7 @@ def test_is_the_gradient_of_the_loss_that_of_the_exact_process(siblings):
 
 @pytest.mark.parametrize(
     "siblings",
-    cases(long=[*LONG, "driven", "improper noise", "rectilinear noise", "tone"]),
+    cases(long=[*LONG, "driven", "improper noise", "rectilinear noise", "tone", "walk"]),
     indirect=True,
 )
 def test_are_steps_those_of_a_growing_process(siblings):
