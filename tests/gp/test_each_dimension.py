@@ -149,6 +149,7 @@ def test_a_stream_learns_from_its_dimensions(eagerly, tmp_path):
     np.testing.assert_allclose(loaded.predict(x[:3])["mean"], gp.predict(x[:3])["mean"])
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
 @eagerly_or_in_a_graph
 def test_a_loaded_model_that_was_compiled_but_not_fitted_learns(eagerly, tmp_path):

@@ -129,7 +129,7 @@ def _gradient(gp, x, z):
 @pytest.mark.parametrize(
     ("optimizer", "run_eagerly"),
     [
-        (cgp.optimizers.LBFGS, True),
+        pytest.param(cgp.optimizers.LBFGS, True, marks=pytest.mark.long),
         (lambda: keras.optimizers.Adam(0.05), True),
         pytest.param(cgp.optimizers.LBFGS, False, marks=pytest.mark.long),
         pytest.param(lambda: keras.optimizers.Adam(0.05), False, marks=pytest.mark.long),

@@ -30,7 +30,15 @@ def test_is_a_marginalised_trend_that_of_the_reference(problem, degree):
     np.testing.assert_allclose(gp.log_marginal_likelihood(x, z), expected, **TIGHT)
 
 
-@every_problem
+@pytest.mark.parametrize(
+    "problem",
+    [
+        pytest.param(
+            p, id=p.name, marks=() if p.name in ("proper", "all improper") else pytest.mark.long
+        )
+        for p in problems()
+    ],
+)
 def test_is_a_marginalised_constant_a_constant_kernel_of_huge_variance(problem):
     x, z = series(missing=[1, 6])
     trend = problem.gp(mean=cgp.means.Polynomial(0, marginalized=True))

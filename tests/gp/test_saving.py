@@ -91,7 +91,13 @@ def test_does_a_float32_model_come_back(tmp_path):
     assert loaded.predict(x)["mean"].dtype == np.complex64
 
 
-@pytest.mark.parametrize("way", [copy.deepcopy, lambda gp: pickle.loads(pickle.dumps(gp))])
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(copy.deepcopy, marks=pytest.mark.long),
+        lambda gp: pickle.loads(pickle.dumps(gp)),
+    ],
+)
 def test_is_a_copy_the_same_and_independent(way, model):
     gp, x, z = model
     other = way(gp)

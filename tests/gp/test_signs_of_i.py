@@ -74,7 +74,9 @@ def test_is_a_constant_that_the_delay_does_not_turn_told_and_does_its_remedy_hel
     assert np.abs(mean.poles - alone.poles).max() < 0.05
 
 
-@pytest.mark.parametrize("name", ["ring slot measured.s1p", "ro,1.s1p"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("ring slot measured.s1p", marks=pytest.mark.long), "ro,1.s1p"]
+)
 @pytest.mark.parametrize("order", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_are_measured_reflections_no_conjugates(name, order):
     pytest.importorskip("skrf")

@@ -355,9 +355,12 @@ def test_does_a_frequency_start_at_a_tone_that_no_other_term_describes(kernel, e
     np.testing.assert_allclose(found, [expected], atol=0.02)
 
 
-def test_has_white_noise_alone_one_optimum():
+@pytest.mark.parametrize("restarts", [3, pytest.param(8, marks=pytest.mark.long)])
+def test_has_white_noise_alone_one_optimum(restarts):
     x = np.arange(20.0)
-    _, history = fitted(x, complex_normals(np.random.default_rng(0), 20), cgp.kernels.Zero(), 8)
+    _, history = fitted(
+        x, complex_normals(np.random.default_rng(0), 20), cgp.kernels.Zero(), restarts
+    )
     assert len(history.optima) == 1
 
 

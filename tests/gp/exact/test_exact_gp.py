@@ -86,7 +86,9 @@ def test_does_leave_one_out_equal_brute_force(problem, missing):
             problem,
             layout,
             id=f"{layout}-{problem.name}",
-            marks=() if problem.name == "all improper" else pytest.mark.long,
+            marks=pytest.mark.long
+            if problem.name != "all improper" or layout == "shared inputs"
+            else (),
         )
         for problem in problems()
         for layout in ("shared inputs", "own holes", "own inputs")

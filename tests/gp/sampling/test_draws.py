@@ -141,7 +141,10 @@ def test_stay_draws_what_they_were_when_the_process_goes_on(conjugate):
     gp.condition(X[:5], later._stored.data.z[0])
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda a: pickle.loads(pickle.dumps(a))])
+@pytest.mark.parametrize(
+    "copied",
+    [pytest.param(copy.deepcopy, marks=pytest.mark.long), lambda a: pickle.loads(pickle.dumps(a))],
+)
 def test_says_a_copy_of_draws_the_same(copied, conjugate):
     _, draws, _ = conjugate
     again = copied(draws)
