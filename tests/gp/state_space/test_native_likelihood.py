@@ -191,34 +191,21 @@ def test_do_covariances_that_change_slowly_not_count_as_settled(results, without
 
 
 @pytest.mark.parametrize(
-    ("unit", "name", "count"),
-    long_except(
-        [
-            *((unit, "one carrier", FEW) for unit in (1e-9, 1e4)),
-            *(
-                (unit, name, 40)
-                for unit in (1e-9, 1e-5, 1e4)
-                for name in ("one state", "three states", "one carrier")
-            ),
-        ],
-        (1e-9, "one carrier", FEW),
-        (1e4, "one carrier", FEW),
-    ),
+    ("unit", "name"),
+    [(u, n) for u in (1e-9, 1e-5, 1e4) for n in ("one state", "three states", "one carrier")],
 )
-def test_tiny_and_huge_steps(name, unit, count, results, without_core):
-    x, z = data(count=count)
+@pytest.mark.long  # the default run has such steps among those of the form of each kernel
+def test_tiny_and_huge_steps(name, unit, results, without_core):
+    x, z = data()
     gp = cgp.StateSpaceGP(KERNELS[name](), 0.05)
     assert_same(gp, unit * x, z, results, without_core, gradient_to=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    long_except([("two states", FEW), ("one state", 40), ("two states", 40)], ("two states", FEW)),
-)
-def test_tiny_noise(name, count, results, without_core):
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["one state", "two states"])
+def test_tiny_noise(name, results, without_core):
     gp = cgp.StateSpaceGP(KERNELS[name](), 1e-12)
-    given = data(count=count)
-    assert_same(gp, *given, results, without_core, value_to=1e-12, gradient_to=1e-10)
+    assert_same(gp, *data(), results, without_core, value_to=1e-12, gradient_to=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -264,10 +251,13 @@ def test_places_in_no_order(layout, results):
     np.testing.assert_allclose(others[-1], gradients[-1][..., order], rtol=1e-10, atol=1e-13)
 
 
-def test_mean_function(results, without_core):
+@pytest.mark.parametrize(
+    ("name", "count"), long_except([("tones", FEW), ("two states", 40)], ("tones", FEW))
+)
+def test_mean_function(name, count, results, without_core):
     mean = cgp.means.Polynomial(1, [1.0 + 1j, 0.1])
-    gp = cgp.StateSpaceGP(KERNELS["two states"](), 0.05, mean=mean)
-    assert_same(gp, *data(), results, without_core)
+    gp = cgp.StateSpaceGP(KERNELS[name](), 0.05, mean=mean)
+    assert_same(gp, *data(count=count), results, without_core)
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,7 @@ def tone():
     return Matern32(1.0, 2.0) * Rotation(0.3)
 
 
+@pytest.mark.long
 def test_does_it_learn_what_the_exact_process_learns():
     x, noise = series(1, 60)
     z = np.exp(0.6j * np.pi * x) + 0.3 * noise
