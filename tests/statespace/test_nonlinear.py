@@ -404,8 +404,10 @@ def test_has_a_replaced_model_what_was_given_and_all_else_as_before():
     assert found.transition is model.transition
     assert found.observation is model.observation
     assert not found.jit_compile
-    for a, b in zip(tf.nest.flatten(found.noise), tf.nest.flatten(expected.noise), strict=True):
-        np.testing.assert_array_equal(a, b)
+    for name in ("Q", "R", "initial_mean", "initial_covariance"):
+        a, b = (getattr(replaced.noise, name) for replaced in (found, expected))
+        np.testing.assert_array_equal(a, b, err_msg=name)
+    assert np.abs(found.noise.Q - model.noise.Q).max() > 0.1
     assert model.replace(transition=tf.sin).transition is tf.sin
     with pytest.raises(TypeError, match=r"replace knows transition, .* but was given F"):
         model.replace(F=1.0)
