@@ -116,9 +116,7 @@ def test_may_a_batch_have_several_axes_and_one_series_several_models():
     assert_as_the_loop(p.model(), p.z[0])
 
 
-@pytest.mark.parametrize(
-    "name", long_except(SINGULAR, "Q of rank one", "R of rank one")
-)
+@pytest.mark.parametrize("name", long_except(SINGULAR, "Q of rank one", "R of rank one"))
 def test_may_a_matrix_be_singular(name):
     p = problem(3, 2, holes="own").changed(**SINGULAR[name](np.random.default_rng(3)))
     # Without noise the way back is by the inverse of F, which magnifies at each step.
