@@ -295,9 +295,8 @@ def test_is_another_format_or_signature_refused(tmp_path):
         nonlinear().export(tmp_path, input_signature=[])
 
 
-@pytest.mark.parametrize(
-    "kind", [cgp.ExactGP, pytest.param(cgp.StateSpaceGP, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
 def test_is_a_model_with_a_process_inside_exported(kind, tmp_path):
     gp = kind(Matern12(1.0, 3.0), 0.1)
     gp.condition(X[:5], Z[0, :5])

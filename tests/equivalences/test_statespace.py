@@ -25,7 +25,7 @@ def flat(found):
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        ("a batch", "graph"),
+        pytest.param("a batch", "graph", marks=pytest.mark.long),
         pytest.param("varying", "xla", marks=pytest.mark.long),
         pytest.param("constant", "graph", marks=pytest.mark.long),
         pytest.param("constant", "xla", marks=pytest.mark.long),

@@ -108,6 +108,25 @@ def flat(gradients):
     return np.hstack([np.ravel(tf.convert_to_tensor(g)) for g in gradients])
 
 
+def assert_gradients_along(directions, variables, gradients, loss, h=1e-5):
+    """Gradients are differences in random directions of all variables, which are returned."""
+    rng, was = np.random.default_rng(7), [np.asarray(v) for v in variables]
+    found = []
+    for _ in range(directions):
+        way = [rng.normal(size=a.shape) for a in was]
+        sides = []
+        for sign in (1, -1):
+            for variable, a, w in zip(variables, was, way, strict=True):
+                variable.assign(a + sign * h * w)
+            sides.append(float(loss()))
+        found.append((sides[0] - sides[1]) / (2 * h))
+        expected = sum(np.sum(w * np.asarray(g)) for w, g in zip(way, gradients, strict=True))
+        np.testing.assert_allclose(expected, found[-1], rtol=1e-6, atol=1e-8)
+    for variable, a in zip(variables, was, strict=True):
+        variable.assign(a)
+    return np.array(found)
+
+
 def assert_gradients(kf, z, eagerly):
     """The gradients of a filter's loss are its central differences, which are returned."""
 

@@ -10,7 +10,7 @@ import cgp
 from cgp.kernels import Matern12, Rotation
 from cgp.layers import RealImag, ToComplex
 from tests.layers.models import SERIES, STEPS, made
-from tests.long_cases import long_except
+from tests.long_cases import eagerly_or_in_a_graph, long_except
 
 TARGETS = np.random.default_rng(3).normal(size=(SERIES, STEPS, 1)).astype("float32")
 
@@ -57,9 +57,10 @@ def series():
 
 
 @pytest.mark.parametrize("kind", long_except(MODELS, "keras.Model"))
-def test_does_a_filter_train_beside_a_loss_in_single_precision(kind):
+@eagerly_or_in_a_graph
+def test_does_a_filter_train_beside_a_loss_in_single_precision(kind, eagerly):
     z, model = series(), MODELS[kind]()
-    model.compile(keras.optimizers.SGD(0.01), "mse")
+    model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=eagerly)
     loss = float(model.train_on_batch(z, TARGETS))  # that of before the step
     tracker = learner()
     mean = tracker(z)["filtered_mean"].numpy()

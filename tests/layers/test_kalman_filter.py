@@ -11,6 +11,7 @@ from tests.layers.models import (
     KINDS,
     Rotation,
     assert_gradients,
+    assert_gradients_along,
     assert_same,
     expected,
     filter_of,
@@ -20,7 +21,7 @@ from tests.layers.models import (
     tolerances,
     two_modes,
 )
-from tests.long_cases import long_except
+from tests.long_cases import eagerly_or_in_a_graph, long_except
 from tests.reference import kalman
 from tests.statespace.problems import problem
 
@@ -171,12 +172,25 @@ def test_is_nothing_learned_unless_named():
 @pytest.mark.parametrize(
     ("kind", "m"), long_except([("proper", 2), ("improper", 2), ("improper", 1)], ("improper", 1))
 )
-def test_do_gradients_by_all_that_is_learned_agree_with_central_differences(kind, m):
+@eagerly_or_in_a_graph
+def test_do_gradients_by_all_that_is_learned_agree_with_central_differences(kind, m, eagerly):
     model, z = made(kind, n=2, m=m, series=2, steps=9)
     # Of the improper the matrices are those of the proper part, or they cannot be learned.
     kf = cgp.KalmanFilter(model, learn=NAMES)
     z = tf.constant(z)
-    differences = assert_gradients(kf, z, eagerly=False)
+    if eagerly:
+        with tf.GradientTape() as tape:
+            kf(z)
+            loss = kf.losses[0]
+        gradients = tape.gradient(loss, kf.trainable_variables)
+
+        def value():
+            kf(z)
+            return kf.losses[0]
+
+        differences = assert_gradients_along(2, kf.trainable_variables, gradients, value)
+    else:
+        differences = assert_gradients(kf, z, eagerly=False)
     assert np.abs(differences).max() > 0.1
 
 
@@ -242,7 +256,8 @@ def test_is_what_is_no_covariance_refused(value):
         cgp.layers.Covariance(value)
 
 
-def test_is_a_filter_with_a_singular_q_learned_without_leaving_its_range():
+@pytest.mark.parametrize("epochs", long_except([3, 10], 3))
+def test_is_a_filter_with_a_singular_q_learned_without_leaving_its_range(epochs):
     f = np.array([[1.6 * np.exp(0.3j), -0.7 * np.exp(0.6j)], [1.0, 0.0]])
     model = statespace.LinearGaussian(
         f, np.diag([0.2, 0.0]) + 0j, np.array([[1.0, 0.0j]]), np.array([[0.1 + 0j]])
@@ -250,7 +265,7 @@ def test_is_a_filter_with_a_singular_q_learned_without_leaving_its_range():
     kf = cgp.KalmanFilter(model, learn=("Q", "F"))
     kf.compile(keras.optimizers.Adam(0.02), run_eagerly=True)
     z = normals(np.random.default_rng(0), 2, 40, 1)
-    losses = kf.fit(z, epochs=10, verbose=0).history["loss"]
+    losses = kf.fit(z, epochs=epochs, verbose=0).history["loss"]
     assert losses[-1] < losses[0]
     np.testing.assert_allclose(kf.Q[[0, 1, 1], [1, 0, 1]], 0.0, atol=1e-13)
     assert kf.Q[0, 0].real > 0.2

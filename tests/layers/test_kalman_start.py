@@ -81,10 +81,12 @@ def test_has_what_was_loaded_not_begun_either(way, tmp_path):
     assert_begins_at_present(other)
 
 
-def test_do_fit_step_and_process_agree_on_the_start():
+@pytest.mark.parametrize("fits", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_do_fit_step_and_process_agree_on_the_start(fits):
     kf, whole = learner(), learner()
     for one in (kf, whole):
-        one.fit(Z, epochs=2, verbose=0)
+        if fits:
+            one.fit(Z, epochs=2, verbose=0)
         learn(one)
     first = assert_begins_at_present(kf)
     block = whole.process(Z[:3])

@@ -16,6 +16,7 @@ from tests.layers.models import (
     Features,
     Gain,
     Rotation,
+    assert_gradients_along,
     central_differences,
     flat,
     guess,
@@ -24,7 +25,7 @@ from tests.layers.models import (
     simulated,
     two_modes,
 )
-from tests.long_cases import long_except
+from tests.long_cases import eagerly_or_in_a_graph, long_except
 
 
 def learner(optimizer, **kwargs):
@@ -141,11 +142,14 @@ def test_do_fit_and_evaluate_take_what_keras_takes(observed):
     assert found == pytest.approx(expected, rel=1e-10)
 
 
-def test_may_a_series_come_without_its_unit_axes(observed):
+@pytest.mark.parametrize(
+    "shapes", [[(60,)], pytest.param([(1, 60, 1), (60, 1), (60,)], marks=pytest.mark.long)]
+)
+def test_may_a_series_come_without_its_unit_axes(shapes, observed):
     z = observed[0, :60, 0]
     kf = learner(keras.optimizers.SGD(0.0))
     loss = -np.sum(statespace.log_likelihood(guess(), z)) / 60
-    for shape in ((1, 60, 1), (60, 1), (60,)):
+    for shape in shapes:
         assert kf.evaluate(z.reshape(shape), verbose=0) == pytest.approx(loss, rel=1e-11)
         found = kf.predict(z.reshape(shape), verbose=0)
         assert found["filtered_mean"].shape == (1, 60, 2)
@@ -327,10 +331,10 @@ def in_network():
     return network(), (z, missing), np.random.default_rng(0).normal(size=(*z.shape[:2], 1))
 
 
-def test_do_gradients_reach_both_sides(in_network):
+@eagerly_or_in_a_graph
+def test_do_gradients_reach_both_sides(in_network, eagerly):
     model, (z, missing), y = in_network
 
-    @tf.function
     def value_and_gradients(z):
         with tf.GradientTape() as tape:
             tape.watch(z)
@@ -339,12 +343,19 @@ def test_do_gradients_reach_both_sides(in_network):
             )
         return loss, tape.gradient(loss, [z, *model.trainable_variables])
 
+    if not eagerly:
+        value_and_gradients = tf.function(value_and_gradients)
     assert {v.path.split("/")[0] for v in model.trainable_variables} >= {"gain", "head"}
     _, (by_z, *gradients) = value_and_gradients(tf.constant(z))
-    differences = central_differences(
-        model.trainable_variables, lambda: value_and_gradients(tf.constant(z))[0]
-    )
-    np.testing.assert_allclose(flat(gradients), differences, rtol=1e-6, atol=1e-8)
+
+    def value():
+        return value_and_gradients(tf.constant(z))[0]
+
+    if eagerly:
+        assert_gradients_along(2, model.trainable_variables, gradients, value)
+    else:
+        differences = central_differences(model.trainable_variables, value)
+        np.testing.assert_allclose(flat(gradients), differences, rtol=1e-6, atol=1e-8)
     for gradient in gradients:
         assert np.abs(gradient).max() > 1e-4
 

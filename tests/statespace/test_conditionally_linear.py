@@ -45,7 +45,8 @@ def test_are_particles_that_matter_nothing_the_kalman_filter():
     assert found.chols.shape == (2, 30, 2, 2)
 
 
-def test_do_particles_tend_to_the_integrals_of_bayes():
+@pytest.mark.parametrize("places", [(25, 27), pytest.param((51, 65), marks=pytest.mark.long)])
+def test_do_particles_tend_to_the_integrals_of_bayes(places):
     """All matrices depend on u; the reference integrates over both parts, on a grid."""
     linear = LinearGaussian([[1.0]], [[1.0]], [[1.0]], [[1.0]], [0.5], [[0.4]])
 
@@ -56,7 +57,7 @@ def test_do_particles_tend_to_the_integrals_of_bayes():
     model = ConditionallyLinear(linear.replace(Q=[[0.2]], R=[[0.3]]), matrices, walking, **PATH)
     z = np.array([1.2, 0.4, np.nan, -0.7, 0.3, 1.0])[:, None]
     found = statespace.particle_filter(model, copies(z), 400, seed=2)
-    axes = np.linspace(-2.5, 2.5, 51), np.linspace(-4.0, 4.0, 65)
+    axes = tuple(np.linspace(-end, end, n) for end, n in zip((2.5, 4.0), places, strict=True))
 
     def f(x):
         return np.stack([0.9 * x[:, 0], 0.8 * np.cos(x[:, 0]) * x[:, 1]], axis=1)
@@ -251,6 +252,7 @@ def test_an_impossible_model_is_refused(changes, error, message):
         ConditionallyLinear(**{**arguments, **changes})
 
 
+@pytest.mark.usefixtures("ways_to_run")
 def test_what_a_model_cannot_do_is_refused():
     model = phasor()
     with pytest.raises(AttributeError, match="cannot be changed"):

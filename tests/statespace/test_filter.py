@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from cgp import statespace
 from tests.linalg.problems import random
-from tests.long_cases import long_except
+from tests.long_cases import eagerly_or_in_a_graph, long_except
 from tests.reference import kalman
 from tests.statespace.problems import (
     Problem,
@@ -449,6 +449,7 @@ def test_are_data_that_are_not_small_beside_a_diffuse_start_refused():
         p._replace(z=1e7 * p.z).filter()
 
 
+@eagerly_or_in_a_graph
 @pytest.mark.parametrize(
     ("shape", "holes"),
     long_except(
@@ -456,7 +457,7 @@ def test_are_data_that_are_not_small_beside_a_diffuse_start_refused():
         ((2, 3), "own"),
     ),
 )
-def test_covariances_are_of_each_series_in_and_out_of_a_graph(shape, holes):
+def test_covariances_are_of_each_series_in_and_out_of_a_graph(shape, holes, eagerly):
     """Series that share them hold them once."""
     batch = int(np.prod(shape)) if shape else None
     p = problem(2, 2, inputs=1, batch=batch, holes=holes)
@@ -466,9 +467,10 @@ def test_covariances_are_of_each_series_in_and_out_of_a_graph(shape, holes):
     def filtered(z, inputs):
         return statespace.filter(model, z, inputs=inputs)
 
+    call = filtered if eagerly else tf.function(filtered, autograph=False)
     results = [
         filtered(z, inputs),
-        tf.function(filtered, autograph=False)(tf.constant(z), tf.constant(inputs)),
+        call(tf.constant(z), tf.constant(inputs)),
         dataclasses.replace(filtered(z, inputs), innovations=None),
     ]
     names = ("predicted_chols", "filtered_chols", "innovation_covariances")

@@ -64,7 +64,16 @@ def assert_textbook(found, expected, z):
 
 @pytest.mark.parametrize("which", long_except(["QR", "FH", "FQHR"], "FQHR"))
 @pytest.mark.parametrize(
-    "options", [{"holes": "shared"}, {"varying": "FQHR", "inputs": 1}], ids=str
+    "options",
+    long_except(
+        [
+            {"holes": "shared"},
+            {"varying": "FQHR", "inputs": 1},
+            {"varying": "FQHR", "inputs": 1, "holes": "shared"},
+        ],
+        {"varying": "FQHR", "inputs": 1, "holes": "shared"},
+    ),
+    ids=str,
 )
 def test_is_the_filter_that_of_the_textbook(which, options):
     """What switches is noise, transition and observation, or all."""
@@ -335,6 +344,7 @@ def test_is_the_gradient_by_variables_of_functions_that_of_differences():
     np.testing.assert_allclose(np.real(gradient), (ends[0] - ends[1]) / 2e-5, rtol=1e-6)
 
 
+@pytest.mark.usefixtures("ways_to_run")
 def test_are_gradients_by_noise_and_observation_those_of_differences():
     """Of one state, whose programs are the smallest."""
     first, second = (problem(1, 1, steps=2, seed=seed) for seed in (0, 5))

@@ -252,6 +252,20 @@ def test_may_a_smoothed_state_be_zero():
     np.testing.assert_array_equal(found.smoothed_means, 0.0)
 
 
+def test_is_a_smoother_of_students_t_that_of_the_weights_of_its_definition():
+    """Of a state that stays: both observations bear on it as on one."""
+    nu, variance, noise, z = 3.0, 1.0, 0.5, np.array([1.5 - 0.5j, 0.2j])
+    weights = np.ones(2)
+    for _ in range(2000):
+        v = 1.0 / (1.0 / variance + weights.sum() / noise)
+        mean = v * np.sum(weights * z) / noise
+        weights = (nu / 2 + 1) / (nu / 2 + (np.abs(z - mean) ** 2 + v) / noise)
+    found = statespace.smooth(still(variance, noise), z, likelihood=StudentT(nu))
+    np.testing.assert_allclose(found.smoothed_means[:, 0], [mean, mean], rtol=1e-6)
+    root = found.smoothed_chols.numpy()[..., 0, 0]
+    np.testing.assert_allclose(np.abs(root) ** 2, [v, v], rtol=1e-6)
+
+
 @pytest.mark.long
 def test_is_students_t_in_a_filter_near_knowing_the_outliers():
     rng = np.random.default_rng(3)
@@ -285,9 +299,10 @@ def test_is_a_modulus_told_apart_from_a_phase():
     assert covariance[1, 1] < 0.002  # along
 
 
-def test_is_a_lost_phase_of_moduli_refused():
+@pytest.mark.parametrize("steps", long_except([30, 12], 30))  # as many as above, compiled once
+def test_is_a_lost_phase_of_moduli_refused(steps):
     """Within a few steps nothing is left of that of the initial state."""
-    z = np.abs(series(None, 12)) + 0j
+    z = np.abs(series(None, steps)) + 0j
     with pytest.raises(
         ValueError, match=r"Magnitude\(\) at step \d+ .* or the phase of moduli lost"
     ):

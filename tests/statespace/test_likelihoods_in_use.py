@@ -11,6 +11,7 @@ from cgp.likelihoods import OneBit, StudentT, VonMises
 from tests.statespace.test_likelihoods import KINDS, ROOT, R, model, series, still
 
 
+@pytest.mark.long
 def test_says_a_filter_that_sites_and_states_do_not_agree():
     with pytest.raises(ValueError, match=r"no normal posterior was found for VonMises.* at step 0"):
         statespace.filter(still(1.0, 1e-6), [1.0 + 1j], likelihood=VonMises())
@@ -30,10 +31,12 @@ def test_is_a_smoother_in_a_graph_refused():
         tf.function(lambda: statespace.smooth(model(), z, likelihood=OneBit()).smoothed_means)()
 
 
-def test_are_impossible_observations_refused_at_every_door():
+@pytest.mark.parametrize("begun", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_are_impossible_observations_refused_at_every_door(begun):
     z = series(OneBit(), 4)
     kf = cgp.KalmanFilter(model(), learn=("Q",), likelihood=OneBit())
-    kf.step(z[0])
+    if begun:  # which compiles a step
+        kf.step(z[0])
     state, wrong = kf.state, np.array([1.0 + 1j, 0.5 + 0j])[:, None]
     driven = cgp.KalmanFilter(model().replace(B=[[1.0]]), likelihood=OneBit())
     for call in (

@@ -141,6 +141,11 @@ def test_is_the_cache_of_compiled_programs_bounded_and_cleared(caplog, monkeypat
     statespace.clear_cache()
     assert function.traces == 0
     np.testing.assert_array_equal(function(np.ones(2)), [2.0, 2.0])
+    assert "retracing" not in caplog.text
+
+
+@pytest.mark.long
+def test_is_no_warning_of_retracing_logged_of_many_sizes(caplog):
     for n in range(1, 9):  # stationary starts of many sizes used to warn of retracing
         statespace.LinearGaussian(0.5 * np.eye(n), np.eye(n), np.ones((1, n)), [[1.0]])
     assert "retracing" not in caplog.text

@@ -84,6 +84,7 @@ def test_many_steps_on_threads_and_with_settled_covariances(batch, served, witho
     assert_equivalent(problem(4, 1, batch=batch, steps=700), served, without_core)
 
 
+@pytest.mark.long
 def test_a_widely_linear_model(served, without_core):
     given, (covariances, parts) = problem(2, 1, holes="own"), improper_parts(2, 1)
     model = statespace.widely_linear(given.changed(**covariances).model(), **parts)

@@ -397,6 +397,23 @@ def test_an_impossible_model_is_refused(changes, error, message):
         NonlinearGaussian(**given)
 
 
+def test_has_a_replaced_model_what_was_given_and_all_else_as_before():
+    given = PROBLEMS["carrier"](steps=4)
+    model, Q = given.model(jit_compile=False), [[0.5, 0.0], [0.0, 0.1]]
+    found, expected = model.replace(Q=Q), given.model(Q=Q, jit_compile=False)
+    assert found.transition is model.transition
+    assert found.observation is model.observation
+    assert not found.jit_compile
+    for name in ("Q", "R", "initial_mean", "initial_covariance"):
+        a, b = (getattr(replaced.noise, name) for replaced in (found, expected))
+        np.testing.assert_array_equal(a, b, err_msg=name)
+    assert np.abs(found.noise.Q - model.noise.Q).max() > 0.1
+    assert model.replace(transition=tf.sin).transition is tf.sin
+    with pytest.raises(TypeError, match=r"replace knows transition, .* but was given F"):
+        model.replace(F=1.0)
+
+
+@pytest.mark.long
 def test_a_replaced_model_is_as_a_new_one():
     given = PROBLEMS["carrier"](steps=4)
     model, Q = given.model(jit_compile=False), [[0.5, 0.0], [0.0, 0.1]]

@@ -150,7 +150,8 @@ def test_are_particles_of_linear_functions_those_of_the_linear_model(holomorphic
 # --- functions that are not linear ----------------------------------------------------------------
 
 
-def test_do_particles_tend_to_the_integrals_of_bayes():
+@pytest.mark.parametrize("places", long_except([33, 57], 33))
+def test_do_particles_tend_to_the_integrals_of_bayes(places):
     """A complex state of which a real power is observed: its phase is told by its history alone."""
     given = power()
     z = given.z.copy()
@@ -158,7 +159,7 @@ def test_do_particles_tend_to_the_integrals_of_bayes():
     model = given.model()
     found = statespace.particle_filter(model, copies(z), SIZE, seed=7)
     Q, R, mean, covariance, _ = given.composite()
-    axes = [np.linspace(-3.5, 3.5, 57)] * 2
+    axes = [np.linspace(-3.5, 3.5, places)] * 2
     expected = grid.filtered(*given.of_composite, Q, R, mean, covariance, z, axes)
     assert_mean(found.filtered_means[..., 0], expected.means @ [1.0, 1j])
     K, C = kalman.pair(expected.covariances)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from cgp import statespace
-from tests.long_cases import long_except
+from tests.long_cases import eagerly_or_in_a_graph, long_except
 from tests.reference import kalman
 from tests.statespace.problems import (
     Problem,
@@ -124,11 +124,12 @@ def test_is_the_sum_rule_of_expectations_kept():
     assert np.linalg.eigvalsh(total).min() > -1e-12
 
 
+@eagerly_or_in_a_graph
 @pytest.mark.parametrize(
     ("shape", "holes"),
     long_except(itertools.product([(6,), (2, 3), ()], ["", "own"]), ((2, 3), "own")),
 )
-def test_matrices_are_of_each_series_in_and_out_of_a_graph(shape, holes):
+def test_matrices_are_of_each_series_in_and_out_of_a_graph(shape, holes, eagerly):
     """Series that share them hold them once."""
     p = problem(2, 2, batch=int(np.prod(shape)) if shape else None, holes=holes)
     z, model = p.z.reshape(*shape, *p.z.shape[-2:]), p.model()
@@ -136,7 +137,8 @@ def test_matrices_are_of_each_series_in_and_out_of_a_graph(shape, holes):
     def smoothed(z):
         return statespace.smooth(model, z)
 
-    results = [smoothed(z), tf.function(smoothed, autograph=False)(tf.constant(z))]
+    call = smoothed if eagerly else tf.function(smoothed, autograph=False)
+    results = [smoothed(z), call(tf.constant(z))]
     for name in ("smoothed_chols", "lag_one_covariances", "gains"):
         found, other = (getattr(result, name) for result in results)
         assert found.shape[:-3] == shape
