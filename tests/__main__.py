@@ -44,7 +44,8 @@ FILES = {"examples": 1, "gp": 5, "layers": 6, "statespace": 3, "whole": 7}
 FILES_OF_SHORT = {"gp": 40, "statespace": 15, "whole": 42}  # without long tests
 # Folders that share a process, which begins with ten seconds of imports.
 TOGETHER = ("bank", "distributions", "likelihoods", "native", "reference")
-FIRST = ("examples", "gp", "statespace", "layers", "equivalences")  # the longest
+TOGETHER_OF_SHORT = (*TOGETHER, "gp/exact", "gp/sampling", "kernels", "linalg")
+FIRST = ("examples", "gp", "statespace", "layers", "equivalences", "small")  # the longest
 # Two processes share few cores, and their arrays are small: more threads only wait for each other,
 # which costs a third of the time of long loops.
 ONE_THREAD = dict.fromkeys(
@@ -99,6 +100,7 @@ class Result(NamedTuple):
 
 def parts(marks: str = "") -> dict[str, list[Path]]:
     """The paths of each process, by name; those that take longest first."""
+    together = TOGETHER_OF_SHORT if marks == "not long" else TOGETHER
     folders: dict[str, list[Path]] = {}
     for path in sorted(HERE.rglob("test_*.py")):
         text = path.read_text("utf-8")
@@ -106,7 +108,7 @@ def parts(marks: str = "") -> dict[str, list[Path]]:
             continue
         if marks == "long" and not LONG.search(text):
             continue
-        name = "small" if folder_of(path) in TOGETHER else folder_of(path)
+        name = "small" if folder_of(path) in together else folder_of(path)
         folders.setdefault(name, []).append(path)
     processes = {} if marks == "long" else {"doctests": [ROOT / "cgp"]}
     for name, files in folders.items():

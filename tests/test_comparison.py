@@ -129,6 +129,7 @@ def test_are_stacking_weights_those_of_the_highest_density():
 
     grid = [(a, b, 1 - a - b) for a in np.linspace(0, 1, 51) for b in np.linspace(0, 1 - a, 51)]
     assert score(weights) > max(score(np.array(w)) for w in grid) - 1e-6
+    np.testing.assert_allclose(stacking(densities - 800.0), weights, rtol=1e-6)
     np.testing.assert_allclose(stacking(np.array([[0.0, 0.0], [-800.0, -900.0]])), [1.0, 0.0])
 
 
