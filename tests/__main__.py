@@ -37,7 +37,7 @@ from tests import changes
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 WORKERS = 2
-BUDGET = 1800  # seconds of processor time
+BUDGET = 900  # seconds of processor time
 LARGEST = {"not long": 3e9, "long": 5e9, "": 5e9}  # bytes of memory, by the marks
 # Files to a process, in folders that compile or compute much; in others all.
 FILES = {"examples": 1, "gp": 5, "layers": 6, "statespace": 3, "whole": 7}
