@@ -41,7 +41,7 @@ BUDGET = 900  # seconds of processor time
 LARGEST = {"not long": 3e9, "long": 5e9, "": 5e9}  # bytes of memory, by the marks
 # Files to a process, in folders that compile or compute much; in others all.
 FILES = {"examples": 1, "gp": 5, "layers": 6, "statespace": 3, "whole": 7}
-FILES_OF_SHORT = {"gp": 40, "statespace": 15, "whole": 42}  # without long tests
+FILES_OF_SHORT = {"statespace": 15}  # without long tests
 # Folders that share a process, which begins with ten seconds of imports.
 TOGETHER = ("bank", "distributions", "likelihoods", "native", "reference")
 TOGETHER_OF_SHORT = (*TOGETHER, "gp/exact", "gp/sampling", "kernels", "linalg")
