@@ -2,38 +2,61 @@
 
 import ast
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
 
 ROOT = Path(__file__).resolve().parent.parent
-# Tests that run scripts or the code of pages, by where these are. What they import is not theirs to
-# say: a change anywhere in the package affects them.
+# Tests of what they do not import, by where that is: of scripts, of the code of pages, and of the
+# package as other processes see it. A change anywhere in the package affects them.
 RUNNERS = {
     "examples": ["tests.examples"],
     "docs": ["tests.test_docs", "tests.test_tour", "tests.test_pipelines"],
     "README.md": ["tests.test_docs"],
+    "release": ["tests.test_release"],
+    "cgp": ["tests.test_house", "tests.test_self_check", "tests.native.test_core"],
 }
+# How everything is installed, compiled and tested, and what all names come from.
+FOR_ALL = ("pyproject.toml", "setup.py", "cgp/__init__.py", "tests/__init__.py")
 
 
 def tests_affected_since(commit: str) -> set[Path]:
     """The files of tests that import, by whatever way, a module that has changed since a commit.
 
-    What is not committed does not count. C++ sources count as the module that loads them.
+    What is not committed yet counts too; C++ sources count as the module that loads them.
+
+    Args:
+        commit: A name of it. Changes are counted from where the present commit left its history.
     """
-    command = ["git", "diff", "-z", "--name-only", f"{commit}...HEAD"]
-    changed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    changed = names_changed_since(commit)
     graph = imports()
-    affected: set[str] = set()
-    for name in filter(None, changed.stdout.split("\0")):
+    tests = {module for module in graph.modules if is_test(module)}
+    affected = set(tests) if changed & {*FOR_ALL} else set()
+    for name in changed:
         module = module_of(name)
         if module in graph.modules:
             affected |= {module, *graph.find_downstream_modules(module)}
         runners = RUNNERS.get(name.partition("/")[0], [])
         if name.startswith("cgp/"):
             runners = [runner for each in RUNNERS.values() for runner in each]
-        affected |= {test for test in graph.modules if test.startswith(tuple(runners))}
-    return {ROOT / f"{name.replace('.', '/')}.py" for name in affected if is_test(name)}
+        affected |= {test for test in tests if test.startswith(tuple(runners))}
+    return {ROOT / f"{name.replace('.', '/')}.py" for name in affected & tests}
+
+
+def names_changed_since(commit: str) -> set[str]:
+    """The files that differ from a commit, by their paths from the root."""
+
+    def git(*command: str) -> str:
+        result = subprocess.run(
+            ["git", *command], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+        )
+        return result.stdout
+
+    base = git("merge-base", commit, "HEAD").strip()
+    listed = git("diff", "-z", "--name-only", base)
+    listed += git("ls-files", "-z", "--others", "--exclude-standard")
+    return set(filter(None, listed.split("\0")))
 
 
 def is_test(module: str) -> bool:
@@ -63,15 +86,10 @@ def imports() -> grimp.ImportGraph:
         graph.remove_import(importer=user, imported="cgp")
         path = ROOT / f"{user.replace('.', '/')}.py"
         source = path if path.exists() else path.with_suffix("") / "__init__.py"
-        for node in ast.walk(ast.parse(source.read_text("utf-8"))):
-            if (
-                isinstance(node, ast.Attribute)
-                and isinstance(node.value, ast.Name)
-                and node.value.id == "cgp"
-            ):
-                home = homes.get(node.attr, f"cgp.{node.attr}")
-                if home in graph.modules and home != user:
-                    graph.add_import(importer=user, imported=home)
+        for name in names_of_package(ast.parse(source.read_text("utf-8"))):
+            home = homes.get(name, f"cgp.{name}")
+            if home in graph.modules and home != user:
+                graph.add_import(importer=user, imported=home)
     tests = [module for module in graph.modules if is_test(module)]
     for module in list(graph.modules):
         if module.startswith("tests") and not is_test(module):
@@ -81,6 +99,15 @@ def imports() -> grimp.ImportGraph:
                     if test.startswith(f"{folder}."):
                         graph.add_import(importer=test, imported=module)
     return graph
+
+
+def names_of_package(tree: ast.AST) -> Iterator[str]:
+    """The names that a module uses of the package: `cgp.name`, or `from cgp import name`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "cgp":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "cgp":
+            yield node.attr
 
 
 def homes_of_names() -> dict[str, str]:

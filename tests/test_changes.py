@@ -32,6 +32,7 @@ def test_reaches_a_change_those_that_use_it_by_whatever_name(graph):
     users = graph.find_downstream_modules("cgp.bank.window")
     assert "tests.bank.test_bank" in users
     assert "tests.kernels.test_algebra" not in users
+    assert "tests.kernels.test_markov" in graph.find_downstream_modules("cgp.gp.exact.exact_gp")
     assert "tests.gp.test_fit" in graph.find_downstream_modules("cgp.kernels.rotation")
 
 
@@ -43,14 +44,39 @@ def test_belong_scripts_and_fixtures_to_the_tests_of_their_folder(graph):
 
 
 def affected_by(*paths, monkeypatch):
-    class Diff:
-        stdout = "\0".join([*paths, ""])
-
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: Diff)
+    monkeypatch.setattr(changes, "names_changed_since", lambda _: {*paths})
     return {
         path.relative_to(changes.ROOT / "tests").as_posix()
         for path in changes.tests_affected_since("main")
     }
+
+
+def test_count_changes_from_where_the_history_was_left_and_what_is_not_committed(
+    monkeypatch, tmp_path
+):
+    def git(*command):
+        names = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+        subprocess.run(["git", *names, *command], cwd=tmp_path, check=True, capture_output=True)
+
+    def commit(name):
+        (tmp_path / name).write_text(name)
+        git("add", ".")
+        git("commit", "-m", name)
+
+    git("init", "--initial-branch=main")
+    commit("old")
+    git("checkout", "-b", "change")
+    commit("ours")
+    git("checkout", "main")
+    commit("theirs")
+    git("checkout", "change")
+    monkeypatch.setattr(changes, "ROOT", tmp_path)
+    assert changes.names_changed_since("main") == {"ours"}
+    (tmp_path / "old").write_text("edited")
+    (tmp_path / "not added").write_text("")
+    assert changes.names_changed_since("main") == {"ours", "old", "not added"}
+    with pytest.raises(subprocess.CalledProcessError):
+        changes.names_changed_since("mian")
 
 
 @pytest.mark.long
@@ -62,5 +88,8 @@ def test_are_examples_and_pages_affected_by_themselves_and_by_the_package(monkey
     assert affected_by("README.md", monkeypatch=monkeypatch) == {"test_docs.py"}
     assert affected_by("LICENSE", monkeypatch=monkeypatch) == set()
     by_plots = affected_by("cgp/plotting/__init__.py", monkeypatch=monkeypatch)
-    assert by_plots >= examples | pages | {"test_quick.py"}
+    assert by_plots >= examples | pages | {"test_quick.py", "test_house.py", "native/test_core.py"}
     assert "linalg/test_updates.py" not in by_plots
+    everything = affected_by("setup.py", monkeypatch=monkeypatch)
+    assert everything == affected_by("cgp/__init__.py", monkeypatch=monkeypatch)
+    assert everything >= by_plots | {"linalg/test_updates.py"}
