@@ -1,8 +1,17 @@
-"""What tests of the compiled core share."""
+"""What tests share."""
 
 import pytest
+import tensorflow as tf
 
 from cgp import native
+
+
+@pytest.fixture
+def eager_functions():
+    """Runs functions op by op: to trace and to compile them takes longer than a few steps."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture

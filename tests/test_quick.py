@@ -340,15 +340,7 @@ def assert_gradient(f, gradients, start):
     assert abs(found) > 1e-3
 
 
-@pytest.fixture
-def eagerly():
-    """Runs all functions eagerly: to trace them takes longer than a few steps."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
-
-
-@pytest.mark.usefixtures("eagerly")
+@pytest.mark.usefixtures("eager_functions")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_is_a_gradient_by_arguments_that_of_central_differences(name):
     function, *start = FUNCTIONS[name]

@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import cgp
 from cgp.kernels import Matern32, Rotation
@@ -29,10 +28,8 @@ def data(kind, is_light):
 
 @pytest.fixture(autouse=True)
 def few_samples_of_a_window_are_taken_in_eagerly(request):
-    """To trace what takes them in lasts longer."""
-    tf.config.run_functions_eagerly(request.node.callspec.params["is_light"])
-    yield
-    tf.config.run_functions_eagerly(False)
+    if request.node.callspec.params["is_light"]:
+        request.getfixturevalue("eager_functions")
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:Even though the `tf.config")

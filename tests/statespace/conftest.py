@@ -1,12 +1,11 @@
 """What tests of state-space models share."""
 
 import pytest
-import tensorflow as tf
 
 
-@pytest.fixture(params=["op by op", pytest.param("compiled", marks=pytest.mark.long)])
-def ways_to_run(request):
-    """Functions that XLA compiles op by op, which few steps are done with sooner, and compiled."""
-    tf.config.run_functions_eagerly(request.param == "op by op")
-    yield request.param
-    tf.config.run_functions_eagerly(False)
+@pytest.fixture(params=["eager", pytest.param("compiled", marks=pytest.mark.long)])
+def execution(request):
+    """How functions run that XLA compiles."""
+    if request.param == "eager":
+        request.getfixturevalue("eager_functions")
+    return request.param

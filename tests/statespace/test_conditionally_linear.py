@@ -252,7 +252,7 @@ def test_an_impossible_model_is_refused(changes, error, message):
         ConditionallyLinear(**{**arguments, **changes})
 
 
-@pytest.mark.usefixtures("ways_to_run")
+@pytest.mark.usefixtures("execution")
 def test_what_a_model_cannot_do_is_refused():
     model = phasor()
     with pytest.raises(AttributeError, match="cannot be changed"):

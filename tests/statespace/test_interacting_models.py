@@ -344,7 +344,7 @@ def test_is_the_gradient_by_variables_of_functions_that_of_differences():
     np.testing.assert_allclose(np.real(gradient), (ends[0] - ends[1]) / 2e-5, rtol=1e-6)
 
 
-@pytest.mark.usefixtures("ways_to_run")
+@pytest.mark.usefixtures("execution")
 def test_are_gradients_by_noise_and_observation_those_of_differences():
     """Of one state, whose programs are the smallest."""
     first, second = (problem(1, 1, steps=2, seed=seed) for seed in (0, 5))

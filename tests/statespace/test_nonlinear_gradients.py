@@ -76,7 +76,7 @@ def test_is_the_gradient_that_of_differences(rule, steps, jit):
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.usefixtures("ways_to_run")
+@pytest.mark.usefixtures("execution")
 def test_is_the_gradient_of_a_short_series_that_of_differences():
     """Of a complex state whose power is observed; by differences of the reference."""
     given, rng = PROBLEMS["power"](steps=2), np.random.default_rng(3)

@@ -60,7 +60,7 @@ def case(name):
 @pytest.mark.parametrize(
     "name", long_except(CASES, *(name for name in CASES if name not in ("complex64", "float32")))
 )
-@pytest.mark.usefixtures("ways_to_run")
+@pytest.mark.usefixtures("execution")
 def test_are_steps_those_of_the_filter(name):
     model, z, inputs = case(name)
     whole, state = statespace.filter(model, z, inputs=inputs), None
@@ -87,10 +87,10 @@ def test_are_steps_those_of_the_filter(name):
 
 
 @pytest.mark.parametrize("kind", long_except(["proper", "improper"], "improper"))
-def test_are_streams_with_arrivals_of_their_own_each_filtered_alone(kind, ways_to_run):
+def test_are_streams_with_arrivals_of_their_own_each_filtered_alone(kind, execution):
     model, z = model_of(kind)
     rng = np.random.default_rng(3)
-    calls = 6 if ways_to_run == "op by op" else 2 * STEPS
+    calls = 6 if execution == "eager" else 2 * STEPS
     arrivals = rng.random((calls, 4)) < 0.6
     z = np.where(np.isnan(z), 0.3 + 0.1j, z)
     counts, state, found = np.zeros(4, int), None, [[] for _ in range(4)]
@@ -120,7 +120,7 @@ def ahead_of(model, result):
     return statespace.forecast(model, result, 1).state_chols[0]
 
 
-@pytest.mark.usefixtures("ways_to_run")
+@pytest.mark.usefixtures("execution")
 def test_a_missing_observation_moves_time_on():
     model, z = model_of("proper")
     first, _ = statespace.step(model, None, z[0])
