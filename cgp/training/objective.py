@@ -15,6 +15,7 @@ import tensorflow as tf
 from cgp import native
 from cgp.linalg.gradients import without_warnings_of_casts
 from cgp.training.batches import require_one_replica
+from cgp.training.post_updates import all_refreshed
 
 
 class Objective:
@@ -153,7 +154,7 @@ def evaluate(
     _assign(variables, point)
     # The context covers the gradients too: backward passes are traced there.
     with native.own_graph(not model.jit_compile):
-        with tf.GradientTape() as tape:
+        with all_refreshed(model, variables), tf.GradientTape() as tape:
             y_pred = model(x, training=True)
             loss = model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
         with without_warnings_of_casts():

@@ -49,7 +49,8 @@ trailing axis of two. State of a changing size goes into plain variables (`state
 XLA, which drops assertions, an update that should have failed leaves NaN instead.
 """
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -78,6 +79,7 @@ class _PostUpdate:
         self.variables = variables
         self.update = update
         self.snapshot = snapshot
+        self.is_current = False
 
     def present(self) -> tf.Tensor:
         """Returns the values of the variables in one vector that begins with a zero.
@@ -135,7 +137,7 @@ class _PostUpdate:
         return tf.reduce_any(tf.not_equal(tf.convert_to_tensor(self.snapshot), self.present()))
 
     def run_if_stale(self) -> None:
-        if in_symbolic_scope():  # Keras infers shapes, and no values exist
+        if self.is_current or in_symbolic_scope():  # Keras infers shapes, and no values exist
             return
         if in_stateless_scope():  # state is an argument of the call: compute it there
             self.update()
@@ -323,8 +325,36 @@ def refresh_all(
         model: A model, or any layer.
         variables: If given, only updates that depend on one of these are considered.
     """
+    for update in _updates_inside(model, variables):
+        update.run_if_stale()
+
+
+@contextlib.contextmanager
+def all_refreshed(
+    model: keras.layers.Layer, variables: Iterable[keras.Variable]
+) -> Iterator[None]:
+    """`refresh_all`, and a context in which the layers need not do so themselves.
+
+    A graph made in it has each update once, where a layer that calls `refresh` would add another.
+    The variables must not change inside.
+    """
+    updates = list(_updates_inside(model, variables))
+    for update in updates:
+        update.run_if_stale()
+        update.is_current = True
+    try:
+        yield
+    finally:
+        for update in updates:
+            update.is_current = False
+
+
+def _updates_inside(
+    model: keras.layers.Layer, variables: Iterable[keras.Variable] | None
+) -> Iterator[_PostUpdate]:
+    """The updates of a layer and of all inside it; arguments as for `refresh_all`."""
     wanted = None if variables is None else {id(v) for v in variables}
     for layer in flatten_layers(model):
         for update in _updates(layer):
             if wanted is None or any(id(v) in wanted for v in update.variables):
-                update.run_if_stale()
+                yield update

@@ -392,6 +392,40 @@ def test_stored_state_is_updated_once_for_each_evaluation(jit_compile):
     assert features.factorisations.numpy() == stored.optimizer.result.nfev
 
 
+class Squared(keras.layers.Layer):
+    """A layer that keeps the square of a weight."""
+
+    def __init__(self, refreshes, **kwargs):
+        super().__init__(dtype="float64", **kwargs)
+        self.refreshes, self.traces = refreshes, 0
+        self.root = self.add_weight(shape=(), initializer="ones")
+        self.square = self.add_weight(shape=(), initializer="zeros", trainable=False)
+        cgp.register_post_update(self, [self.root], self.update)
+
+    def update(self):
+        self.traces += 1
+        self.square.assign(self.root.value**2)
+
+    def call(self, x):
+        if self.refreshes:
+            cgp.refresh(self)
+        return (self.root + self.square.value) * x
+
+
+@pytest.mark.parametrize("refreshes", [True, False])
+@pytest.mark.parametrize("run_eagerly", [True, False])
+def test_is_a_loss_one_of_current_state_which_is_traced_once(refreshes, run_eagerly):
+    layer = Squared(refreshes)
+    x = keras.Input((), dtype="float64")
+    model = Functional(x, layer(x))
+    model.compile(loss="mse", run_eagerly=run_eagerly)
+    objective = cgp.training.Objective(model, (np.ones(2), np.zeros(2), None))
+    assert objective([3.0])[0] == 144.0
+    assert layer.traces == 1
+    layer.root.assign(2.0)
+    np.testing.assert_array_equal(model(np.ones(2)), [6.0, 6.0] if refreshes else [11.0, 11.0])
+
+
 def test_the_data_of_a_gaussian_process_reach_call():
     kernel = toys.Kernel()
     x, z = toys.series(16)
