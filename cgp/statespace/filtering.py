@@ -104,7 +104,6 @@ def filter(
     model, inputs = linear.model, linear.inputs
     series = Series(model, z, missing, inputs)
     found = moments(series, parallel)
-    _check_overflow(model, found)
     observed = observed_means(model, found.predicted_means)
     covariances = observation_moments(model, found)
     log_likelihoods = linear.corrected(found.log_likelihoods)
@@ -173,7 +172,7 @@ def log_likelihood(
     if linear.correction is not None:
         value += tf.reduce_sum(linear.correction, axis=-1)
     if tf.executing_eagerly() and not np.isfinite(value).all():
-        _check_overflow(model, _by_batch(series, parallel))
+        _check_overflow(series, _by_batch(series, parallel))
     return value
 
 
@@ -184,18 +183,27 @@ def _check_bank(parallel: bool, likelihood: Likelihood | None) -> None:
         raise ValueError("parallel=True is not for InteractingModels, which mix step by step")
 
 
-def _check_overflow(model: LinearGaussian, found: StateMoments) -> None:
-    """Raises, eagerly, where the covariance of the state has overflowed."""
+def _check_overflow(series: Series, found: StateMoments) -> None:
+    """Raises, eagerly, where the covariance or the mean of the state has overflowed."""
     if not tf.executing_eagerly():
         return
-    finite = np.isfinite(found.predicted_chols).all(axis=(-2, -1))
-    if finite.all():
+    model = series.model
+    of_mean = np.isfinite(found.predicted_means).all(axis=-1)
+    of_covariance = np.isfinite(found.predicted_chols).all(axis=(-2, -1))
+    if of_mean.all() and of_covariance.all():
         return
     radius = np.max(np.abs(np.linalg.eigvals(np.asarray(model.F))))
+    if of_covariance.all():
+        raise ValueError(
+            f"the mean of the state overflows at step {int(np.argmin(of_mean, axis=-1).max())}, by "
+            f"its inputs or by an eigenvalue of F, whose largest modulus is {radius:.6g}: give "
+            "smaller inputs, or series and models in larger units"
+        )
+    step = int(np.argmin(of_covariance, axis=-1).max())
     raise ValueError(
-        f"the covariance of the state overflows at step {int(np.argmin(finite, axis=-1).max())}: F "
-        f"has an eigenvalue of modulus {radius:.6g}, of a mode that the observations do not "
-        "determine (H does not see it, or they are missing). Observe it, or model it as stable"
+        f"the covariance of the state overflows at step {step}: F has an eigenvalue of modulus "
+        f"{radius:.6g}, of a mode that the observations do not determine (H does not see it, or "
+        "they are missing). Observe it, or model it as stable"
     )
 
 
@@ -209,9 +217,11 @@ def moments(series: Series, parallel: bool = False) -> StateMoments:
         parallel: As for `filter`.
 
     Raises:
-        ValueError: Eagerly, an observation that contradicts a prediction without uncertainty.
+        ValueError: Eagerly, an observation that contradicts a prediction without uncertainty, or a
+            state that overflows.
     """
     found = _by_batch(series, parallel)
+    _check_overflow(series, found)
     check_possible(found)
     return found
 

@@ -12,6 +12,7 @@ from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, as_flag, squared_modulus
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.differentiable_smoother import SmoothedMoments, moments
+from cgp.statespace.filtering import moments as filtered_moments
 from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.linearized import (
     Along,
@@ -108,7 +109,10 @@ def smooth(
     """
     given, parallel = model, as_flag(parallel, "parallel")
     model, inputs = smoothing_model(given, z, missing, inputs, rule, likelihood, parallel=parallel)
-    found, form = moments(Series(model, z, missing, inputs), parallel), model.form
+    series, form = Series(model, z, missing, inputs), model.form
+    found = moments(series, parallel)
+    if tf.executing_eagerly() and not all(np.isfinite(a).all() for a in (found.means, found.chols)):
+        filtered_moments(series, parallel)  # says where the state overflows
     if model is not given:  # linearised where the factors, without gradient, say
         found = SmoothedMoments(*without_gradient(found, found, _OF_LINEAR))
     lags = form.moments(found.lags[..., :-1, :, :])

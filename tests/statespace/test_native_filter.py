@@ -191,8 +191,9 @@ def test_single_precision_where_a_covariance_form_fails(without_core):
 
 
 @pytest.mark.parametrize("batch", [None, 5])
-def test_is_single_precision_computed_in_double_and_rounded_once(batch, results):
-    given = problem(3, 2, "complex64", batch=batch, steps=300, holes="shared")
+@pytest.mark.parametrize("holes", ["shared", ""])  # without any, covariances settle
+def test_is_single_precision_computed_in_double(batch, holes, results):
+    given = problem(3, 2, "complex64", batch=batch, steps=300, holes=holes)
     model, z = given.model(), given.z
     exact = model.replace(
         **{name: np.complex128(getattr(model, name)) for name in ("F", "Q", "H", "R")},
@@ -204,6 +205,10 @@ def test_is_single_precision_computed_in_double_and_rounded_once(batch, results)
     expected = statespace.log_likelihood(exact, np.complex128(z)).numpy()
     np.testing.assert_allclose(value, expected, rtol=1e-6)
     assert len(results) == 2
+    moments, of_double = statespace.filter(model, z), statespace.filter(exact, np.complex128(z))
+    for name in ("filtered_means", "filtered_chols"):
+        a, b = (getattr(found, name).numpy() for found in (moments, of_double))
+        np.testing.assert_allclose(a, b, rtol=0, atol=3e-6 * np.abs(b).max())
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "float32"])
@@ -257,6 +262,16 @@ def test_is_an_overflow_of_single_precision_reported_though_double_holds_it(with
             call(statespace.filter, model, np.ones(20, np.float32))
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("function", [statespace.filter, statespace.smooth])
+def test_is_an_overflow_of_a_mean_of_single_precision_reported(function, without_core):
+    arrays = [np.array(a, np.float32) for a in ([[0.9]], [[1.0]], [[1.0]], [[1.0]], [0.0], [[1.0]])]
+    model = statespace.LinearGaussian(*arrays, B=np.array([[1.0]], np.float32))
+    z, inputs = np.full((5, 1), np.nan, np.float32), np.full((5, 1), 3e38, np.float32)
+    for call in (lambda f, *a: f(*a), without_core):
+        with pytest.raises(ValueError, match="the mean of the state overflows at step 2"):
+            call(lambda: function(model, z, inputs=inputs))
 
 
 def test_a_graph_takes_the_other_path(results):

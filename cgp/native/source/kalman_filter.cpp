@@ -108,6 +108,8 @@ struct MomentsOut {
   void judge() const {
     const int64_t size = steps * n * n * matrices;
     *sound = are_within(largest, log_likelihoods.data, steps * batch) &&
+             are_within(largest, predicted_means.data, batch * steps * n) &&
+             are_within(largest, filtered_means.data, batch * steps * n) &&
              are_within(largest, predicted_covariances, size) &&
              are_within(largest, filtered_covariances, size);
   }
