@@ -115,8 +115,7 @@ CGP_INLINE void predict(CovarianceWork<C, N>& work, int64_t order, int64_t q) {
 template <class C, class T>
 void covariances(const System<T>& system, Tile tile, Gains<C>& gains);
 
-// The same of all that share covariances, for N states: loops over them are unrolled, in which wider
-// vectors gain nothing.
+// The same of all that share covariances, for N states.
 template <int N, class T>
 void covariances_of_few(const System<T>& system, Gains<T>& gains);
 

@@ -193,7 +193,7 @@ CGP_FOR_EACH_PROCESSOR void smooth_covariances(const Filtered<T>& filtered, Tile
   smooth_covariances<C, 0>(filtered, tile, to);
 }
 
-// Of N states that series share: loops over them are unrolled, in which wider vectors gain nothing.
+// Of N states that series share.
 template <int N, class T>
 void smooth_covariances_of_few(const Filtered<T>& filtered, const Smoothed<T>& to) {
   smooth_covariances<T, N>(filtered, kOne, to);

@@ -1,6 +1,7 @@
 // Several series side by side, one in each lane of a vector: a number type for the same templates
-// as single numbers. The compiler splits a vector into what the processor has. Of 512 bits, which
-// most have not, it keeps the halves in memory between operations, and takes twice as long.
+// as single numbers. The compiler splits a vector into what the processor has. A vector of 512 bits
+// would stay in memory between operations where the processor has no such registers, and takes twice
+// as long.
 #pragma once
 #include <cmath>
 #include <cstring>

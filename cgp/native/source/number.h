@@ -14,7 +14,8 @@
 #define CGP_BODY __attribute__((always_inline))
 
 // Compiles a function for the baseline and for vectors of 256 bits; the loader chooses by the
-// processor.
+// processor. Not for functions of N states that are known as they are compiled: their loops are
+// unrolled, and wider vectors gain nothing.
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(CGP_ONE_TARGET)
 #define CGP_FOR_EACH_PROCESSOR \

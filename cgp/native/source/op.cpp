@@ -56,14 +56,14 @@ Call::~Call() {
       give_memory_back(copy.reals, copy.count * sizeof(double), nullptr);
     else
       ::operator delete(copy.reals);
-  for (TF_Tensor* tensor : tensors_) TF_DeleteTensor(tensor);
+  for (TF_Tensor* tensor : tensors_)
+    if (tensor) TF_DeleteTensor(tensor);
   TF_DeleteStatus(status_);
 }
 
 TF_Tensor* Call::tensor(int i) {
-  TF_Tensor* tensor = nullptr;
+  TF_Tensor*& tensor = tensors_.emplace_back(nullptr);
   TF_GetInput(context_, i, &tensor, status_);
-  if (tensor) tensors_.push_back(tensor);
   require_ok();
   return tensor;
 }
@@ -98,10 +98,10 @@ void* Call::make_output(int i, TF_DataType type, const Shape& shape) {
 void* Call::allocate(int i, TF_DataType type, const Shape& shape) {
   const size_t bytes = size_of(shape) * bytes_of(type);
   void* data = take_memory(bytes);
-  TF_Tensor* tensor =
+  TF_Tensor*& tensor = tensors_.emplace_back(nullptr);
+  tensor =
       data ? TF_NewTensor(type, shape.data(), shape.size(), data, bytes, give_memory_back, nullptr)
            : TF_AllocateOutput(context_, i, type, shape.data(), shape.size(), bytes, status_);
-  if (tensor) tensors_.push_back(tensor);
   require_ok();
   if (data) TF_SetOutput(context_, i, tensor, status_);
   require_ok();
@@ -110,10 +110,11 @@ void* Call::allocate(int i, TF_DataType type, const Shape& shape) {
 
 double* Call::make_reals(int64_t count) {
   const size_t bytes = count * sizeof(double);
+  Copy& copy = copies_.emplace_back(Copy{nullptr, count, false, nullptr});
   void* kept = take_memory(bytes);
-  copies_.push_back({static_cast<double*>(kept ? kept : ::operator new(bytes)), count,
-                     kept != nullptr, nullptr});
-  return copies_.back().reals;
+  copy.is_kept_memory = kept != nullptr;
+  copy.reals = static_cast<double*>(kept ? kept : ::operator new(bytes));
+  return copy.reals;
 }
 
 void Call::deliver() {
@@ -127,7 +128,7 @@ void Call::fail(const char* message) {
 }
 
 void Call::require_ok() {
-  require(TF_GetCode(status_) == TF_OK, "TensorFlow has refused an argument or a result");
+  require(TF_GetCode(status_) == TF_OK, TF_Message(status_));
 }
 
 Kinds kinds_of(std::initializer_list<const char*> inputs) {

@@ -47,7 +47,7 @@ template <> inline constexpr TF_DataType data_type<bool> = TF_BOOL;
 template <> inline constexpr TF_DataType data_type<Complex<float>> = TF_COMPLEX64;
 template <> inline constexpr TF_DataType data_type<Complex<double>> = TF_COMPLEX128;
 
-// An array in C order; the memory is TensorFlow's as long as the call.
+// An array in C order, whose memory lasts as long as the call.
 template <class T>
 struct Array {
   T* data;
@@ -65,6 +65,7 @@ class Call {
   explicit Call(TF_OpKernelContext* context) : context_(context), status_(TF_NewStatus()) {}
   ~Call();
   Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
 
   Shape shape(int i) { return shape_of(tensor(i)); }
 
@@ -80,7 +81,8 @@ class Call {
     return {data, std::move(shape)};
   }
 
-  // Of the numbers that came in: their rounding, relative to them, and the largest there are.
+  // Of the numbers that came in, once an input has been read: their rounding, relative to them, and
+  // the largest there are.
   double epsilon() const { return is_single_ ? Single::epsilon() : Double::epsilon(); }
   double largest() const { return is_single_ ? Single::max() : Double::max(); }
 
@@ -126,6 +128,8 @@ void compute(void*, TF_OpKernelContext* context) {
     call.fail(failure.message);
   } catch (const std::exception& exception) {
     call.fail(exception.what());
+  } catch (...) {
+    call.fail("an op has failed");
   }
 }
 

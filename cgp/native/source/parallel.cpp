@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -28,7 +29,11 @@ void for_each(int64_t count, int64_t work, void (*call)(const void* f, int64_t i
     }
   };
   std::vector<std::thread> others;
-  for (int64_t i = 1; i < threads; ++i) others.emplace_back(run);
+  others.reserve(threads);
+  try {
+    for (int64_t i = 1; i < threads; ++i) others.emplace_back(run);
+  } catch (const std::system_error&) {  // the system gives no more threads: fewer do the work
+  }
   run();
   for (std::thread& other : others) other.join();
   if (failure) std::rethrow_exception(failure);

@@ -73,8 +73,7 @@ CGP_INLINE void filter(const Problem& problem, Group group, double* values,
   }
 }
 
-// Loops over N states are unrolled, in which wider vectors gain nothing; over any number they are
-// compiled for each processor.
+// For N states, and for any number of them.
 template <class C, class M, int N>
 void likelihood(const Problem& problem, Group group, double* values, Starts<C, M, N>* starts) {
   filter(problem, group, values, starts);

@@ -120,8 +120,7 @@ CGP_INLINE double filter_covariances(const Steps& steps, const double* length, c
   return logs.total();
 }
 
-// The gains alone. For any number of states they are compiled once, for each processor; loops over N
-// states are unrolled, in which wider vectors gain nothing.
+// The gains alone, for any number of states.
 template <class C>
 CGP_FOR_EACH_PROCESSOR double gains_of_block(const Steps& steps, const double* length,
                                              const double* seen, int64_t count,
