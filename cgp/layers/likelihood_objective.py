@@ -71,7 +71,8 @@ class LikelihoodObjective:
             data: Of the step; NaN where missing.
         """
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        z = tf.convert_to_tensor(x[0] if isinstance(x, tuple | list) else x)  # eagerly of NumPy
+        # Where a model runs eagerly, Keras passes arrays of NumPy.
+        z = tf.convert_to_tensor(x[0] if isinstance(x, tuple | list) else x)
         observed = tf.cast(tf.math.logical_not(is_nan(z)), model.variable_dtype)
         # Counted before the call: replicas wait for each other here, and one that waits between a
         # loss and the sum of losses finds those of others among its own.

@@ -330,9 +330,7 @@ def refresh_all(
 
 
 @contextlib.contextmanager
-def all_refreshed(
-    model: keras.layers.Layer, variables: Iterable[keras.Variable]
-) -> Iterator[None]:
+def all_refreshed(model: keras.layers.Layer, variables: Iterable[keras.Variable]) -> Iterator[None]:
     """`refresh_all`, and a context in which the layers need not do so themselves.
 
     A graph made in it has each update once, where a layer that calls `refresh` would add another.
