@@ -7,8 +7,6 @@ import cgp
 from cgp.kernels import Matern12, Rotation
 from tests.layers.models import made
 
-RNG = np.random.default_rng(5)
-
 
 def kernel():
     return Matern12(1.0, 3.0) * Rotation(0.1)
@@ -18,8 +16,9 @@ def kalman_filter():
     return cgp.KalmanFilter(made()[0], learn=("Q", "R"))
 
 
-def observations(*shape):
-    return RNG.normal(size=shape) + 1j * RNG.normal(size=shape)
+def observations(*shape, seed=5):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=shape) + 1j * rng.normal(size=shape)
 
 
 def stepped(stream, first, count, z):

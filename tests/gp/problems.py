@@ -57,6 +57,17 @@ def problems() -> list[Problem]:
     ]
 
 
+def started(gp, x, z, **kwargs):
+    """The process, with the hyperparameters that a fit starts from, and warned of as a fit warns.
+
+    Of a fit whose one step leads nowhere, eagerly.
+    """
+    gp.compile("sgd", run_eagerly=True)
+    gp.optimizer.learning_rate = 0.0
+    gp.fit(x, z, verbose=0, **kwargs)
+    return gp
+
+
 def complex_normals(rng, *shape):
     return rng.normal(size=shape) + 1j * rng.normal(size=shape)
 

@@ -37,13 +37,7 @@ def holes():
     return z
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        cgp.optimizers.LBFGS,
-        pytest.param(lambda: keras.optimizers.Adam(0.3), marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("optimizer", [cgp.optimizers.LBFGS, lambda: keras.optimizers.Adam(0.3)])
 @pytest.mark.long
 def test_after_a_callback_has_restored_weights(optimizer):
     gp = model()

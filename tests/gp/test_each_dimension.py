@@ -6,6 +6,7 @@ import pytest
 
 import cgp
 from cgp.kernels import RBF, Matern, Matern32, Rotation
+from tests.gp.problems import started
 from tests.long_cases import eagerly_or_in_a_graph
 
 F = np.array([0.1, 0.03])
@@ -22,13 +23,9 @@ def noisy(z):
     return z + 0.1 * np.random.default_rng(2).normal(size=(*z.shape, 2)) @ [1, 1j]
 
 
-def started(x, kernel):
+def at_start(x, kernel):
     """A process of the hyperparameters that a fit starts from."""
-    gp = cgp.ExactGP(kernel)
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
-    gp.fit(x, noisy(np.exp(2j * np.pi * x @ F)), verbose=0)
-    return gp
+    return started(cgp.ExactGP(kernel), x, noisy(np.exp(2j * np.pi * x @ F)))
 
 
 def fitted(x, kernel, **kwargs):
@@ -39,7 +36,7 @@ def fitted(x, kernel, **kwargs):
 
 @pytest.mark.parametrize("name", INPUTS)
 def test_does_a_frequency_start_at_a_tone_over_two_dimensions(name):
-    found = started(INPUTS[name], Matern32() * Rotation()).parameters()
+    found = at_start(INPUTS[name], Matern32() * Rotation()).parameters()
     np.testing.assert_allclose(found["rotation.frequency"], F, atol=5e-3)
     assert found["matern32.lengthscale"].shape == (2,)
 
@@ -87,14 +84,14 @@ def test_three_dimensions_and_restarts():
 
 
 def test_what_was_given_stays_one_number():
-    gp = started(GRID[:40], RBF(lengthscale=3.0) * Rotation(frequency=0.05))
+    gp = at_start(GRID[:40], RBF(lengthscale=3.0) * Rotation(frequency=0.05))
     assert gp.parameters()["rbf.lengthscale"].shape == ()
     assert gp.parameters()["rotation.frequency"].shape == ()
 
 
 @pytest.fixture(scope="module")
 def model():
-    return started(INPUTS["scattered"], Matern32() * Rotation())
+    return at_start(INPUTS["scattered"], Matern32() * Rotation())
 
 
 def test_it_is_saved_loaded_and_fitted_again(model, tmp_path):
@@ -126,7 +123,7 @@ def test_holders_of_the_kernel_follow():
     kernel = RBF() * Rotation()
     tracker = cgp.RecursiveGP(kernel, noise_variance=0.02, capacity=16)
     other = cgp.ExactGP(kernel, noise_variance=0.02)
-    started(INPUTS["scattered"], kernel)
+    at_start(INPUTS["scattered"], kernel)
     x = INPUTS["scattered"][:10]
     z = np.exp(2j * np.pi * x @ F)
     tracker.process(x, z)

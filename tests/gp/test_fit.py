@@ -64,13 +64,19 @@ def factorizations(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "kind",
-    ["own holes", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("whole", "holes"))],
+    ("kind", "eagerly"),
+    [
+        ("own holes", True),
+        *(
+            pytest.param(kind, False, marks=pytest.mark.long)
+            for kind in ("whole", "holes", "own holes")
+        ),
+    ],
 )
-def test_does_a_training_step_factorize_once(factorizations, kind):
+def test_does_a_training_step_factorize_once(factorizations, kind, eagerly):
     x, z = data_of(kind)
     gp = model()
-    gp.compile(optimizer=keras.optimizers.Adam(0.05), run_eagerly=kind == "own holes")
+    gp.compile(optimizer=keras.optimizers.Adam(0.05), run_eagerly=eagerly)
     gp.fit(x, z, epochs=5, verbose=0)
     assert len(factorizations) == 1 + 5  # to take the data in, and after each gradient step
     gp.predict(X_NEW)
@@ -429,7 +435,8 @@ def test_has_a_coefficient_at_the_edge_of_its_disk_no_standard_error():
 
 
 @pytest.mark.long
-def test_have_powers_of_taps_that_are_not_there_no_standard_errors():
+@pytest.mark.parametrize("learned", [False, True])
+def test_have_powers_of_taps_that_are_not_there_no_standard_errors(learned):
     """The other powers have the errors of the model without those taps."""
     delays, x = np.array([0.0, 0.11, 0.23]), np.arange(32.0)
     there = cgp.kernels.TappedDelays(delays[:2], [1.0, 0.5], fixed="delays")
@@ -438,7 +445,10 @@ def test_have_powers_of_taps_that_are_not_there_no_standard_errors():
     for powers in ([1.0, 0.5], [1.0, 0.5, 1e-12]):
         kernel = cgp.kernels.TappedDelays(delays[: len(powers)], powers, fixed="delays")
         gp = cgp.ExactGP(kernel, 0.01)
-        gp.condition(x, z)
+        if learned:
+            gp.fit(x, z, verbose=0)
+        else:
+            gp.condition(x, z)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             errors.append(gp.parameter_errors(verbose=0)["tappeddelays.powers"])

@@ -6,18 +6,12 @@ import pytest
 
 import cgp
 from cgp.kernels import ARMA, Autoregressive
+from tests.gp.problems import started
 
 STEP = 0.08235
 X = 3.0 + STEP * np.arange(200)
 Z = np.exp(2j * np.pi * 1.3 * X) + 0.1 * np.random.default_rng(0).normal(size=(200, 2)) @ [1, 1j]
 pytestmark = pytest.mark.filterwarnings("ignore:after this fit")
-
-
-def started(gp, x, z):
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
-    gp.fit(x, z, verbose=0)
-    return gp
 
 
 @pytest.mark.parametrize("make", [lambda: Autoregressive(2), lambda: ARMA(1, 1)])

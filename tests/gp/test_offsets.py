@@ -19,13 +19,12 @@ from cgp.kernels import (
     RandomWalk,
     Rotation,
 )
-from tests.gp.problems import complex_normals
-from tests.long_cases import long_except
+from tests.gp.problems import complex_normals, started
+from tests.long_cases import eagerly_or_in_a_graph, long_except
 
 X = np.linspace(0.0, 30.0, 60)
 BETWEEN = np.linspace(0.3, 29.7, 50)
-RNG = np.random.default_rng(0)
-NOISE = complex_normals(RNG, 60)
+NOISE = complex_normals(np.random.default_rng(0), 60)
 
 
 def tone(x):
@@ -86,10 +85,8 @@ def test_is_a_dense_constant_told_where_its_rounding_hides_the_noise():
         warnings.simplefilter("ignore", RuntimeWarning)  # L-BFGS sees no decrease
         gp = fitted(cgp.ExactGP(RBF() + Constant()), tone(X) + 1e5 + 0.005 * NOISE)
     assert error(gp, 1e5) < 0.02
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
     with pytest.warns(RuntimeWarning, match=r"near what rounding of a covariance with so large"):
-        gp.fit(X, tone(X) + 1e5 + 0.005 * NOISE, verbose=0)
+        started(gp, X, tone(X) + 1e5 + 0.005 * NOISE)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +120,15 @@ def test_is_the_power_of_the_weak_prior_what_a_mean_leaves(mean, trend):
             assert float(residual_power(gp._process, data)) == power
 
 
-def test_have_siblings_one_loss_of_one_process():
+@eagerly_or_in_a_graph
+def test_have_siblings_one_loss_of_one_process(eagerly):
     z = tone(X) + 1e5 + 0.005 * NOISE
     losses = []
     for kind in (cgp.ExactGP, cgp.StateSpaceGP):
         gp = kind(Matern32(1.0, 5.0), mean=cgp.means.Constant(1e5))
         gp.noise_variance.assign(1e-4)
         gp._noise_floor = 1e-10
-        gp.compile(cgp.optimizers.LBFGS(), run_eagerly=True)
+        gp.compile(cgp.optimizers.LBFGS(), run_eagerly=eagerly)
         losses.append(gp.evaluate(X, z, verbose=0))
     np.testing.assert_allclose(*losses, rtol=1e-8)
 
@@ -141,9 +139,7 @@ def test_do_kernels_start_from_what_their_slow_terms_leave():
     gp = cgp.StateSpaceGP(Matern52() + Constant() + IntegratedRandomWalk())
     scales = scales_of(cgp.ExactGP(kernel), gp._validated(X, z, None, gp._given_noise()))
     assert scales.total == pytest.approx(1.0, rel=0.1)
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
-    gp.fit(X, z, verbose=0)
+    started(gp, X, z)
     found = gp.parameters()
     assert found["constant.variance"] == pytest.approx(1e10, rel=1e-3)
     assert found["integratedrandomwalk.slope_variance"] == pytest.approx(1e6 / 12.0, rel=0.1)
@@ -172,12 +168,10 @@ FAR = tone(X) + 1000.0 + 0.05 * NOISE
 )
 def test_is_an_offset_that_no_term_is_for_told(make):
     gp = make()
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
     with pytest.warns(
         RuntimeWarning, match=r"far from zero: its mean is (1000|999).*add.*Constant"
     ) as all_:
-        gp.fit(X, FAR, verbose=0)
+        started(gp, X, FAR)
     assert not any("run to zero" in str(one.message) for one in all_)
 
 
@@ -199,9 +193,7 @@ def test_is_an_offset_that_no_term_is_for_told(make):
 )
 def test_is_an_offset_that_a_term_is_for_not_told(make):
     gp = make()
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
-    gp.fit(X, FAR, verbose=0)
+    started(gp, X, FAR)
 
 
 def test_are_offsets_of_series_told_one_by_one():
@@ -209,24 +201,18 @@ def test_are_offsets_of_series_told_one_by_one():
     z = np.stack([FAR, FAR - 2000.0])
     for mean in (None, Polynomial(0)):
         gp = cgp.ExactGP(Matern32() * Rotation(), mean=mean)
-        gp.compile("sgd", run_eagerly=True)
-        gp.optimizer.learning_rate = 0.0
         with pytest.warns(RuntimeWarning, match=r"of series \d, is .*: add cgp.kernels.Constant"):
-            gp.fit(X, z, verbose=0)
+            started(gp, X, z)
     gp = cgp.ExactGP(Matern32() * Rotation() + Constant())
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
-    gp.fit(X, z, verbose=0)
+    started(gp, X, z)
 
 
 def test_is_a_line_far_from_zero_told():
     z = FAR + 50.0 * X
     said = r"a straight line.*Polynomial\(1, center=15, scale=15\), or .*Walk\(start=0\) to the"
     gp = cgp.ExactGP(Matern32() * Rotation())
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
     with pytest.warns(RuntimeWarning, match=said):
-        gp.fit(X, z, verbose=0)
+        started(gp, X, z)
 
 
 @pytest.mark.long

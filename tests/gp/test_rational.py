@@ -12,7 +12,7 @@ from cgp.gp.means.base import rows_of
 from cgp.gp.means.poles import ConjugatePairs, FreePoles
 from cgp.gp.means.vector_fitting import PolesAndDelay, _Search, are_at_optimum, locate
 from cgp.kernels import Matern52, Rotation, Zero
-from tests.gp.problems import complex_normals
+from tests.gp.problems import complex_normals, started
 
 N = 61
 F = np.linspace(1.0, 3.0, N)
@@ -39,13 +39,9 @@ def fitted(f, z, order=2, kernel=None, **kwargs):
     return gp
 
 
-def started(f, z, order=2, **kwargs):
+def at_start(f, z, order=2, **kwargs):
     """As `fitted`, with the noise that a fit starts from."""
-    gp = cgp.ExactGP(Zero(), mean=Rational(order, **kwargs))
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
-    gp.fit(f, z, verbose=0)
-    return gp
+    return started(cgp.ExactGP(Zero(), mean=Rational(order, **kwargs)), f, z)
 
 
 def located(f, z, order=2, **kwargs):
@@ -109,7 +105,7 @@ def real_columns(f, poles, delay, left_out=()):
 
 def test_is_a_real_response_that_of_real_least_squares_on_the_documented_basis():
     z = real_response(F) + 0.01 * complex_normals(np.random.default_rng(0), N)
-    gp = started(F, z, real_response=True)
+    gp = at_start(F, z, real_response=True)
     assert gp.mean.poles.shape == (4,)
     np.testing.assert_array_equal(
         np.sort_complex(gp.mean.poles.conj()), np.sort_complex(gp.mean.poles)
@@ -184,7 +180,7 @@ def test_do_free_poles_start_pairs_from_above_zero():
 @pytest.mark.parametrize("real", [False, True])
 def test_is_a_rational_function_of_no_pole_a_constant_behind_a_delay(real):
     z = 0.7 * np.exp(-2j * np.pi * 1.3 * F) + 0.01 * complex_normals(np.random.default_rng(0), N)
-    gp = started(F, z, 0, real_response=real)
+    gp = at_start(F, z, 0, real_response=real)
     assert gp.mean.poles.shape == (0,)
     np.testing.assert_allclose(gp.mean.delay, 1.3, atol=0.002)
     truth = 0.7 * np.exp(-2j * np.pi * 1.3 * BETWEEN)
@@ -527,7 +523,7 @@ def test_have_several_series_their_poles_in_common():
 
 def test_is_it_located_again_by_another_fit_and_not_by_condition(tmp_path):
     first, second = measured(9), measured(10, poles=POLES + 0.3j)
-    gp = started(F, first)
+    gp = at_start(F, first)
     poles = gp.mean.poles
     gp.condition(F, second)
     np.testing.assert_array_equal(gp.mean.poles, poles)
@@ -553,7 +549,7 @@ def test_is_noise_learned_though_there_was_none_in_the_data_before():
 def test_is_a_real_response_saved_and_located_for_several_series(tmp_path):
     z = np.stack([real_response(F), real_response(F, constant=-0.5)])
     z += 0.01 * complex_normals(np.random.default_rng(3), 2, N)
-    gp = started(F, z, real_response=True)
+    gp = at_start(F, z, real_response=True)
     upper = gp.mean.poles[2:]
     h, h_new = (real_columns(f, upper, gp.mean.delay) for f in (F, BETWEEN))
     rows = np.concatenate([h.real, h.imag])
@@ -571,7 +567,7 @@ def test_is_a_real_response_saved_and_located_for_several_series(tmp_path):
 
 
 def test_does_a_fit_that_fails_leave_all_as_it_was(monkeypatch):
-    gp = started(F, measured(11))
+    gp = at_start(F, measured(11))
     poles, mean = gp.mean.poles, gp.predict(BETWEEN)["mean"]
     with pytest.raises(ValueError, match=r"needs at least 7 different x .* got 5 among 6"):
         gp.fit([1.0, 2.0, 3.0, 4.0, 5.0, 5.0], measured(11)[:6], verbose=0)

@@ -1,5 +1,6 @@
 """Noise as it was measured: a known part of each sample, and a learned one of each group."""
 
+import contextlib
 import warnings
 
 import keras
@@ -12,7 +13,8 @@ from cgp.gp.data import SampleNoise
 from cgp.kernels import Matern12, Matern32, Rotation
 from cgp.training.keras_private import saved_variables
 from tests.gp.noisy import GROUPS, noisy_data
-from tests.gp.recursive.streams import untraced
+from tests.gp.problems import started
+from tests.gp.recursive.streams import by_core_or_eagerly
 from tests.long_cases import eagerly_or_in_a_graph, long_except
 from tests.reference import gaussian_process as dense
 
@@ -185,9 +187,7 @@ def test_does_noise_of_groups_that_was_left_out_start_from_the_data(kind):
         gp.log_marginal_likelihood(data.x, data.z, **data.given)
     gp = kind.from_config(gp.get_config())
     assert gp.noise_variance.is_left_out
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
-    gp.fit(data.x, data.z, verbose=0, **data.given)
+    started(gp, data.x, data.z, **data.given)
     noise = gp.noise_variance.numpy()
     assert np.all((noise > 1e-4) & (noise < 10.0))
     k, c = data.problem.pair(data.x[:, None], data.x[:, None])
@@ -197,17 +197,18 @@ def test_does_noise_of_groups_that_was_left_out_start_from_the_data(kind):
     close(gp.evaluate(data.x, data.z, verbose=0, **data.given), -expected / 11)
 
 
-def test_is_noise_left_out_of_all_groups_or_of_none():
+@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+def test_is_noise_left_out_of_all_groups_or_of_none(kind):
     kernel = Matern12(1.0, 1.0)
-    assert cgp.StateSpaceGP(kernel, np.array([None, None])).noise_variance.is_left_out
+    assert kind(kernel, np.array([None, None])).noise_variance.is_left_out
     for wrong, message in (
         ([None, 0.1], "every group or for none"),
         ([], "a number, or one for each group"),
     ):
         with pytest.raises(ValueError, match=message):
-            cgp.StateSpaceGP(kernel, wrong)
+            kind(kernel, wrong)
     with pytest.raises(ValueError, match="fixed, but was left out"):
-        cgp.StateSpaceGP(kernel, [None, None], fixed="noise_variance")
+        kind(kernel, [None, None], fixed="noise_variance")
 
 
 @pytest.mark.long
@@ -360,9 +361,9 @@ def one_by_one(gp, data, chosen):
 
 
 @pytest.mark.parametrize(("name", "known", "grouped"), LONG_IF_PROPER)
-@pytest.mark.parametrize("by_core", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.parametrize("without_core_too", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_stream_of_a_state_space_gp_is_the_dense_process(
-    name, known, grouped, by_core, without_core
+    name, known, grouped, without_core_too, without_core
 ):
     data = in_order(noisy_data(name, known, grouped))
 
@@ -382,7 +383,7 @@ def test_a_stream_of_a_state_space_gp_is_the_dense_process(
     lower = data._replace(level=0.9)  # the stream goes on from the samples and their noise
     gp.noise_variance.assign(lower.learned)
     close(gp.predict([12.0])["variance"], variance_at_the_end(lower))
-    if not by_core:
+    if without_core_too:
         assert_are_steps(without_core(steps)[0], data, 4)
 
 
@@ -433,26 +434,27 @@ def assert_window_is_dense(gp, data, tolerance=1e-10):
 
 
 @pytest.mark.parametrize(
-    ("policy", "name", "known", "grouped", "by_core"),
+    ("policy", "name", "known", "grouped", "traced", "without_core_too"),
     [
-        ("growing", "proper", True, False, True),
-        ("growing", "all improper", True, True, True),
-        ("sliding", "all improper", True, True, True),
-        ("budget", "all improper", True, True, True),
-        pytest.param("sliding", "all improper", True, True, False, marks=pytest.mark.long),
-        pytest.param("sliding", "proper", True, False, False, marks=pytest.mark.long),
-        pytest.param("budget", "proper", True, False, True, marks=pytest.mark.long),
+        ("growing", *KINDS[0], False, False),
+        ("growing", *KINDS[1], False, False),
+        ("sliding", *KINDS[1], False, False),
+        ("budget", *KINDS[1], False, False),
+        pytest.param("sliding", *KINDS[0], True, True, marks=pytest.mark.long),
+        pytest.param("sliding", *KINDS[1], True, True, marks=pytest.mark.long),
+        pytest.param("budget", *KINDS[0], True, False, marks=pytest.mark.long),
+        pytest.param("budget", *KINDS[1], True, False, marks=pytest.mark.long),
     ],
 )
 def test_a_window_with_room_is_the_dense_process(
-    name, known, grouped, policy, by_core, without_core
+    name, known, grouped, policy, traced, without_core_too, without_core
 ):
     data = in_order(noisy_data(name, known, grouped))
 
     def steps():
         gp = data.model(cgp.RecursiveGP, capacity=12, policy=policy)
         block = data.where(slice(5, 12))
-        with untraced(gp, by_core=policy != "budget"):
+        with contextlib.nullcontext() if traced else by_core_or_eagerly(gp):
             found = one_by_one(gp, data, range(5))
             return found + unstacked(gp.process(block.x, block.z, **block.given)), gp
 
@@ -466,7 +468,7 @@ def test_a_window_with_room_is_the_dense_process(
     other = data._replace(level=0.7)
     gp.noise_variance.assign(other.learned)  # what is known of the noise stays
     assert_window_is_dense(gp, other)
-    if not by_core:
+    if without_core_too:
         assert_are_steps(without_core(steps)[0][1:], data, 1)
 
 
@@ -512,11 +514,9 @@ def test_streams_with_noise_of_their_own():
     z, known = np.stack([data.z, -1j * data.z]), np.stack([data.known, data.known[::-1]])
     known, groups = np.nan_to_num(known), np.stack([data.groups, 1 - data.groups])
     gp = data.model(cgp.RecursiveGP, capacity=4)
-    gp._make_window(2, 1)
-    with untraced(gp, by_core=False):
-        gp.process(data.x[:6], z[:, :6], noise_variance=known[:, :6], noise_groups=groups[:, :6])
-        for i in range(6, 12):
-            gp.step(data.x[i], z[:, i], noise_variance=known[:, i], noise_groups=groups[:, i])
+    gp.process(data.x[:6], z[:, :6], noise_variance=known[:, :6], noise_groups=groups[:, :6])
+    for i in range(6, 12):
+        gp.step(data.x[i], z[:, i], noise_variance=known[:, i], noise_groups=groups[:, i])
     found = gp.predict([12.0])["variance"]
     for row in range(2):
         one = data._replace(z=z[row], known=known[row], groups=groups[row])
@@ -572,14 +572,17 @@ def test_a_stream_is_fitted_with_its_noise(eagerly):
 
 
 @pytest.mark.parametrize(
-    ("name", "count"),
-    long_except([("improper", 8), ("improper", 16), ("proper", 16)], ("improper", 8)),
+    ("name", "count", "traced"),
+    long_except(
+        [("improper", 8, False), ("improper", 16, True), ("proper", 16, True)],
+        ("improper", 8, False),
+    ),
 )
-def test_a_budget_counts_known_noise_as_learned_noise(name, count):
+def test_a_budget_counts_known_noise_as_learned_noise(name, count, traced):
     data = in_order(noisy_data(name, False, False, n=count))
     gp, known = (data.model(cgp.RecursiveGP, capacity=5, policy="budget") for _ in range(2))
     gp.noise_variance.assign(0.5)
-    with untraced(known, by_core=False):
+    with contextlib.nullcontext() if traced else by_core_or_eagerly(known):
         for i in range(0, count, 4):
             block = data.where(slice(i, i + 4))
             expected = gp.process(block.x, block.z)
@@ -605,14 +608,13 @@ def test_single_precision(kind):
     assert_is_posterior(gp.predict(AT), data, tolerance=1e-4)
 
 
-EXACT_OR_LONG = pytest.mark.parametrize(
-    ("kind", "grouped"),
-    [(cgp.ExactGP, False), pytest.param(cgp.StateSpaceGP, True, marks=pytest.mark.long)],
+exact_and_state_space = pytest.mark.parametrize(
+    ("kind", "grouped"), [(cgp.ExactGP, False), (cgp.StateSpaceGP, True)]
 )
 
 
 @pytest.mark.long
-@EXACT_OR_LONG
+@exact_and_state_space
 def test_graphs_see_the_noise_of_each_series_of_the_data(kind, grouped):
     data = noisy_data("improper noise", True, grouped, batch=(2,))
     gp = data.model(kind)
@@ -626,7 +628,7 @@ def test_graphs_see_the_noise_of_each_series_of_the_data(kind, grouped):
 
 
 @pytest.mark.long
-@EXACT_OR_LONG
+@exact_and_state_space
 def test_a_graph_takes_the_noise_of_each_series(kind, grouped):
     data = noisy_data("improper noise", True, grouped, batch=(2,))
     gp = data.model(kind)

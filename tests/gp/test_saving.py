@@ -12,11 +12,12 @@ import tensorflow_probability as tfp
 import cgp
 from cgp.kernels import RBF, Matern12, Matern32, Rotation, WidelyLinear
 from tests.gp.problems import complex_normals
+from tests.long_cases import eagerly_or_in_a_graph
 
 X_NEW = np.linspace(-1.0, 12.0, 7)
 
 
-def trained(mean=None):
+def trained(mean=None, eagerly=True):
     carrier = Rotation(0.3, name="carrier")
     prior = tfp.distributions.LogNormal(0.0, 1.0)
     kernel = WidelyLinear(
@@ -29,8 +30,8 @@ def trained(mean=None):
     x = rng.uniform(0.0, 10.0, 20)
     z = np.exp(2j * np.pi * 0.31 * x) + 0.2 * complex_normals(rng, 20)
     z[[3, 8]] = np.nan
-    gp.compile(optimizer=keras.optimizers.Adam(0.02), run_eagerly=True)
-    gp.fit(x, z, verbose=0)
+    gp.compile(optimizer=keras.optimizers.Adam(0.02), run_eagerly=eagerly)
+    gp.fit(x, z, epochs=1 if eagerly else 3, verbose=0)
     return gp, x, z
 
 
@@ -68,14 +69,15 @@ MEANS = [
         pytest.param(MEANS[3], id="marginalised"),
     ],
 )
-def test_does_a_saved_model_predict_at_once_and_train_on(mean, tmp_path):
-    gp, x, z = trained(mean)
+@eagerly_or_in_a_graph
+def test_does_a_saved_model_predict_at_once_and_train_on(mean, eagerly, tmp_path):
+    gp, x, z = trained(mean, eagerly)
     gp.save(tmp_path / "gp.keras")
     loaded = keras.models.load_model(tmp_path / "gp.keras")
     assert type(loaded) is cgp.ExactGP
     assert_same(gp, loaded)
     for model in (gp, loaded):
-        model.fit(x, z, verbose=0)
+        model.fit(x, z, epochs=1 if eagerly else 3, verbose=0)
     assert_same(gp, loaded)
 
 
@@ -98,12 +100,13 @@ def test_does_a_float32_model_come_back(tmp_path):
         lambda gp: pickle.loads(pickle.dumps(gp)),
     ],
 )
-def test_is_a_copy_the_same_and_independent(way, model):
-    gp, x, z = model
+@eagerly_or_in_a_graph
+def test_is_a_copy_the_same_and_independent(way, eagerly, model):
+    gp, x, z = model if eagerly else trained(eagerly=False)
     other = way(gp)
     assert_same(gp, other)
     before = gp.predict(X_NEW)["mean"]
-    other.fit(x, z, verbose=0)
+    other.fit(x, z, epochs=1 if eagerly else 2, verbose=0)
     np.testing.assert_array_equal(gp.predict(X_NEW)["mean"], before)
 
 
@@ -135,13 +138,17 @@ def test_is_the_config_plain_json_that_tells_the_model(model):
 
 
 @pytest.mark.parametrize(
-    "optimizer",
-    [keras.optimizers.Adam, pytest.param(cgp.optimizers.LBFGS, marks=pytest.mark.long)],
+    ("optimizer", "eagerly"),
+    [
+        (keras.optimizers.Adam, True),
+        pytest.param(keras.optimizers.Adam, False, marks=pytest.mark.long),
+        pytest.param(cgp.optimizers.LBFGS, False, marks=pytest.mark.long),
+    ],
 )
-def test_does_a_batch_of_series_come_back(optimizer, tmp_path):
+def test_does_a_batch_of_series_come_back(optimizer, eagerly, tmp_path):
     rng = np.random.default_rng(0)
     gp = cgp.ExactGP(RBF(1.0, 1.0), 0.1)
-    gp.compile(optimizer=optimizer(), run_eagerly=optimizer is keras.optimizers.Adam)
+    gp.compile(optimizer=optimizer(), run_eagerly=eagerly)
     gp.fit(rng.normal(size=(6, 2)), complex_normals(rng, 3, 6), epochs=2, verbose=0)
     gp.save(tmp_path / "gp.keras")
     loaded = keras.models.load_model(tmp_path / "gp.keras")

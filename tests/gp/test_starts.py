@@ -20,7 +20,7 @@ from cgp.kernels import (
 )
 from cgp.kernels.data_scales import DataScales, StartRules
 from cgp.kernels.walks import IntegratedRandomWalk
-from tests.gp.problems import complex_normals
+from tests.gp.problems import complex_normals, started
 
 
 def tone_on_a_slow_part(n=60):
@@ -39,18 +39,22 @@ def fitted(x, z, kernel, restarts=4, **kwargs):
     return gp, gp.fit(x, z, restarts=restarts, verbose=0)
 
 
-def started(x, z, kernel, **kwargs):
-    """The hyperparameters that a fit starts from."""
-    gp = cgp.ExactGP(kernel, **kwargs)
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
+def to_the_optimum(gp, x, z):
+    gp.compile(cgp.optimizers.LBFGS())
     gp.fit(x, z, verbose=0)
-    return gp.parameters()
+
+
+started_or_fitted = pytest.mark.parametrize(
+    "fit",
+    [started, pytest.param(to_the_optimum, marks=pytest.mark.long)],
+    ids=["start", "optimum"],
+)
 
 
 def test_do_starts_follow_the_documented_rules():
     x, z = tone_on_a_slow_part()
-    initial = started(x, z, RBF() + 0.5 * Matern32() * Rotation())
+    gp = started(cgp.ExactGP(RBF() + 0.5 * Matern32() * Rotation()), x, z)
+    initial = gp.parameters()
     power, step, span = np.mean(np.abs(z) ** 2), x[1] - x[0], 10.0
     np.testing.assert_allclose(initial["rbf.variance"], power / 2)
     np.testing.assert_allclose(initial["matern32.variance"], power / 2)
@@ -83,7 +87,8 @@ def assert_same_in_units(one, other, of_x, of_z):
 def test_do_starts_not_depend_on_units(kernel):
     x, z = tone_on_a_slow_part(20)
     of_x, of_z = 2.0**30, 2.0**-20  # which round nothing
-    one, other = started(x, z, kernel()), started(of_x * x, of_z * z, kernel())
+    one = started(cgp.ExactGP(kernel()), x, z).parameters()
+    other = started(cgp.ExactGP(kernel()), of_x * x, of_z * z).parameters()
     lengths = one.pop("periodic.lengthscale", 1.0), other.pop("periodic.lengthscale", 1.0)
     np.testing.assert_allclose(*lengths, rtol=1e-12)  # a number without a unit
     assert_same_in_units(one, other, of_x, of_z)
@@ -132,9 +137,7 @@ def test_are_restarts_refused_that_cannot_be():
 def test_is_a_value_that_is_given_kept_as_the_start():
     x, z = tone_on_a_slow_part(20)
     gp = cgp.ExactGP(RBF(3.0, fixed="lengthscale"), 0.2)
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
-    gp.fit(x, z, verbose=0)
+    started(gp, x, z)
     found = gp.parameters()
     assert found["rbf.variance"] == pytest.approx(3.0)
     assert found["rbf.lengthscale"] == 1.0  # fixed at its placeholder
@@ -145,9 +148,7 @@ def test_is_a_value_that_is_given_kept_as_the_start():
 def test_does_a_second_fit_start_from_what_is_there(tmp_path):
     x, z = tone_on_a_slow_part(20)
     gp = cgp.ExactGP(RBF() * Rotation())
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
-    gp.fit(x, z, verbose=0)
+    started(gp, x, z)
     gp.save(tmp_path / "gp.keras")
     for model in (gp, cgp.training.load_model(tmp_path / "gp.keras")):
         assert not any(p.is_left_out for p in model._parameters().values())
@@ -172,10 +173,8 @@ def test_does_the_second_fit_go_on_from_the_first(tmp_path):
 def test_are_weights_that_are_loaded_no_placeholders(tmp_path):
     x, z = tone_on_a_slow_part(20)
     gp, other = cgp.ExactGP(RBF() * Rotation()), cgp.ExactGP(RBF() * Rotation())
-    for model in (gp, other):
-        model.compile("sgd", run_eagerly=True)
-        model.optimizer.learning_rate = 0.0
-    gp.fit(x, z, verbose=0)
+    other.compile("sgd", run_eagerly=True)
+    started(gp, x, z)
     gp.save_weights(tmp_path / "gp.weights.h5")
     other.load_weights(tmp_path / "gp.weights.h5")
     assert not any(p.is_left_out for p in other._parameters().values())
@@ -215,35 +214,33 @@ def test_does_a_mean_start_from_the_data():
     z = 3e-6 * (1.0 + 2j + (0.5 - 1j) * x + 0.01 * np.exp(8j * x))
     trend = cgp.means.Polynomial(1, center=2.0, scale=2.0)
     gp = cgp.ExactGP(RBF() * Rotation(), mean=trend)
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
-    gp.fit(x, z, verbose=0)
+    started(gp, x, z)
     np.testing.assert_allclose(trend.coefficients, [6e-6, 3e-6 - 6e-6j], rtol=0.05)
     assert gp.kernel.parts[0].variance.numpy() == pytest.approx(9e-16, rel=0.2)
 
 
 @pytest.mark.parametrize(
-    ("kernel", "said"),
+    ("kernel", "fixed", "said"),
     [
-        (RBF(1.0, 1e-3, fixed="lengthscale"), r"rbf\.lengthscale = 0\.001 is far below the spac"),
-        (RBF(1.0, 1e6, fixed="lengthscale"), r"rbf\.lengthscale = 1e\+06 is far above the span"),
-        (Periodic(1.0, 1e-3, 0.11, fixed=("lengthscale", "frequency")), "neighbours are uncorrel"),
+        (RBF, {"lengthscale": 1e-3}, r"rbf\.lengthscale = 0\.001 is far below the spac"),
+        (RBF, {"lengthscale": 1e6}, r"rbf\.lengthscale = 1e\+06 is far above the span"),
+        (Periodic, {"lengthscale": 1e-3, "frequency": 0.11}, "neighbours are uncorrel"),
     ],
 )
-def test_is_a_fit_that_learns_nothing_told(kernel, said):
+@started_or_fitted
+def test_is_a_fit_that_learns_nothing_told(fit, kernel, fixed, said):
     x, z = tone_on_a_slow_part(12)
+    gp = cgp.ExactGP(kernel(1.0, **fixed, fixed=tuple(fixed)))
     with pytest.warns(RuntimeWarning, match=said) as caught:
-        started(x, z, kernel)
+        fit(gp, x, z)
     assert len(caught) == 1
 
 
 def test_is_a_fit_of_nothing_but_zeros_told():
     z = np.where(np.arange(12) < 3, np.nan, 0.0) + 0j
     gp = cgp.ExactGP(RBF())
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
     with pytest.warns(RuntimeWarning, match="all of z that is not missing is zero"):
-        gp.fit(np.arange(12.0), z, epochs=1, verbose=0)
+        started(gp, np.arange(12.0), z)
 
 
 def test_do_scales_come_from_what_is_measured():
@@ -293,9 +290,7 @@ def test_does_the_closed_form_of_the_scale_hold(kernel):
 def test_do_the_hyperparameters_of_a_tracker_start_from_the_stream():
     x, z = tone_on_a_slow_part(16)
     gp = cgp.RecursiveGP(Matern12(), capacity=8)
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
-    gp.fit(x, z, batch_size=8, verbose=0)
+    started(gp, x, z, batch_size=8)
     np.testing.assert_allclose(gp.parameters()["matern12.variance"], np.mean(np.abs(z) ** 2))
     assert not gp.noise_variance.is_left_out
     gp.step(11.0, 1j)
@@ -348,9 +343,7 @@ def test_does_a_frequency_start_at_a_tone_that_no_other_term_describes(kernel, e
     x = np.linspace(0.0, 10.0, 80)
     z = 5.0 * np.exp(0.26j * np.pi * x) + np.exp(3j * np.pi * x)  # slow and strong, and a tone
     gp = cgp.ExactGP(kernel())
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
-    gp.fit(x, z, epochs=1, verbose=0)
+    started(gp, x, z)
     found = [v for name, v in gp.parameters().items() if name == "rotation.frequency"]
     np.testing.assert_allclose(found, [expected], atol=0.02)
 
@@ -376,9 +369,7 @@ def test_does_a_frequency_beside_a_rotation_start_from_that_of_the_rotation(turn
     rotation = Rotation() if turned else Rotation(first, fixed="frequency")
     kernel = (Matern32() + Matern32() * Rotation(name="echo")) * rotation
     gp = cgp.ExactGP(kernel, noise_variance=1e-4)
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
-    gp.fit(x, z, epochs=1, verbose=0)
+    started(gp, x, z)
     np.testing.assert_allclose(gp.parameters()["rotation.frequency"], first, atol=0.01)
     np.testing.assert_allclose(gp.parameters()["echo.frequency"], echo, atol=0.01)
 
@@ -405,9 +396,7 @@ def test_does_a_sum_start_beside_a_frequency_over_several_dimensions():
     x = rng.random((30, 2))
     z = np.exp(2j * np.pi * x @ [1.0, 2.0]) + x[:, 0] + 0.1 * complex_normals(rng, 30)
     gp = cgp.ExactGP(Matern32() * Rotation([1.0, 2.0], fixed="frequency") + Matern12())
-    gp.compile("sgd", run_eagerly=True)
-    gp.optimizer.learning_rate = 0.0
-    gp.fit(x, z, epochs=1, verbose=0)
+    started(gp, x, z)
     assert not any(p.is_left_out for p in gp._parameters().values())
 
 
@@ -523,10 +512,11 @@ def test_does_a_periodic_signal_not_depend_on_the_unit_of_its_period(of_x):
     assert of_x * other["periodic.frequency"] == pytest.approx(one["periodic.frequency"], rel=1e-6)
 
 
-def test_does_a_warning_show_the_lengthscales_of_a_vector():
+@started_or_fitted
+def test_does_a_warning_show_the_lengthscales_of_a_vector(fit):
     rng = np.random.default_rng(4)
     x = rng.uniform(0.0, 10.0, (20, 2))
     z = np.exp(0.3j * x[:, 0])
-    kernel = RBF(1.0, [1e-3, 1.0], fixed="lengthscale")
+    gp = cgp.ExactGP(RBF(1.0, [1e-3, 1.0], fixed="lengthscale"), 0.1)
     with pytest.warns(RuntimeWarning, match=r"rbf\.lengthscale = \[.* is far below the spacing"):
-        started(x, z, kernel, noise_variance=0.1)
+        fit(gp, x, z)

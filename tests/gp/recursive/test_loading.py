@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 
 import cgp
-from tests.gp.recursive.streams import assert_predictions, named, stream, tracker, untraced
+from tests.gp.recursive.streams import (
+    assert_predictions,
+    by_core_or_eagerly,
+    named,
+    stream,
+    tracker,
+)
 
 X_NEW = np.array([-1.0, 0.3, 5.0])
 SAME = {"rtol": 1e-10, "atol": 1e-11}
@@ -24,7 +30,7 @@ def with_data(policy, forgetting=1.0, silent=0):
         named("all improper"), policy=policy, capacity=CAPACITY[policy], forgetting=forgetting
     )
     x, z = stream(missing=[1, *range(6, 40)])
-    with untraced(gp):
+    with by_core_or_eagerly(gp):
         for sample in zip(x[: 6 + silent], z, strict=False):
             gp.step(*sample)
     gp.predict(X_NEW)
@@ -128,7 +134,7 @@ def test_is_a_factor_of_a_budget_that_is_another_refused(ending, scale, forgetti
 def test_is_a_budget_that_has_pruned_nothing_known_with_forgetting(capacity, samples, tmp_path):
     gp = tracker(named("all improper"), policy="budget", capacity=capacity, forgetting=0.93)
     x, z = stream(missing=[1])
-    with untraced(gp):
+    with by_core_or_eagerly(gp):
         for sample in zip(x[:samples], z[:samples], strict=True):
             gp.step(*sample)
     assert gp.size == samples - 1

@@ -16,6 +16,7 @@ from tests.gp.recursive.streams import (
     assert_steps,
     assert_valid,
     borrowed,
+    by_core_or_eagerly,
     exact,
     named,
     noise,
@@ -24,7 +25,6 @@ from tests.gp.recursive.streams import (
     stepped,
     stream,
     tracker,
-    untraced,
 )
 from tests.long_cases import long_except
 from tests.reference import kernels as reference_kernels
@@ -35,13 +35,9 @@ X_NEW = np.array([-1.0, 0.3, 2.2, 2.3, 5.0, 11.0])
 
 every_policy = pytest.mark.parametrize("policy", CAPACITY)
 proper_or_not = pytest.mark.parametrize("name", ["proper", "all improper"])
-
-
-improper = pytest.mark.parametrize(
+improper_by_default = pytest.mark.parametrize(
     "name", [pytest.param("proper", marks=pytest.mark.long), "all improper"]
 )
-
-
 # Those that forget, or do not, where their policy does the other thing in these tests.
 OTHERWISE = [
     ("growing", "proper", 0.93),
@@ -65,7 +61,7 @@ def reference_of(problem, policy, forgetting):
 
 
 @every_policy
-@improper
+@improper_by_default
 def test_are_steps_those_of_the_reference_and_a_block_its_steps(policy, name):
     x, z = stream()
     gp = borrowed(name, policy)
@@ -90,7 +86,7 @@ def test_are_blocks_those_of_the_reference(policy, name, forgetting):
     assert_steps(found, expected)
 
 
-@improper
+@improper_by_default
 def test_does_a_budget_predict_by_the_moments_of_its_basis(name):
     problem = named(name)
     x, z = stream()
@@ -248,7 +244,7 @@ def test_does_a_block_show_its_progress_when_asked(capsys):
 # --- predictions ------------------------------------------------------------------------------
 
 
-@improper
+@improper_by_default
 @pytest.mark.parametrize("policy", long_except(["growing", "sliding"], "sliding"))
 def test_are_predictions_those_of_an_exact_gp_of_the_points_held(name, policy):
     x, z = stream()
@@ -289,7 +285,7 @@ def test_is_the_posterior_before_data_the_prior(problem):
 
 
 @every_policy
-@improper
+@improper_by_default
 def test_is_the_posterior_after_nothing_but_missing_samples_the_prior(policy, name):
     gp = borrowed(name, policy)
     gp.process([1.0, 1.0, 2.0], np.full(3, np.nan + 0j))
@@ -346,7 +342,7 @@ def test_may_a_window_hold_one_point():
     problem = named("proper")
     x, z = stream(n=16)
     gp = tracker(problem, capacity=1)
-    with untraced(gp):
+    with by_core_or_eagerly(gp):
         found = gp.process(x, z)
     assert gp.size == 1
     assert_steps(found, refitted(problem, x, z, window=1))
@@ -355,7 +351,7 @@ def test_may_a_window_hold_one_point():
 def test_may_a_budget_be_one_point():
     x, z = stream(n=16)
     gp = tracker(named("all improper"), capacity=1, policy="budget")
-    with untraced(gp):
+    with by_core_or_eagerly(gp):
         found = stepped(gp, x, z)
     assert_valid(found)
     other = reference.Tracker(named("all improper").pair, noise(named("all improper")), 1)
@@ -384,7 +380,7 @@ def test_is_a_full_growing_gp_refused_before_anything_changes():
 def test_does_a_full_growing_gp_of_many_streams_count_each():
     gp = tracker(named("proper"), policy="growing", capacity=2)
     gp._make_window(2, 1)
-    with untraced(gp):
+    with by_core_or_eagerly(gp):
         gp.step(0.0, np.array([1j, np.nan]))
         gp.step(1.0, np.array([1j, 2j]))
         assert np.array_equal(gp.size, [2, 1])

@@ -22,10 +22,10 @@ from tests.reference import recursive as reference
 
 X_NEW = np.array([-1.0, 0.3, 2.2, 5.0, 11.0])
 
-every_policy = pytest.mark.parametrize(
+few_policies_by_default = pytest.mark.parametrize(
     "policy", [pytest.param("growing", marks=pytest.mark.long), "sliding", "budget"]
 )
-proper_or_not = pytest.mark.parametrize(
+improper_by_default = pytest.mark.parametrize(
     "name", [pytest.param("proper", marks=pytest.mark.long), "all improper"]
 )
 # The kernel is a rough one that turns and a smooth one: either may be left out.
@@ -85,7 +85,7 @@ def test_do_100_000_steps_of_a_window_stay_those_of_brute_force():
         np.testing.assert_allclose(gp.predict(x_new)[key], value, rtol=1e-7, atol=1e-9)
 
 
-@proper_or_not
+@improper_by_default
 def test_do_many_steps_of_an_ill_conditioned_window_stay_those_of_brute_force(name):
     """A smooth kernel under noise that hardly regularises it: condition 1e8."""
     n, window, variance = 2_000, CAPACITY["sliding"], 1e-7
@@ -119,7 +119,7 @@ def test_does_a_budget_or_window_outlive_a_long_stream(policy):
 # --- inputs ---------------------------------------------------------------------------------------
 
 
-@every_policy
+@few_policies_by_default
 @pytest.mark.parametrize("name", ["proper", "all improper"])
 def test_may_every_input_be_the_same(policy, name):
     """The posterior of one number from n measurements, under a window of the last."""
@@ -134,8 +134,8 @@ def test_may_every_input_be_the_same(policy, name):
         np.testing.assert_allclose(found, np.array(sums) / (counts + 0.2 / 1.8), rtol=1e-10)
 
 
-@every_policy
-@proper_or_not
+@few_policies_by_default
+@improper_by_default
 @pytest.mark.parametrize("noise_variance", [pytest.param(0.2, marks=pytest.mark.long), 1e-9])
 def test_may_inputs_come_twice(policy, name, noise_variance):
     rng = np.random.default_rng(0)
@@ -144,8 +144,8 @@ def test_may_inputs_come_twice(policy, name, noise_variance):
     assert_held_up(gp, x, complex_normals(rng, 40))
 
 
-@every_policy
-@proper_or_not
+@few_policies_by_default
+@improper_by_default
 def test_may_gaps_be_long(policy, name):
     """After one, the signal is as it was before any data."""
     rng = np.random.default_rng(0)
@@ -159,8 +159,8 @@ def test_may_gaps_be_long(policy, name):
 
 
 @pytest.mark.parametrize("scale", [pytest.param(1e-100, marks=pytest.mark.long), 1e100])
-@every_policy
-@proper_or_not
+@few_policies_by_default
+@improper_by_default
 def test_may_inputs_be_of_any_scale(scale, policy, name):
     rng = np.random.default_rng(0)
     x, z = np.cumsum(rng.exponential(0.5, 30)), complex_normals(rng, 30)
@@ -180,8 +180,8 @@ def test_may_inputs_be_of_any_scale(scale, policy, name):
 
 
 @pytest.mark.parametrize("scale", [pytest.param(1e-100, marks=pytest.mark.long), 1e100])
-@every_policy
-@proper_or_not
+@few_policies_by_default
+@improper_by_default
 def test_may_a_signal_be_of_any_scale(scale, policy, name):
     """Everything is in proportion."""
     rng = np.random.default_rng(0)
@@ -211,15 +211,15 @@ def test_may_a_signal_be_of_any_scale(scale, policy, name):
 
 
 @pytest.mark.parametrize("scale", [pytest.param(1e-100, marks=pytest.mark.long), 1e100])
-@every_policy
-@proper_or_not
+@few_policies_by_default
+@improper_by_default
 def test_may_a_signal_be_far_from_what_its_kernel_says(scale, policy, name):
     rng = np.random.default_rng(0)
     x, z = np.cumsum(rng.exponential(0.5, 30)), complex_normals(rng, 30)
     assert_held_up(borrowed(name, policy), x, scale * z)
 
 
-@proper_or_not
+@improper_by_default
 def test_is_an_outlier_forgotten_with_its_window(name):
     problem, window = named(name), CAPACITY["sliding"]
     rng = np.random.default_rng(0)
@@ -235,8 +235,8 @@ def test_is_an_outlier_forgotten_with_its_window(name):
     assert_steps(part(found, after), part(expected, after), rtol=1e-8, atol=1e-8)
 
 
-@every_policy
-@proper_or_not
+@few_policies_by_default
+@improper_by_default
 def test_is_an_outlier_survived(policy, name):
     rng = np.random.default_rng(0)
     x, z = np.cumsum(rng.exponential(0.5, 40)), complex_normals(rng, 40)
@@ -244,8 +244,8 @@ def test_is_an_outlier_survived(policy, name):
     assert_held_up(borrowed(name, policy), x, z)
 
 
-@every_policy
-@proper_or_not
+@few_policies_by_default
+@improper_by_default
 @pytest.mark.parametrize("value", [0.0, 3.0 - 1.0j])
 def test_may_a_signal_be_constant(policy, name, value):
     x, z = 0.2 * np.arange(40), np.full(40, value, complex)
@@ -256,8 +256,8 @@ def test_may_a_signal_be_constant(policy, name, value):
     np.testing.assert_allclose(steps.filtered.mean[20:], value, atol=bound)
 
 
-@every_policy
-@proper_or_not
+@few_policies_by_default
+@improper_by_default
 @pytest.mark.parametrize("left_out", [ROUGH, SMOOTH], ids=["rough", "smooth"])
 @pytest.mark.parametrize("noise_variance", [1e-12, 1e-30])
 def test_may_there_be_next_to_no_noise(policy, name, left_out, noise_variance):

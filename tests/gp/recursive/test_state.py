@@ -15,12 +15,12 @@ from tests.gp.recursive.streams import (
     assert_predictions,
     assert_steps,
     borrowed,
+    by_core_or_eagerly,
     exact,
     named,
     stepped,
     stream,
     tracker,
-    untraced,
 )
 from tests.long_cases import eagerly_or_in_a_graph, long_except
 
@@ -93,7 +93,7 @@ def test_does_a_stream_that_was_saved_go_on_as_if_nothing_had_happened(
     assert (loaded.policy, loaded.capacity) == (policy, CAPACITY[policy])
     assert loaded.forgetting == FORGETTING[policy]
     assert_predictions(loaded.predict(X_NEW), gp.predict(X_NEW), **SAME)
-    with untraced(loaded):
+    with by_core_or_eagerly(loaded):
         found = stepped(loaded, x[21:26], z[..., 21:26])
         assert_steps(found, stepped(gp, x[21:26], z[..., 21:26]), **SAME)
         found, expected = (m.process(x[26:], z[..., 26:]) for m in (loaded, gp))
@@ -121,7 +121,7 @@ def test_is_a_copy_the_same_and_independent(way, policy, tmp_path):
     gp.process(x[:21], z[:21])
     other = COPIES[way](gp, tmp_path)
     before = everything(gp)
-    with untraced(other):
+    with by_core_or_eagerly(other):
         found = stepped(other, x[21:27], z[21:27])
     for key, value in everything(gp).items():
         np.testing.assert_array_equal(value, before[key], err_msg=key)
@@ -135,7 +135,7 @@ def test_does_a_gp_without_data_come_back_without(way, tmp_path):
     gp = borrowed("all improper", "sliding")
     assert_predictions(other.predict(X_NEW), gp.predict(X_NEW), **SAME)
     x, z = samples()
-    with untraced(other):
+    with by_core_or_eagerly(other):
         found = stepped(other, x[:12], z[:12])
     assert_steps(found, stepped(gp, x[:12], z[:12]), **SAME)
 
@@ -210,7 +210,7 @@ def test_do_weight_files_hold_the_stream(policy, tmp_path):
     gp.process(x[:21], z[:21])
     gp.save_weights(tmp_path / "gp.weights.h5")
     other = make(policy)
-    with untraced(other):
+    with by_core_or_eagerly(other):
         other.step(x[0], z[0])  # its state is there from now on
         other.load_weights(tmp_path / "gp.weights.h5")
         found = stepped(other, x[21:27], z[21:27])
@@ -221,7 +221,7 @@ def test_are_weights_of_state_not_trained():
     x, z = samples()
     gp = make()
     trainable = len(gp.trainable_variables)
-    with untraced(gp):
+    with by_core_or_eagerly(gp):
         gp.step(x[1], z[1])
     assert len(gp.trainable_variables) == trainable
     assert len(gp.get_weights()) > trainable
@@ -236,7 +236,7 @@ def test_is_a_clone_without_data():
     assert (clone.policy, clone.capacity, clone.forgetting) == ("budget", 9, 0.93)
     gp.reset()
     assert_predictions(clone.predict(X_NEW), gp.predict(X_NEW), **SAME)
-    with untraced(clone):
+    with by_core_or_eagerly(clone):
         found = stepped(clone, x[:12], z[:12])
     assert_steps(found, stepped(gp, x[:12], z[:12]), **SAME)
 
@@ -394,7 +394,7 @@ def test_may_two_streams_share_a_kernel():
     problem = named("all improper")
     x, z = samples()
     first, second = (tracker(problem, capacity=CAPACITY["sliding"]) for _ in range(2))
-    with untraced(first), untraced(second):
+    with by_core_or_eagerly(first), by_core_or_eagerly(second):
         for sample in zip(x[:12], z[:12], strict=True):
             first.step(*sample)
             second.step(sample[0], 1j * sample[1])

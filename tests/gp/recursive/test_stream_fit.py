@@ -13,12 +13,12 @@ from tests.gp.recursive.streams import (
     assert_steps,
     assign,
     borrowed,
+    by_core_or_eagerly,
     exact,
     named,
     stepped,
     stream,
     tracker,
-    untraced,
 )
 from tests.long_cases import eagerly_or_in_a_graph
 from tests.reference import kernels as reference_kernels
@@ -30,11 +30,11 @@ HOLES = (0, 4, 25, 26)
 
 long = pytest.mark.long
 # On a budget to trace what takes samples in is longest; it is the same for each of them.
-every_policy = pytest.mark.parametrize(
+few_policies_by_default = pytest.mark.parametrize(
     "policy",
     ["sliding", pytest.param("growing", marks=long), pytest.param("budget", marks=long)],
 )
-proper_or_not = pytest.mark.parametrize(
+improper_by_default = pytest.mark.parametrize(
     "name", [pytest.param("proper", marks=long), "all improper"]
 )
 EXACT = [
@@ -180,16 +180,17 @@ def test_is_the_loss_on_a_budget_that_of_the_moments(name, eagerly):
     np.testing.assert_allclose(gp.evaluate(x[START:], z[START:], verbose=0), expected, rtol=1e-9)
 
 
-@proper_or_not
-def test_is_the_loss_of_a_first_block_its_marginal_likelihood(name):
-    x, z = stream(n=17)
-    gp = borrowed(name, "growing", eagerly=True)
+@improper_by_default
+@eagerly_or_in_a_graph
+def test_is_the_loss_of_a_first_block_its_marginal_likelihood(name, eagerly):
+    x, z = stream(n=17 if eagerly else 40)
+    gp = borrowed(name, "growing", eagerly=eagerly)
     expected = -exact(gp, x, z).log_marginal_likelihood(x, z) / (~np.isnan(z)).sum()
     np.testing.assert_allclose(gp.evaluate(x, z, verbose=0), expected, rtol=1e-9)
     assert gp.size == 0
 
 
-@every_policy
+@few_policies_by_default
 def test_are_blocks_consecutive_each_given_those_before(policy):
     """And the last one may be shorter."""
     x, z = stream(missing=())
@@ -318,7 +319,7 @@ def test_do_hyperparameters_move_and_the_state_with_them(policy, name):
     assert_predictions(found, gp.predict(X_NEW), rtol=1e-8, atol=1e-8)
 
 
-@every_policy
+@few_policies_by_default
 def test_does_each_epoch_start_from_the_state_before(policy):
     x, z = stream(missing=())
     gp = borrowed(NAMES[policy], policy)
@@ -344,7 +345,7 @@ def test_do_steps_after_learning_go_on_as_those_of_a_new_process(policy):
     assert gp.parameters() != before
     now = {name.replace(".", "_"): value for name, value in gp.parameters().items()}
     fresh = assign(tracker(named(NAMES[policy]), policy=policy, capacity=CAPACITY[policy]), **now)
-    with untraced(fresh):
+    with by_core_or_eagerly(fresh):
         fresh.process(x[:START], z[:START], verbose=0)
         expected = stepped(fresh, x[START:32], z[START:32])
     assert_steps(stepped(gp, x[START:32], z[START:32]), expected, rtol=1e-8, atol=1e-9)
@@ -484,16 +485,19 @@ def assert_unchanged(gp, before):
         np.testing.assert_array_equal(value, before[name], err_msg=name)
 
 
-def test_is_a_stream_that_does_not_fit_refused_before_anything_is_learned():
+@eagerly_or_in_a_graph
+def test_is_a_stream_that_does_not_fit_refused_before_anything_is_learned(eagerly):
+    start, size, epochs = (38, 2, 2) if eagerly else (20, 5, 3)
     x, z = stream(n=50, missing=())
-    gp = borrowed(NAMES["growing"], "growing", eagerly=True)
+    gp = borrowed(NAMES["growing"], "growing", eagerly=eagerly)
     gp.optimizer.learning_rate = 0.1
-    gp.process(x[:38], z[:38])
+    gp.process(x[:start], z[:start])
     before = seen_of(gp)
     with pytest.raises(ValueError, match="capacity"):
-        gp.fit(x[38:], z[38:], batch_size=5, verbose=0)
+        gp.fit(x[start:], z[start:], batch_size=5, verbose=0)
     assert_unchanged(gp, before)
-    gp.fit(x[38:40], z[38:40], batch_size=2, epochs=2, verbose=0)  # each epoch anew
+    block = np.s_[start:40]
+    gp.fit(x[block], z[block], batch_size=size, epochs=epochs, verbose=0)  # each epoch anew
     assert gp.size == 40
 
 

@@ -11,11 +11,18 @@ from cgp.kernels import RBF, Matern12, Rotation, TwoScale, WidelyLinear
 from tests.long_cases import long_except
 from tests.reference import gaussian_process, kernels
 
-RNG = np.random.default_rng(3)
-X = np.sort(RNG.uniform(0.0, 4.0, 9))
-Z = RNG.normal(size=(9, 2)) @ [1.0, 1.0j]
-Z[4] = np.nan
 FIRST, SECOND = 0.2, -0.5  # where the weights are moved
+
+
+def series():
+    """Places and values, one of which is missing."""
+    rng = np.random.default_rng(3)
+    x, z = np.sort(rng.uniform(0.0, 4.0, 9)), rng.normal(size=(9, 2)) @ [1.0, 1.0j]
+    z[4] = np.nan
+    return x, z
+
+
+X, Z = series()
 
 
 def improper():
@@ -85,7 +92,8 @@ def assert_gradient(gp, weights):
         tape.watch(weights)
         value = gp.log_density(weights)
     found = tape.gradient(value, weights)
-    directions = [RNG.normal(size=w.shape) for w in weights]
+    rng = np.random.default_rng(4)
+    directions = [rng.normal(size=w.shape) for w in weights]
     h = 1e-5
     above, below = (
         gp.log_density([w + s * d for w, d in zip(weights, directions, strict=True)])

@@ -18,7 +18,6 @@ from cgp.gp.sampling.weak_priors import in_words, weak_priors
 from cgp.kernels import RBF, Constant, Matern12, Rotation, WidelyLinear
 from tests.reference import kernels
 
-RNG = np.random.default_rng(5)
 X = np.arange(12.0)
 NEW = np.array([3.5, 14.0])
 
@@ -242,7 +241,8 @@ def test_are_places_without_a_likelihood_left_out_with_a_warning():
 
 def test_are_priors_weak_about_the_scales_of_the_data():
     gp = cgp.ExactGP(Matern12() * Rotation(), mean=cgp.means.Constant())
-    z = 5.0 * np.exp(0.5j * X) + RNG.normal(size=(12, 2)) @ [1.0, 1.0j]
+    rng = np.random.default_rng(5)
+    z = 5.0 * np.exp(0.5j * X) + rng.normal(size=(12, 2)) @ [1.0, 1.0j]
     gp.compile(keras.optimizers.Adam(0.01), run_eagerly=True)
     gp.fit(X, z, verbose=0)  # starts what was left out
     found = weak_priors(gp, gp._sampler().coordinates, gp._data())
