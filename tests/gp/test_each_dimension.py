@@ -148,7 +148,7 @@ def test_a_stream_learns_from_its_dimensions(eagerly, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
-@eagerly_or_in_a_graph
+@pytest.mark.parametrize("eagerly", [True, False])
 def test_a_loaded_model_that_was_compiled_but_not_fitted_learns(eagerly, tmp_path):
     gp = cgp.ExactGP(Matern() * Rotation())
     gp.compile("adam", run_eagerly=eagerly)

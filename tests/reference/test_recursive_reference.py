@@ -8,7 +8,7 @@ from tests.gp.recursive.streams import noise, refitted, stream
 from tests.long_cases import long_except
 from tests.reference import gaussian_process, recursive
 
-every_problem = pytest.mark.parametrize(
+all_improper_by_default = pytest.mark.parametrize(
     "problem",
     [
         pytest.param(p, id=p.name, marks=() if p.name == "all improper" else pytest.mark.long)
@@ -21,7 +21,7 @@ def flat(steps):
     return np.hstack([*steps.predicted, steps.innovation, *steps.filtered])
 
 
-@every_problem
+@all_improper_by_default
 @pytest.mark.parametrize("forgetting", long_except([1.0, 0.9], 0.9))
 def test_is_a_tracker_that_leaves_nothing_out_an_exact_process_of_input_and_time(
     problem, forgetting
@@ -32,7 +32,7 @@ def test_is_a_tracker_that_leaves_nothing_out_an_exact_process_of_input_and_time
     np.testing.assert_allclose(flat(found), flat(expected), rtol=1e-9, atol=1e-9)
 
 
-@every_problem
+@all_improper_by_default
 def test_is_the_density_of_a_block_the_quotient_of_two_likelihoods(problem):
     x, z = stream(n=25)
     k, c = problem.pair(x[:, None], x[:, None])
@@ -45,7 +45,7 @@ def test_is_the_density_of_a_block_the_quotient_of_two_likelihoods(problem):
     np.testing.assert_allclose(found, likelihoods[1] - likelihoods[0], rtol=1e-11)
 
 
-@every_problem
+@all_improper_by_default
 def test_do_both_references_give_one_density_of_a_block(problem):
     x, z = stream(n=25)
     tracker = recursive.Tracker(problem.pair, noise(problem), None, 0.9)
@@ -57,7 +57,7 @@ def test_do_both_references_give_one_density_of_a_block(problem):
     assert tracker.size == (~np.isnan(z[:15])).sum()
 
 
-@every_problem
+@all_improper_by_default
 def test_does_leaving_a_point_out_keep_what_the_others_know_of_the_signal(problem):
     """The moments of f_ε at the other points, and nothing beyond: leaving out is not unlearning."""
     x, z = stream(n=18)

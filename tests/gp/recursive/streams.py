@@ -82,9 +82,6 @@ def by_core_or_eagerly(gp):
         del stream.take
 
 
-untraced = by_core_or_eagerly  # its former name, by which tests/equivalences still import it
-
-
 def _of_each_sample(noise, z):
     if noise.is_common:
         return noise
