@@ -277,6 +277,18 @@ def test_are_other_kernels_left_to_tensorflow(kernel, pseudo, results):
     assert results == [None]
 
 
+def test_are_places_refused_that_are_not_in_order():
+    terms = native_likelihood.numbers_of(Matern12(1.0, 2.0).markov_terms())
+    noise, z = tf.constant(0.1, tf.float64), tf.ones([1, 3], tf.complex128)
+
+    def likelihood(*x):
+        places = tf.constant([x], tf.float64)
+        return native.attempt("cgp_state_space_likelihood", *terms, noise, x=places, z=z)
+
+    np.testing.assert_allclose(likelihood(-5.0, -4.0, -1.0), likelihood(0.0, 1.0, 4.0))
+    assert likelihood(0.0, 2.0, 1.0) is None
+
+
 def test_has_a_kernel_whose_form_is_its_own_not_the_terms_of_its_base():
     class Still(Matern12):
         def markov_form(self):
