@@ -12,7 +12,7 @@ import tensorflow_probability as tfp
 import cgp
 from cgp import ExactGP, NotPositiveDefiniteError
 from cgp.kernels import RBF, Rotation, White, WidelyLinear
-from tests.long_cases import long_except
+from tests.long_cases import eagerly_or_in_a_graph, long_except
 from tests.refusals import REFUSALS, X, Z, assert_refused, compiled, everything_fixed
 
 
@@ -173,11 +173,12 @@ def test_hyperparameters_that_make_the_data_singular_are_an_error_and_no_stale_p
         np.testing.assert_allclose(after[name], before[name], rtol=1e-12, err_msg=name)
 
 
-def test_a_fit_that_breaks_down_leaves_the_best_point_and_a_usable_model():
+@eagerly_or_in_a_graph
+def test_a_fit_that_breaks_down_leaves_the_best_point_and_a_usable_model(eagerly):
     """A prior pushes the noise under rounding; replicates then make the covariance singular."""
     down = tfp.distributions.Gamma(1e-3, 1e12)
     model = ExactGP(RBF(0.5, 2.0), 0.1, priors={"noise_variance": down})
-    model.compile(optimizer=keras.optimizers.Adam(30.0), run_eagerly=True)
+    model.compile(optimizer=keras.optimizers.Adam(30.0), run_eagerly=eagerly)
     with pytest.warns(RuntimeWarning, match="has diverged"):
         model.fit([0.0, 0.0, 1.0], Z, epochs=50, verbose=0)
     assert all(np.all(np.isfinite(v)) for v in model.parameters().values())
@@ -194,8 +195,9 @@ def test_a_fit_that_breaks_down_leaves_the_best_point_and_a_usable_model():
 OPTIMIZERS = {"LBFGS": cgp.optimizers.LBFGS, "Adam": lambda: keras.optimizers.Adam(0.1)}
 
 
+@eagerly_or_in_a_graph
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_an_interrupted_fit_leaves_state_and_hyperparameters_in_step(optimizer):
+def test_an_interrupted_fit_leaves_state_and_hyperparameters_in_step(optimizer, eagerly):
     class Interrupt(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             if epoch == 2:
@@ -205,7 +207,7 @@ def test_an_interrupted_fit_leaves_state_and_hyperparameters_in_step(optimizer):
     x = np.linspace(0.0, 3.0, 12)
     z = np.exp(2j * x) + 0.1 * (rng.normal(size=12) + 1j * rng.normal(size=12))
     model = ExactGP(RBF(1.0, 1.0), 0.5)
-    model.compile(optimizer=OPTIMIZERS[optimizer](), run_eagerly=True)
+    model.compile(optimizer=OPTIMIZERS[optimizer](), run_eagerly=eagerly)
     with pytest.raises(KeyboardInterrupt):
         model.fit(x, z, epochs=9, verbose=0, callbacks=[Interrupt()])
     fresh = ExactGP(RBF(1.0, 1.0), 0.5)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.kernels import RBF, Rotation, WidelyLinear
+from tests.long_cases import eagerly_or_in_a_graph
 
 X = np.arange(6.0)
 Z = np.exp(0.4j * X)
@@ -27,10 +28,14 @@ def written(folder):
     return values, plugins
 
 
-@pytest.mark.parametrize("optimizer", [keras.optimizers.Adam(0.1), cgp.optimizers.LBFGS()])
-def test_are_hyperparameters_written_as_they_are_after_each_epoch(tmp_path, optimizer):
+OPTIMIZERS = {"Adam": lambda: keras.optimizers.Adam(0.1), "LBFGS": cgp.optimizers.LBFGS}
+
+
+@eagerly_or_in_a_graph
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_are_hyperparameters_written_as_they_are_after_each_epoch(tmp_path, optimizer, eagerly):
     gp = cgp.ExactGP(WidelyLinear(RBF(1.0, [2.0]) * Rotation([0.1]), 0.2j), 0.1)
-    gp.compile(optimizer, run_eagerly=True)
+    gp.compile(OPTIMIZERS[optimizer](), run_eagerly=eagerly)
     seen = []
     look = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: seen.append(gp.parameters())
@@ -52,10 +57,11 @@ def test_are_hyperparameters_written_as_they_are_after_each_epoch(tmp_path, opti
     assert seen[0]["noise_variance"] != seen[2]["noise_variance"]
 
 
-def test_is_a_picture_written_of_data_that_were_given(tmp_path):
+@eagerly_or_in_a_graph
+def test_is_a_picture_written_of_data_that_were_given(tmp_path, eagerly):
     pytest.importorskip("matplotlib")
     gp = cgp.ExactGP(RBF(1.0, 2.0), 0.1)
-    gp.compile(keras.optimizers.Adam(0.1), run_eagerly=True)
+    gp.compile(keras.optimizers.Adam(0.1), run_eagerly=eagerly)
     shown = cgp.callbacks.Parameters(tmp_path, X, Z, picture_every=2)
     gp.fit(X, Z, epochs=4, callbacks=[shown], verbose=0)
     values, plugins = written(tmp_path)

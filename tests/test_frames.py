@@ -9,7 +9,10 @@ import xarray as xr
 
 import cgp
 from cgp.distributions import Step
+from cgp.gp.sampling.nuts import Chains
+from cgp.gp.sampling.parameter_draws import ParameterDraws
 from cgp.kernels import Matern32, WidelyLinear
+from tests.long_cases import long_except
 
 DAYS = pd.date_range("2026-01-01", periods=6, freq="D", name="day")
 X = np.arange(6.0)
@@ -192,12 +195,24 @@ def test_have_real_models_mean_and_variance_alone():
     ]  # fmt: skip
 
 
-@pytest.mark.long
+def made_up(process):
+    """Draws that no sampler has made."""
+    rng, shape = np.random.default_rng(1), (2, 4)
+    points = rng.normal(size=(*shape, len(process.trainable_variables) + 1))  # two noise variances
+    zeros = np.zeros(shape)
+    return ParameterDraws(process, {}, Chains(points, zeros, zeros > 0.0, zeros, zeros[0]))
+
+
+def sampled(process):
+    return process.sample_parameters(draws=4, warmup=4, chains=2, seed=0, verbose=0)
+
+
+@pytest.mark.parametrize("way", long_except([made_up, sampled], made_up))
 @pytest.mark.filterwarnings("ignore:of these draws")  # they are few
-def test_have_draws_of_hyperparameters_rows_by_chain_and_draw():
+def test_have_draws_of_hyperparameters_rows_by_chain_and_draw(way):
     made = cgp.ExactGP(Matern32(1.0, [2.0]) * cgp.kernels.Rotation(0.1), [0.1, 0.2])
     made.condition(X, Z[0], noise_groups=[0, 0, 0, 1, 1, 1])
-    draws = made.sample_parameters(draws=4, warmup=4, chains=2, seed=0, verbose=0)
+    draws = way(made)
     frame, dataset = cgp.to_frame(draws), cgp.to_xarray(draws)
     assert frame.index.names == ["chain", "draw"]
     assert len(frame) == 8

@@ -44,14 +44,41 @@ def data(name):
     return (Z[:, None],) if name == "KalmanFilter" else (X, Z)
 
 
-@functools.cache
-def fitted(name):
-    """An estimator after one step, and some data, which no cell may change."""
-    found = made(name)
+def newly_fitted(name, eagerly=True):
+    """An estimator after one step, and some data."""
+    found = made(name, run_eagerly=eagerly)
     found.fit(*data(name), epochs=1, verbose=0)
     if name == "KalmanFilter":
         found.step(Z[:1])
     return found
+
+
+FITTED = {}  # with all that was in them
+
+
+def fitted(name, eagerly=True):
+    """The same for all cells, none of which may change it."""
+    if (name, eagerly) not in FITTED:
+        found = newly_fitted(name, eagerly)
+        FITTED[name, eagerly] = found, contents(found)
+    return FITTED[name, eagerly][0]
+
+
+def contents(estimator):
+    """Arrays, of hyperparameters, of the optimizer, and of all that a file keeps; and losses."""
+    of_file = {}
+    estimator.save_own_variables(of_file)
+    variables = [*estimator.weights, *estimator.optimizer.variables, *of_file.values()]
+    return [np.array(v) for v in variables], copy.deepcopy(estimator.history.history)
+
+
+@pytest.fixture(autouse=True)
+def _no_cell_changes_what_all_share():
+    yield
+    for name, (estimator, (arrays, history)) in FITTED.items():
+        for a, b in zip(contents(estimator)[0], arrays, strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=str(name))
+        assert estimator.history.history == history, name
 
 
 def predicted(estimator):
@@ -85,24 +112,26 @@ def shards(name):
 # --- the cells, called with the name of an estimator and a folder ---------------------------------
 
 
-def fits(name, folder):
-    estimator = fitted(name)
+def fits(name, folder, eagerly=True):
+    estimator = fitted(name, eagerly)
     assert np.isfinite(estimator.history.history["loss"]).all()
 
 
-def fits_a_dataset(name, folder):
-    history = made(name).fit(series(name), epochs=2, verbose=0).history["loss"]
+def fits_a_dataset(name, folder, eagerly=True):
+    history = made(name, run_eagerly=eagerly).fit(series(name), epochs=2, verbose=0).history["loss"]
     assert history[-1] <= history[0]
 
 
-def validates(name, folder):
+def validates(name, folder, eagerly=True):
     given = data(name) if name != "KalmanFilter" else (Z[None, :, None],)
-    history = made(name).fit(*data(name), epochs=1, validation_data=given, verbose=0).history
+    estimator = made(name, run_eagerly=eagerly)
+    history = estimator.fit(*data(name), epochs=1, validation_data=given, verbose=0).history
     assert np.isfinite(history["val_loss"]).all()
 
 
-def fits_shards(name, folder):
-    history = made(name).fit(shards(name), engine=map, epochs=2, verbose=0).history["loss"]
+def fits_shards(name, folder, eagerly=True):
+    estimator = made(name, run_eagerly=eagerly)
+    history = estimator.fit(shards(name), engine=map, epochs=2, verbose=0).history["loss"]
     assert history[-1] <= history[0]
 
 
@@ -157,12 +186,12 @@ def trains_on_a_batch(name, folder):
         assert np.isfinite(estimator.train_on_batch(X, Z))
 
 
-def evaluates(name, folder):
-    assert np.isfinite(made(name).evaluate(*data(name), verbose=0))
+def evaluates(name, folder, eagerly=True):
+    assert np.isfinite(made(name, run_eagerly=eagerly).evaluate(*data(name), verbose=0))
 
 
-def predicts(name, folder):
-    assert np.isfinite(predicted(fitted(name))).all()
+def predicts(name, folder, eagerly=True):
+    assert np.isfinite(predicted(fitted(name, eagerly))).all()
 
 
 def steps(name, folder):
@@ -172,7 +201,7 @@ def steps(name, folder):
 
 
 def exports(name, folder):
-    estimator = fitted(name)
+    estimator = newly_fitted(name)
     estimator.export(folder)
     loaded = tf.saved_model.load(folder)
     if name == "KalmanFilter":
@@ -292,9 +321,10 @@ WORDS = {
     compiles_by_xla: "jit_compile must not be True",
 }
 
-
+# Eagerly, and when long in a graph.
+TRACED = (fits, fits_a_dataset, validates, fits_shards, evaluates, predicts)
 # Cells that take long, beside others of their line.
-LONG = {
+LONG_CELLS = {
     "`fit` of arrays": ["RecursiveGP"],
     "`fit(dataset)`, many series": ["ExactGP", "KalmanFilter"],
     "`fit(validation_data=)`": ["ExactGP", "KalmanFilter"],
@@ -316,24 +346,50 @@ def cells():
     for line in lines:
         what, *marks = _columns(line)
         for name, mark in zip(names, marks, strict=True):
-            speed = pytest.mark.long if name in LONG.get(what, ()) else ()
-            yield pytest.param(what, name, mark, marks=speed, id=f"{what} {name}")
+            is_long = name in LONG_CELLS.get(what, ())
+            is_traced = LINES[what] in TRACED and mark == "yes"
+            if not (is_long and is_traced):
+                speed = pytest.mark.long if is_long else ()
+                yield pytest.param(what, name, mark, {}, marks=speed, id=f"{what} {name}")
+            if is_traced:
+                how = {"eagerly": False}
+                own_id = f"{what} {name}, in a graph"
+                yield pytest.param(what, name, mark, how, marks=pytest.mark.long, id=own_id)
 
 
 def _columns(line):
     return [column.strip() for column in line.strip("|").split("|")]
 
 
-@pytest.mark.parametrize(("line", "name", "mark"), [*cells()])
-def test_does_each_cell_of_the_table_hold(line, name, mark, tmp_path):
+@pytest.mark.parametrize(("line", "name", "mark", "how"), [*cells()])
+def test_does_each_cell_of_the_table_hold(line, name, mark, how, tmp_path):
     cell = LINES[line]
     if mark == "yes":
-        cell(name, tmp_path)
+        cell(name, tmp_path, **how)
         return
     assert mark == "refused"
     refusals = (TypeError, ValueError, AttributeError, NotImplementedError)
     with pytest.raises(refusals, match=WORDS[cell]):
         cell(name, tmp_path)
+
+
+ONE_REPLICA = {
+    "ExactGP": lambda: made("ExactGP").fit(X, Z),
+    "StateSpaceGP": lambda: made("StateSpaceGP").fit(X, Z),
+    "RecursiveGP": lambda: made("RecursiveGP"),
+    "many series": lambda: made("StateSpaceGP").fit(series("StateSpaceGP")),
+    "a KalmanFilter by L-BFGS": lambda: made("KalmanFilter").fit(Z[:, None]),
+    "a KalmanFilter online": lambda: made("KalmanFilter").step(Z[:1]),
+}
+
+
+@pytest.mark.parametrize("case", ONE_REPLICA)
+def test_is_another_replica_refused(case, monkeypatch):
+    """By the number of replicas alone, as for devices of its own a process has to begin anew."""
+    strategy = type(tf.distribute.get_strategy())
+    monkeypatch.setattr(strategy, "num_replicas_in_sync", property(lambda strategy: 2))
+    with pytest.raises(ValueError, match="on one replica, not on 2: build the model outside"):
+        ONE_REPLICA[case]()
 
 
 def test_has_the_table_every_line():
@@ -342,5 +398,5 @@ def test_has_the_table_every_line():
 
 def test_are_the_long_cells_in_the_table():
     assert {parameters.values[:2] for parameters in cells()} >= {
-        (line, name) for line, names in LONG.items() for name in names
+        (line, name) for line, names in LONG_CELLS.items() for name in names
     }

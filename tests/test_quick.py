@@ -25,6 +25,7 @@ from cgp import (
     training,
 )
 from cgp.training import optimizers
+from tests.long_cases import eagerly_or_in_a_graph
 from tests.refusals import REFUSALS, X, Z, assert_refused
 
 SPACES = {
@@ -340,9 +341,11 @@ def assert_gradient(f, gradients, start):
     assert abs(found) > 1e-3
 
 
-@pytest.mark.usefixtures("eager_functions")
+@eagerly_or_in_a_graph
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_is_a_gradient_by_arguments_that_of_central_differences(name):
+def test_is_a_gradient_by_arguments_that_of_central_differences(name, eagerly, request):
+    if eagerly:
+        request.getfixturevalue("eager_functions")
     function, *start = FUNCTIONS[name]
     arguments = [tf.constant(a) for a in start]
     with tf.GradientTape() as tape:

@@ -13,6 +13,7 @@ from cgp import statespace
 from cgp.kernels import Matern12, Matern32, Rotation, WidelyLinear
 from cgp.layers import RealImag
 from tests.layers.models import made
+from tests.long_cases import long_except
 
 STEPS = 40
 RNG = np.random.default_rng(11)
@@ -143,7 +144,15 @@ def live(model, series, steps):
     return found
 
 
-LONG = ["prior", "new line", "budget", "phase"]
+# Run here, and by plain TensorFlow in two processes.
+HERE = ["one stream", "dense", "window"]
+PLAINLY = ["streams", "one stream", "dense", "line", "window"]
+LONG_ESTIMATORS = ["prior", "new line", "budget", "phase"]
+
+
+def test_is_every_estimator_run_by_plain_tensorflow():
+    assert sorted(PLAINLY + LONG_ESTIMATORS) == sorted(ESTIMATORS)
+    assert set(HERE) < set(PLAINLY)
 
 
 def exported(names, folder):
@@ -166,7 +175,7 @@ def exported(names, folder):
         return dict(file), expected
 
 
-@pytest.mark.parametrize("name", ["one stream", "dense", "window"])
+@pytest.mark.parametrize("name", HERE)
 def test_says_a_model_that_is_loaded_what_the_model_says(name, tmp_path):
     """Here, where cgp is at hand; a process more, with steps, is below."""
     make, series, steps = ESTIMATORS[name]
@@ -189,10 +198,7 @@ def test_says_a_model_that_is_loaded_what_the_model_says(name, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("names", "count"),
-    [(["streams", "dense", "line", "window"], 24), (LONG, 16)],
-)
+@pytest.mark.parametrize(("names", "count"), [(PLAINLY, 60), (LONG_ESTIMATORS, 30)])
 def test_does_plain_tensorflow_say_what_the_models_say(names, count, tmp_path):
     found, expected = exported(names, tmp_path)
     for key, value in expected.items():
@@ -295,8 +301,7 @@ def test_is_another_format_or_signature_refused(tmp_path):
         nonlinear().export(tmp_path, input_signature=[])
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
+@pytest.mark.parametrize("kind", long_except([cgp.ExactGP, cgp.StateSpaceGP], cgp.ExactGP))
 def test_is_a_model_with_a_process_inside_exported(kind, tmp_path):
     gp = kind(Matern12(1.0, 3.0), 0.1)
     gp.condition(X[:5], Z[0, :5])

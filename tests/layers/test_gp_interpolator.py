@@ -12,7 +12,7 @@ from cgp.gp import interpolation
 from cgp.kernels import RBF, Matern32, Rotation, WidelyLinear
 from cgp.layers import GPInterpolator
 from tests.layers.models import Gain, normals
-from tests.long_cases import long_except
+from tests.long_cases import eagerly_or_in_a_graph, long_except
 from tests.reference import gaussian_process as reference
 
 SERIES, N, M, NOISE = 4, 12, 5, 0.05
@@ -240,7 +240,10 @@ def test_are_batches_that_differ_refused_in_graphs(own):
     graph = tf.function(lambda *inputs: layer(inputs), input_signature=signature)
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"batch axes of {own} must be"):
         graph(given["x"], z, given["x_new"])
-    assert graph(given["x"], z[:1], given["x_new"])["mean"].shape == (1, M)
+    inputs = given["x"], z[:1], given["x_new"]
+    found = graph(*inputs)
+    assert found["mean"].shape == (1, M)
+    assert_moments(found, layer(inputs), atol=1e-13)
 
 
 # --- gradients ------------------------------------------------------------------------------------
@@ -379,7 +382,8 @@ def test_learns_a_layer_by_the_likelihood_of_its_series():
     assert gp.log_marginal_likelihood(x, z).numpy().mean() - likelihood.mean() < 1e-3
 
 
-def test_counts_a_prior_once_in_all_batches():
+@eagerly_or_in_a_graph
+def test_counts_a_prior_once_in_all_batches(eagerly):
     prior = tfp.distributions.LogNormal(np.float64(-2.0), np.float64(0.3))
     x, x_new, z = positions(N), positions(M), series(3)
     layer = GPInterpolator(
@@ -392,7 +396,7 @@ def test_counts_a_prior_once_in_all_batches():
     assert float(layer.losses[0]) == loss
     pilots = keras.Input((N,), dtype="complex128")
     model = cgp.Functional(pilots, layer(pilots))
-    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=eagerly)
     whole = z[[0, 0, 0, 0]]
     value = model.evaluate(whole, batch_size=2, verbose=0)
     likelihood = np.sum(expected(proper(), whole, x, x_new, None)["log_likelihood"])

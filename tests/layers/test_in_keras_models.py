@@ -87,27 +87,27 @@ def test_does_a_filter_train_beside_a_loss_in_single_precision(kind, eagerly):
         assert np.any(np.abs(value - variable.numpy()) > 1e-4)
 
 
-@pytest.mark.long
-def test_does_a_process_train_beside_a_loss_in_single_precision():
+@eagerly_or_in_a_graph
+def test_does_a_process_train_beside_a_loss_in_single_precision(eagerly):
     x, z = np.broadcast_to(np.arange(5.0)[:, None], (2, 5, 1)), normals(2, 5) + 1j
     inputs = keras.Input((5, 1), dtype="float64"), keras.Input((5,), dtype="complex128")
     gp = cgp.ExactGP(Matern12(1.0, 3.0) * Rotation(0.1), 0.1)
     model = keras.Model(inputs, read_out()(RealImag()(gp(inputs)["mean"])))
-    model.compile(keras.optimizers.SGD(0.01), "mse")
+    model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=eagerly)
     before = gp.parameters()
     history = model.fit([x, z], np.zeros((2, 1)), epochs=2, verbose=0).history["loss"]
     assert history[1] < history[0]
     assert all(np.all(before[name] != value) for name, value in gp.parameters().items())
 
 
-@pytest.mark.long
-def test_does_an_interpolator_train_beside_a_loss_in_single_precision():
+@eagerly_or_in_a_graph
+def test_does_an_interpolator_train_beside_a_loss_in_single_precision(eagerly):
     z = normals(2, 5) + 1j
     inputs = keras.Input((5,), dtype="complex128")
     positions = {"x": np.arange(5.0), "x_new": np.arange(3.0) + 0.5, "loss_weight": 1.0}
     layer = cgp.layers.GPInterpolator(Matern12(1.0, 3.0) * Rotation(0.1), 0.1, **positions)
     model = keras.Model(inputs, read_out()(RealImag()(layer(inputs)["mean"])))
-    model.compile(keras.optimizers.SGD(0.01), "mse")
+    model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=eagerly)
     before = layer.parameters()
     assert np.isfinite(model.train_on_batch(z, np.zeros((2, 1))))
     assert all(np.all(before[name] != value) for name, value in layer.parameters().items())

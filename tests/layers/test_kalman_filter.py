@@ -256,14 +256,14 @@ def test_is_what_is_no_covariance_refused(value):
         cgp.layers.Covariance(value)
 
 
-@pytest.mark.parametrize("epochs", long_except([3, 10], 3))
-def test_is_a_filter_with_a_singular_q_learned_without_leaving_its_range(epochs):
+@pytest.mark.parametrize(("epochs", "eagerly"), long_except([(3, True), (10, False)], (3, True)))
+def test_is_a_filter_with_a_singular_q_learned_without_leaving_its_range(epochs, eagerly):
     f = np.array([[1.6 * np.exp(0.3j), -0.7 * np.exp(0.6j)], [1.0, 0.0]])
     model = statespace.LinearGaussian(
         f, np.diag([0.2, 0.0]) + 0j, np.array([[1.0, 0.0j]]), np.array([[0.1 + 0j]])
     )
     kf = cgp.KalmanFilter(model, learn=("Q", "F"))
-    kf.compile(keras.optimizers.Adam(0.02), run_eagerly=True)
+    kf.compile(keras.optimizers.Adam(0.02), run_eagerly=eagerly)
     z = normals(np.random.default_rng(0), 2, 40, 1)
     losses = kf.fit(z, epochs=epochs, verbose=0).history["loss"]
     assert losses[-1] < losses[0]

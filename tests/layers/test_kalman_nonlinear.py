@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import cgp
 from cgp import statespace
+from tests.layers.models import assert_gradients_along, flat
 from tests.long_cases import eagerly_or_in_a_graph
 
 
@@ -86,6 +87,28 @@ def test_are_a_function_and_its_noise_learned_together(fitted):
     np.testing.assert_array_equal(fitted.Q, np.diag([1e-4, 1e-4]))
     with pytest.raises(AttributeError, match="the model is not linear, and has no H"):
         _ = fitted.H
+
+
+@pytest.mark.usefixtures("eager_functions")
+def test_is_a_step_of_a_fit_along_the_gradient_by_a_function_and_its_noise():
+    z, rate = tf.constant(series(2)[None]), 2.0**-6  # exact in float32
+    kf = cgp.KalmanFilter(carrier(), learn=("R",), rule=RULE)
+    variables = kf.trainable_variables
+    assert len(variables) == 2
+    start = [v.numpy() for v in variables]
+    kf.compile(keras.optimizers.SGD(rate), run_eagerly=True)
+    history = kf.fit(tf.data.Dataset.from_tensors(z), verbose=0).history["loss"]
+    gradients = [(was - v.numpy()) / rate for was, v in zip(start, variables, strict=True)]
+    for variable, was in zip(variables, start, strict=True):
+        variable.assign(was)
+
+    def loss():
+        kf(z)
+        return kf.losses[0]
+
+    np.testing.assert_allclose(history, [loss()], rtol=1e-12)
+    assert np.abs(flat(gradients)).min() > 1e-2
+    assert_gradients_along(2, variables, gradients, loss)
 
 
 @pytest.fixture(scope="module")

@@ -232,11 +232,13 @@ WAYS = {
 }
 
 
-@pytest.fixture(scope="module")
-def trained_pair():
+@pytest.fixture(
+    scope="module", params=["eager", pytest.param("in a graph", marks=pytest.mark.long)]
+)
+def trained_pair(request):
     model = pair()
     data = [simulated(two_modes(), 2, 50, seed) for seed in (1, 2)]
-    model.compile(keras.optimizers.Adam(0.05), run_eagerly=True)  # sooner than to trace it
+    model.compile(keras.optimizers.Adam(0.05), run_eagerly=request.param == "eager")
     model.fit(data, epochs=3, verbose=0)
     return model, data
 
@@ -274,12 +276,13 @@ def test_does_sharing_survive(way, trained_pair, tmp_path):
             np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@eagerly_or_in_a_graph
 @pytest.mark.parametrize("way", long_except(["keras file", "clone"], "keras file"))
-def test_does_a_filter_by_itself_come_back(way, tmp_path):
+def test_does_a_filter_by_itself_come_back(way, eagerly, tmp_path):
     noise = cgp.layers.Covariance([[0.4 + 0j]])
     kf = cgp.KalmanFilter(guess(), learn={"R": noise, "F": Rotation()}, loss_weight=0.5, name="kf")
     z = simulated(two_modes(), 2, 50, seed=0)
-    kf.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
+    kf.compile(keras.optimizers.Adam(0.05), run_eagerly=eagerly)
     kf.fit(z, epochs=2, verbose=0)
     other = WAYS[way](kf, tmp_path)
     assert (type(other), other.name, other.dtype) == (cgp.KalmanFilter, "kf", kf.dtype)
@@ -288,7 +291,7 @@ def test_does_a_filter_by_itself_come_back(way, tmp_path):
         return
     for name in ("F", "Q", "H", "R", "initial_mean", "initial_covariance"):
         np.testing.assert_array_equal(getattr(other, name), getattr(kf, name), err_msg=name)
-    other.run_eagerly = True
+    other.run_eagerly = eagerly
     losses = [m.fit(z, epochs=2, verbose=0).history["loss"] for m in (kf, other)]
     np.testing.assert_allclose(*losses, rtol=1e-12)  # the optimizer came too
 

@@ -50,9 +50,10 @@ def test_is_the_prior_in_the_loss():
     assert float(kf.losses[0]) == pytest.approx(0.5 * expected(z), rel=1e-12)
 
 
-def test_does_a_prior_count_once_in_all_batches():
+@eagerly_or_in_a_graph
+def test_does_a_prior_count_once_in_all_batches(eagerly):
     kf, z = learner(optimizer=keras.optimizers.SGD(0.0)), data()
-    kf.run_eagerly = True
+    kf.run_eagerly = eagerly
     loss, first = (pytest.approx(expected(part), rel=1e-12) for part in (z, z[:2]))
     assert kf.evaluate(z, batch_size=1, verbose=0) == loss
     history = kf.fit(z, batch_size=2, validation_data=(z[:2],), verbose=0).history
@@ -72,10 +73,11 @@ def test_does_a_prior_count_once_in_all_batches_of_a_dataset():
     assert float(kf.losses[0]) == loss
 
 
-def test_does_it_count_once_for_a_filter_inside_a_model():
+@eagerly_or_in_a_graph
+def test_does_it_count_once_for_a_filter_inside_a_model(eagerly):
     z, series = data()[1:], keras.Input((None, 1), dtype="float64")
     model = cgp.Functional(series, learner()(series)["filtered_mean"])
-    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=eagerly)
     for batch_size in (1, 3):
         found = model.evaluate(z, batch_size=batch_size, verbose=0)
         assert found == pytest.approx(expected(z), rel=1e-12)

@@ -345,19 +345,27 @@ def test_is_the_gradient_by_variables_of_functions_that_of_differences():
 
 
 @pytest.mark.usefixtures("execution")
-def test_are_gradients_by_noise_and_observation_those_of_differences():
+def test_are_gradients_by_noise_observation_switch_and_series_those_of_differences():
     """Of one state, whose programs are the smallest."""
     first, second = (problem(1, 1, steps=2, seed=seed) for seed in (0, 5))
     tensors = {name: tf.constant(first.matrices[name]) for name in "HR"}
+    tensors["z"] = tf.constant(first.z)
+    tensors["odds"] = tf.constant(np.log(SWITCH))
+    tensors["start"] = tf.constant([0.3, -0.2], tf.float64)
 
     def value(now):
-        models = [first.changed(**now).reference(), second.reference()]
-        return np.sum(switching.filtered(models, SWITCH, [0.5, 0.5], first.z).log_likelihoods)
+        moved = first.changed(H=now["H"], R=now["R"])
+        odds, start = (np.exp(now[name]) for name in ("odds", "start"))
+        switch = odds / odds.sum(axis=-1, keepdims=True), start / start.sum()
+        models = [moved.reference(), second.reference()]
+        return np.sum(switching.filtered(models, *switch, np.array(now["z"])).log_likelihoods)
 
     with tf.GradientTape() as tape:
         tape.watch(tensors)
-        models = [first.model().replace(**tensors), second.model()]
-        total = statespace.log_likelihood(InteractingModels(models, SWITCH), first.z)
+        changed = first.model().replace(H=tensors["H"], R=tensors["R"])
+        switch = tf.nn.softmax(tensors["odds"]), tf.nn.softmax(tensors["start"])
+        bank = InteractingModels([changed, second.model()], *switch)
+        total = statespace.log_likelihood(bank, tensors["z"])
     np.testing.assert_allclose(total, value(tensors), rtol=1e-12)
     gradients = tape.gradient(total, tensors)
     ways, expected = differences(value, tensors)
@@ -459,8 +467,9 @@ def test_what_a_bank_cannot_do_is_refused():
         statespace.step(InteractingModels([TWO, varying], SWITCH), None, 1.0)
 
 
-def test_a_function_that_leaves_its_domain_is_named_with_the_step():
+@pytest.mark.parametrize("jit", long_except([False, True], False))
+def test_a_function_that_leaves_its_domain_is_named_with_the_step(jit):
     noise = {"Q": [[1e-3]], "R": [[1e-2]], "initial_mean": [1.0], "initial_covariance": [[1e-2]]}
-    model = NonlinearGaussian(lambda x: x, tf.math.log, **noise, jit_compile=False)
+    model = NonlinearGaussian(lambda x: x, tf.math.log, **noise, jit_compile=jit)
     with pytest.raises(ValueError, match="moments of the state are not finite at step 2: the cov"):
         statespace.filter(InteractingModels([model, model], SWITCH), [0.0, -40.0, 0.0])

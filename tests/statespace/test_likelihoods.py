@@ -112,7 +112,8 @@ def test_agree_sites_of_phases_in_little_noise_too():
 @pytest.mark.parametrize(
     ("likelihood", "steps", "process_noise"),
     [
-        (StudentT(3.0), 1, Q),
+        # Of one observation, by default, in test_likelihoods_in_use.py.
+        pytest.param(StudentT(3.0), 1, Q, marks=pytest.mark.long),
         pytest.param(StudentT(3.0), 12, Q, marks=pytest.mark.long),
         pytest.param(OneBit(), 12, Q, marks=pytest.mark.long),
         pytest.param(Magnitude(), 4, 0.01, marks=pytest.mark.long),

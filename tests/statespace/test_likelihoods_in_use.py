@@ -4,10 +4,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.stats import norm
 
 import cgp
 from cgp import statespace
 from cgp.likelihoods import OneBit, StudentT, VonMises
+from tests.layers.models import central_differences, flat
 from tests.statespace.test_likelihoods import KINDS, ROOT, R, model, series, still
 
 
@@ -144,6 +146,62 @@ def test_goes_a_filter_on_from_a_file_with_its_likelihood(tmp_path):
     for t in (1, 2):
         following = loaded.step(z[t]).filtered.mean
         np.testing.assert_array_equal(following, kf.step(z[t]).filtered.mean)
+
+
+def log_evidence_of_signs(z, mean, covariance):
+    """Of a real pair, by the probability of its quadrant to first order in its correlation."""
+    signs, scales = np.array([z.real, z.imag]), np.sqrt(np.diag(covariance))
+    at, correlation = signs * mean / scales, covariance[0, 1] / scales.prod()
+    slope = signs.prod() * norm.pdf(at).prod()
+    return np.log(norm.cdf(at).prod() + correlation * slope)
+
+
+def bound_of_students_t(z, mean, variance, noise, nu=3.0):
+    """By the weights of its definition, as one observation has one."""
+    weight = 1.0
+    for _ in range(500):
+        v = 1.0 / (1.0 / variance + weight / noise)
+        now = mean + v * weight / noise * (z - mean)
+        square = (abs(now - z) ** 2 + v) / noise
+        weight = (nu / 2 + 1) / (nu / 2 + square)
+    found = -np.log(np.pi * noise) - (nu / 2 + 1) * np.log1p(square * 2 / nu)
+    return found - (np.log(variance / v) + v / variance - 1 + abs(now - mean) ** 2 / variance)
+
+
+def log_evidence(likelihood, z, H, R, mean, covariance):
+    """Of one observation; H and the others are of the real composite of a model of signs."""
+    mean, covariance = H @ mean, H @ covariance @ H.conj().T
+    if isinstance(likelihood, OneBit):
+        return log_evidence_of_signs(z, mean, covariance + R)
+    return bound_of_students_t(z, mean[0], covariance[0, 0].real, R[0, 0].real)
+
+
+# No programs are smaller than those of one observation. R as it is learned may prefer a direction,
+# of which signs know nothing.
+@pytest.mark.parametrize(
+    ("likelihood", "z", "learned"),
+    [
+        (OneBit(), [1 - 1j, -1 - 1j], ("H", "initial_mean", "initial_covariance")),
+        (StudentT(3.0), [4.0 + 1j, -0.2j], ("H", "R", "initial_mean", "initial_covariance")),
+    ],
+    ids=["signs", "outliers"],
+)
+def test_is_a_step_of_a_fit_along_the_gradient_of_the_first_evidence(likelihood, z, learned):
+    start = model().replace(initial_mean=[0.6 + 0.4j])
+    kf = cgp.KalmanFilter(start, learn=learned, likelihood=likelihood)
+
+    def loss():
+        now = [getattr(kf, name) for name in ("H", "R", "initial_mean", "initial_covariance")]
+        return -np.mean([log_evidence(likelihood, one, *now) for one in z])
+
+    before, variables = loss(), kf.trainable_variables
+    start, differences = flat(variables), central_differences(variables, loss)
+    kf.compile(keras.optimizers.SGD(0.125), run_eagerly=True)
+    both = tf.data.Dataset.from_tensors(np.reshape(z, [2, 1, 1]))
+    history = kf.fit(both, epochs=1, verbose=0).history
+    assert history["loss"] == pytest.approx([before], abs=1e-7)
+    assert np.abs(differences).min() > 1e-3
+    np.testing.assert_allclose(flat(variables), start - 0.125 * differences, atol=1e-7)
 
 
 @pytest.mark.long

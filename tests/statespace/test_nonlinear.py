@@ -29,24 +29,25 @@ def as_composite(means):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "iterations", "damping"),
+    ("kind", "name", "iterations", "damping", "jit"),
     [
         *long_except(
             [
-                *(("carrier", name, 0, 0.0) for name in RULES),
-                *(("improper", name, 0, 0.0) for name in ("taylor", "unscented, wide")),
-                *(("power", name, 0, 0.0) for name in ("taylor", "quadrature")),
-                ("carrier", "cubature", 3, 0.0),
-                ("improper", "taylor", 2, 0.3),
-                ("power", "cubature", 3, 0.0),
+                *(("carrier", name, 0, 0.0, True) for name in RULES),
+                ("carrier", "taylor", 0, 0.0, False),
+                *(("improper", name, 0, 0.0, False) for name in ("taylor", "unscented, wide")),
+                *(("power", name, 0, 0.0, False) for name in ("taylor", "quadrature")),
+                ("carrier", "cubature", 3, 0.0, True),
+                ("improper", "taylor", 2, 0.3, False),
+                ("power", "cubature", 3, 0.0, False),
             ],
-            ("carrier", "taylor", 0, 0.0),
-            ("improper", "unscented, wide", 0, 0.0),
-            ("power", "cubature", 3, 0.0),
+            ("carrier", "taylor", 0, 0.0, False),
+            ("improper", "unscented, wide", 0, 0.0, False),
+            ("power", "cubature", 3, 0.0, False),
         )
     ],
 )
-def test_are_filter_and_smoother_those_of_textbooks(kind, name, iterations, damping):
+def test_are_filter_and_smoother_those_of_textbooks(kind, name, iterations, damping, jit):
     given = PROBLEMS[kind]()
     Q, R, m, P, z = given.composite()
     rule = RULES[name]
@@ -55,7 +56,7 @@ def test_are_filter_and_smoother_those_of_textbooks(kind, name, iterations, damp
     options = (*given.of_composite, Q, R, m, P, z, reference_rule(name, len(m)))
     # Central differences are exact to about 1e-10 for derivatives of this size.
     tolerance = 1e-7 if name == "taylor" else 1e-10
-    model = given.model(jit_compile=kind == "carrier" and name != "taylor")
+    model = given.model(jit_compile=jit)
 
     found = statespace.filter(model, given.z, rule=rule)
     expected = reference.filtered(*options, iterations, damping)
@@ -74,7 +75,7 @@ def test_are_filter_and_smoother_those_of_textbooks(kind, name, iterations, damp
 # --- linear functions -----------------------------------------------------------------------------
 
 
-def linear_pair(holomorphic, dtype="complex128", **options):
+def linear_pair(holomorphic, jit=False, dtype="complex128", **options):
     """A linear model and the same by functions, with the working form of the latter."""
     given = problem(2, 3, dtype, **options)
     own = given.matrices
@@ -93,7 +94,7 @@ def linear_pair(holomorphic, dtype="complex128", **options):
         **{name: own[name] for name in names},
         holomorphic=holomorphic,
         input_size=size,
-        jit_compile=holomorphic and not size,
+        jit_compile=jit,
     )
     linear = given.model()
     if linear.dtype.is_complex and not holomorphic:
@@ -103,10 +104,11 @@ def linear_pair(holomorphic, dtype="complex128", **options):
 
 LINEAR = {
     "complex": (False, {}),
-    "holomorphic": (True, {}),
+    "holomorphic": (True, {"jit": True}),
     "real": (False, {"dtype": "float64"}),
     "holes": (False, {"holes": "own", "batch": 2}),
     "inputs": (True, {"inputs": 2, "batch": 2}),
+    "inputs, by XLA": (True, {"inputs": 2, "batch": 2, "jit": True}),
 }
 
 
@@ -178,8 +180,10 @@ def test_are_steps_of_linear_functions_those_of_the_linear_model():
         np.testing.assert_allclose(a, b, atol=1e-9)
 
 
-def test_inputs_lead_forecasts_and_samples_of_functions_too():
-    given, linear, model = linear_pair(True, inputs=2, batch=2)
+@pytest.mark.parametrize("kind", long_except(["inputs", "inputs, by XLA"], "inputs"))
+def test_inputs_lead_forecasts_and_samples_of_functions_too(kind):
+    holomorphic, options = LINEAR[kind]
+    given, linear, model = linear_pair(holomorphic, **options)
     result = statespace.filter(linear, given.z, inputs=given.inputs)
     ahead = given.inputs[:, :5]
     found = statespace.forecast(model, result, 4, inputs=ahead)
@@ -198,17 +202,18 @@ def test_inputs_lead_forecasts_and_samples_of_functions_too():
 
 
 @pytest.mark.parametrize(
-    ("kind", "rule"),
+    ("kind", "rule", "jit"),
     [
-        ("carrier", SigmaPoints()),
-        pytest.param("improper", Iterated(Taylor(), 2), marks=pytest.mark.long),
-        pytest.param("power", Taylor(), marks=pytest.mark.long),
+        ("carrier", SigmaPoints(), False),
+        pytest.param("carrier", SigmaPoints(), True, marks=pytest.mark.long),
+        pytest.param("improper", Iterated(Taylor(), 2), True, marks=pytest.mark.long),
+        pytest.param("power", Taylor(), True, marks=pytest.mark.long),
     ],
     ids=str,
 )
-def test_are_steps_one_at_a_time_those_of_the_filter(kind, rule):
+def test_are_steps_one_at_a_time_those_of_the_filter(kind, rule, jit):
     given = PROBLEMS[kind]()
-    model = given.model(jit_compile=kind != "carrier")
+    model = given.model(jit_compile=jit)
     found = statespace.filter(model, given.z, rule=rule)
     state = None
     for t, z in enumerate(given.z[:5]):
@@ -415,10 +420,11 @@ def test_has_a_replaced_model_what_was_given_and_all_else_as_before():
 
 @pytest.mark.long
 def test_a_replaced_model_is_as_a_new_one():
-    given = PROBLEMS["carrier"](steps=4)
-    model, Q = given.model(jit_compile=False), [[0.5, 0.0], [0.0, 0.1]]
+    given = PROBLEMS["carrier"]()
+    model, Q = given.model(), [[0.5, 0.0], [0.0, 0.1]]
+    statespace.filter(model, given.z)
     value = statespace.log_likelihood(model.replace(Q=Q), given.z)
-    expected = statespace.log_likelihood(given.model(Q=Q, jit_compile=False), given.z)
+    expected = statespace.log_likelihood(given.model(Q=Q), given.z)
     np.testing.assert_allclose(value, expected, rtol=1e-10)
     assert abs(value - statespace.log_likelihood(model, given.z)) > 1.0
     shifted = model.replace(transition=lambda x: given.transition(x) + 1.0)

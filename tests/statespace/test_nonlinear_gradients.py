@@ -77,9 +77,11 @@ def test_is_the_gradient_that_of_differences(rule, steps, jit):
 
 
 @pytest.mark.usefixtures("execution")
-def test_is_the_gradient_of_a_short_series_that_of_differences():
+@pytest.mark.parametrize(("iterations", "damping"), [(0, 0.0), (2, 0.2)])
+def test_is_the_gradient_of_a_short_series_that_of_differences(iterations, damping):
     """Of a complex state whose power is observed; by differences of the reference."""
     given, rng = PROBLEMS["power"](steps=2), np.random.default_rng(3)
+    rule = Iterated(SigmaPoints(), iterations, damping) if iterations else SigmaPoints()
     gain = tf.constant(0.9 + 0.2j, tf.complex128)
     names = ("Q", "R", "initial_mean", "initial_covariance")
     tensors = {name: tf.constant(np.asarray(given.noise[name], complex)) for name in names}
@@ -94,8 +96,8 @@ def test_is_the_gradient_of_a_short_series_that_of_differences():
             return parts(gain * 0.95 * np.exp(0.2j) * joined(x))
 
         observation = given.of_composite[1]
-        rule = reference.by_points(*reference.cubature(2))
-        return reference.filtered(f, observation, Q, R, m, P, z, rule).log_likelihood
+        options = (reference.by_points(*reference.cubature(2)), iterations, damping)
+        return reference.filtered(f, observation, Q, R, m, P, z, *options).log_likelihood
 
     with tf.GradientTape() as tape:
         tape.watch(tensors)
@@ -104,7 +106,7 @@ def test_is_the_gradient_of_a_short_series_that_of_differences():
         model = NonlinearGaussian(
             lambda x: tensors["gain"] * turn * x, given.observation, **noise, jit_compile=False
         )
-        value = statespace.log_likelihood(model, tensors["z"], rule=SigmaPoints())
+        value = statespace.log_likelihood(model, tensors["z"], rule=rule)
     gradients = tape.gradient(value, tensors)
     start = {name: tensor.numpy() for name, tensor in tensors.items()}
     np.testing.assert_allclose(value, expected(**start), rtol=1e-10)

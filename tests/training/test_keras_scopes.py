@@ -13,7 +13,7 @@ import cgp
 from cgp.kernels import Matern12
 from cgp.layers import GPInterpolator, RealImag, Recursive
 from cgp.statespace import LinearGaussian
-from tests.long_cases import long_except
+from tests.long_cases import eagerly_or_in_a_graph, long_except
 
 RNG = np.random.default_rng(8)
 X, Z = np.arange(6.0), RNG.normal(size=6) + 1j * RNG.normal(size=6)
@@ -86,10 +86,10 @@ CALLS = {
 }
 
 
-def trains():
+def trains(eagerly):
     """A process learns from a dataset by an optimizer of Keras."""
     gp = layer_of(cgp.ExactGP)()
-    gp.compile(keras.optimizers.Adam(0.01), run_eagerly=True)
+    gp.compile(keras.optimizers.Adam(0.01), run_eagerly=eagerly)
     gp.fit(tf.data.Dataset.from_tensors((X, Z)), epochs=2, verbose=0)
     assert np.isfinite(gp.history.history["loss"]).all()
 
@@ -117,14 +117,14 @@ def test_does_a_call_that_is_made_or_refused_leave_no_scope(name):
         layer.stateless_call([tf.zeros(1)] * 50, [], given)
     assert open_scopes() == CLOSED
     if name == "KalmanFilter":
-        trains()
+        trains(eagerly=False)
 
 
-def methods(name, folder):
+def methods(name, folder, how):
     """Methods by name, each in a form that works and in one that is refused."""
     is_filter = name == "KalmanFilter"
     estimator = LAYERS[name][0]()
-    estimator.compile(keras.optimizers.Adam(0.01), run_eagerly=True)
+    estimator.compile(keras.optimizers.Adam(0.01), **how)
     data = (Z[None, :, None],) if is_filter else (X, Z)
     path, weights = folder / "a.keras", folder / "a.weights.h5"
     yield "fit", lambda: estimator.fit(*data, verbose=0), lambda: estimator.fit("no", verbose=0)
@@ -132,7 +132,7 @@ def methods(name, folder):
     yield "predict", lambda: estimator.predict(data[0]), lambda: estimator.predict("no")
     yield (
         "train_on_batch",
-        lambda: estimator.train_on_batch(*map(tf.constant, data)),
+        lambda: estimator.train_on_batch(*data),
         lambda: estimator.train_on_batch(np.ones((2, 3, 4, 5))),
     )
     if name != "ExactGP":
@@ -153,16 +153,16 @@ def methods(name, folder):
     yield "deepcopy", lambda: copy.deepcopy(estimator), None
     yield "pickle", lambda: pickle.loads(pickle.dumps(estimator)), lambda: pickle.loads(b"no")
     yield "clone", lambda: cgp.clone_model(estimator), lambda: cgp.clone_model("no")
-    eager = {"run_eagerly": True}
-    yield "compile", lambda: estimator.compile(**eager), lambda: estimator.compile("no", **eager)
+    yield "compile", lambda: estimator.compile(**how), lambda: estimator.compile("no", **how)
     yield "L-BFGS", lambda: estimator.fit(*data, epochs=1, verbose=0), lambda: estimator.fit()
 
 
+@eagerly_or_in_a_graph
 @pytest.mark.parametrize(
     "name", long_except(["ExactGP", "RecursiveGP", "KalmanFilter"], "KalmanFilter")
 )
-def test_does_a_method_that_is_done_or_refused_leave_no_scope(name, tmp_path):
-    for method, done, refused in methods(name, tmp_path):
+def test_does_a_method_that_is_done_or_refused_leave_no_scope(name, eagerly, tmp_path):
+    for method, done, refused in methods(name, tmp_path, {"run_eagerly": eagerly}):
         done()
         assert open_scopes() == CLOSED, method
         if refused is not None:
@@ -170,7 +170,7 @@ def test_does_a_method_that_is_done_or_refused_leave_no_scope(name, tmp_path):
                 refused()
             assert open_scopes() == CLOSED, f"{method}, refused"
     if name == "KalmanFilter":
-        trains()
+        trains(eagerly)
 
 
 def test_does_a_loss_beside_a_stateless_call_have_the_dtype_of_the_model_that_is_called():

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.training import Shareable, clone_model, sharing_scope
-from tests.long_cases import long_except
+from tests.long_cases import eagerly_or_in_a_graph, long_except
 from tests.training import toys
 
 
@@ -22,17 +22,19 @@ def kernels(model):
     return [model.get_layer(name).kernel for name in ("features", "similarity")]
 
 
-def trained():
+def trained(eagerly=True):
     model = toys.network()
-    model.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error(), run_eagerly=True)
+    model.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error(), run_eagerly=eagerly)
     model.fit(*toys.series(), verbose=0)
     return model
 
 
-@pytest.fixture(scope="module")
-def once_trained():
+@pytest.fixture(
+    scope="module", params=["eager", pytest.param("in a graph", marks=pytest.mark.long)]
+)
+def once_trained(request):
     """The same for several tests, which leave it as it is: to compile it takes seconds."""
-    return trained()
+    return trained(request.param == "eager")
 
 
 def through_keras_file(model, path):
@@ -44,7 +46,9 @@ def through_json_and_weights(model, path):
     model.save_weights(path / "model.weights.h5")
     copied = keras.models.model_from_json(model.to_json())
     copied.load_weights(path / "model.weights.h5")
-    copied.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error(), run_eagerly=True)
+    copied.compile(
+        keras.optimizers.Adam(0.05), toys.mean_squared_error(), run_eagerly=model.run_eagerly
+    )
     return copied
 
 
@@ -84,8 +88,9 @@ def test_sharing_predictions_and_training_survive(way, once_trained, tmp_path):
     assert toys.staleness(features) < 1e-12
 
 
-def test_stale_state_is_saved_as_stale(tmp_path):
-    model = trained()
+@eagerly_or_in_a_graph
+def test_stale_state_is_saved_as_stale(eagerly, tmp_path):
+    model = trained(eagerly)
     kernels(model)[0].log_variance.assign(0.7)
     x, _ = toys.series()
     copied = through_keras_file(model, tmp_path)
@@ -95,7 +100,7 @@ def test_stale_state_is_saved_as_stale(tmp_path):
 
 def test_weights_loaded_into_a_used_model_bring_their_state(once_trained, tmp_path):
     model, other = once_trained, toys.network()
-    other.run_eagerly = True  # as the model
+    other.run_eagerly = model.run_eagerly
     x, _ = toys.series()
     other.predict(x, verbose=0)
     model.save_weights(tmp_path / "model.weights.h5")
@@ -175,8 +180,9 @@ class RealPart(keras.layers.Layer):
         return tf.math.real(z)
 
 
+@eagerly_or_in_a_graph
 @pytest.mark.parametrize("shape", [(2,), pytest.param((), marks=pytest.mark.long)])
-def test_the_examples_in_the_documentation_train_and_survive_saving(shape, tmp_path):
+def test_the_examples_in_the_documentation_train_and_survive_saving(shape, eagerly, tmp_path):
     features_class = example(cgp.training.post_updates)["InducingFeatures"]
     consumer_class = example(cgp.training.sharing)["Consumer"]
 
@@ -199,7 +205,7 @@ def test_the_examples_in_the_documentation_train_and_survive_saving(shape, tmp_p
     diagonal = Diagonal(kernel, name="diagonal")(inputs)
     both = keras.layers.Concatenate(dtype="float64")([real, diagonal])
     model = cgp.Functional(inputs, keras.layers.Dense(1, dtype="float64")(both))
-    model.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error(), run_eagerly=True)
+    model.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error(), run_eagerly=eagerly)
     before = [v.numpy() for v in kernel.trainable_variables]
     model.fit(x, y, epochs=2, verbose=0)
     for old, v in zip(before, kernel.trainable_variables, strict=True):
@@ -222,13 +228,14 @@ def test_the_examples_in_the_documentation_train_and_survive_saving(shape, tmp_p
     np.testing.assert_allclose(*losses, rtol=1e-6)  # a loaded mean_squared_error is float32
 
 
+@eagerly_or_in_a_graph
 @pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_a_subclassed_model_with_its_own_from_config_shares(shared, tmp_path):
+def test_a_subclassed_model_with_its_own_from_config_shares(shared, eagerly, tmp_path):
     kernel = toys.Kernel()
     model = toys.Subclassed(kernel, None if shared else toys.Kernel())
     x, z = toys.series(16)
     data = (x, z[:, 0] * (1 + 2j))
-    model.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
+    model.compile(keras.optimizers.Adam(0.05), run_eagerly=eagerly)
     model.fit(data, verbose=0)
     for copied in (through_keras_file(model, tmp_path), copy.deepcopy(model), clone_model(model)):
         assert (copied.similarity.kernel is copied.kernel) == shared

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import cgp
-from tests.long_cases import long_except
+from tests.long_cases import eagerly_or_in_a_graph, long_except
 from tests.training import toys
 
 
@@ -48,6 +48,7 @@ def adam(**arguments):
 
 VARIANTS = {
     "plain": (adam(), {}),
+    "plain, several epochs": (adam(), {}),
     "several steps an execution": (adam(), {"steps_per_execution": 3}),
     "accumulated gradients": (adam(gradient_accumulation_steps=3), {}),
     "averaged weights": (adam(use_ema=True, ema_momentum=0.9), {}),
@@ -76,7 +77,7 @@ def test_fit_equals_the_plain_reference(variant):
     steps = {"accumulated gradients": 2}.get(variant, 6) * epochs
     averages = variant.startswith("averaged")  # which change them once more
     assert averages or features.factorisations.numpy() == 1 + steps
-    if variant == "plain":
+    if variant.startswith("plain"):
         stored.predict(x, verbose=0)
         stored.evaluate(x, y, verbose=0)
         assert features.factorisations.numpy() == 1 + steps
@@ -134,8 +135,9 @@ def test_a_custom_loop_equals_the_plain_reference(compiled):
     assert stored.get_layer("features").factorisations.numpy() == 5  # the first use, four steps
 
 
-def test_train_on_batch_equals_the_plain_reference():
-    stored, fresh = both(adam(), run_eagerly=True)
+@eagerly_or_in_a_graph
+def test_train_on_batch_equals_the_plain_reference(eagerly):
+    stored, fresh = both(adam(), run_eagerly=eagerly)
     x, y = toys.series(8)
     for _ in range(3):
         losses = [model.train_on_batch(x, y) for model in (stored, fresh)]
@@ -144,23 +146,25 @@ def test_train_on_batch_equals_the_plain_reference():
     assert_same_training(stored, fresh)
 
 
-def test_a_nested_model_is_updated_too():
+@eagerly_or_in_a_graph
+def test_a_nested_model_is_updated_too(eagerly):
     inner = toys.network()
     x = keras.Input((1,), dtype="float64")
     outer = toys.Functional(x, keras.layers.Dense(1, dtype="float64")(inner(x)))
-    outer.compile(keras.optimizers.SGD(0.1), toys.mean_squared_error(), run_eagerly=True)
+    outer.compile(keras.optimizers.SGD(0.1), toys.mean_squared_error(), run_eagerly=eagerly)
     outer.fit(*toys.series(), verbose=0)
     features = inner.get_layer("features")
     assert toys.staleness(features) < 1e-12
     assert features.factorisations.numpy() == 1 + 2
 
 
-def test_a_subclassed_model_inside_a_functional_one_is_updated_too():
+@eagerly_or_in_a_graph
+def test_a_subclassed_model_inside_a_functional_one_is_updated_too(eagerly):
     kernel = toys.Kernel()
     x, z = keras.Input((1,), dtype="float64"), keras.Input((), dtype="complex128")
     subclassed = toys.Subclassed(kernel)
     outer = toys.Functional((x, z), subclassed((x, z))["mean"])
-    outer.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+    outer.compile(keras.optimizers.SGD(0.1), run_eagerly=eagerly)
     data, target = toys.series(16)
     before = kernel.log_variance.numpy()
     outer.fit((data, target[:, 0] * (1 + 2j)), verbose=0)
@@ -168,17 +172,19 @@ def test_a_subclassed_model_inside_a_functional_one_is_updated_too():
     assert toys.staleness(subclassed.features) < 1e-12
 
 
-def test_frozen_hyperparameters_are_left_alone():
+@eagerly_or_in_a_graph
+def test_frozen_hyperparameters_are_left_alone(eagerly):
     stored, _ = both(adam())
     stored.get_layer("features").kernel.trainable = False
-    stored.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error(), run_eagerly=True)
+    stored.compile(keras.optimizers.Adam(0.05), toys.mean_squared_error(), run_eagerly=eagerly)
     stored.fit(*toys.series(), epochs=2, verbose=0)
     assert stored.get_layer("features").factorisations.numpy() == 1
 
 
-def test_a_callback_that_restores_weights_leaves_the_state_current():
+@eagerly_or_in_a_graph
+def test_a_callback_that_restores_weights_leaves_the_state_current(eagerly):
     # Diverges: the first epoch is the best.
-    stored, _ = both(lambda: keras.optimizers.SGD(2.0), run_eagerly=True)
+    stored, _ = both(lambda: keras.optimizers.SGD(2.0), run_eagerly=eagerly)
     stop = keras.callbacks.EarlyStopping("loss", patience=2, restore_best_weights=True)
     with warnings.catch_warnings():
         # From some initial weights it diverges altogether, and is restored with a warning.
