@@ -43,7 +43,7 @@ LARGEST = {"not long": 3e9, "long": 5e9, "": 5e9}  # bytes of memory, by the mar
 FILES = {"examples": 1, "gp": 5, "layers": 6, "statespace": 3, "whole": 7}
 FILES_WITHOUT_LONG = {"statespace": 15}
 # Folders that share a process, which begins with ten seconds of imports.
-SMALL = ("bank", "distributions", "likelihoods", "native", "reference")
+SMALL = ("bank", "distributions", "likelihoods", "native", "old_files", "reference")
 SMALL_WITHOUT_LONG = (*SMALL, "gp/exact", "gp/sampling", "kernels", "linalg")
 FIRST = ("examples", "gp", "statespace", "layers", "equivalences", "small")  # the longest
 # Two processes share few cores, and their arrays are small: more threads only wait for each other,
@@ -168,7 +168,8 @@ def report(results: list[Result], wall: float) -> float:
     seconds = sum(result.seconds for result in results)
     slowness = sum(result.loop for result in results) / len(results) / LOOP
     largest = max(results, key=lambda result: result.memory)
-    print(f"{wall // 60:.0f} min {wall % 60:.0f} s, {seconds:.0f} s of processor time: of a quiet")
+    minutes, remainder = divmod(round(wall), 60)
+    print(f"{minutes} min {remainder} s, {seconds:.0f} s of processor time: of a quiet")
     print(f"machine {seconds / slowness:.0f} s, as the loop took {slowness:.1f} times as long;")
     print(f"the largest process was {largest.name}, {largest.memory / 1e9:.1f} GB", flush=True)
     return seconds / slowness
