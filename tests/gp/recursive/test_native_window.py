@@ -106,7 +106,12 @@ def test_is_a_kernel_of_instructions_that_of_tensorflow(kernel, steps):
         )
         for pseudo in (0.0, 0.1 - 0.05j, 0.2)
         for forgetting in (1.0, 0.9)
-        for is_short in [window[1] > 1 and (pseudo, forgetting) == (0.1 - 0.05j, 0.9)]
+        # Improper windows are of real numbers; a proper budget has conjugates of its own.
+        for is_short in [
+            forgetting == 0.9
+            and (pseudo == 0.1 - 0.05j or (window[0], pseudo) == ("budget", 0.0))
+            and window[1] > 1
+        ]
     ],
 )
 def test_is_every_window_that_of_tensorflow(policy, capacity, pseudo, forgetting):
