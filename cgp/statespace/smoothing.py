@@ -110,18 +110,20 @@ def smooth(
     given, parallel = model, as_flag(parallel, "parallel")
     model, inputs = smoothing_model(given, z, missing, inputs, rule, likelihood, parallel=parallel)
     series, form = Series(model, z, missing, inputs), model.form
-    found = moments(series, parallel)
-    if tf.executing_eagerly() and not all(np.isfinite(a).all() for a in (found.means, found.chols)):
+    smoothed = moments(series, parallel)
+    if tf.executing_eagerly() and not all(
+        np.isfinite(a).all() for a in (smoothed.means, smoothed.chols)
+    ):
         filtered_moments(series, parallel)  # says where the state overflows
     if model is not given:  # linearised where the factors, without gradient, say
-        found = SmoothedMoments(*without_gradient(found, found, _OF_LINEAR))
-    lags = form.moments(found.lags[..., :-1, :, :])
+        smoothed = SmoothedMoments(*without_gradient(smoothed, smoothed, _OF_LINEAR))
+    lags = form.moments(smoothed.lags[..., :-1, :, :])
     return Smoothed(
-        smoothed_means=form.join(found.means),
-        smoothed_chols=stored_cholesky(found.chols, found.covariances),
+        smoothed_means=form.join(smoothed.means),
+        smoothed_chols=stored_cholesky(smoothed.chols, smoothed.covariances),
         lag_one_covariances=lags.k,
         lag_one_pseudo_covariances=lags.c,
-        gains=found.gains[..., :-1, :, :],
+        gains=smoothed.gains[..., :-1, :, :],
     )
 
 
