@@ -397,11 +397,13 @@ def check_pair(inputs: Any) -> None:
     )
 
 
-def check_points(x: tf.Tensor, data: Data) -> None:
-    """Raises for new inputs that do not fit the data; in a graph, when it runs, for batch axes."""
+def checked_points(x: tf.Tensor, data: Data) -> tf.Tensor:
+    """New inputs, or an error where they do not fit the data.
+
+    A graph looks at batch axes alone, and before anything that takes the points it returns.
+    """
     if not tf.executing_eagerly():
-        _check_batch_axes(x, data)
-        return
+        return _with_checked_batch_axes(x, data)
     if x.shape[-1] != data.x.shape[-1]:
         raise ValueError(
             f"x must have as many dimensions as the data, {data.x.shape[-1]}, got shape {x.shape}"
@@ -411,17 +413,21 @@ def check_points(x: tf.Tensor, data: Data) -> None:
     if x.shape.rank > 2 and (shared or x.shape[:-2].as_list() != batch):
         own = "" if shared else f", or {[*batch, 'M', 'D']}"
         raise ValueError(f"x must be [M] or [M, D]{own} for these data, got shape {x.shape}")
+    return x
 
 
-def _check_batch_axes(x: tf.Tensor, data: Data) -> None:
+def _with_checked_batch_axes(x: tf.Tensor, data: Data) -> tf.Tensor:
     axes = tf.shape(x)[:-2]
-    if axes.shape[0] != 0:  # or is not known
-        fits = tf.logical_and(
-            tf.equal(tf.size(axes), tf.size(data.batch)),
-            tf.equal(tf.reduce_prod(axes), tf.reduce_prod(data.batch)),
-        )
-        message = "x must be [M, D], or have the batch axes of the data,", data.batch, "got", axes
-        tf.debugging.Assert(tf.logical_or(tf.equal(tf.size(axes), 0), fits), message)
+    if axes.shape[0] == 0:  # None where the rank is not known
+        return x
+    fits = tf.logical_and(
+        tf.equal(tf.size(axes), tf.size(data.batch)),
+        tf.equal(tf.reduce_prod(axes), tf.reduce_prod(data.batch)),
+    )
+    message = "x must be [M, D], or have the batch axes of the data,", data.batch, "got", axes
+    check = tf.debugging.Assert(tf.logical_or(tf.equal(tf.size(axes), 0), fits), message)
+    with tf.control_dependencies([check]):
+        return tf.identity(x)
 
 
 class StoredData(tf.Module):

@@ -236,11 +236,14 @@ def as_index(
                 f"{name} {meaning}: expected {start} to {np.min(last) - 1}, got {value}"
             )
     else:
-        tf.debugging.Assert(
-            tf.reduce_all(x >= start), [f"{name} {meaning}; got", x, "below", start]
-        )
-        meaning += too_large
-        tf.debugging.Assert(tf.reduce_all(x < stop), [f"{name} {meaning}; got", x, "of", stop])
+        below = [f"{name} {meaning}; got", x, "below", start]
+        beyond = [f"{name} {meaning}{too_large}; got", x, "of", stop]
+        checks = [
+            tf.debugging.Assert(tf.reduce_all(x >= start), below),
+            tf.debugging.Assert(tf.reduce_all(x < stop), beyond),
+        ]
+        with tf.control_dependencies(checks):
+            x = tf.identity(x)  # before an operation that reads the index
     return tf.cast(x, tf.int32), (x >= start) & (x < stop)
 
 

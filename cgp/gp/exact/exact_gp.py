@@ -10,7 +10,7 @@ import tensorflow as tf
 from cgp.autograph import as_it_stands
 from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict
-from cgp.gp.data import Data, as_data, check_points, empty_variable, flattened
+from cgp.gp.data import Data, as_data, checked_points, empty_variable, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.parts import check_request, of_part
@@ -281,7 +281,7 @@ class ExactGP(MaximumLikelihoodGP):
             data = self._normal(self._stored.data)
         else:
             data = self._normal(self._stored.data_of_graph())
-        check_points(x, data)
+        x = checked_points(x, data)
         given = predictions.condition(self._process, data, self._differentiable_factor(data))
         return predictions.posterior(process, data, given, flattened(x, 2), noise)
 
@@ -312,7 +312,7 @@ class ExactGP(MaximumLikelihoodGP):
             return as_dict(self.posterior(x))
         # Outside of the branches: the gradient of a branch wants to know the shapes of variables.
         data = self._normal(self._stored.data)
-        check_points(x, data)
+        x = checked_points(x, data)
         given = predictions.condition(process, data, self._differentiable_factor(data))
         return tf.cond(
             self._stored.is_empty,

@@ -10,7 +10,14 @@ import tensorflow as tf
 from cgp.autograph import as_it_stands
 from cgp.distributions import Step
 from cgp.gp.base import GaussianProcess, as_dict
-from cgp.gp.data import Data, SampleNoise, arranged, as_inputs_and_targets, check_points, flattened
+from cgp.gp.data import (
+    Data,
+    SampleNoise,
+    arranged,
+    as_inputs_and_targets,
+    checked_points,
+    flattened,
+)
 from cgp.gp.given_noise import GivenNoise
 from cgp.gp.means import Mean
 from cgp.gp.notebook_rows import window_in_words
@@ -342,7 +349,7 @@ class RecursiveGP(GaussianProcess):
     ) -> Posterior:
         assert self._stream is not None
         data = window.data(self._stream.is_single)
-        check_points(x, data)
+        x = checked_points(x, data)
         given = self._recursion.conditioned(window, chol)
         return posterior(self._process, data, given, flattened(x, 2), noise)
 

@@ -11,7 +11,7 @@ from cgp.autograph import as_it_stands
 from cgp.distributions.checks import stateless_seed
 from cgp.distributions.forms import Form
 from cgp.gp.base import as_dict, check_draws
-from cgp.gp.data import Data, as_data, check_points
+from cgp.gp.data import Data, as_data, checked_points
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.notebook_rows import data_in_words
@@ -19,6 +19,7 @@ from cgp.gp.parts import check_request, of_part
 from cgp.gp.posterior import Posterior, prior
 from cgp.gp.sites import Sites
 from cgp.gp.state_space import native_likelihood, whittle
+from cgp.gp.state_space.discretization import StateAt, StoredState
 from cgp.gp.state_space.history import History
 from cgp.gp.state_space.online import Online
 from cgp.gp.state_space.ordered_series import ordered_series
@@ -262,16 +263,16 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         if points.shape[-1] != 1:
             raise ValueError(f"x must have one dimension, got {points.shape[-1]}")
         noise = self._noise_at(x, points, observed, noise_variance, noise_groups)
-        by_series = points if points.shape.rank == 3 else points[None]
+        start: StateAt | StoredState | None
         if not tf.executing_eagerly():
-            data = self._normal(self._history.data_for(points))
-            check_points(points, data)
-            return self._smoothed(data, by_series, noise, self._history.start, part)
-        self.kernel.check_points(points)  # may refuse them
-        data, start = self._history.held_for(points)
-        if tf.size(data.z) == 0 and start is None:
-            return prior(of_part(self._process, part), points, noise)
-        check_points(points, data)
+            data, start = self._history.data_for(points), self._history.start
+        else:
+            self.kernel.check_points(points)  # may refuse them
+            data, start = self._history.held_for(points)
+            if tf.size(data.z) == 0 and start is None:
+                return prior(of_part(self._process, part), points, noise)
+        points = checked_points(points, data)
+        by_series = points if points.shape.rank == 3 else points[None]
         return self._smoothed(self._normal(data), by_series, noise, start, part)
 
     def _smoothed(self, *arguments: Any) -> Posterior:
@@ -357,7 +358,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             axes = tf.constant(batch.as_list(), tf.int32)
             data = Data(places, nothing, axes, self._stored.no_samples)
         else:
-            check_points(points, data)
+            points = checked_points(points, data)
             data = self._normal(data)
             points = points if points.shape.rank == 3 else points[None]
         values = drawn(self._process, data, points, start, count, stateless_seed(seed), noise)
