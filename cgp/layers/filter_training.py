@@ -9,10 +9,11 @@ import tensorflow as tf
 
 from cgp.layers.likelihood_objective import check_learnable
 from cgp.layers.model_functions import check_variables
-from cgp.layers.stream_observations import batch_of_series
+from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
-from cgp.observations import warn_of_short_series
+from cgp.observations import as_observations, warn_of_short_series
 from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.series import Series, check_labels
 from cgp.training.batches import compile_as_usual
 from cgp.training.optimizers import LBFGS
 
@@ -27,7 +28,7 @@ class LearnsFromSeries(_Base):
     """A mixin before a `cgp.Model` that has a learned model and a `LikelihoodObjective`."""
 
     def _batch(self, x: Any, missing: ArrayLike | None) -> Any:
-        return batch_of_series(self._start, self.likelihood, x, missing)
+        return _batch_of_series(self._start, self.likelihood, x, missing)
 
     def _as_batch(self, shard: Any) -> tuple[Any, float]:
         """Series as those of a batch, and the number of their observations."""
@@ -142,3 +143,39 @@ def _warn_of_offset(model: Any, z: np.ndarray) -> None:
             RuntimeWarning,
             stacklevel=3,
         )
+
+
+def _batch_of_series(
+    model: LinearGaussian, likelihood: Likelihood | None, x: Any, missing: ArrayLike | None
+) -> Any:
+    """Series as Keras takes them: with a batch axis, and NaN where missing.
+
+    Args:
+        model: The model.
+        likelihood: That of the observations, or None.
+        x: One series or several, as for `statespace.filter`; or a tuple of series and inputs, whose
+            axes are left as they are; or a dataset, which is left as it is.
+        missing: Bool, broadcast against x; None if only NaN are missing.
+
+    Raises:
+        TypeError, ValueError: As `statespace.filter`; `missing` beside more than series.
+    """
+    if x is None:
+        raise TypeError(
+            "z is missing: series were expected, [B, T, M], [T, M], or [T] where M is 1"
+        )
+    if isinstance(x, tuple | tf.data.Dataset) and missing is not None:
+        raise ValueError("missing is for one array of series: set NaN in them instead")
+    if isinstance(x, tf.data.Dataset):
+        return x
+    if isinstance(x, tuple):
+        series, *inputs = x
+        check_labels(series, None, inputs[0] if inputs else None, along=1)
+        z = as_observations(series, None, model.series_dtype, promote=True)
+    else:
+        z = Series(model, x, missing).observations().numpy()
+    if likelihood is not None:
+        likelihood.check(np.asarray(z))
+    if isinstance(x, tuple):
+        return (z, *inputs)
+    return z[None] if z.ndim == 2 else z

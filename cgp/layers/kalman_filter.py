@@ -10,19 +10,18 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Step
 from cgp.kernels.points import one_number
-from cgp.layers import filter_pieces
 from cgp.layers.filter_outputs import output_spec, outputs
 from cgp.layers.filter_rows import filter_rows
 from cgp.layers.filter_training import LearnsFromSeries
-from cgp.layers.kalman_stream import KalmanStream, check_saved, streams_of
+from cgp.layers.kalman_cell import KalmanCell
 from cgp.layers.learned_model import LearnedModel, PresentMatrix
 from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.layers.model_config import model_config, model_from_config
 from cgp.layers.model_functions import layers_of, rules_config, rules_from_config
-from cgp.layers.served_filter import served
-from cgp.layers.stream_observations import stream_observations
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
+from cgp.online.cell import Outputs, Sample
+from cgp.online.online import RunsOnline
 from cgp.statespace.engines.chunked_filter import StateMoments
 from cgp.statespace.filtering import moments
 from cgp.statespace.linearization.linearized_model import (
@@ -34,18 +33,17 @@ from cgp.statespace.linearization.linearized_model import (
     measurable,
     noise_of,
 )
-from cgp.statespace.models.diffuse_start import check_diffuse
-from cgp.statespace.online.stream_samples import StateArrays, checked_state
+from cgp.statespace.online.stream_samples import StateArrays
 from cgp.statespace.series import Series, check_labels
 from cgp.training import Model, keras_private
-from cgp.training.batches import require_one_replica
 from cgp.training.notebook_table import notebook_table
 from cgp.training.parameters import Parameterized
 from cgp.training.saving import numbered
+from cgp.training.serving import Served
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class KalmanFilter(LearnsFromSeries, Parameterized, Model):
+class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
     """The Kalman filter of a complex or real linear Gaussian model, some matrices of it learned.
 
     Missing elements are NaN in z, or `missing`, or all those of steps that a Keras mask calls
@@ -136,7 +134,7 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
         self.learned = self.learned_model.layers
         self._objective = LikelihoodObjective(self.learned_model.with_priors, own)
         self.batch_count = self._objective.batch_count
-        self._stream: Any = None
+        self.cell = KalmanCell(self.learned_model, rule, likelihood)
         self.built = True
         self.learned_model.model()  # raises an error if the layers do not fit
 
@@ -261,8 +259,7 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
             ValueError: A shape that does not fit the stream; infinite values; a model that varies
                 over time; matrices that are not finite. The state is then unchanged.
         """
-        observations = self._observations(z, missing, inputs, along=0)  # may make the stream
-        return self._stream.step(*observations)
+        return self._step(Sample(z, inputs=inputs), missing)
 
     def process(
         self, z: ArrayLike, missing: ArrayLike | None = None, inputs: ArrayLike | None = None
@@ -277,8 +274,7 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
         Returns:
             As `step`, stacked over time; errors as for `step`.
         """
-        observations = self._observations(z, missing, inputs, along=1)  # may make the stream
-        return self._stream.process(*observations)
+        return self._process(Sample(z, inputs=inputs), missing)
 
     @property
     def state(self) -> StateArrays:
@@ -287,12 +283,7 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
         `[n]` and `[n, n]`, or of B streams `[B, n]` and `[B, n, n]`; of a widely linear model the
         mean is complex and the factor that of the real composite, `[..., 2n, 2n]`.
         """
-        if self._stream is None:
-            noise = noise_of(self.model)
-            mean, chol = noise.initial_mean, noise.initial_chol
-        else:
-            mean, chol = self._stream.state()
-        return StateArrays(self._start.form.join(mean).numpy(), chol.numpy())
+        return super().state
 
     def set_state(self, mean: ArrayLike, chol: ArrayLike) -> None:
         """Sets the state predicted for the next observation, in the form of `state`.
@@ -310,44 +301,22 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
                 a factor that is not lower triangular with a diagonal that is real and not negative.
                 The state is unchanged.
         """
-        mean, chol = checked_state(self._start, (mean, chol))
-        self._make_stream(streams_of(mean, chol))
-        self._stream.set_state(mean, chol)
+        self._set_state((mean, chol))
 
     def reset(self) -> None:
         """Resets all streams to the initial state: by the matrices of the next observation."""
-        if self._stream is not None:
-            self._stream.reset()
+        super().reset()
 
-    def _observations(
-        self, z: ArrayLike, missing: ArrayLike | None, inputs: ArrayLike | None, along: int
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Checks observations and inputs; the first ones decide the number of streams."""
-        values, known, streams = stream_observations(self._start, z, missing, inputs, along)
-        if self.likelihood is not None:
-            self.likelihood.check(values)
-        if self._start.initial == "diffuse" and not (self._stream and self._stream.has_begun()):
-            check_diffuse(self._start, np.nan_to_num(values if along else values[..., None, :]))
-        self._make_stream(streams, "z")
-        return values, known
+    def _served(self) -> Served:
+        spec = self.cell.sample_spec()
+        specs = [spec.z] if spec.inputs is None else [spec.z, spec.inputs]
+        arguments = [tf.TensorSpec([None, None, *a.shape], a.dtype, a.name) for a in specs]
 
-    def _make_stream(self, streams: int | None, name: str = "the state") -> None:
-        """Makes the streams, or checks their number if there are streams already."""
-        if self._stream is not None:
-            self._stream.check_number(streams, name)
-            return
-        require_one_replica(self, "a KalmanFilter that runs online")
-        # XLA cannot factorise Q, which is needed where its layer provides no factor.
-        jit = "Q" not in self.learned or hasattr(self.learned["Q"], "factor")
-        rules = (self.rule, self.likelihood)
-        self._stream = KalmanStream(self, self.learned_model, *rules, streams, jit)
+        def predict(_: StateArrays, z: tf.Tensor, inputs: tf.Tensor | None = None) -> Outputs:
+            # Not `call`, whose loss the filter would keep, a tensor of this graph.
+            return outputs(*self._moments(self.learned_model.model(), z, None, inputs)[1:])
 
-    _served = served
-    _begin, _follow = filter_pieces.begin, filter_pieces.follow  # series in pieces
-    _state_spec = filter_pieces.state_spec
-
-    def _piece_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
-        return self.compute_output_spec(inputs)
+        return self._served_with(predict, arguments)
 
     # --- serialisation ---------------------------------------------------------------------------
 
@@ -361,7 +330,7 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
             **rules_config(self.rule, self.likelihood),
             "learn": learn,
             "loss_weight": self.loss_weight,
-            "streams": None if self._stream is None else [self._stream.streams],
+            "streams": None if self.stream is None else [self.stream.streams],
             "name": self.name,
             "trainable": self.trainable,
         }
@@ -385,26 +354,23 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
     def save_own_variables(self, store: Any) -> None:
         """The state of the streams, and their number, for a filter that has none yet."""
         super().save_own_variables(store)
-        if self._stream is not None:
-            store["streams"] = np.array(self._stream.streams or 0)
+        if self.stream is not None:
+            store["streams"] = np.array(self.stream.streams or 0)
 
     def load_own_variables(self, store: Any) -> None:
         """Reads the state of the streams, and makes them where there are none.
 
         Raises:
-            ValueError: A state that is not finite, or that this filter could not have saved.
+            ValueError: A state that is not finite, or that this filter could not have saved; the
+                state is as it was.
         """
-        weights = numbered(store)
-        if {"0", "1"} <= set(weights):
-            mean, chol = (np.asarray(weights[key]) for key in "01")
-            check_saved(mean, chol, self._start.dtype.is_complex)
-        if self._stream is None and "streams" in store:
+        if self.stream is None and "streams" in store:
             self._make_stream(int(np.asarray(store["streams"])) or None)
-        super().load_own_variables(weights)
+        self._load_state(numbered(store), super().load_own_variables)
 
     def __repr__(self) -> str:
         learned = f", learns {', '.join(self.learned)}" if self.learned else ""
         return f"KalmanFilter({self.learned_model.start!r}{learned})"
 
     def _repr_html_(self) -> str:
-        return notebook_table("KalmanFilter", filter_rows(self, self._stream))
+        return notebook_table("KalmanFilter", filter_rows(self, self.stream))

@@ -130,7 +130,7 @@ class CompiledStep:
 
     def __call__(
         self, z: np.ndarray, mean: np.ndarray, chol: np.ndarray
-    ) -> tuple[Marginals, Marginals]:
+    ) -> tuple[Marginals, Marginals] | None:
         """Takes one observation of each stream, and replaces the state.
 
         Args:
@@ -139,10 +139,8 @@ class CompiledStep:
             chol: The Cholesky factor of its covariance, `[n, n, B]`, contiguous; changed in place.
 
         Returns:
-            The moments of the observation before it was seen, and of the signal or state after it.
-
-        Raises:
-            ValueError: The new state or a moment would not be finite; the state is unchanged.
+            The moments of the observation before it was seen, and of the signal or state after it;
+            None, and the state is unchanged, where it or a moment would not be finite.
         """
         if self._is_composite:
             z = np.concatenate([z.real, z.imag], axis=-1)
@@ -152,7 +150,7 @@ class CompiledStep:
             self._given.mean, self._given.chol = mean.ctypes.data, chol.ctypes.data
         outcome = self._function(self._argument)
         if outcome == 1:
-            raise ValueError(NOT_FINITE)
+            return None
         if outcome:
             raise MemoryError("a step of an online filter needs more memory than there is")
         found = self._results.copy()

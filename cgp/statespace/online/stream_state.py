@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals
 from cgp.statespace.engines.filter_step import State
-from cgp.statespace.online.native_step import CompiledStep
+from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep
 
 
 class StreamState:
@@ -80,12 +80,14 @@ class StreamState:
 
         Args:
             step: The step.
-            z: The observations; see `CompiledStep`, for what is returned and raised too.
+            z: The observations; see `CompiledStep`, for what is returned too.
             changes: Matrices of the step that are others now, as for `CompiledStep.set`.
         """
         with self._mutex:
             step.set(**changes)
             found = step(z, *self._views())
+            if found is None:
+                raise ValueError(NOT_FINITE)
             for variable in self.variables:
                 variable.changed()
         return found

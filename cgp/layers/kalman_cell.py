@@ -1,0 +1,288 @@
+"""The Kalman filter of one sample, as a cell."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import tensorflow as tf
+
+from cgp import native
+from cgp.distributions.marginals import Step, innovation
+from cgp.layers.learned_model import LearnedModel
+from cgp.likelihoods import Likelihood
+from cgp.linalg.arguments import ArrayLike, is_nan, nan, real_as
+from cgp.online.cell import Cell, Sample, all_finite
+from cgp.statespace.engines.decorrelation import leaves_no_exact_observation
+from cgp.statespace.engines.filter_step import with_pseudo_variance
+from cgp.statespace.filtering import process_block
+from cgp.statespace.forecasting import ahead
+from cgp.statespace.linearization.linearized_model import (
+    AnyModel,
+    AnyRule,
+    AsLinear,
+    linearized,
+    noise_of,
+)
+from cgp.statespace.models.diffuse_start import check_diffuse
+from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
+from cgp.statespace.online.native_step import CompiledStep, step_matrices
+from cgp.statespace.online.online_step import advance, of_one_step
+from cgp.statespace.online.stream_samples import (
+    StateArrays,
+    check_state_factor,
+    checked_samples,
+    checked_state,
+)
+from cgp.statespace.series import Series, known_inputs
+
+
+class KalmanCell(Cell):
+    """The state predicted for the next observation, and its update by one.
+
+    A state goes on with the present matrices, whatever those were before.
+
+    Args:
+        learned_model: The model, some matrices of it learned.
+        rule: How it is linearised, if it is not linear.
+        likelihood: The likelihood of its observations; None for normal ones.
+    """
+
+    State = StateArrays
+    streams_axis = -1  # the compiled step has the streams side by side
+    traces_blocks = False
+
+    def __init__(
+        self, learned_model: LearnedModel, rule: AnyRule | None, likelihood: Likelihood | None
+    ):
+        self.learned_model, self._rule, self._likelihood = learned_model, rule, likelihood
+        self._model = learned_model.noise  # for sizes and dtypes
+        self.checks_first = self._model.initial == "diffuse"
+        # XLA cannot factorise Q, which is needed where its layer provides no factor.
+        layers = learned_model.layers
+        self.jit_compile = "Q" not in layers or hasattr(layers["Q"], "factor")
+        self.jit_compile &= getattr(learned_model.start, "jit_compile", True)
+
+    def check_streams(self, streams: int | None) -> None:
+        """Raises a ValueError for a model that has no streams, or not so many."""
+        model, count = noise_of(self.learned_model.model()), streams or 1
+        if model.steps is not None:
+            raise ValueError(
+                "the matrices of the model vary over time, and a stream has no end: filter a whole "
+                "series, or make a model for each part of it"
+            )
+        if model.batch_shape.rank and model.batch_shape.num_elements() not in (1, count):
+            raise ValueError(
+                f"the model is a batch of {model.batch_shape.num_elements()}, but there are "
+                f"{count} streams"
+            )
+
+    # --- the state -------------------------------------------------------------------------------
+
+    def initial_state(self, batch_size: Any, sample: Sample | None = None) -> StateArrays:
+        """The initial state by the present matrices: mean `[B, n]`, factor `[B, n, n]`."""
+        model = noise_of(self.learned_model.model())
+        mean = model.form.join(model.initial_mean)
+        mean = tf.reshape(mean, [-1, *mean.shape[-1:]])
+        chol = tf.reshape(model.initial_chol, [-1, *model.initial_chol.shape[-2:]])
+        return StateArrays(*(tf.broadcast_to(a, [batch_size, *a.shape[1:]]) for a in (mean, chol)))
+
+    def check_first(self, sample: Sample, along: int = 0) -> None:
+        """Raises a ValueError for observations with which a diffuse state cannot begin."""
+        check_diffuse(self._model, np.nan_to_num(sample.z if along else sample.z[..., None, :]))
+
+    def as_stored(self, state: StateArrays) -> list[tf.Tensor]:
+        """Working values: of a widely linear model the mean of the real composite."""
+        return [self._model.form.split(state.mean), state.chol]
+
+    def from_stored(self, arrays: Sequence[tf.Tensor]) -> StateArrays:
+        """`as_stored` undone."""
+        return StateArrays(self._model.form.join(arrays[0]), arrays[1])
+
+    def check_stored(self, arrays: Sequence[np.ndarray]) -> None:
+        """Raises a ValueError for arrays of a file that are no state, begun or not."""
+        for a in arrays:
+            finite = np.isfinite(a).all()
+            if not (finite or np.isnan(a).all()) or finite != np.isfinite(arrays[0]).all():
+                raise ValueError(
+                    "the state of the streams must be finite, or all of it NaN where they have not "
+                    "begun: the file is damaged"
+                )
+        if np.isfinite(arrays[0]).all():
+            check_state_factor(np.moveaxis(arrays[1], -1, 0), "the saved factor of the state")
+
+    def checked_state(self, state: Any) -> tuple[StateArrays, int | None]:
+        """A state given by a user, and the number of streams that it is of."""
+        mean, chol = checked_state(self._model, state)
+        return self.from_stored([mean, chol]), _streams_of(mean, chol)
+
+    # --- samples ---------------------------------------------------------------------------------
+
+    def sample_spec(self) -> Sample:
+        """An observation `[M]`, and of a model with B the inputs from it to the next, `[k]`."""
+        model, inputs = self._model, None
+        if model.B is not None:
+            size = model.B.shape[-1] // model.form.multiplicity
+            inputs = tf.TensorSpec([size], model.state_dtype, "inputs")
+        z = tf.TensorSpec([model.observation_size], model.series_dtype, "z")
+        return Sample(z=z, inputs=inputs)
+
+    def check(
+        self, sample: Sample, missing: ArrayLike | None = None, along: int = 0
+    ) -> tuple[Sample, int | None]:
+        """Checks observations and inputs: one of each stream, or a block of them.
+
+        Args:
+            sample: z is one observation, `[M]` or `[B, M]`, or a number where M is 1; or, with
+                `along`, a block, `[T, M]`, `[B, T, M]`, or `[T]`. The inputs have the same axes
+                with k in place of M.
+            missing: Bool, broadcast against z; None if only NaN are missing.
+            along: The number of time axes, 0 or 1.
+
+        Returns:
+            The sample, NumPy, z NaN where missing; and B, None without a batch axis.
+
+        Raises:
+            TypeError, ValueError: As `cgp.statespace.filter`.
+        """
+        if not tf.executing_eagerly():
+            raise RuntimeError("samples are taken in outside of a tf.function: call process(z)")
+        model = self._model
+        z, inputs = checked_samples(model, sample.z, missing, sample.inputs, along=along, most=1)
+        z = np.asarray(z)
+        streams = None if z.ndim == along + 1 else z.shape[0]
+        if inputs is not None or model.B is not None:
+            inputs = self._checked_inputs(inputs, z, streams, along)
+        if self._likelihood is not None:
+            self._likelihood.check(z)
+        return Sample(z, inputs=inputs), streams
+
+    def _checked_inputs(
+        self, inputs: Any, z: np.ndarray, streams: int | None, along: int
+    ) -> np.ndarray:
+        """The inputs beside observations, of the same axes; zero where there are none."""
+        model = self._model
+        if inputs is not None and not along:
+            inputs = inputs[..., None, :]  # a series of one step
+        inputs = known_inputs(model, inputs, z.shape[-2] if along else 1)
+        inputs = model.form.join(inputs).numpy()
+        if not along:
+            inputs = inputs[..., 0, :]
+        if inputs.ndim > along + 1 and (streams is None or len(inputs) not in (1, streams)):
+            raise ValueError(
+                f"inputs must have the batch axis of z, got shapes {inputs.shape} and {z.shape}"
+            )
+        return np.broadcast_to(inputs, (*z.shape[:-1], inputs.shape[-1]))
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def step(self, state: StateArrays, sample: Sample) -> tuple[StateArrays, Step]:
+        """Predicts observations `[B, M]`, updates the state with them, and leads it to the next."""
+        z = sample.z[:, None]  # a series of one step
+        inputs = None if sample.inputs is None else sample.inputs[:, None]
+        model = self.learned_model.model().starting_from(*self.as_stored(state))
+        model, inputs, correction = self._linearized(model, z, inputs)
+        series = Series(model, z, inputs=inputs)
+        system, start, H, R, d = of_one_step(series)
+        forms = (model.form, model.observation_form)
+        after, predicted, filtered = advance(*forms, system, H, R, d, start, None)
+        mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in after)
+        if correction is not None:  # NaN where no normal posterior was found
+            mean += real_as(0.0 * correction, mean.dtype)
+        first = functools.partial(tf.experimental.numpy.moveaxis, source=-1, destination=0)
+        predicted, filtered = (
+            with_pseudo_variance(*(None if a is None else first(a) for a in moments))
+            for moments in (predicted, filtered)
+        )
+        deviation = tf.where(is_nan(sample.z), nan(z.dtype), sample.z - predicted.mean)
+        return self.from_stored([mean, chol]), Step(predicted, deviation, filtered)
+
+    def _linearized(self, model: AnyModel, z: ArrayLike, inputs: ArrayLike | None) -> AsLinear:
+        return linearized(model, z, inputs=inputs, rule=self._rule, likelihood=self._likelihood)
+
+    def scan(self, state: StateArrays, samples: Sample) -> tuple[StateArrays, Step]:
+        """Filters a block, `[T, M]` or `[B, T, M]`, called eagerly: NumPy arrays."""
+        model = self.learned_model.model().starting_from(*self.as_stored(state))
+        model, inputs, _ = self._linearized(model, samples.z, samples.inputs)
+        block = process_block(model, samples.z, inputs)
+        last = None if block.inputs is None else block.inputs[..., -1, :]
+        after = ahead(model, block.last_mean, block.last_chol, last)
+        deviation = innovation(samples.z, block.predicted.mean)
+        return self.from_stored(after), Step(block.predicted, deviation, block.states)
+
+    def is_sound(self, state: StateArrays, step: Step) -> tf.Tensor:
+        """Whether all is finite: a noise variance of NaN leaves the state finite."""
+        return all_finite((state, step.predicted.variance, step.filtered.variance))
+
+    def chunks(self, samples: Sample) -> list[slice]:
+        """The whole block, which the compiled filter takes at once."""
+        return [slice(0, samples.z.shape[-2])]
+
+    # --- compiled --------------------------------------------------------------------------------
+
+    def compiled(self, streams: int | None) -> "CompiledKalman | None":
+        """The compiled step, of a linear model in normal noise."""
+        learned = self.learned_model
+        if not isinstance(learned.start, LinearGaussian) or self._likelihood is not None:
+            return None
+        # The core does not tell an exact observation that contradicts the state.
+        if not leaves_no_exact_observation(noise_of(learned.model()).R):
+            return None
+        return CompiledKalman(learned, streams)
+
+
+def _streams_of(mean: tf.Tensor, chol: tf.Tensor) -> int | None:
+    """The number of streams that a state is of, `[..., n]` and `[..., n, n]`; None for no axis.
+
+    Raises:
+        ValueError: More than one batch axis, or axes that differ.
+    """
+    axes = {mean.shape.rank - 1, chol.shape.rank - 2}
+    if not axes <= {0, 1}:
+        raise ValueError(
+            f"a state has at most one batch axis, got shapes {mean.shape} and {chol.shape}"
+        )
+    sizes = {a.shape[0] for a, rank in ((mean, 1), (chol, 2)) if a.shape.rank > rank}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"mean and chol must have one batch axis, got shapes {mean.shape} and {chol.shape}"
+        )
+    return sizes.pop() if sizes else None
+
+
+class CompiledKalman:
+    """The step of a linear filter at its present matrices by a function of the compiled core.
+
+    Args:
+        learned_model: The model, some matrices of it learned.
+        streams: B, or None for one stream without a batch axis.
+    """
+
+    def __init__(self, learned_model: LearnedModel, streams: int | None):
+        self._learned, self._streams = learned_model, streams
+        self._step: CompiledStep | None = None
+        self._snapshot = b""  # of the weights that its matrices belong to
+        self._inputs_to_state = np.zeros(0)
+
+    def serves(self, sample: Sample) -> bool:
+        """Whether the core is there."""
+        return native.core().ops is not None
+
+    def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
+        """See `cgp.online.Compiled`."""
+        snapshot = self._learned.snapshot()
+        if self._step is None or snapshot != self._snapshot:
+            model = cast("LinearGaussian", self._learned.model())  # others have no such step
+            self._step = CompiledStep(step_matrices(model), self._streams, not model.is_proper)
+            self._snapshot = snapshot
+            if model.B is not None:
+                self._inputs_to_state = with_time(model.B).numpy()[..., 0, :, :]
+        if sample.inputs is not None:
+            inputs = self._learned.form.split(tf.constant(sample.inputs)).numpy()
+            drift = np.reshape(self._inputs_to_state @ inputs[..., None], (self._streams or 1, -1))
+            self._step.set(drift=np.ascontiguousarray(np.moveaxis(drift, 0, -1)))
+        moments = self._step(sample.z, *arrays)
+        if moments is None:
+            return None
+        predicted, filtered = moments
+        return Step(predicted, innovation(sample.z, predicted.mean), filtered)

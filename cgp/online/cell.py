@@ -1,0 +1,427 @@
+"""What one sample does to the state of an estimator.
+
+A cell knows the state of a stream, the first one, and one step. What is done with cells is written
+once, in drivers that know no estimator: `cgp.online.Online` runs one in a script, a
+`cgp.layers.Recursive` in a model, `export` writes it as a SavedModel, and a `cgp.Bank` keeps a
+state for each of many keys. Keras divides `LSTMCell` and `RNN` so.
+"""
+
+import abc
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions.marginals import Marginals, Step
+from cgp.linalg.arguments import ArrayLike, is_nan, nan
+from cgp.observations import as_observations
+from cgp.statespace.online.native_step import NOT_FINITE
+
+Outputs = dict[str, tf.Tensor]
+
+
+class Sample(NamedTuple):
+    """One sample of each of B streams, or a block of T samples of each: `[B, T, ...]`.
+
+    A field that is not used is None. Of one stream alone the batch axis may be left out where a
+    method says so.
+    """
+
+    z: Any
+    """Observations, `[B]`, or `[B, M]` of M components; NaN where missing."""
+    x: Any = None
+    """The places of the observations, real, `[B, D]`."""
+    inputs: Any = None
+    """Known inputs of a state-space model, `[B, k]`."""
+    noise_variance: Any = None
+    """The known part of the noise variance, real, `[B]`."""
+    group: Any = None
+    """The group of the noise, int32, `[B]`."""
+    arrived: Any = None
+    """False for streams without a sample, whose state stays as it is; bool, `[B]`."""
+
+    def map(self, function: Callable[[Any], Any]) -> "Sample":
+        """The result of a function of each field that is used."""
+        return Sample(*(None if a is None else function(a) for a in self))
+
+
+class Piece(NamedTuple):
+    """The results of a cell for a piece of series, inside a model."""
+
+    state: Any
+    """The state after the piece."""
+    outputs: Outputs
+    """Moments by name, `[B, T, ...]`."""
+    loss: tf.Tensor | None
+    """The loss of the piece given the state before it, scalar; None for none."""
+
+
+class Compiled(Protocol):
+    """The step of a cell by a compiled function, which changes arrays in place."""
+
+    def serves(self, sample: Sample) -> bool:
+        """Whether the function can take a sample in at the present hyperparameters."""
+
+    def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
+        """Takes one sample of each stream, or a block.
+
+        Args:
+            arrays: The state as stored (see `Cell.as_stored`), with the axis of streams where
+                `Cell.streams_axis` says.
+            sample: The sample, as `Cell.check` returned it.
+
+        Returns:
+            A `Step` of NumPy arrays; or None, and the state is as it was, where the new state
+            would not be sound.
+        """
+
+
+class Cell(abc.ABC):
+    """What one sample does to the state of an estimator, as pure functions of tensors.
+
+    A subclass gives `initial_state`, `step` and `sample_spec`; everything else has a default. The
+    state is a named tuple of tensors or arrays whose first axis is that of the streams. Users see
+    it as `state` of a stream and of a bank, and pass it from one driver to another.
+
+    Example:
+        >>> import cgp, numpy as np, tensorflow as tf
+        >>> from typing import NamedTuple
+        >>> class Level(NamedTuple):
+        ...     mean: tf.Tensor
+        >>> class Smoothing(cgp.online.Cell):
+        ...     State = Level
+        ...     def initial_state(self, batch_size, sample=None):
+        ...         return Level(tf.zeros([batch_size], tf.complex128))
+        ...     def sample_spec(self):
+        ...         return cgp.online.Sample(z=tf.TensorSpec([], tf.complex128))
+        ...     def step(self, state, sample):
+        ...         after = Level(0.9 * state.mean + 0.1 * sample.z)
+        ...         return after, cgp.online.step_of(sample.z, state.mean, after.mean)
+        >>> cgp.online.Online(Smoothing()).step(2j).filtered.mean
+        0.2j
+    """
+
+    State: type
+    """The named tuple of a state."""
+    streams_axis = 0
+    """The axis of streams in stored arrays: 0, or −1 where a compiled function wants it last."""
+
+    # --- the state -------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def initial_state(self, batch_size: Any, sample: Sample | None = None) -> Any:
+        """The state of streams before any sample.
+
+        Args:
+            batch_size: The number of streams, B; in a graph maybe a tensor.
+            sample: Their first sample, where it is known: a process begins at its place.
+        """
+
+    def blank_state(self, batch_size: int) -> Any:
+        """A state that stands for one that has not begun; NaN in its first floating-point array."""
+        return tf.nest.map_structure(
+            lambda a: tf.zeros_like(a) if a.dtype.is_integer else tf.zeros_like(a) * np.nan,
+            self.initial_state(batch_size),
+        )
+
+    def renewed(self, state: Any) -> Any:
+        """A state brought to the present hyperparameters, those of `weights`.
+
+        By default it goes on with them as it is.
+
+        Raises:
+            ValueError: It cannot be.
+        """
+        return state
+
+    @property
+    def weights(self) -> list[keras.Variable]:
+        """The variables that a stored state belongs to, and is renewed for when they change."""
+        return []
+
+    def belongs(self, state: Any) -> bool:
+        """Whether a state that was loaded belongs to the present hyperparameters.
+
+        False for one that is to be renewed.
+
+        Raises:
+            ValueError: It does not, and cannot be renewed.
+        """
+        return True
+
+    def variable_names(self) -> list[str]:
+        """The names of the variables in which stored arrays are kept."""
+        return [f"state_{name}" for name in self.State._fields]
+
+    def as_stored(self, state: Any) -> list[Any]:
+        """A state as the arrays that are stored, of working values: real composites split."""
+        return list(state)
+
+    def from_stored(self, arrays: Sequence[Any]) -> Any:
+        """`as_stored` undone."""
+        return self.State(*arrays)
+
+    def check_stored(self, arrays: Sequence[np.ndarray]) -> None:
+        """Raises a ValueError for stored arrays of a file that are no state."""
+        for name, a in zip(self.State._fields, arrays, strict=False):
+            if not (np.isfinite(a).all() or np.isnan(a).all()):
+                raise ValueError(f"the file is damaged: {name} of the state must be finite")
+
+    def checked_state(self, state: Any) -> tuple[Any, int | None]:
+        """A state given by a user, as tensors, with or without the axis of streams.
+
+        Returns:
+            The state; and the number of streams that it is of, None without the axis.
+
+        Raises:
+            TypeError, ValueError: Arrays of other shapes or dtypes; values that are not finite.
+        """
+        first = self.initial_state(1)
+        if not isinstance(state, tuple | list) or len(state) != len(first):
+            raise TypeError(f"a state must be a tuple ({', '.join(first._fields)}), got {state!r}")
+        arrays, sizes = [], set()
+        for name, a, like in zip(first._fields, state, first, strict=True):
+            a, shape = np.asarray(a), tuple(like.shape[1:])
+            if not np.can_cast(a.dtype, like.dtype.as_numpy_dtype, "same_kind"):
+                raise TypeError(f"{name} of a state must be {like.dtype.name}, got {a.dtype}")
+            if shape not in (a.shape, a.shape[1:]):
+                raise ValueError(
+                    f"{name} of a state must be {shape}, or {('B', *shape)} of B streams, got "
+                    f"shape {a.shape}"
+                )
+            if not np.isfinite(a).all():
+                raise ValueError(f"{name} of a state must be finite, got {a}")
+            sizes |= {len(a)} if a.ndim > len(shape) else set()
+            arrays.append(tf.constant(a.astype(like.dtype.as_numpy_dtype)))
+        if len(sizes) > 1:
+            raise ValueError(f"arrays of a state must have one batch axis, got {sorted(sizes)}")
+        return self.State(*arrays), sizes.pop() if sizes else None
+
+    # --- samples ---------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def sample_spec(self) -> Sample:
+        """The `tf.TensorSpec` of each field that a sample of one stream may have."""
+
+    def check(
+        self, sample: Sample, missing: ArrayLike | None = None, along: int = 0
+    ) -> tuple[Sample, int | None]:
+        """Checks a sample of a user, and converts it.
+
+        Args:
+            sample: One sample, or with `along` a block; without a batch axis of one stream alone.
+            missing: Bool, broadcast against z: True where missing.
+            along: The number of time axes, 0 or 1.
+
+        Returns:
+            The sample as NumPy arrays, z NaN where missing; and B, None without a batch axis.
+
+        Raises:
+            TypeError, ValueError: A sample that the estimator does not take; in the user's words.
+        """
+        spec = self.sample_spec()
+        z = np.asarray(as_observations(sample.z, missing, spec.z.dtype, promote=True))
+        batch = z.ndim - spec.z.shape.rank - along
+        if batch not in (0, 1) or z.shape[batch + along :] != tuple(spec.z.shape):
+            wanted = "".join(["T, "] * along + [f"{n}, " for n in spec.z.shape])[:-2]
+            raise ValueError(
+                f"z must be [{wanted}], or [{', '.join(filter(None, ['B', wanted]))}] of B "
+                f"streams, got shape {z.shape}"
+            )
+        fields = {"z": z}
+        for name, given, of_one in zip(Sample._fields[1:], sample[1:], spec[1:], strict=True):
+            if of_one is None or given is None:
+                if given is not None or (of_one is not None and name in ("x", "inputs")):
+                    must = "is not taken here" if of_one is None else "is missing"
+                    raise ValueError(f"{name} {must}: a sample has {_fields_of(spec)}")
+                continue
+            a = np.asarray(given, of_one.dtype.as_numpy_dtype)
+            shape = (*z.shape[: batch + along], *of_one.shape)
+            try:
+                fields[name] = np.broadcast_to(a, shape)
+            except ValueError:
+                raise ValueError(
+                    f"{name} must be {list(shape)} beside z, got shape {a.shape}"
+                ) from None
+            if a.dtype.kind in "fc" and not np.isfinite(a).all():
+                raise ValueError(f"{name} must be finite, got {a}")
+        return Sample(**fields), len(z) if batch else None
+
+    def check_streams(self, streams: int | None) -> None:
+        """Raises a ValueError where there cannot be so many streams."""
+        del streams
+
+    checks_first = False
+    """Whether `check_first` may refuse a sample."""
+
+    def check_first(self, sample: Sample, along: int = 0) -> None:
+        """Raises a ValueError for a sample, or a block, with which streams cannot begin."""
+        del sample, along
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def step(self, state: Any, sample: Sample) -> tuple[Any, Step]:
+        """Predicts a sample of each stream, then updates the state with it.
+
+        Args:
+            state: Before the sample.
+            sample: The sample, tensors `[B, ...]`; z is NaN where missing.
+
+        Returns:
+            The state after it, and a `Step` of tensors `[B, ...]` (see `step_of`).
+        """
+
+    def scan(self, state: Any, samples: Sample) -> tuple[Any, Step]:
+        """`step` for each of T samples, `[B, T, ...]`; a `Step` of tensors `[B, T, ...]`."""
+        count = tf.shape(samples.z)[1]
+        state, first = advance(self, state, samples.map(lambda a: a[:, 0]))
+
+        def begun(a: tf.Tensor) -> tf.TensorArray:
+            return tf.TensorArray(a.dtype, count, element_shape=a.shape).write(0, a)
+
+        def body(t: tf.Tensor, state: Any, arrays: Any) -> tuple:
+            state, step = advance(self, state, samples.map(lambda a: a[:, t]))
+            write = functools.partial(_write, t)
+            return t + 1, state, tf.nest.map_structure(write, arrays, step)
+
+        _, state, arrays = tf.while_loop(
+            lambda t, *_: t < count,
+            body,
+            (1, state, tf.nest.map_structure(begun, first)),
+            parallel_iterations=1,
+        )
+        return state, tf.nest.map_structure(_stacked, arrays)
+
+    def predict(self, state: Any, at: Sample) -> Marginals:
+        """The signal at places, or at the steps to come, given the state, which stays as it is.
+
+        Args:
+            state: The state.
+            at: Where: x `[B, M, D]`, or the inputs of M steps `[B, M, k]`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no prediction from a state")
+
+    def follow(self, state: Any, samples: Sample) -> Piece:
+        """A piece of series inside a model: `scan`, with the loss of the piece."""
+        state, step = self.scan(state, samples)
+        return Piece(state, step_outputs(step), None)
+
+    def is_sound(self, state: Any, step: Step) -> tf.Tensor:
+        """Whether the state after a step may be kept, bool: by default if all of it is finite."""
+        return all_finite(state)
+
+    def refusal(self) -> ValueError:
+        """The error where a state after a step is not sound; the state is as it was."""
+        return ValueError(NOT_FINITE)
+
+    def assertions(self, state: Any, sample: Sample) -> list[tf.Operation]:
+        """What a step refuses, as assertions of a graph."""
+        return []
+
+    # --- compiled --------------------------------------------------------------------------------
+
+    def compiled(self, streams: int | None) -> Compiled | None:
+        """A compiled function of the step of so many streams; None where there is none."""
+        return None
+
+    jit_compile = False
+    """Whether XLA may compile the traced step."""
+    traces_blocks = True
+    """Whether `scan` is traced for blocks of samples; otherwise it is called with NumPy arrays."""
+
+    def chunks(self, samples: Sample) -> list[slice]:
+        """The chunks in which a block is taken, between two looks at the clock."""
+        length = np.shape(samples.z)[1]
+        ends = [*range(0, length, 128), length]
+        return list(map(slice, ends[:-1], ends[1:]))
+
+
+def all_finite(structure: Any) -> tf.Tensor:
+    """Whether all floating-point numbers of a structure are finite, bool."""
+    leaves = [a for a in tf.nest.flatten(structure) if not tf.as_dtype(a.dtype).is_integer]
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(tf.abs(a))) for a in leaves])
+
+
+def advance(cell: Cell, state: Any, sample: Sample) -> tuple[Any, Step]:
+    """A step of the streams that a sample has arrived for; the state of others stays as it is."""
+    after, step = cell.step(state, sample._replace(arrived=None))
+    if sample.arrived is None:
+        return after, step
+
+    def chosen(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+        return tf.where(tf.reshape(sample.arrived, [-1] + [1] * (a.shape.rank - 1)), a, b)
+
+    innovation = chosen(step.innovation, nan(step.innovation.dtype))
+    return tf.nest.map_structure(chosen, after, state), step._replace(innovation=innovation)
+
+
+def step_of(
+    z: tf.Tensor,
+    predicted_mean: tf.Tensor,
+    filtered_mean: tf.Tensor,
+    predicted_variance: tf.Tensor | None = None,
+    filtered_variance: tf.Tensor | None = None,
+) -> Step:
+    """The `Step` of a cell: moments that are left out are NaN, pseudo-variances zero.
+
+    Args:
+        z: The observations, `[B, ...]`; NaN where missing.
+        predicted_mean: The prediction of them, `[B, ...]`.
+        filtered_mean: The signal or state after them.
+        predicted_variance: The variance of the prediction, noise included, real.
+        filtered_variance: The variance of the signal or state, real.
+    """
+
+    def marginals(mean: tf.Tensor, variance: tf.Tensor | None) -> Marginals:
+        if variance is None:
+            variance = tf.fill(tf.shape(mean), tf.constant(np.nan, mean.dtype.real_dtype))
+        return Marginals(mean, variance, tf.zeros_like(mean))
+
+    innovation = tf.where(is_nan(z), nan(z.dtype), z - predicted_mean)
+    return Step(
+        marginals(predicted_mean, predicted_variance),
+        innovation,
+        marginals(filtered_mean, filtered_variance),
+    )
+
+
+def step_outputs(step: Step) -> Outputs:
+    """The moments of a step by name, "predicted_mean", "innovation" and so on."""
+    outputs = {"innovation": step.innovation}
+    for name, moments in (("predicted", step.predicted), ("filtered", step.filtered)):
+        for field, a in zip(moments._fields, moments, strict=True):
+            outputs[f"{name}_{field}"] = a
+    return outputs
+
+
+def cell_of(estimator: Any, driver: str) -> Cell:
+    """The cell of an estimator, or a cell itself.
+
+    Raises:
+        TypeError: Neither.
+    """
+    cell = estimator if isinstance(estimator, Cell) else getattr(estimator, "cell", None)
+    if isinstance(estimator, type) or not isinstance(cell, Cell):
+        got = estimator if isinstance(estimator, type) else type(estimator).__name__
+        raise TypeError(
+            f"{driver} must be a KalmanFilter, a RecursiveGP, a StateSpaceGP or a "
+            f"cgp.online.Cell, got {got}"
+        )
+    return cell
+
+
+def _fields_of(spec: Sample) -> str:
+    return ", ".join(name for name, a in zip(Sample._fields, spec, strict=True) if a is not None)
+
+
+def _write(t: tf.Tensor, array: tf.TensorArray, a: tf.Tensor) -> tf.TensorArray:
+    return array.write(t, a)
+
+
+def _stacked(array: tf.TensorArray) -> tf.Tensor:
+    """A stack along time, `[T, B, ...]`, with the axis of streams first."""
+    return tf.experimental.numpy.swapaxes(array.stack(), 0, 1)

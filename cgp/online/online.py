@@ -1,0 +1,217 @@
+"""Layers whose state goes on from sample to sample, in their weights."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions.marginals import Step
+from cgp.linalg.arguments import ArrayLike
+from cgp.online.cell import Cell, Outputs, Sample, step_outputs
+from cgp.online.saved_model import served_step
+from cgp.online.stream import Stream
+from cgp.training import Model
+from cgp.training.batches import require_one_replica, where_watched
+from cgp.training.saving import numbered
+from cgp.training.serving import Served
+
+
+class RunsOnline:
+    """A mixin before a `cgp.Model` that has a `cell`: its streams, made by the first data."""
+
+    cell: Cell
+    stream: Stream | None = None
+    """The state of the streams; None before the first data."""
+
+    def _make_stream(self, streams: int | None, name: str = "the state") -> Stream:
+        """Makes the streams, or checks their number if there are streams already."""
+        if self.stream is not None:
+            self.stream.check_number(streams, name)
+            return self.stream
+        require_one_replica(self, f"a {type(self).__name__} that runs online")
+        self.cell.check_streams(streams)
+        self.stream = Stream(self.cell, streams, self)
+        return self.stream
+
+    def _stream_of(self, sample: Sample, streams: int | None, along: int) -> Stream:
+        """The stream that takes a checked sample or block; the first ones make it."""
+        if self.cell.checks_first and not (self.stream and self.stream.has_begun()):
+            self.cell.check_first(sample, along)
+        return self._make_stream(streams, "z")
+
+    def _step(self, sample: Sample, missing: ArrayLike | None) -> Step:
+        sample, streams = self.cell.check(sample, missing)
+        return self._stream_of(sample, streams, 0).step(sample)
+
+    def _process(self, samples: Sample, missing: ArrayLike | None, verbose: int | str = 0) -> Step:
+        samples, streams = self.cell.check(samples, missing, along=1)
+        stream = self._stream_of(samples, streams, 1)
+        return stream.process(samples, where_watched(verbose))
+
+    @property
+    def state(self) -> Any:
+        """The present state as a named tuple of NumPy arrays, without batch axis of one stream."""
+        if self.stream is None:
+            state = self.cell.initial_state(1)
+            state = type(state)(*(a[0] for a in state))
+        else:
+            state = self.stream.state()
+        return tf.nest.map_structure(np.asarray, state)
+
+    def _set_state(self, state: Any) -> None:
+        state, streams = self.cell.checked_state(state)
+        self._make_stream(streams).write(state)
+
+    def reset(self) -> None:
+        """Makes all streams begin again, from the initial state, with the next sample."""
+        if self.stream is not None:
+            self.stream.reset()
+
+    def _load_state(
+        self, store: Mapping[str, Any], load: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        """Loads the weights of the layer, by Keras's function; the state is as it was on errors."""
+        if self.stream is None:
+            load(store)
+            return
+        with self.stream.restored_on_error():
+            load(store)
+            self.stream.check_loaded()
+
+    def _served_with(
+        self, predict: Callable[..., Outputs], arguments: Sequence[tf.TensorSpec]
+    ) -> Served:
+        """The functions of the estimator as a SavedModel, whose steps go on from its state."""
+        stream = self.stream or Stream(self.cell, None)
+        return Served(
+            stream.current_state(), predict, arguments, served_step(self.cell, stream.streams)
+        )
+
+
+@keras.saving.register_keras_serializable(package="cgp")
+class Online(RunsOnline, Model):
+    """A cell as a layer, and as a filter that runs in a script.
+
+    Its state is in the weights between samples, and saved with them. Called on series, which leave
+    that state alone, it returns the moments of each time, and `export` writes its step.
+
+    Args:
+        cell: A `cgp.online.Cell`. To be saved it derives from a class that is registered with
+            `keras.saving.register_keras_serializable` and has a `get_config`.
+        name: A name.
+
+    Raises:
+        TypeError: Not a cell.
+
+    Example:
+        See `cgp.online.Cell`.
+    """
+
+    def __init__(self, cell: Cell, name: str | None = None, **kwargs: Any):
+        if not isinstance(cell, Cell):
+            raise TypeError(f"cell must be a cgp.online.Cell, got {type(cell).__name__}")
+        real = cell.sample_spec().z.dtype.real_dtype.name
+        super().__init__(name=name, dtype=real, **kwargs)
+        self.cell = cell
+        self.built = True
+
+    def step(
+        self,
+        z: ArrayLike,
+        x: ArrayLike | None = None,
+        missing: ArrayLike | None = None,
+        inputs: ArrayLike | None = None,
+    ) -> Step:
+        """Predicts a sample of each stream, then updates the state with it.
+
+        Args:
+            z: The observation, `[...]` as the cell has it, or `[B, ...]` of B streams; NaN where
+                missing. The first call decides.
+            x: Its place, `[D]` or `[B, D]`, for a cell that has places.
+            missing: Bool, broadcast against z: True where missing.
+            inputs: Known inputs, `[k]` or `[B, k]`, for a cell that has them.
+
+        Returns:
+            `Step(predicted, innovation, filtered)` of NumPy arrays.
+
+        Raises:
+            TypeError, ValueError: A sample that the cell does not take; a state that would not be
+                finite. The state is then unchanged.
+        """
+        return self._step(Sample(z, x, inputs), missing)
+
+    def process(
+        self,
+        z: ArrayLike,
+        x: ArrayLike | None = None,
+        missing: ArrayLike | None = None,
+        inputs: ArrayLike | None = None,
+        verbose: int | str = "auto",
+    ) -> Step:
+        """Takes a block of samples: `step` for each, in a compiled loop.
+
+        Args:
+            z: Observations, `[T, ...]`, or `[B, T, ...]`.
+            x: Their places, `[T, D]` or `[B, T, D]`.
+            missing: Bool, broadcast against z.
+            inputs: Known inputs, `[T, k]` or `[B, T, k]`.
+            verbose: 0 is silent, 1 or 2 a bar, "auto" one if it takes long where it is watched.
+
+        Returns:
+            As `step`, stacked over time; errors as for `step`.
+        """
+        return self._process(Sample(z, x, inputs), missing, verbose)
+
+    def set_state(self, state: Any) -> None:
+        """Sets the state of the streams, in the form of `state`."""
+        self._set_state(state)
+
+    def call(self, z: Any, x: Any = None, inputs: Any = None) -> Outputs:
+        """The moments of each time of series `[B, T, ...]`, from the initial state on."""
+        samples = Sample(*(None if a is None else tf.convert_to_tensor(a) for a in (z, x, inputs)))
+        first = samples.map(lambda a: a[:, 0])
+        state = self.cell.initial_state(tf.shape(samples.z)[0], first)
+        return step_outputs(self.cell.scan(state, samples)[1])
+
+    def _served(self) -> Served:
+        spec = self.cell.sample_spec()
+        names = [name for name in ("z", "x", "inputs") if getattr(spec, name) is not None]
+        arguments = [
+            tf.TensorSpec([None, None, *a.shape], a.dtype, name)
+            for name, a in ((name, getattr(spec, name)) for name in names)
+        ]
+
+        def predict(_: Any, *series: tf.Tensor) -> Outputs:
+            return self.call(**dict(zip(names, series, strict=True)))
+
+        return self._served_with(predict, arguments)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor, and the number of streams."""
+        return {
+            "cell": keras.saving.serialize_keras_object(self.cell),
+            "streams": None if self.stream is None else [self.stream.streams],
+            "name": self.name,
+            "trainable": self.trainable,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict | None = None) -> Self:
+        """Makes the layer of a config."""
+        config = dict(config)
+        streams = config.pop("streams", None)
+        config["cell"] = keras.saving.deserialize_keras_object(config["cell"], custom_objects)
+        layer = cls(**config)
+        if streams is not None:
+            layer._make_stream(streams[0])
+        return layer
+
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
+        """Reads the state of the streams.
+
+        Raises:
+            ValueError: A state that this layer could not have saved.
+        """
+        self._load_state(numbered(store), super().load_own_variables)
