@@ -4,18 +4,23 @@ import functools
 from collections.abc import Sequence
 from typing import Any, cast
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp import native
 from cgp.distributions.marginals import Step, innovation
+from cgp.layers.filter_outputs import output_spec, outputs
 from cgp.layers.learned_model import LearnedModel
+from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.likelihoods import Likelihood
+from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, is_nan, nan, real_as
-from cgp.online.cell import Cell, Sample, all_finite
+from cgp.online.cell import Cell, Piece, Sample, all_finite
+from cgp.statespace.engines.chunked_filter import StateMoments
 from cgp.statespace.engines.decorrelation import leaves_no_exact_observation
 from cgp.statespace.engines.filter_step import with_pseudo_variance
-from cgp.statespace.filtering import process_block
+from cgp.statespace.filtering import moments, process_block
 from cgp.statespace.forecasting import ahead
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
@@ -46,6 +51,8 @@ class KalmanCell(Cell):
         learned_model: The model, some matrices of it learned.
         rule: How it is linearised, if it is not linear.
         likelihood: The likelihood of its observations; None for normal ones.
+        objective: The loss of series; None for no loss.
+        loss_weight: A factor of that loss.
     """
 
     State = StateArrays
@@ -53,8 +60,14 @@ class KalmanCell(Cell):
     traces_blocks = False
 
     def __init__(
-        self, learned_model: LearnedModel, rule: AnyRule | None, likelihood: Likelihood | None
+        self,
+        learned_model: LearnedModel,
+        rule: AnyRule | None = None,
+        likelihood: Likelihood | None = None,
+        objective: LikelihoodObjective | None = None,
+        loss_weight: float = 1.0,
     ):
+        self._objective, self._loss_weight = objective, loss_weight
         self.learned_model, self._rule, self._likelihood = learned_model, rule, likelihood
         self._model = learned_model.noise  # for sizes and dtypes
         self.checks_first = self._model.initial == "diffuse"
@@ -84,7 +97,8 @@ class KalmanCell(Cell):
         model = noise_of(self.learned_model.model())
         mean = model.form.join(model.initial_mean)
         mean = tf.reshape(mean, [-1, *mean.shape[-1:]])
-        chol = tf.reshape(model.initial_chol, [-1, *model.initial_chol.shape[-2:]])
+        chol = stored_cholesky(model.initial_chol, model.initial_covariance)
+        chol = tf.reshape(chol, [-1, *chol.shape[-2:]])
         return StateArrays(*(tf.broadcast_to(a, [batch_size, *a.shape[1:]]) for a in (mean, chol)))
 
     def check_first(self, sample: Sample, along: int = 0) -> None:
@@ -197,8 +211,14 @@ class KalmanCell(Cell):
         deviation = tf.where(is_nan(sample.z), nan(z.dtype), sample.z - predicted.mean)
         return self.from_stored([mean, chol]), Step(predicted, deviation, filtered)
 
-    def _linearized(self, model: AnyModel, z: ArrayLike, inputs: ArrayLike | None) -> AsLinear:
-        return linearized(model, z, inputs=inputs, rule=self._rule, likelihood=self._likelihood)
+    def _linearized(
+        self,
+        model: AnyModel,
+        z: ArrayLike,
+        inputs: ArrayLike | None,
+        missing: ArrayLike | None = None,
+    ) -> AsLinear:
+        return linearized(model, z, missing, inputs, self._rule, self._likelihood)
 
     def scan(self, state: StateArrays, samples: Sample) -> tuple[StateArrays, Step]:
         """Filters a block, `[T, M]` or `[B, T, M]`, called eagerly: NumPy arrays."""
@@ -209,6 +229,48 @@ class KalmanCell(Cell):
         after = ahead(model, block.last_mean, block.last_chol, last)
         deviation = innovation(samples.z, block.predicted.mean)
         return self.from_stored(after), Step(block.predicted, deviation, block.states)
+
+    # --- series ----------------------------------------------------------------------------------
+
+    def series(self, inputs: Any) -> Sample:
+        """Series `[B, T, M]`, or a pair of them and of known inputs `[B, T, k]`."""
+        z, known_inputs = inputs if isinstance(inputs, tuple | list) else (inputs, None)
+        if len(z.shape) != 3:
+            raise ValueError(f"series must be [B, T, M], got shape {z.shape}")
+        if self._model.steps is not None:
+            raise ValueError(
+                "the matrices of the model vary over time, and would begin again with each piece: "
+                "filter whole series"
+            )
+        return Sample(z, inputs=known_inputs)
+
+    def filtered(
+        self, model: AnyModel, z: Any, missing: ArrayLike | None, inputs: ArrayLike | None
+    ) -> tuple[Series, StateMoments, tf.Tensor | None]:
+        """Filters series from the initial state of a model; their moments, and their loss."""
+        linear = self._linearized(model, z, inputs, missing)
+        series = Series(linear.model, z, missing, linear.inputs)
+        result = moments(series)
+        loss = None
+        if self._objective is not None and self._loss_weight:
+            log_likelihoods = linear.corrected(result.log_likelihoods)
+            loss = self._loss_weight * self._objective.loss(series.observed_count, log_likelihoods)
+        return series, result, loss
+
+    def follow(self, state: StateArrays, samples: Sample) -> Piece:
+        """The moments of a piece of series `[B, T, M]` and its loss; gradients pass the state."""
+        model = self.learned_model.model().starting_from(*self.as_stored(state))
+        series, result, loss = self.filtered(model, samples.z, None, samples.inputs)
+        last = None if series.inputs is None else series.inputs[..., -1, :]
+        chol = stored_cholesky(
+            result.filtered_chols[..., -1, :, :], result.filtered_covariances[..., -1, :, :]
+        )
+        after = ahead(series.model, result.filtered_means[..., -1, :], chol, last)
+        return Piece(self.from_stored(after), outputs(series, result), loss)
+
+    def output_spec(self, samples: Sample) -> dict[str, keras.KerasTensor]:
+        """The shapes and dtypes of the moments of series `[B, T, M]`."""
+        return output_spec(self._model, samples.z.shape[:-1])
 
     def is_sound(self, state: StateArrays, step: Step) -> tf.Tensor:
         """Whether all is finite: a noise variance of NaN leaves the state finite."""

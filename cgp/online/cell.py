@@ -261,6 +261,33 @@ class Cell(abc.ABC):
         """Raises a ValueError for a sample, or a block, with which streams cannot begin."""
         del sample, along
 
+    def sized_for(self, samples: Sample) -> "Cell":
+        """The cell for samples of these shapes; itself where sizes do not depend on data."""
+        del samples
+        return self
+
+    def series(self, inputs: Any) -> Sample:
+        """The series that a layer is called on, tensors or specifications, `[B, T, ...]`.
+
+        Args:
+            inputs: z alone, or a tuple in the order of `Sample`, x before z.
+
+        Raises:
+            TypeError, ValueError: Series of other axes.
+        """
+        spec = self.sample_spec()
+        names = [name for name in ("x", "z", "inputs") if getattr(spec, name) is not None]
+        arrays = inputs if isinstance(inputs, tuple | list) else [inputs]
+        fields = dict(zip(names, arrays, strict=False))
+        if len(arrays) > len(names) or "z" not in fields:
+            raise ValueError(f"series are ({', '.join(names)}), got {len(arrays)} arrays")
+        for name, a in fields.items():
+            rank = getattr(spec, name).shape.rank + 2
+            if len(a.shape) != rank:
+                axes = ", ".join(["B", "T", "..."][:rank])
+                raise ValueError(f"{name} of series must be [{axes}], got shape {a.shape}")
+        return Sample(**fields)
+
     # --- steps -----------------------------------------------------------------------------------
 
     @abc.abstractmethod
@@ -309,6 +336,23 @@ class Cell(abc.ABC):
         """A piece of series inside a model: `scan`, with the loss of the piece."""
         state, step = self.scan(state, samples)
         return Piece(state, step_outputs(step), None)
+
+    def output_spec(self, samples: Sample) -> Outputs:
+        """The shapes and dtypes of the outputs of `follow`, by name.
+
+        Args:
+            samples: Specifications of series, `[B, T, ...]`, where B and T may be None.
+        """
+
+        def outputs(*fields: tf.Tensor) -> Outputs:
+            series = Sample(**dict(zip(names, fields, strict=True)))
+            first = series.map(lambda a: a[:, 0])
+            return self.follow(self.initial_state(tf.shape(series.z)[0], first), series).outputs
+
+        names = [name for name, a in samples._asdict().items() if a is not None]
+        specs = [tf.TensorSpec(a.shape, a.dtype) for a in samples if a is not None]
+        graph = tf.function(outputs, input_signature=specs, autograph=False)
+        return graph.get_concrete_function().structured_outputs
 
     def is_sound(self, state: Any, step: Step) -> tf.Tensor:
         """Whether the state after a step may be kept, bool: by default if all of it is finite."""
