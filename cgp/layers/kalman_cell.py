@@ -16,12 +16,12 @@ from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, is_nan, nan, real_as
-from cgp.online.cell import Cell, Piece, Sample, all_finite
+from cgp.online.cell import Cell, Piece, RefusedSample, Sample, all_finite
 from cgp.statespace.engines.chunked_filter import StateMoments
 from cgp.statespace.engines.decorrelation import leaves_no_exact_observation
 from cgp.statespace.engines.filter_step import with_pseudo_variance
 from cgp.statespace.filtering import moments, process_block
-from cgp.statespace.forecasting import ahead
+from cgp.statespace.forecasting import Forecast, ahead, forecast_of_start
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
     AnyRule,
@@ -29,15 +29,16 @@ from cgp.statespace.linearization.linearized_model import (
     linearized,
     noise_of,
 )
+from cgp.statespace.models.conversion import whole_steps
 from cgp.statespace.models.diffuse_start import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
-from cgp.statespace.online.native_step import CompiledStep, step_matrices
+from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, step_matrices
+from cgp.statespace.online.native_walk import CompiledWalk
 from cgp.statespace.online.online_step import advance, of_one_step
 from cgp.statespace.online.stream_samples import (
     StateArrays,
     check_state_factor,
     checked_samples,
-    checked_state,
 )
 from cgp.statespace.series import Series, known_inputs
 
@@ -90,6 +91,15 @@ class KalmanCell(Cell):
                 f"{count} streams"
             )
 
+    def check_keys(self) -> None:
+        """Raises a ValueError for matrices of each time or series."""
+        model = self._model
+        if model.steps is not None or model.batch_shape.rank:
+            raise ValueError(
+                "a Bank is of one model for all samples of all keys, got matrices of each time or "
+                "series"
+            )
+
     # --- the state -------------------------------------------------------------------------------
 
     def initial_state(self, batch_size: Any, sample: Sample | None = None) -> StateArrays:
@@ -125,10 +135,11 @@ class KalmanCell(Cell):
         if np.isfinite(arrays[0]).all():
             check_state_factor(np.moveaxis(arrays[1], -1, 0), "the saved factor of the state")
 
-    def checked_state(self, state: Any) -> tuple[StateArrays, int | None]:
-        """A state given by a user, and the number of streams that it is of."""
-        mean, chol = checked_state(self._model, state)
-        return self.from_stored([mean, chol]), _streams_of(mean, chol)
+    def structure(self) -> dict[str, Any]:
+        """The sizes and the form of the model."""
+        model = self._model
+        sizes = {"states": model.state_size, "observations": model.observation_size}
+        return {**sizes, "form": "linear" if model.form.multiplicity == 1 else "widely linear"}
 
     # --- samples ---------------------------------------------------------------------------------
 
@@ -272,6 +283,12 @@ class KalmanCell(Cell):
         """The shapes and dtypes of the moments of series `[B, T, M]`."""
         return output_spec(self._model, samples.z.shape[:-1])
 
+    def forecast(self, state: StateArrays, ahead: int, inputs: Any = None) -> Forecast:
+        """The forecast of so many steps, the first that of the next observation, by a state."""
+        start = self.learned_model.model().starting_from(*self.as_stored(state))
+        result = forecast_of_start(start, whole_steps(ahead), inputs, self._rule)
+        return Forecast(*(None if a is None else a.numpy() for a in result))
+
     def is_sound(self, state: StateArrays, step: Step) -> tf.Tensor:
         """Whether all is finite: a noise variance of NaN leaves the state finite."""
         return all_finite((state, step.predicted.variance, step.filtered.variance))
@@ -284,32 +301,17 @@ class KalmanCell(Cell):
 
     def compiled(self, streams: int | None) -> "CompiledKalman | None":
         """The compiled step, of a linear model in normal noise."""
-        learned = self.learned_model
-        if not isinstance(learned.start, LinearGaussian) or self._likelihood is not None:
-            return None
+        return CompiledKalman(self.learned_model, streams) if self._is_for_core() else None
+
+    def compiled_walk(self) -> "KalmanWalk | None":
+        """Compiled steps of many streams, of a linear model in normal noise."""
+        return KalmanWalk(self.learned_model) if self._is_for_core() else None
+
+    def _is_for_core(self) -> bool:
+        if not isinstance(self.learned_model.start, LinearGaussian) or self._likelihood is not None:
+            return False
         # The core does not tell an exact observation that contradicts the state.
-        if not leaves_no_exact_observation(noise_of(learned.model()).R):
-            return None
-        return CompiledKalman(learned, streams)
-
-
-def _streams_of(mean: tf.Tensor, chol: tf.Tensor) -> int | None:
-    """The number of streams that a state is of, `[..., n]` and `[..., n, n]`; None for no axis.
-
-    Raises:
-        ValueError: More than one batch axis, or axes that differ.
-    """
-    axes = {mean.shape.rank - 1, chol.shape.rank - 2}
-    if not axes <= {0, 1}:
-        raise ValueError(
-            f"a state has at most one batch axis, got shapes {mean.shape} and {chol.shape}"
-        )
-    sizes = {a.shape[0] for a, rank in ((mean, 1), (chol, 2)) if a.shape.rank > rank}
-    if len(sizes) > 1:
-        raise ValueError(
-            f"mean and chol must have one batch axis, got shapes {mean.shape} and {chol.shape}"
-        )
-    return sizes.pop() if sizes else None
+        return leaves_no_exact_observation(noise_of(self.learned_model.model()).R)
 
 
 class CompiledKalman:
@@ -348,3 +350,42 @@ class CompiledKalman:
             return None
         predicted, filtered = moments
         return Step(predicted, innovation(sample.z, predicted.mean), filtered)
+
+
+class KalmanWalk:
+    """Steps of many streams of a linear filter by a function of the compiled core.
+
+    Args:
+        learned_model: The model, some matrices of it learned.
+    """
+
+    def __init__(self, learned_model: LearnedModel):
+        self._learned = learned_model
+        self._snapshot: bytes | None = None  # of the weights that the matrices belong to
+        self._walk: CompiledWalk | None = None
+        self._matrices: dict[str, np.ndarray] = {}
+
+    def serves(self) -> bool:
+        """Whether the core is there."""
+        return native.core().ops is not None
+
+    def __call__(self, rows: Sequence[np.ndarray], slots: np.ndarray, samples: Sample) -> Step:
+        """See `cgp.online.Walk`."""
+        snapshot = self._learned.snapshot()
+        if self._walk is None or snapshot != self._snapshot:
+            model = cast("LinearGaussian", self._learned.model())  # others have no such steps
+            F, Q_factor, H, R = (a[..., 0] for a in step_matrices(model))
+            self._walk = CompiledWalk(not model.is_proper, predicts_first=False)
+            self._matrices = {"F": F, "Q_factor": Q_factor, "H": H, "R": R}
+            self._inputs_to_state = None if model.B is None else with_time(model.B).numpy()[0]
+            self._snapshot = snapshot
+        matrices = self._matrices
+        if samples.inputs is not None:
+            inputs = self._learned.form.split(tf.constant(samples.inputs)).numpy()
+            drift = (self._inputs_to_state @ inputs[..., None])[..., 0]
+            matrices = {**matrices, "drift": drift}
+        moments = self._walk(matrices, samples.z, slots, *rows)
+        if isinstance(moments, int):
+            raise RefusedSample(moments, NOT_FINITE)
+        predicted, filtered = moments
+        return Step(predicted, innovation(samples.z, predicted.mean), filtered)

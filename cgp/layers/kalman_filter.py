@@ -22,6 +22,7 @@ from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
 from cgp.online.cell import Outputs, Sample
 from cgp.online.online import RunsOnline
+from cgp.statespace.forecasting import Forecast
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
     AnyRule,
@@ -29,7 +30,7 @@ from cgp.statespace.linearization.linearized_model import (
     measurable,
     noise_of,
 )
-from cgp.statespace.online.stream_samples import StateArrays
+from cgp.statespace.online.stream_samples import StateArrays, checked_state
 from cgp.statespace.series import check_labels
 from cgp.training import Model, keras_private
 from cgp.training.notebook_table import notebook_table
@@ -289,11 +290,37 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
                 a factor that is not lower triangular with a diagonal that is real and not negative.
                 The state is unchanged.
         """
-        self._set_state((mean, chol))
+        mean, chol = checked_state(self._start, (mean, chol))
+        self._make_stream(_streams_of(mean, chol)).write(self.cell.from_stored([mean, chol]))
 
     def reset(self) -> None:
         """Resets all streams to the initial state: by the matrices of the next observation."""
         super().reset()
+
+    def forecast(self, steps: int, inputs: ArrayLike | None = None) -> Forecast:
+        """Forecasts states and observations from the present state, which stays as it is.
+
+        Args:
+            steps: The number of steps, at least 1; the first is that of the next observation.
+            inputs: Known inputs of a model with B, `[steps, k]`, or `[B, steps, k]` of B streams:
+                the first leads from the next observation to the one after it.
+
+        Returns:
+            A `Forecast` of NumPy arrays, `[steps, ...]` or `[B, steps, ...]`, as from
+            `cgp.statespace.forecast`.
+
+        Raises:
+            TypeError: Steps that are no integer.
+            ValueError: Steps below 1; inputs that do not fit.
+
+        Example:
+            >>> import numpy as np, cgp
+            >>> LinearGaussian = cgp.statespace.LinearGaussian
+            >>> model = LinearGaussian([[1j]], [[0.0]], [[1.0]], [[1.0]], [1.0], [[1.0]])
+            >>> cgp.KalmanFilter(model).forecast(3).observation_means[:, 0]
+            array([ 1.+0.j,  0.+1.j, -1.+0.j])
+        """
+        return self.cell.forecast(self.state, steps, inputs)
 
     def _served(self) -> Served:
         spec = self.cell.sample_spec()
@@ -362,3 +389,22 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
 
     def _repr_html_(self) -> str:
         return notebook_table("KalmanFilter", filter_rows(self, self.stream))
+
+
+def _streams_of(mean: tf.Tensor, chol: tf.Tensor) -> int | None:
+    """The number of streams that a state is of, `[..., n]` and `[..., n, n]`; None for no axis.
+
+    Raises:
+        ValueError: More than one batch axis, or axes that differ.
+    """
+    axes = {mean.shape.rank - 1, chol.shape.rank - 2}
+    if not axes <= {0, 1}:
+        raise ValueError(
+            f"a state has at most one batch axis, got shapes {mean.shape} and {chol.shape}"
+        )
+    sizes = {a.shape[0] for a, rank in ((mean, 1), (chol, 2)) if a.shape.rank > rank}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"mean and chol must have one batch axis, got shapes {mean.shape} and {chol.shape}"
+        )
+    return sizes.pop() if sizes else None
