@@ -59,7 +59,10 @@ def checked_samples(cell: Cell, count: int, sample: Sample, dimensions: int | No
         x = None if places is None else exactly(places[part], spec.x.dtype.as_numpy_dtype)
         return cell.check(Sample(z, x, **{name: a[part] for name, a in rest.items()}))[0]
 
-    return _of_each(check, count)
+    if count:
+        return _of_each(check, count)
+    nothing = spec.map(lambda a: np.zeros((1, *a.shape), a.dtype.as_numpy_dtype))
+    return cell.check(nothing)[0].map(lambda a: a[:0])
 
 
 def _broadcast(a: np.ndarray, name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -48,7 +48,7 @@ class Rounds:
         self._compiled = cell.compiled(None) if cell.streams_axis == 0 else None
         sizes = [tf.size(a).numpy() for a in cell.as_stored(cell.blank_state(1))]
         self.width = max(1, min(_WIDTH, _ELEMENTS // max(sizes)))
-        self._graphs: dict[tuple, Any] = {}
+        self.graphs: dict[tuple, Any] = {}
 
     def __call__(
         self, rows: list[np.ndarray], slots: np.ndarray, samples: Sample, likelihood: Any = None
@@ -142,10 +142,10 @@ class Rounds:
         sample.z[count:] = np.nan
         names = tuple(name for name, a in sample._asdict().items() if a is not None)
         arrays = [*state, *(a for a in sample if a is not None)]
-        if names not in self._graphs:
-            self._graphs[names] = self._graph(names, arrays)
+        if names not in self.graphs:
+            self.graphs[names] = self._graph(names, arrays)
         try:
-            *after, sound, step = self._graphs[names](*map(tf.constant, arrays))
+            *after, sound, step = self.graphs[names](*map(tf.constant, arrays))
         except tf.errors.InvalidArgumentError as error:
             raise self._cell.refusal() from error
         if not bool(sound):

@@ -50,7 +50,7 @@ class States:
             return
         slots = self.slots.in_order()
         if len(slots):
-            width = self._rounds_of().width
+            width = self.rounds.width
             renewed = [
                 self.cell.as_stored(self.cell.renewed(self.cell.from_stored(self.at(block))))
                 for block in np.split(slots, range(width, len(slots), width))
@@ -104,7 +104,9 @@ class States:
         """Copies of the states in these slots, as stored."""
         return [a[slots] for a in self.rows]
 
-    def _rounds_of(self) -> Rounds:
+    @property
+    def rounds(self) -> Rounds:
+        """The steps of several states at a time."""
         if self._rounds is None:
             self._rounds = Rounds(self.cell)
         return self._rounds
@@ -124,7 +126,7 @@ class States:
                 self._begin(plan, samples)
             if likelihood is None and self._walk is not None and self._walk.serves():
                 return self._walk(self.rows, plan.slots, samples)
-            return self._rounds_of()(self.rows, plan.slots, samples, likelihood)
+            return self.rounds(self.rows, plan.slots, samples, likelihood)
         except BaseException:
             for a, kept in zip(self.rows, before, strict=True):
                 a[touched] = kept
