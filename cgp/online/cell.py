@@ -546,6 +546,13 @@ def step_of(
 
     Raises:
         ValueError: A prediction of another shape than the observations.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from cgp.online import step_of
+        >>> z, mean = tf.constant([1.0 + 1j]), tf.constant([0.5j])
+        >>> step_of(z, mean, mean).innovation.numpy()
+        array([1.+0.5j])
     """
     if not predicted_mean.shape.is_compatible_with(z.shape):
         raise ValueError(
