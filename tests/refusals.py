@@ -291,6 +291,8 @@ REFUSALS = {
         TypeError, "transition must be a function, got int"),
     "statespace.InteractingModels": (lambda: statespace.InteractingModels([], [[1.0]]), ValueError,
         "models must be at least one, got none"),
+    "statespace.Rule": (lambda: statespace.filter(WALK, X, rule="cubature"), TypeError,
+        "rule must be a Taylor"),
     "statespace.widely_linear": (lambda: statespace.widely_linear(WALK), TypeError,
         "is of complex signals, but the model is float64"),
     "statespace.filter": (

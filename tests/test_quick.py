@@ -309,6 +309,7 @@ NO_GRADIENT = {
     "optimizers.LBFGS",
     "kernels.Kernel",
     "likelihoods.Likelihood",
+    "statespace.Rule",
     "means.Mean",
     "callbacks.Parameters",
     *(n for n in PUBLIC if n.startswith(("training.", "metrics.", "online.", "plotting.", "datasets."))),

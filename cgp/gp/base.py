@@ -15,7 +15,6 @@ from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import one_number
 from cgp.likelihoods import Likelihood
-from cgp.likelihoods.saved import likelihood_from_config
 from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.training import Model, register_post_update
 from cgp.training.notebook_table import Row, notebook_table, parameter_rows
@@ -30,6 +29,7 @@ from cgp.training.parameters import (
     names_of,
     values_by_name,
 )
+from cgp.training.registered import from_registered_config
 
 
 class GaussianProcess(Parameterized, Model):
@@ -336,7 +336,7 @@ class GaussianProcess(Parameterized, Model):
         parts = {name: revive(config[name]) for name in ("kernel", "mean")}
         pseudo = complex_from_config(config["noise_pseudo_variance"])
         if isinstance(config.get("likelihood"), Mapping):
-            parts["likelihood"] = likelihood_from_config(config["likelihood"])
+            parts["likelihood"] = from_registered_config(config["likelihood"])
         return cls(**{**config, **parts, "noise_pseudo_variance": pseudo})
 
 

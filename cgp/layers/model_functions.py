@@ -1,6 +1,5 @@
 """The functions of a model inside a layer: what of them it trains, and how rules are saved."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -8,12 +7,9 @@ import keras
 import tensorflow as tf
 
 from cgp.likelihoods import Likelihood
-from cgp.likelihoods.saved import likelihood_config, likelihood_from_config
-from cgp.statespace.linearization import Iterated, SigmaPoints, Taylor
 from cgp.statespace.linearization.linearized_model import AnyModel, AnyRule
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
-
-_RULES = {rule.__name__: rule for rule in (Iterated, SigmaPoints, Taylor)}
+from cgp.training.registered import from_registered_config, registered_config
 
 
 def layers_of(model: AnyModel) -> list[keras.layers.Layer]:
@@ -53,46 +49,18 @@ def check_variables(model: AnyModel, known: Iterable[keras.Variable]) -> None:
             )
 
 
-def _rule_config(rule: AnyRule | None) -> Any:
-    """Converts a rule to names and numbers.
-
-    Raises:
-        ValueError: A rule that is not of cgp.
-    """
-    if rule is None:
-        return None
-    name = type(rule).__name__
-    if _RULES.get(name) is not type(rule):
-        raise ValueError(f"a rule of type {name} cannot be saved, only {', '.join(_RULES)}")
-    own = {field.name: getattr(rule, field.name) for field in dataclasses.fields(rule)}
-    if isinstance(rule, Iterated):
-        own["rule"] = _rule_config(rule.rule)
-    return {"name": name, **own}
-
-
-def _rule_from_config(config: Any) -> AnyRule | None:
-    """Makes the rule of a `_rule_config`."""
-    if config is None:
-        return None
-    own = dict(config)
-    kind = _RULES[own.pop("name")]
-    if kind is Iterated:
-        own["rule"] = _rule_from_config(own["rule"])
-    return kind(**own)
-
-
 def rules_config(rule: AnyRule | None, likelihood: Likelihood | None) -> dict[str, Any]:
     """Converts the rule and the likelihood of a filter to names and numbers, by argument.
 
     Raises:
-        ValueError: One that is not of cgp.
+        ValueError: Their class is not registered with Keras.
     """
-    return {"rule": _rule_config(rule), "likelihood": likelihood_config(likelihood)}
+    return {"rule": registered_config(rule), "likelihood": registered_config(likelihood)}
 
 
 def rules_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Makes the rule and the likelihood in a config of a filter, by argument."""
     return {
-        "rule": _rule_from_config(config.get("rule")),
-        "likelihood": likelihood_from_config(config.get("likelihood")),
+        "rule": from_registered_config(config.get("rule")),
+        "likelihood": from_registered_config(config.get("likelihood")),
     }

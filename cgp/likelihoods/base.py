@@ -1,7 +1,8 @@
 """What a likelihood is: how an observation becomes a normal one of the signal."""
 
+import dataclasses
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +19,9 @@ class Likelihood(ABC):
     and one function. Numbers come in real coordinates, the first axis: one of a real signal, the
     real and the imaginary part of a complex one.
 
-    A subclass is a frozen dataclass of numbers.
+    A subclass is a frozen dataclass of numbers. A layer or a process with such a likelihood is
+    saved and loaded where the class is registered with Keras, by
+    `keras.saving.register_keras_serializable`.
     """
 
     is_circular: ClassVar[bool] = False
@@ -29,6 +32,10 @@ class Likelihood(ABC):
     """Whether the real and the imaginary part are observations, and have sites, of their own."""
     is_for_processes: ClassVar[bool] = True
     """Whether all data of a Gaussian process may be such observations."""
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor, by name: the fields of a dataclass."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
 
     def check(self, z: np.ndarray) -> None:
         """Raises a ValueError for observations that cannot be; NaN is missing, and passes."""

@@ -2,9 +2,13 @@
 
 from cgp.statespace.compiled import clear_cache
 from cgp.statespace.diagnostics import Diagnostics, diagnostics
+from cgp.statespace.engines.filter_step import State
 from cgp.statespace.filtering import filter, log_likelihood
 from cgp.statespace.forecasting import Forecast, forecast
-from cgp.statespace.linearization import Iterated, SigmaPoints, Taylor
+from cgp.statespace.linearization.affine import Affine, Rule
+from cgp.statespace.linearization.iterated import Iterated
+from cgp.statespace.linearization.sigma_points import SigmaPoints
+from cgp.statespace.linearization.taylor import Taylor
 from cgp.statespace.models.conditionally_linear import ConditionallyLinear
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
@@ -19,6 +23,7 @@ from cgp.statespace.smoothing import Smoothed, smooth
 from cgp.statespace.switching.interacting_models import InteractingFiltered, InteractingModels
 
 __all__ = [
+    "Affine",
     "ConditionalParticles",
     "ConditionallyLinear",
     "Diagnostics",
@@ -30,9 +35,11 @@ __all__ = [
     "LinearGaussian",
     "NonlinearGaussian",
     "Particles",
+    "Rule",
     "Sampled",
     "SigmaPoints",
     "Smoothed",
+    "State",
     "Taylor",
     "clear_cache",
     "diagnostics",

@@ -12,7 +12,7 @@ from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_nan, nan
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.observations import as_observations, check_same_labels
 from cgp.statespace.engines.decorrelation import decorrelated
-from cgp.statespace.engines.kalman_system import Arranged, with_covariances_of_each
+from cgp.statespace.engines.kalman_system import KalmanSystem, with_covariances_of_each
 from cgp.statespace.models.conversion import as_dtype
 from cgp.statespace.models.diffuse_start import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, check_model, with_time
@@ -201,7 +201,7 @@ class Series:
 
     # --- the system ------------------------------------------------------------------------------
 
-    def arranged(self) -> Arranged:
+    def arranged(self) -> KalmanSystem:
         """The model and the series, as compiled ops take them."""
         model = self.model
         matrices = (model.F, model.Q, model.Q_factor, model.H, model.R)
@@ -222,7 +222,7 @@ class Series:
                 (model.initial_chol, 2),
             )
         )
-        given = Arranged(F, Q, G, h, r, b, z, observed, mean, covariance, chol)
+        given = KalmanSystem(F, Q, G, h, r, b, z, observed, mean, covariance, chol)
         return with_covariances_of_each(given)
 
     def _pattern(self) -> tf.Tensor:

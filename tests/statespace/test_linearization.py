@@ -20,6 +20,11 @@ def composite(K, C):
     return 0.5 * np.block([[(K + C).real, (C - K).imag], [(C + K).imag, (K - C).real]])
 
 
+def batch_last(function):
+    """A function `[B, K, n]` -> `[B, K, m]`, as one `[n, K, B]` -> `[m, K, B]`."""
+    return lambda x: tf.einsum("bkm->mkb", function(tf.einsum("nkb->bkn", x)))
+
+
 def moments(rule, function, size, pseudo=True, **options):
     """What a rule says of E f, E (f−m)(f−m)ᴴ, E (f−m)(f−m)ᵀ and E (f−m)(x−μ)ᴴ, complex."""
     mean, K = MEAN[:size], COVARIANCE[:size, :size]
@@ -36,7 +41,7 @@ def moments(rule, function, size, pseudo=True, **options):
     )
     noise = model.noise
     state = State(noise.initial_mean[:, None], noise.initial_chol[..., None])
-    affine = rule.linearize(model.working("observation", None), state)
+    affine = rule.linearize(batch_last(model.working("observation", None)), state)
     A, b = affine.matrix.numpy()[..., 0], affine.offset.numpy()[..., 0]
     P = noise.initial_covariance.numpy()
     covariance = A @ P @ A.conj().T
@@ -107,7 +112,7 @@ def test_are_moments_by_points_exact_to_degree_three(rule, function, size, exact
 def test_is_the_unscented_rule_exact_to_degree_five_along_one_axis():
     """Of a single real state, whose fourth moment it has too."""
     found = UNSCENTED.linearize(
-        lambda x: tf.concat([x**2, x**3], axis=-1),
+        lambda x: tf.concat([x**2, x**3], axis=0),
         State(tf.constant([[0.3]], tf.float64), tf.constant([[[0.8]]], tf.float64)),
     )
     points, weights = reference.quadrature(1, 8)
@@ -157,7 +162,7 @@ def test_is_the_pseudo_covariance_of_what_is_turned_that_of_theory():
         [[deviation**2]],
     )
     rule = SigmaPoints("gauss-hermite", order=20)
-    affine = rule.linearize(model.working("observation", None), state)
+    affine = rule.linearize(batch_last(model.working("observation", None)), state)
     A, b, E = (a.numpy()[..., 0] for a in affine)
     first = np.exp(1j * mean - deviation**2 / 2)
     np.testing.assert_allclose(joined(A @ [mean] + b), [first], atol=1e-12)
@@ -202,7 +207,7 @@ def test_is_a_holomorphic_function_of_a_proper_state_the_same_in_complex_numbers
 def test_a_state_known_along_some_directions_is_linearised_along_the_others(rule):
     chol = np.array([[0.5, 0.0], [0.0, 0.0]])
     state = State(tf.constant([[1.0], [2.0]], tf.float64), tf.constant(chol[..., None]))
-    A, b, E = rule.linearize(lambda x: x[..., :1] ** 2 * x[..., 1:], state)
+    A, b, E = rule.linearize(lambda x: x[:1] ** 2 * x[1:], state)
     np.testing.assert_allclose(A[0, :, 0], [4.0, 0.0], atol=1e-12)
     np.testing.assert_allclose(A[0, 0, 0] * 1.0 + b[0, 0], 2.0 * 1.25, atol=1e-12)
     assert np.isfinite(E).all()

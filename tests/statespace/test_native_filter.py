@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from cgp import native, statespace
-from cgp.statespace.engines import differentiable_filter, native_filter
+from cgp.statespace.engines import differentiable_filter, native_engine
 from cgp.statespace.engines.backward_pass import DIFFERENTIABLE
 from cgp.statespace.series import Series
 from tests.linalg.problems import random
@@ -24,13 +24,13 @@ def results(monkeypatch):
     found = []
 
     def note(name):
-        function = getattr(native_filter, name)
+        function = getattr(native_engine, name)
 
         def noted(*arguments):
             found.append(function(*arguments))
             return found[-1]
 
-        monkeypatch.setattr(native_filter, name, noted)
+        monkeypatch.setattr(native_engine, name, noted)
 
     note("_run")
     note("_pullback")

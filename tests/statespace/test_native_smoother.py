@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from cgp import native, statespace
-from cgp.statespace.engines import differentiable_smoother
+from cgp.statespace.engines import native_engine
 from tests.long_cases import long_except
 from tests.statespace.problems import assert_same, improper_parts, problem
 
@@ -17,14 +17,14 @@ DTYPES = ["complex128", "complex64", "float64", "float32"]
 @pytest.fixture(autouse=True)
 def served(monkeypatch):
     """Whether the op served, in the order of the calls."""
-    found, by_core = [], differentiable_smoother._by_core
+    found, by_core = [], native_engine.smooth
 
-    def noted(steps):
-        values = by_core(steps)
+    def noted(*arguments):
+        values = by_core(*arguments)
         found.append(values is not None)
         return values
 
-    monkeypatch.setattr(differentiable_smoother, "_by_core", noted)
+    monkeypatch.setattr(native_engine, "smooth", noted)
     return found
 
 

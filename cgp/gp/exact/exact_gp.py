@@ -20,11 +20,11 @@ from cgp.gp.sites import Sites
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
 from cgp.likelihoods import Likelihood
-from cgp.likelihoods.saved import likelihood_config
 from cgp.linalg import cholesky, stored_cholesky
 from cgp.linalg.arguments import ArrayLike, complex_dtype, nan
 from cgp.training import confirm, invalidate, refresh
 from cgp.training.keras_private import in_stateless_scope
+from cgp.training.registered import registered_config
 from cgp.training.serving import Served
 
 
@@ -367,7 +367,7 @@ class ExactGP(MaximumLikelihoodGP):
 
     def get_config(self) -> dict[str, Any]:
         """See `GaussianProcess.get_config`."""
-        return {**super().get_config(), "likelihood": likelihood_config(self._process.likelihood)}
+        return {**super().get_config(), "likelihood": registered_config(self._process.likelihood)}
 
     def _recall(self, data: Data) -> None:
         # Kernel weights may be loaded later: the factor has to wait.

@@ -28,10 +28,10 @@ from cgp.gp.state_space.served_process import served
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import RecentInputs, as_points
 from cgp.likelihoods import Likelihood
-from cgp.likelihoods.saved import likelihood_config
 from cgp.linalg.arguments import ArrayLike, as_flag
 from cgp.statespace.filtering import log_likelihood
 from cgp.training import confirm, invalidate, refresh
+from cgp.training.registered import registered_config
 from cgp.training.serving import Served
 
 
@@ -388,7 +388,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
     def get_config(self) -> dict[str, Any]:
         """See `GaussianProcess.get_config`."""
         word = self.likelihood if isinstance(self.likelihood, str) else None
-        likelihood = word or likelihood_config(self._process.likelihood)
+        likelihood = word or registered_config(self._process.likelihood)
         own = {"likelihood": likelihood, "band": self.band, "parallel": self.parallel}
         return {**super().get_config(), **own}
 

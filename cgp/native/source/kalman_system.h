@@ -1,4 +1,4 @@
-// The arrays of series and their model, as cgp.statespace.engines.kalman_system.Arranged has them.
+// The arrays of series and their model: cgp.statespace.engines.kalman_system.KalmanSystem.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.experimental.numpy import moveaxis
 
 from cgp.statespace.compiled import CompiledByShape
 from cgp.statespace.engines import forward_pass
@@ -22,11 +21,14 @@ from cgp.statespace.engines.backward_pass import (
 from cgp.statespace.engines.chunked_scan import Chunks
 from cgp.statespace.engines.filter_step import State
 from cgp.statespace.engines.forward_pass import System
-from cgp.statespace.engines.kalman_system import Arranged, for_loops, from_loops
 
 
 class StateMoments(NamedTuple):
-    """The moments of the state at each time, before and after its observation."""
+    """The moments of the state at each time, before and after its observation.
+
+    The axes are those of compiled ops; in the loops of XLA those of means are `[T, n, B]`, and of
+    log likelihoods `[T, B]`.
+    """
 
     predicted_means: tf.Tensor
     """`[B, T, n]`."""
@@ -44,14 +46,14 @@ class StateMoments(NamedTuple):
     """`[T, n, n, B]`, also without gradient."""
 
 
-def check_possible(found: StateMoments) -> None:
+def check_possible(moments: StateMoments) -> None:
     """Raises, eagerly, where an observation contradicts a prediction without uncertainty.
 
     What follows in the state after it is of no model. Only the likelihood, zero, has a meaning.
     """
-    if not tf.executing_eagerly() or not np.isfinite(found.predicted_chols).all():
+    if not tf.executing_eagerly() or not np.isfinite(moments.predicted_chols).all():
         return
-    impossible = np.isneginf(found.log_likelihoods)
+    impossible = np.isneginf(moments.log_likelihoods)
     if impossible.any():
         *series, step = map(int, np.argwhere(impossible)[0])
         of_series = f" of series {series[0] if len(series) == 1 else series}" if series else ""
@@ -62,63 +64,44 @@ def check_possible(found: StateMoments) -> None:
         )
 
 
-def log_likelihood(given: Arranged) -> tuple[tuple[tf.Tensor], State]:
+def log_likelihood(system: System, start: State) -> tuple[tuple[tf.Tensor], State]:
     """The log likelihood of each series, `[B]`, and the states before each chunk."""
-    system, start = for_loops(given)
-    real = system.r.dtype
-    (totals,), starts = _forward(
-        _compiled_likelihood, chunks_of(system, start), system, start, [real]
-    )
+    chunks, dtypes = chunks_of(system, start), [system.r.dtype]
+    (totals,), starts = _forward(_compiled_likelihood, chunks, system, start, dtypes)
     return (tf.reduce_sum(totals, axis=0),), starts
 
 
-def moments(given: Arranged) -> tuple[StateMoments, State]:
-    """The moments of the state, and the states before each chunk."""
-    system, start = for_loops(given)
+def moments(system: System, start: State) -> tuple[StateMoments, State]:
+    """The moments of the state, `[T, …, B]`, and the states before each chunk."""
     chunks, dtype = chunks_of(system, start), start.mean.dtype
     dtypes = [*[dtype] * 4, system.r.dtype, dtype, dtype]
     values, starts = _forward(_compiled_moments, chunks, system, start, dtypes)
-    found = StateMoments(*map(chunks.join, values))
-    by_series = {
-        name: moveaxis(getattr(found, name), -1, 0)
-        for name in ("predicted_means", "filtered_means", "log_likelihoods")
-    }
-    return found._replace(**by_series), starts
+    return StateMoments(*map(chunks.join, values)), starts
 
 
-def pullback(given: Arranged, cotangents: Cotangents, starts: State) -> list[tf.Tensor]:
-    """Gradients by the parts in `DIFFERENTIABLE`, the first mean and the first covariance.
+def pullback(
+    system: System, start: State, cotangents: Cotangents, starts: State
+) -> list[tf.Tensor]:
+    """Gradients by the fields in `DIFFERENTIABLE`, the first mean and the first covariance.
 
     Args:
-        given: The series.
-        cotangents: Arranged as `StateMoments` are; those of log likelihoods, `[B, T or 1, 1]`.
+        system: The system.
+        start: The state before the first step.
+        cotangents: Those of the moments.
         starts: The states before each chunk, as the functions above return them.
     """
-    system, start = for_loops(given)
     chunks = chunks_of(system, start)
-    by_values = Cotangents(
-        *(
-            value if value is None or "covariances" in name else moveaxis(value, 0, -1)
-            for name, value in cotangents._asdict().items()
-        )
-    )
-    by_values = by_values._replace(log_likelihoods=by_values.log_likelihoods[:, 0])
-    if by_values.predicted_means is not None:  # else there is one cotangent for all steps
-        by_values = Cotangents(*map(chunks.pad, by_values))
-    gradients = _backward(chunks, system, starts, by_values)
-    names = (*DIFFERENTIABLE, "mean", "covariance")
-    return [
-        moveaxis(gradient, -1, 0) if name == "z" else from_loops(gradient, getattr(given, name))
-        for name, gradient in zip(names, gradients, strict=True)
-    ]
+    if cotangents.predicted_means is not None:  # else there is one cotangent for all steps
+        cotangents = Cotangents(*map(chunks.pad, cotangents))
+    return _backward(chunks, system, starts, cotangents)
 
 
 def chunks_of(system: System, start: State) -> Chunks:
     """The chunks of a series; their length depends on the size of the model and of the batch."""
-    known = system.z.shape[0]
+    steps = system.z.shape[0]
     n, columns, matrices = system.F.shape[1], system.z.shape[-1], start.chol.shape[-1]
     width = n * max(n * (matrices or 1), columns or 1)
-    return Chunks(tf.shape(system.z)[0] if known is None else known, width)
+    return Chunks(tf.shape(system.z)[0] if steps is None else steps, width)
 
 
 def _forward(
@@ -159,7 +142,7 @@ def _backward(
     end = StateCotangent(tf.zeros_like(starts.mean[0]), tf.zeros_like(starts.chol[0]))
     inputs = {name: getattr(system, name) for name in DIFFERENTIABLE}
     gradients, first = chunks.loop(step, end, [a.dtype for a in inputs.values()], backwards=True)
-    constant = {name: value.shape[0] == 1 and name != "z" for name, value in inputs.items()}
+    constant = {name: a.shape[0] == 1 and name != "z" for name, a in inputs.items()}
     total = [
         tf.reduce_sum(gradient, axis=0) if constant[name] else chunks.join(gradient)
         for name, gradient in zip(inputs, gradients, strict=True)
@@ -173,17 +156,17 @@ def _likelihood(system: System, state: State, length: tf.Tensor) -> tuple[tuple[
 
 
 def _moments(system: System, state: State, length: tf.Tensor) -> tuple[StateMoments, State]:
-    found, after = forward_pass.forward_pass(system, state, length)
-    values = StateMoments(
-        found.predicted_means,
-        forward_pass.covariances(found.predicted_chols),
-        found.filtered_means,
-        forward_pass.covariances(found.filtered_chols),
-        found.log_likelihoods,
-        found.predicted_chols,
-        found.filtered_chols,
+    forward, after = forward_pass.forward_pass(system, state, length)
+    moments = StateMoments(
+        forward.predicted_means,
+        forward_pass.covariances(forward.predicted_chols),
+        forward.filtered_means,
+        forward_pass.covariances(forward.filtered_chols),
+        forward.log_likelihoods,
+        forward.predicted_chols,
+        forward.filtered_chols,
     )
-    return values, after
+    return moments, after
 
 
 _compiled_likelihood = CompiledByShape(_likelihood)

@@ -16,7 +16,7 @@ def decorrelated(
 
     With `R = U D Uᴴ` of the observed components, U unit lower triangular and D diagonal, the result
     is `U⁻¹ H`, D and `U⁻¹ z`. Elimination computes it without an inverse of R, which may be
-    singular. As |U| = 1, the density is the same. Arrays are arranged as in `Arranged`.
+    singular. As |U| = 1, the density is the same. Arrays are those of a `KalmanSystem`.
 
     Args:
         H: `[m, n]`, or `[T, m, n, B]`.

@@ -1,146 +1,155 @@
-"""The Kalman filter over a series of any length, with its gradient.
-
-Eagerly and in training, on a CPU, by compiled ops where they were built; else in chunks that XLA
-compiles; or all steps at once, where that is asked for.
-"""
+"""The Kalman filter over a series of any length, with its gradient, by the engine that serves."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
+from tensorflow.experimental.numpy import moveaxis
 
 from cgp.linalg.gradients import without_gradient
-from cgp.statespace.engines import chunked_filter as filter_in_chunks
-from cgp.statespace.engines import native_filter, parallel_filter, parallel_gradient
+from cgp.statespace.engines import native_engine
 from cgp.statespace.engines.backward_pass import DIFFERENTIABLE, ONCE, Cotangents, hermitian
+from cgp.statespace.engines.choice import Engine, computed
 from cgp.statespace.engines.chunked_filter import StateMoments
 from cgp.statespace.engines.filter_step import State
-from cgp.statespace.engines.kalman_system import Arranged, batch_of
+from cgp.statespace.engines.kalman_system import KalmanSystem, batch_of, for_loops, from_loops
 
-Pullback = Callable[[Arranged, Cotangents, State], list[tf.Tensor]]
-
-
-class _Engine(NamedTuple):
-    """What computes a filter and its gradient in TensorFlow."""
-
-    log_likelihood: Callable[[Arranged], tuple[tuple[tf.Tensor], State]]
-    moments: Callable[[Arranged], tuple[StateMoments, State]]
-    pullback: Pullback
+Pullback = Callable[[KalmanSystem, Cotangents, State], list[tf.Tensor]]
 
 
-_IN_CHUNKS = _Engine(
-    filter_in_chunks.log_likelihood, filter_in_chunks.moments, filter_in_chunks.pullback
-)
-_PARALLEL = _Engine(
-    parallel_filter.log_likelihood, parallel_filter.moments, parallel_gradient.pullback
-)
-
-
-def log_likelihood(given: Arranged, parallel: bool = False) -> tf.Tensor:
+def log_likelihood(system: KalmanSystem, parallel: bool = False) -> tf.Tensor:
     """The log likelihood of each series, `[B]`, differentiable once.
 
     Args:
-        given: The series.
+        system: The series and their model.
         parallel: Whether to compute all steps at once, by `cgp.statespace.engines.parallel_filter`.
     """
+
+    def forward(engine: Engine) -> Callable[[KalmanSystem], tuple[Any, State]]:
+        return lambda system: engine.log_likelihood(*for_loops(system))
 
     def cotangents(by_total: tf.Tensor) -> Cotangents:
         return Cotangents(None, None, None, None, by_total[:, None, None])
 
-    found = None if parallel else _natively(native_filter.log_likelihood, given)
-    if found is not None:
-        return found
-    engine = _PARALLEL if parallel else _IN_CHUNKS
-    return _differentiable(engine.log_likelihood, cotangents, engine.pullback, given)[0]
+    return computed(
+        parallel,
+        lambda: _natively(native_engine.log_likelihood, system),
+        lambda engine: _differentiable(forward(engine), cotangents, engine, system)[0],
+    )
 
 
-def moments(given: Arranged, parallel: bool = False) -> StateMoments:
+def moments(system: KalmanSystem, parallel: bool = False) -> StateMoments:
     """The moments of the state at each time, differentiable once by means and covariances.
 
     Args:
-        given: The series.
+        system: The series and their model.
         parallel: As for `log_likelihood`.
     """
+
+    def forward(engine: Engine) -> Callable[[KalmanSystem], tuple[Any, State]]:
+        def by_series(system: KalmanSystem) -> tuple[StateMoments, State]:
+            moments, starts = engine.moments(*for_loops(system))
+            of_series = {name: moveaxis(getattr(moments, name), -1, 0) for name in _OF_SERIES}
+            return moments._replace(**of_series), starts
+
+        return by_series
 
     def cotangents(*by_values: tf.Tensor) -> Cotangents:
         predicted_mean, predicted, filtered_mean, filtered, log_likelihood, *_ = by_values
         by_moments = (predicted_mean, hermitian(predicted), filtered_mean, hermitian(filtered))
         return Cotangents(*by_moments, log_likelihood[..., None])
 
-    found = None if parallel else _natively(native_filter.moments, given)
-    if found is not None:
-        return found
-    engine = _PARALLEL if parallel else _IN_CHUNKS
-    return StateMoments(*_differentiable(engine.moments, cotangents, engine.pullback, given))
+    return computed(
+        parallel,
+        lambda: _natively(native_engine.moments, system),
+        lambda engine: StateMoments(*_differentiable(forward(engine), cotangents, engine, system)),
+    )
 
 
-def _natively(function: Callable[[Arranged], Any], given: Arranged) -> Any:
-    """What a compiled op finds, differentiable; None where there is none."""
-    return _once_if_shared(function, given) if native_filter.serves(given) else None
+_OF_SERIES = ("predicted_means", "filtered_means", "log_likelihoods")
+
+
+def _natively(function: Callable[[KalmanSystem], Any], system: KalmanSystem) -> Any:
+    """The result of a compiled op, differentiable; None where there is none."""
+    return _once_if_shared(function, system) if native_engine.serves(system) else None
 
 
 def _differentiable(
-    forward: Callable[[Arranged], tuple[Any, State]],
+    forward: Callable[[KalmanSystem], tuple[Any, State]],
     cotangents: Callable[..., Cotangents],
-    pullback: Pullback,
-    given: Arranged,
+    engine: Engine,
+    system: KalmanSystem,
 ) -> tuple[tf.Tensor, ...]:
-    """What a function finds, with the gradient of its pullback.
+    """The values of a function, with the gradient of the pullback of its engine.
 
     Args:
         forward: Returns values, and the states that the pullback starts from.
-        cotangents: Function of the gradients with respect to the values; it returns `Cotangents`.
-        pullback: Function of series, cotangents and those states; it returns the gradients by the
-            parts in `DIFFERENTIABLE`, the first mean and the first covariance.
-        given: The series.
+        cotangents: Function of the gradients with respect to the values, `[B, T, …]` and
+            `[T, …, B]` as those are; those of log likelihoods are `[B, T or 1, 1]`.
+        engine: The engine of the function.
+        system: The series and their model.
     """
     names = (*DIFFERENTIABLE, "mean", "covariance")
+
+    def pullback(system: KalmanSystem, by_values: Cotangents, starts: State) -> list[tf.Tensor]:
+        of_loops = {
+            name: a if a is None or "covariances" in name else moveaxis(a, 0, -1)
+            for name, a in by_values._asdict().items()
+        }
+        of_loops["log_likelihoods"] = of_loops["log_likelihoods"][:, 0]
+        gradients = engine.pullback(*for_loops(system), Cotangents(**of_loops), starts)
+        return [
+            moveaxis(gradient, -1, 0)
+            if name == "z"
+            else from_loops(gradient, getattr(system, name))
+            for name, gradient in zip(names, gradients, strict=True)
+        ]
 
     @tf.custom_gradient
     def recursion(
         *inputs: tf.Tensor,
     ) -> tuple[tuple[tf.Tensor, ...], Callable[..., list[tf.Tensor]]]:
         # Without this a tape would record the compiled loops, and XLA store every step of them.
-        replaced = given._replace(**dict(zip(names, inputs, strict=True)))
-        own = Arranged(*map(tf.stop_gradient, replaced))
-        values, starts = _once_if_shared(forward, own)
+        replaced = system._replace(**dict(zip(names, inputs, strict=True)))
+        constant = KalmanSystem(*map(tf.stop_gradient, replaced))
+        values, starts = _once_if_shared(forward, constant)
 
         def backward(*by_values: tf.Tensor) -> list[tf.Tensor]:
             pulled = cotangents(*map(tf.stop_gradient, by_values))
-            gradients = _pulled_once_if_shared(pullback, own, pulled, starts)
+            gradients = _pulled_once_if_shared(pullback, constant, pulled, starts)
             return without_gradient(gradients, inputs, ONCE)
 
         return tuple(values), backward
 
-    return recursion(*(getattr(given, name) for name in names))
+    return recursion(*(getattr(system, name) for name in names))
 
 
 # --- one covariance for all series: in a graph this is known only when it runs --------------------
 
 
-def _with_shared_pattern(given: Arranged) -> tuple[Arranged | None, tf.Tensor | None]:
+def _with_shared_pattern(system: KalmanSystem) -> tuple[KalmanSystem | None, tf.Tensor | None]:
     """The series with one pattern of missing values, and whether all of them have that pattern.
 
     Both are None where nothing is left to decide: eagerly `Series` has compared the patterns.
     """
-    others = ("F", "Q_factor", "h", "r")
+    matrices = ("F", "Q_factor", "h", "r")
     if (
         tf.executing_eagerly()
-        or batch_of(given, "observed") == 1
-        or any(batch_of(given, name) != 1 for name in others)
+        or batch_of(system, "observed") == 1
+        or any(batch_of(system, name) != 1 for name in matrices)
     ):
         return None, None
-    first = {name: _first(getattr(given, name)) for name in ("observed", "covariance", "chol")}
-    return given._replace(**first), tf.reduce_all(given.observed == first["observed"])
+    first = {name: _first(getattr(system, name)) for name in ("observed", "covariance", "chol")}
+    return system._replace(**first), tf.reduce_all(system.observed == first["observed"])
 
 
-def _once_if_shared(function: Callable[[Arranged], Any], given: Arranged) -> Any:
-    """What a function finds, with covariances of each series."""
-    once, same = _with_shared_pattern(given)
+def _once_if_shared(function: Callable[[KalmanSystem], Any], system: KalmanSystem) -> Any:
+    """The value of a function, with covariances of each series."""
+    once, same = _with_shared_pattern(system)
     if once is None:
-        return function(given)
-    width = tf.shape(given.z)[0]
-    return tf.cond(same, lambda: _widened(function(once), width), lambda: function(given))
+        return function(system)
+    width = tf.shape(system.z)[0]
+    return tf.cond(same, lambda: _widened(function(once), width), lambda: function(system))
 
 
 def _first(a: tf.Tensor) -> tf.Tensor:
@@ -154,15 +163,15 @@ _SHARED = {name for name in StateMoments._fields if name.endswith(("covariances"
 
 
 def _widened(values: Any, width: tf.Tensor) -> Any:
-    """What was found, with the covariances broadcast from one series to all."""
+    """Moments with the covariances broadcast from one series to all."""
     if isinstance(values, StateMoments | State):
         widened = {
-            name: _broadcast(value, width) if name in _SHARED else value
-            for name, value in values._asdict().items()
+            name: _broadcast(a, width) if name in _SHARED else a
+            for name, a in values._asdict().items()
         }
         return type(values)(**widened)
     if isinstance(values, tuple):
-        return tuple(_widened(value, width) for value in values)
+        return tuple(_widened(a, width) for a in values)
     return values
 
 
@@ -172,12 +181,12 @@ def _broadcast(a: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
 
 
 def _pulled_once_if_shared(
-    pullback: Pullback, given: Arranged, pulled: Cotangents, starts: State
+    pullback: Pullback, system: KalmanSystem, pulled: Cotangents, starts: State
 ) -> list[tf.Tensor]:
     """The gradients of a pullback; cotangents of covariances that are shared are summed."""
-    once, same = _with_shared_pattern(given)
+    once, same = _with_shared_pattern(system)
     if once is None:
-        return pullback(given, pulled, starts)
+        return pullback(system, pulled, starts)
 
     def by_sums() -> list[tf.Tensor]:
         summed = pulled
@@ -187,8 +196,8 @@ def _pulled_once_if_shared(
         first = starts._replace(chol=_first(starts.chol))
         *gradients, covariance = pullback(once, summed, first)
         # All series share one covariance: the gradient goes to the first, the others get zero.
-        others = tf.concat([tf.shape(covariance)[:-1], [tf.shape(given.z)[0] - 1]], axis=0)
-        rest = tf.zeros(others, covariance.dtype)
-        return [*gradients, tf.concat([covariance, rest], axis=-1)]
+        shape = tf.concat([tf.shape(covariance)[:-1], [tf.shape(system.z)[0] - 1]], axis=0)
+        zeros = tf.zeros(shape, covariance.dtype)
+        return [*gradients, tf.concat([covariance, zeros], axis=-1)]
 
-    return tf.cond(same, by_sums, lambda: pullback(given, pulled, starts))
+    return tf.cond(same, by_sums, lambda: pullback(system, pulled, starts))

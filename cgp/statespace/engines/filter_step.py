@@ -26,12 +26,19 @@ from cgp.linalg.batch_last import (
 
 
 class State(NamedTuple):
-    """The moments of a state."""
+    """The moments of a state, of batches of which the axis is last: what a `Rule` linearises by.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from cgp import statespace
+        >>> statespace.State(tf.zeros([2, 3]), tf.ones([2, 2, 1])).mean.shape
+        TensorShape([2, 3])
+    """
 
     mean: tf.Tensor
     """`[n, B]`."""
     chol: tf.Tensor
-    """The Cholesky factor of its covariance, `[n, n, B]`."""
+    """The Cholesky factor of its covariance, `[n, n, B]`, or `[n, n, 1]` where all share it."""
 
 
 class Innovation(NamedTuple):

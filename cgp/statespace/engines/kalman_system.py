@@ -1,15 +1,16 @@
-"""Series and their model, arranged for compiled ops and for the loops of XLA."""
+"""Series and their model as compiled ops take them, and as the loops of XLA do."""
 
 from typing import NamedTuple
 
 import tensorflow as tf
+from tensorflow.experimental.numpy import moveaxis
 
 from cgp.linalg.arguments import real_as
 from cgp.statespace.engines.filter_step import State
 from cgp.statespace.engines.forward_pass import System
 
 
-class Arranged(NamedTuple):
+class KalmanSystem(NamedTuple):
     """A `System` for many series, with the state before the first step, as compiled ops take it.
 
     An array that is the same at all steps of all series has its own axes alone. Others have the
@@ -42,47 +43,48 @@ class Arranged(NamedTuple):
     """Its factor, which computations use."""
 
 
-_OWN_AXES = Arranged(
+_RANKS = KalmanSystem(
     F=2, Q=2, Q_factor=2, h=2, r=1, b=1, z=1, observed=1, mean=1, covariance=2, chol=2
 )
 _ON_COVARIANCES = ("F", "Q_factor", "h", "r", "observed", "chol")
 
 
-def batch_of(given: Arranged, name: str) -> int | None:
+def batch_of(system: KalmanSystem, name: str) -> int | None:
     """The length of the batch axis of an array; None where it is not known."""
-    value = getattr(given, name)
-    return 1 if value.shape.rank == getattr(_OWN_AXES, name) else value.shape[-1]
+    array = getattr(system, name)
+    return 1 if array.shape.rank == getattr(_RANKS, name) else array.shape[-1]
 
 
-def with_covariances_of_each(given: Arranged) -> Arranged:
+def with_covariances_of_each(system: KalmanSystem) -> KalmanSystem:
     """Gives the first covariance the batch axis of what acts on covariances, if that has one."""
-    sizes = {name: batch_of(given, name) for name in _ON_COVARIANCES}
+    sizes = {name: batch_of(system, name) for name in _ON_COVARIANCES}
     if set(sizes.values()) == {1} or sizes["chol"] not in (None, 1):
-        return given
+        return system
     zero = sum(
-        tf.zeros_like(tf.abs(value[(0,) * (value.shape.rank - 1)]))
-        for value in (getattr(given, name) for name, size in sizes.items() if size != 1)
+        tf.zeros_like(tf.abs(a[(0,) * (a.shape.rank - 1)]))
+        for a in (getattr(system, name) for name, size in sizes.items() if size != 1)
     )
-    zero = real_as(zero, given.chol.dtype)
+    zero = real_as(zero, system.chol.dtype)
     covariance, chol = (
-        (a[..., None] if a.shape.rank == 2 else a) + zero for a in (given.covariance, given.chol)
+        (a[..., None] if a.shape.rank == 2 else a) + zero for a in (system.covariance, system.chol)
     )
-    return given._replace(covariance=covariance, chol=chol)
+    return system._replace(covariance=covariance, chol=chol)
 
 
-def for_loops(given: Arranged) -> tuple[System, State]:
+def for_loops(system: KalmanSystem) -> tuple[System, State]:
     """The same with all axes of a `System`, and the first state, `[n, B]` and `[n, n, B]`."""
-    z = tf.experimental.numpy.moveaxis(given.z, 0, -1)
-    spread = {"z": z}
+    z = moveaxis(system.z, 0, -1)
+    arrays = {"z": z}
     for name in System._fields:
-        value = getattr(given, name)
+        a = getattr(system, name)
         if name != "z":
-            is_alone = value.shape.rank == getattr(_OWN_AXES, name)
-            spread[name] = value[None, ..., None] if is_alone else value
+            is_constant = a.shape.rank == getattr(_RANKS, name)
+            arrays[name] = a[None, ..., None] if is_constant else a
     mean, chol = (
-        a[..., None] if a.shape.rank == own else a for a, own in ((given.mean, 1), (given.chol, 2))
+        a[..., None] if a.shape.rank == rank else a
+        for a, rank in ((system.mean, 1), (system.chol, 2))
     )
-    return System(**spread), State(mean + tf.zeros_like(z[0, :1]), chol)
+    return System(**arrays), State(mean + tf.zeros_like(z[0, :1]), chol)
 
 
 def from_loops(gradient: tf.Tensor, like: tf.Tensor) -> tf.Tensor:

@@ -36,7 +36,6 @@ from cgp.linalg.batch_last import (
 from cgp.statespace.engines.chunked_filter import StateMoments
 from cgp.statespace.engines.filter_step import State, predict, update
 from cgp.statespace.engines.forward_pass import System
-from cgp.statespace.engines.kalman_system import Arranged, for_loops
 from cgp.statespace.engines.parallel_scan import over_steps, scan
 
 # A product `h A` below this many rounding errors of its terms counts as zero.
@@ -44,7 +43,7 @@ _ROUNDING = 64.0
 
 
 class Element(NamedTuple):
-    """What the observations of some successive steps tell; see above."""
+    """The density of a state, and what some successive observations tell of it; see above."""
 
     A: tf.Tensor
     """`[n, n, T, B]`; in these matrices B is 1 where all series share covariances."""
@@ -58,29 +57,29 @@ class Element(NamedTuple):
     """Lower triangular, `[n, n, T, B]`."""
 
 
-def log_likelihood(given: Arranged) -> tuple[tuple[tf.Tensor], State]:
+def log_likelihood(system: System, start: State) -> tuple[tuple[tf.Tensor], State]:
     """The log likelihood of each series, `[B]`, and the states before each step.
 
     Raises:
         ValueError: An observation without noise that tells the state before it; see `_of_steps`.
     """
-    _, _, log_likelihoods, before = _filtered(given)
+    _, _, log_likelihoods, before = _filtered(system, start)
     return (tf.reduce_sum(log_likelihoods, axis=0),), before
 
 
-def moments(given: Arranged) -> tuple[StateMoments, State]:
-    """The moments of the state, and the states before each step, `[T, n, B]` and `[T, n, n, B]`.
+def moments(system: System, start: State) -> tuple[StateMoments, State]:
+    """The moments of the state, `[T, …, B]`, and the states before each step.
 
     Raises:
         ValueError: As `log_likelihood`.
     """
-    predicted, filtered, log_likelihoods, before = _filtered(given)
+    predicted, filtered, log_likelihoods, before = _filtered(system, start)
     values = StateMoments(
-        tf.einsum("ntb->btn", predicted.mean),
+        before.mean,
         _covariances(predicted.chol),
-        tf.einsum("ntb->btn", filtered.mean),
+        tf.einsum("ntb->tnb", filtered.mean),
         _covariances(filtered.chol),
-        tf.einsum("tb->bt", log_likelihoods),
+        log_likelihoods,
         before.chol,
         tf.einsum("ijtb->tijb", filtered.chol),
     )
@@ -91,15 +90,14 @@ def _covariances(chols: tf.Tensor) -> tf.Tensor:
     return tf.einsum("ijtb->tijb", matmul(chols, adjoint(chols)))
 
 
-def _filtered(given: Arranged) -> tuple[State, State, tf.Tensor, State]:
+def _filtered(system: System, start: State) -> tuple[State, State, tf.Tensor, State]:
     """The predicted and the filtered moments, the log likelihoods, and the states before steps."""
-    system, start = for_loops(given)
     system, start = over_steps(system), State(start.mean[:, None], start.chol[:, :, None])
     elements = _elements(system, start)
-    found = scan(combine, elements)
-    last = State(found.b[:, :-1], found.U[:, :, :-1])
-    rest = predict(last, *(_leading(a) for a in (system.F, system.Q_factor, system.b)))
-    predicted = State(*(tf.concat(pair, axis=-2) for pair in zip(start, rest, strict=True)))
+    spans = scan(combine, elements)
+    last = State(spans.b[:, :-1], spans.U[:, :, :-1])
+    later = predict(last, *(_leading(a) for a in (system.F, system.Q_factor, system.b)))
+    predicted = State(*(tf.concat(pair, axis=-2) for pair in zip(start, later, strict=True)))
     # By the usual update of all steps at once, whose rounding is that of one step.
     filtered, values, _ = update(predicted, system.h, system.r, system.z, system.observed)
     # An update takes what is not a number for certain.
@@ -120,9 +118,9 @@ def combine(first: Element, then: Element) -> Element:
     zero = tf.zeros_like(then.Z)
     eye = tf.eye(n, dtype=zero.dtype)[:, :, None, None] + zero
     upper = tf.concat([matmul(adjoint(first.U), then.Z), eye], axis=1)
-    both = triangularize(tf.concat([upper, tf.concat([then.Z, zero], axis=1)], axis=0))
-    X, Y = both[n:, :n], both[n:, n:]
-    W = adjoint(solve(both[:n, :n], adjoint(first.U)))
+    joint = triangularize(tf.concat([upper, tf.concat([then.Z, zero], axis=1)], axis=0))
+    X, Y = joint[n:, :n], joint[n:, n:]
+    W = adjoint(solve(joint[:n, :n], adjoint(first.U)))
     A = first.A - matmul(W, matmul(adjoint(X), first.A))
     surprise = then.eta - matvec(then.Z, matvec(adjoint(then.Z), first.b))
     mean = first.b + matvec(W, matvec(adjoint(W), surprise))
@@ -142,21 +140,21 @@ def _leading(a: tf.Tensor) -> tf.Tensor:
 
 def _elements(system: System, start: State) -> Element:
     """The element of each step; that of the first is the state after it, whatever was before."""
-    parts = (system.h, system.r, system.z, system.observed)
-    (mean, chol), _, _ = update(start, *(a[..., :1, :] for a in parts))
+    measurement = (system.h, system.r, system.z, system.observed)
+    (mean, chol), _, _ = update(start, *(a[..., :1, :] for a in measurement))
     zero, nothing = tf.zeros_like(mean), tf.zeros_like(chol)
     first = Element(nothing, mean, chol, zero, nothing)
     if system.z.shape[-2] == 1:
         return first
-    later = (a if a.shape[-2] == 1 else a[..., 1:, :] for a in parts)
-    rest = _of_steps(*(_leading(a) for a in (system.F, system.Q_factor, system.b)), *later)
-    steps = tf.shape(rest.b)[-2:-1]
+    later = (a if a.shape[-2] == 1 else a[..., 1:, :] for a in measurement)
+    following = _of_steps(*(_leading(a) for a in (system.F, system.Q_factor, system.b)), *later)
+    steps = tf.shape(following.b)[-2:-1]
 
     def spread(a: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
         shape = tf.concat([tf.shape(like)[:-2], steps, tf.shape(like)[-1:]], axis=0)
         return tf.concat([like, tf.broadcast_to(a, shape)], axis=-2)
 
-    return Element(*(spread(a, like) for a, like in zip(rest, first, strict=True)))
+    return Element(*(spread(a, like) for a, like in zip(following, first, strict=True)))
 
 
 def _of_steps(
@@ -181,15 +179,16 @@ def _of_steps(
     eta, columns, lost = tf.zeros_like(b), [], []
     size, eps = tf.abs(F), np.finfo(dtype.real_dtype.as_numpy_dtype).eps
     components = (tf.unstack(a, z.shape[0]) for a in (h, r, z, observed))
-    for row, noise, value, seen in zip(*components, strict=True):
-        row = row * real_as(seen, dtype)
-        U, cross, variance = condition(U, row, tf.where(seen > 0, noise, tf.ones_like(seen)))
+    for row, noise, component, is_observed in zip(*components, strict=True):
+        row = row * real_as(is_observed, dtype)
+        noise = tf.where(is_observed > 0, noise, tf.ones_like(is_observed))
+        U, cross, variance = condition(U, row, noise)
         inverse = inverse_or_zero(variance)
         told = adjoint(matmul(row[None], A))[:, 0]  # Aᴴ hᴴ
         rounding = _ROUNDING * eps * tf.reduce_sum(tf.abs(row)[:, None] * size, axis=0)
         certain = (variance <= 0) & tf.reduce_any(tf.abs(told) > rounding, axis=0)
         lost.append(certain)
-        deviation = (value - dot(row, b)) * real_as(seen, dtype)
+        deviation = (component - dot(row, b)) * real_as(is_observed, dtype)
         gain = cross * real_as(inverse, dtype)
         eta += told * (deviation * real_as(inverse, dtype))
         column = told * real_as(tf.sqrt(inverse), dtype)

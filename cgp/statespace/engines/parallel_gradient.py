@@ -25,7 +25,6 @@ from cgp.statespace.engines.backward_pass import (
 )
 from cgp.statespace.engines.filter_step import State, update
 from cgp.statespace.engines.forward_pass import ForwardPass, System
-from cgp.statespace.engines.kalman_system import Arranged, for_loops, from_loops
 from cgp.statespace.engines.parallel_scan import over_steps, scan
 
 
@@ -47,21 +46,25 @@ class _OfCovariances(NamedTuple):
     """Hermitian, `[n, n, T, B]`."""
 
 
-def pullback(given: Arranged, cotangents: Cotangents, starts: State) -> list[tf.Tensor]:
-    """Gradients by the parts in `DIFFERENTIABLE`, the first mean and the first covariance.
+def pullback(
+    system: System, start: State, cotangents: Cotangents, starts: State
+) -> list[tf.Tensor]:
+    """Gradients by the fields in `DIFFERENTIABLE`, the first mean and the first covariance.
 
     Args:
-        given: The series.
-        cotangents: As for `filter_in_chunks.pullback`.
-        starts: The states before each step, `[T, n, B]` and `[T, n, n, B]`.
+        system: The system.
+        start: The state before the first step.
+        cotangents: Those of the moments.
+        starts: The states before each step, `[T, n, B]` and `[T, n, n, B]`; the first is `start`.
     """
-    system = over_steps(for_loops(given)[0])
+    del start
+    system = over_steps(system)
     forward = _forward(system, over_steps(starts))
-    by_values = _as_one_step(_over_steps(cotangents))
+    cotangents = _as_one_step(over_steps(cotangents))
     system = _as_one_step(system)
 
     def before(by_state: StateCotangent) -> tuple[dict[str, tf.Tensor], StateCotangent]:
-        return step_back(system, forward, by_values, 0, by_state)
+        return step_back(system, forward, cotangents, 0, by_state)
 
     back = adjoint(_transition(system, forward))
     nothing = StateCotangent(*map(tf.zeros_like, (forward.predicted_means[0], back)))
@@ -72,36 +75,18 @@ def pullback(given: Arranged, cotangents: Cotangents, starts: State) -> list[tf.
     covariances = scan(_combine_covariances, _OfCovariances(back, S), reverse=True).S
     gradients, _ = before(after._replace(covariance=_next(covariances)))
 
-    found = []
-    for name in DIFFERENTIABLE:
-        gradient = moveaxis(_like(gradients[name], getattr(system, name)[0]), -2, 0)
-        found.append(
-            moveaxis(gradient, -1, 0) if name == "z" else from_loops(gradient, getattr(given, name))
-        )
-    first = {"mean": means[:, 0], "covariance": covariances[:, :, 0]}
-    return found + [from_loops(value, getattr(given, name)) for name, value in first.items()]
-
-
-def _over_steps(cotangents: Cotangents) -> Cotangents:
-    """Cotangents arranged as for `filter_in_chunks.pullback`, with time the last axis but one."""
-
-    def arranged(name: str, value: tf.Tensor) -> tf.Tensor:
-        if "covariances" in name:
-            return moveaxis(value, 0, -2)
-        if name == "log_likelihoods":
-            return tf.einsum("bt->tb", value[..., 0])
-        return tf.einsum("btn->ntb", value)
-
-    values = cotangents._asdict().items()
-    return Cotangents(**{k: a if a is None else arranged(k, a) for k, a in values})
+    by_system = (
+        moveaxis(_like(gradients[name], getattr(system, name)[0]), -2, 0) for name in DIFFERENTIABLE
+    )
+    return [*by_system, means[:, 0], covariances[:, :, 0]]
 
 
 def _forward(system: System, predicted: State) -> ForwardPass:
     """The forward pass of all steps, by the states before them."""
-    parts = (system.h, system.r, system.z, system.observed)
-    filtered, log_likelihoods, innovations = update(predicted, *parts)
-    found = (tf.stack(part) for part in zip(*innovations, strict=True))
-    return _as_one_step(ForwardPass(*predicted, *filtered, log_likelihoods, *found))
+    measurement = (system.h, system.r, system.z, system.observed)
+    filtered, log_likelihoods, innovations = update(predicted, *measurement)
+    stacked = (tf.stack(arrays) for arrays in zip(*innovations, strict=True))
+    return _as_one_step(ForwardPass(*predicted, *filtered, log_likelihoods, *stacked))
 
 
 def _as_one_step(values: Any) -> Any:

@@ -13,7 +13,8 @@ import tensorflow as tf
 
 def over_steps(values: Any) -> Any:
     """A named tuple of arrays with time as their last axis but one, from those with time first."""
-    return type(values)(*(tf.experimental.numpy.moveaxis(a, 0, -2) for a in values))
+    moved = (None if a is None else tf.experimental.numpy.moveaxis(a, 0, -2) for a in values)
+    return type(values)(*moved)
 
 
 def scan(combine: Callable[[Any, Any], Any], elements: Any, reverse: bool = False) -> Any:

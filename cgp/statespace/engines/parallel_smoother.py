@@ -16,6 +16,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
+from cgp.statespace.engines.filter_step import State
+from cgp.statespace.engines.forward_pass import System
 from cgp.statespace.engines.parallel_scan import scan
 from cgp.statespace.engines.smoother_gains import Steps, smoother_gains
 
@@ -31,21 +33,15 @@ class _Element(NamedTuple):
     """Lower triangular, `[n, n, T, B]`."""
 
 
-def smooth(steps: Steps) -> list[tf.Tensor]:
-    """The moments of each state given all observations.
-
-    Args:
-        steps: The filtered moments and the system, as for loops.
-
-    Returns:
-        Means, `[T, n, B]`; factors, lag-one covariances and gains, `[T, n, n, B]`, of which the
-        last lag-one covariance and the last gain are not meaningful.
-    """
+def smooth(system: System, start: State, filtered: State) -> list[tf.Tensor]:
+    """The moments of each state given all observations: as `chunked_smoother.smooth`."""
+    del start
+    steps = Steps(system.F, system.Q_factor, system.b, *filtered)
     gains, roots, predicted = smoother_gains(steps)
     gains, roots, chols = (tf.einsum("tijb->ijtb", a) for a in (gains, roots, steps.chols))
     means, predicted = (tf.einsum("tnb->ntb", a) for a in (steps.means, predicted))
     told = means[:, 1:] - predicted[:, :-1]
-    found = scan(
+    smoothed = scan(
         _combine,
         _Element(
             _then(gains[:, :, :-1], tf.zeros_like(gains[:, :, -1:])),
@@ -54,10 +50,10 @@ def smooth(steps: Steps) -> list[tf.Tensor]:
         ),
         reverse=True,
     )
-    later = _then(found.D[:, :, 1:], found.D[:, :, -1:])
+    later = _then(smoothed.D[:, :, 1:], smoothed.D[:, :, -1:])
     lags = matmul(later, adjoint(matmul(gains, later)))
-    of_covariances = (tf.einsum("ijtb->tijb", a) for a in (found.D, lags, gains))
-    return [tf.einsum("ntb->tnb", means + found.g), *of_covariances]
+    of_covariances = (tf.einsum("ijtb->tijb", a) for a in (smoothed.D, lags, gains))
+    return [tf.einsum("ntb->tnb", means + smoothed.g), *of_covariances]
 
 
 def _combine(first: _Element, then: _Element) -> _Element:

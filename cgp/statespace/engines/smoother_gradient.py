@@ -25,11 +25,11 @@ SINGULAR = (
     "the gradient of the smoother needs predicted covariances that are positive definite, but one "
     "is singular: expected a Q, or an F and initial_covariance, that leave no state known exactly"
 )
-"""What a gradient is answered with where the gain of a step is not differentiable."""
+"""The answer to a gradient where the gain of a step is not differentiable."""
 
 
-class SmootherParts(NamedTuple):
-    """What the smoother is a function of, or the gradients by them, or what it finds.
+class SmootherInputs(NamedTuple):
+    """The transitions and the filtered moments of the smoother, or the gradients by them.
 
     Time is the last axis but one and may be 1, as the batch axis may, where nothing varies.
     """
@@ -47,7 +47,7 @@ class SmootherParts(NamedTuple):
 
 
 class SmootherMoments(NamedTuple):
-    """What the smoother finds, or the cotangents; the last lag and the last gain mean nothing."""
+    """The smoothed moments, or their cotangents; the last lag and the last gain mean nothing."""
 
     means: tf.Tensor
     """`[n, T, B]`."""
@@ -60,30 +60,30 @@ class SmootherMoments(NamedTuple):
 
 
 def pullback(
-    parts: SmootherParts, roots: tf.Tensor, found: SmootherMoments, by: SmootherMoments
-) -> SmootherParts:
-    """The gradients by the parts, shaped like them.
+    inputs: SmootherInputs, roots: tf.Tensor, smoothed: SmootherMoments, by: SmootherMoments
+) -> SmootherInputs:
+    """The gradients by the inputs of the smoother, shaped like them.
 
     Args:
-        parts: What the smoother was given.
+        inputs: The inputs.
         roots: A root of the covariance predicted for each next step, `[n, k, T, B]`.
-        found: What it found.
-        by: The cotangents.
+        smoothed: The smoothed moments.
+        by: Their cotangents.
 
     Raises:
         NotPositiveDefiniteError: A predicted covariance is singular: J is not differentiable there,
             for where a change of it leaves its range, J jumps.
     """
-    g, G = _arriving(found.gains, by)
+    g, G = _arriving(smoothed.gains, by)
     last_g, last_G = g[:, -1:], G[:, :, -1:]
-    g, G, J = g[:, :-1], G[:, :, :-1], found.gains[:, :, :-1]
-    F, b = (_but_last(a) for a in (parts.F, parts.b))
-    m, P = parts.means[:, :-1], parts.covariances[:, :, :-1]
+    g, G, J = g[:, :-1], G[:, :, :-1], smoothed.gains[:, :, :-1]
+    F, b = (_but_last(a) for a in (inputs.F, inputs.b))
+    m, P = inputs.means[:, :-1], inputs.covariances[:, :, :-1]
 
     chol = triangularize(roots[:, :, :-1])
     inverse = _inverse(chol)
-    later = found.covariances[:, :, 1:]
-    ahead, spread = found.means[:, 1:] - matvec(F, m) - b, later - matmul(chol, adjoint(chol))
+    later = smoothed.covariances[:, :, 1:]
+    ahead, spread = smoothed.means[:, 1:] - matvec(F, m) - b, later - matmul(chol, adjoint(chol))
 
     by_J = _summed(outer(g, ahead), J) + 2.0 * matmul(matmul(G, J), spread)
     by_J += matmul(adjoint(by.lags[:, :, :-1]), later) + by.gains[:, :, :-1]
@@ -91,10 +91,10 @@ def pullback(
     w = -matvec(adjoint(J), g)  # by m⁻
     W = -matmul(adjoint(J), matmul(G, J)) - hermitian(matmul(adjoint(J), K))  # by P⁻
     by_F = matmul(2.0 * matmul(W, F) + adjoint(K), P)  # but for that through m⁻
-    return SmootherParts(
-        F=_like(_summed(outer(w, m), parts.F) + _summed(by_F, parts.F), parts.F),
-        Q=_like(_summed(W, parts.Q), parts.Q),
-        b=_like(_summed(w, parts.b), parts.b),
+    return SmootherInputs(
+        F=_like(_summed(outer(w, m), inputs.F) + _summed(by_F, inputs.F), inputs.F),
+        Q=_like(_summed(W, inputs.Q), inputs.Q),
+        b=_like(_summed(w, inputs.b), inputs.b),
         means=tf.concat([g + matvec(adjoint(F), w), last_g], axis=-2),
         covariances=tf.concat(
             [G + matmul(adjoint(F), matmul(W, F)) + hermitian(matmul(K, F)), last_G], axis=-2
@@ -118,7 +118,7 @@ def _inverse(chol: tf.Tensor) -> tf.Tensor:
 
 
 def _arriving(gains: tf.Tensor, by: SmootherMoments) -> tuple[tf.Tensor, tf.Tensor]:
-    """The cotangents of the smoothed mean and covariance at each step: own ones, and from before.
+    """The cotangents of the smoothed moments at each step, with those from steps before.
 
     They are `[n, T, B]` and `[n, n, T, B]`.
     """
@@ -138,21 +138,21 @@ def _traced(dtype: tf.DType) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
 def _sums(
     gains: tf.Tensor, by_covariances: tf.Tensor, by_lags: tf.Tensor, by_means: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """What `_arriving` returns, of arrays `[T, B, n, n]` and `[T, B, n, 1]`, shaped like these."""
+    """The sums of `_arriving`, of arrays `[T, B, n, n]` and `[T, B, n, 1]`, shaped like these."""
     back = tf.linalg.adjoint(gains)
     later = tf.linalg.matmul(by_lags, gains)[:-1]
-    own = by_covariances + tf.pad(later, [[1, 0], [0, 0], [0, 0], [0, 0]])
-    own = 0.5 * (own + tf.linalg.adjoint(own))  # the only part that acts on a covariance
+    G_at = by_covariances + tf.pad(later, [[1, 0], [0, 0], [0, 0], [0, 0]])
+    G_at = 0.5 * (G_at + tf.linalg.adjoint(G_at))  # the only part that acts on a covariance
 
     def step(
         t: tf.Tensor, g: tf.Tensor, G: tf.Tensor, arrays: tuple[tf.TensorArray, ...]
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tuple[tf.TensorArray, ...]]:
         g = by_means[t + 1] + tf.linalg.matmul(back[t], g)
-        G = own[t + 1] + tf.linalg.matmul(back[t], tf.linalg.matmul(G, gains[t]))
+        G = G_at[t + 1] + tf.linalg.matmul(back[t], tf.linalg.matmul(G, gains[t]))
         return t + 1, g, G, tuple(a.write(t + 1, x) for a, x in zip(arrays, (g, G), strict=True))
 
     steps = tf.shape(gains)[0]
-    first = by_means[0], own[0]
+    first = by_means[0], G_at[0]
     arrays = tuple(tf.TensorArray(a.dtype, steps, element_shape=a.shape).write(0, a) for a in first)
     loop = (tf.constant(0), *first, arrays)
     *_, arrays = tf.while_loop(lambda t, *_: t < steps - 1, step, loop)
@@ -174,8 +174,8 @@ def _summed(a: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(a, axis=-1, keepdims=True) if like.shape[-1] == 1 else a
 
 
-def _like(gradient: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
-    """The gradient by a part, of which the last step is not used."""
-    if part.shape[-2] == 1:
+def _like(gradient: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
+    """The gradient by an array whose last step is not used."""
+    if a.shape[-2] == 1:
         return tf.reduce_sum(gradient, axis=-2, keepdims=True)
-    return tf.concat([gradient, tf.zeros_like(part[..., -1:, :])], axis=-2)
+    return tf.concat([gradient, tf.zeros_like(a[..., -1:, :])], axis=-2)

@@ -2,14 +2,18 @@
 
 import dataclasses
 import numbers
+from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 from cgp.linalg.arguments import check_whole
-from cgp.statespace.linearization.affine import Rule
+from cgp.statespace.engines.filter_step import State
+from cgp.statespace.linearization.affine import Affine, Rule
 
 
 @dataclasses.dataclass(frozen=True)
-class Iterated:
+class Iterated(Rule):
     """Linearisation by the posterior moments of the state, found by iteration.
 
     A rule alone linearises an observation by the moments predicted before it, which may be far off
@@ -26,7 +30,7 @@ class Iterated:
     their covariance is too small, which innovations do not show: compare with `particle_filter`.
 
     Args:
-        rule: A `Taylor` or `SigmaPoints`.
+        rule: A `Taylor`, `SigmaPoints` or another `Rule`.
         iterations: How often to linearise again, at least 1.
         damping: From 0, full steps, to below 1: the part of the last mean that the next one keeps,
             where iterations would otherwise swing.
@@ -52,13 +56,14 @@ class Iterated:
     damping: float = 0.0
 
     def __post_init__(self) -> None:
-        is_rule = callable(getattr(self.rule, "linearize", None)) and not isinstance(
-            self.rule, type
-        )
-        if isinstance(self.rule, Iterated) or not is_rule:
+        if isinstance(self.rule, Iterated) or not isinstance(self.rule, Rule):
             raise TypeError(f"rule must be a Taylor() or SigmaPoints(), got {self.rule!r}")
         check_whole(self.iterations, "iterations")
         damping: Any = self.damping
         is_number = isinstance(damping, numbers.Real) and not isinstance(damping, bool)
         if not is_number or not 0.0 <= damping < 1.0:
             raise ValueError(f"damping must be at least 0 and below 1, got {self.damping!r}")
+
+    def linearize(self, function: Callable[[tf.Tensor], tf.Tensor], state: State) -> Affine:
+        """Approximates a function once, by the rule that is iterated."""
+        return self.rule.linearize(function, state)

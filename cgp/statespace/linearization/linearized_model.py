@@ -12,7 +12,6 @@ from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import with_factor_gradient
 from cgp.statespace.engines.filter_step import State
 from cgp.statespace.linearization.affine import Affine, Rule
-from cgp.statespace.linearization.iterated import Iterated
 from cgp.statespace.linearization.likelihood_update import MOST_TURNS
 from cgp.statespace.linearization.linearized_step import Given, Linearized, Stepper
 from cgp.statespace.linearization.taylor import Taylor
@@ -23,7 +22,7 @@ from cgp.statespace.models.widely_linear import widely_linear
 from cgp.statespace.series import Series
 
 AnyModel = LinearGaussian | NonlinearGaussian
-AnyRule = Rule | Iterated
+AnyRule = Rule
 
 
 class AsLinear(NamedTuple):
@@ -144,8 +143,7 @@ def checked_rule(rule: AnyRule | None) -> AnyRule:
         TypeError: Not a rule.
     """
     rule = Taylor() if rule is None else rule
-    is_rule = isinstance(rule, Iterated) or callable(getattr(rule, "linearize", None))
-    if isinstance(rule, type) or not is_rule:
+    if not isinstance(rule, Rule):
         raise TypeError(
             f"rule must be a Taylor(), SigmaPoints() or Iterated() of one, got {rule!r}"
         )

@@ -21,9 +21,8 @@ from cgp.statespace.engines.backward_pass import ONCE
 from cgp.statespace.engines.chunked_scan import Chunks
 from cgp.statespace.engines.filter_step import State
 from cgp.statespace.engines.forward_pass import at
-from cgp.statespace.linearization.affine import Affine
+from cgp.statespace.linearization.affine import Affine, Rule
 from cgp.statespace.linearization.affine_step import predicted_by, updated_by
-from cgp.statespace.linearization.iterated import Iterated
 from cgp.statespace.linearization.likelihood_update import (
     MOST_TURNS,
     Measured,
@@ -96,13 +95,13 @@ class Stepper:
     def __init__(
         self,
         model: NonlinearGaussian | None,
-        rule: Any = None,
+        rule: Rule | None = None,
         likelihood: Likelihood | None = None,
         form: Form | None = None,
     ):
-        self.model, self.rule, self.iterations, self.damping = model, rule, 0, 0.0
-        if isinstance(rule, Iterated):
-            self.rule, self.iterations, self.damping = rule.rule, rule.iterations, rule.damping
+        self.model, self.rule = model, rule
+        self.iterations = 0 if rule is None else rule.iterations
+        self.damping = 0.0 if rule is None else rule.damping
         self._sites = None if likelihood is None else StepSites(likelihood, form or ProperForm())
         compiled = CompiledByShape if model is None or model.jit_compile else graph_of
         self._compiled_forward = compiled(self._forward)
@@ -112,11 +111,15 @@ class Stepper:
 
     def _affine(self, name: str, given: Given, state: State) -> Affine:
         """A function as an affine one of a state."""
-        if self.model is None:
+        if self.model is None or self.rule is None:
             parts = (given.F, given.b) if name == "transition" else (given.H, given.d)
             return Affine(*parts, None)
         function = self.model.working(name, tf.einsum("kb->bk", given.inputs))
-        return self.rule.linearize(function, state)
+
+        def of_batch_last(points: tf.Tensor) -> tf.Tensor:
+            return tf.einsum("bkm->mkb", function(tf.einsum("nkb->bkn", points)))
+
+        return self.rule.linearize(of_batch_last, state)
 
     def along(self, given: Given, start: State) -> Linearized:
         """Linearises along the filter of a series, `[T, …, B]`.

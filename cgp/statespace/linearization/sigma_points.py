@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,14 @@ import tensorflow as tf
 from cgp.linalg.arguments import check_whole
 from cgp.linalg.batch_last import divide, matmul, matvec
 from cgp.statespace.engines.filter_step import State
-from cgp.statespace.linearization.affine import Affine, values_at
-from cgp.statespace.models.functions import Function
+from cgp.statespace.linearization.affine import Affine, Rule
 
 _MOST_POINTS = 20000
 _RULES = ("unscented", "cubature", "gauss-hermite")
 
 
 @dataclasses.dataclass(frozen=True)
-class SigmaPoints:
+class SigmaPoints(Rule):
     """Statistical linear regression on points that have the moments of the state.
 
     The approximation `f(x) ≈ A x + b + e` is the best one in mean square over the points, and the
@@ -73,13 +73,13 @@ class SigmaPoints:
         if self.order != 3 and self.kind != "gauss-hermite":
             raise ValueError(f'order is of "gauss-hermite" points, and these are "{self.kind}"')
 
-    def linearize(self, function: Function, state: State) -> Affine:
-        """The approximation of a function of a state of these moments."""
+    def linearize(self, function: Callable[[tf.Tensor], tf.Tensor], state: State) -> Affine:
+        """Approximates a function by regression on its values at the points of the state."""
         dtype, n = state.mean.dtype, state.mean.shape[0]
         unit, weights = _unit_points(self, n, dtype.is_complex)
         unit = tf.constant(unit, dtype)[..., None]  # [n, K, 1]
         weights = tf.constant(weights, dtype)[:, None]  # [K, 1]
-        values = values_at(function, state.mean[:, None] + matmul(state.chol, unit))
+        values = function(state.mean[:, None] + matmul(state.chol, unit))
         mean = tf.reduce_sum(weights * values, axis=1)
         deviations = values - mean[:, None]
         cross = matmul(weights * deviations, tf.math.conj(tf.einsum("nkb->knb", unit)))
@@ -106,10 +106,10 @@ def _real_points(rule: SigmaPoints, size: int) -> tuple[np.ndarray, np.ndarray]:
                 f"a Gauss-Hermite rule of order {rule.order} in {size} real dimensions has {count} "
                 f"points, more than {_MOST_POINTS}: take a lower order, or cubature"
             )
-        nodes, own = np.polynomial.hermite_e.hermegauss(rule.order)
-        own = own / own.sum()
+        nodes, node_weights = np.polynomial.hermite_e.hermegauss(rule.order)
+        node_weights = node_weights / node_weights.sum()
         points = np.stack([a.ravel() for a in np.meshgrid(*[nodes] * size, indexing="ij")])
-        weights = functools.reduce(np.multiply.outer, [own] * size).ravel()
+        weights = functools.reduce(np.multiply.outer, [node_weights] * size).ravel()
         return points, weights
     kappa = 0.0
     if rule.kind == "unscented":

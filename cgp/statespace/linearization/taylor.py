@@ -1,18 +1,18 @@
 """Linearisation at the mean, by automatic derivatives."""
 
 import dataclasses
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from cgp.linalg.batch_last import matvec
 from cgp.linalg.gradients import without_warnings_of_casts
 from cgp.statespace.engines.filter_step import State
-from cgp.statespace.linearization.affine import Affine, values_at
-from cgp.statespace.models.functions import Function
+from cgp.statespace.linearization.affine import Affine, Rule
 
 
 @dataclasses.dataclass(frozen=True)
-class Taylor:
+class Taylor(Rule):
     """Linearisation at the mean of the state, as in the extended Kalman filter.
 
     With it `f(x) ≈ f(m) + J (x − m)`. The derivatives are automatic, by the real and imaginary
@@ -33,18 +33,19 @@ class Taylor:
         array([[2.044+0.j]])
     """
 
-    def linearize(self, function: Function, state: State) -> Affine:
-        """The approximation of a function of a state of these moments."""
+    def linearize(self, function: Callable[[tf.Tensor], tf.Tensor], state: State) -> Affine:
+        """Approximates a function by its value and derivatives at the mean of the state."""
         mean = state.mean[:, None]
-        value = values_at(function, mean)[:, 0]
+        value = function(mean)[:, 0]
         # One copy of the mean for each component of the value: the gradient of the sum of
         # component i of the value at copy i has the rows of J.
         copies = mean + tf.zeros([value.shape[0], 1], mean.dtype)
         with tf.GradientTape() as tape:
             tape.watch(copies)
-            own = tf.linalg.diag_part(tf.einsum("mkb->bmk", values_at(function, copies)))
+            components = tf.linalg.diag_part(tf.einsum("mkb->bmk", function(copies)))
         with without_warnings_of_casts():
-            rows = tape.gradient(own, copies, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            zero = tf.UnconnectedGradients.ZERO
+            rows = tape.gradient(components, copies, unconnected_gradients=zero)
         # TensorFlow's gradient of a holomorphic function is the conjugate of its derivative.
         matrix = tf.einsum("nmb->mnb", tf.math.conj(rows))
         return Affine(matrix, value - matvec(matrix, state.mean), None)

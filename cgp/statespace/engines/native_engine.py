@@ -1,8 +1,8 @@
-"""The Kalman filter over a whole series by compiled ops, where they serve.
+"""The Kalman filter and smoother over a whole series by compiled ops, where they serve.
 
 Eagerly each function returns None where an op refuses its input, or a result is not finite: the
-TensorFlow path then finds the same, or says what is wrong. In a graph what is not finite is found
-as it is.
+TensorFlow path then computes the same, or says what is wrong. In a graph what is not finite is
+returned as it is.
 """
 
 from collections.abc import Sequence
@@ -14,40 +14,55 @@ import tensorflow as tf
 from cgp import native
 from cgp.statespace.engines.backward_pass import DIFFERENTIABLE, ONCE, hermitian
 from cgp.statespace.engines.chunked_filter import StateMoments
-from cgp.statespace.engines.kalman_system import Arranged, batch_of
+from cgp.statespace.engines.kalman_system import KalmanSystem, batch_of
 
 
-def serves(given: Arranged) -> bool:
-    """Whether the functions below serve here."""
-    reals = (given.r, given.observed)
-    numbers = (given.F, given.Q_factor, given.h, given.b, given.z, given.mean, given.chol)
+def serves(system: KalmanSystem) -> bool:
+    """Whether the ops of the filter serve here."""
+    reals = (system.r, system.observed)
+    numbers = (system.F, system.Q_factor, system.h, system.b, system.z, system.mean, system.chol)
     return native.serves_here(*numbers) and native.serves_here(*reals)
 
 
-def log_likelihood(given: Arranged) -> tf.Tensor | None:
+def log_likelihood(system: KalmanSystem) -> tf.Tensor | None:
     """The log likelihood of each series, `[B]`."""
-    value = _run("CgpKalmanLikelihood", given)
-    if value is None or (tf.executing_eagerly() and not np.isfinite(value).all()):
+    totals = _run("CgpKalmanLikelihood", system)
+    if totals is None or (tf.executing_eagerly() and not np.isfinite(totals).all()):
         return None
-    return _shaped([value], [given.z.shape[:1]])[0]
+    return _shaped([totals], [system.z.shape[:1]])[0]
 
 
-def moments(given: Arranged) -> StateMoments | None:
+def moments(system: KalmanSystem) -> StateMoments | None:
     """The moments of the state at each time."""
-    found = _run("CgpKalmanMoments", given)
-    if found is None:
+    outputs = _run("CgpKalmanMoments", system)
+    if outputs is None:
         return None
-    *values, sound = found
+    *values, sound = outputs
     if tf.executing_eagerly() and not bool(sound):
         return None
-    (batch, steps, _), n = given.z.shape, given.chol.shape[0]
-    means, chols = [batch, steps, n], [steps, n, n, batch_of(given, "chol")]
+    (batch, steps, _), n = system.z.shape, system.chol.shape[0]
+    means, chols = [batch, steps, n], [steps, n, n, batch_of(system, "chol")]
     shapes = [means, chols, means, chols, [batch, steps], chols, chols]
     return StateMoments(*_shaped(values, shapes))
 
 
-def _run(op: str, given: Arranged) -> Any:
-    return native.attempt(op, **{key: getattr(given, name) for key, name in _INPUTS.items()})
+def smooth(system: KalmanSystem, means: tf.Tensor, chols: tf.Tensor) -> list[tf.Tensor] | None:
+    """Smoothed means, `[B, T, n]`; factors, lag-one covariances and gains, `[T, n, n, B]`.
+
+    Args:
+        system: The system; no gradient flows to it.
+        means: The filtered means, `[B, T, n]`.
+        chols: Factors of their covariances, `[T, n, n, B]`.
+    """
+    transition, noise_factor, b = map(tf.stop_gradient, (system.F, system.Q_factor, system.b))
+    if not native.serves(transition, noise_factor, b, means, chols):
+        return None
+    inputs = {"transition": transition, "noise_factor": noise_factor, "b": b}
+    return native.attempt("CgpKalmanSmoother", **inputs, means=means, chols=chols)
+
+
+def _run(op: str, system: KalmanSystem) -> Any:
+    return native.attempt(op, **{key: getattr(system, name) for key, name in _INPUTS.items()})
 
 
 # The names of inputs of the ops. Gradients flow to covariances, and not to the factors of them.
@@ -109,6 +124,6 @@ def _of_pullback(op: tf.Operation, *by_gradients: tf.Tensor) -> None:
 def _shaped(values: Sequence[tf.Tensor], shapes: Sequence[Any]) -> list[tf.Tensor]:
     """Values with their static shapes, which ops do not tell a graph."""
     if not tf.executing_eagerly():
-        for value, shape in zip(values, shapes, strict=True):
-            value.set_shape(shape)
+        for tensor, shape in zip(values, shapes, strict=True):
+            tensor.set_shape(shape)
     return list(values)
