@@ -11,8 +11,8 @@ from cgp.distributions.checks import generator_of
 from cgp.distributions.marginals import Marginals, marginals, mixture
 from cgp.gp import ExactGP
 from cgp.gp.data import as_inputs_and_targets, check_labels
-from cgp.gp.given_noise import GivenNoise
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
+from cgp.gp.noise import NoiseArguments
 from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.metrics import coverage, log_predictive_densities, normalized_error_db
 from cgp.observations import as_observations
@@ -218,7 +218,7 @@ def compare(
         'smooth'
     """
     _check(models, folds)
-    check_labels(x, z, missing, GivenNoise(noise_variance, noise_groups))
+    check_labels(x, z, missing, NoiseArguments(noise_variance, noise_groups))
     targets = np.array(as_observations(z, missing, "complex128", promote=True))
     as_inputs_and_targets(x, targets, None, "float64")  # may refuse them
     if not np.nansum(np.abs(targets)) > 0:

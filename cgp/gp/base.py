@@ -7,13 +7,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data, SampleNoise, check_labels, check_pair
-from cgp.gp.given_noise import GivenNoise
+from cgp.gp.data import Data, check_labels, check_pair
 from cgp.gp.means import Mean
+from cgp.gp.noise import NoiseArguments, SampleNoise, is_left_out, noise_parameters
 from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
-from cgp.kernels.points import one_number
 from cgp.likelihoods import Likelihood
 from cgp.likelihoods.saved import likelihood_from_config
 from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
@@ -21,8 +20,6 @@ from cgp.training import Model, register_post_update
 from cgp.training.notebook_table import Row, notebook_table, parameter_rows
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import (
-    POSITIVE,
-    UNIT_DISK,
     Parameter,
     Parameterized,
     complex_from_config,
@@ -64,7 +61,7 @@ class GaussianProcess(Parameterized, Model):
         if mean is not None and not isinstance(mean, Mean):
             raise TypeError(f"mean must be one of cgp.means or None, got {mean!r}")
         fixed = names_of(fixed)
-        if _is_left_out(noise_variance) and "noise_variance" in fixed:
+        if is_left_out(noise_variance) and "noise_variance" in fixed:
             raise ValueError("noise_variance is fixed, but was left out: give it a value")
         super().__init__(name=name, dtype=dtype or kernel.variable_dtype, **kwargs)
         for part in (kernel, mean):
@@ -75,7 +72,9 @@ class GaussianProcess(Parameterized, Model):
         # XLA wants to know how many points there are, and how many series share a covariance.
         self.supports_jit = False
         self.kernel, self.mean = kernel, mean
-        self.declare_parameters(_noise(noise_variance, noise_pseudo_variance), fixed, priors)
+        self.declare_parameters(
+            noise_parameters(noise_variance, noise_pseudo_variance), fixed, priors
+        )
         self._noise_prior_is_given = "noise_variance" in dict(priors or {})
         left_out = self.noise_variance.initial is None
         self._has_weak_prior = left_out and not self._noise_prior_is_given
@@ -106,11 +105,11 @@ class GaussianProcess(Parameterized, Model):
         """How far rounding moves eigenvalues of a covariance that is factorised, `E|z|²`; or 0."""
         return 0.0
 
-    def _given_noise(
+    def noise_arguments(
         self, noise_variance: ArrayLike | None = None, noise_groups: ArrayLike | None = None
-    ) -> GivenNoise:
+    ) -> NoiseArguments:
         """Arguments of a method, for this model's number of groups."""
-        return GivenNoise(noise_variance, noise_groups, self._group_count)
+        return NoiseArguments(noise_variance, noise_groups, self._group_count)
 
     def _noise_at(
         self,
@@ -121,7 +120,7 @@ class GaussianProcess(Parameterized, Model):
         noise_groups: ArrayLike | None,
     ) -> SampleNoise | None:
         """The noise of observations at new inputs, as points `[..., M, D]`; None for the signal."""
-        given = self._given_noise(noise_variance, noise_groups)
+        given = self.noise_arguments(noise_variance, noise_groups)
         check_labels(x, noise=given)
         return given.of_points(observed, points.shape[-2], self.variable_dtype)
 
@@ -249,11 +248,13 @@ class GaussianProcess(Parameterized, Model):
             raise RuntimeError(
                 "predict returns NumPy arrays, and a tf.function has none: take posterior(x) there"
             )
-        given = self._given_noise(noise_variance, noise_groups)
+        given = self.noise_arguments(noise_variance, noise_groups)
         found = self._posterior_of_values(x, observed, given)
         return {name: value.numpy() for name, value in as_dict(found).items()}
 
-    def _posterior_of_values(self, x: ArrayLike, observed: bool, given: GivenNoise) -> Posterior:
+    def _posterior_of_values(
+        self, x: ArrayLike, observed: bool, given: NoiseArguments
+    ) -> Posterior:
         """The posterior without its gradients, where those cost something."""
         noise = {"noise_variance": given.variance, "noise_groups": given.group}
         return self.posterior(x, observed=observed, **noise)
@@ -285,7 +286,7 @@ class GaussianProcess(Parameterized, Model):
             TypeError, ValueError: As for `posterior`; a count below 1.
         """
         check_draws(count)
-        given = self._given_noise(noise_variance, noise_groups)
+        given = self.noise_arguments(noise_variance, noise_groups)
         found = self._posterior_of_values(x, observed, given)
         return found.sample(count, seed=seed).numpy()
 
@@ -315,7 +316,7 @@ class GaussianProcess(Parameterized, Model):
         variance = config["noise_variance"]
         if variance is None and self._group_count:  # it was left out of each group
             config["noise_variance"] = [None] * self._group_count
-        variance = 0.0 if variance is None else _first(variance)
+        variance = 0.0 if variance is None else np.ravel(variance)[0]
         serialize = keras.saving.serialize_keras_object
         if self._noise_prior_is_given and self.noise_variance.prior is None:
             config["priors"] = {**config.get("priors", {}), "noise_variance": None}
@@ -338,55 +339,6 @@ class GaussianProcess(Parameterized, Model):
         if isinstance(config.get("likelihood"), Mapping):
             parts["likelihood"] = likelihood_from_config(config["likelihood"])
         return cls(**{**config, **parts, "noise_pseudo_variance": pseudo})
-
-
-def _noise(variance: ArrayLike | None, pseudo_variance: complex) -> dict:
-    """The hyperparameters of the noise: initial values and constraints by name."""
-    constraint = POSITIVE
-    if variance is not None and np.ndim(variance) == 1 and _is_left_out(variance):
-        constraint = POSITIVE._replace(placeholder=np.ones(np.size(variance)))  # of each group
-        variance = None
-    if variance is not None and np.shape(variance) == (0,):
-        raise ValueError("noise_variance must be a number, or one for each group, got none")
-    if variance is not None and np.ndim(variance) != 1:
-        one_number(variance, "noise_variance")
-    values = {"noise_variance": (variance, constraint)}
-    if np.ndim(pseudo_variance) or np.asarray(pseudo_variance).dtype.kind not in "iufc":
-        raise TypeError(f"noise_pseudo_variance must be a complex number, got {pseudo_variance!r}")
-    if pseudo_variance != 0 and variance is None:
-        raise ValueError(
-            f"noise_pseudo_variance is {pseudo_variance} of a noise_variance that was left out: "
-            "give both"
-        )
-    if pseudo_variance != 0 and _first(variance) > 0:
-        quotient = complex(pseudo_variance) / _first(variance)
-        if not UNIT_DISK.contains(np.asarray(quotient)):
-            raise ValueError(
-                "noise_pseudo_variance must be at most noise_variance in modulus, got "
-                f"{pseudo_variance} and {variance!r}"
-            )
-        values["noise_circularity"] = (quotient, UNIT_DISK)
-    return values
-
-
-def _is_left_out(variance: ArrayLike | None) -> bool:
-    """Whether the noise variance is None, or that of each of several groups.
-
-    Raises:
-        ValueError: It is that of some groups.
-    """
-    left_out = [value is None for value in np.asarray(variance, object).ravel()]
-    if any(left_out) and not all(left_out):
-        raise ValueError(
-            f"noise_variance must be given for every group or for none, got {variance!r}: "
-            f"{[None] * len(left_out)} starts all of them from the data"
-        )
-    return any(left_out)
-
-
-def _first(variance: ArrayLike) -> float:
-    """The noise variance, or that of the first group."""
-    return np.ravel(variance)[0]
 
 
 def checked_likelihood(

@@ -1,78 +1,17 @@
-"""The data of a Gaussian process: checked, arranged for linear algebra, and kept in variables."""
+"""The data of a Gaussian process: checked, and arranged for linear algebra."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from cgp.axes import as_code, remedy
+from cgp.gp.noise import COMMON_NOISE, NoiseArguments, SampleNoise
 from cgp.kernels.points import LARGEST, as_points, within
 from cgp.linalg.arguments import ArrayLike, complex_dtype, is_complex, is_nan
 from cgp.observations import as_observations, check_same_labels, components
 
-if TYPE_CHECKING:
-    from cgp.gp.given_noise import GivenNoise
-
-
 _MOST_DIMENSIONS = 3  # where there are as many points, and as many targets in as many series
-
-
-class SampleNoise(NamedTuple):
-    """What is particular to the noise of samples; None for what is not.
-
-    Of new points both are `[M]` or scalars.
-    """
-
-    variance: tf.Tensor | None = None
-    """The known part of `E|n|²`, real, `[V, N]`: V is 1 where all series share it, else B."""
-    group: tf.Tensor | None = None
-    """The group whose learned noise variance applies, int32, `[V, N]`."""
-
-    @property
-    def is_common(self) -> bool:
-        """Whether all samples have the one learned noise variance, and no other."""
-        return self.variance is None and self.group is None
-
-    @property
-    def is_of_sites(self) -> bool:
-        """Whether it is a `SiteNoise`."""
-        return False
-
-    def map(self, function: Callable[[Any], Any]) -> "SampleNoise":
-        """Applies a function to the parts that are there."""
-        return SampleNoise(*(None if part is None else function(part) for part in self))
-
-    def at(self, t: int) -> "SampleNoise":
-        """The noise of one sample of each series, `[V, 1]`."""
-        return self if self.is_common else self.map(lambda a: a[:, t : t + 1])
-
-
-class SiteNoise(NamedTuple):
-    """The noise of normal data that stand for others (see `cgp.gp.sites`): all of it."""
-
-    variance: tf.Tensor
-    """`E|n|²`, real, `[B, N]`."""
-    pseudo_variance: tf.Tensor | None
-    """`E[n²]`, complex, `[B, N]`; None if zero."""
-
-    @property
-    def is_common(self) -> bool:
-        """As of `SampleNoise`: never."""
-        return False
-
-    @property
-    def is_of_sites(self) -> bool:
-        """As of `SampleNoise`."""
-        return True
-
-    def map(self, function: Callable[[Any], Any]) -> "SiteNoise":
-        """Applies a function to the parts that are there."""
-        return SiteNoise(*(None if part is None else function(part) for part in self))
-
-
-COMMON_NOISE = SampleNoise()
-"""The learned noise variance of a model without groups, and no known part."""
 
 
 class Data(NamedTuple):
@@ -91,8 +30,7 @@ class Data(NamedTuple):
     batch: tf.Tensor
     """The batch axes that were given, int32, `[r]`; empty for a single series."""
     noise: SampleNoise = COMMON_NOISE
-    """The noise of each sample, as far as it is particular; a `SiteNoise` of normal data that stand
-    for others."""
+    """The noise of each sample."""
 
     @property
     def is_single(self) -> bool:
@@ -194,7 +132,7 @@ def as_data(
     real_dtype: str,
     *,
     require_targets: bool = True,
-    noise: "GivenNoise | None" = None,
+    noise: NoiseArguments | None = None,
 ) -> Data:
     """Data from arrays or tensors, or an error that says what was expected and what came.
 
@@ -229,17 +167,14 @@ def as_data(
                 f"every target{of_series} is missing: there is nothing to learn from"
                 f"{remedy_of_series}"
             )
-    of_samples = COMMON_NOISE
-    if noise is not None and any(part is not None for part in noise):
-        of_samples = noise.of_data(z, real_dtype)
-    return arranged(x, z, of_samples)
+    return arranged(x, z, COMMON_NOISE if noise is None else noise.of_data(z, real_dtype))
 
 
 def check_labels(
     x: ArrayLike,
     z: ArrayLike | None = None,
     missing: ArrayLike | None = None,
-    noise: "GivenNoise | None" = None,
+    noise: NoiseArguments | None = None,
 ) -> None:
     """Raises where inputs `[N]` or `[..., N, D]` and what belongs to them have different labels."""
     variance, group = (None, None) if noise is None else noise[:2]
@@ -428,137 +363,3 @@ def _with_checked_batch_axes(x: tf.Tensor, data: Data) -> tf.Tensor:
     check = tf.debugging.Assert(tf.logical_or(tf.equal(tf.size(axes), 0), fits), message)
     with tf.control_dependencies([check]):
         return tf.identity(x)
-
-
-class StoredData(tf.Module):
-    """The data that a Gaussian process has taken in, as variables of any size; empty at first.
-
-    They are no Keras weights, whose shapes are fixed: a process is fitted again with other data.
-    They stay the same variables, so that a compiled function sees what they hold when it runs.
-
-    Args:
-        real_dtype: The dtype of the inputs, "float64" or "float32".
-        groups: The number of groups of noise of the model; None for none.
-    """
-
-    def __init__(self, real_dtype: str, groups: int | None = None):
-        super().__init__()
-        self.groups = groups
-        self.x = empty_variable(3, real_dtype)
-        self.z = empty_variable(2, complex_dtype(real_dtype))
-        self.batch = empty_variable(1, tf.int32)
-        # Of samples without a known part, one zero, which broadcasts.
-        nothing = tf.zeros([1, 1], real_dtype)
-        self._noise_variance = tf.Variable(nothing, trainable=False, shape=[None, None])
-        self._noise_group = None if groups is None else empty_variable(2, tf.int32)
-
-    @property
-    def no_samples(self) -> SampleNoise:
-        """The noise of no samples."""
-        return SampleNoise(None, None if self.groups is None else tf.zeros([1, 0], tf.int32))
-
-    @property
-    def is_empty(self) -> tf.Tensor:
-        """Whether no data have been taken in, scalar bool."""
-        return tf.size(self.z) == 0
-
-    @property
-    def has_noise(self) -> bool:
-        """Whether a sample has a known part of its noise; outside of graphs."""
-        return bool(np.any(self._noise_variance.numpy()))
-
-    @property
-    def data(self) -> Data:
-        """The data; of no series if empty. In a graph the noise has a known part, maybe zero."""
-        x, z, batch = (tf.convert_to_tensor(v) for v in (self.x, self.z, self.batch))
-        is_plain = tf.executing_eagerly() and not self.has_noise
-        variance = None if is_plain else tf.convert_to_tensor(self._noise_variance)
-        group = self._noise_group
-        group = None if group is None else tf.convert_to_tensor(group)
-        return Data(x, z, batch, SampleNoise(variance, group))
-
-    def data_of_graph(self) -> Data:
-        """The data as a graph reads them, which keeps the number of batch axes of its tracing.
-
-        The graph fails where it runs without data.
-        """
-        with tf.init_scope():
-            axes = int(tf.size(self.batch))
-        data = self.data
-        some = tf.debugging.assert_equal(
-            self.is_empty, False, "there are no data: condition(x, z) first"
-        )
-        with tf.control_dependencies([some]):
-            return data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
-
-    def as_traced(self, data: Data) -> Data:
-        """Data of a graph, of as many series and dimensions as there are when it is traced.
-
-        So is whether noise has a known part: the graph fails where it runs with another one.
-        """
-        with tf.init_scope():
-            (inputs, _, dimensions), (series, _) = (
-                tf.convert_to_tensor(v).shape for v in (self.x, self.z)
-            )
-            has_noise, held = self.has_noise, [self._noise_variance, self._noise_group]
-            parts = [None if a is None else tf.convert_to_tensor(a).shape[0] for a in held]
-        noise = SampleNoise(
-            *(
-                None if part is None else tf.ensure_shape(part, [count, None])
-                for part, count in zip(data.noise, parts, strict=True)
-            )
-        )
-        if not has_noise:
-            plain = tf.debugging.assert_equal(
-                tf.reduce_any(noise.variance != 0.0),
-                False,
-                "the data have a known part of their noise, and had none when this function was "
-                "traced: trace it again",
-            )
-            with tf.control_dependencies([plain]):
-                data = data._replace(z=tf.identity(data.z))
-            noise = noise._replace(variance=None)
-        return data._replace(
-            x=tf.ensure_shape(data.x, [inputs, None, dimensions]),
-            z=tf.ensure_shape(data.z, [series, None]),
-            noise=noise,
-        )
-
-    def replace(self, data: Data) -> None:
-        """Takes in other data."""
-        self.x.assign(data.x)
-        self.z.assign(data.z)
-        self.batch.assign(data.batch)
-        self._noise_variance.assign(self._known_part(data))
-        if self._noise_group is not None:
-            self._noise_group.assign(data.noise.group)
-
-    def _known_part(self, data: Data) -> tf.Tensor:
-        variance = data.noise.variance
-        return tf.zeros([1, 1], self.x.dtype) if variance is None else variance
-
-    def holds(self, data: Data) -> tf.Tensor:
-        """Whether these are the data, noise included; scalar bool."""
-        stored = self.data
-        same = _equal(stored.x, data.x) & _equal(_comparable(stored.z), _comparable(data.z))
-        same &= _equal(tf.convert_to_tensor(self._noise_variance), self._known_part(data))
-        if self._noise_group is not None:
-            same &= _equal(stored.noise.group, data.noise.group)
-        return same
-
-
-def empty_variable(rank: int, dtype: tf.DType | str) -> tf.Variable:
-    """A variable without elements, which takes values of any shape of this rank."""
-    return tf.Variable(tf.zeros([0] * rank, dtype), trainable=False, shape=[None] * rank)
-
-
-def _comparable(z: tf.Tensor) -> tf.Tensor:
-    """Targets with infinity, which equals itself, for NaN."""
-    return tf.where(is_nan(z), tf.constant(float("inf"), z.dtype), z)
-
-
-def _equal(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    # For any two shapes and without a branch: XLA compiles both branches, and wants shapes to fit.
-    same_shape = tf.reduce_all(tf.shape(a) == tf.shape(b))
-    size = tf.minimum(tf.size(a), tf.size(b))
-    return same_shape & tf.reduce_all(tf.reshape(a, [-1])[:size] == tf.reshape(b, [-1])[:size])

@@ -9,15 +9,15 @@ import tensorflow as tf
 from cgp.autograph import as_it_stands
 from cgp.gp import many_series
 from cgp.gp.base import GaussianProcess
-from cgp.gp.data import Data, StoredData, as_data
+from cgp.gp.data import Data, as_data
 from cgp.gp.detrended import residual_power
 from cgp.gp.fit_checks import check_several_samples, warn_of_fit
-from cgp.gp.given_noise import GivenNoise
+from cgp.gp.noise import NoiseArguments
 from cgp.gp.notebook_rows import data_in_words
 from cgp.gp.sampling import ParameterSampling
-from cgp.gp.saved_data import arrays_of, saved_data
 from cgp.gp.standard_errors import StandardErrors
 from cgp.gp.starts import best_of_restarts, log_weak_prior, start_left_out, undone_on_error
+from cgp.gp.stored_data import StoredData, arrays_of, saved_data
 from cgp.linalg.arguments import ArrayLike
 from cgp.observations import warn_of_short_series
 from cgp.training import keras_private
@@ -68,14 +68,14 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
     # --- taking data in --------------------------------------------------------------------------
 
     def _checked(
-        self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, noise: GivenNoise
+        self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, noise: NoiseArguments
     ) -> Data:
         data = as_data(x, z, missing, self.variable_dtype, noise=noise)
         self._check(data)
         return data
 
     def _validated(
-        self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, noise: GivenNoise
+        self, x: ArrayLike, z: ArrayLike, missing: ArrayLike | None, noise: NoiseArguments
     ) -> Data:
         """Data to take in, or an error."""
         _check_eager()
@@ -127,7 +127,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
             NotPositiveDefiniteError: The covariance of the data is not positive definite, to
                 rounding, where it is worked out. The data taken in before stay.
         """
-        noise = self._given_noise(noise_variance, noise_groups)
+        noise = self.noise_arguments(noise_variance, noise_groups)
         self._condition(self._validated(x, z, missing, noise))
 
     # Data belong together here, and are no samples of a batch: the signatures are not Keras's.
@@ -240,7 +240,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
                 'a table frame["u"] + 1j * frame["v"]'
                 + (of_list if isinstance(x, list | tuple) else "")
             )
-        noise = self._given_noise(noise_variance, noise_groups)
+        noise = self.noise_arguments(noise_variance, noise_groups)
         data = as_data(x, z, missing, self.variable_dtype, noise=noise)
         warn_of_short_series(*data.z.shape)
         check_several_samples(data)
@@ -270,7 +270,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
                 f"{type(given).__name__}"
             )
         x, z = given
-        return self._dataset(self._validated(x, z, None, self._given_noise()))
+        return self._dataset(self._validated(x, z, None, self.noise_arguments()))
 
     def evaluate(  # type: ignore[override]
         self,
@@ -298,7 +298,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
         if isinstance(x, tf.data.Dataset):
             dataset = many_series.as_dataset(self, x)
         else:
-            noise = self._given_noise(noise_variance, noise_groups)
+            noise = self.noise_arguments(noise_variance, noise_groups)
             dataset = self._dataset(self._validated(x, z, missing, noise))
         return super().evaluate(dataset, verbose=verbose, **kwargs)
 
@@ -323,7 +323,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
         if not isinstance(shard, tuple | list) or len(shard) != 2:
             raise TypeError(f"a shard must be a pair (x, z), got {type(shard).__name__}")
         x, z = shard
-        data = self._checked(x, z, None, self._given_noise())
+        data = self._checked(x, z, None, self.noise_arguments())
         return data, float(tf.reduce_sum(data.counts))
 
     def _batch(self, data: Data) -> tuple:
@@ -382,7 +382,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
                 "all for the data taken in"
             )
         else:
-            data = self._checked(x, z, missing, self._given_noise(noise_variance, noise_groups))
+            data = self._checked(x, z, missing, self.noise_arguments(noise_variance, noise_groups))
         return data.unpacked(self._log_likelihood(data))
 
     def _add_loss(self, data: Data, log_likelihood: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -19,7 +19,8 @@ import tensorflow as tf
 from cgp.autograph import as_it_stands
 from cgp.distributions import ComplexNormal
 from cgp.distributions.forms import Form, SecondMoments, clipped
-from cgp.gp.data import Data, SampleNoise
+from cgp.gp.data import Data
+from cgp.gp.noise import SampleNoise
 from cgp.gp.signal_plus_noise import (
     SignalPlusNoise,
     Whitened,

@@ -14,15 +14,16 @@ where H becomes L⁻¹ H = Q R with orthonormal columns Q.
 
 import copy
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import SecondMoments, form_of, stack_columns
-from cgp.gp.data import COMMON_NOISE, Data, SampleNoise, SiteNoise
+from cgp.gp.data import Data
 from cgp.gp.means import Mean
+from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.kernels.base import Kernel
 from cgp.likelihoods.base import Likelihood
 from cgp.linalg import cholesky, inverse, log_det, stored_cholesky
@@ -167,11 +168,10 @@ class SignalPlusNoise:
             noise: The noise of the samples, broadcast against the variances.
         """
         k, c = moments
-        if noise.is_of_sites:
-            all_of_it = cast(SiteNoise, noise)
-            if all_of_it.pseudo_variance is not None:
-                c = moments.c_or_zeros() + all_of_it.pseudo_variance
-            return SecondMoments(k + as_complex(all_of_it.variance), c)
+        if noise.is_total:
+            if noise.total_pseudo_variance is not None:
+                c = moments.c_or_zeros() + noise.total_pseudo_variance
+            return SecondMoments(k + as_complex(noise.total_variance), c)
         learned = self.learned_noise_variance()
         if noise.group is not None:
             learned = tf.gather(learned, noise.group)

@@ -13,9 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import SecondMoments
-from cgp.gp.data import Data, SampleNoise, SiteNoise, StoredData, empty_variable
+from cgp.gp.data import Data
+from cgp.gp.noise import SampleNoise
 from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.stored_data import StoredData, empty_variable
 from cgp.likelihoods.base import Likelihood
 from cgp.likelihoods.sites import Moments, Site, between
 from cgp.linalg.arguments import as_complex
@@ -119,7 +121,8 @@ class _Problem:
         z = tf.where(self._present, z, self._data.z)
         (first, off), (_, second) = (tf.unstack(row) for row in tf.unstack(site.covariance))
         pseudo = None if self._process.is_proper else tf.complex(first - second, 2.0 * off)
-        return _with_noise(self._data, z, SiteNoise(first + second, pseudo))
+        noise = SampleNoise(total_variance=first + second, total_pseudo_variance=pseudo)
+        return self._data._replace(z=z, noise=noise)
 
     def correction(self, site: Site, q: Moments) -> tf.Tensor:
         """What is added to the log likelihood of the normal data for that of the data, `[B]`."""
@@ -128,10 +131,6 @@ class _Problem:
         if self._is_of_parts:
             value = value[0] + value[1]
         return tf.reduce_sum(tf.where(self._present, value, tf.zeros_like(value)), axis=-1)
-
-
-def _with_noise(data: Data, z: tf.Tensor, noise: SiteNoise) -> Data:
-    return data._replace(z=z, noise=cast(SampleNoise, noise))  # all that is made of data takes both
 
 
 def _diagonal(a: tf.Tensor) -> tf.Tensor:
@@ -176,7 +175,7 @@ class Sites(tf.Module):
                 their posterior; in a graph the correction is NaN then.
         """
         likelihood = self._process.likelihood
-        if likelihood is None or data.noise.is_of_sites:
+        if likelihood is None or data.noise.is_total:
             return Found(data, tf.zeros([], data.x.dtype))
         eagerly = tf.executing_eagerly()
         if eagerly:
@@ -223,17 +222,17 @@ class Sites(tf.Module):
         """Keeps the normal data of those that are about to be stored."""
         if self.are_needed:
             self._z.assign(data.z)
-            noise = cast(SiteNoise, data.noise)
-            self._variance.assign(noise.variance)
+            self._variance.assign(data.noise.total_variance)
             if self._pseudo is not None:
-                self._pseudo.assign(noise.pseudo_variance)
+                self._pseudo.assign(data.noise.total_pseudo_variance)
 
     def of_stored(self, data: Data) -> Data:
         """The normal data that are kept, for the data stored."""
         if not self.are_needed:
             return data
-        noise = SiteNoise(self._variance, self._pseudo).map(tf.convert_to_tensor)
-        return _with_noise(data, tf.convert_to_tensor(self._z), noise)
+        noise = SampleNoise(total_variance=self._variance, total_pseudo_variance=self._pseudo)
+        z = tf.convert_to_tensor(self._z)
+        return data._replace(z=z, noise=noise.map(tf.convert_to_tensor))
 
 
 def _accuracy(data: Data) -> tf.Tensor:

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import as_data, check_labels, flattened
-from cgp.gp.given_noise import GivenNoise
 from cgp.gp.interpolation import Interpolation, interpolate
+from cgp.gp.noise import NoiseArguments
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points, one_number
@@ -159,7 +159,7 @@ class GPInterpolator(HyperparameterLayer):
                 )
         if isinstance(inputs, tuple | list) and len(inputs) == 3:
             others = {**dict(zip(("missing", "noise_variance"), args, strict=False)), **kwargs}
-            noise = GivenNoise(others.get("noise_variance"))
+            noise = NoiseArguments(others.get("noise_variance"))
             check_labels(inputs[0], inputs[1], others.get("missing"), noise)
         inputs, args, kwargs = tf.nest.map_structure(without_mask, (inputs, args, kwargs))
         return super().__call__(inputs, *args, **kwargs)
@@ -203,7 +203,7 @@ class GPInterpolator(HyperparameterLayer):
         check_shapes(x.shape, tf.TensorShape(z.shape), x_new.shape)
         if not tf.executing_eagerly():
             z = of_one_batch(x, z, x_new)
-        noise = GivenNoise(noise_variance)
+        noise = NoiseArguments(noise_variance)
         data = as_data(x, z, missing, real, require_targets=False, noise=noise)
         if not tf.executing_eagerly():
             data = with_noise_of_samples(data)

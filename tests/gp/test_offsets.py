@@ -111,7 +111,7 @@ def test_is_the_power_of_the_weak_prior_what_a_mean_leaves(mean, trend):
         mean.prepare(X[None, :, None], z)
         for parameter in mean.own_parameters:  # which were left out
             parameter.assign(parameter.numpy())
-    data = gp._validated(X, z, None, gp._given_noise())
+    data = gp._validated(X, z, None, gp.noise_arguments())
     power = float(residual_power(gp._process, data))
     assert 0.2 < power < 1.2
     for parameter in [] if mean is None else mean.own_parameters:
@@ -137,7 +137,7 @@ def test_do_kernels_start_from_what_their_slow_terms_leave():
     z = tone(X) + 1e5 + 1e3j * (X - 15.0)
     kernel = RBF() + Constant() + IntegratedRandomWalk()
     gp = cgp.StateSpaceGP(Matern52() + Constant() + IntegratedRandomWalk())
-    scales = scales_of(cgp.ExactGP(kernel), gp._validated(X, z, None, gp._given_noise()))
+    scales = scales_of(cgp.ExactGP(kernel), gp._validated(X, z, None, gp.noise_arguments()))
     assert scales.total == pytest.approx(1.0, rel=0.1)
     started(gp, X, z)
     found = gp.parameters()
@@ -149,7 +149,7 @@ def test_do_kernels_start_from_what_their_slow_terms_leave():
 
 def test_is_a_constant_signal_no_rounding():
     gp = cgp.ExactGP(RBF(1.0, 3.0), 0.1)
-    data = gp._validated(X, 0j * X + 1 + 1j, None, gp._given_noise())
+    data = gp._validated(X, 0j * X + 1 + 1j, None, gp.noise_arguments())
     assert float(residual_power(gp._process, data)) == pytest.approx(2.0)
 
 

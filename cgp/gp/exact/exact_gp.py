@@ -10,13 +10,14 @@ import tensorflow as tf
 from cgp.autograph import as_it_stands
 from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict
-from cgp.gp.data import Data, as_data, checked_points, empty_variable, flattened
+from cgp.gp.data import Data, as_data, checked_points, flattened
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.parts import check_request, of_part
 from cgp.gp.posterior import Posterior
 from cgp.gp.served import served_posterior
 from cgp.gp.sites import Sites
+from cgp.gp.stored_data import empty_variable
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
 from cgp.likelihoods import Likelihood
@@ -137,7 +138,7 @@ class ExactGP(MaximumLikelihoodGP):
         """
         covariance = self._process.covariance(data)
         # Of values that are not those of the weights the stored factor is not.
-        if data.noise.is_of_sites or in_stateless_scope():
+        if data.noise.is_total or in_stateless_scope():
             return covariance, cholesky(tf.stop_gradient(covariance))
         refresh(self)
         chol = tf.cond(
@@ -300,7 +301,7 @@ class ExactGP(MaximumLikelihoodGP):
             return self._add_loss(inputs, self._log_likelihood(inputs))
         if isinstance(inputs, tuple | list):
             x, z = inputs
-            noise = self._given_noise()
+            noise = self.noise_arguments()
             data = as_data(x, z, None, self.variable_dtype, require_targets=False, noise=noise)
             data, correction = self._sites.find(data)
             covariance, chol = self._covariance_and_factor(data)

@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions import Step
-from cgp.gp.data import COMMON_NOISE, Data, SampleNoise
+from cgp.gp.data import Data
+from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.recursive import native_scan
 from cgp.gp.recursive.native_window import CompiledWindow
 from cgp.gp.recursive.window import Window
@@ -373,7 +374,7 @@ def _the_same(noise: SampleNoise) -> tuple[float, int] | None:
     """The known part and the group of samples if they all have the same, else None."""
     if noise.is_common:
         return 0.0, 0
-    found = [np.zeros(1, int) if part is None else np.asarray(part) for part in noise]
+    found = [np.zeros(1, int) if part is None else np.asarray(part) for part in noise[:2]]
     if not all((part == part.flat[0]).all() for part in found):
         return None
     known, group = (part.flat[0] for part in found)

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data, SampleNoise
+from cgp.gp.data import Data
+from cgp.gp.noise import SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt, StoredState
 from cgp.statespace.linear_gaussian import LinearGaussian

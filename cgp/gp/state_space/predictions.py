@@ -3,7 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data, SampleNoise
+from cgp.gp.data import Data
+from cgp.gp.noise import SampleNoise
 from cgp.gp.parts import of_part, states_of
 from cgp.gp.posterior import Posterior, of_signal
 from cgp.gp.signal_plus_noise import SignalPlusNoise

@@ -310,7 +310,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         ahead = as_points(np.atleast_1d(horizons), self.variable_dtype, "horizons")
         if ahead.shape[1] != 1 or bool(tf.reduce_any(ahead < 0)):
             raise ValueError(f"horizons must be [H] and not negative, got {horizons!r}")
-        given = self._given_noise(noise_variance, noise_groups)
+        given = self.noise_arguments(noise_variance, noise_groups)
         noise = given.of_points(observed, ahead.shape[0], self.variable_dtype)
         return forecasts(self._process, self._data(), ahead[:, 0], noise, self.parallel)
 
@@ -372,7 +372,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
         x, z = inputs
-        noise = self._given_noise()
+        noise = self.noise_arguments()
         data = as_data(x, z, None, self.variable_dtype, require_targets=False, noise=noise)
         self._check(data)
         self.add_loss(self._loss(data, self._log_likelihood(data)))

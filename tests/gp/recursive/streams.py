@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import cgp
-from cgp.gp.data import COMMON_NOISE, SampleNoise
+from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from tests.gp.problems import NOISE, complex_normals, problems
 from tests.reference import recursive as reference
 
