@@ -77,7 +77,7 @@ class GaussianProcess(Parameterized, Model):
         )
         self._noise_prior_is_given = "noise_variance" in dict(priors or {})
         left_out = self.noise_variance.initial is None
-        self._has_weak_prior = left_out and not self._noise_prior_is_given
+        self.has_weak_prior = left_out and not self._noise_prior_is_given
         shape = tuple(self.noise_variance.variable.shape)
         self._group_count = shape[0] if shape else None  # of groups with a noise variance each
         self._with_priors = tuple(p for p in self._parameters().values() if p.prior is not None)
@@ -101,7 +101,7 @@ class GaussianProcess(Parameterized, Model):
         """The signal at new points given the data; see the subclass."""
         raise NotImplementedError
 
-    def _noise_of_rounding(self, data: Data) -> tf.Tensor | float:
+    def rounding_noise(self, data: Data) -> tf.Tensor | float:
         """How far rounding moves eigenvalues of a covariance that is factorised, `E|z|²`; or 0."""
         return 0.0
 
@@ -177,6 +177,11 @@ class GaussianProcess(Parameterized, Model):
         return super().test_on_batch(x if y is None else (x, y), **kwargs)
 
     # --- hyperparameters -----------------------------------------------------------------------
+
+    @property
+    def observation_model(self) -> SignalPlusNoise:
+        """The signal plus its noise, at the present hyperparameters, by which all is computed."""
+        return self._process
 
     def _named_layers(self) -> list[tuple[str, Parameterized]]:
         means = [] if self.mean is None else [(self.mean.prefix, self.mean)]

@@ -64,7 +64,7 @@ def warn_of_fit(gp: Any, data: Data) -> None:
 
 def warn_of_offset(gp: Any, data: Data) -> None:
     """Warns of data far from zero whose process has neither a mean nor a constant term."""
-    if gp._process.likelihood is not None:  # of data that are not the signal plus noise
+    if gp.observation_model.likelihood is not None:  # of data that are not the signal plus noise
         return
     x, z = residuals_of_mean(gp, data)
     offsets = _FarFromZero(x, z)
@@ -184,7 +184,7 @@ def _vanished_terms(gp: Any, data: Data, scales: DataScales) -> list[Kernel]:
     as `Constant`, which has a variance alone, is just not needed then.
     """
     kernel = gp.kernel
-    if not isinstance(kernel, Sum) or gp._process.likelihood is not None:
+    if not isinstance(kernel, Sum) or gp.observation_model.likelihood is not None:
         return []
     noise = float(np.max(gp.noise_variance.numpy()))
     least = _INVISIBLE * noise / float(tf.reduce_sum(data.counts))
@@ -257,7 +257,7 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
     if is_free and noise + known_noise < _NO_NOISE * square:
         remedy = (
             "the data have none, or too few points to tell"
-            if gp._has_weak_prior
+            if gp.has_weak_prior
             else "predictions are sure of too much; leave it out, which gives it a weak prior, or "
             "give it a prior of your own"
         )
@@ -265,7 +265,7 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
             f"noise_variance = {noise:.3g} has run to zero, beside a mean square of z of "
             f"{square:.3g}: {remedy}"
         )
-    rounding = float(gp._noise_of_rounding(data))
+    rounding = float(gp.rounding_noise(data))
     if is_free and gp.kernel.trend_degree is not None and noise < 8.0 * rounding:
         found.append(
             f"noise_variance = {noise:.3g} is near what rounding of a covariance with so large a "
@@ -297,13 +297,13 @@ def _of_powers(gp: Any, data: Data) -> list[str]:
     """
     counts = np.asarray(data.counts)
     long = counts >= _LONG_ENOUGH
-    if gp._process.likelihood is not None or np.sum(long) < 2:
+    if gp.observation_model.likelihood is not None or np.sum(long) < 2:
         return []
     squares = np.nansum(np.abs(np.asarray(data.z)) ** 2, axis=-1)
     powers = squares[long] / counts[long]
     if not powers.max() > _UNLIKE * powers.min():
         return []
-    log_likelihoods = np.asarray(gp._log_likelihood(data)).ravel()
+    log_likelihoods = np.asarray(gp.data_log_likelihood(data)).ravel()
     mean = log_likelihoods.sum() / counts.sum()
     squares_over_mean = 1.0 + mean - log_likelihoods[long] / counts[long]
     if not squares_over_mean.min() < 1.0 / _UNLIKE:

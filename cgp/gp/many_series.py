@@ -30,7 +30,7 @@ def fit(gp: Any, x: Any, engine: Any, **arguments: Any) -> keras.callbacks.Histo
     require_one_replica(gp, f"a {type(gp).__name__}, which learns on many machines by an engine,")
     if engine is not None:
         left_out = [name for name, p in gp._parameters().items() if p.is_left_out]
-        if left_out or gp._has_weak_prior:
+        if left_out or gp.has_weak_prior:
             names = ", ".join(left_out) or "noise_variance"
             raise ValueError(
                 f"{names} left out: values to start from are known of data that are here, not of "
@@ -44,7 +44,7 @@ def fit(gp: Any, x: Any, engine: Any, **arguments: Any) -> keras.callbacks.Histo
     with undone_on_error(gp):
         data = as_data(*first, None, gp.variable_dtype)
         start_left_out(gp, data)
-        gp._check(data)
+        gp.check_data(data)
     if isinstance(gp.optimizer, LBFGS):
         check_end(x)
         return Model.fit(gp, Shards(list(x), map), **arguments)

@@ -148,11 +148,17 @@ class SignalPlusNoise:
             f"process starts them from the data: fit first, or give values, as in {examples[0]}"
         )
 
-    def of_term(self, kernel: Kernel) -> "SignalPlusNoise":
-        """The process of one term of the kernel, without the mean, in the form of the whole."""
-        other = copy.copy(self)
-        other._covariance_function, other._mean_function = kernel, None
-        return other
+    def of_terms(self, terms: Kernel | None) -> "SignalPlusNoise":
+        """The process of some terms of the kernel, without the mean, in the form of the whole.
+
+        Args:
+            terms: A term or a sum of some; None for the process itself.
+        """
+        if terms is None:
+            return self
+        process = copy.copy(self)
+        process._covariance_function, process._mean_function = terms, None
+        return process
 
     def in_data_order(self, a: tf.Tensor, axis: int = -2) -> tf.Tensor:
         """Reorders an axis from the order of the form to that of data."""

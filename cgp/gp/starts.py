@@ -149,9 +149,9 @@ def best_of_restarts(
     Returns:
         What all of them came to, the best first, as in `history.optima`.
     """
-    loss = Objective(gp, gp._batch(data))
+    loss = Objective(gp, gp.training_batch(data))
     alone = [id(v) for v in gp.trainable_variables] == [id(gp.noise_variance.variable)]
-    if alone and not gp._group_count and data.noise.variance is None:
+    if alone and not np.ndim(gp.noise_variance) and data.noise.variance is None:
         restarts = 1  # the variance of white noise has one optimum
     points, scale = candidates(gp, scales, restarts - 1, seed), overall_scale(gp, data)
     found = search(loss, points, restarts, gp.optimizer, cap=cap, scale=scale, verbose=verbose)

@@ -115,7 +115,7 @@ def _chosen(gp: ExactGP | StateSpaceGP, z: ArrayLike | None, x: ArrayLike | None
     """The data that were given, as far as they were, and those of the process."""
     if x is not None and z is None:
         raise ValueError("x are the points of z: give z too, or neither")
-    data = gp._data() if x is None else None
+    data = gp.stored_data() if x is None else None
     if data is not None and z is not None:
         x = data.x[0] if len(data.x) == 1 else data.unpacked(data.x)
     if z is not None:
@@ -131,7 +131,7 @@ def _chosen(gp: ExactGP | StateSpaceGP, z: ArrayLike | None, x: ArrayLike | None
 def _less_mean(gp: ExactGP | StateSpaceGP, data: Data) -> DataScales:
     """The data less the mean function; less a marginalised trend as least squares have it."""
     x, z = arrays(data)
-    mean = gp._process.mean
+    mean = gp.observation_model.mean
     if mean is None:
         return DataScales(x, z)
     points = tf.constant(x, gp.variable_dtype)
@@ -209,9 +209,9 @@ class _Curve:
         scales: DataScales,
         periodogram: _Tapered,
     ):
-        self._spectrum = gp._process.kernel.spectrum()  # refused while values are left out
+        self._spectrum = gp.observation_model.kernel.spectrum()  # refused while values are left out
         signal = SecondMoments(tf.zeros_like(data.z), None)
-        noise = np.mean(np.real(gp._process.with_noise(signal, data.noise).k))
+        noise = np.mean(np.real(gp.observation_model.with_noise(signal, data.noise).k))
         self._level = (noise + self._spectrum.white) * periodogram.step
         self._band = 1.0 / scales.spacing if scales.is_regular else None
         low, high = periodogram.frequencies[[0, -1]]

@@ -112,12 +112,12 @@ def test_is_the_power_of_the_weak_prior_what_a_mean_leaves(mean, trend):
         for parameter in mean.own_parameters:  # which were left out
             parameter.assign(parameter.numpy())
     data = gp._validated(X, z, None, gp.noise_arguments())
-    power = float(residual_power(gp._process, data))
+    power = float(residual_power(gp.observation_model, data))
     assert 0.2 < power < 1.2
     for parameter in [] if mean is None else mean.own_parameters:
         if not parameter.fixed:
             parameter.assign(parameter.numpy() + 7.0)
-            assert float(residual_power(gp._process, data)) == power
+            assert float(residual_power(gp.observation_model, data)) == power
 
 
 @eagerly_or_in_a_graph
@@ -150,7 +150,7 @@ def test_do_kernels_start_from_what_their_slow_terms_leave():
 def test_is_a_constant_signal_no_rounding():
     gp = cgp.ExactGP(RBF(1.0, 3.0), 0.1)
     data = gp._validated(X, 0j * X + 1 + 1j, None, gp.noise_arguments())
-    assert float(residual_power(gp._process, data)) == pytest.approx(2.0)
+    assert float(residual_power(gp.observation_model, data)) == pytest.approx(2.0)
 
 
 FAR = tone(X) + 1000.0 + 0.05 * NOISE

@@ -279,7 +279,7 @@ def test_does_the_closed_form_of_the_scale_hold(kernel):
     gp.compile(cgp.optimizers.LBFGS())
     data = gp._validated(x, z, None, None)
     direction = overall_scale(gp, data)
-    loss = Objective(gp, gp._batch(data))
+    loss = Objective(gp, gp.training_batch(data))
     value, gradient = loss(loss.start)
     square = 1.0 - gradient @ direction
     best, slope = loss(loss.start + np.log(square) * direction)
@@ -427,9 +427,9 @@ def test_is_the_floor_of_noise_above_what_rounding_hides(dtype, size):
     x = np.linspace(0.0, 1.0, size)
     gp = cgp.ExactGP(RBF(1e6, 100.0, dtype=dtype) * Rotation(0.3, dtype=dtype))
     data = gp._validated(x, np.exp(2j * np.pi * x).astype(np.result_type(dtype, 1j)), None, None)
-    least = gp._noise_of_rounding(data)
+    least = gp.rounding_noise(data)
     assert 0.0 < least < 1e6 * size * np.finfo(dtype).eps * 10.0
-    signal = gp._process.signal_covariance(data)
+    signal = gp.observation_model.signal_covariance(data)
     noise = tf.cast(least, signal.dtype) * tf.eye(size, dtype=signal.dtype)
     assert np.isfinite(cgp.linalg.cholesky(signal + noise)).all()
     power = tf.constant(1.0, dtype)

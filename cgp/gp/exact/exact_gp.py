@@ -11,12 +11,12 @@ from cgp.autograph import as_it_stands
 from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict
 from cgp.gp.data import Data, as_data, checked_points, flattened
+from cgp.gp.kernel_terms import check_terms
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
-from cgp.gp.parts import check_request, of_part
 from cgp.gp.posterior import Posterior
 from cgp.gp.served import served_posterior
-from cgp.gp.sites import Sites
+from cgp.gp.site_approximation import SiteApproximation
 from cgp.gp.stored_data import empty_variable
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
@@ -114,7 +114,7 @@ class ExactGP(MaximumLikelihoodGP):
         )
         self.likelihood, real = likelihood, self.variable_dtype
         self._chol = empty_variable(3, complex_dtype(real) if self._process.is_proper else real)
-        self._sites = Sites(self._process, self._stored, self._at_samples)
+        self._sites = SiteApproximation(self._process, self._stored, self._at_samples)
         self._watch(self._factorize, state_is_weights=False)
         self.built = True
 
@@ -190,8 +190,9 @@ class ExactGP(MaximumLikelihoodGP):
 
     # --- taking data in ------------------------------------------------------------------------
 
-    def _check(self, data: Data) -> None:
-        super()._check(data)
+    def check_data(self, data: Data) -> None:
+        """Raises for data that kernel or mean refuse."""
+        super().check_data(data)
         self.kernel.check_points(data.x)  # may refuse them
         if self.mean is None:
             return
@@ -210,7 +211,8 @@ class ExactGP(MaximumLikelihoodGP):
         self._chol.assign(chol)
         confirm(self)
 
-    def _log_likelihood(self, data: Data) -> tf.Tensor:
+    def data_log_likelihood(self, data: Data) -> tf.Tensor:
+        """The log marginal likelihood of each series, `[B]`, by the factor of their covariance."""
         if not self._sites.are_needed:
             return self._process.log_likelihood(data, *self._covariance_and_factor(data))
         normal, correction = self._sites.find(data)
@@ -218,9 +220,10 @@ class ExactGP(MaximumLikelihoodGP):
             self._process.log_likelihood(normal, *self._covariance_and_factor(normal)) + correction
         )
 
-    def _noise_of_rounding(self, data: Data) -> tf.Tensor:
-        # About what random errors of the elements of a covariance, some units in the last place
-        # each, move its eigenvalues by; below it a factor is chance.
+    def rounding_noise(self, data: Data) -> tf.Tensor:
+        """How far rounding moves the eigenvalues of the covariance of data, in squared units."""
+        # Of random errors of the elements, some units in the last place each; below it a factor is
+        # chance.
         variance = tf.reduce_max(tf.math.real(self._process.marginal(data.x).k))
         size = tf.cast(tf.shape(data.z)[-1], variance.dtype)
         return 16.0 * np.finfo(self.variable_dtype).eps * tf.sqrt(size) * variance
@@ -273,9 +276,9 @@ class ExactGP(MaximumLikelihoodGP):
                 without `observed=True`, groups that are missing or out of range.
         """
         given, x = x, as_points(x, self.variable_dtype)
-        check_request(self.kernel, part, observed)
+        check_terms(self.kernel, part, observed)
         noise = self._noise_at(given, x, observed, noise_variance, noise_groups)
-        process = of_part(self._process, part)
+        process = self._process.of_terms(part)
         if tf.executing_eagerly():
             if bool(self._stored.is_empty):
                 return predictions.prior(process, x, noise)
@@ -298,7 +301,7 @@ class ExactGP(MaximumLikelihoodGP):
         """
         process = self._process
         if isinstance(inputs, Data):
-            return self._add_loss(inputs, self._log_likelihood(inputs))
+            return self._add_loss(inputs, self.data_log_likelihood(inputs))
         if isinstance(inputs, tuple | list):
             x, z = inputs
             noise = self.noise_arguments()
@@ -338,7 +341,7 @@ class ExactGP(MaximumLikelihoodGP):
                 f"loo is of data in normal noise, and these have {self._process.likelihood!r}: "
                 "predict samples that were kept aside"
             )
-        data = self._data()
+        data = self.stored_data()
         if self.mean is not None:
             self.mean.check_determined(data.x, data.keep.numpy(), leave_out=True)
         refresh(self)

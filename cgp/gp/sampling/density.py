@@ -34,7 +34,7 @@ def _log_density(
     gp: Any, coordinates: Coordinates, data: Data, weak: Sequence[WeakPrior | None]
 ) -> tf.Tensor:
     """The log density at the values that variables have in the present context, a number."""
-    terms = [tf.reduce_sum(gp._log_likelihood(data)), *gp._log_priors(data)]
+    terms = [tf.reduce_sum(gp.data_log_likelihood(data)), *gp.log_priors(data)]
     terms += log_weak_priors(coordinates, weak)
     terms += [log_jacobian(p, p.variable.value) for p in coordinates.parameters.values()]
     return tf.add_n(terms)

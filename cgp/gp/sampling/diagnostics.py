@@ -1,4 +1,4 @@
-"""How far draws of a number can be trusted: R-hat and effective sizes of chains.
+"""The convergence of chains: R-hat, effective sizes, and what they warn of.
 
 After Vehtari, Gelman, Simpson, Carpenter & Bürkner, Rank-normalization, folding, and localization:
 an improved R̂, Bayesian Analysis 16, 2021. Chains are split in halves, so that one that drifts
@@ -10,6 +10,13 @@ which have moments even where those of the draws are infinite.
 """
 
 import numpy as np
+
+from cgp.gp.sampling.nuts import Chains
+
+# Both bounds are those of the paper above.
+_MOST_R_HAT = 1.01
+_LEAST_SIZE = 100  # effective draws, for each chain
+_LEAST_ACCEPTANCE = 0.2
 
 
 def r_hat(draws: np.ndarray) -> float:
@@ -85,3 +92,56 @@ def _autocovariances(chains: np.ndarray) -> np.ndarray:
     n = chains.shape[1]
     spectrum = np.fft.rfft(chains - np.mean(chains, axis=1, keepdims=True), 2 * n)
     return np.fft.irfft(np.abs(spectrum) ** 2, 2 * n)[:, :n] / n
+
+
+def convergence_problems(
+    chains: Chains, r_hat: dict[str, np.ndarray], effective_sizes: dict[str, np.ndarray]
+) -> list[str]:
+    """Signs that chains have not converged, in words; none if there are none.
+
+    Args:
+        chains: The draws.
+        r_hat: R-hat, by name of hyperparameters.
+        effective_sizes: Their effective sizes, likewise.
+    """
+    problems = []
+    stuck = np.all(chains.points == chains.points[:, :1], axis=(1, 2))
+    if stuck.any():
+        problems.append(
+            f"{_numbered(stuck)} never moved: take a longer warm-up, which finds the size of steps"
+        )
+    refused = ~stuck & ~(np.mean(chains.acceptance, axis=1) >= _LEAST_ACCEPTANCE)
+    if refused.any():
+        problems.append(
+            f"{_numbered(refused)} accepted less than {_LEAST_ACCEPTANCE} of their proposals: take "
+            "a longer warm-up, which finds the size of steps"
+        )
+    # NaN, of draws that are all equal, is no good sign either: it is within no bound.
+    worst = {name: float(np.max(value)) for name, value in r_hat.items()}
+    apart = [f"{name} ({value:.3f})" for name, value in worst.items() if not value <= _MOST_R_HAT]
+    if apart:
+        problems.append(
+            f"chains disagree, R-hat is above {_MOST_R_HAT} of {', '.join(apart)}: take more draws "
+            "and a longer warm-up; where they stay apart there are several maxima, or data that do "
+            "not determine these"
+        )
+    least = _LEAST_SIZE * len(chains.points)
+    sizes = {name: float(np.min(value)) for name, value in effective_sizes.items()}
+    few = [f"{name} ({value:.0f})" for name, value in sizes.items() if not value >= least]
+    if few:
+        problems.append(
+            f"they are worth fewer than {least} independent ones, {_LEAST_SIZE} a chain, of "
+            f"{', '.join(few)}: take more draws"
+        )
+    diverged = int(np.sum(chains.diverged))
+    if diverged:
+        problems.append(
+            f"{diverged} of {chains.diverged.size} steps diverged: draws may be missing where "
+            "the posterior is narrow or has no value; give priors that exclude such places"
+        )
+    return problems
+
+
+def _numbered(chosen: np.ndarray) -> str:
+    numbers = np.flatnonzero(chosen)
+    return f"chain{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

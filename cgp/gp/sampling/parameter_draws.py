@@ -1,23 +1,27 @@
 """Draws of hyperparameters, how far they can be trusted, and what they say of new points."""
 
 import copy
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals, mixture
 from cgp.gp.base import as_dict
 from cgp.gp.sampling.coordinates import Coordinates
-from cgp.gp.sampling.diagnostics import effective_size, r_hat
-from cgp.gp.sampling.doubts import doubts
-from cgp.gp.sampling.nuts import Chains
+from cgp.gp.sampling.diagnostics import convergence_problems, effective_size, r_hat
+from cgp.gp.sampling.nuts import Chains, Sampler
+from cgp.gp.sampling.weak_priors import in_words, weak_priors
 from cgp.kernels.points import as_points
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.statespace.compiled import graph_of
+from cgp.training.batches import where_watched
 
+_PATIENCE = 5.0  # seconds without a progress bar
 _COLUMNS = {
     "mean": "mean",
     "deviation": "deviation",
@@ -227,13 +231,67 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         }
 
 
-def made(gp: Any, weak_priors: dict[str, str], chains: Chains) -> ParameterDraws:
-    """The draws of a process, which stays as it is, with a warning where they are doubtful."""
-    draws = ParameterDraws(copy.deepcopy(gp), weak_priors, chains)
-    found = doubts(chains, draws.r_hat, draws.effective_sizes)
-    if found:
-        warnings.warn("of these draws " + "; ".join(found), RuntimeWarning, stacklevel=3)
-    return draws
+def draw_parameters(
+    gp: Any,
+    sampler: Sampler,
+    chains: int,
+    draws: int,
+    warmup: int,
+    seed: int | None,
+    verbose: int | str,
+) -> ParameterDraws:
+    """Draws the hyperparameters of a `MaximumLikelihoodGP`, which keeps its own.
+
+    The arguments, errors and warnings are those of its `sample_parameters`.
+    """
+    for name, value, least in (
+        ("chains", chains, 1),
+        ("draws", draws, 4),
+        ("warmup", warmup, 0),
+    ):
+        check_whole(value, name, least=least)
+    if seed is not None:
+        check_whole(seed, "seed", least=0)
+    if verbose not in ("auto", 0, 1):
+        raise ValueError(f'verbose must be "auto", 0 or 1, got {verbose!r}')
+    data = gp.stored_data()
+    coordinates = sampler.coordinates
+    if not bool(tf.reduce_any(data.present)):
+        raise ValueError("all samples are missing: there is nothing to learn from")
+    if coordinates.without_parameter:
+        raise ValueError(
+            f"the weights {coordinates.without_parameter} belong to no hyperparameter, and "
+            "have no prior: set trainable=False of their layers"
+        )
+    if coordinates.size == 0:
+        raise ValueError("no trainable hyperparameters: there is nothing to draw")
+    weak = weak_priors(gp, coordinates, data)
+    progress = _Progress(warmup + draws, verbose)
+    priors = tuple(weak.get(name) for name in coordinates.parameters)
+    samples = sampler.run(data, priors, chains, draws, warmup, seed, progress.update)
+    # A copy of the process, which goes on without the draws.
+    result = ParameterDraws(copy.deepcopy(gp), in_words(gp, data, weak), samples)
+    problems = convergence_problems(samples, result.r_hat, result.effective_sizes)
+    if problems:
+        warnings.warn("of these draws " + "; ".join(problems), RuntimeWarning, stacklevel=3)
+    return result
+
+
+class _Progress:
+    """A progress bar that appears after some seconds."""
+
+    def __init__(self, total: int, verbose: int | str):
+        self._total, self._verbose = total, where_watched(verbose)
+        self._begin = time.monotonic()
+        self._bar: Any = None
+
+    def update(self, done: int) -> None:
+        """Shows how many draws are done."""
+        late = time.monotonic() - self._begin > _PATIENCE
+        if self._bar is None and (self._verbose == 1 or (self._verbose == "auto" and late)):
+            self._bar = keras.utils.Progbar(self._total, unit_name="draw")
+        if self._bar is not None:
+            self._bar.update(done)
 
 
 def _of_elements(

@@ -81,7 +81,7 @@ def weak_priors(gp: Any, coordinates: Coordinates, data: Data) -> dict[str, Weak
             FRACTION.description,
             UNIT_DISK.description,
         )
-        is_weak_already = parameter is gp.noise_variance and gp._has_weak_prior
+        is_weak_already = parameter is gp.noise_variance and gp.has_weak_prior
         if parameter.prior is None and not is_bounded and not is_weak_already:
             found[name] = _of(parameter, starts.get(id(parameter)), scales)
     return found
@@ -96,8 +96,8 @@ def in_words(gp: Any, data: Data, weak: dict[str, WeakPrior]) -> dict[str, str]:
         weak: Its weak priors, by name.
     """
     found = {}
-    if gp._has_weak_prior:
-        scale = 2.0 * float(residual_power(gp._process, data))
+    if gp.has_weak_prior:
+        scale = 2.0 * float(residual_power(gp.observation_model, data))
         found["noise_variance"] = (
             f"that of a fit, about gamma of shape 1.5 and scale {scale:.3g}, twice the mean square "
             "of what offset, mean and trend leave of z"

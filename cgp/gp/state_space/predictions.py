@@ -4,12 +4,11 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import Data
+from cgp.gp.kernel_terms import states_of
 from cgp.gp.noise import SampleNoise
-from cgp.gp.parts import of_part, states_of
 from cgp.gp.posterior import Posterior, of_signal
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt, StoredState
-from cgp.gp.state_space.joint_covariance import joint_covariance
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.kernels.base import Kernel
 from cgp.linalg import semidefinite_factor
@@ -50,7 +49,7 @@ def smoothed(
     H, form = series.H, process.form
     if part is not None:
         H = H * _states_of_part(process, part, H)
-    process = of_part(process, part)
+    process = process.of_terms(part)
     means = tf.gather(found.means, series.new, batch_dims=1)
     covariances = tf.gather(all_covariances, series.new, batch_dims=1)
     mean = form.join(tf.linalg.matvec(H, means))[..., 0]
@@ -73,6 +72,56 @@ def smoothed(
         return tf.reduce_sum(tf.math.real(marginal.k), axis=-1)
 
     return of_signal(process, mean, marginal, joint, scale, noise)
+
+
+def joint_covariance(
+    H: tf.Tensor, chols: tf.Tensor, gains: tf.Tensor, places: tf.Tensor
+) -> tf.Tensor:
+    """The working covariance of `H x[t]` at some places t, given all observations.
+
+    The covariance of a state with any later one is its gain times that of the next with it
+    (`Smoothed.gains`), which gives one row for each point, from the last to the first. Eager, in
+    O(T + M²).
+
+    Args:
+        H: `[k, n]`, k being 2 of a real composite.
+        chols: Factors of the smoothed states, `[B, T, n, n]`.
+        gains: `[B, T-1, n, n]`.
+        places: `[B, M]`, in any order.
+
+    Returns:
+        `[B, kM, kM]`; of a composite all real parts come first.
+    """
+    if not tf.executing_eagerly():
+        raise RuntimeError("the joint covariance of a StateSpaceGP is computed outside of graphs")
+    H, chols, gains, places = (np.asarray(a) for a in (H, chols, gains, places))
+    return tf.stack([_covariance(H, *one) for one in zip(chols, gains, places, strict=True)])
+
+
+def _covariance(
+    H: np.ndarray, chols: np.ndarray, gains: np.ndarray, places: np.ndarray
+) -> np.ndarray:
+    (k, n), count = H.shape, len(places)
+    order = np.argsort(places, kind="stable")
+    places = places[order]
+    roots = chols[places]
+    own = roots @ (roots.conj().swapaxes(-1, -2) @ H.conj().T)  # of each state with its own value
+    blocks = np.zeros([count, k, count, k], H.dtype)
+    with_later = np.zeros([n, 0], H.dtype)
+    for i in reversed(range(count)):
+        if i + 1 < count:
+            between = np.eye(n, dtype=H.dtype)
+            for t in range(places[i], places[i + 1]):
+                between = between @ gains[t]
+            with_later = between @ with_later
+        with_later = np.concatenate([own[i], with_later], axis=-1)
+        row = (H @ with_later).reshape(k, count - i, k)
+        blocks[i, :, i:] = row
+        blocks[i:, :, i] = row.conj().transpose(1, 2, 0)
+    at = np.empty_like(order)
+    at[order] = np.arange(count)
+    blocks = blocks[at][:, :, at]
+    return blocks.transpose(1, 0, 3, 2).reshape(k * count, k * count)
 
 
 def _states_of_part(process: SignalPlusNoise, part: Kernel, H: tf.Tensor) -> tf.Tensor:
