@@ -37,7 +37,7 @@ class GaussianProcess(Parameterized, Model):
     """
 
     _noise_floor = 1e-10
-    """Near which the noise of data without any is kept, as a share of `E|z|²`."""
+    """The noise variance that data without noise are given, about, as a share of `E|z|²`."""
     optimizer: Any  # of Keras
     _data_by_point = False
     """Whether the working coordinates of data come point after point (see `SignalPlusNoise`)."""
@@ -64,10 +64,10 @@ class GaussianProcess(Parameterized, Model):
         if is_left_out(noise_variance) and "noise_variance" in fixed:
             raise ValueError("noise_variance is fixed, but was left out: give it a value")
         super().__init__(name=name, dtype=dtype or kernel.variable_dtype, **kwargs)
-        for part in (kernel, mean):
-            if part is not None and part.variable_dtype != self.variable_dtype:
+        for layer in (kernel, mean):
+            if layer is not None and layer.variable_dtype != self.variable_dtype:
                 raise TypeError(
-                    f"the model is {self.variable_dtype}, but {part!r} is {part.variable_dtype}"
+                    f"the model is {self.variable_dtype}, but {layer!r} is {layer.variable_dtype}"
                 )
         # XLA wants to know how many points there are, and how many series share a covariance.
         self.supports_jit = False
@@ -98,17 +98,17 @@ class GaussianProcess(Parameterized, Model):
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
     ) -> Posterior:
-        """The signal at new points given the data; see the subclass."""
+        """The posterior of the signal at new points; each subclass documents its arguments."""
         raise NotImplementedError
 
     def rounding_noise(self, data: Data) -> tf.Tensor | float:
-        """How far rounding moves eigenvalues of a covariance that is factorised, `E|z|²`; or 0."""
+        """How far rounding moves the eigenvalues of a covariance that is factorised, else 0."""
         return 0.0
 
     def noise_arguments(
         self, noise_variance: ArrayLike | None = None, noise_groups: ArrayLike | None = None
     ) -> NoiseArguments:
-        """Arguments of a method, for this model's number of groups."""
+        """The noise arguments of a method, beside the number of groups of the model."""
         return NoiseArguments(noise_variance, noise_groups, self._group_count)
 
     def _noise_at(
@@ -120,9 +120,9 @@ class GaussianProcess(Parameterized, Model):
         noise_groups: ArrayLike | None,
     ) -> SampleNoise | None:
         """The noise of observations at new inputs, as points `[..., M, D]`; None for the signal."""
-        given = self.noise_arguments(noise_variance, noise_groups)
-        check_labels(x, noise=given)
-        return given.of_points(observed, points.shape[-2], self.variable_dtype)
+        arguments = self.noise_arguments(noise_variance, noise_groups)
+        check_labels(x, noise=arguments)
+        return arguments.of_points(observed, points.shape[-2], self.variable_dtype)
 
     def compile(
         self, optimizer: Any = None, loss: None = None, metrics: None = None, **kwargs: Any
@@ -152,9 +152,10 @@ class GaussianProcess(Parameterized, Model):
         return tuple(tuple(variable.shape) for variable in self.trainable_variables)
 
     def match_optimizer(self) -> None:
-        """Begins the optimizer anew if a hyperparameter has become a vector since `compile`.
+        """Restarts the optimizer if a hyperparameter has become a vector since `compile`.
 
-        The optimizer keeps a state of the shape of each; another process may share the kernel.
+        The optimizer keeps a state of the shape of each variable, and another process that shares
+        the kernel may have changed one.
         """
         if self.compiled and self._optimized_shapes != self._shapes():
             self._optimized_shapes = self._shapes()
@@ -180,7 +181,7 @@ class GaussianProcess(Parameterized, Model):
 
     @property
     def observation_model(self) -> SignalPlusNoise:
-        """The signal plus its noise, at the present hyperparameters, by which all is computed."""
+        """The signal plus its noise, whose covariances and densities all methods compute."""
         return self._process
 
     def _named_layers(self) -> list[tuple[str, Parameterized]]:
@@ -191,7 +192,7 @@ class GaussianProcess(Parameterized, Model):
         return named_parameters(self._named_layers())
 
     def _watch(self, update: Callable[[], None], state_is_weights: bool) -> None:
-        """Registers how a state that follows from covariances is recomputed."""
+        """Registers the update of a state that follows from the covariances of observations."""
         variables = self._process.weights
         self._watched = {id(v) for v in variables}
         register_post_update(self, variables, update, state_is_weights=state_is_weights)
@@ -199,7 +200,7 @@ class GaussianProcess(Parameterized, Model):
     def parameters(self) -> dict[str, np.ndarray]:
         """The hyperparameters by name: constrained values, each shared one once.
 
-        One that was left out, and that no fit has started yet, is NaN.
+        One that was left out, and that no fit has initialised yet, is NaN.
         """
         return values_by_name(self._parameters(), self._process.left_out())
 
@@ -253,16 +254,16 @@ class GaussianProcess(Parameterized, Model):
             raise RuntimeError(
                 "predict returns NumPy arrays, and a tf.function has none: take posterior(x) there"
             )
-        given = self.noise_arguments(noise_variance, noise_groups)
-        found = self._posterior_of_values(x, observed, given)
-        return {name: value.numpy() for name, value in as_dict(found).items()}
+        noise = self.noise_arguments(noise_variance, noise_groups)
+        posterior = self._posterior_of_values(x, observed, noise)
+        return {name: moment.numpy() for name, moment in as_dict(posterior).items()}
 
     def _posterior_of_values(
-        self, x: ArrayLike, observed: bool, given: NoiseArguments
+        self, x: ArrayLike, observed: bool, noise: NoiseArguments
     ) -> Posterior:
-        """The posterior without its gradients, where those cost something."""
-        noise = {"noise_variance": given.variance, "noise_groups": given.group}
-        return self.posterior(x, observed=observed, **noise)
+        """The posterior, which a subclass may compute without gradients."""
+        arguments = {"noise_variance": noise.variance, "noise_groups": noise.group}
+        return self.posterior(x, observed=observed, **arguments)
 
     def sample(
         self,
@@ -291,20 +292,18 @@ class GaussianProcess(Parameterized, Model):
             TypeError, ValueError: As for `posterior`; a count below 1.
         """
         check_draws(count)
-        given = self.noise_arguments(noise_variance, noise_groups)
-        found = self._posterior_of_values(x, observed, given)
-        return found.sample(count, seed=seed).numpy()
+        noise = self.noise_arguments(noise_variance, noise_groups)
+        return self._posterior_of_values(x, observed, noise).sample(count, seed=seed).numpy()
 
     def __repr__(self) -> str:
-        parts = [repr(self.kernel), *map(repr, self.own_parameters)]
-        return f"{type(self).__name__}({', '.join(parts + [repr(self.mean)] * bool(self.mean))})"
+        arguments = [self.kernel, *self.own_parameters, *([self.mean] if self.mean else [])]
+        return f"{type(self).__name__}({', '.join(map(repr, arguments))})"
 
     def _repr_html_(self) -> str:
-        own = [Row("kernel", repr(self.kernel))]
+        rows = [Row("kernel", repr(self.kernel))]
         if self.mean is not None:
-            own.append(Row("mean", repr(self.mean)))
-        held = Row("data", self._held_in_words())
-        rows = [*own, *parameter_rows(self._named_layers()), held]
+            rows.append(Row("mean", repr(self.mean)))
+        rows += [*parameter_rows(self._named_layers()), Row("data", self._held_in_words())]
         return notebook_table(type(self).__name__, rows)
 
     def _held_in_words(self) -> str:
@@ -328,7 +327,7 @@ class GaussianProcess(Parameterized, Model):
         return {
             **config,
             "kernel": serialize(self.kernel),
-            "noise_pseudo_variance": [part * variance for part in quotient],
+            "noise_pseudo_variance": [number * variance for number in quotient],
             "mean": None if self.mean is None else serialize(self.mean),
             "name": self.name,
             "dtype": self.variable_dtype,
@@ -339,17 +338,17 @@ class GaussianProcess(Parameterized, Model):
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> "GaussianProcess":
         """Makes the model that `get_config` describes."""
         revive = keras.saving.deserialize_keras_object
-        parts = {name: revive(config[name]) for name in ("kernel", "mean")}
-        pseudo = complex_from_config(config["noise_pseudo_variance"])
+        arguments = {**config, **{name: revive(config[name]) for name in ("kernel", "mean")}}
+        arguments["noise_pseudo_variance"] = complex_from_config(config["noise_pseudo_variance"])
         if isinstance(config.get("likelihood"), Mapping):
-            parts["likelihood"] = likelihood_from_config(config["likelihood"])
-        return cls(**{**config, **parts, "noise_pseudo_variance": pseudo})
+            arguments["likelihood"] = likelihood_from_config(config["likelihood"])
+        return cls(**arguments)
 
 
 def checked_likelihood(
     likelihood: Likelihood | None, noise_pseudo_variance: complex
 ) -> Likelihood | None:
-    """The likelihood, or None.
+    """The likelihood of a process, checked; None for normal noise.
 
     Raises:
         TypeError: Not a likelihood.

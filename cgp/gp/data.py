@@ -15,7 +15,7 @@ _MOST_DIMENSIONS = 3  # where there are as many points, and as many targets in a
 
 
 class Data(NamedTuple):
-    """Inputs and targets of B series, arranged in one way whatever their batch axes were.
+    """Inputs and targets of B series under one batch axis, whatever batch axes they came with.
 
     Series at the same inputs with the same elements missing and the same noise share one covariance
     and its factor: they are columns of targets beside it. Otherwise each series has its own. The
@@ -28,13 +28,13 @@ class Data(NamedTuple):
     z: tf.Tensor
     """`[B, N]`, complex, NaN where missing."""
     batch: tf.Tensor
-    """The batch axes that were given, int32, `[r]`; empty for a single series."""
+    """The batch axes that the data came with, int32, `[r]`; empty for a single series."""
     noise: SampleNoise = COMMON_NOISE
     """The noise of each sample."""
 
     @property
     def is_single(self) -> bool:
-        """Whether they were given as one series, without a batch axis; not in graphs."""
+        """Whether the data came as one series, without a batch axis; not in graphs."""
         return self.batch.shape[0] == 0
 
     @property
@@ -46,13 +46,13 @@ class Data(NamedTuple):
     def covariance_count(self) -> tf.Tensor:
         """G, the number of covariances: 1 or B, int32."""
         series = self.z.shape[0]
-        parts = [self.x, *(part for part in self.noise if part is not None)]
-        if series is not None and (series == 1 or any((a.shape[0] or 1) > 1 for a in parts)):
+        shared = [self.x, *(a for a in self.noise if a is not None)]
+        if series is not None and (series == 1 or any((a.shape[0] or 1) > 1 for a in shared)):
             return tf.constant(series)
         present = self.present
         alike = tf.reduce_all(present == present[:1])
-        for part in parts:
-            alike &= tf.shape(part)[0] == 1
+        for a in shared:
+            alike &= tf.shape(a)[0] == 1
         return tf.where(alike, 1, tf.shape(self.z)[0])
 
     @property
@@ -71,7 +71,7 @@ class Data(NamedTuple):
         return tf.reshape(vectors, [self.covariance_count, -1, size])
 
     def between(self, first: int, last: int | None) -> "Data":
-        """The points from `first` to `last`, as those of a slice."""
+        """The data from the point `first` to before the point `last`, as of a slice."""
         return self._replace(
             x=self.x[:, first:last],
             z=self.z[:, first:last],
@@ -87,42 +87,42 @@ class Data(NamedTuple):
         rows = tf.linalg.matrix_transpose(columns)
         return tf.reshape(rows, [-1, tf.shape(rows)[-1]])
 
-    def unpacked(self, values: tf.Tensor) -> tf.Tensor:
-        """Restores the batch axes that were given: `[B, ...]` -> `[..., ...]`."""
-        batch, own = tf.get_static_value(self.batch), values.shape[1:]
-        if batch is not None and own.is_fully_defined():  # in one operation
-            return tf.reshape(values, [*batch, *own.as_list()])
-        return tf.reshape(values, tf.concat([self.batch, tf.shape(values)[1:]], axis=0))
+    def unpacked(self, a: tf.Tensor) -> tf.Tensor:
+        """Restores the batch axes that the data came with: `[B, ...]` -> `[..., ...]`."""
+        batch, event = tf.get_static_value(self.batch), a.shape[1:]
+        if batch is not None and event.is_fully_defined():  # in one operation
+            return tf.reshape(a, [*batch, *event.as_list()])
+        return tf.reshape(a, tf.concat([self.batch, tf.shape(a)[1:]], axis=0))
 
-    def spread(self, values: tf.Tensor) -> tf.Tensor:
-        """Repeats values of covariances, `[G, ...]`, for their series, in the batch axes given.
+    def spread(self, a: tf.Tensor) -> tf.Tensor:
+        """Repeats `[G, ...]` of each covariance for its series, under the batch axes of the data.
 
-        Where all series are known to share one covariance its values have no batch axes, and
-        broadcast.
+        Where all series are known to share one covariance the result has no batch axes, and
+        broadcasts.
         """
-        known = tf.get_static_value(self.covariance_count)
-        if known == 1:
-            return values[0]
-        if known is None:
-            series = tf.shape(self.z)[0]
-            values = tf.repeat(values, series // tf.shape(values)[0], axis=0)
-        return self.unpacked(values)
+        count = tf.get_static_value(self.covariance_count)
+        if count == 1:
+            return a[0]
+        if count is None:
+            a = tf.repeat(a, tf.shape(self.z)[0] // tf.shape(a)[0], axis=0)
+        return self.unpacked(a)
 
 
 def arranged(x: tf.Tensor, z: tf.Tensor, noise: SampleNoise = COMMON_NOISE) -> Data:
     """Arranges inputs `[N, D]` or `[..., N, D]` and targets `[..., N]` as `Data`."""
-    known = z.shape[:-1].is_fully_defined()
-    batch = tf.constant(z.shape[:-1].as_list(), tf.int32) if known else tf.shape(z)[:-1]
+    axes = z.shape[:-1]
+    is_static = axes.is_fully_defined()
+    batch = tf.constant(axes.as_list(), tf.int32) if is_static else tf.shape(z)[:-1]
     return Data(flattened(x, 2), flattened(z, 1), batch, noise)
 
 
-def flattened(values: tf.Tensor, own: int) -> tf.Tensor:
-    """Reshapes any number of batch axes to one, before the last `own` axes."""
-    event = values.shape[values.shape.rank - own :]
+def flattened(a: tf.Tensor, event_rank: int) -> tf.Tensor:
+    """Reshapes any number of batch axes to one, before the last `event_rank` axes."""
+    event = a.shape[a.shape.rank - event_rank :]
     if event.is_fully_defined():
-        return tf.reshape(values, [-1, *event.as_list()])
-    event = tf.shape(values)[values.shape.rank - own :]
-    return tf.reshape(values, tf.concat([[-1], event], axis=0))
+        return tf.reshape(a, [-1, *event.as_list()])
+    event = tf.shape(a)[a.shape.rank - event_rank :]
+    return tf.reshape(a, tf.concat([[-1], event], axis=0))
 
 
 def as_data(
@@ -134,7 +134,7 @@ def as_data(
     require_targets: bool = True,
     noise: NoiseArguments | None = None,
 ) -> Data:
-    """Data from arrays or tensors, or an error that says what was expected and what came.
+    """Checks arrays or tensors and arranges them as `Data`.
 
     Args:
         x: Inputs, `[N]`, `[N, D]` or `[..., N, D]`.
@@ -176,7 +176,7 @@ def check_labels(
     missing: ArrayLike | None = None,
     noise: NoiseArguments | None = None,
 ) -> None:
-    """Raises where inputs `[N]` or `[..., N, D]` and what belongs to them have different labels."""
+    """Raises where inputs, targets, missing and noise have different labels of pandas or xarray."""
     variance, group = (None, None) if noise is None else noise[:2]
     check_same_labels(
         x=(x, components(x)),
@@ -239,7 +239,7 @@ def check_squares(z: np.ndarray, real_dtype: str) -> None:
 
 
 def _check_small_squares(z: np.ndarray, real_dtype: str) -> None:
-    """Raises for series whose squares all underflow; zeros and NaN pass, and small ones of many."""
+    """Raises for series whose squares all underflow; zeros, NaN and some small samples pass."""
     smallest = float(np.sqrt(np.finfo(real_dtype).tiny))
     if np.any(np.abs(z.reshape(-1)[:1]) >= smallest):
         return  # as the first target mostly shows
@@ -287,7 +287,7 @@ def check_shapes(
 def remedy_of_pair(
     x: tf.TensorShape, z: tf.TensorShape, x_given: ArrayLike | None, z_given: ArrayLike | None
 ) -> str:
-    """What inputs and targets are to be rearranged to, as the end of an error.
+    """The expression by which inputs and targets would fit together, as the end of an error.
 
     The arguments are those of `check_shapes`.
     """
@@ -333,9 +333,9 @@ def check_pair(inputs: Any) -> None:
 
 
 def checked_points(x: tf.Tensor, data: Data) -> tf.Tensor:
-    """New inputs, or an error where they do not fit the data.
+    """Checks that new inputs fit the data, and returns them.
 
-    A graph looks at batch axes alone, and before anything that takes the points it returns.
+    A graph checks batch axes alone, before anything that takes the points returned.
     """
     if not tf.executing_eagerly():
         return _with_checked_batch_axes(x, data)
@@ -346,8 +346,8 @@ def checked_points(x: tf.Tensor, data: Data) -> tf.Tensor:
     batch = data.batch.numpy().tolist()
     shared = data.x.shape[0] == 1 and batch != [1]
     if x.shape.rank > 2 and (shared or x.shape[:-2].as_list() != batch):
-        own = "" if shared else f", or {[*batch, 'M', 'D']}"
-        raise ValueError(f"x must be [M] or [M, D]{own} for these data, got shape {x.shape}")
+        batched = "" if shared else f", or {[*batch, 'M', 'D']}"
+        raise ValueError(f"x must be [M] or [M, D]{batched} for these data, got shape {x.shape}")
     return x
 
 

@@ -38,7 +38,7 @@ def states_of(kernel: Kernel, part: Kernel) -> np.ndarray:
 
 
 def _terms_of_part(kernel: Kernel, part: Kernel) -> list[Kernel]:
-    """The terms of a kernel that a part is, or is the sum of; none if it is anything else."""
+    """The terms of a kernel that a part consists of; none if it is no term and no sum of some."""
     terms = _terms(kernel)
     if any(part is term for term in terms):
         return [part]
@@ -49,6 +49,6 @@ def _terms_of_part(kernel: Kernel, part: Kernel) -> list[Kernel]:
 
 
 def _terms(kernel: Kernel) -> list[Kernel]:
-    """A kernel, and of a sum its terms, those of sums inside included, in order."""
+    """A kernel and, of a sum, its terms, with those of nested sums, in order."""
     summands = kernel.parts if isinstance(kernel, Sum) else ()
     return [kernel, *(term for summand in summands for term in _terms(summand))]

@@ -1,4 +1,4 @@
-"""Learning the hyperparameters that many series share, which come in batches or in shards."""
+"""Maximum likelihood of hyperparameters that many series share, in batches or in shards."""
 
 from typing import Any
 
@@ -39,8 +39,8 @@ def fit(gp: Any, x: Any, engine: Any, **arguments: Any) -> keras.callbacks.Histo
         return Model.fit(gp, x, engine=engine, **arguments)
     first = next(iter(x), None)
     if not isinstance(first, tuple) or len(first) != 2:
-        found = "is empty" if first is None else f"has {x.element_spec}"
-        raise ValueError(f"a dataset must have pairs (x, z) of inputs and targets, and {found}")
+        problem = "is empty" if first is None else f"has {x.element_spec}"
+        raise ValueError(f"a dataset must have pairs (x, z) of inputs and targets, and {problem}")
     with undone_on_error(gp):
         data = as_data(*first, None, gp.variable_dtype)
         start_left_out(gp, data)

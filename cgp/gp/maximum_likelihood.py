@@ -49,8 +49,9 @@ class MaximumLikelihoodGP(GaussianProcess):
         super().__init__(*args, **kwargs)
         self._stored = StoredData(self.variable_dtype, self._group_count)
         if self._with_priors or self.has_weak_prior:
-            one = tf.ones([], self.variable_dtype)
-            self.batch_count = tf.Variable(one, trainable=False, name="batch_count")
+            self.batch_count = tf.Variable(
+                tf.ones([], self.variable_dtype), trainable=False, name="batch_count"
+            )
 
     # --- what a subclass defines -----------------------------------------------------------------
 
@@ -485,12 +486,12 @@ class MaximumLikelihoodGP(GaussianProcess):
         """
         errors = np.sqrt(np.diag(self.parameter_covariance(verbose)))
         errors_by_name, start = {}, 0
-        for name, value in self.parameters().items():
-            stop = start + value.size * (2 if np.iscomplexobj(value) else 1)
+        for name, estimate in self.parameters().items():
+            stop = start + estimate.size * (2 if np.iscomplexobj(estimate) else 1)
             numbers, start = errors[start:stop], stop
-            if np.iscomplexobj(value):
+            if np.iscomplexobj(estimate):
                 numbers = numbers[0::2] + 1j * numbers[1::2]
-            errors_by_name[name] = numbers.reshape(value.shape)[()]
+            errors_by_name[name] = numbers.reshape(estimate.shape)[()]
         return errors_by_name
 
     def log_density(self, weights: Sequence[Any]) -> tf.Tensor:

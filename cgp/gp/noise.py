@@ -293,8 +293,9 @@ def noise_parameters(variance: ArrayLike | None, pseudo_variance: complex) -> di
             f"noise_pseudo_variance is {pseudo_variance} of a noise_variance that was left out: "
             "give both"
         )
-    if pseudo_variance != 0 and np.ravel(variance)[0] > 0:
-        quotient = complex(pseudo_variance) / np.ravel(variance)[0]
+    first = 0.0 if variance is None else np.ravel(variance)[0]
+    if pseudo_variance != 0 and first > 0:
+        quotient = complex(pseudo_variance) / first
         if not UNIT_DISK.contains(np.asarray(quotient)):
             raise ValueError(
                 "noise_pseudo_variance must be at most noise_variance in modulus, got "

@@ -12,10 +12,10 @@ from cgp.linalg.arguments import complex_dtype, is_nan
 
 
 class StoredData(tf.Module):
-    """The data that a Gaussian process has taken in, as variables of any size; empty at first.
+    """Variables of any size for the data that a Gaussian process has taken in; empty at first.
 
     They are no Keras weights, whose shapes are fixed: a process is fitted again with other data.
-    They stay the same variables, so that a compiled function sees what they hold when it runs.
+    They stay the same variables, so that a compiled function reads the data present when it runs.
 
     Args:
         real_dtype: The dtype of the inputs, "float64" or "float32".
@@ -104,7 +104,7 @@ class StoredData(tf.Module):
         )
 
     def replace(self, data: Data) -> None:
-        """Takes in other data."""
+        """Stores other data in place of the present ones."""
         self.x.assign(data.x)
         self.z.assign(data.z)
         self.batch.assign(data.batch)

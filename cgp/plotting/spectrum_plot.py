@@ -9,7 +9,7 @@ import tensorflow as tf
 from cgp.distributions.forms import SecondMoments
 from cgp.gp import ExactGP, StateSpaceGP
 from cgp.gp.data import Data, as_data
-from cgp.gp.detrended import arrays
+from cgp.gp.detrended import inputs_and_series
 from cgp.kernels.data_scales import DataScales
 from cgp.kernels.periodogram import Periodogram
 from cgp.linalg.arguments import ArrayLike
@@ -130,7 +130,7 @@ def _chosen(gp: ExactGP | StateSpaceGP, z: ArrayLike | None, x: ArrayLike | None
 
 def _less_mean(gp: ExactGP | StateSpaceGP, data: Data) -> DataScales:
     """The data less the mean function; less a marginalised trend as least squares have it."""
-    x, z = arrays(data)
+    x, z = inputs_and_series(data)
     mean = gp.observation_model.mean
     if mean is None:
         return DataScales(x, z)

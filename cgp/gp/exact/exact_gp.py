@@ -137,7 +137,7 @@ class ExactGP(MaximumLikelihoodGP):
         No gradient passes through the factor.
         """
         covariance = self._process.covariance(data)
-        # Of values that are not those of the weights the stored factor is not.
+        # The stored factor belongs to the weights, not to the values of a stateless scope.
         if data.noise.is_total or in_stateless_scope():
             return covariance, cholesky(tf.stop_gradient(covariance))
         refresh(self)
@@ -168,7 +168,7 @@ class ExactGP(MaximumLikelihoodGP):
         covariance = self._process.while_unchanged(lambda: self._process.covariance(data))
 
         @tf.custom_gradient
-        def factor(*values: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        def factor(*weights_of_process: tf.Tensor) -> tuple[tf.Tensor, Callable]:
             def backward(chol_bar: tf.Tensor) -> list[tf.Tensor]:
                 with tf.GradientTape() as tape:
                     tape.watch(weights)
@@ -231,11 +231,11 @@ class ExactGP(MaximumLikelihoodGP):
     def _at_samples(self, normal: Data) -> Posterior:
         """The signal at the samples of normal data, without gradient."""
         chol = cholesky(self._process.covariance(normal))
-        given = predictions.condition(self._process, normal, chol)
-        return predictions.posterior(self._process, normal, given, normal.x, None)
+        conditioned = predictions.condition(self._process, normal, chol)
+        return predictions.posterior(self._process, normal, conditioned, normal.x, None)
 
     def _normal(self, data: Data) -> Data:
-        """The data stored, as normal ones."""
+        """The data stored, or the normal data that stand for them under a likelihood."""
         refresh(self)
         return self._sites.of_stored(data)
 
@@ -275,19 +275,19 @@ class ExactGP(MaximumLikelihoodGP):
                 marginalised trend, which has no prior. A part that is no term of the kernel. Noise
                 without `observed=True`, groups that are missing or out of range.
         """
-        given, x = x, as_points(x, self.variable_dtype)
+        points = as_points(x, self.variable_dtype)
         check_terms(self.kernel, part, observed)
-        noise = self._noise_at(given, x, observed, noise_variance, noise_groups)
+        noise = self._noise_at(x, points, observed, noise_variance, noise_groups)
         process = self._process.of_terms(part)
         if tf.executing_eagerly():
             if bool(self._stored.is_empty):
-                return predictions.prior(process, x, noise)
+                return predictions.prior(process, points, noise)
             data = self._normal(self._stored.data)
         else:
             data = self._normal(self._stored.data_of_graph())
-        x = checked_points(x, data)
-        given = predictions.condition(self._process, data, self._differentiable_factor(data))
-        return predictions.posterior(process, data, given, flattened(x, 2), noise)
+        points = flattened(checked_points(points, data), 2)
+        conditioned = predictions.condition(self._process, data, self._differentiable_factor(data))
+        return predictions.posterior(process, data, conditioned, points, noise)
 
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """Predicts at x, or at x given z for inputs `(x, z)`, whose loss it adds.
@@ -309,19 +309,22 @@ class ExactGP(MaximumLikelihoodGP):
             data, correction = self._sites.find(data)
             covariance, chol = self._covariance_and_factor(data)
             self._add_loss(data, process.log_likelihood(data, covariance, chol) + correction)
-            given = predictions.condition(process, data, stored_cholesky(chol, covariance))
-            return as_dict(predictions.posterior(process, data, given, data.x, None))
+            factor = stored_cholesky(chol, covariance)
+            conditioned = predictions.condition(process, data, factor)
+            return as_dict(predictions.posterior(process, data, conditioned, data.x, None))
         x = as_points(inputs, self.variable_dtype)
         if tf.executing_eagerly() or process.basis(x) is not None:
             return as_dict(self.posterior(x))
         # Outside of the branches: the gradient of a branch wants to know the shapes of variables.
         data = self._normal(self._stored.data)
         x = checked_points(x, data)
-        given = predictions.condition(process, data, self._differentiable_factor(data))
+        conditioned = predictions.condition(process, data, self._differentiable_factor(data))
         return tf.cond(
             self._stored.is_empty,
             lambda: as_dict(predictions.prior(process, x, None)),
-            lambda: as_dict(predictions.posterior(process, data, given, flattened(x, 2), None)),
+            lambda: as_dict(
+                predictions.posterior(process, data, conditioned, flattened(x, 2), None)
+            ),
         )
 
     def loo(self) -> dict[str, np.ndarray]:
@@ -345,21 +348,18 @@ class ExactGP(MaximumLikelihoodGP):
         if self.mean is not None:
             self.mean.check_determined(data.x, data.keep.numpy(), leave_out=True)
         refresh(self)
-        given = predictions.condition(self._process, data, tf.convert_to_tensor(self._chol))
-        deviation, moments = given.leave_one_out()
+        conditioned = predictions.condition(self._process, data, tf.convert_to_tensor(self._chol))
+        deviation, moments = conditioned.leave_one_out()
         k, c = moments
         mean = data.unpacked(data.z - data.vectors(deviation))
         zero = tf.zeros_like(mean)  # to give variances that series share to each of them
-        found = {
+        arrays = {
             "mean": mean,
             "variance": tf.math.real(data.spread(k) + zero),
             "pseudo_variance": zero if c is None else data.spread(c) + zero,
         }
         present = data.unpacked(data.present)
-        return {
-            name: tf.where(present, value, nan(value.dtype)).numpy()
-            for name, value in found.items()
-        }
+        return {name: tf.where(present, a, nan(a.dtype)).numpy() for name, a in arrays.items()}
 
     # --- saving --------------------------------------------------------------------------------
 
@@ -370,7 +370,7 @@ class ExactGP(MaximumLikelihoodGP):
         return served_posterior(self._process, data, tf.convert_to_tensor(self._chol))
 
     def get_config(self) -> dict[str, Any]:
-        """See `GaussianProcess.get_config`."""
+        """The constructor's arguments."""
         return {**super().get_config(), "likelihood": likelihood_config(self._process.likelihood)}
 
     def _recall(self, data: Data) -> None:

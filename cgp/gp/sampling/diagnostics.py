@@ -22,9 +22,9 @@ _LEAST_ACCEPTANCE = 0.2
 def r_hat(draws: np.ndarray) -> float:
     """R-hat of real draws `[chains, draws]`, at least 4 of each: near 1 if all chains agree.
 
-    The larger one of that of the draws, which tells chains of different places, and that of their
-    distances from the median, `|x − median|`, which tells chains of different widths. NaN of draws
-    that are all equal.
+    The larger of the R-hat of the draws, which tells chains of different location, and that of
+    their distances from the median, `|x − median|`, which tells chains of different width. NaN of
+    draws that are all equal.
     """
     halves = _halves(draws)
     return float(np.max([_ratio(_scores(a)) for a in (halves, np.abs(halves - np.median(halves)))]))
@@ -64,7 +64,7 @@ def effective_size(draws: np.ndarray) -> float:
 
 
 def _halves(draws: np.ndarray) -> np.ndarray:
-    """`[chains, draws]` -> `[2 chains, draws / 2]`; of an odd number without that in the middle."""
+    """`[chains, draws]` -> `[2 chains, draws / 2]`, without the middle draw of an odd number."""
     half = draws.shape[1] // 2
     return np.concatenate([draws[:, :half], draws[:, -half:]]).astype(float)
 
@@ -79,7 +79,7 @@ def _scores(draws: np.ndarray) -> np.ndarray:
 
 
 def _ratio(chains: np.ndarray) -> float:
-    """R-hat of chains as they are: √(variance of all / mean variance within a chain)."""
+    """R-hat without ranks or folding: √(variance of all draws / mean variance of a chain)."""
     n = chains.shape[1]
     within = np.mean(np.var(chains, axis=1, ddof=1))
     between = np.var(np.mean(chains, axis=1), ddof=1)
@@ -88,7 +88,7 @@ def _ratio(chains: np.ndarray) -> float:
 
 
 def _autocovariances(chains: np.ndarray) -> np.ndarray:
-    """Of each chain `[C, n]` at lags 0 to n − 1, sums of products over n."""
+    """The autocovariances of chains `[C, n]` at lags 0 to n − 1: sums of products, over n."""
     n = chains.shape[1]
     spectrum = np.fft.rfft(chains - np.mean(chains, axis=1, keepdims=True), 2 * n)
     return np.fft.irfft(np.abs(spectrum) ** 2, 2 * n)[:, :n] / n
@@ -117,8 +117,8 @@ def convergence_problems(
             "a longer warm-up, which finds the size of steps"
         )
     # NaN, of draws that are all equal, is no good sign either: it is within no bound.
-    worst = {name: float(np.max(value)) for name, value in r_hat.items()}
-    apart = [f"{name} ({value:.3f})" for name, value in worst.items() if not value <= _MOST_R_HAT]
+    worst = {name: float(np.max(a)) for name, a in r_hat.items()}
+    apart = [f"{name} ({r:.3f})" for name, r in worst.items() if not r <= _MOST_R_HAT]
     if apart:
         problems.append(
             f"chains disagree, R-hat is above {_MOST_R_HAT} of {', '.join(apart)}: take more draws "
@@ -126,8 +126,8 @@ def convergence_problems(
             "not determine these"
         )
     least = _LEAST_SIZE * len(chains.points)
-    sizes = {name: float(np.min(value)) for name, value in effective_sizes.items()}
-    few = [f"{name} ({value:.0f})" for name, value in sizes.items() if not value >= least]
+    sizes = {name: float(np.min(a)) for name, a in effective_sizes.items()}
+    few = [f"{name} ({size:.0f})" for name, size in sizes.items() if not size >= least]
     if few:
         problems.append(
             f"they are worth fewer than {least} independent ones, {_LEAST_SIZE} a chain, of "
