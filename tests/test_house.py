@@ -337,6 +337,16 @@ def test_keras_is_private_in_one_file_alone():
             assert not private & set(re.findall(r"\.(_\w+)", code)), where
 
 
+def test_tensorflow_and_scipy_are_private_in_one_file_each():
+    private = (
+        r"tf\.__internal__|tensorflow\.python|\.outer_graph|FuncGraph|__pyx_capi__|scipy\S*\._"
+    )
+    for path in SOURCES:
+        if path.name not in ("tensorflow_private.py", "scipy_private.py"):
+            for number, code in code_of(path).items():
+                assert not re.search(private, code), f"{path.relative_to(ROOT)}:{number}"
+
+
 def test_the_versions_of_keras_admitted_are_those_that_were_tried():
     source = (ROOT / "cgp" / "training" / "keras_private.py").read_text(encoding="utf-8")
     tried = re.search(r"Tried with Keras 3\.(\d+) .* and 3\.(\d+) ", source)

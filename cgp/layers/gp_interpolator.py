@@ -21,6 +21,7 @@ from cgp.layers.interpolator_checks import (
 )
 from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.linalg.arguments import ArrayLike, complex_dtype
+from cgp.tensorflow_private import is_compiled_by_xla
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.keras_private import as_added_loss
 from cgp.training.parameters import POSITIVE, Parameter, named_parameters, values_by_name
@@ -192,7 +193,7 @@ class GPInterpolator(HyperparameterLayer):
             tf.errors.InvalidArgumentError: In a graph, batch axes that do not fit; noise that no
                 sample can have.
         """
-        if tf.__internal__.get_enclosing_xla_context() is not None:
+        if is_compiled_by_xla():
             raise ValueError(
                 "a GPInterpolator cannot be compiled by XLA, which wants to know how many elements "
                 "series lack: jit_compile must not be True"

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from cgp.tensorflow_private import EagerTensor
+
 ArrayLike: TypeAlias = npt.ArrayLike | tf.Tensor | tf.Variable
 """Array arguments of cgp: numbers, sequences of numbers, NumPy arrays, tensors and variables."""
 
@@ -406,7 +408,7 @@ def marked_lower_triangular(a: tf.Tensor) -> tf.Tensor:
 
     A recursion of factors, which it does otherwise read as often as it updates them, pays nothing.
     """
-    if type(a) is tf.__internal__.EagerTensor:
+    if type(a) is EagerTensor:
         setattr(a, _MARK, True)
     return a
 
