@@ -27,8 +27,8 @@ from cgp.training.batches import (
     compile_as_usual,
     require_one_replica,
 )
+from cgp.training.layer_arguments import refuse_arguments_of_fit
 from cgp.training.saving import numbered
-from cgp.training.unknown_arguments import refuse_arguments_of_fit
 
 
 class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
@@ -318,7 +318,7 @@ class MaximumLikelihoodGP(ParameterSampling, StandardErrors, GaussianProcess):
             return contextlib.nullcontext()
         return keras_private.loss_weighed(self, tf.shape(x.x)[0], tf.reduce_sum(x.counts))
 
-    def _as_batch(self, shard: Any) -> tuple[Data, float]:
+    def batch_of_shard(self, shard: Any) -> tuple[Data, float]:
         """A pair `(x, z)` as a batch, and the number of its targets."""
         if not isinstance(shard, tuple | list) or len(shard) != 2:
             raise TypeError(f"a shard must be a pair (x, z), got {type(shard).__name__}")

@@ -51,7 +51,7 @@ class StandardErrors(_Base):
         finally:
             loss.assign(loss.start)
             refresh(self)
-        return laplace.covariance(self._parameters(), loss.variables, curvature)
+        return laplace.covariance(self.named_hyperparameters(), loss.variables, curvature)
 
     def parameter_errors(self, verbose: int | str = "auto") -> dict[str, np.ndarray]:
         """The standard errors of `parameters()`, from `parameter_covariance`; zero where fixed.

@@ -117,7 +117,7 @@ class GPInterpolator(HyperparameterLayer):
         if not 0.0 <= self.loss_weight < np.inf:
             raise ValueError(f"loss_weight must be finite and not negative, got {loss_weight!r}")
         self._process = SignalPlusNoise(kernel, None, self.noise_variance, None)
-        with_priors = [p for p in self._parameters().values() if p.prior is not None]
+        with_priors = [p for p in self.named_hyperparameters().values() if p.prior is not None]
         self._objective = LikelihoodObjective(with_priors, self.variable_dtype)
         self.batch_count = self._objective.batch_count
 
@@ -140,7 +140,8 @@ class GPInterpolator(HyperparameterLayer):
         first, second = (points.numpy() for points in found)
         return first, second
 
-    def _parameters(self) -> dict[str, Parameter]:
+    def named_hyperparameters(self) -> dict[str, Parameter]:
+        """The hyperparameters, by the names that `parameters` gives them."""
         return named_parameters([("", self), *self.kernel.named_layers()])
 
     def parameters(self) -> dict[str, np.ndarray]:
@@ -148,7 +149,7 @@ class GPInterpolator(HyperparameterLayer):
 
         One of the kernel that was left out, and that no fit has started yet, is NaN.
         """
-        return values_by_name(self._parameters(), self._process.left_out())
+        return values_by_name(self.named_hyperparameters(), self._process.left_out())
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Keras's `__call__`; what a masked array hides is NaN, where Keras would show it."""

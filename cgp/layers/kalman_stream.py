@@ -23,9 +23,9 @@ from cgp.statespace.samples import check_state_factor
 from cgp.statespace.series import Series
 from cgp.statespace.stream_state import StreamState
 from cgp.statespace.traced_step import TracedStep
+from cgp.training.array_memory import check_size
 from cgp.training.host_variable import HostVariable
 from cgp.training.keras_private import add_variable
-from cgp.training.sizes import check_size
 
 
 class KalmanStream:

@@ -55,7 +55,7 @@ class Trained(NamedTuple):
 
 def trained(model: Any) -> list[Trained]:
     """The trainable variables of a `cgp.Model`, by the names that it gives its hyperparameters."""
-    names = {id(p.variable): (name, p) for name, p in model._parameters().items()}
+    names = {id(p.variable): (name, p) for name, p in model.named_hyperparameters().items()}
     return [Trained(*_name_of(v, names)) for v in model.trainable_variables]
 
 

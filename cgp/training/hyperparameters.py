@@ -6,9 +6,9 @@ import keras
 import numpy as np
 
 from cgp.training import keras_private
+from cgp.training.layer_arguments import names_told
 from cgp.training.parameters import Parameterized, complex_from_config
 from cgp.training.sharing import Shareable
-from cgp.training.unknown_arguments import names_told
 
 
 class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):

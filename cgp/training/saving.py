@@ -1,6 +1,7 @@
 """Files of models: an old file stays whole until the new one is, and a damaged one says so."""
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -17,11 +18,10 @@ from typing import Any
 import keras
 
 from cgp.linalg.arguments import as_flag
+from cgp.training.array_memory import arrays_of_file
 from cgp.training.keras_private import ask_to_proceed_with_overwrite, get_input_signature
-from cgp.training.package_note import name_package
 from cgp.training.serving import WITHOUT_GRADIENTS, Served
 from cgp.training.sharing import sharing_scope
-from cgp.training.sizes import arrays_of_file
 
 
 def load_model(
@@ -275,7 +275,7 @@ class Saving(_Base):
         def write(path: str) -> None:
             save(path, zipped=zipped, **kwargs)
             if path.endswith(".keras"):
-                name_package(path)
+                _name_package(path)
 
         with _without_note_of_numpy():
             if zipped is False or not can_be_replaced(filepath, ".keras", ".h5", ".hdf5"):
@@ -359,3 +359,42 @@ class Saving(_Base):
     def _served(self) -> Served | None:
         """The functions of an estimator for `export`; None for any other model."""
         return None
+
+
+# --- a file of a model says that cgp is to be imported before Keras loads it ----------------------
+
+_REMEDY = "import cgp before keras.models.load_model, or load the file with cgp.load_model"
+_ANNOTATED = ("config.json", "metadata.json")
+
+
+def _name_package(path: str | os.PathLike[str]) -> None:
+    """Writes into a `.keras` file of a class of cgp, just written, which package it needs.
+
+    Keras names what it cannot locate by `class_name`, and locates it by `registered_name`; files
+    with the plain name, as earlier versions wrote them, load as these do.
+
+    Args:
+        path: The file, which is replaced.
+    """
+    with zipfile.ZipFile(path) as archive:
+        contents = {name: json.loads(archive.read(name)) for name in _ANNOTATED}
+    config, metadata = contents["config.json"], contents["metadata.json"]
+    if not str(config.get("registered_name")).startswith("cgp"):
+        return
+    config["class_name"] = f"{config['class_name']} of the package cgp ({_REMEDY})"
+    metadata["needs"] = f"the package cgp: {_REMEDY}"
+    plain = f"{os.fspath(path)}.plain"
+    os.rename(path, plain)
+    _copy(plain, path, contents)
+    os.remove(plain)
+
+
+def _copy(path: str, to: str | os.PathLike[str], contents: dict[str, Any]) -> None:
+    """Copies an archive, with other contents of some of its JSON files."""
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(to, "w") as copy:
+        for member in archive.infolist():
+            if member.filename in contents:
+                copy.writestr(member, json.dumps(contents[member.filename]))
+                continue
+            with archive.open(member) as source, copy.open(member, "w", force_zip64=True) as target:
+                shutil.copyfileobj(source, target, 2**20)

@@ -65,7 +65,7 @@ def shard_spec(model: keras.Model, shards: int) -> bytes:
         >>> type(shard_spec(gp, shards=3))
         <class 'bytes'>
     """
-    if not hasattr(model, "_as_batch"):
+    if not hasattr(model, "batch_of_shard"):
         raise TypeError(
             "a KalmanFilter, an ExactGP or a StateSpaceGP learns from shards, got "
             f"{type(model).__name__}"
@@ -107,7 +107,7 @@ def value_and_gradient(spec: bytes, point: npt.ArrayLike, shard: Any) -> ShardVa
         raise ValueError(f"point must have {found.size} values, got shape {point.shape}")
     data = shard() if callable(shard) else shard
     try:
-        x, count = found.model._as_batch(data)
+        x, count = found.model.batch_of_shard(data)
     except (TypeError, ValueError) as error:
         shapes = [np.shape(a) for a in (data if isinstance(data, tuple | list) else [data])]
         error.add_note(f"It is the shard of arrays of the shapes {shapes}")

@@ -301,8 +301,8 @@ class Trainer(Saving):
             for count, value in zip(counts, before, strict=True):
                 count.assign(value)
 
-    def _parameters(self) -> dict[str, Parameter]:
-        """Returns the hyperparameters of all layers, by the paths of their weights."""
+    def named_hyperparameters(self) -> dict[str, Parameter]:
+        """The hyperparameters of all layers, by the paths of their weights."""
         layers = [x for x in keras_private.flatten_layers(self) if isinstance(x, Parameterized)]
         return {p.variable.path: p for layer in layers for p in layer.own_parameters}
 

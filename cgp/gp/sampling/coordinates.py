@@ -29,7 +29,7 @@ class Coordinates:
     def __init__(self, gp: Any):
         self.variables: list[keras.Variable] = list(gp.trainable_variables)
         own = {id(variable) for variable in self.variables}
-        found = gp._parameters()
+        found = gp.named_hyperparameters()
         self.parameters: dict[str, Parameter] = {
             name: p for name, p in found.items() if id(p.variable) in own
         }
