@@ -132,7 +132,7 @@ def _series(dtype, n, series, steps, own=False, varying=False):
 
 
 def _step(dtype, n, streams):
-    from cgp.statespace import native_step
+    from cgp.statespace.online import native_step
 
     rng = np.random.default_rng(n)
     step = native_step.CompiledStep(native_step.step_matrices(_model(dtype, n)), streams)
@@ -143,7 +143,7 @@ def _step(dtype, n, streams):
 
 
 def _walk(dtype, n):
-    from cgp.statespace import native_walk
+    from cgp.statespace.online import native_walk
 
     rng = np.random.default_rng(n)
     model = _model(dtype, n)
@@ -293,8 +293,8 @@ def record(run):
     """
     from cgp import native
     from cgp.gp.recursive.native_window import CompiledWindow
-    from cgp.statespace.native_step import CompiledStep
-    from cgp.statespace.native_walk import CompiledWalk
+    from cgp.statespace.online.native_step import CompiledStep
+    from cgp.statespace.online.native_walk import CompiledWalk
 
     calls = {}
 

@@ -20,7 +20,7 @@ from cgp.gp.sampling.parameter_draws import ParameterDraws
 from cgp.linalg.arguments import real_diagonal
 from cgp.observations import check_same_labels
 from cgp.statespace import Filtered, Forecast, Smoothed
-from cgp.statespace.series_result import variances_of
+from cgp.statespace.results import variances_of
 
 if TYPE_CHECKING:  # optional dependencies
     import pandas

@@ -19,7 +19,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "cgp").rglob("*.py"))
-CORE = [p for p in SOURCES if p.parent.name in ("linalg", "distributions", "statespace")]
+CORE_PACKAGES = ("linalg", "distributions", "statespace")
+CORE = [p for p in SOURCES if p.relative_to(ROOT / "cgp").parts[0] in CORE_PACKAGES]
 
 
 def run(code, **environment):

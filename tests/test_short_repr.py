@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import cgp
 from cgp import datasets, distributions, linalg, statespace, training
-from cgp.statespace.series_result import SeriesResult
+from cgp.statespace.results import SeriesResult
 
 RESULTS = {
     cls

@@ -13,7 +13,7 @@ from cgp.gp.stream_samples import CheckedRange
 from cgp.kernels.points import LARGEST, as_array
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.observations import as_observations, check_rounding
-from cgp.statespace.samples import check_state_factor
+from cgp.statespace.online.stream_samples import check_state_factor
 
 
 def checked_samples(

@@ -12,13 +12,13 @@ from cgp.distributions.marginals import Step, innovation
 from cgp.layers import KalmanFilter
 from cgp.observations import as_observations
 from cgp.statespace import LinearGaussian
-from cgp.statespace.decorrelation import leaves_no_exact_observation
-from cgp.statespace.diffuse import check_diffuse
-from cgp.statespace.linearized import noise_of
-from cgp.statespace.native_step import NOT_FINITE, step_matrices
-from cgp.statespace.native_walk import CompiledWalk
-from cgp.statespace.online_step import step
-from cgp.statespace.samples import StateArrays
+from cgp.statespace.engines.decorrelation import leaves_no_exact_observation
+from cgp.statespace.linearization.linearized_model import noise_of
+from cgp.statespace.models.diffuse_start import check_diffuse
+from cgp.statespace.online.native_step import NOT_FINITE, step_matrices
+from cgp.statespace.online.native_walk import CompiledWalk
+from cgp.statespace.online.online_step import step
+from cgp.statespace.online.stream_samples import StateArrays
 
 
 class KalmanStates:

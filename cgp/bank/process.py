@@ -17,9 +17,9 @@ from cgp.gp.state_space.process_stream import advance
 from cgp.gp.stream_samples import CheckedRange
 from cgp.linalg.arguments import complex_dtype
 from cgp.linalg.short_repr import short_repr
-from cgp.statespace.filter_step import State, with_pseudo_variance
-from cgp.statespace.native_step import NOT_FINITE
-from cgp.statespace.native_walk import CompiledWalk
+from cgp.statespace.engines.filter_step import State, with_pseudo_variance
+from cgp.statespace.online.native_step import NOT_FINITE
+from cgp.statespace.online.native_walk import CompiledWalk
 from cgp.training.post_updates import snapshot
 
 # Samples whose transitions are held together.

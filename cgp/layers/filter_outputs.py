@@ -4,9 +4,9 @@ import keras
 import tensorflow as tf
 
 from cgp.linalg.arguments import real_diagonal
-from cgp.statespace.filter_in_chunks import StateMoments
+from cgp.statespace.engines.chunked_filter import StateMoments
 from cgp.statespace.filtering import innovate, observation_moments, observed_means
-from cgp.statespace.linear_gaussian import LinearGaussian
+from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.series import Series
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from cgp.layers.filter_outputs import outputs
 from cgp.linalg import stored_cholesky
 from cgp.statespace.forecasting import ahead
-from cgp.statespace.linearized import noise_of
+from cgp.statespace.linearization.linearized_model import noise_of
 
 if TYPE_CHECKING:
     from cgp.layers.kalman_filter import KalmanFilter

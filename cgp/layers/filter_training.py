@@ -12,7 +12,7 @@ from cgp.layers.model_functions import check_variables
 from cgp.layers.stream_observations import batch_of_series
 from cgp.linalg.arguments import ArrayLike
 from cgp.observations import warn_of_short_series
-from cgp.statespace.linear_gaussian import LinearGaussian
+from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.training.batches import compile_as_usual
 from cgp.training.optimizers import LBFGS
 

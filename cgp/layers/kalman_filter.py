@@ -23,10 +23,9 @@ from cgp.layers.served_filter import served
 from cgp.layers.stream_observations import stream_observations
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
-from cgp.statespace.diffuse import check_diffuse
-from cgp.statespace.filter_in_chunks import StateMoments
+from cgp.statespace.engines.chunked_filter import StateMoments
 from cgp.statespace.filtering import moments
-from cgp.statespace.linearized import (
+from cgp.statespace.linearization.linearized_model import (
     AnyModel,
     AnyRule,
     AsLinear,
@@ -35,8 +34,9 @@ from cgp.statespace.linearized import (
     measurable,
     noise_of,
 )
-from cgp.statespace.samples import StateArrays, check_labels, checked_state
-from cgp.statespace.series import Series
+from cgp.statespace.models.diffuse_start import check_diffuse
+from cgp.statespace.online.stream_samples import StateArrays, checked_state
+from cgp.statespace.series import Series, check_labels
 from cgp.training import Model, keras_private
 from cgp.training.batches import require_one_replica
 from cgp.training.notebook_table import notebook_table

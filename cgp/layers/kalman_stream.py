@@ -11,18 +11,24 @@ from cgp.distributions.marginals import Marginals, Step, innovation
 from cgp.layers.learned_model import LearnedModel
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, real_as
-from cgp.statespace.decorrelation import leaves_no_exact_observation
-from cgp.statespace.filter_step import BatchLastMarginals, State
+from cgp.statespace.engines.decorrelation import leaves_no_exact_observation
+from cgp.statespace.engines.filter_step import BatchLastMarginals, State
 from cgp.statespace.filtering import process_block
 from cgp.statespace.forecasting import ahead
-from cgp.statespace.linear_gaussian import LinearGaussian, with_time
-from cgp.statespace.linearized import AnyModel, AnyRule, AsLinear, linearized, noise_of
-from cgp.statespace.native_step import NOT_FINITE, CompiledStep, step_matrices
-from cgp.statespace.online_step import advance, of_one_step
-from cgp.statespace.samples import check_state_factor
+from cgp.statespace.linearization.linearized_model import (
+    AnyModel,
+    AnyRule,
+    AsLinear,
+    linearized,
+    noise_of,
+)
+from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
+from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, step_matrices
+from cgp.statespace.online.online_step import advance, of_one_step
+from cgp.statespace.online.stream_samples import check_state_factor
+from cgp.statespace.online.stream_state import StreamState
+from cgp.statespace.online.traced_step import TracedStep
 from cgp.statespace.series import Series
-from cgp.statespace.stream_state import StreamState
-from cgp.statespace.traced_step import TracedStep
 from cgp.training.array_memory import check_size
 from cgp.training.host_variable import HostVariable
 from cgp.training.keras_private import add_variable

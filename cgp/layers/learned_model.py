@@ -8,11 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.layers.matrices import Covariance, Matrix
-from cgp.statespace.conversion import as_dtype
-from cgp.statespace.factored_covariance import FactoredCovariance
-from cgp.statespace.linear_gaussian import LinearGaussian
-from cgp.statespace.linearized import AnyModel, noise_of
-from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
+from cgp.statespace.linearization.linearized_model import AnyModel, noise_of
+from cgp.statespace.models.conversion import as_dtype
+from cgp.statespace.models.factored_covariance import FactoredCovariance
+from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.training.keras_private import flatten_layers
 from cgp.training.parameters import Parameter, Parameterized
 from cgp.training.post_updates import snapshot

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, ProperForm
 from cgp.linalg.arguments import complex_dtype
-from cgp.statespace.linear_gaussian import LinearGaussian
-from cgp.statespace.linearized import AnyModel
-from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
+from cgp.statespace.linearization.linearized_model import AnyModel
+from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.training.parameters import complex_from_config, number_to_config
 
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 from cgp.likelihoods import Likelihood
 from cgp.likelihoods.saved import likelihood_config, likelihood_from_config
 from cgp.statespace.linearization import Iterated, SigmaPoints, Taylor
-from cgp.statespace.linearized import AnyModel, AnyRule
-from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
+from cgp.statespace.linearization.linearized_model import AnyModel, AnyRule
+from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 
 _RULES = {rule.__name__: rule for rule in (Iterated, SigmaPoints, Taylor)}
 

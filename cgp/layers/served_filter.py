@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Step
 from cgp.layers.filter_outputs import outputs
-from cgp.statespace.online_step import step
-from cgp.statespace.samples import StateArrays
+from cgp.statespace.online.online_step import step
+from cgp.statespace.online.stream_samples import StateArrays
 from cgp.training.serving import Online, Outputs, Served, step_outputs
 
 if TYPE_CHECKING:

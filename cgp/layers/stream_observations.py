@@ -8,9 +8,9 @@ import tensorflow as tf
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
 from cgp.observations import as_observations
-from cgp.statespace.linear_gaussian import LinearGaussian
-from cgp.statespace.samples import check_labels, checked_samples
-from cgp.statespace.series import Series, known_inputs
+from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.online.stream_samples import checked_samples
+from cgp.statespace.series import Series, check_labels, known_inputs
 
 
 def batch_of_series(

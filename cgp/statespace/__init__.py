@@ -1,22 +1,22 @@
 """State-space models and their recursions, in plain TensorFlow."""
 
 from cgp.statespace.compiled import clear_cache
-from cgp.statespace.conditional_particles import ConditionalParticles
-from cgp.statespace.conditionally_linear import ConditionallyLinear
 from cgp.statespace.diagnostics import Diagnostics, diagnostics
-from cgp.statespace.filtered import Filtered
 from cgp.statespace.filtering import filter, log_likelihood
 from cgp.statespace.forecasting import Forecast, forecast
-from cgp.statespace.interacting_models import InteractingFiltered, InteractingModels
-from cgp.statespace.linear_gaussian import LinearGaussian
 from cgp.statespace.linearization import Iterated, SigmaPoints, Taylor
-from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
-from cgp.statespace.online_step import step
-from cgp.statespace.particle_filter import particle_filter
-from cgp.statespace.particle_recursion import Particles
+from cgp.statespace.models.conditionally_linear import ConditionallyLinear
+from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
+from cgp.statespace.models.widely_linear import widely_linear
+from cgp.statespace.online.online_step import step
+from cgp.statespace.particles.conditional_particles import ConditionalParticles
+from cgp.statespace.particles.particle_filter import particle_filter
+from cgp.statespace.particles.particle_recursion import Particles
+from cgp.statespace.results import Filtered
 from cgp.statespace.sampling import Sampled, posterior_sample, sample
 from cgp.statespace.smoothing import Smoothed, smooth
-from cgp.statespace.widely_linear import widely_linear
+from cgp.statespace.switching.interacting_models import InteractingFiltered, InteractingModels
 
 __all__ = [
     "ConditionalParticles",

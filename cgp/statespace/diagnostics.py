@@ -24,7 +24,7 @@ import numpy as np
 
 from cgp.distributions.ellipses import check_probability
 from cgp.linalg import NotPositiveDefiniteError
-from cgp.statespace.filtered import Filtered
+from cgp.statespace.results import Filtered
 
 _Bounds = tuple[Any, Any]
 _Verdicts = tuple[str, str, str]

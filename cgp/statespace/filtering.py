@@ -11,14 +11,13 @@ from cgp.distributions.marginals import Marginals
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, as_flag, nan
 from cgp.linalg.cholesky import stored_cholesky
-from cgp.statespace import differentiable_filter
-from cgp.statespace.filter_in_chunks import StateMoments, check_possible
-from cgp.statespace.filtered import Filtered
-from cgp.statespace.interacting_models import InteractingModels
-from cgp.statespace.linear_gaussian import LinearGaussian
-from cgp.statespace.linearized import AnyModel, AnyRule, linearized, measurable
+from cgp.statespace.engines import differentiable_filter
+from cgp.statespace.engines.chunked_filter import StateMoments, check_possible
+from cgp.statespace.linearization.linearized_model import AnyModel, AnyRule, linearized, measurable
+from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.results import Filtered, covariance_marginals
 from cgp.statespace.series import Series
-from cgp.statespace.series_result import covariance_marginals
+from cgp.statespace.switching.interacting_models import InteractingModels
 
 
 @as_it_stands

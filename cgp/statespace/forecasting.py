@@ -12,15 +12,14 @@ from cgp.distributions.marginals import Marginals
 from cgp.linalg.arguments import ArrayLike
 from cgp.linalg.batch_last import to_first, to_last
 from cgp.linalg.short_repr import short_repr
-from cgp.statespace.conversion import as_dtype, whole_steps
-from cgp.statespace.filter_step import State, predict
-from cgp.statespace.filtered import Filtered
+from cgp.statespace.engines.filter_step import State, predict
 from cgp.statespace.filtering import moments, observation_moments, observed_means
-from cgp.statespace.linear_gaussian import LinearGaussian, with_time
-from cgp.statespace.linearized import AnyModel, AnyRule, linearized, noise_of
-from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
+from cgp.statespace.linearization.linearized_model import AnyModel, AnyRule, linearized, noise_of
+from cgp.statespace.models.conversion import as_dtype, whole_steps
+from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
+from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
+from cgp.statespace.results import Filtered, covariance_marginals
 from cgp.statespace.series import Series, known_inputs
-from cgp.statespace.series_result import covariance_marginals
 
 
 @short_repr

@@ -9,14 +9,14 @@ from cgp.distributions.checks import as_sample_shape, stateless_seed
 from cgp.linalg.arguments import ArrayLike, nan
 from cgp.linalg.gradients import without_gradient
 from cgp.linalg.short_repr import short_repr
-from cgp.statespace import differentiable_filter
-from cgp.statespace.conversion import as_dtype, whole_steps
+from cgp.statespace.engines import differentiable_filter
 from cgp.statespace.filtering import observed_means
-from cgp.statespace.linear_gaussian import LinearGaussian
-from cgp.statespace.linearized import AnyModel, AnyRule, noise_of
-from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
+from cgp.statespace.linearization.linearized_model import AnyModel, AnyRule, noise_of
+from cgp.statespace.models.conversion import as_dtype, whole_steps
+from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
+from cgp.statespace.models.simulation import simulated, white
 from cgp.statespace.series import Series, known_inputs
-from cgp.statespace.simulation import simulated
 from cgp.statespace.smoothing import smooth, smoothing_model
 
 
@@ -175,12 +175,3 @@ def _path(
     driven = model.starting_from(start, tf.zeros_like(model.initial_chol)).driven()
     series = Series(driven, nothing, inputs=model.form.join(drive))
     return series.from_series(differentiable_filter.moments(series.arranged()).predicted_means)
-
-
-def white(shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """White noise of unit variance, real or proper complex."""
-    real = dtype.real_dtype
-    if not dtype.is_complex:
-        return tf.random.stateless_normal(shape, seed, dtype=real)
-    parts = tf.random.stateless_normal(tf.concat([shape, [2]], axis=0), seed, dtype=real)
-    return tf.cast(0.5**0.5, dtype) * tf.complex(parts[..., 0], parts[..., 1])

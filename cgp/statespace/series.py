@@ -10,13 +10,12 @@ import tensorflow as tf
 from cgp.axes import as_code, remedy
 from cgp.linalg.arguments import ArrayLike, as_numbers, is_finite, is_nan, nan
 from cgp.linalg.batch_last import to_first, to_last
-from cgp.observations import as_observations
-from cgp.statespace.arranged import Arranged, with_covariances_of_each
-from cgp.statespace.conversion import as_dtype
-from cgp.statespace.decorrelation import decorrelated
-from cgp.statespace.diffuse import check_diffuse
-from cgp.statespace.linear_gaussian import LinearGaussian, check_model, with_time
-from cgp.statespace.samples import check_labels
+from cgp.observations import as_observations, check_same_labels
+from cgp.statespace.engines.decorrelation import decorrelated
+from cgp.statespace.engines.kalman_system import Arranged, with_covariances_of_each
+from cgp.statespace.models.conversion import as_dtype
+from cgp.statespace.models.diffuse_start import check_diffuse
+from cgp.statespace.models.linear_gaussian import LinearGaussian, check_model, with_time
 
 
 class Series:
@@ -266,6 +265,25 @@ def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Te
     if tf.executing_eagerly() and not is_finite(inputs):
         raise ValueError("inputs must be finite, but there are others")
     return model.form.split(inputs)
+
+
+def check_labels(
+    z: ArrayLike, missing: ArrayLike | None, inputs: ArrayLike | None, along: int
+) -> None:
+    """Raises where observations and what belongs to them are labelled, but not alike.
+
+    Args:
+        z: `[..., M]` with as many time axes as `along` says; those alone where M is 1.
+        missing: Broadcast against z, or None.
+        inputs: Of the axes of z, with k for M, or None.
+        along: The number of time axes, 0 or 1.
+    """
+    if missing is None and inputs is None:  # as in most steps of a stream: z is paired with nothing
+        return
+    check_same_labels(z=(z, 0), missing=(missing, 0))
+    arrays = {"z": z, "missing": missing, "inputs": inputs}
+    unpaired = {name: int(getattr(a, "ndim", 0) > along) for name, a in arrays.items()}
+    check_same_labels(**{name: (a, unpaired[name]) for name, a in arrays.items()})
 
 
 def _observations(model: LinearGaussian, z: ArrayLike, missing: ArrayLike | None) -> tf.Tensor:

@@ -1,6 +1,7 @@
 """The smoother: the state at each time given the whole series."""
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -11,10 +12,10 @@ from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, as_flag, squared_modulus
 from cgp.linalg.gradients import without_gradient
-from cgp.statespace.differentiable_smoother import SmoothedMoments, moments
+from cgp.statespace.engines import differentiable_smoother
 from cgp.statespace.filtering import moments as filtered_moments
-from cgp.statespace.linear_gaussian import LinearGaussian
-from cgp.statespace.linearized import (
+from cgp.statespace.linearization.likelihood_update import MOST_TURNS
+from cgp.statespace.linearization.linearized_model import (
     Along,
     AnyModel,
     AnyRule,
@@ -22,15 +23,10 @@ from cgp.statespace.linearized import (
     measurable,
     noise_of,
 )
-from cgp.statespace.nonlinear_gaussian import NonlinearGaussian
+from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
+from cgp.statespace.results import OfEachSeries, SeriesResult, factor_marginals, variances_of
 from cgp.statespace.series import Series
-from cgp.statespace.series_result import (
-    OfEachSeries,
-    SeriesResult,
-    factor_marginals,
-    variances_of,
-)
-from cgp.statespace.step_sites import MOST_TURNS
 
 _OF_LINEAR = "the smoother of a linear model in normal noise is differentiable, this one is not"
 
@@ -125,6 +121,36 @@ def smooth(
         lag_one_pseudo_covariances=lags.c,
         gains=smoothed.gains[..., :-1, :, :],
     )
+
+
+class SmoothedMoments(NamedTuple):
+    """The moments of the states of a series, working values.
+
+    Gradients flow from all but the factors. The last lag-one covariance and the last gain have no
+    meaning. Series may share all but the means, with batch axes of 1.
+    """
+
+    means: tf.Tensor
+    """`[..., T, n]`."""
+    covariances: tf.Tensor
+    """`[..., T, n, n]`."""
+    lags: tf.Tensor
+    """`[..., T, n, n]`."""
+    gains: tf.Tensor
+    """`[..., T, n, n]`."""
+    chols: tf.Tensor
+    """`[..., T, n, n]`."""
+
+
+def moments(series: Series, parallel: bool = False) -> SmoothedMoments:
+    """The moments of each state given all observations, differentiable once.
+
+    Args:
+        series: The series, of a linear model.
+        parallel: As for `cgp.statespace.smooth`.
+    """
+    means, *of_covariances = differentiable_smoother.moments(series.arranged(), parallel)
+    return SmoothedMoments(series.from_series(means), *map(series.first_if_own, of_covariances))
 
 
 def smoothing_model(

@@ -4,7 +4,7 @@ import numpy as np
 
 import cgp
 from cgp.kernels import Matern12, Matern32, Rotation
-from cgp.statespace.linearized import noise_of
+from cgp.statespace.linearization.linearized_model import noise_of
 from tests.layers.models import made, normals
 
 KERNEL = Matern32(1.0, 3.0) * Rotation(0.2) + Matern12(0.5, 8.0)

@@ -78,7 +78,7 @@ def test_is_an_update_the_same_without_the_core_and_nothing_is_traced_again(kind
 def traces(bank):
     """How many programs a bank has traced."""
     if isinstance(bank.estimator, cgp.KalmanFilter):
-        return statespace.online_step._compiled(2, 2).traces
+        return statespace.online.online_step._compiled(2, 2).traces
     return bank._states._graph.experimental_get_tracing_count()
 
 

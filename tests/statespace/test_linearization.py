@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from cgp.statespace import NonlinearGaussian, SigmaPoints, Taylor
-from cgp.statespace.filter_step import State
+from cgp.statespace.engines.filter_step import State
 from tests.reference import nonlinear as reference
 from tests.statespace.nonlinear_problems import joined, parts
 

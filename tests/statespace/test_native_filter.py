@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from cgp import native, statespace
-from cgp.statespace import differentiable_filter, native_filter
-from cgp.statespace.backward_pass import DIFFERENTIABLE
+from cgp.statespace.engines import differentiable_filter, native_filter
+from cgp.statespace.engines.backward_pass import DIFFERENTIABLE
 from cgp.statespace.series import Series
 from tests.linalg.problems import random
 from tests.long_cases import long_except

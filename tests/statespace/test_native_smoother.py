@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from cgp import native, statespace
-from cgp.statespace import differentiable_smoother
+from cgp.statespace.engines import differentiable_smoother
 from tests.long_cases import long_except
 from tests.statespace.problems import assert_same, improper_parts, problem
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 import cgp
 from cgp import statespace
 from cgp.likelihoods import StudentT
-from cgp.statespace import differentiable_smoother
+from cgp.statespace import smoothing
 from cgp.statespace.series import Series
 from tests.long_cases import long_except
 from tests.reference import kalman
@@ -57,7 +57,7 @@ def score(arguments, parallel=False):
     """Of all that `smooth` finds; factors by their squares, which may be singular."""
     matrices, z, inputs = split(arguments)
     series = Series(statespace.LinearGaussian(**matrices), z, None, inputs)
-    found = differentiable_smoother.moments(series, parallel)
+    found = smoothing.moments(series, parallel)
     covariances, lags = series.of_each(found.covariances, 3), series.of_each(found.lags, 3)
     return tensor_score([found.means, covariances, lags[..., :-1, :, :]])
 

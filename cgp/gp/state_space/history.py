@@ -24,8 +24,8 @@ from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.process_stream import ProcessStream
 from cgp.gp.stream_samples import CheckedRange
 from cgp.statespace.filtering import process_block
-from cgp.statespace.native_step import NOT_FINITE
-from cgp.statespace.samples import check_state_factor
+from cgp.statespace.online.native_step import NOT_FINITE
+from cgp.statespace.online.stream_samples import check_state_factor
 from cgp.training import confirm, refresh, register_post_update
 from cgp.training.post_updates import snapshot
 

@@ -10,7 +10,7 @@ from cgp.gp.given_noise import GivenNoise
 from cgp.gp.stream_samples import as_block, one_sample
 from cgp.kernels.points import as_array
 from cgp.linalg.arguments import ArrayLike
-from cgp.statespace.samples import StateArrays
+from cgp.statespace.online.stream_samples import StateArrays
 
 _TOGETHER = "all series of a StateSpaceGP go on together, over a line"
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from cgp.gp.data import Data, SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt, StoredState
-from cgp.statespace.linear_gaussian import LinearGaussian
+from cgp.statespace.models.linear_gaussian import LinearGaussian
 
 
 class OrderedSeries(NamedTuple):

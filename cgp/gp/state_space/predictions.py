@@ -13,10 +13,11 @@ from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.kernels.base import Kernel
 from cgp.linalg import semidefinite_factor
 from cgp.linalg.gradients import without_gradient
-from cgp.statespace.differentiable_smoother import moments
 from cgp.statespace.filtering import filter as filter_series
-from cgp.statespace.sampling import posterior_sample, white
+from cgp.statespace.models.simulation import white
+from cgp.statespace.sampling import posterior_sample
 from cgp.statespace.series import Series
+from cgp.statespace.smoothing import moments
 
 
 def smoothed(

@@ -14,13 +14,13 @@ from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.linalg.arguments import is_nan
 from cgp.linalg.batch_last import matmul, matvec
-from cgp.statespace.decorrelation import decorrelated
-from cgp.statespace.filter_step import BatchLastMarginals, State, marginals_of, update
+from cgp.statespace.engines.decorrelation import decorrelated
+from cgp.statespace.engines.filter_step import BatchLastMarginals, State, marginals_of, update
 from cgp.statespace.filtering import process_block
-from cgp.statespace.native_step import NOT_FINITE, CompiledStep, StepMatrices
-from cgp.statespace.series_result import covariance_marginals
-from cgp.statespace.stream_state import StreamState
-from cgp.statespace.traced_step import TracedStep
+from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, StepMatrices
+from cgp.statespace.online.stream_state import StreamState
+from cgp.statespace.online.traced_step import TracedStep
+from cgp.statespace.results import covariance_marginals
 from cgp.training.host_variable import HostVariable
 
 # Steps between samples take few different values, or so many that keeping them is no use.

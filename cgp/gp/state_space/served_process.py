@@ -15,7 +15,7 @@ from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt
 from cgp.gp.state_space.history import History
 from cgp.gp.state_space.predictions import smoothed
 from cgp.linalg.arguments import is_nan, nan
-from cgp.statespace.filter_step import BatchLastMarginals, State, with_pseudo_variance
+from cgp.statespace.engines.filter_step import BatchLastMarginals, State, with_pseudo_variance
 from cgp.training.serving import Online, Outputs, Served, step_outputs
 
 

@@ -1,7 +1,7 @@
 // The pullback of the Kalman filter: reverse-mode differentiation of the recursions of means and
 // covariances, never of factors, which have no derivative where a covariance is singular. For the
 // likelihood it is the exact score of Koopman and Shephard (Biometrika 79, 1992).
-// cgp/statespace/backward_pass.py does the same in TensorFlow.
+// cgp/statespace/engines/backward_pass.py does the same in TensorFlow.
 //
 // A measurement with k = P hᴴ, S = h k + r, g = k/S made m + g v and P − k kᴴ/S, and the log
 // likelihood −c (log S + |v|²/S). The cotangent λ of the mean does not depend on Λ, that of the

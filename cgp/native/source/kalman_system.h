@@ -1,4 +1,4 @@
-// The arrays of series and their model, as cgp.statespace.arranged.Arranged has them.
+// The arrays of series and their model, as cgp.statespace.engines.kalman_system.Arranged has them.
 #pragma once
 #include <algorithm>
 #include <cmath>

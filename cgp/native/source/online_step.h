@@ -1,6 +1,6 @@
 // One step of the square-root Kalman filter for several streams, each with a state of its own: the
 // same formulas as along a series (kalman_covariances.h), and the moments that a step returns.
-// cgp.statespace.online_step does the same in TensorFlow.
+// cgp.statespace.online.online_step does the same in TensorFlow.
 #pragma once
 #include <limits>
 #include <vector>
@@ -45,7 +45,7 @@ struct StepWork {
 
 // Uncorrelates the noise of the components that are seen: with U D Uᴴ for its covariance, U⁻¹ H in
 // `rows`, U⁻¹ z in `z` and D on the diagonal of `noise`, by elimination
-// (cgp.statespace.decorrelation, where the scales and roundings are explained).
+// (cgp.statespace.engines.decorrelation, where the scales and roundings are explained).
 template <class T, class C>
 CGP_INLINE void decorrelate(const OnlineStep<T>& step, Tile tile, StepWork<T, C>& work) {
   using R = Real<C>;

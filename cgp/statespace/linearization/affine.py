@@ -1,14 +1,11 @@
 """An affine approximation of a function of an uncertain state, and what makes one."""
 
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
-from cgp.statespace.filter_step import State
-
-Function = Callable[[tf.Tensor], tf.Tensor]
-"""A function of working states, `[B, K, n]` -> `[B, K, m]`: K points for each member of a batch."""
+from cgp.statespace.engines.filter_step import State
+from cgp.statespace.models.functions import Function
 
 
 class Affine(NamedTuple):

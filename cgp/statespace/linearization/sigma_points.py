@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from cgp.linalg.arguments import check_whole
 from cgp.linalg.batch_last import divide, matmul, matvec
-from cgp.statespace.filter_step import State
-from cgp.statespace.linearization.affine import Affine, Function, values_at
+from cgp.statespace.engines.filter_step import State
+from cgp.statespace.linearization.affine import Affine, values_at
+from cgp.statespace.models.functions import Function
 
 _MOST_POINTS = 20000
 _RULES = ("unscented", "cubature", "gauss-hermite")

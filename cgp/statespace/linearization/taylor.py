@@ -6,8 +6,9 @@ import tensorflow as tf
 
 from cgp.linalg.batch_last import matvec
 from cgp.linalg.gradients import without_warnings_of_casts
-from cgp.statespace.filter_step import State
-from cgp.statespace.linearization.affine import Affine, Function, values_at
+from cgp.statespace.engines.filter_step import State
+from cgp.statespace.linearization.affine import Affine, values_at
+from cgp.statespace.models.functions import Function
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The Kalman filter and smoother as functions of arrays, and their adjoints."""

@@ -1,0 +1,165 @@
+"""One step of the square-root Kalman filter: predict and update, as functions of arrays.
+
+All filters in cgp use these steps: those of whole series, the smoother, forecasts, online filters
+and state-space Gaussian processes. The batch axis is the last, of length 1 where all series share a
+value. A covariance is computed once for all series that share it: the batch axis of its factor is
+then 1, whatever that of the means.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions.forms import Form
+from cgp.distributions.marginals import Marginals
+from cgp.linalg.arguments import real_as, squared_modulus
+from cgp.linalg.batch_last import (
+    condition,
+    dot,
+    inverse_or_zero,
+    matmul,
+    matvec,
+    triangularize,
+)
+
+
+class State(NamedTuple):
+    """The moments of a state."""
+
+    mean: tf.Tensor
+    """`[n, B]`."""
+    chol: tf.Tensor
+    """The Cholesky factor of its covariance, `[n, n, B]`."""
+
+
+class Innovation(NamedTuple):
+    """The innovation of one component of an observation, given the components before it."""
+
+    deviation: tf.Tensor
+    """Its value less the predicted mean, `[B]`; zero where missing."""
+    variance: tf.Tensor
+    """The variance S of the deviation, real, `[B]`; 1 where missing."""
+    cross: tf.Tensor
+    """The cross-covariance of the state and the component, `P hᴴ`, `[n, B]`."""
+
+
+class BatchLastMarginals(NamedTuple):
+    """The moments of components, batch last."""
+
+    mean: tf.Tensor
+    """`[m, B]`."""
+    variance: tf.Tensor
+    """Real, `[m, B]`."""
+    pseudo_variance: tf.Tensor | None
+    """Complex, `[m, B]`; None if it is zero or the model real."""
+
+
+def predict(state: State, F: tf.Tensor, Q_factor: tf.Tensor, drift: tf.Tensor) -> State:
+    """The time update: the moments of `F x + drift + w`.
+
+    `L⁺` with `L⁺ L⁺ᴴ = F P Fᴴ + Q` is `triangularize([F L, G])`, a sum of squares (Bierman,
+    *Factorization Methods for Discrete Sequential Estimation*, 1977, ch. VI).
+
+    Args:
+        state: The moments of x.
+        F: Transition, `[n, n, B]`.
+        Q_factor: G, with `G Gᴴ` the covariance of the process noise w, `[n, q, B]`.
+        drift: Known input, added to the mean, `[n, B]`.
+    """
+    spread = matmul(F, state.chol)
+    noise = Q_factor + tf.zeros_like(spread[:, :1])  # the batch axis of the state
+    chol = triangularize(tf.concat([spread, noise], axis=1))
+    return State(matvec(F, state.mean) + drift, chol)
+
+
+def update(
+    state: State, h: tf.Tensor, r: tf.Tensor, z: tf.Tensor, observed: tf.Tensor
+) -> tuple[State, tf.Tensor, list[Innovation]]:
+    """The measurement update, one component of the observation at a time.
+
+    Each component by Carlson's formula (AIAA J. 11, 1973). The noise of the components must be
+    uncorrelated (see `cgp.statespace.engines.decorrelation`). A missing component changes nothing.
+
+    Args:
+        state: The moments before the observation.
+        h: Rows of the observation matrix, `[m, n, B]`.
+        r: Variances of the observation noise, real, `[m, B]`.
+        z: Values, `[m, B]`; any finite number where missing.
+        observed: Real, `[m, B]`: 1, or 0 where missing.
+
+    Returns:
+        The moments after it; the log likelihood, real, `[B]`; and the innovations.
+    """
+    mean, chol = state
+    scale, constant = density(mean.dtype)
+    log_likelihood, innovations = 0.0, []
+    components = (tf.unstack(a, z.shape[0]) for a in (h, r, z, observed))
+    for row, noise, value, seen in zip(*components, strict=True):
+        effective = row * real_as(seen, h.dtype)
+        noise = tf.where(seen > 0, noise, tf.ones_like(seen))
+        chol, cross, variance = condition(chol, effective, noise)
+        deviation = (value - dot(row, mean)) * real_as(seen, mean.dtype)
+        mean_before = mean
+        inverse = inverse_or_zero(variance)
+        mean = mean + cross * (deviation * real_as(inverse, mean.dtype))
+        loss = tf.math.log(variance) + squared_modulus(deviation) * inverse + constant * seen
+        certain = _loss_of_the_certain(deviation, value, row * mean_before, loss.dtype)
+        log_likelihood -= tf.where(variance > 0, scale * loss, certain)
+        innovations.append(Innovation(deviation, variance + tf.zeros_like(seen), cross))
+    return State(mean, chol), log_likelihood, innovations
+
+
+def marginals_of(
+    form: Form, mean: tf.Tensor, rows: tf.Tensor, noise: tf.Tensor | None
+) -> BatchLastMarginals:
+    """The moments of components with covariance `rows rowsᴴ + noise`.
+
+    Args:
+        form: The form of the working values.
+        mean: Working values, `[k, B]`.
+        rows: `[k, n, B]`.
+        noise: `[k, k, B]`, or None for zero.
+    """
+    power = tf.reduce_sum(squared_modulus(rows), axis=1)
+    if noise is not None:
+        power += tf.math.real(tf.stack([noise[i, i] for i in range(noise.shape[0])]))
+    if form.multiplicity == 1:
+        return BatchLastMarginals(mean, power, None)
+    m = mean.shape[0] // 2
+    cross = tf.reduce_sum(rows[:m] * rows[m:], axis=1)
+    if noise is not None:
+        cross += tf.stack([noise[i, i + m] for i in range(m)])
+    re, im = power[:m], power[m:]
+    return BatchLastMarginals(
+        tf.complex(mean[:m], mean[m:]), re + im, tf.complex(re - im, 2.0 * cross)
+    )
+
+
+def with_pseudo_variance(
+    mean: tf.Tensor, variance: tf.Tensor, pseudo: tf.Tensor | None
+) -> Marginals:
+    """The moments of components, with a pseudo-variance where there is none."""
+    if pseudo is None:  # E(x − m)² of a real number is its variance
+        pseudo = tf.zeros_like(mean) if mean.dtype.is_complex else variance
+    return Marginals(mean, variance, pseudo)
+
+
+def density(dtype: tf.DType) -> tuple[float, float]:
+    """(c, log π or log 2π): the negative log density is `c (log S + |v|²/S + constant)`."""
+    return (1.0, math.log(math.pi)) if dtype.is_complex else (0.5, math.log(2.0 * math.pi))
+
+
+def _loss_of_the_certain(
+    deviation: tf.Tensor, z: tf.Tensor, terms: tf.Tensor, dtype: tf.DType
+) -> tf.Tensor:
+    """The loss of an observation predicted without uncertainty: zero, or infinite if it differs.
+
+    `terms`, `[n, B]`, sum to the predicted mean: rounding errors are relative to their size.
+    """
+    size = tf.abs(z) + tf.reduce_sum(tf.abs(terms), axis=0)
+    tolerance = np.finfo(dtype.as_numpy_dtype).eps ** 0.5
+    return tf.where(
+        tf.abs(deviation) <= tolerance * size, tf.zeros_like(size), tf.constant(np.inf, dtype)
+    )

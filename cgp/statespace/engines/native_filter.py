@@ -1,0 +1,114 @@
+"""The Kalman filter over a whole series by compiled ops, where they serve.
+
+Eagerly each function returns None where an op refuses its input, or a result is not finite: the
+TensorFlow path then finds the same, or says what is wrong. In a graph what is not finite is found
+as it is.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cgp import native
+from cgp.statespace.engines.backward_pass import DIFFERENTIABLE, ONCE, hermitian
+from cgp.statespace.engines.chunked_filter import StateMoments
+from cgp.statespace.engines.kalman_system import Arranged, batch_of
+
+
+def serves(given: Arranged) -> bool:
+    """Whether the functions below serve here."""
+    reals = (given.r, given.observed)
+    numbers = (given.F, given.Q_factor, given.h, given.b, given.z, given.mean, given.chol)
+    return native.serves_here(*numbers) and native.serves_here(*reals)
+
+
+def log_likelihood(given: Arranged) -> tf.Tensor | None:
+    """The log likelihood of each series, `[B]`."""
+    value = _run("CgpKalmanLikelihood", given)
+    if value is None or (tf.executing_eagerly() and not np.isfinite(value).all()):
+        return None
+    return _shaped([value], [given.z.shape[:1]])[0]
+
+
+def moments(given: Arranged) -> StateMoments | None:
+    """The moments of the state at each time."""
+    found = _run("CgpKalmanMoments", given)
+    if found is None:
+        return None
+    *values, sound = found
+    if tf.executing_eagerly() and not bool(sound):
+        return None
+    (batch, steps, _), n = given.z.shape, given.chol.shape[0]
+    means, chols = [batch, steps, n], [steps, n, n, batch_of(given, "chol")]
+    shapes = [means, chols, means, chols, [batch, steps], chols, chols]
+    return StateMoments(*_shaped(values, shapes))
+
+
+def _run(op: str, given: Arranged) -> Any:
+    return native.attempt(op, **{key: getattr(given, name) for key, name in _INPUTS.items()})
+
+
+# The names of inputs of the ops. Gradients flow to covariances, and not to the factors of them.
+_INPUTS = {
+    "transition": "F",
+    "noise_factor": "Q_factor",
+    "h": "h",
+    "r": "r",
+    "b": "b",
+    "z": "z",
+    "observed": "observed",
+    "mean": "mean",
+    "chol": "chol",
+    "noise": "Q",
+    "covariance": "covariance",
+}
+_PULLED = (*DIFFERENTIABLE, "mean", "covariance")
+_BY_MOMENTS = (
+    "by_predicted_means",
+    "by_predicted_covariances",
+    "by_filtered_means",
+    "by_filtered_covariances",
+)
+
+
+@tf.RegisterGradient("CgpKalmanLikelihood")
+def _of_likelihood(op: tf.Operation, by_total: tf.Tensor) -> list[tf.Tensor | None]:
+    nothing = tf.zeros([0], op.inputs[0].dtype)
+    return _pullback(op, by_total[:, None, None], *[nothing] * 4)
+
+
+@tf.RegisterGradient("CgpKalmanMoments")
+def _of_moments(op: tf.Operation, *by_values: tf.Tensor) -> list[tf.Tensor | None]:
+    predicted_mean, predicted, filtered_mean, filtered, log_likelihood, *_ = by_values
+    by_moments = (predicted_mean, hermitian(predicted), filtered_mean, hermitian(filtered))
+    return _pullback(op, log_likelihood[..., None], *by_moments)
+
+
+def _pullback(
+    op: tf.Operation, by_log_likelihoods: tf.Tensor, *by_moments: tf.Tensor
+) -> list[tf.Tensor | None]:
+    """Gradients by the inputs of an op; those by log likelihoods are `[B, T or 1, 1]`."""
+    values = native.op("CgpKalmanPullback")(
+        **dict(zip(_INPUTS, op.inputs, strict=True)),
+        by_log_likelihoods=by_log_likelihoods,
+        **dict(zip(_BY_MOMENTS, by_moments, strict=True)),
+    )
+    inputs = dict(zip(_INPUTS.values(), op.inputs, strict=True))
+    shaped = _shaped(values, [inputs[name].shape for name in _PULLED])
+    gradients = dict(zip(_PULLED, shaped, strict=True))
+    return [gradients.get(name) for name in _INPUTS.values()]
+
+
+@tf.RegisterGradient("CgpKalmanPullback")
+def _of_pullback(op: tf.Operation, *by_gradients: tf.Tensor) -> None:
+    raise NotImplementedError(ONCE)
+
+
+def _shaped(values: Sequence[tf.Tensor], shapes: Sequence[Any]) -> list[tf.Tensor]:
+    """Values with their static shapes, which ops do not tell a graph."""
+    if not tf.executing_eagerly():
+        for value, shape in zip(values, shapes, strict=True):
+            value.set_shape(shape)
+    return list(values)

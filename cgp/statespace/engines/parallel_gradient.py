@@ -1,0 +1,142 @@
+"""The pullback of the Kalman filter, by scans in parallel over time.
+
+The backward pass is affine in the cotangents of the state: with the moments along the series known,
+those before a step are, of those after it,
+
+    Φᴴ λ + s,   Φᴴ Λ Φ + S,   Φ = F (I − K H),
+
+of the mean and of the covariance, S depending on λ. Such maps compose, so that an associative scan
+finds λ before every step, and a second one Λ. What these make of the gradients of one step is what
+`cgp.statespace.engines.backward_pass` makes of them, here of all steps at once.
+"""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from tensorflow.experimental.numpy import moveaxis
+
+from cgp.linalg.arguments import real_as
+from cgp.linalg.batch_last import adjoint, inverse_or_zero, matmul, matvec, outer
+from cgp.statespace.engines.backward_pass import (
+    DIFFERENTIABLE,
+    Cotangents,
+    StateCotangent,
+    step_back,
+)
+from cgp.statespace.engines.filter_step import State, update
+from cgp.statespace.engines.forward_pass import ForwardPass, System
+from cgp.statespace.engines.kalman_system import Arranged, for_loops, from_loops
+from cgp.statespace.engines.parallel_scan import over_steps, scan
+
+
+class _OfMeans(NamedTuple):
+    """The map `λ -> A λ + s`."""
+
+    A: tf.Tensor
+    """`[n, n, T, B]`, B = 1 where all series share covariances."""
+    s: tf.Tensor
+    """`[n, T, B]`."""
+
+
+class _OfCovariances(NamedTuple):
+    """The map `Λ -> A Λ Aᴴ + S`."""
+
+    A: tf.Tensor
+    """As of means."""
+    S: tf.Tensor
+    """Hermitian, `[n, n, T, B]`."""
+
+
+def pullback(given: Arranged, cotangents: Cotangents, starts: State) -> list[tf.Tensor]:
+    """Gradients by the parts in `DIFFERENTIABLE`, the first mean and the first covariance.
+
+    Args:
+        given: The series.
+        cotangents: As for `filter_in_chunks.pullback`.
+        starts: The states before each step, `[T, n, B]` and `[T, n, n, B]`.
+    """
+    system = over_steps(for_loops(given)[0])
+    forward = _forward(system, over_steps(starts))
+    by_values = _as_one_step(_over_steps(cotangents))
+    system = _as_one_step(system)
+
+    def before(by_state: StateCotangent) -> tuple[dict[str, tf.Tensor], StateCotangent]:
+        return step_back(system, forward, by_values, 0, by_state)
+
+    back = adjoint(_transition(system, forward))
+    nothing = StateCotangent(*map(tf.zeros_like, (forward.predicted_means[0], back)))
+    s = before(nothing)[1].mean
+    means = scan(_combine_means, _OfMeans(back, s), reverse=True).s
+    after = nothing._replace(mean=_next(means))
+    S = before(after)[1].covariance
+    covariances = scan(_combine_covariances, _OfCovariances(back, S), reverse=True).S
+    gradients, _ = before(after._replace(covariance=_next(covariances)))
+
+    found = []
+    for name in DIFFERENTIABLE:
+        gradient = moveaxis(_like(gradients[name], getattr(system, name)[0]), -2, 0)
+        found.append(
+            moveaxis(gradient, -1, 0) if name == "z" else from_loops(gradient, getattr(given, name))
+        )
+    first = {"mean": means[:, 0], "covariance": covariances[:, :, 0]}
+    return found + [from_loops(value, getattr(given, name)) for name, value in first.items()]
+
+
+def _over_steps(cotangents: Cotangents) -> Cotangents:
+    """Cotangents arranged as for `filter_in_chunks.pullback`, with time the last axis but one."""
+
+    def arranged(name: str, value: tf.Tensor) -> tf.Tensor:
+        if "covariances" in name:
+            return moveaxis(value, 0, -2)
+        if name == "log_likelihoods":
+            return tf.einsum("bt->tb", value[..., 0])
+        return tf.einsum("btn->ntb", value)
+
+    values = cotangents._asdict().items()
+    return Cotangents(**{k: a if a is None else arranged(k, a) for k, a in values})
+
+
+def _forward(system: System, predicted: State) -> ForwardPass:
+    """The forward pass of all steps, by the states before them."""
+    parts = (system.h, system.r, system.z, system.observed)
+    filtered, log_likelihoods, innovations = update(predicted, *parts)
+    found = (tf.stack(part) for part in zip(*innovations, strict=True))
+    return _as_one_step(ForwardPass(*predicted, *filtered, log_likelihoods, *found))
+
+
+def _as_one_step(values: Any) -> Any:
+    """Arrays with an axis of one step before the others, for functions of a step."""
+    return type(values)(*(a if a is None else a[None] for a in values))
+
+
+def _transition(system: System, forward: ForwardPass) -> tf.Tensor:
+    """Φ, which leads from what is predicted at a step to what is predicted at the next."""
+    (F, h, observed), dtype = (system.F[0], system.h[0], system.observed[0]), system.F.dtype
+    gains = forward.crosses[0] * real_as(inverse_or_zero(forward.variances[0]), dtype)[:, None]
+    rows = h * real_as(observed, dtype)[:, None]
+    for gain, row in reversed(list(zip(tf.unstack(gains), tf.unstack(rows), strict=True))):
+        F -= outer(matvec(F, gain), tf.math.conj(row))
+    return F + tf.zeros_like(forward.predicted_chols[0])
+
+
+def _combine_means(first: _OfMeans, then: _OfMeans) -> _OfMeans:
+    return _OfMeans(matmul(first.A, then.A), matvec(first.A, then.s) + first.s)
+
+
+def _combine_covariances(first: _OfCovariances, then: _OfCovariances) -> _OfCovariances:
+    S = matmul(matmul(first.A, then.S), adjoint(first.A)) + first.S
+    return _OfCovariances(matmul(first.A, then.A), S)
+
+
+def _next(a: tf.Tensor) -> tf.Tensor:
+    """The value at the next step; zero after the last."""
+    return tf.concat([a[..., 1:, :], tf.zeros_like(a[..., :1, :])], axis=-2)
+
+
+def _like(gradient: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    """Sums a gradient over time and over the batch where `value` does not vary along them."""
+    if value.shape[-1] == 1 and gradient.shape[-1] != 1:
+        gradient = tf.reduce_sum(gradient, axis=-1, keepdims=True)
+    if value.shape[-2] == 1 and gradient.shape[-2] != 1:
+        gradient = tf.reduce_sum(gradient, axis=-2, keepdims=True)
+    return gradient

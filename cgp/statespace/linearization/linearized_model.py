@@ -1,0 +1,333 @@
+"""The linear model that a rule makes of one that is not linear, along a series."""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions.forms import form_of
+from cgp.likelihoods import Likelihood
+from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.batch_last import with_factor_gradient
+from cgp.statespace.engines.filter_step import State
+from cgp.statespace.linearization.affine import Affine, Rule
+from cgp.statespace.linearization.iterated import Iterated
+from cgp.statespace.linearization.likelihood_update import MOST_TURNS
+from cgp.statespace.linearization.linearized_step import Given, Linearized, Stepper
+from cgp.statespace.linearization.taylor import Taylor
+from cgp.statespace.models.factored_covariance import FactoredCovariance
+from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
+from cgp.statespace.models.widely_linear import widely_linear
+from cgp.statespace.series import Series
+
+AnyModel = LinearGaussian | NonlinearGaussian
+AnyRule = Rule | Iterated
+
+
+class AsLinear(NamedTuple):
+    """A model along a series, as a linear one."""
+
+    model: LinearGaussian
+    """Its filter is that of the model."""
+    inputs: ArrayLike | None
+    """The inputs that are left to it."""
+    correction: tf.Tensor | None = None
+    """What is added to the log likelihood of each step in the linear model, real, `[..., T]`:
+    that of observations which are not normal. None for nothing."""
+
+    def corrected(self, log_likelihoods: tf.Tensor) -> tf.Tensor:
+        """Log likelihoods of the linear model as those of the model, `[..., T]`."""
+        return log_likelihoods if self.correction is None else log_likelihoods + self.correction
+
+
+def linearized(
+    model: AnyModel,
+    z: ArrayLike,
+    missing: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+    rule: AnyRule | None = None,
+    likelihood: Likelihood | None = None,
+) -> AsLinear:
+    """The linear model whose filter is that of a model.
+
+    Filter and linearisation run together once, since what is linearised next depends on what was
+    filtered before. A linear model is returned as it is, whatever the rule, unless there is a
+    likelihood.
+
+    Args:
+        model: The model, of `measurable` where there is a likelihood.
+        z: Observations, as for `filter`.
+        missing: As for `filter`.
+        inputs: As for `filter`.
+        rule: The rule; `Taylor()` if None.
+        likelihood: As for `filter`.
+
+    Raises:
+        TypeError: Not a model or not a rule, and as `filter`.
+        ValueError: As `filter`; a function or its derivative that is not finite.
+    """
+    rule = checked_rule(rule)
+    if likelihood is None and not isinstance(model, NonlinearGaussian):
+        return AsLinear(model, inputs)  # checked by `Series`
+    return Along(model, z, missing, inputs, rule, likelihood).of_filter()
+
+
+def measurable(model: AnyModel, likelihood: Likelihood | None) -> AnyModel:
+    """The model in a form whose observations can have a likelihood.
+
+    Raises:
+        TypeError: Not a likelihood.
+        ValueError: Observations that cannot have it, or noise that is not independent and circular.
+    """
+    if likelihood is None:
+        return model
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(f"likelihood must be one of cgp.likelihoods or None, got {likelihood!r}")
+    noise = noise_of(model)
+    if not (noise.series_dtype.is_complex or likelihood.is_of_real):
+        raise ValueError(f"{likelihood!r} is of complex signals, but the observations are real")
+    if noise.initial == "diffuse" and not likelihood.is_circular:
+        raise ValueError(
+            f"{likelihood!r} tells too little of a diffuse initial state: give it a covariance"
+        )
+    if noise.dtype.is_complex and not likelihood.is_circular:
+        if isinstance(model, NonlinearGaussian):
+            raise ValueError(
+                f"{likelihood!r} makes states improper: make the model without holomorphic=True"
+            )
+        model = widely_linear(model)
+        noise = model
+    if tf.executing_eagerly():
+        _check_independent(noise, likelihood)
+    return model
+
+
+def _check_independent(noise: LinearGaussian, likelihood: Likelihood) -> None:
+    k, c = noise.observation_form.moments(noise.R)
+    parts = [k - tf.linalg.diag(tf.linalg.diag_part(k))]
+    if c is not None:
+        parts.append(c)
+    size = float(tf.reduce_max(tf.abs(k)))
+    largest = max(float(tf.reduce_max(tf.abs(part))) for part in parts)
+    if largest > 1e-6 * size:
+        raise ValueError(
+            f"with {likelihood!r} the noise of each component must be independent and circular: R "
+            "diagonal, without a pseudo-covariance"
+        )
+    if float(tf.reduce_min(tf.math.real(tf.linalg.diag_part(k)))) <= 0.0:
+        raise ValueError(f"with {likelihood!r} the diagonal of R must be positive")
+
+
+def noise_of(model: AnyModel) -> LinearGaussian:
+    """The linear model that has the noise, the initial state, the sizes and dtypes of a model.
+
+    Raises:
+        TypeError: Not a model.
+    """
+    if isinstance(model, NonlinearGaussian):
+        return model.noise
+    if not isinstance(model, LinearGaussian):
+        raise TypeError(
+            "model must be a LinearGaussian or a NonlinearGaussian here, got "
+            f"{type(model).__name__} (filter takes a bank of InteractingModels too, and "
+            "particle_filter a ConditionallyLinear)"
+        )
+    return model
+
+
+def checked_rule(rule: AnyRule | None) -> AnyRule:
+    """The rule; `Taylor()` if None.
+
+    Raises:
+        TypeError: Not a rule.
+    """
+    rule = Taylor() if rule is None else rule
+    is_rule = isinstance(rule, Iterated) or callable(getattr(rule, "linearize", None))
+    if isinstance(rule, type) or not is_rule:
+        raise TypeError(
+            f"rule must be a Taylor(), SigmaPoints() or Iterated() of one, got {rule!r}"
+        )
+    return rule
+
+
+def stepper_of(
+    model: AnyModel, rule: AnyRule | None, likelihood: Likelihood | None = None
+) -> Stepper:
+    """The steps of a model by a rule, with the graphs that were compiled for them."""
+    if not isinstance(model, NonlinearGaussian):
+        inputs = 0 if model.B is None else model.B.shape[-1]
+        sizes = (model.observation_form.multiplicity, *model.H.shape[-2:], inputs, model.dtype)
+        return _linear_stepper(likelihood, *sizes)
+    rule, form = checked_rule(rule), model.observation_form
+    return model.kept((rule, likelihood), lambda: Stepper(model, rule, likelihood, form))
+
+
+@functools.lru_cache(maxsize=64)
+def _linear_stepper(likelihood: Likelihood | None, multiplicity: int, *sizes: Any) -> Stepper:
+    del sizes  # for which its graphs are
+    return Stepper(None, None, likelihood, form_of(multiplicity == 1))
+
+
+def given_of(series: Series) -> tuple[Given, State]:
+    """What a series gives each step, and the state before the first observation of each series."""
+    noise = series.model
+    names = ("Q", "Q_factor", "R", "F", "H")
+    Q, Q_factor, R, F, H = (series.of_steps(getattr(noise, name)) for name in names)
+    z = tf.einsum("btm->tmb", series.by_series(series.z))
+    observed = series.last(tf.cast(series.observed, z.dtype.real_dtype), 2)
+    # Each series has its own states, and is linearised where they are.
+    of_each = tf.zeros_like(z[0, :1])
+    mean, covariance, chol = (
+        series.last(a, own) + of_each
+        for a, own in (
+            (noise.initial_mean, 1),
+            (noise.initial_covariance, 2),
+            (tf.stop_gradient(noise.initial_chol), 2),
+        )
+    )
+
+    def offset(a: tf.Tensor | None, size: int) -> tf.Tensor:
+        return tf.zeros([1, size, 1], noise.dtype) if a is None else series.last(a, 2)
+
+    m, n = noise.H.shape[-2:]
+    b, d = offset(series.drift, n), offset(noise.d, m)
+    given = Given(Q, Q_factor, R, z, observed, known_inputs_of(series), F, b, H, d)
+    return given, State(mean, with_factor_gradient(chol, covariance))
+
+
+def known_inputs_of(series: Series) -> tf.Tensor:
+    """The inputs, `[T, k, B]`, with k = 0 if there are none."""
+    if series.inputs is None:
+        return tf.zeros([1, 0, 1], series.model.dtype)
+    return tf.einsum("btk->tkb", series.by_series(series.inputs))
+
+
+class Along:
+    """A model, a rule and a series, along which the model is linearised.
+
+    Args:
+        model: The model.
+        z: Observations, as for `filter`.
+        missing: As for `filter`.
+        inputs: As for `filter`.
+        rule: The rule; `Taylor()` if None.
+        likelihood: As for `filter`.
+    """
+
+    def __init__(
+        self,
+        model: AnyModel,
+        z: ArrayLike,
+        missing: ArrayLike | None,
+        inputs: ArrayLike | None,
+        rule: AnyRule | None,
+        likelihood: Likelihood | None = None,
+    ):
+        self._stepper, self._likelihood = stepper_of(model, rule, likelihood), likelihood
+        self.iterations, self.damping = self._stepper.iterations, self._stepper.damping
+        self._noise = noise_of(model)
+        self._series = Series(self._noise, z, missing, inputs)
+        if likelihood is not None and tf.executing_eagerly():
+            likelihood.check(np.asarray(self._series.observations()))
+        self._given, self._start = given_of(self._series)
+        self._last: Any = None
+        self._turns = 0
+
+    def of_filter(self) -> AsLinear:
+        """Linearises along the filter: each function by the moments that precede its use."""
+        return self._linear(self._stepper.along(self._given, self._start))
+
+    def at_moments(self, means: tf.Tensor, chols: tf.Tensor) -> AsLinear:
+        """Linearises each step again, by given moments of its state.
+
+        Args:
+            means: Working values, `[..., T, n]`.
+            chols: `[..., T, n, n]`; series may share them.
+        """
+        series = self._series
+        mean = tf.einsum("btn->tnb", series.by_series(means))
+        states = State(mean, series.last(series.of_each(chols, 3), 3))
+        turn = tf.constant(self._turns)
+        self._turns += 1
+        return self._linear(self._stepper.at_states(self._given, states, self._last, turn))
+
+    def _linear(self, found: Linearized) -> AsLinear:
+        """The model of approximations, `[T, …, B]`."""
+        self._last, series, noise = found, self._series, self._noise
+        _check_finite(found)
+        own, measured = dict(noise.parts()), found.measured
+        offset, correction = series.first(found.observation.offset), None
+        if measured is not None:
+            measured = measured.with_missing(self._given.seen)
+            own["R"] = FactoredCovariance(series.first(measured.R))
+            # z is read as the observation that stands for it.
+            offset += series.z - series.first(measured.z)
+            correction = series.first(measured.correction)
+            if tf.executing_eagerly():
+                _check_agreement(correction.numpy(), self._likelihood)
+
+        def with_residual(name: str, affine: Affine) -> FactoredCovariance | tf.Tensor:
+            if affine.residual is None:
+                return own[name]
+            residual = series.first(affine.residual)
+            matrix = own[name].matrix
+            matrix = matrix if matrix.shape.rank > 2 else matrix[None]
+            matrix += tf.linalg.matmul(residual, residual, adjoint_b=True)
+            if name == "R" and measured is not None:
+                return FactoredCovariance(matrix)
+            factor = own[name].factor
+            factor = factor if factor.shape.rank > 2 else factor[None]
+            shape = tf.concat([tf.shape(residual)[:-1], tf.shape(factor)[-1:]], axis=0)
+            factor = tf.broadcast_to(factor, shape)
+            return FactoredCovariance(matrix, tf.concat([factor, residual], axis=-1))
+
+        given = own | {
+            "F": series.first(found.transition.matrix),
+            "b": series.first(found.transition.offset),
+            "Q": with_residual("Q", found.transition),
+            "H": series.first(found.observation.matrix),
+            "d": offset,
+            "R": with_residual("R", found.observation),
+        }
+        given.pop("B", None)
+        forms = (noise.form, noise.observation_form)
+        return AsLinear(LinearGaussian.from_tensors(given, None, *forms), None, correction)
+
+
+def _check_agreement(correction: np.ndarray, likelihood: Likelihood | None) -> None:
+    """Raises for a step `[..., T]` whose observation has no normal one that stands for it."""
+    finite = np.isfinite(correction)
+    if finite.all():
+        return
+    step = int(np.argmin(finite.reshape(-1, finite.shape[-1]).all(axis=0)))
+    raise ValueError(
+        f"no normal posterior was found for {likelihood!r} at step {step} in {MOST_TURNS} turns: R "
+        "may be far smaller than what is not known of the signal, the model far from the data, or "
+        "the phase of moduli lost"
+    )
+
+
+def _check_finite(found: Linearized) -> None:
+    """Raises, eagerly, where an approximation is not finite."""
+    if not tf.executing_eagerly():
+        return
+    first = None
+    for name in ("observation", "transition"):  # in the order of their use
+        affine = getattr(found, name)
+        # A derivative that is not finite makes the offset not finite too.
+        parts = {"derivative": affine.matrix, "value": affine.offset, "spread": affine.residual}
+        for what, a in parts.items():
+            if a is None or np.isfinite(a.numpy()).all():
+                continue
+            step = int(np.argmin(np.isfinite(a.numpy()).all(axis=tuple(range(1, a.shape.rank)))))
+            if first is None or step < first[0]:
+                first = (step, name, what)
+    if first is not None:
+        step, name, what = first
+        raise ValueError(
+            f"the {name} is not finite at step {step}: its {what} there, at the states where the "
+            "rule evaluates it. Another rule, a wider R or other units may keep them where the "
+            "function is defined"
+        )

@@ -1,0 +1,387 @@
+"""One step of a filter that linearises, and its recursion over a series, with a gradient.
+
+The states along a series are found one after the other, by loops that XLA compiles; then all steps
+are linearised at once, in one batch over time, which is where gradients pass. A gradient by the
+states themselves goes back through the series in the same loops: `u[t] = v[t] + J[t]ᴴ u[t+1]`, with
+J the derivative of a step by the state before it, adds to the gradient v by each state what comes
+from the states after it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from cgp.distributions.forms import Form, ProperForm
+from cgp.likelihoods.base import Likelihood
+from cgp.linalg.gradients import without_gradient, without_warnings_of_casts
+from cgp.statespace.compiled import CompiledByShape, graph_of
+from cgp.statespace.engines.backward_pass import ONCE
+from cgp.statespace.engines.chunked_scan import Chunks
+from cgp.statespace.engines.filter_step import State
+from cgp.statespace.engines.forward_pass import at
+from cgp.statespace.linearization.affine import Affine
+from cgp.statespace.linearization.affine_step import predicted_by, updated_by
+from cgp.statespace.linearization.iterated import Iterated
+from cgp.statespace.linearization.likelihood_update import (
+    MOST_TURNS,
+    Measured,
+    Seen,
+    StepSites,
+    accuracy,
+)
+from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
+
+
+class Given(NamedTuple):
+    """What a series gives each step, working values; T and B are 1 where nothing varies."""
+
+    Q: tf.Tensor
+    """`[T, n, n, B]`; gradients flow to it."""
+    Q_factor: tf.Tensor
+    """`[T, n, q, B]`; computations use it."""
+    R: tf.Tensor
+    """`[T, m, m, B]`."""
+    z: tf.Tensor
+    """`[T, m, B]`; any finite number where missing."""
+    observed: tf.Tensor
+    """Real, `[T, m, B]`: 1, or 0 where missing."""
+    inputs: tf.Tensor
+    """`[T, k, B]`, with k = 0 if there are none."""
+    F: tf.Tensor
+    """Of a linear model, `[T, n, n, B]`; zero for others, as the following."""
+    b: tf.Tensor
+    """What is added to F x, known inputs included, `[T, n, B]`."""
+    H: tf.Tensor
+    """`[T, m, n, B]`."""
+    d: tf.Tensor
+    """What is added to H x, `[T, m, B]`."""
+
+    @property
+    def seen(self) -> Seen:
+        """The observation."""
+        return Seen(self.z, self.R, self.observed)
+
+
+class Linearized(NamedTuple):
+    """The approximations of both functions, at one step or stacked over time."""
+
+    transition: Affine
+    observation: Affine
+    measured: Measured | None = None
+    """What stands for an observation of another likelihood; None for the observation itself."""
+
+
+class _Turns(NamedTuple):
+    """A turn of the search for a state and its sites."""
+
+    count: tf.Tensor
+    point: State
+    log_likelihood: tf.Tensor
+    """Of the sites, real, `[B]`."""
+    measured: Measured
+
+
+class Stepper:
+    """The steps of a model by a rule.
+
+    Args:
+        model: The model; None for a linear one, whose matrices are given.
+        rule: The rule; that of one which is not iterated has no iterations.
+        likelihood: That of the observations; None for normal ones.
+        form: The form of observations.
+    """
+
+    def __init__(
+        self,
+        model: NonlinearGaussian | None,
+        rule: Any = None,
+        likelihood: Likelihood | None = None,
+        form: Form | None = None,
+    ):
+        self.model, self.rule, self.iterations, self.damping = model, rule, 0, 0.0
+        if isinstance(rule, Iterated):
+            self.rule, self.iterations, self.damping = rule.rule, rule.iterations, rule.damping
+        self._sites = None if likelihood is None else StepSites(likelihood, form or ProperForm())
+        compiled = CompiledByShape if model is None or model.jit_compile else graph_of
+        self._compiled_forward = compiled(self._forward)
+        self._compiled_backward = compiled(self._backward)
+        self._at_once = graph_of(self._at_all)
+        self._all_steps = graph_of(self._every_step)
+
+    def _affine(self, name: str, given: Given, state: State) -> Affine:
+        """A function as an affine one of a state."""
+        if self.model is None:
+            parts = (given.F, given.b) if name == "transition" else (given.H, given.d)
+            return Affine(*parts, None)
+        function = self.model.working(name, tf.einsum("kb->bk", given.inputs))
+        return self.rule.linearize(function, state)
+
+    def along(self, given: Given, start: State) -> Linearized:
+        """Linearises along the filter of a series, `[T, …, B]`.
+
+        Args:
+            given: Of each step.
+            start: The state before the first observation, of each series.
+        """
+        every = self._all_steps if tf.executing_eagerly() else self._every_step
+        if given.z.shape[0] == 1:
+            return every(given, State(*(a[None] for a in start)))[1]
+        constant = Given(*map(tf.stop_gradient, given))
+        states = self._states(constant, State(*map(tf.stop_gradient, start)))
+
+        def pull(by_states: State) -> State:
+            return self._pulled(constant, states, by_states)
+
+        # The states once more, as functions of what they depend on, each of the one before it.
+        following, _ = every(given, states)
+        shifted = State(
+            *(tf.concat([a[None], b[:-1]], axis=0) for a, b in zip(start, following, strict=True))
+        )
+        _, found = every(given, _linked(states, shifted, pull))
+        return found
+
+    def at_states(
+        self, given: Given, states: State, last: Linearized, turn: tf.Tensor
+    ) -> Linearized:
+        """Linearises at states of known moments, `[T, …, B]`.
+
+        Args:
+            given: Of each step.
+            states: The moments.
+            last: The last approximation, whose functions are kept unless the rule is iterated.
+            turn: How many turns there were before.
+        """
+        at_once = self._at_once if tf.executing_eagerly() else self._at_all
+        return at_once(given, states, last, turn)
+
+    def _at_all(self, given: Given, states: State, last: Linearized, turn: tf.Tensor) -> Linearized:
+        steps, columns = tf.shape(states.mean)[0], tf.shape(states.mean)[-1]
+        own, state, last = _by_column((given, states, last), steps, columns)
+        transition, observation, measured = last
+        if self.iterations:
+            transition = self._affine("transition", own, state)
+            observation = self._affine("observation", own, state)
+        if self._sites is not None and measured is not None:
+            measured = self._sites.renewed(observation, own.seen, state, measured, turn)
+        return _by_time(Linearized(transition, observation, measured), steps, columns)
+
+    # --- one step --------------------------------------------------------------------------------
+
+    def step(self, given: Given, state: State) -> tuple[State, Linearized]:
+        """The state predicted next, and how the functions are linearised on the way.
+
+        Args:
+            given: Of this step, without the axis of time.
+            state: Predicted for this step.
+        """
+        after, _, observation, measured = self._updated(given, state)
+        following, transition = self.predicted(given, after)
+        return following, Linearized(transition, observation, measured)
+
+    def updated(self, given: Given, state: State) -> tuple[State, tf.Tensor, Affine]:
+        """The state after the observation of a step, its log likelihood, and how h is linearised.
+
+        Args:
+            given: Of this step, without the axis of time.
+            state: Predicted for this step.
+        """
+        return self._updated(given, state)[:3]
+
+    def _updated(
+        self, given: Given, state: State
+    ) -> tuple[State, tf.Tensor, Affine, Measured | None]:
+        """`updated`, and what stands for the observation."""
+        sites, first = self._sites, self._affine("observation", given, state)
+        if sites is None:
+            return *self._iterated(given, state, first), None
+        seen = given.seen
+
+        def observation_at(point: State) -> Affine:
+            return self._affine("observation", given, point) if self.iterations else first
+
+        def again(turns: _Turns) -> tuple[_Turns]:
+            observation = observation_at(turns.point)
+            measured = sites.renewed(observation, seen, turns.point, turns.measured, turns.count)
+            if sites.start_from_noise:  # the first turn finds the posterior of normal noise
+                both = (measured, turns.measured)
+                measured = tf.nest.map_structure(partial(tf.where, turns.count > 0), *both)
+            after, log_likelihood = sites.updated(observation, measured, seen, state)
+            mean = after.mean + self.damping * (turns.point.mean - after.mean)
+            point = State(mean, after.chol)
+            return (_Turns(turns.count + 1, point, log_likelihood, measured),)
+
+        def goes_on(turns: _Turns) -> tf.Tensor:
+            change = tf.reduce_max(turns.measured.change)
+            return (turns.count < self.iterations) | (change > accuracy(change.dtype))
+
+        start = sites.first(first, seen, state)
+        turns = _Turns(tf.constant(0), state, tf.zeros_like(start.change), start)
+        (turns,) = tf.while_loop(goes_on, again, (turns,), maximum_iterations=MOST_TURNS)
+        after, log_likelihood, observation = turns.point, turns.log_likelihood, first
+        if self.iterations:
+            observation = observation_at(after)
+            update = (observation, turns.measured, seen, state)
+            after, log_likelihood = sites.updated(*update)
+        found = sites.completed(observation, seen, after, turns.measured)
+        return after, log_likelihood + found.correction, observation, found
+
+    def _iterated(
+        self, given: Given, state: State, first: Affine
+    ) -> tuple[State, tf.Tensor, Affine]:
+        """`updated` where noise is normal, from the first linearisation."""
+        seen = given.seen
+
+        def again(i: tf.Tensor, point: State) -> tuple[tf.Tensor, State]:
+            after, _ = updated_by(self._affine("observation", given, point), *seen, state)
+            mean = after.mean + self.damping * (point.mean - after.mean)
+            return i + 1, State(mean, after.chol)
+
+        observation = first
+        if self.iterations:
+            loop = (lambda *_: True, again, (0, state))
+            _, point = tf.while_loop(*loop, maximum_iterations=self.iterations)
+            observation = self._affine("observation", given, point)
+        return *updated_by(observation, *seen, state), observation
+
+    def predicted(self, given: Given, after: State) -> tuple[State, Affine]:
+        """The state predicted from that after the observation, and how f is linearised."""
+        transition = self._affine("transition", given, after)
+        return predicted_by(transition, given.Q, given.Q_factor, after), transition
+
+    def _every_step(self, given: Given, states: State) -> tuple[State, Linearized]:
+        """`step` at all steps at once, `[T, …, B]`."""
+        steps, columns = tf.shape(states.mean)[0], tf.shape(states.mean)[-1]
+        found = self.step(*_by_column((given, states), steps, columns))
+        return _by_time(found, steps, columns)
+
+    # --- the recursion ---------------------------------------------------------------------------
+
+    def _states(self, given: Given, start: State) -> State:
+        """The states predicted for each step, `[T, …, B]`, without gradient."""
+        chunks = _chunks_of(given, start)
+        padded = chunks.pad_varying(given, always=("z",))
+
+        def step(k: tf.Tensor, state: State) -> tuple[State, State]:
+            return self._compiled_forward(chunks.cut(padded, k), state, chunks.steps_of(k))
+
+        values, _ = chunks.loop(step, start, [start.mean.dtype] * 2)
+        return State(*map(chunks.join, values))
+
+    def _forward(self, given: Given, state: State, length: tf.Tensor) -> tuple[State, State]:
+        """The states of the first `length` steps of a chunk, and the one after them."""
+        arrays = _arrays(state, given.z.shape[0])
+
+        def step(
+            t: tf.Tensor, state: State, arrays: list[tf.TensorArray]
+        ) -> tuple[tf.Tensor, State, list[tf.TensorArray]]:
+            following, _ = self.step(Given(*(at(a, t) for a in given)), state)
+            arrays = [array.write(t, a) for array, a in zip(arrays, state, strict=True)]
+            return t + 1, following, arrays
+
+        loop = (tf.constant(0), state, arrays)
+        _, state, arrays = tf.while_loop(lambda t, *_: t < length, step, loop)
+        return _constant(arrays, state)
+
+    def _pulled(self, given: Given, states: State, by_states: State) -> State:
+        """Adds to the gradient by each state what comes from the states after it."""
+        chunks = _chunks_of(given, State(*(a[0] for a in states)))
+        padded = chunks.pad_varying(given, always=("z",))
+        states, by_states = (State(*map(chunks.pad, a)) for a in (states, by_states))
+
+        def step(k: tf.Tensor, later: State) -> tuple[State, State]:
+            own = (chunks.cut(a, k) for a in (padded, states, by_states))
+            return self._compiled_backward(*own, later, chunks.steps_of(k))
+
+        end = State(*(tf.zeros_like(a[0]) for a in states))
+        values, _ = chunks.loop(step, end, [end.mean.dtype] * 2, backwards=True)
+        return State(*map(chunks.join, values))
+
+    def _backward(
+        self, given: Given, states: State, by_states: State, later: State, length: tf.Tensor
+    ) -> tuple[State, State]:
+        """`_pulled` of a chunk; `later` is the gradient by the state after it."""
+        arrays = _arrays(later, given.z.shape[0])
+
+        def step(
+            t: tf.Tensor, later: State, arrays: list[tf.TensorArray]
+        ) -> tuple[tf.Tensor, State, list[tf.TensorArray]]:
+            state = State(*(a[t] for a in states))
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(state)
+                following, _ = self.step(Given(*(at(a, t) for a in given)), state)
+            with without_warnings_of_casts():
+                zero = tf.UnconnectedGradients.ZERO
+                pulled = tape.gradient(following, state, later, unconnected_gradients=zero)
+            total = State(*(a[t] + b for a, b in zip(by_states, pulled, strict=True)))
+            arrays = [array.write(t, a) for array, a in zip(arrays, total, strict=True)]
+            return t - 1, total, arrays
+
+        loop = (length - 1, later, arrays)
+        _, later, arrays = tf.while_loop(lambda t, *_: t >= 0, step, loop)
+        return _constant(arrays, later)
+
+
+def _linked(states: State, shifted: State, pull: Callable[[State], State]) -> State:
+    """`states`, whose gradient goes to `shifted`, with that by the states after them."""
+
+    @tf.custom_gradient
+    def link(
+        mean: tf.Tensor, chol: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, ...], Callable[..., list[tf.Tensor]]]:
+        def backward(*by_states: tf.Tensor) -> list[tf.Tensor]:
+            total = pull(State(*map(tf.stop_gradient, by_states)))
+            return without_gradient(total, (mean, chol, *by_states), ONCE)
+
+        return tuple(map(tf.identity, states)), backward
+
+    return State(*link(*shifted))
+
+
+def _flat(a: tf.Tensor, steps: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+    """`[T, …, B]` -> `[…, T·B]`; `[…, 1]` where nothing varies."""
+    if a.shape[0] == 1 and a.shape[-1] == 1:
+        return a[0]
+    own = a.shape[1:-1].as_list()
+    a = tf.broadcast_to(a, tf.stack([steps, *own, columns]))
+    return tf.reshape(tf.experimental.numpy.moveaxis(a, 0, -2), [*own, -1])
+
+
+def _by_column(values: Any, steps: tf.Tensor, columns: tf.Tensor) -> Any:
+    """`_flat` of all tensors of a structure."""
+
+    def flat(a: tf.Tensor | None) -> tf.Tensor | None:
+        return None if a is None else _flat(a, steps, columns)
+
+    return tf.nest.map_structure(flat, values)
+
+
+def _by_time(found: Any, steps: tf.Tensor, columns: tf.Tensor) -> Any:
+    """Inverts `_flat` for all tensors of a structure."""
+
+    def unflat(a: tf.Tensor | None) -> tf.Tensor | None:
+        if a is None:
+            return None
+        if a.shape[-1] == 1:  # where nothing varies
+            return a[None]
+        a = tf.reshape(a, [*a.shape[:-1].as_list(), steps, columns])
+        return tf.experimental.numpy.moveaxis(a, -2, 0)
+
+    return tf.nest.map_structure(unflat, found)
+
+
+def _chunks_of(given: Given, state: State) -> Chunks:
+    known, n = given.z.shape[0], state.mean.shape[0]
+    steps = tf.shape(given.z)[0] if known is None else known
+    return Chunks(steps, n * n * (state.mean.shape[-1] or 1))
+
+
+def _arrays(state: State, steps: int) -> list[tf.TensorArray]:
+    return [tf.TensorArray(a.dtype, steps, element_shape=a.shape) for a in state]
+
+
+def _constant(arrays: list[tf.TensorArray], state: State) -> tuple[State, State]:
+    """The results of a loop; a tape that watches variables of the model must not see the loop."""
+    stacked = State(*(tf.stop_gradient(array.stack()) for array in arrays))
+    return stacked, State(*map(tf.stop_gradient, state))

@@ -1,0 +1,1 @@
+"""Models of states and observations, and their initial states."""

@@ -1,0 +1,393 @@
+"""State-space models with functions that are not linear, and Gaussian noise."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import tensorflow as tf
+
+from cgp.distributions.forms import CompositeForm, Form, ProperForm
+from cgp.linalg.arguments import ArrayLike, as_flag, check_finite
+from cgp.statespace.compiled import graph_of
+from cgp.statespace.models.conversion import as_dtype, of_one_dtype
+from cgp.statespace.models.factored_covariance import FactoredCovariance
+from cgp.statespace.models.functions import Function, check_holomorphic
+from cgp.statespace.models.immutable import KeepsGraphs
+from cgp.statespace.models.linear_gaussian import LinearGaussian
+from cgp.statespace.models.widely_linear import composite_covariance
+
+
+class NonlinearGaussian(KeepsGraphs):
+    """A state-space model of functions that need not be linear, with Gaussian noise.
+
+        x[t+1] = f(x[t]) + w[t],   w[t] ~ N(0, Q[t])
+        z[t]   = h(x[t]) + v[t],   v[t] ~ N(0, R[t])
+
+    The verbs of `cgp.statespace` take it as they take a `LinearGaussian`, with a `rule=` by which
+    functions are linearised: `Taylor()` if None. Their results are in the form of this model: means
+    complex where states or observations are, factors those of the real composite `[Re; Im]`.
+
+    The functions are of TensorFlow: they take states `[..., n]` with any number of batch axes, and
+    return `[..., n]`, or `[..., m]`. They may be Keras layers, or use layers and variables; the
+    likelihood has gradients by these. As in a `tf.function`, what else they read is read once. The
+    first call of a verb with a rule traces and compiles them, for seconds; `replace` keeps what was
+    compiled. A gradient evaluates them again: take it before their variables change, and of a
+    model with variables, under tapes that are persistent or nested, with `jit_compile=False`.
+
+    States are complex if the initial mean, Q or the initial covariance is, otherwise real;
+    observations are what `observation` returns. Complex noise is proper unless it has a
+    pseudo-covariance. Functions of complex states may use real and imaginary parts, moduli and
+    conjugates.
+
+    Args:
+        transition: f, of `(x)`, or with `input_size` of `(x, u)`; `f(x[t], u[t])` leads to t+1.
+        observation: h, of `(x)`, or of `(x, u)`.
+        Q: Process noise covariance, `[n, n]`, or `[..., T, n, n]`; may be singular.
+        R: Observation noise covariance, `[m, m]`, or `[..., T, m, m]`; may be singular.
+        initial_mean: Mean of the state at the first observation, `[..., n]`.
+        initial_covariance: Its covariance, `[..., n, n]`.
+        pseudo_Q: Pseudo-covariance of the process noise, `[n, n]`, zero if None.
+        pseudo_R: That of the noise of complex observations, `[m, m]`.
+        initial_pseudo_covariance: That of the initial state, `[n, n]`.
+        holomorphic: Whether f and h have complex derivatives, as polynomials have, and moduli,
+            conjugates and real parts have not; this is checked near the initial state alone. With
+            proper noise the computations are then done with n complex instead of 2n real states,
+            and factors are complex `[n, n]`.
+        input_size: k, the number of known inputs u; they come in the dtype of the states. A complex
+            pilot of real states is two inputs, its real and imaginary part.
+        jit_compile: Whether XLA compiles the functions; False for functions that it cannot compile,
+            at ten to fifty times the time.
+
+    Attributes:
+        transition, observation, holomorphic, input_size, jit_compile: As given.
+        noise: A `LinearGaussian` without F and H (they are zero), of the noise and the initial
+            state; the real composite where that is used.
+        form, observation_form, dtype: Those of `noise`.
+
+    Raises:
+        TypeError: Not functions, not numbers, or a function that returns another dtype than that of
+            the states; `holomorphic` of real states, or with functions that are not.
+        ValueError: Shapes that do not fit, or values that are not finite; a pseudo-covariance
+            without complex values.
+        NotPositiveDefiniteError: A covariance that is indefinite, or a pseudo-covariance that no
+            noise of its covariance can have.
+
+    Example:
+        >>> import numpy as np, tensorflow as tf
+        >>> from cgp import statespace
+        >>> F = tf.constant([[1.0, 1.0], [0.0, 1.0]], tf.float64)
+        >>> carrier = statespace.NonlinearGaussian(  # a phase and its rate, seen as exp(iφ)
+        ...     lambda x: tf.linalg.matvec(F, x),
+        ...     lambda x: tf.complex(tf.cos(x[..., :1]), tf.sin(x[..., :1])),
+        ...     Q=np.diag([1e-4, 1e-6]),
+        ...     R=[[0.1]],
+        ...     initial_mean=[0.0, 0.3],
+        ...     initial_covariance=np.diag([1.0, 1e-3]),
+        ... )
+        >>> states, z = statespace.sample(carrier, 200, seed=1)
+        >>> found = statespace.filter(carrier, z, rule=statespace.SigmaPoints("cubature"))
+        >>> bool(abs(found.filtered_means[-1, 0] - states[-1, 0]) < 0.3)
+        True
+    """
+
+    transition: Callable[..., Any]
+    observation: Callable[..., Any]
+    holomorphic: bool
+    input_size: int
+    noise: LinearGaussian
+    jit_compile: bool
+    _improper: frozenset[str]
+
+    def __init__(
+        self,
+        transition: Callable[..., Any],
+        observation: Callable[..., Any],
+        Q: ArrayLike,
+        R: ArrayLike,
+        initial_mean: ArrayLike,
+        initial_covariance: ArrayLike,
+        pseudo_Q: ArrayLike | None = None,
+        pseudo_R: ArrayLike | None = None,
+        initial_pseudo_covariance: ArrayLike | None = None,
+        holomorphic: bool = False,
+        input_size: int = 0,
+        jit_compile: bool = True,
+    ):
+        for name, function in (("transition", transition), ("observation", observation)):
+            if not callable(function):
+                raise TypeError(f"{name} must be a function, got {type(function).__name__}")
+        self._settle(transition=transition, observation=observation, _kept={})
+        if isinstance(input_size, bool) or not isinstance(input_size, int) or input_size < 0:
+            raise ValueError(f"input_size must be a whole number, 0 or more, got {input_size!r}")
+        self._settle(holomorphic=as_flag(holomorphic, "holomorphic"), input_size=input_size)
+        self._settle(jit_compile=as_flag(jit_compile, "jit_compile"))
+        of_states = {
+            "Q": Q,
+            "initial_mean": initial_mean,
+            "initial_covariance": initial_covariance,
+            "pseudo_Q": pseudo_Q,
+            "initial_pseudo_covariance": initial_pseudo_covariance,
+        }
+        for name in ("Q", "initial_mean", "initial_covariance"):
+            if of_states[name] is None or isinstance(of_states[name], str):
+                raise TypeError(f"{name} must be an array, got {of_states[name]!r}")
+        states = of_one_dtype(of_states)
+        mean = states["initial_mean"]
+        if mean.shape.rank < 1 or mean.shape[-1] in (0, None):
+            raise ValueError(f"initial_mean must be [..., n], got shape {mean.shape}")
+        has_pseudo = {"pseudo_Q", "initial_pseudo_covariance"} & set(states)
+        if has_pseudo and not mean.dtype.is_complex:
+            raise ValueError(
+                f"the states are real and have no {', '.join(sorted(has_pseudo))}: for complex "
+                "states give a complex initial_mean"
+            )
+        self._check_value(mean, transition, "transition", mean.dtype, mean.shape[-1])
+        value = self._check_value(mean, observation, "observation", None, None)
+        if value.dtype.real_dtype != mean.dtype.real_dtype:
+            raise TypeError(
+                f"observation must return the precision of the states, {mean.dtype.name}, got "
+                f"{value.dtype.name}"
+            )
+        pseudo = {"Q": pseudo_Q, "R": pseudo_R, "initial_covariance": initial_pseudo_covariance}
+        self._settle(_improper=frozenset(k for k, v in pseudo.items() if v is not None))
+        self._settle(noise=self._noise(states, value, R, pseudo_R))
+        if self.holomorphic:
+            if not mean.dtype.is_complex:
+                raise TypeError("holomorphic=True is for complex states, but these are real")
+            for name in ("transition", "observation"):
+                of_inputs = functools.partial(self.working, name)
+                covariance = self.noise.initial_covariance
+                check_holomorphic(of_inputs, name, mean, covariance, self.input_size)
+
+    def _noise(
+        self,
+        states: dict[str, tf.Tensor],
+        value: tf.Tensor,
+        R: ArrayLike,
+        pseudo_R: ArrayLike | None,
+    ) -> LinearGaussian:
+        """The model of noise and initial state, with zeros for F, H and B."""
+        observed, n, m = value.dtype, states["initial_mean"].shape[-1], value.shape[-1]
+        noise = as_dtype(R, observed, "R")
+        if self.holomorphic and (self._improper or not observed.is_complex):
+            raise ValueError(
+                "holomorphic=True is for functions of complex states and observations with proper "
+                "noise: there are no pseudo-covariances, and no real observations"
+            )
+        if pseudo_R is not None and not observed.is_complex:
+            raise ValueError("the observations are real and have no pseudo_R")
+
+        def composite(covariance: tf.Tensor, pseudo: Any, name: str) -> Any:
+            if not covariance.dtype.is_complex or self.holomorphic:
+                return covariance
+            return composite_covariance(covariance, pseudo, name)
+
+        form, observation_form = (
+            CompositeForm() if dtype.is_complex and not self.holomorphic else ProperForm()
+            for dtype in (states["initial_mean"].dtype, observed)
+        )
+        mean = form.split(states["initial_mean"])
+        rows, columns = n * form.multiplicity, m * observation_form.multiplicity
+        for name, matrix, size in (
+            ("Q", states["Q"], n),
+            ("R", noise, m),
+            ("initial_covariance", states["initial_covariance"], n),
+        ):
+            if matrix.shape.rank < 2 or list(matrix.shape[-2:]) != [size, size]:
+                raise ValueError(f"{name} must be [..., {size}, {size}], got shape {matrix.shape}")
+            if tf.executing_eagerly():
+                check_finite(matrix, name)
+        given: dict[str, Any] = {
+            "F": tf.zeros([rows, rows], mean.dtype),
+            "H": tf.zeros([columns, rows], mean.dtype),
+            "initial_mean": mean,
+            "Q": composite(states["Q"], states.get("pseudo_Q"), "Q"),
+            "R": composite(noise, pseudo_R, "R"),
+            "initial_covariance": composite(
+                states["initial_covariance"],
+                states.get("initial_pseudo_covariance"),
+                "initial_covariance",
+            ),
+        }
+        if self.input_size:
+            inputs = self.input_size * form.multiplicity
+            given["B"] = tf.zeros([rows, inputs], mean.dtype)
+        return LinearGaussian.from_tensors(given, None, form, observation_form)
+
+    def _check_value(
+        self,
+        mean: tf.Tensor,
+        function: Callable[..., Any],
+        name: str,
+        dtype: tf.DType | None,
+        size: int | None,
+    ) -> tf.Tensor:
+        """The value of a function at the initial mean, if it is of the right shape and dtype."""
+        n, k = mean.shape[-1], self.input_size
+        points = tf.reshape(mean, [-1, n])[:1] + tf.zeros([2, 3, n], mean.dtype)
+        arguments = [points, tf.zeros([2, 3, k], mean.dtype)] if k else [points]
+        try:
+            # As a graph, which it will be part of: that of NumPy's functions fails here.
+            graph = graph_of(lambda *given: function(*given))
+            value = tf.convert_to_tensor(graph(*arguments))
+        except Exception as error:
+            of_inputs = f" and inputs [..., {k}]" if k else ""
+            raise TypeError(
+                f"{name} must be a function of TensorFlow, of states [..., {n}]{of_inputs} of "
+                f"{mean.dtype.name}, but for shape {points.shape} it raises "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        wanted = "[..., m]" if size is None else f"[..., {size}]"
+        fits = value.shape.rank == 3 and value.shape[:2].is_compatible_with(points.shape[:2])
+        if not fits or value.shape[-1] in (0, None) or size not in (None, value.shape[-1]):
+            raise ValueError(
+                f"{name} must return {wanted} for states [..., {mean.shape[-1]}] with any batch "
+                f"axes, but for {points.shape} it returned shape {value.shape}"
+            )
+        if dtype not in (None, value.dtype):
+            raise TypeError(
+                f"{name} must return the dtype of the states, {mean.dtype.name}, got "
+                f"{value.dtype.name}"
+            )
+        return value
+
+    # --- working values --------------------------------------------------------------------------
+
+    def working(self, name: str, inputs: tf.Tensor | None) -> Function:
+        """A function of working states, `[B, K, n]` -> `[B, K, m]`.
+
+        Args:
+            name: "transition" or "observation".
+            inputs: Working values of the inputs, `[B, k]`, or None.
+        """
+        function = getattr(self, name)
+        form = self.form if name == "transition" else self.observation_form
+
+        def of_working(points: tf.Tensor) -> tf.Tensor:
+            arguments = [self.form.join(points)]
+            if self.input_size:
+                size = self.input_size * self.form.multiplicity
+                shape = tf.concat([tf.shape(points)[:-1], [size]], axis=0)
+                known = tf.zeros([1, size], self.dtype) if inputs is None else inputs
+                arguments.append(self.form.join(tf.broadcast_to(known[:, None], shape)))
+            return form.split(tf.convert_to_tensor(function(*arguments)))
+
+        return of_working
+
+    @property
+    def form(self) -> Form:
+        """The form of the working values of states."""
+        return self.noise.form
+
+    @property
+    def observation_form(self) -> Form:
+        """That of observations."""
+        return self.noise.observation_form
+
+    @property
+    def dtype(self) -> tf.DType:
+        """The dtype of working values."""
+        return self.noise.dtype
+
+    @property
+    def state_size(self) -> int:
+        """n, the number of components of the state."""
+        return self.noise.state_size
+
+    @property
+    def observation_size(self) -> int:
+        """m, the number of components of an observation."""
+        return self.noise.observation_size
+
+    def replace(self, **changes: Any) -> "NonlinearGaussian":
+        """A new model with some arguments replaced; graphs of unchanged functions are kept.
+
+        Args:
+            **changes: Arguments of the constructor by name.
+
+        Returns:
+            A new `NonlinearGaussian`; this one is unchanged.
+
+        Raises:
+            TypeError: A name that is not an argument of the constructor; and as the constructor.
+            ValueError, NotPositiveDefiniteError: As the constructor.
+
+        Example:
+            >>> import tensorflow as tf
+            >>> from cgp import statespace
+            >>> model = statespace.NonlinearGaussian(
+            ...     tf.sin, tf.exp, [[0.1]], [[0.5]], [0j], [[1.0]]
+            ... )
+            >>> model.replace(Q=[[0.2]]).noise.Q.numpy().trace()
+            np.float64(0.2)
+        """
+        given = self.arguments()
+        unknown = sorted(set(changes) - set(given))
+        if unknown:
+            known = ", ".join(given)
+            raise TypeError(f"replace knows {known}, but was given {', '.join(unknown)}")
+        other = type(self)(**{**given, **changes})
+        if self._graph_key() == other._graph_key():
+            other._settle(_kept=self._kept)
+        return other
+
+    def _graph_key(self) -> tuple[Any, ...]:
+        """What the graphs of the functions depend on."""
+        functions = (id(self.transition), id(self.observation))
+        sizes = (self.input_size, self.state_size, self.observation_size)
+        dtypes = (self.noise.state_dtype, self.noise.series_dtype)
+        return (*functions, *sizes, self.holomorphic, self.jit_compile, *dtypes)
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the constructor that make this model, by name."""
+        found: dict[str, Any] = {"transition": self.transition, "observation": self.observation}
+        for name in ("Q", "R", "initial_mean", "initial_covariance"):
+            found[name] = self.form.join(self.noise.initial_mean)
+            if name != "initial_mean":
+                form = self.observation_form if name == "R" else self.form
+                found[name], pseudo = form.moments(getattr(self.noise, name))
+                key = "initial_pseudo_covariance" if len(name) > 1 else f"pseudo_{name}"
+                found[key] = pseudo if name in self._improper else None
+        flags = ("holomorphic", "input_size", "jit_compile")
+        return found | {name: getattr(self, name) for name in flags}
+
+    def shown(self, name: str) -> tf.Tensor:
+        """A moment of the noise or the initial state as users see and learn it.
+
+        A complex covariance, or the real composite of one with a pseudo-covariance.
+
+        Args:
+            name: "Q", "R", "initial_mean" or "initial_covariance".
+        """
+        return getattr(self.noise, name) if name in self._improper else self.arguments()[name]
+
+    def with_moments(self, moments: Mapping[str, tf.Tensor | FactoredCovariance]) -> Self:
+        """The same functions with some moments replaced, unchecked; in the form of `shown`."""
+        given = dict(self.noise.parts())
+        for name, value in moments.items():
+            form = self.observation_form if name == "R" else self.form
+            if name == "initial_mean":
+                value = form.split(value)
+            elif form.multiplicity > 1 and name not in self._improper:
+                if isinstance(value, FactoredCovariance):
+                    value = FactoredCovariance.of_factor(form.root(value.factor))
+                else:
+                    value = composite_covariance(value, None, name)
+            given[name] = value
+        forms = (self.form, self.observation_form)
+        return self.with_noise(LinearGaussian.from_tensors(given, None, *forms))
+
+    def with_noise(self, noise: LinearGaussian) -> Self:
+        """The same functions with other noise or another initial state, unchecked."""
+        return self._with(noise=noise)
+
+    def starting_from(self, mean: tf.Tensor, chol: tf.Tensor) -> Self:
+        """The same model with another initial mean and factor, working values."""
+        return self.with_noise(self.noise.starting_from(mean, chol))
+
+    def __repr__(self) -> str:
+        states, observed = self.noise.state_dtype.name, self.noise.series_dtype.name
+        return (
+            f"NonlinearGaussian({self.state_size} states of {states}, {self.observation_size} "
+            f"observed of {observed})"
+        )

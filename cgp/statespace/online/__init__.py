@@ -1,0 +1,1 @@
+"""Steps of filters over streams, one observation at a time."""

@@ -1,0 +1,160 @@
+"""The compiled step of an online filter: a plain C function on arrays, where the core is active.
+
+It computes what `cgp.statespace.online.online_step.advance` does in TensorFlow, for one observation
+of each of B streams, and takes microseconds from the first call on, as nothing is traced.
+"""
+
+import ctypes
+from typing import NamedTuple
+
+import numpy as np
+
+from cgp import native
+from cgp.distributions.marginals import Marginals
+from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
+
+NOT_FINITE = (
+    "the state would not be finite any more, and is as it was: the matrices of the model, or its "
+    "functions at this state, are not finite, or far off, or its likelihood has no normal "
+    "posterior; or the observation is impossible, as it differs from a prediction without "
+    "uncertainty: give R or Q a variance then, or mark it missing"
+)
+
+
+class StepMatrices(NamedTuple):
+    """The matrices of a step, batch last; the batch axis is 1 where streams share a matrix."""
+
+    F: np.ndarray
+    """Transition, `[n, n, B]`."""
+    Q_factor: np.ndarray
+    """G, with `G Gᴴ` the covariance of the process noise, `[n, q, B]`."""
+    H: np.ndarray
+    """Observation matrix, `[m, n, B]`."""
+    R: np.ndarray
+    """Covariance of the observation noise, `[m, m, B]`."""
+
+
+def step_matrices(model: LinearGaussian) -> StepMatrices:
+    """The matrices of a model that does not vary over time."""
+    found = []
+    for matrix in (model.F, model.Q_factor, model.H, model.R):
+        a = with_time(matrix).numpy()
+        a = np.moveaxis(a.reshape(-1, *a.shape[-2:]), 0, -1)
+        found.append(np.ascontiguousarray(a, model.dtype.as_numpy_dtype))
+    return StepMatrices(*found)
+
+
+class MatrixArray(ctypes.Structure):
+    """A matrix that all streams share, `batch` being 1, or those of each."""
+
+    _fields_ = [("data", ctypes.c_void_p), ("batch", ctypes.c_int64)]
+
+
+class _Step(ctypes.Structure):  # as online_step.cpp declares it
+    _sizes = ("n", "q", "m", "streams", "predicts_first", "is_composite")
+    _matrices = ("F", "Q_factor", "H", "R", "drift")
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in _sizes),
+        *((name, MatrixArray) for name in _matrices),
+        *((name, ctypes.c_void_p) for name in ("z", "mean", "chol")),
+        *((name, native.MomentArrays) for name in ("predicted", "filtered")),
+    ]
+
+
+class CompiledStep:
+    """One step of B streams, whose matrices are the same from step to step unless they are set.
+
+    Args:
+        matrices: The matrices.
+        streams: B, or None for one stream without a batch axis.
+        is_composite: Whether real working values are those of the composite of complex ones.
+        predicts_first: Whether a step leads from the last observation to the present one, and
+            returns the moments of the signal H x; otherwise from the present one to the next, and
+            those of the state.
+    """
+
+    def __init__(
+        self,
+        matrices: StepMatrices,
+        streams: int | None,
+        is_composite: bool = False,
+        predicts_first: bool = False,
+    ):
+        dtype = matrices.F.dtype
+        self._function = native.function(f"cgp_online_step_{dtype.name}")
+        self._is_composite = is_composite
+        (m, n), count = matrices.H.shape[:2], streams or 1
+        self._z = np.zeros((m, count), dtype)
+        self._kept: dict[str, np.ndarray] = {}  # the arrays that the C structure points to
+        self._given = _Step(n, 0, m, count, predicts_first, is_composite)
+        self._given.z = self._z.ctypes.data
+        self.set(**matrices._asdict(), drift=np.zeros((n, 1), dtype))
+        self._results = self._records(m, m if predicts_first else n, streams)
+        self._argument = ctypes.byref(self._given)
+
+    def _records(self, m: int, k: int, streams: int | None) -> np.ndarray:
+        """The moments before and after, in one array of records that a step fills."""
+        dtype, axes = self._z.dtype, () if streams is None else (streams,)
+        is_complex = dtype.kind == "c" or self._is_composite
+        real = np.zeros(0, dtype).real.dtype
+        of_mean = np.result_type(real, np.complex64) if is_complex else real
+        fields: list[tuple] = []
+        for name, size in (("predicted", m), ("filtered", k)):
+            shape = (*axes, size // (2 if self._is_composite else 1))
+            fields += [
+                (f"{name} mean", of_mean, shape),
+                (f"{name} variance", real, shape),
+                (f"{name} pseudo", of_mean, shape),
+            ]
+        results = np.zeros((), fields)
+        for name in ("predicted", "filtered"):
+            moments = getattr(self._given, name)
+            for part in ("mean", "variance", "pseudo"):
+                setattr(moments, part, results[f"{name} {part}"].ctypes.data)
+        # E(x − m)² of a real number is its variance; of a proper one it is zero.
+        third = "pseudo" if is_complex else "variance"
+        self._names = [
+            [f"{name} {part}" for part in ("mean", "variance", third)]
+            for name in ("predicted", "filtered")
+        ]
+        return results
+
+    def set(self, **matrices: np.ndarray) -> None:
+        """Replaces matrices, by the names of `StepMatrices`, or `drift`, `[n, B]`: contiguous."""
+        for name, a in matrices.items():
+            self._kept[name] = a
+            matrix = getattr(self._given, name)
+            matrix.data, matrix.batch = a.ctypes.data, a.shape[-1]
+            if name == "Q_factor":
+                self._given.q = a.shape[1]
+
+    def __call__(
+        self, z: np.ndarray, mean: np.ndarray, chol: np.ndarray
+    ) -> tuple[Marginals, Marginals]:
+        """Takes one observation of each stream, and replaces the state.
+
+        Args:
+            z: `[M]`, or `[B, M]`; NaN where missing.
+            mean: The mean of the state, working values `[n, B]`, contiguous; changed in place.
+            chol: The Cholesky factor of its covariance, `[n, n, B]`, contiguous; changed in place.
+
+        Returns:
+            The moments of the observation before it was seen, and of the signal or state after it.
+
+        Raises:
+            ValueError: The new state or a moment would not be finite; the state is unchanged.
+        """
+        if self._is_composite:
+            z = np.concatenate([z.real, z.imag], axis=-1)
+        self._z[...] = np.moveaxis(z, 0, -1) if z.ndim > 1 else z[:, None]
+        if mean is not self._kept.get("mean") or chol is not self._kept.get("chol"):
+            self._kept |= {"mean": mean, "chol": chol}
+            self._given.mean, self._given.chol = mean.ctypes.data, chol.ctypes.data
+        outcome = self._function(self._argument)
+        if outcome == 1:
+            raise ValueError(NOT_FINITE)
+        if outcome:
+            raise MemoryError("a step of an online filter needs more memory than there is")
+        found = self._results.copy()
+        predicted, filtered = (Marginals(*map(found.__getitem__, names)) for names in self._names)
+        return predicted, filtered

@@ -1,0 +1,255 @@
+"""One step of an online filter, over streams of observations."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.autograph import as_it_stands
+from cgp.distributions.forms import Form, form_of
+from cgp.distributions.marginals import Marginals, Step, innovation
+from cgp.likelihoods import Likelihood
+from cgp.linalg.arguments import ArrayLike, check_batches, nan, real_as
+from cgp.linalg.batch_last import matmul, matvec
+from cgp.observations import check_same_labels
+from cgp.statespace.compiled import CompiledByShape
+from cgp.statespace.engines.filter_step import (
+    BatchLastMarginals,
+    State,
+    marginals_of,
+    with_pseudo_variance,
+)
+from cgp.statespace.engines.forward_pass import System, predict_at, update_at
+from cgp.statespace.engines.kalman_system import for_loops
+from cgp.statespace.linearization.linearized_model import (
+    AnyModel,
+    AnyRule,
+    linearized,
+    measurable,
+    noise_of,
+)
+from cgp.statespace.models.linear_gaussian import with_time
+from cgp.statespace.online.interacting_step import (
+    InteractingState,
+    InteractingStep,
+    interacting_step,
+)
+from cgp.statespace.online.native_step import NOT_FINITE
+from cgp.statespace.online.stream_samples import StateArrays, checked_samples, checked_state
+from cgp.statespace.series import Series
+from cgp.statespace.switching.interacting_models import InteractingModels
+
+
+@as_it_stands
+def step(
+    model: AnyModel | InteractingModels,
+    state: tuple[ArrayLike, ...] | None,
+    z: ArrayLike,
+    missing: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+    arrived: ArrayLike | None = None,
+    rule: AnyRule | None = None,
+    likelihood: Likelihood | None = None,
+) -> tuple[StateArrays, Step] | tuple[InteractingState, InteractingStep]:
+    """Updates a state with one observation: the Kalman filter, one step at a time.
+
+    A pure function, batched over streams. Where the observations of streams arrive at different
+    times, `arrived` says which streams have one now; the state of the others is unchanged. With a
+    missing value (NaN) time moves on instead: the state is predicted without an update, so that
+    steps of NaN alone are a forecast.
+
+    Called eagerly a step takes milliseconds, whatever the number of streams: most of it is checks
+    of the arguments. Within a `tf.function` it takes a fraction of that.
+
+    Args:
+        model: A model that does not vary over time, or a bank of `InteractingModels` of such.
+        state: Mean and Cholesky factor of the state predicted for this observation, `[..., n]` and
+            `[..., n, n]`, as from `KalmanFilter.state`; for a widely linear model the mean is
+            complex and the factor that of the real composite, `[..., 2n, 2n]`. None for the initial
+            state of the model. After `filter` it is not the last filtered state, but what a
+            `forecast` of one step predicts (see the example). Of a bank, the `InteractingState`
+            that the last step returned.
+        z: Observations, `[..., M]`, or a number where M is 1; NaN where missing.
+        missing: Bool, broadcast against z: True where missing.
+        inputs: Known inputs of a model with B, `[..., k]`, or a number where k is 1, from this
+            observation to the next.
+        arrived: Bool, broadcast against the batch axes: False for a stream without an arrival.
+        rule: As for `filter`.
+        likelihood: As for `filter`; `predicted` is then what is predicted of the normal observation
+            that stands for z, and where z is missing a forecast of it. Unless it is circular the
+            factor of the state is that of the real composite, also of a model that is not widely
+            linear.
+
+    Returns:
+        `(state, Step)`: the state predicted for the next observation, and
+        `Step(predicted, innovation, filtered)` as from `KalmanFilter.step`: the prediction of z,
+        z minus its mean, and the state after it; of a bank also `mode_probabilities`, `[..., K]`.
+        NumPy arrays; tensors inside a `tf.function`. Of a stream without an arrival the innovation
+        is NaN, and the moments are of the state as is.
+
+    Raises:
+        TypeError: Not a model; a real observation of a complex model, or a complex one of a real
+            model; an observation or state of more precision than the model; `arrived` that is not
+            bool.
+        ValueError: Shapes that do not fit; infinite values; a model that varies over time; a state
+            that would not be finite; an observation that a model without noise rules out.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp import statespace
+        >>> walk = statespace.LinearGaussian([[1.0]], [[1.0]], [[1.0]], [[2.0]], [0.0], [[2.0]])
+        >>> state = None
+        >>> for z in [1.0, 2.0]:
+        ...     state, step = statespace.step(walk, state, z)
+        >>> step.predicted.mean, step.filtered.mean, state.chol
+        (array([0.5]), array([1.25]), array([[1.41421356]]))
+        >>> result = statespace.filter(walk, np.array([1.0, 2.0]))
+        >>> ahead = statespace.forecast(walk, result, 1)  # to go on from there
+        >>> same = ahead.state_means[..., 0, :], ahead.state_chols[..., 0, :, :]
+        >>> bool(np.allclose(same[0], state.mean) and np.allclose(same[1], state.chol))
+        True
+    """
+    if isinstance(model, InteractingModels):
+        if arrived is not None or likelihood is not None:
+            name = "likelihood" if arrived is None else "arrived"
+            raise ValueError(f"{name} is for one model, not for a bank of InteractingModels")
+        return interacting_step(model, state, z, missing, inputs, rule)
+    model = measurable(model, likelihood)
+    noise = noise_of(model)
+    if noise.steps is not None:
+        raise ValueError(
+            "the matrices of the model vary over time: filter a whole series, or make a model for "
+            "each step"
+        )
+    check_same_labels(z=(z, 1), arrived=(arrived, 0))
+    z, inputs = checked_samples(noise, z, missing, inputs)
+    z = tf.convert_to_tensor(z)
+    if state is not None:
+        mean, chol = checked_state(noise, state)
+        check_batches(state_mean=(mean, 1), state_chol=(chol, 2), z=(z, 1))
+        model = model.starting_from(mean, chol)
+    if inputs is not None and noise.B is not None:
+        inputs = inputs[..., None, :]
+    z = z[..., None, :]  # a series of one step
+    model, inputs, correction = linearized(
+        model, z, inputs=inputs, rule=rule, likelihood=likelihood
+    )
+    series = Series(model, z, inputs=inputs)
+    system, start, *seen_as = of_one_step(series)
+    present = None if arrived is None else _arrivals(arrived, series)
+    advance_of = _compiled if tf.executing_eagerly() else _advance
+    forms = (model.form.multiplicity, model.observation_form.multiplicity)
+    following, predicted, filtered = advance_of(*forms)(system, *seen_as, start, present)
+
+    def first(a: Any) -> Any:
+        return None if a is None else series.first(a)
+
+    mean, chol = (first(a) for a in following)
+    if correction is not None:  # NaN, in a graph, where no normal posterior was found
+        mean += real_as(0.0 * correction[..., :1], mean.dtype)
+    predicted, filtered = (with_pseudo_variance(*map(first, a)) for a in (predicted, filtered))
+    after = StateArrays(model.form.join(mean), chol)
+    seen = series.observations()[..., 0, :] + tf.zeros_like(predicted.mean)
+    if present is not None:
+        there = series.first(present)[..., None]
+        seen = tf.where(there, seen, series.nothing)
+    if not tf.executing_eagerly():
+        absent = tf.math.is_nan(tf.abs(seen))
+        deviation = tf.where(absent, series.nothing, seen - predicted.mean)
+        return after, Step(predicted, deviation, filtered)
+    after = StateArrays(*map(np.asarray, after))
+    if not all(np.isfinite(a).all() for a in after):
+        raise ValueError(NOT_FINITE)
+    predicted, filtered = (Marginals(*(np.asarray(a) for a in m)) for m in (predicted, filtered))
+    return after, Step(predicted, innovation(np.asarray(seen), predicted.mean), filtered)
+
+
+def _arrivals(arrived: Any, series: Series) -> tf.Tensor:
+    """`arrived` of each series, bool, `[B]`."""
+    if not tf.is_tensor(arrived):
+        try:
+            arrived = np.asarray(arrived)
+        except ValueError:
+            raise ValueError(
+                "arrived must be an array of bool, but has rows of different lengths"
+            ) from None
+    if arrived.dtype != bool:
+        raise TypeError(f"arrived must be bool, False without an arrival, got {arrived.dtype.name}")
+    arrived = tf.convert_to_tensor(arrived)
+    try:
+        fits = tf.broadcast_static_shape(arrived.shape, series.batch_shape)
+    except ValueError:
+        fits = None
+    if fits is None or not fits.is_compatible_with(series.batch_shape):
+        raise ValueError(
+            f"arrived must be broadcast against the batch axes {series.batch_shape}, got shape "
+            f"{arrived.shape}"
+        )
+    return series.last(tf.broadcast_to(arrived, series.batch_shape)[..., None], 1)[0]
+
+
+def of_one_step(
+    series: Series,
+) -> tuple[System, State, tf.Tensor, tf.Tensor, tf.Tensor | None]:
+    """The system of a series of one step, the state before it, and H, R and d for `advance`."""
+    system, start = for_loops(series.arranged())
+    model = series.model
+    H, R = (series.last(with_time(a), 3)[0] for a in (model.H, model.R))
+    return system, start, H, R, None if model.d is None else series.last(model.d, 2)[0]
+
+
+def _advance(
+    multiplicity: int, of_observations: int
+) -> Callable[..., tuple[State, BatchLastMarginals, BatchLastMarginals]]:
+    """`advance` of the forms of states and observations, as a function of tensors."""
+    return functools.partial(advance, form_of(multiplicity == 1), form_of(of_observations == 1))
+
+
+@functools.cache
+def _compiled(multiplicity: int, of_observations: int) -> CompiledByShape:
+    return CompiledByShape(_advance(multiplicity, of_observations))
+
+
+def advance(
+    form: Form,
+    observation_form: Form,
+    system: System,
+    H: tf.Tensor,
+    R: tf.Tensor,
+    d: tf.Tensor | None,
+    state: State,
+    arrived: tf.Tensor | None,
+) -> tuple[State, BatchLastMarginals, BatchLastMarginals]:
+    """Updates a state with an observation, then predicts; neither without an arrival.
+
+    Args:
+        form: The form in which states are seen.
+        observation_form: The form in which observations are.
+        system: One step.
+        H: The observation matrix, `[m, n, B]`, as it was before the noise was decorrelated.
+        R: The covariance of the observation noise, `[m, m, B]`.
+        d: The offset of the observations, `[m, B]`; None for zero.
+        state: Predicted for this observation.
+        arrived: Bool, `[B]`; None for all.
+
+    Returns:
+        The state predicted next, its mean NaN where the observation is one that a prediction
+        without uncertainty rules out; the moments of the observation before it was seen, and of the
+        state after it.
+    """
+    if arrived is not None:
+        there = tf.cast(arrived, system.observed.dtype)
+        system = system._replace(observed=system.observed * there)
+    after, log_likelihood, _ = update_at(system, 0, state)
+    following = predict_at(system, 0, after)
+    nothing = nan(following.mean.dtype)
+    ruled_out = tf.math.is_inf(log_likelihood)
+    following = following._replace(mean=tf.where(ruled_out, nothing, following.mean))
+    if arrived is not None:
+        following = State(*(tf.where(arrived, a, b) for a, b in zip(following, state, strict=True)))
+    mean = matvec(H, state.mean)
+    mean = mean if d is None else mean + d
+    predicted = marginals_of(observation_form, mean, matmul(H, state.chol), R)
+    return following, predicted, marginals_of(form, after.mean, after.chol, None)

@@ -1,0 +1,220 @@
+"""The Rao-Blackwellised particle filter: a Kalman filter for each particle."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from cgp.distributions.forms import SecondMoments
+from cgp.distributions.marginals import Marginals
+from cgp.linalg.arguments import real_as
+from cgp.linalg.batch_last import cholesky
+from cgp.statespace.compiled import graph_of
+from cgp.statespace.engines.filter_step import State
+from cgp.statespace.engines.forward_pass import at_known
+from cgp.statespace.linearization.linearized_model import given_of
+from cgp.statespace.linearization.linearized_step import Given, Stepper
+from cgp.statespace.models.conditionally_linear import ConditionallyLinear
+from cgp.statespace.models.simulation import white
+from cgp.statespace.particles.particle_model import each
+from cgp.statespace.particles.particle_recursion import (
+    batch_first,
+    drawn_again,
+    equal_weights,
+    moments_of,
+    normalized,
+)
+from cgp.statespace.results import SeriesResult, covariance_marginals
+from cgp.statespace.series import Series
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class ConditionalParticles(SeriesResult):
+    """Results of the particle filter of a `ConditionallyLinear` model."""
+
+    filtered_means: tf.Tensor
+    """`E[v[t] | z[:t+1]]`, `[..., T, n]`."""
+    filtered_covariances: tf.Tensor
+    """The covariance of v after each observation, `[..., T, n, n]`."""
+    filtered_pseudo_covariances: tf.Tensor | None
+    """`E[(v − m)(v − m)ᵀ]`, `[..., T, n, n]`; None if v is real."""
+    nonlinear_means: tf.Tensor
+    """`E[u[t] | z[:t+1]]`, `[..., T, k]`."""
+    nonlinear_covariances: tf.Tensor
+    """The covariance of u after each observation, `[..., T, k, k]`."""
+    nonlinear_pseudo_covariances: tf.Tensor | None
+    """`E[(u − m)(u − m)ᵀ]`, `[..., T, k, k]`; None if u is real."""
+    log_likelihoods: tf.Tensor
+    """`log p(z[t] | z[:t])` of the elements observed, real, `[..., T]`."""
+    log_likelihood: tf.Tensor
+    """Their sum, `[...]`: its exponential is an unbiased estimate of the likelihood."""
+    effective_sizes: tf.Tensor
+    """`1 / Σ w²` after each observation, before particles are drawn again, real, `[..., T]`."""
+    particles: tf.Tensor
+    """u of the particles after the last observation, `[..., N, k]`."""
+    means: tf.Tensor
+    """The mean of v given the path of each particle, `[..., N, n]`."""
+    chols: tf.Tensor
+    """Factors of its covariance, `[..., N, n, n]`; of the real composite if `linear` is one."""
+    log_weights: tf.Tensor
+    """Logarithms of the weights of the particles, which sum to one, real, `[..., N]`."""
+
+    def marginals(self) -> Marginals:
+        """The moments of the linear part v after each observation, NumPy arrays `[..., T, n]`."""
+        covariances = SecondMoments(self.filtered_covariances, self.filtered_pseudo_covariances)
+        return covariance_marginals(self.filtered_means, covariances)
+
+
+def conditional_particles(
+    model: ConditionallyLinear, series: Series, count: tf.Tensor, seed: tf.Tensor
+) -> ConditionalParticles:
+    """The particle filter of a series of the linear part of a model.
+
+    Args:
+        model: The model.
+        series: Of `model.linear`.
+        count: N, the number of particles.
+        seed: Two integers.
+    """
+    given, start = given_of(series)
+
+    def run(*arguments: Any) -> ConditionalParticles:
+        return _run(model, *arguments)
+
+    loop: Callable[..., ConditionalParticles] = run
+    if tf.executing_eagerly():
+        loop = model.kept(conditional_particles, lambda: graph_of(run))
+    return loop(given, start, count, seed).map(series.from_series)
+
+
+class _Cloud(NamedTuple):
+    """Particles."""
+
+    u: tf.Tensor
+    """`[B, N, k]`."""
+    mean: tf.Tensor
+    """Of v, working values, `[B, N, n]`."""
+    chol: tf.Tensor
+    """`[B, N, n, n]`."""
+
+    def state(self) -> State:
+        """Of v, batch last, `[…, B·N]`."""
+        return State(_last(self.mean), _last(self.chol))
+
+    def of_state(self, state: State) -> "_Cloud":
+        """The same u with another state of v."""
+        mean, chol = (
+            tf.reshape(tf.experimental.numpy.moveaxis(a, -1, 0), tf.shape(like))
+            for a, like in zip(state, self[1:], strict=True)
+        )
+        return _Cloud(
+            self.u,
+            *(tf.ensure_shape(a, b.shape) for a, b in ((mean, self.mean), (chol, self.chol))),
+        )
+
+
+def _last(a: tf.Tensor) -> tf.Tensor:
+    """`[B, N, …]` -> `[…, B·N]`."""
+    flat = tf.reshape(a, tf.concat([[-1], tf.shape(a)[2:]], axis=0))
+    flat = tf.ensure_shape(flat, [None, *a.shape[2:]])
+    return tf.experimental.numpy.moveaxis(flat, 0, -1)
+
+
+def _run(
+    model: ConditionallyLinear, given: Given, start: State, count: tf.Tensor, seed: tf.Tensor
+) -> ConditionalParticles:
+    steps, series = tf.shape(given.z)[0], tf.shape(given.z)[-1]
+    dtype, real = model.initial_mean.dtype, given.observed.dtype
+    form, linear_steps = model.linear.form, Stepper(None)
+    seeds = tf.random.experimental.stateless_split(seed, 3)
+
+    def noise(factor: tf.Tensor, own_seed: tf.Tensor) -> tf.Tensor:
+        shape = tf.stack([series, count, tf.shape(factor)[-1]])
+        return each(factor[None], white(shape, own_seed, dtype))
+
+    def at_particles(t: tf.Tensor, cloud: _Cloud) -> Given:
+        """What step t gives each particle, `[…, B·N]`."""
+
+        def spread(a: tf.Tensor) -> tf.Tensor:
+            a = at_known(a, t)
+            wide = tf.broadcast_to(a, tf.concat([tf.shape(a)[:-1], [series]], axis=0))
+            return tf.ensure_shape(tf.repeat(wide, count, axis=-1), [*a.shape[:-1], None])
+
+        own = tf.nest.map_structure(spread, given)
+        shape = tf.shape(cloud.u)[:2]
+        found = {
+            name: _last(tf.broadcast_to(a, tf.concat([shape, tf.shape(a)[2:]], axis=0)))
+            for name, a in model.matrices_at(cloud.u).items()
+        }
+        if "Q" in found:
+            found["Q_factor"] = cholesky(found["Q"])
+        return own._replace(**found)
+
+    def weighed(
+        t: tf.Tensor, cloud: _Cloud, log_weights: tf.Tensor
+    ) -> tuple[_Cloud, tf.Tensor, list[tf.Tensor]]:
+        """The particles after the observation of step t, and what is found there."""
+        after, likelihoods, _ = linear_steps.updated(at_particles(t, cloud), cloud.state())
+        likelihoods = tf.reshape(likelihoods, tf.shape(log_weights))
+        log_weights, total, size = normalized(log_weights + likelihoods)
+        cloud, weights = cloud.of_state(after), tf.exp(log_weights)
+        own = real_as(weights, cloud.chol.dtype)[..., None, None]
+        # The mean of covariances, and the covariance of means.
+        within = tf.reduce_sum(
+            own * tf.linalg.matmul(cloud.chol, cloud.chol, adjoint_b=True), axis=1
+        )
+        pair = form.moments(within)
+        mean, *between = moments_of(form.join(cloud.mean), weights)
+        moments = [mean, between[0] + pair.k]
+        if len(between) > 1:
+            moments.append(between[1] + pair.c_or_zeros())
+        return cloud, log_weights, [*moments, *moments_of(cloud.u, weights), total, size]
+
+    def step(
+        t: tf.Tensor, cloud: _Cloud, log_weights: tf.Tensor, size: tf.Tensor, kept: Any
+    ) -> Any:
+        own_seed = tf.random.experimental.stateless_fold_in(seeds[2], t)
+        values, log_weights = drawn_again(list(cloud), log_weights, size, own_seed)
+        cloud = _Cloud(*(tf.ensure_shape(a, b.shape) for a, b in zip(values, first, strict=True)))
+        following, _ = linear_steps.predicted(at_particles(t - 1, cloud), cloud.state())
+        own_seed = tf.random.experimental.stateless_fold_in(seeds[1], t)
+        u = model.moved(cloud.u) + noise(model.Q.factor, own_seed)
+        cloud = cloud.of_state(following)._replace(u=tf.ensure_shape(u, first.u.shape))
+        cloud, log_weights, found = weighed(t, cloud, log_weights)
+        log_weights = tf.ensure_shape(log_weights, equal.shape)
+        size = tf.ensure_shape(found[-1], equal.shape[:1])
+        kept = [array.write(t, a) for array, a in zip(kept, found, strict=True)]
+        return t + 1, cloud, log_weights, size, kept
+
+    def of_particles(a: tf.Tensor) -> tf.Tensor:
+        """`[…, B]` -> `[B, N, …]`."""
+        return tf.repeat(tf.experimental.numpy.moveaxis(a, -1, 0)[:, None], count, axis=1)
+
+    u = model.initial_mean + noise(model.initial_covariance.factor, seeds[0])
+    first = _Cloud(u, *map(of_particles, start))
+    equal = equal_weights(series, count, real)
+    cloud, log_weights, found = weighed(tf.constant(0), first, equal)
+    kept = [tf.TensorArray(a.dtype, steps, element_shape=a.shape).write(0, a) for a in found]
+    log_weights = tf.ensure_shape(log_weights, equal.shape)
+    size = tf.ensure_shape(found[-1], equal.shape[:1])
+    loop = (tf.constant(1), cloud, log_weights, size, kept)
+    _, cloud, log_weights, _, kept = tf.while_loop(lambda t, *_: t < steps, step, loop)
+    # A tape that watches variables of the model must not see the loop.
+    *moments, totals, sizes = (tf.stop_gradient(batch_first(array.stack())) for array in kept)
+    means = form.join(cloud.mean)
+    for at, like in ((2, means), (5, cloud.u)):
+        if not like.dtype.is_complex:
+            moments.insert(at, None)
+    names = ("means", "covariances", "pseudo_covariances")
+    return ConditionalParticles(
+        **{f"filtered_{name}": a for name, a in zip(names, moments[:3], strict=True)},
+        **{f"nonlinear_{name}": a for name, a in zip(names, moments[3:], strict=True)},
+        log_likelihoods=totals,
+        log_likelihood=tf.reduce_sum(totals, axis=-1),
+        effective_sizes=sizes,
+        particles=tf.stop_gradient(cloud.u),
+        means=tf.stop_gradient(means),
+        chols=tf.stop_gradient(cloud.chol),
+        log_weights=tf.stop_gradient(log_weights),
+    )

@@ -1,0 +1,237 @@
+"""The recursion of the bootstrap particle filter, as a loop over time."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from cgp.distributions.forms import SecondMoments
+from cgp.distributions.marginals import Marginals
+from cgp.linalg.arguments import real_as, squared_modulus
+from cgp.statespace.engines.filter_step import density
+from cgp.statespace.engines.forward_pass import at_known
+from cgp.statespace.models.simulation import white
+from cgp.statespace.particles.particle_model import Drawn, Functions, each
+from cgp.statespace.results import SeriesResult, covariance_marginals
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Particles(SeriesResult):
+    """Results of the particle filter: moments after each observation, and the last particles."""
+
+    filtered_means: tf.Tensor
+    """`E[x[t] | z[:t+1]]`, `[..., T, n]`."""
+    filtered_covariances: tf.Tensor
+    """The covariance of the state after each observation, `[..., T, n, n]`."""
+    filtered_pseudo_covariances: tf.Tensor | None
+    """`E[(x − m)(x − m)ᵀ]`, `[..., T, n, n]`; None if the states are real."""
+    log_likelihoods: tf.Tensor
+    """`log p(z[t] | z[:t])` of the elements observed, real, `[..., T]`."""
+    log_likelihood: tf.Tensor
+    """Their sum, `[...]`: its exponential is an unbiased estimate of the likelihood."""
+    effective_sizes: tf.Tensor
+    """`1 / Σ w²` after each observation, before particles are drawn again, real, `[..., T]`."""
+    particles: tf.Tensor
+    """The states of the particles after the last observation, `[..., N, n]`."""
+    log_weights: tf.Tensor
+    """Logarithms of their weights, which sum to one, real, `[..., N]`."""
+    expectations: tf.Tensor | None
+    """The means of the function asked for, `[..., T, k]`; None without one."""
+
+    def marginals(self) -> Marginals:
+        """The moments of the states after each observation, NumPy arrays `[..., T, n]`."""
+        covariances = SecondMoments(self.filtered_covariances, self.filtered_pseudo_covariances)
+        return covariance_marginals(self.filtered_means, covariances)
+
+
+def run(
+    functions: Functions,
+    join: Callable[[tf.Tensor], tf.Tensor],
+    expectation: Callable[[tf.Tensor], tf.Tensor] | None,
+    drawn: Drawn,
+    given: Any,
+    count: tf.Tensor,
+    seed: tf.Tensor,
+) -> Particles:
+    """The particle filter of a series, or of B of them.
+
+    Args:
+        functions: Of the model.
+        join: Makes states of working values.
+        expectation: A function of states whose mean is wanted, or None.
+        drawn: Noise and observations.
+        given: What the functions are given at each step, `[T, B, …]`.
+        count: N, the number of particles.
+        seed: Two integers.
+
+    Returns:
+        What is found of each series, `[B, T, …]`; of the last step, `[B, N, …]`.
+    """
+    steps, series = tf.shape(drawn.z)[0], tf.shape(drawn.z)[1]
+    dtype, real = drawn.mean.dtype, drawn.variances.dtype
+    seeds = tf.random.experimental.stateless_split(seed, 3)
+
+    def noise(factor: tf.Tensor, own_seed: tf.Tensor) -> tf.Tensor:
+        shape = tf.stack([series, count, tf.shape(factor)[-1]])
+        return each(factor, white(shape, own_seed, dtype))
+
+    def at_step(values: Any, t: tf.Tensor) -> Any:
+        return tf.nest.map_structure(lambda a: at_known(a, t), values)
+
+    def weighed(
+        t: tf.Tensor, x: tf.Tensor, log_weights: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """The weights after the observation of step t, and what is found there."""
+        own = Drawn(*drawn[:2], *at_step(drawn[2:], t))
+        predicted = functions.observation(at_step(given, t), x)
+        log_weights, total, size = normalized(log_weights + _log_density(own, predicted))
+        states, weights = join(x), tf.exp(log_weights)
+        found = [] if expectation is None else [_expected(expectation, states, weights)]
+        return log_weights, [*found, *moments_of(states, weights), total, size]
+
+    def step(t: tf.Tensor, x: tf.Tensor, log_weights: tf.Tensor, size: tf.Tensor, kept: Any) -> Any:
+        own_seed = tf.random.experimental.stateless_fold_in(seeds[2], t)
+        (x,), log_weights = drawn_again([x], log_weights, size, own_seed)
+        following = functions.transition(at_step(given, t - 1), x)
+        own_seed = tf.random.experimental.stateless_fold_in(seeds[1], t)
+        x = tf.ensure_shape(
+            following + noise(at_known(drawn.Q_factor, t - 1), own_seed), start.shape
+        )
+        log_weights, found = weighed(t, x, log_weights)
+        log_weights = tf.ensure_shape(log_weights, equal.shape)
+        size = tf.ensure_shape(found[-1], equal.shape[:1])
+        kept = [array.write(t, a) for array, a in zip(kept, found, strict=True)]
+        return t + 1, x, log_weights, size, kept
+
+    start = drawn.mean[:, None] + noise(drawn.chol, seeds[0])
+    equal = equal_weights(series, count, real)
+    log_weights, found = weighed(tf.constant(0), start, equal)
+    kept = [tf.TensorArray(a.dtype, steps, element_shape=a.shape).write(0, a) for a in found]
+    size = tf.ensure_shape(found[-1], equal.shape[:1])
+    loop = (tf.constant(1), start, tf.ensure_shape(log_weights, equal.shape), size, kept)
+    _, x, log_weights, _, kept = tf.while_loop(lambda t, *_: t < steps, step, loop)
+    # A tape that watches variables of the model must not see the loop.
+    found = [tf.stop_gradient(batch_first(array.stack())) for array in kept]
+    wanted = None if expectation is None else found.pop(0)
+    mean, *covariances, totals, sizes = found
+    pseudo = covariances[1] if len(covariances) > 1 else None
+    particles, log_weights = (tf.stop_gradient(a) for a in (join(x), log_weights))
+    return Particles(
+        filtered_means=mean,
+        filtered_covariances=covariances[0],
+        filtered_pseudo_covariances=pseudo,
+        log_likelihoods=totals,
+        log_likelihood=tf.reduce_sum(totals, axis=-1),
+        effective_sizes=sizes,
+        particles=particles,
+        log_weights=log_weights,
+        expectations=wanted,
+    )
+
+
+def batch_first(a: tf.Tensor) -> tf.Tensor:
+    """`[T, B, …]` -> `[B, T, …]`."""
+    return tf.experimental.numpy.moveaxis(a, 0, 1)
+
+
+def _log_density(own: Drawn, predicted: tf.Tensor) -> tf.Tensor:
+    """`log p(z | x)` of the elements observed, for each particle, real, `[B, N]`."""
+    scale, constant = density(predicted.dtype)
+    deviations = own.z[:, None] - each(own.whitening, predicted)
+    seen = own.observed > 0
+    variances = tf.where(seen, own.variances, tf.ones_like(own.variances))
+    distances = squared_modulus(deviations) * (own.observed / variances)[:, None]
+    normalizer = tf.reduce_sum(own.observed * (tf.math.log(variances) + constant), axis=-1)
+    return -scale * (tf.reduce_sum(distances, axis=-1) + normalizer[:, None])
+
+
+def _expected(
+    expectation: Callable[[tf.Tensor], tf.Tensor], states: tf.Tensor, weights: tf.Tensor
+) -> tf.Tensor:
+    values = tf.convert_to_tensor(expectation(states))
+    if values.shape.rank != 3 or values.shape[-1] is None:
+        raise ValueError(
+            f"expectation must return [..., k] for states [..., {states.shape[-1]}], but for shape "
+            f"{states.shape} it returned shape {values.shape}"
+        )
+    return mean_of(values, weights)
+
+
+def mean_of(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """The mean of weighted values, `[B, N, k]` -> `[B, k]`."""
+    return tf.reduce_sum(real_as(weights, values.dtype)[..., None] * values, axis=1)
+
+
+def moments_of(states: tf.Tensor, weights: tf.Tensor) -> list[tf.Tensor]:
+    """Mean, covariance and, of complex states, pseudo-covariance of weighted particles."""
+    weights = real_as(weights, states.dtype)[..., None]
+    mean = tf.reduce_sum(weights * states, axis=1)
+    deviations = states - mean[:, None]
+    weighted = weights * deviations
+    moments = [mean, tf.einsum("bki,bkj->bij", weighted, tf.math.conj(deviations))]
+    if states.dtype.is_complex:
+        moments.append(tf.einsum("bki,bkj->bij", weighted, deviations))
+    return moments
+
+
+def equal_weights(series: tf.Tensor, count: tf.Tensor, real: tf.DType) -> tf.Tensor:
+    """Logarithms of `1/N`, `[B, N]`."""
+    return tf.fill([series, count], -tf.math.log(tf.cast(count, real)))
+
+
+def normalized(log_weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Weights that sum to one, the logarithm of their sum before, and the effective size."""
+    total = tf.reduce_logsumexp(log_weights, axis=-1, keepdims=True)
+    log_weights -= total
+    return log_weights, total[:, 0], 1.0 / tf.reduce_sum(tf.exp(2.0 * log_weights), axis=-1)
+
+
+def drawn_again(
+    values: list[tf.Tensor], log_weights: tf.Tensor, size: tf.Tensor, seed: tf.Tensor
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Draws the particles again of each series whose effective size is below half of their number.
+
+    Args:
+        values: What particles have, each `[B, N, …]`.
+        log_weights: `[B, N]`.
+        size: Effective sizes, `[B]`.
+        seed: Two integers.
+
+    Returns:
+        The values and weights, as they were where there are particles enough.
+    """
+    series, count = tf.unstack(tf.shape(log_weights))
+    few = (size < 0.5 * tf.cast(count, size.dtype))[:, None]
+
+    def again() -> tuple[list[tf.Tensor], tf.Tensor]:
+        offset = 1.0 - tf.random.stateless_uniform([series, 1], seed, dtype=tf.float64)
+        ancestors = systematic_ancestors(tf.exp(log_weights), offset)
+        ancestors = tf.where(few, ancestors, tf.range(count)[None])
+        equal = equal_weights(series, count, log_weights.dtype)
+        drawn = [tf.gather(a, ancestors, axis=1, batch_dims=1) for a in values]
+        return drawn, tf.where(few, equal, log_weights)
+
+    return tf.cond(tf.reduce_any(few), again, lambda: (values, log_weights))
+
+
+def systematic_ancestors(weights: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
+    """The particles that are drawn again, by systematic resampling.
+
+    A particle of weight w is drawn `⌊N w⌋` or `⌈N w⌉` times, N w times on average (Kitagawa,
+    J. Comput. Graph. Stat. 5, 1996).
+
+    Args:
+        weights: Not negative, `[..., N]`; they need not sum to one.
+        offset: Real, above 0 and at most 1, `[..., 1]`.
+
+    Returns:
+        Indices, int32, `[..., N]`, in ascending order.
+    """
+    count = tf.shape(weights)[-1]
+    sums = tf.cumsum(tf.cast(weights, tf.float64), axis=-1)  # a long sum, whatever the precision
+    levels = tf.cast(tf.range(count), tf.float64) + tf.cast(offset, tf.float64)
+    levels *= sums[..., -1:] / tf.cast(count, tf.float64)
+    # The last level may round to above the total; weights may be NaN, which is refused later.
+    found = tf.searchsorted(sums, tf.minimum(levels, sums[..., -1:]), side="left")
+    return tf.minimum(found, count - 1)

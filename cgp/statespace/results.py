@@ -1,0 +1,172 @@
+"""Results for many series, which may share covariances."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.distributions.forms import SecondMoments, form_of
+from cgp.distributions.marginals import Marginals
+from cgp.linalg.arguments import real_diagonal, squared_modulus
+from cgp.linalg.short_repr import short_repr
+
+
+class OfEachSeries:
+    """A field of a `SeriesResult` that series may share, `[1, T, n, n]`; it is spread when read.
+
+    A thousand series of a hundred steps of eight states have factors of a hundred megabytes, and
+    one hundred kilobytes that are not the same. What was spread is not kept: it would have no
+    gradient where it was read first without a tape.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._key = name
+
+    def __get__(self, result: Any, owner: type) -> Any:
+        if result is None:
+            raise AttributeError(f"{self._key} is a field of results, and has no default")
+        value, means = result.__dict__[self._key], next(iter(result.__dict__.values()))
+        batch = tf.TensorShape(means.shape[:-2])
+        if value is None or (batch.is_fully_defined() and value.shape[:-3] == batch):
+            return value
+        shape = tf.concat([tf.shape(means)[:-2], tf.shape(value)[-3:]], axis=0)
+        return tf.ensure_shape(tf.broadcast_to(value, shape), batch.concatenate(value.shape[-3:]))
+
+    def __set__(self, result: Any, value: Any) -> None:
+        result.__dict__[self._key] = value
+
+
+def variances_of(means: tf.Tensor, chols: tf.Tensor) -> tf.Tensor:
+    """`E|x − m|²` of states, real, `[..., n]`, from a factor of their form, `[..., n or 2n, n]`."""
+    power = tf.reduce_sum(squared_modulus(chols), axis=-1)
+    if power.shape[-1] == means.shape[-1]:
+        return power
+    re, im = tf.split(power, 2, axis=-1)  # the real composite of a complex state
+    return re + im
+
+
+def factor_marginals(means: tf.Tensor, chols: tf.Tensor) -> Marginals:
+    """The marginal moments of states, NumPy arrays `[..., n]`, from factors of their form."""
+    form = form_of(is_proper=chols.shape[-2] == means.shape[-1])
+    return _marginals(means, form.marginal(tf.linalg.adjoint(chols)))
+
+
+def covariance_marginals(means: tf.Tensor, covariances: SecondMoments) -> Marginals:
+    """The marginal moments of each component, as NumPy arrays.
+
+    Args:
+        means: `[..., n]`.
+        covariances: The pair (K, C), each `[..., n, n]`; batch axes are 1 where they are shared.
+    """
+    return _marginals(means, covariances.map(tf.linalg.diag_part))
+
+
+def _marginals(means: tf.Tensor, variances: SecondMoments) -> Marginals:
+    mean, variance = means.numpy(), tf.math.real(variances.k).numpy()
+    if variances.c is not None:
+        pseudo = variances.c.numpy()
+    else:  # E(x − m)² of a real number is its variance
+        pseudo = np.zeros_like(mean) if means.dtype.is_complex else variance
+
+    def of_each(a: np.ndarray) -> np.ndarray:
+        return a if a.shape == mean.shape else np.broadcast_to(a, mean.shape).copy()
+
+    return Marginals(mean, of_each(variance), of_each(pseudo))
+
+
+@short_repr
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class SeriesResult:
+    """A dataclass of tensors whose first field, means `[..., T, n]`, has the batch axes of all.
+
+    It is iterated over like a named tuple, and may go into and out of a `tf.function`.
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        return (getattr(self, name) for name in self._names())
+
+    @classmethod
+    def _names(cls) -> tuple[str, ...]:
+        return tuple(field.name for field in dataclasses.fields(cls))
+
+    def map(self, function: Callable[[tf.Tensor], tf.Tensor]) -> Self:
+        """The same result with a function applied to each tensor."""
+        values = (None if value is None else function(value) for value in self)
+        return self.__tf_unflatten__((), tuple(values))
+
+    def __tf_flatten__(self) -> tuple[tuple[()], tuple[Any, ...]]:
+        return (), tuple(self)
+
+    @classmethod
+    def __tf_unflatten__(cls, metadata: tuple[()], components: tuple[Any, ...]) -> Self:
+        return cls(**dict(zip(cls._names(), components, strict=True)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Filtered(SeriesResult):
+    """Results of the filter: moments of the state before and after each observation.
+
+    For a widely linear model the factors are those of the real composite, `[..., T, 2n, 2n]`, while
+    means, innovations and their covariances are complex, of n and m components. Series that share
+    covariances hold them once; each reading spreads them.
+    """
+
+    predicted_means: tf.Tensor
+    """`E[x[t] | z[:t]]`, `[..., T, n]`."""
+    predicted_chols: tf.Tensor = OfEachSeries()
+    """A factor of its covariance, `[..., T, n, n]`: lower triangular, the diagonal not negative."""
+    filtered_means: tf.Tensor
+    """`E[x[t] | z[:t+1]]`, `[..., T, n]`."""
+    filtered_chols: tf.Tensor = OfEachSeries()
+    """A factor of its covariance, `[..., T, n, n]`."""
+    observation_means: tf.Tensor
+    """`E[z[t] | z[:t]]`, shaped like z; also where z is missing."""
+    innovations: tf.Tensor
+    """Observations minus these means, shaped like z; NaN where missing."""
+    innovation_covariances: tf.Tensor = OfEachSeries()
+    """Their covariances, observation noise included, `[..., T, m, m]`; also where missing."""
+    innovation_pseudo_covariances: tf.Tensor | None = OfEachSeries()
+    """`E[v vᵀ]`, `[..., T, m, m]`; None if the model is not widely linear, where it is zero."""
+    log_likelihoods: tf.Tensor
+    """`log p(z[t] | z[:t])` of the elements observed, real, `[..., T]`."""
+    log_likelihood: tf.Tensor
+    """Their sum, `[...]`."""
+
+    @property
+    def predicted_variances(self) -> tf.Tensor:
+        """`E|x[t] − m|²` given z[:t], of each component, real, `[..., T, n]`."""
+        return variances_of(self.predicted_means, self.predicted_chols)
+
+    @property
+    def filtered_variances(self) -> tf.Tensor:
+        """`E|x[t] − m|²` given z[:t+1], of each component, real, `[..., T, n]`."""
+        return variances_of(self.filtered_means, self.filtered_chols)
+
+    @property
+    def innovation_variances(self) -> tf.Tensor:
+        """`E|v|²` of each innovation, real, shaped like z."""
+        variances = real_diagonal(self.innovation_covariances)
+        return variances[..., 0] if self._is_vector else variances
+
+    def marginals(self) -> Marginals:
+        """The predictions of the observations, each given those before it, noise included.
+
+        By an `Iterated` rule or a likelihood they are of what stands for the observations, and
+        forecasts only where those are missing: with `StudentT` the variance grows with the
+        distance of an outlier, so that no squared innovation is large beside it. Of the
+        states there are `filtered_means` and `filtered_variances`.
+
+        Returns:
+            NumPy arrays shaped like z.
+        """
+        means = self.observation_means[..., None] if self._is_vector else self.observation_means
+        covariances = SecondMoments(self.innovation_covariances, self.innovation_pseudo_covariances)
+        found = covariance_marginals(means, covariances)
+        return found.map(lambda a: a[..., 0]) if self._is_vector else found
+
+    @property
+    def _is_vector(self) -> bool:
+        """Whether z was given as `[T]`, without an axis of components."""
+        return self.innovations.shape.rank < self.innovation_covariances.shape.rank - 1

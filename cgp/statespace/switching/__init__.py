@@ -1,0 +1,1 @@
+"""Filters of models between which a Markov chain switches."""

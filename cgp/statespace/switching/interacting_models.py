@@ -1,0 +1,313 @@
+"""A bank of state-space models between which a Markov chain switches."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cgp.linalg.arguments import ArrayLike, check_finite, nan
+from cgp.statespace.compiled import graph_of
+from cgp.statespace.linearization.linearized_model import (
+    AnyModel,
+    AnyRule,
+    checked_rule,
+    given_of,
+    noise_of,
+    stepper_of,
+)
+from cgp.statespace.linearization.linearized_step import Given, Stepper
+from cgp.statespace.models.conversion import as_dtype
+from cgp.statespace.models.immutable import Settled
+from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
+from cgp.statespace.results import Filtered
+from cgp.statespace.series import Series
+from cgp.statespace.switching.interacting_filter import Found, Loop, Modes, run, safe_log
+
+# Rows of single precision sum to one within this.
+_TOLERANCE = 1e-6
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class InteractingFiltered(Filtered):
+    """Results of the filter of interacting models: moments of the mixture of all models."""
+
+    mode_probabilities: tf.Tensor
+    """Probabilities of the models after each observation, real, `[..., T, K]`."""
+
+
+class InteractingModels(Settled):
+    """A bank of K state-space models, one of which is in force at each time: a switching model.
+
+    A Markov chain switches between them: model j follows model i with probability
+    `transition[i, j]`. `cgp.statespace.filter` and `log_likelihood` take a bank as they take a
+    model. The exact filter has K^T terms; that of interacting models (IMM) keeps K normals, and
+    mixes them by their moments before each prediction (Blom & Bar-Shalom, IEEE Trans. Autom.
+    Control 33, 1988). With one model it is the filter of that model; with models that differ in
+    nothing, that of each. `cgp.statespace.step` takes it too, one observation at a time.
+
+    Model j in force at t makes the observation z[t], and led to x[t] from x[t−1]: its Q and F at
+    t − 1, its H and R at t.
+
+    Args:
+        models: K models, `LinearGaussian` or `NonlinearGaussian`, of one size, dtype and form of
+            states and observations; of widely linear models, all or none. Nonlinear models of
+            complex states are of the form of widely linear ones unless they are `holomorphic`.
+        transition: Probabilities of the switch from one step to the next, real, `[K, K]`; each row
+            sums to one.
+        initial: Probabilities of the models at the first observation, real, `[K]`; all the same if
+            None.
+
+    Attributes:
+        models: As given, a tuple.
+        transition, initial: As tensors, in the precision of the models.
+
+    Raises:
+        TypeError: Not models, or not real numbers.
+        ValueError: No models, or models that differ in size, dtype or form; probabilities of
+            another shape, or that are negative or do not sum to one.
+
+    Example:
+        >>> import numpy as np
+        >>> from cgp import statespace
+        >>> still, moving = (
+        ...     statespace.LinearGaussian([[1.0]], [[q]], [[1.0]], [[0.1]], [0.0], [[1.0]])
+        ...     for q in (1e-4, 1.0)
+        ... )
+        >>> bank = statespace.InteractingModels([still, moving], [[0.95, 0.05], [0.05, 0.95]])
+        >>> z = np.concatenate([np.zeros(10), [2.0, -1.0, 3.0, 0.5, -2.0]])
+        >>> found = statespace.filter(bank, z)
+        >>> found.mode_probabilities.numpy()[[9, 14], 1].round(2)
+        array([0.02, 1.  ])
+    """
+
+    models: tuple[AnyModel, ...]
+    transition: tf.Tensor
+    initial: tf.Tensor
+
+    def __init__(
+        self,
+        models: Sequence[AnyModel],
+        transition: ArrayLike,
+        initial: ArrayLike | None = None,
+    ):
+        models = _checked_models(models)
+        count, real = len(models), noise_of(models[0]).dtype.real_dtype
+        given = np.full(count, 1.0 / count) if initial is None else initial
+        self._settle(
+            models=models,
+            transition=_probabilities(transition, "transition", [count, count], real),
+            initial=_probabilities(given, "initial", [count], real),
+        )
+
+    def filter(
+        self,
+        z: ArrayLike,
+        missing: ArrayLike | None = None,
+        inputs: ArrayLike | None = None,
+        rule: AnyRule | None = None,
+    ) -> InteractingFiltered:
+        """Runs the filter of interacting models: `cgp.statespace.filter(bank, z)`.
+
+        Args:
+            z: Observations, as for `cgp.statespace.filter`.
+            missing: Likewise.
+            inputs: Likewise; they go to the models that have inputs.
+            rule: How nonlinear models are linearised, `Taylor()` if None.
+
+        Returns:
+            `InteractingFiltered`. Differentiable by the matrices and initial moments of models that
+            are not singular, by variables in their functions, by `transition` where it is not zero,
+            and by z.
+
+        Raises:
+            TypeError, ValueError: As `cgp.statespace.filter`.
+        """
+        series = series_of(self, z, missing, inputs)
+        found, _ = run_along(self, series, rule)
+        first = series[0]
+        check_moments(found)
+        form, observed = first.model.form, first.model.observation_form
+        means = first.first(found.observation_means)
+        innovations = observed.join(first.z - means)
+        if not first.is_whole:
+            present = first.observed[..., : innovations.shape[-1]]
+            innovations = tf.where(present, innovations, nan(innovations.dtype))
+        covariances = observed.moments(first.first(found.observation_covariances))
+        log_likelihoods = first.first(found.log_likelihoods)
+        return InteractingFiltered(
+            predicted_means=form.join(first.first(found.predicted_means)),
+            predicted_chols=first.first(found.predicted_chols),
+            filtered_means=form.join(first.first(found.filtered_means)),
+            filtered_chols=first.first(found.filtered_chols),
+            observation_means=first.observation_axis(observed.join(means)),
+            innovations=first.observation_axis(innovations),
+            innovation_covariances=covariances.k,
+            innovation_pseudo_covariances=covariances.c,
+            log_likelihoods=log_likelihoods,
+            log_likelihood=tf.reduce_sum(log_likelihoods, axis=-1),
+            mode_probabilities=first.first(found.probabilities),
+        )
+
+    def __repr__(self) -> str:
+        return f"InteractingModels({', '.join(map(repr, self.models))})"
+
+
+# --- the recursion --------------------------------------------------------------------------------
+
+
+def series_of(
+    bank: InteractingModels,
+    z: ArrayLike,
+    missing: ArrayLike | None = None,
+    inputs: ArrayLike | None = None,
+) -> list[Series]:
+    """The series as each model takes it."""
+    noises = [noise_of(model) for model in bank.models]
+    driven = [noise.B is not None for noise in noises]
+    if inputs is not None and not any(driven):
+        raise ValueError("inputs were given, but no model has inputs")
+    several = [
+        Series(noise, z, missing, inputs if takes else None)
+        for noise, takes in zip(noises, driven, strict=True)
+    ]
+    shapes = [series.batch_shape for series in several]
+    if any(shape != shapes[0] for shape in shapes):
+        raise ValueError(
+            "the batch axes of z with each model must be the same, but they are "
+            f"{', '.join(map(str, shapes))}: give z those axes, or give them to all models"
+        )
+    return several
+
+
+def run_along(
+    bank: InteractingModels,
+    several: Sequence[Series],
+    rule: AnyRule | None,
+    start: Modes | None = None,
+) -> tuple[Found, Modes]:
+    """The filter along a series, and what is predicted after it.
+
+    Args:
+        bank: The models.
+        several: The series as each of them takes it.
+        rule: As for `filter`.
+        start: Before the first observation; the initial states of the models if None.
+    """
+    own = [given_of(series) for series in several]
+    given = tuple(a for a, _ in own)
+    if start is None:
+        logs = safe_log(bank.initial)[:, None] + tf.zeros_like(
+            own[0][1].mean[:1], bank.transition.dtype
+        )
+        start = Modes(tuple(state for _, state in own), logs)
+    loop = _loop_of(bank, rule, given)
+    return loop(given, bank.transition, start)
+
+
+def _loop_of(bank: InteractingModels, rule: AnyRule | None, given: Sequence[Given]) -> Loop:
+    """The recursion, eagerly as a graph that is kept for models of these functions and sizes.
+
+    The matrices of models are its arguments.
+    """
+    rule = checked_rule(rule)
+    nonlinear = [model for model in bank.models if isinstance(model, NonlinearGaussian)]
+
+    def steps(*arguments: Any) -> tuple[Found, Modes]:
+        steps_of = [
+            stepper_of(model, rule) if isinstance(model, NonlinearGaussian) else Stepper(None)
+            for model in bank.models
+        ]
+        return run(steps_of, *arguments)
+
+    if not tf.executing_eagerly():
+        return steps
+    functions = [
+        (model.transition, model.observation, model.input_size, model.form.multiplicity)
+        if isinstance(model, NonlinearGaussian)
+        else None
+        for model in bank.models
+    ]
+    sizes = [(a.dtype, *a.shape[1:-1]) for a in tf.nest.flatten(given) if a is not None]
+    key = (InteractingModels, rule, *functions, *sizes)
+
+    def make() -> Loop:
+        return graph_of(steps)
+
+    if nonlinear:
+        return nonlinear[0].kept(key, make)
+    if key not in _of_linear:
+        _of_linear[key] = make()
+    return _of_linear[key]
+
+
+_of_linear: dict[Any, Loop] = {}
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def _checked_models(models: Sequence[AnyModel]) -> tuple[AnyModel, ...]:
+    if not isinstance(models, Sequence):
+        raise TypeError(f"models must be a sequence of models, got {type(models).__name__}")
+    models = tuple(models)
+    if not models:
+        raise ValueError("models must be at least one, got none")
+    first = _kind(models[0])
+    for i, model in enumerate(models):
+        if _kind(model) != first:
+            raise ValueError(
+                "models must have states and observations of one size, dtype and form, but "
+                f"models[0] has {first}, and models[{i}] {_kind(model)}"
+            )
+    return models
+
+
+def _kind(model: AnyModel) -> str:
+    noise = noise_of(model)
+    forms = [
+        "real composite" if dtype.is_complex and form.multiplicity > 1 else "proper"
+        for dtype, form in (
+            (noise.state_dtype, noise.form),
+            (noise.series_dtype, noise.observation_form),
+        )
+    ]
+    return (
+        f"{noise.state_size} states of {noise.state_dtype.name} ({forms[0]}) and "
+        f"{noise.observation_size} observed of {noise.series_dtype.name} ({forms[1]})"
+    )
+
+
+def _probabilities(a: ArrayLike, name: str, shape: list[int], dtype: tf.DType) -> tf.Tensor:
+    a = as_dtype(a, dtype, name)
+    if a.shape != shape:
+        raise ValueError(f"{name} must be {shape}, for {shape[0]} models, got shape {a.shape}")
+    check_probabilities(a, f"each row of {name}" if len(shape) > 1 else name)
+    return a
+
+
+def check_probabilities(a: tf.Tensor, name: str) -> None:
+    """Raises a ValueError, eagerly, for what are not probabilities along the last axis."""
+    if not tf.executing_eagerly():
+        return
+    check_finite(a, name)
+    sums, least = np.sum(a, axis=-1), np.min(a)
+    if least < 0 or not np.allclose(sums, 1.0, rtol=0, atol=_TOLERANCE):
+        raise ValueError(
+            f"{name} must be probabilities that sum to one, but the least is {least:.6g} and the "
+            f"sums are {sums}"
+        )
+
+
+def check_moments(found: Found) -> None:
+    """Raises, eagerly, where moments are not finite."""
+    if not tf.executing_eagerly():
+        return
+    parts = [found.predicted_chols, found.filtered_chols, found.filtered_means]
+    finite = np.all([np.isfinite(a).all(axis=tuple(range(1, a.ndim))) for a in parts], axis=0)
+    if not finite.all():
+        raise ValueError(
+            f"the moments of the state are not finite at step {int(np.argmin(finite))}: the "
+            "covariance of a model overflows, or a function of one is not finite there"
+        )
