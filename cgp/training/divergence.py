@@ -47,10 +47,10 @@ class Trained(NamedTuple):
 
     def is_lost(self) -> bool:
         """Whether the value is not finite, or outside its constraint: a variance of zero, say."""
-        value = self.value()
-        if not np.all(np.isfinite(value)):
+        array = self.value()
+        if not np.all(np.isfinite(array)):
             return True
-        return self.parameter is not None and not self.parameter.constraint.contains(value)
+        return self.parameter is not None and not self.parameter.constraint.contains(array)
 
 
 def trained(model: Any) -> list[Trained]:
@@ -220,16 +220,16 @@ class DivergenceGuard(keras.callbacks.Callback):
         if self._step is None:  # the training has not begun
             return
         with self.model.distribute_strategy.scope():
-            for v, value in zip(self._trained, self._best, strict=bool(self._best)):
-                v.variable.assign(value)
+            for v, best in zip(self._trained, self._best, strict=bool(self._best)):
+                v.variable.assign(best)
             optimizer = self.model.optimizer
             start = self._optimizer
             if start is None and optimizer.built:  # by the first step
                 fresh = type(optimizer).from_config(optimizer.get_config())
                 fresh.build(self.model.trainable_variables)
                 start = [v.numpy() for v in fresh.variables]
-            for v, value in zip(optimizer.variables, start or (), strict=False):
-                v.assign(value)
+            for v, initial in zip(optimizer.variables, start or (), strict=False):
+                v.assign(initial)
 
     def warn(self) -> None:
         """Says where a training has diverged to, and what was done about it."""
@@ -276,8 +276,8 @@ class DivergenceGuard(keras.callbacks.Callback):
 
     def _are_bad(self, values: list[np.ndarray]) -> bool:
         """Whether a loss that is not finite has been computed of values."""
-        known = self.reached is not None and not math.isfinite(self._loss)
-        return known and all(map(np.array_equal, values, self._at_start))
+        is_infinite = self.reached is not None and not math.isfinite(self._loss)
+        return is_infinite and all(map(np.array_equal, values, self._at_start))
 
     def _note(self, loss: float) -> None:
         """Compares the loss of the values at the start of the epoch with the best one."""

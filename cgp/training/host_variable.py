@@ -46,9 +46,9 @@ class HostVariable(keras.Variable):
             self._host = stored(self).numpy()
         return self._host
 
-    def replace(self, value: np.ndarray) -> None:
+    def replace(self, array: np.ndarray) -> None:
         """Takes a value of any shape; no graph may have been made with the one before."""
-        replace_value(self, value)
+        replace_value(self, array)
         self._host, self._is_ahead, self._is_shared = None, False, False
 
     def changed(self) -> None:
@@ -61,11 +61,11 @@ class HostVariable(keras.Variable):
     @property
     def value(self) -> Any:
         """The TensorFlow variable."""
-        found = super().value
-        if found is stored(self):  # else that of a stateless scope
+        variable = super().value
+        if variable is stored(self):  # else that of a stateless scope
             self._write()
             self._is_shared = True
-        return found
+        return variable
 
     def assign(self, value: Any) -> Any:
         """Keras's `assign`."""
@@ -73,10 +73,10 @@ class HostVariable(keras.Variable):
             return super().assign(value)
         if not tf.executing_eagerly():
             _ = self.value  # a graph assigns when it runs; until then the value is this one
-        found = super().assign(value)
-        self._host = np.array(found) if tf.executing_eagerly() else None
+        variable = super().assign(value)
+        self._host = np.array(variable) if tf.executing_eagerly() else None
         self._is_ahead = False
-        return found
+        return variable
 
     def numpy(self) -> np.ndarray:
         """The value, as a new array."""

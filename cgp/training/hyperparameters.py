@@ -39,8 +39,8 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor, complex numbers as [re, im]."""
-        own = {"name": self._given_name, "dtype": self.variable_dtype}
-        return {**super().get_config(), **own, **self.parameters_config()}
+        config = {"name": self._given_name, "dtype": self.variable_dtype}
+        return {**super().get_config(), **config, **self.parameters_config()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

@@ -61,7 +61,7 @@ class Descent:
         trained: list[Trained],
         start: np.ndarray,
         before_evaluation: Callable[[], None] = lambda: None,
-        after_iteration: Callable[[float], bool] = lambda value: False,
+        after_iteration: Callable[[float], bool] = lambda loss: False,
     ):
         self.loss, self.trained = loss, trained
         self.before_evaluation, self.after_iteration = before_evaluation, after_iteration
@@ -104,7 +104,7 @@ class Descent:
         """
         from scipy import optimize  # here: importing it takes long
 
-        left = _NO_CAP if cap is None else cap
+        allowed = _NO_CAP if cap is None else cap
         iterations = evaluations = 0
         while True:
             self._level = self.value
@@ -112,7 +112,7 @@ class Descent:
                 "maxcor": optimizer.maxcor,
                 "ftol": max(optimizer.ftol, 10 * self.loss.epsilon),
                 "gtol": optimizer.gtol,
-                "maxiter": left - iterations,
+                "maxiter": allowed - iterations,
                 "maxfun": 20 * _NO_CAP,
                 "maxls": 30,
             }
@@ -126,7 +126,7 @@ class Descent:
             )
             iterations, evaluations = iterations + result.nit, evaluations + result.nfev
             was_far = self._level - self.value >= _FAR and self.value > _BOTTOMLESS
-            if not was_far or iterations >= left or self._is_stopped:
+            if not was_far or iterations >= allowed or self._is_stopped:
                 break
         result.fun += self._level
         result.nit, result.nfev = iterations, evaluations
@@ -138,11 +138,11 @@ class Descent:
             self._last, self._is_substitute = (self.point, self.value, self.gradient), False
         elif not np.array_equal(point, self._last[0]):
             self.before_evaluation()
-            found = None if self._is_far(point) else self._evaluated(point)
-            self._is_substitute = found is None or self._is_steep(point, *found)
-            if found is None or self._is_substitute:
-                found = self._retreat(point)
-            self._last = (point.copy(), *found)
+            evaluated = None if self._is_far(point) else self._evaluated(point)
+            self._is_substitute = evaluated is None or self._is_steep(point, *evaluated)
+            if evaluated is None or self._is_substitute:
+                evaluated = self._retreat(point)
+            self._last = (point.copy(), *evaluated)
         _, value, gradient = self._last
         return value - self._level, gradient
 
@@ -168,12 +168,12 @@ class Descent:
             return False
         return any(v.is_lost() for v in self.trained)
 
-    def _is_steep(self, point: np.ndarray, value: float, gradient: np.ndarray) -> bool:
+    def _is_steep(self, point: np.ndarray, loss: float, gradient: np.ndarray) -> bool:
         """Whether loss or slope at a point are beyond what a cubic from the last iterate fits."""
         slope = abs(float(gradient @ (point - self.point)))
         # Close to the optimum less is promised than the loss is rounded by: that rise is no wall.
         rounding = self.loss.epsilon * max(1.0, abs(self.value))
-        return max(value - self.value, slope) > _STEEPEST * max(self._promised(point), rounding)
+        return max(loss - self.value, slope) > _STEEPEST * max(self._promised(point), rounding)
 
     def _promised(self, point: np.ndarray) -> float:
         """What the slope at the last iterate says that the loss falls by on the way to a point."""
@@ -203,8 +203,8 @@ class Descent:
             raise StopIteration
 
 
-def _is_finite(value: float, gradient: np.ndarray) -> bool:
-    return bool(np.isfinite(value) and np.all(np.isfinite(gradient)))
+def _is_finite(loss: float, gradient: np.ndarray) -> bool:
+    return bool(np.isfinite(loss) and np.all(np.isfinite(gradient)))
 
 
 _WALL = 1e100  # slope, beyond which it is that of a wall, in whatever unit
@@ -220,10 +220,10 @@ class Validation(NamedTuple):
 
 def reject(**arguments: Any) -> None:
     """Raises if arguments of `fit` about batches are given."""
-    for name, value in arguments.items():
-        if value is not None:
+    for name, argument in arguments.items():
+        if argument is not None:
             raise ValueError(
-                f"LBFGS needs the loss of all the data at once: {name}={value!r} has no meaning"
+                f"LBFGS needs the loss of all the data at once: {name}={argument!r} has no meaning"
             )
 
 
@@ -232,8 +232,8 @@ def loss_of(model: Any, x: Any, y: Any, sample_weight: Any) -> Objective:
     if isinstance(x, tf.data.Dataset):
         check_end(x)
         if hasattr(model, "batch_of_shard") and len(list(x.take(2))) > 1:
-            parts = map(keras.utils.unpack_x_y_sample_weight, x)
-            x = Shards([_series(*part) for part in parts], map)
+            batches = map(keras.utils.unpack_x_y_sample_weight, x)
+            x = Shards([_series(*batch) for batch in batches], map)
     if isinstance(x, Shards):
         return ShardedObjective(model, x)
     return Objective(model, _one_batch(x, y, sample_weight))
@@ -256,13 +256,13 @@ def _one_batch(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     elif isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
             raise ValueError("a dataset brings its own targets and weights: y must be None")
-        found = list(x.take(2))
-        if len(found) != 1:
+        first_two = list(x.take(2))
+        if len(first_two) != 1:
             raise ValueError(
                 f"LBFGS needs all the data in one batch, and the dataset has "
-                f"{'several' if found else 'none'}: batch it by its length"
+                f"{'several' if first_two else 'none'}: batch it by its length"
             )
-        batch = found[0]
+        batch = first_two[0]
     else:
         raise TypeError(f"LBFGS takes arrays or a tf.data.Dataset of one batch, got x of {type(x)}")
     return keras.utils.unpack_x_y_sample_weight(batch)
@@ -381,23 +381,23 @@ class _Run:
             self.callbacks.on_epoch_begin(self.initial_epoch + self.iterations)
             self.callbacks.on_train_batch_begin(0)
 
-    def end_epoch(self, value: float) -> None:
+    def end_epoch(self, loss: float) -> None:
         epoch = self.initial_epoch + self.iterations
         self.iterations += 1
         self.in_epoch = False
-        self.logs = {"loss": value}
+        self.logs = {"loss": loss}
         self.callbacks.on_train_batch_end(0, self.logs)
         if self.validation.data is not None and self.iterations % self.validation.freq == 0:
-            found = self.model.evaluate(
+            metrics = self.model.evaluate(
                 self.validation.data, steps=self.validation.steps, verbose=0, return_dict=True
             )
-            self.logs |= {f"val_{name}": v for name, v in found.items()}
+            self.logs |= {f"val_{name}": v for name, v in metrics.items()}
         self.callbacks.on_epoch_end(epoch, self.logs)
         self.progress.update(self.iterations, self.logs)
 
-    def _after_iteration(self, value: float) -> bool:
+    def _after_iteration(self, loss: float) -> bool:
         self.begin_epoch()
-        self.end_epoch(value)
+        self.end_epoch(loss)
         return bool(self.model.stop_training)
 
 
@@ -409,22 +409,22 @@ class _Progress:
         self.bar = None
         if self.verbose == 1:
             self.bar = keras.utils.Progbar(cap, unit_name="iteration", stateful_metrics=["loss"])
-        self.seen = 0
+        self.iterations = 0
         self.logs: dict = {}
 
     def update(self, iteration: int, logs: dict) -> None:
-        self.seen, self.logs = iteration, dict(logs)
+        self.iterations, self.logs = iteration, dict(logs)
         if self.bar is not None:
             self.bar.stateful_metrics |= set(logs)  # values, not averages over iterations
             self.bar.update(iteration, list(logs.items()), finalize=False)
         elif self.verbose:
-            shown = " - ".join(f"{name}: {value:.8g}" for name, value in logs.items())
+            shown = " - ".join(f"{name}: {metric:.8g}" for name, metric in logs.items())
             print(f"Iteration {iteration} - {shown}")
 
     def close(self) -> None:
-        if self.bar is not None and self.seen:
-            self.bar.target = self.seen
-            self.bar.update(self.seen, list(self.logs.items()), finalize=True)
+        if self.bar is not None and self.iterations:
+            self.bar.target = self.iterations
+            self.bar.update(self.iterations, list(self.logs.items()), finalize=True)
 
 
 class Optimum(NamedTuple):
@@ -467,17 +467,17 @@ def search(
     bar = keras.utils.Progbar(count, verbose=silent, unit_name="start", stateful_metrics=["loss"])
     starts = [loss.start, *_best(loss, candidates, count - 1, scale)]
     variables = trained(loss.model)
-    found: list[Optimum] = []
+    optima: list[Optimum] = []
     for number, start in enumerate(starts):
         descent = _attempt(functools.partial(Descent, loss, variables, start))
         if descent is not None:
             descent.run(optimizer, cap)
-            found.append(Optimum(descent.value, descent.point))
-            found.sort(key=lambda optimum: optimum.loss)
-        if found:
+            optima.append(Optimum(descent.value, descent.point))
+            optima.sort(key=lambda optimum: optimum.loss)
+        if optima:
             done = number + 1 == len(starts)
-            bar.update(count if done else number + 1, [("loss", found[0].loss)], finalize=done)
-    return found
+            bar.update(count if done else number + 1, [("loss", optima[0].loss)], finalize=done)
+    return optima
 
 
 def _best(
@@ -486,10 +486,10 @@ def _best(
     """The `count` candidates of the lowest loss, the lowest first."""
     ranked = []
     for number, point in enumerate(candidates):
-        found = _attempt(functools.partial(loss, point))
-        if found is None or not np.all(np.isfinite([found[0], *found[1]])):
+        evaluated = _attempt(functools.partial(loss, point))
+        if evaluated is None or not np.all(np.isfinite([evaluated[0], *evaluated[1]])):
             continue
-        value, gradient = found
+        value, gradient = evaluated
         if scale is not None:
             # The loss c + log s + q/s of a covariance times s is least at s = q, and its slope by
             # log s is 1 − q at s = 1.
@@ -498,7 +498,7 @@ def _best(
                 value += np.log(square) + 1.0 - square
                 point = point + np.log(square) * scale
         ranked.append((value, number, point))
-    return [point for _, _, point in sorted(ranked, key=lambda one: one[:2])[:count]]
+    return [point for _, _, point in sorted(ranked, key=lambda candidate: candidate[:2])[:count]]
 
 
 def _attempt(function: Callable[[], Any]) -> Any:

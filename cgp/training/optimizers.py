@@ -45,11 +45,11 @@ class LBFGS(ReadOnlyArguments, keras.optimizers.Optimizer):
     ) -> None:
         super().__init__(learning_rate=1.0, name=name)
         check_whole(maxcor, "maxcor")
-        for name_of, value in (("ftol", ftol), ("gtol", gtol)):
-            if not isinstance(value, int | float | np.number):
-                raise TypeError(f"{name_of} must be a number, got {value!r}")
-            if not 0 <= value < np.inf:
-                raise ValueError(f"{name_of} must be finite and not negative, got {value}")
+        for name_of, tolerance in (("ftol", ftol), ("gtol", gtol)):
+            if not isinstance(tolerance, int | float | np.number):
+                raise TypeError(f"{name_of} must be a number, got {tolerance!r}")
+            if not 0 <= tolerance < np.inf:
+                raise ValueError(f"{name_of} must be finite and not negative, got {tolerance}")
         self.maxcor = int(maxcor)
         self.ftol = float(ftol)
         self.gtol = float(gtol)

@@ -121,13 +121,13 @@ class Parameter:
 
     def _check_shape_of(self, prior: Any) -> None:
         # A larger shape would broadcast, and count the parameter several times.
-        shape, own = tuple(prior.batch_shape + prior.event_shape), self._argument_of_prior().shape
+        shape, event = tuple(prior.batch_shape + prior.event_shape), self._argument_of_prior().shape
         try:
-            np.broadcast_to(np.empty(shape), own)
+            np.broadcast_to(np.empty(shape), event)
         except ValueError:
-            what = f"[re, im] of {self.name}" if self.constraint.is_complex else self.name
+            parameter = f"[re, im] of {self.name}" if self.constraint.is_complex else self.name
             raise ValueError(
-                f"the prior of {self.name} has shape {shape}, but {what} has {tuple(own)}"
+                f"the prior of {self.name} has shape {shape}, but {parameter} has {tuple(event)}"
             ) from None
 
     def _check(self, value: ArrayLike) -> np.ndarray:
@@ -226,11 +226,11 @@ class Parameter:
         try:
             yield
         except BaseException:
-            for variable, value in zip(self.variables, before, strict=True):
-                if variable.shape == value.shape:
-                    variable.assign(value)
+            for variable, array in zip(self.variables, before, strict=True):
+                if variable.shape == array.shape:
+                    variable.assign(array)
                 else:
-                    keras_private.replace_value(variable, value)
+                    keras_private.replace_value(variable, array)
             self._is_set, self.constraint = was_set, constraint
             raise
 
@@ -282,10 +282,10 @@ class Parameter:
         return tf.reduce_sum(self.prior.log_prob(self._argument_of_prior()))
 
     def _argument_of_prior(self) -> tf.Tensor:
-        value = self.value
+        z = self.value
         if not self.constraint.is_complex:
-            return value
-        return tf.stack([tf.math.real(value), tf.math.imag(value)], axis=-1)
+            return z
+        return tf.stack([tf.math.real(z), tf.math.imag(z)], axis=-1)
 
     def numpy(self) -> np.ndarray:
         """Returns the constrained value as a NumPy array."""
@@ -371,12 +371,14 @@ class Parameterized(ReadOnlyArguments):
                 f"{priors!r}"
             )
         fixed, priors = names_of(fixed), dict(priors or {})
-        for what, names in (("fixed", fixed), ("priors", priors)):
+        for argument, names in (("fixed", fixed), ("priors", priors)):
             unknown = sorted(set(names) - set(values))
             if unknown:
                 owner = type(self).__name__
-                known = f"parameters of {owner} are {sorted(values)}"
-                raise ValueError(f"{what} names {unknown}, but the {known}")
+                raise ValueError(
+                    f"{argument} names {unknown}, but the parameters of {owner} are "
+                    f"{sorted(values)}"
+                )
         self.own_parameters = tuple(
             Parameter(self, name, value, constraint, name in fixed, priors.get(name))
             for name, (value, constraint) in values.items()
@@ -446,18 +448,18 @@ def _left_out_config(parameter: Parameter) -> list[None] | None:
     return [None] * shape[0] if parameter.constraint.is_per_dimension and shape.rank else None
 
 
-def number_to_config(value: npt.ArrayLike) -> Any:
+def number_to_config(number: npt.ArrayLike) -> Any:
     """Converts a number or array to floats and lists; complex ones gain a last axis [re, im]."""
-    value = np.asarray(value)
-    return (split(value) if np.iscomplexobj(value) else value).tolist()
+    number = np.asarray(number)
+    return (split(number) if np.iscomplexobj(number) else number).tolist()
 
 
-def complex_from_config(value: Any) -> Any:
+def complex_from_config(config: Any) -> Any:
     """Converts a config back to a complex number or array; a number is returned as it is."""
-    if isinstance(value, list | tuple):
-        pairs = np.asarray(value)
+    if isinstance(config, list | tuple):
+        pairs = np.asarray(config)
         return pairs[..., 0] + 1j * pairs[..., 1]
-    return value
+    return config
 
 
 def named_parameters(layers: Iterable[tuple[str, Parameterized]]) -> dict[str, Parameter]:
@@ -469,21 +471,21 @@ def named_parameters(layers: Iterable[tuple[str, Parameterized]]) -> dict[str, P
     Args:
         layers: Pairs of prefix and layer; with an empty prefix the parameter has its own name only.
     """
-    seen: set[int] = set()
-    found: dict[str, Parameter] = {}
+    layers_so_far: set[int] = set()
+    by_name: dict[str, Parameter] = {}
     for prefix, layer in layers:
-        if id(layer) in seen:
+        if id(layer) in layers_so_far:
             continue
-        seen.add(id(layer))
+        layers_so_far.add(id(layer))
         names = [parameter.name for parameter in layer.own_parameters]
         if prefix:
             numbered = (f"{prefix}_{number}" for number in itertools.count(2))
             several = (
                 [f"{p}.{name}" for name in names] for p in itertools.chain([prefix], numbered)
             )
-            names = next(candidates for candidates in several if not found.keys() & candidates)
-        found |= zip(names, layer.own_parameters, strict=True)
-    return found
+            names = next(candidates for candidates in several if not by_name.keys() & candidates)
+        by_name |= zip(names, layer.own_parameters, strict=True)
+    return by_name
 
 
 def prior_config(prior: Any) -> dict[str, Any]:
@@ -507,12 +509,12 @@ def prior_config(prior: Any) -> dict[str, Any]:
     ):
         raise TypeError(f"a prior must be a distribution of tfp.distributions, got {prior!r}")
     arguments = {
-        name: value
-        for name, value in prior.parameters.items()
-        if value is not None and not isinstance(value, bool | str) and name != "name"
+        name: argument
+        for name, argument in prior.parameters.items()
+        if argument is not None and not isinstance(argument, bool | str) and name != "name"
     }
     try:
-        arguments = {name: np.asarray(value, float).tolist() for name, value in arguments.items()}
+        arguments = {name: np.asarray(a, float).tolist() for name, a in arguments.items()}
     except (TypeError, ValueError):
         raise TypeError(
             f"a prior must have numbers for parameters, so that it can be saved; got {prior!r}"

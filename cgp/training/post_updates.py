@@ -298,8 +298,8 @@ def confirm(layer: keras.layers.Layer) -> None:
 
 def current_values(layer: keras.layers.Layer) -> bytes:
     """The values of the variables that the states of a layer belong to, without reading these."""
-    found = (update.snapshot for update in _updates(layer))
-    arrays = (v.host() if isinstance(v, HostVariable) else v.numpy() for v in found)
+    snapshots = (update.snapshot for update in _updates(layer))
+    arrays = (v.host() if isinstance(v, HostVariable) else v.numpy() for v in snapshots)
     return b"".join(a.tobytes() for a in arrays)
 
 
@@ -351,8 +351,8 @@ def _updates_inside(
     model: keras.layers.Layer, variables: Iterable[keras.Variable] | None
 ) -> Iterator[_PostUpdate]:
     """The updates of a layer and of all inside it; arguments as for `refresh_all`."""
-    wanted = None if variables is None else {id(v) for v in variables}
+    ids = None if variables is None else {id(v) for v in variables}
     for layer in flatten_layers(model):
         for update in _updates(layer):
-            if wanted is None or any(id(v) in wanted for v in update.variables):
+            if ids is None or any(id(v) in ids for v in update.variables):
                 yield update

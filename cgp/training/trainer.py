@@ -289,8 +289,8 @@ class Trainer(Saving):
     @contextlib.contextmanager
     def _in_batches(self, data: Any, steps: int | None) -> Iterator[None]:
         """A context in which the model, and models inside it, know the number of batches."""
-        found = [getattr(x, "batch_count", None) for x in keras_private.flatten_layers(self)]
-        counts = [count for count in found if count is not None]
+        variables = [getattr(x, "batch_count", None) for x in keras_private.flatten_layers(self)]
+        counts = [count for count in variables if count is not None]
         before = [count.numpy() for count in counts]
         number = number_of_batches(data, steps) if counts else 1
         try:
@@ -298,8 +298,8 @@ class Trainer(Saving):
                 count.assign(number)
             yield
         finally:
-            for count, value in zip(counts, before, strict=True):
-                count.assign(value)
+            for count, number_before in zip(counts, before, strict=True):
+                count.assign(number_before)
 
     def named_hyperparameters(self) -> dict[str, Parameter]:
         """The hyperparameters of all layers, by the paths of their weights."""
