@@ -23,12 +23,12 @@ class SecondMoments(NamedTuple):
     c: tf.Tensor | None = None
     """The pseudo-covariance or pseudo-variance `E[z z]`, like `k`; None if proper (zero)."""
 
-    def map(self, function: Callable[..., tf.Tensor], *others: "SecondMoments") -> "SecondMoments":
+    def map(self, function: Callable[..., tf.Tensor], *terms: "SecondMoments") -> "SecondMoments":
         """Applies a function to `k`, and to `c` unless proper, with those of other moments."""
-        k = function(self.k, *(other.k for other in others))
+        k = function(self.k, *(term.k for term in terms))
         if self.c is None:
             return SecondMoments(k, None)
-        return SecondMoments(k, function(self.c, *(other.c_or_zeros() for other in others)))
+        return SecondMoments(k, function(self.c, *(term.c_or_zeros() for term in terms)))
 
     def c_or_zeros(self) -> tf.Tensor:
         """The pseudo-covariance, as a tensor of zeros if proper."""
@@ -87,9 +87,9 @@ class ProperForm:
         """The diagonals of (K, C) of `columnsᴴ columns`, where columns is `[..., k, n]`."""
         return SecondMoments(as_complex(tf.reduce_sum(squared_modulus(columns), axis=-2)), None)
 
-    def white(self, parts: tf.Tensor) -> tf.Tensor:
+    def white(self, normals: tf.Tensor) -> tf.Tensor:
         """Converts real white noise `[..., 2n]` to working white noise of unit variance."""
-        return math.sqrt(0.5) * join_parts(parts)  # each part has half of the variance
+        return math.sqrt(0.5) * join_parts(normals)  # each part has half of the variance
 
     def root(self, chol: tf.Tensor) -> tf.Tensor:
         """A square root S of the working covariance `S Sᴴ`, from a factor in either form."""
@@ -145,9 +145,9 @@ class CompositeForm:
         rr, ii, ri = (tf.reduce_sum(a * b, axis=-2) for a, b in ((re, re), (im, im), (re, im)))
         return SecondMoments(as_complex(rr + ii), tf.complex(rr - ii, 2.0 * ri))
 
-    def white(self, parts: tf.Tensor) -> tf.Tensor:
+    def white(self, normals: tf.Tensor) -> tf.Tensor:
         """See `ProperForm.white`."""
-        return parts
+        return normals
 
     def root(self, chol: tf.Tensor) -> tf.Tensor:
         """See `ProperForm.root`."""

@@ -86,16 +86,16 @@ class Step(NamedTuple):
             raise ValueError("there are no steps to stack")
         # Those of the three fields may differ: a state has other components than an observation.
         shapes = [tuple(np.shape(a) for a in _arrays(step)) for step in steps]
-        for t, found in enumerate(shapes):
-            if found != shapes[0]:
-                at = next(i for i, shape in enumerate(found) if shape != shapes[0][i])
+        for t, step_shapes in enumerate(shapes):
+            if step_shapes != shapes[0]:
+                at = next(i for i, shape in enumerate(step_shapes) if shape != shapes[0][i])
                 raise ValueError(
                     f"steps must have one shape: step 0 has arrays of shape {shapes[0][at]}, "
-                    f"step {t} of shape {found[at]}. Stack those of one filter alone"
+                    f"step {t} of shape {step_shapes[at]}. Stack those of one filter alone"
                 )
-        parts = zip(*map(_arrays, steps), strict=True)
+        fields = zip(*map(_arrays, steps), strict=True)
         try:
-            arrays = [np.stack(part, axis) for part in parts]
+            arrays = [np.stack(series, axis) for series in fields]
         except np.exceptions.AxisError as error:
             raise ValueError(
                 f"arrays of shape {shapes[0][0]} cannot be stacked along axis {axis}: expected −1 "
@@ -211,18 +211,18 @@ def labelled_moments(prediction: Prediction) -> dict[str, Any]:
     return {f'prediction["{name}"]': prediction[name] for name in names}
 
 
-def _of_filter(found: Mapping[str, Any]) -> dict[str, Any]:
+def _of_filter(outputs: Mapping[str, Any]) -> dict[str, Any]:
     """The moments of the observations, from what a `KalmanFilter` returns for a series."""
-    moments = {name: found[key] for name, key in _OF_FILTER.items() if key in found}
+    moments = {name: outputs[key] for name, key in _OF_FILTER.items() if key in outputs}
     # A proper model has no pseudo-variance.
     return {"pseudo_variance": np.zeros_like(moments["mean"]), **moments}
 
 
-def mixture(parts: list[tuple[float, Marginals]]) -> Marginals:
+def mixture(components: list[tuple[float, Marginals]]) -> Marginals:
     """The moments of a mixture of predictions with weights of sum 1."""
-    shares = np.array([weight for weight, _ in parts])
+    shares = np.array([weight for weight, _ in components])
     means, variances, pseudo_variances = (
-        np.stack(arrays) for arrays in zip(*(moments for _, moments in parts), strict=True)
+        np.stack(arrays) for arrays in zip(*(moments for _, moments in components), strict=True)
     )
     mean = np.tensordot(shares, means, 1)
     apart = means - mean

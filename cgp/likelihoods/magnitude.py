@@ -80,9 +80,9 @@ class Magnitude(Variational):
 
     def correction(self, z: tf.Tensor, q: Moments, site: Site, variance: tf.Tensor) -> tf.Tensor:
         """See `Likelihood`; NaN where the phase of the signal is not known to within a radian."""
-        found = super().correction(z, q, site, variance)
-        along, lost = _along(q), tf.constant(np.nan, found.dtype)
-        return tf.where(along.across < tf.square(along.length), found, lost)
+        correction = super().correction(z, q, site, variance)
+        along, lost = _along(q), tf.constant(np.nan, correction.dtype)
+        return tf.where(along.across < tf.square(along.length), correction, lost)
 
 
 class _Along(NamedTuple):

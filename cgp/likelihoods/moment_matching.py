@@ -46,8 +46,8 @@ class MomentMatched(Likelihood):
         mean, spread = _cavity(q, last)
         with tf.GradientTape() as tape:
             tape.watch((mean, spread))
-            value = self.log_evidence(z[0], mean, spread, variance)
-        by_mean, by_variance = tape.gradient(value, (mean, spread))
+            evidence = self.log_evidence(z[0], mean, spread, variance)
+        by_mean, by_variance = tape.gradient(evidence, (mean, spread))
         # The heat equation: 2 ∂Z/∂V = ∂²Z/∂m².
         share = spread * (tf.square(by_mean) - 2.0 * by_variance)
         share = tf.clip_by_value(share, LEAST, 1.0 - _LEFT)
@@ -67,6 +67,6 @@ class MomentMatched(Likelihood):
 def _cavity(q: Moments, site: Site) -> tuple[tf.Tensor, tf.Tensor]:
     """Mean and variance of q without a site, `[...]`."""
     mean, variance, precision = q.mean[0], q.covariance[0, 0], site.precision[0, 0]
-    left = tf.maximum(1.0 - precision * variance, _LEFT)
-    spread = variance / left
+    share = tf.maximum(1.0 - precision * variance, _LEFT)
+    spread = variance / share
     return mean + spread * precision * (mean - site.target[0]), spread

@@ -40,8 +40,8 @@ class OneBit(MomentMatched):
     def check(self, z: np.ndarray) -> None:
         """See `Likelihood`."""
         z = z[~np.isnan(z)]
-        parts = (z.real, z.imag) if np.iscomplexobj(z) else (z,)
-        if any(np.any(part == 0) for part in parts):
+        coordinates = (z.real, z.imag) if np.iscomplexobj(z) else (z,)
+        if any(np.any(coordinate == 0) for coordinate in coordinates):
             raise ValueError(
                 "z must have signs, of its real and of its imaginary part, but some are zero"
             )

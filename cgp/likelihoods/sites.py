@@ -35,12 +35,16 @@ class Site(NamedTuple):
         """Λ⁻¹, `[d, d, ...]`, the covariance of its noise."""
         return inverse(self.precision)
 
+    @property
+    def linear(self) -> tf.Tensor:
+        """Λ ỹ, `[d, ...]`, the natural parameter beside the precision."""
+        return product(self.precision, self.target)
+
 
 def between(last: Site, following: Site, step: tf.Tensor) -> Site:
     """Sites a step from the last to the following ones, in their natural parameters."""
     precision = last.precision + step * (following.precision - last.precision)
-    one, other = (product(site.precision, site.target) for site in (last, following))
-    linear = one + step * (other - one)
+    linear = last.linear + step * (following.linear - last.linear)
     return Site(product(inverse(precision), linear), precision)
 
 
@@ -50,8 +54,7 @@ def distance(last: Site, following: Site, q: Moments) -> tf.Tensor:
     In standard deviations of q, and in shares of its covariance.
     """
     precision = following.precision - last.precision
-    one, other = (product(site.precision, site.target) for site in (following, last))
-    linear = one - other - product(precision, q.mean)
+    linear = following.linear - last.linear - product(precision, q.mean)
     square = quadratic(q.covariance, linear)
     share = tf.einsum("ij...,jk...->ik...", precision, q.covariance)
     d = share.shape[0]

@@ -33,8 +33,10 @@ def condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> Scala
     """`cgp.linalg.cholesky_condition`."""
     if not _serves(chol, h):
         return None
-    found = _call("cgp_cholesky_condition", (chol, 2), (h, 1), (_reals(noise_variance, chol), 0))
-    return None if found is None else ScalarUpdate(*found)
+    conditioned = _call(
+        "cgp_cholesky_condition", (chol, 2), (h, 1), (_reals(noise_variance, chol), 0)
+    )
+    return None if conditioned is None else ScalarUpdate(*conditioned)
 
 
 def append(
@@ -59,9 +61,9 @@ def remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> 
     return _call("cgp_cholesky_remove_from_buffer", *arguments, (_integers(size), 0))
 
 
-def _serves(chol: Any, *others: Any) -> bool:
+def _serves(chol: Any, *arrays: Any) -> bool:
     """Whether an op takes these; elements above the diagonal of a factor, it would not read."""
-    return native.serves(chol, *others) and is_lower_triangular(chol)
+    return native.serves(chol, *arrays) and is_lower_triangular(chol)
 
 
 def _reals(x: Any, like: Any) -> Any:
@@ -93,16 +95,16 @@ def _call(name: str, *arguments: tuple[Any, int]) -> Any:
     """Calls an op; each argument comes with the number of its axes that are not batch axes."""
     if any(x is None for x, _ in arguments):
         return None
-    if any(x.ndim != own for x, own in arguments):
-        batches = [tuple(x.shape)[: x.ndim - own] for x, own in arguments]
+    if any(x.ndim != event_rank for x, event_rank in arguments):
+        batches = [tuple(x.shape)[: x.ndim - event_rank] for x, event_rank in arguments]
         try:
             batch = np.broadcast_shapes(*batches)
         except ValueError:
             return None
-        if any(own_batch != batch for own_batch in batches):
+        if any(shape != batch for shape in batches):
             arguments = tuple(
-                (tf.broadcast_to(x, [*batch, *x.shape[x.ndim - own :]]), own)
-                for x, own in arguments
+                (tf.broadcast_to(x, [*batch, *x.shape[x.ndim - event_rank :]]), event_rank)
+                for x, event_rank in arguments
             )
     return native.attempt(name, *[x for x, _ in arguments])
 
@@ -111,7 +113,7 @@ def _call(name: str, *arguments: tuple[Any, int]) -> Any:
 
 
 def _register_gradients(
-    name: str, function: Callable[..., Any], differentiable: int, others: int = 0
+    name: str, function: Callable[..., Any], differentiable: int, integers: int = 0
 ) -> None:
     """Registers the pullback of an op as its gradient, and TensorFlow's as that of the pullback.
 
@@ -119,18 +121,19 @@ def _register_gradients(
         name: Name of the op, as in `CgpCholeskyUpdate`.
         function: What it computes of its inputs, in TensorFlow.
         differentiable: The number of its differentiable inputs, which come first.
-        others: The number of its integer inputs.
+        integers: The number of its integer inputs.
     """
     pullback = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() + "_pullback"
 
     @tf.RegisterGradient(name)
     def _first(op: tf.Operation, *bars: tf.Tensor) -> list[tf.Tensor | None]:
-        found = native.op(pullback)(*op.inputs, *bars)
-        return [*(found if isinstance(found, tuple) else [found]), *[None] * others]
+        gradients = native.op(pullback)(*op.inputs, *bars)
+        return [*(gradients if isinstance(gradients, tuple) else [gradients]), *[None] * integers]
 
     @tf.RegisterGradient(f"{name}Pullback")
     def _second(op: tf.Operation, *seconds: tf.Tensor) -> list[tf.Tensor | None]:
-        inputs, bars = op.inputs[: differentiable + others], op.inputs[differentiable + others :]
+        count = differentiable + integers
+        inputs, bars = op.inputs[:count], op.inputs[count:]
         by = list(inputs[:differentiable])
         with tf.GradientTape() as outer:
             outer.watch([*by, *bars])
@@ -138,13 +141,13 @@ def _register_gradients(
                 tape.watch(by)
                 values = tf.nest.flatten(function(*inputs))
             firsts = tape.gradient(values, by, output_gradients=list(bars))
-        found = outer.gradient(firsts, [*by, *bars], output_gradients=list(seconds))
-        return [*found[:differentiable], *[None] * others, *found[differentiable:]]
+        gradients = outer.gradient(firsts, [*by, *bars], output_gradients=list(seconds))
+        return [*gradients[:differentiable], *[None] * integers, *gradients[differentiable:]]
 
 
 _register_gradients("CgpCholeskyUpdate", reference.update, 3)
 _register_gradients("CgpCholeskyCondition", reference.condition, 3)
 _register_gradients("CgpCholeskyAppend", reference.append, 3)
-_register_gradients("CgpCholeskyAppendInBuffer", reference.append, 3, others=1)
-_register_gradients("CgpCholeskyRemove", reference.remove, 1, others=1)
-_register_gradients("CgpCholeskyRemoveFromBuffer", reference.remove, 1, others=2)
+_register_gradients("CgpCholeskyAppendInBuffer", reference.append, 3, integers=1)
+_register_gradients("CgpCholeskyRemove", reference.remove, 1, integers=1)
+_register_gradients("CgpCholeskyRemoveFromBuffer", reference.remove, 1, integers=2)

@@ -56,8 +56,8 @@ def axes_of(ax: "Sequence[Axes] | np.ndarray | None", count: int, **figure: Any)
     axes = np.asarray(ax, dtype=object).ravel()
     if len(axes) != count:
         raise ValueError(f"ax must be {count} axes, one for each panel, got {len(axes)}")
-    for own in axes:
-        check_axes(own)
+    for panel in axes:
+        check_axes(panel)
     return axes
 
 
@@ -86,9 +86,9 @@ def draw_unit_normals(ax: "Axes", values: np.ndarray, *probabilities: float) -> 
     for far, color in ((False, DATA["color"]), (True, OUTSIDE)):
         chosen = values[(np.abs(values) > radii[-1]) == far]
         ax.plot(chosen.real, chosen.imag, **DATA | {"color": color, "markersize": 2.5})
-    held = np.mean(np.abs(values) <= radii[-1])
+    share = np.mean(np.abs(values) <= radii[-1])
     percent = f"{100 * probabilities[-1]:g} %"
-    ax.set(xlabel="Re", ylabel="Im", title=f"{held:.1%} in the circle of {percent}")
+    ax.set(xlabel="Re", ylabel="Im", title=f"{share:.1%} in the circle of {percent}")
     ax.set_aspect("equal", adjustable="datalim")
 
 

@@ -220,8 +220,8 @@ class _Curve:
         lines, powers = self._spectrum.lines, self._spectrum.powers
         if self._band is not None:
             lines = lines - self._band * np.rint(lines / self._band)
-        seen = (low <= lines) & (lines <= high)
-        self.lines, self.powers = lines[seen], powers[seen]
+        inside = (low <= lines) & (lines <= high)
+        self.lines, self.powers = lines[inside], powers[inside]
         self.heights = self.at(self.lines) + periodogram.gain * self.powers
 
     def at(self, f: np.ndarray) -> np.ndarray:
