@@ -292,9 +292,7 @@ def _components(dims: tuple[str, ...] | None, shape: tuple[int, ...]) -> tuple[s
 
 def _rows(result: Any, arrays: dict[str, _Array], index: Any) -> _Rows:
     """The rows of arrays, and their index if it fits."""
-    shapes = [
-        values.shape[: values.ndim - len(components)] for values, components in arrays.values()
-    ]
+    shapes = [a.values.shape[: a.values.ndim - len(a.components)] for a in arrays.values()]
     shape = shapes[0]
     if isinstance(result, ParameterDraws):
         if index is not None:
@@ -307,10 +305,10 @@ def _rows(result: Any, arrays: dict[str, _Array], index: Any) -> _Rows:
     of_filter = (
         'of a KalmanFilter, whose components are the last axis, give dims=("time", "component")'
     )
-    different = next((different for different in shapes if different != shape), None)
-    if different is not None:
+    second = next((s for s in shapes if s != shape), None)
+    if second is not None:
         raise ValueError(
-            f"no last axis of times is common to arrays {shape}, {different}: {of_filter}"
+            f"no last axis of times is common to arrays {shape}, {second}: {of_filter}"
         )
     if index is not None and np.shape(index) != shape[-1:]:
         hint = f": {of_filter}" if len(shape) > 1 and np.shape(index) == shape[-2:-1] else ""

@@ -92,11 +92,9 @@ def draw_unit_normals(ax: "Axes", values: np.ndarray, *probabilities: float) -> 
     ax.set_aspect("equal", adjustable="datalim")
 
 
-def legend_above(
-    ax: "Axes", wanted: bool | None, moments: Marginals | None, **handles: Any
-) -> None:
-    """Adds a legend above the axes, if it is wanted; None where there is a prediction."""
-    if not (moments is not None if wanted is None else wanted):
+def legend_above(ax: "Axes", show: bool | None, moments: Marginals | None, **handles: Any) -> None:
+    """Adds a legend above the axes if `show`; if that is None, where there is a prediction."""
+    if not (moments is not None if show is None else show):
         return
     # Not inside, because an oscillating series leaves no corner free.
     ax.legend(
