@@ -1,4 +1,4 @@
-"""Times as numbers: dates and durations, in a unit said once, from an origin said once.
+"""Times as numbers: dates and durations, in one unit and from one origin.
 
 The inputs x of a process are real numbers, and their unit is that of lengthscales (and of the
 inverse of frequencies). A date has neither unit nor zero. `Clock` gives it both, before any model
@@ -87,7 +87,7 @@ class Clock:
             object.__setattr__(self, "origin", _written(self.origin))
 
     def __call__(self, times: Any) -> Any:
-        """The numbers of times.
+        """Converts dates or durations to numbers.
 
         Args:
             times: Dates or durations of any shape: a `DatetimeIndex`, a `TimedeltaIndex`, a Series
@@ -183,7 +183,7 @@ def is_time(x: Any) -> bool:
 
 
 def remedy(name: str) -> str:
-    """What to do with times where numbers are expected, for the end of an error."""
+    """The remedy for times where numbers are expected, as the end of an error."""
     return (
         f'times become numbers by a clock, clock = cgp.Clock("day", origin="2020-01-01") and '
         f"clock({name})"
@@ -191,7 +191,7 @@ def remedy(name: str) -> str:
 
 
 def _of_objects(values: np.ndarray, name: str) -> tuple[np.ndarray, bool]:
-    """Objects that are times as an array of NumPy, and whether they have a time zone."""
+    """An array of datetime64 or timedelta64 of time objects, and whether they have a time zone."""
     times, aware = [], set()
     for time in values.ravel():
         if time is None or type(time).__name__ in ("NaTType", "NAType"):
@@ -244,7 +244,7 @@ def _parsed(origin: str) -> tuple[np.datetime64, bool]:
 
 
 def _written(origin: Any) -> str:
-    """An origin in ISO format, equal for equal times: of UTC, as short as it can be."""
+    """An origin as text in ISO format, in UTC and as short as possible; equal for equal times."""
     time: Any
     if isinstance(origin, str):
         time, is_aware = _parsed(origin)
@@ -268,7 +268,7 @@ def _written(origin: Any) -> str:
 
 
 def _zones(origin: str, of_aware: bool, times: Any) -> str:
-    """The error where times or the origin have a time zone, and the other has none."""
+    """The error message for a time zone of the times alone, or of the origin alone."""
     if of_aware:
         code = "times" if hasattr(times, "tz_localize") else "pandas.to_datetime(times)"
         code = "times.dt" if hasattr(getattr(times, "dt", None), "tz_localize") else code

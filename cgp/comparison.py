@@ -160,7 +160,7 @@ def compare(
     seed: int = 0,
     verbose: int | str = "auto",
 ) -> Comparison:
-    """Fits models to the same data, and scores how well each predicts what it has not seen.
+    """Fits models to the same data, and scores how well each predicts data left out of a fit.
 
     A likelihood tells which hyperparameters of one model fit best. Between models it favours the
     flexible, and BIC corrects for that where there are many data. Cross-validation asks what is
@@ -269,7 +269,7 @@ def compare(
 
 
 def _in_question(errors_db: np.ndarray) -> np.ndarray:
-    """Which models may have a share of the prediction, bool, `[K]`."""
+    """Which models may have a weight above zero, bool, `[K]`."""
     return errors_db <= np.nanmin(errors_db) + _OUT_OF_THE_QUESTION_DB
 
 

@@ -36,7 +36,7 @@ class _Array(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """The axes that all arrays have first."""
+    """The leading axes, which all arrays share."""
 
     names: tuple[str, ...]
     shape: tuple[int, ...]

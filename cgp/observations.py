@@ -137,7 +137,7 @@ def check_no_infinity(z: np.ndarray, name: str) -> None:
 
 
 def _precisions(dtype: tf.DType, promote: bool) -> set[int]:
-    """The bytes of a real number that a model accepts."""
+    """The sizes in bytes of the real numbers that a model accepts."""
     size = dtype.real_dtype.size
     return {width for width in (2, 4, 8) if width <= size} if promote else {size}
 
@@ -174,7 +174,7 @@ def _array(
 
 
 def _of_others(z: np.ndarray, code: str, for_complex: bool) -> str:
-    """What an array of other elements than numbers holds, and what to do about it.
+    """The hint for an array whose elements are no numbers, as the end of an error.
 
     `code` is the array as code, as it came; `for_complex` tells whether a complex one is expected.
     """
@@ -407,7 +407,7 @@ def _labels_of(name: str, array: Any, unpaired: int) -> Iterator[_LabelledAxis |
 
 
 def _is_count(labels: Any) -> bool:
-    """Whether these are the labels that pandas gives to what has none."""
+    """Whether these are the default labels of pandas, 0, 1, …."""
     return (getattr(labels, "start", None), getattr(labels, "step", None)) == (0, 1)
 
 

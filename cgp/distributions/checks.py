@@ -62,7 +62,7 @@ def as_sample_shape(sample_shape: ArrayLike) -> tf.Tensor:
 
 
 def generator_of(seed: Any) -> np.random.Generator:
-    """NumPy's generator of a seed; one that is a generator is itself.
+    """NumPy's random generator of a seed; a generator is returned as it is.
 
     Raises:
         TypeError: Nothing that NumPy takes for a seed.

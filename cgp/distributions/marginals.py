@@ -44,7 +44,7 @@ class Step(NamedTuple):
         return type(self)(predicted, function(self.innovation), filtered)
 
     def marginals(self) -> Marginals:
-        """The one-step prediction of the observation, which is compared with what came."""
+        """The one-step prediction of the observation, which is compared with data."""
         return self.predicted
 
     @classmethod
@@ -119,7 +119,7 @@ def innovation(z: np.ndarray, mean: np.ndarray) -> np.ndarray:
 
 
 class Result(Protocol):
-    """A result that knows which of its moments are those of a prediction."""
+    """A result that has the moments of a prediction."""
 
     def marginals(self) -> Marginals:
         """The moments that metrics and plots take."""
@@ -204,7 +204,7 @@ def marginals(prediction: Prediction) -> Marginals:
 
 
 def labelled_moments(prediction: Prediction) -> dict[str, Any]:
-    """The moments of a prediction that may have labels, of a dict or a dataset, by their code."""
+    """The moments in a dict or dataset, which may have labels, by their expression in code."""
     if not isinstance(prediction, Mapping):
         return {}
     names = [name for name in Marginals._fields if name in prediction]
@@ -234,7 +234,7 @@ def mixture(components: list[tuple[float, Marginals]]) -> Marginals:
 
 
 def deviations(variance: np.ndarray, difference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Standard deviations of two parts, from the sum and the difference of their variances.
+    """Standard deviations of real and imaginary part, of the sum and difference of variances.
 
     Rounding may leave a part that is certain a variance of −1e−17.
     """

@@ -23,26 +23,26 @@ def _is_tensor(x: object) -> bool:
 
 
 def is_of_python(x: object) -> bool:
-    """Whether `x` is Python's own numbers, in lists and tuples too: they have no precision."""
+    """Whether `x` consists of Python's own numbers, nested or not: they have no precision."""
     return all(type(leaf) in (int, float, complex) for leaf in tf.nest.flatten(x))
 
 
 def check_whole(number: object, name: str, least: int = 1) -> None:
-    """Raises a ValueError for what is no integer from `least` on."""
+    """Raises a ValueError unless `number` is an integer, and at least `least`."""
     whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
     if not whole or number < least:  # type: ignore[operator]
         raise ValueError(f"{name} must be a whole number, at least {least}, got {number!r}")
 
 
 def as_flag(flag: object, name: str) -> bool:
-    """Returns True or False; a TypeError for what is neither, as "no", which counts as true."""
+    """Returns a bool; raises a TypeError for what is neither True nor False, as "no"."""
     if not isinstance(flag, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, got {flag!r}")
     return bool(flag)
 
 
 def refuse_containers(x: object, name: str) -> None:
-    """Raises a TypeError for what holds numbers and is no array of them, with how to make it one.
+    """Raises a TypeError for sets, mappings and iterators, and says how to make an array.
 
     NumPy takes a set, a dictionary or a generator for one object.
     """
@@ -398,7 +398,7 @@ _SMALL = 128
 
 
 def is_lower_triangular(a: np.ndarray | tf.Tensor) -> bool:
-    """Whether this is matrices `[..., n, n]`, zero above the diagonal, which NaN is not."""
+    """Whether matrices `[..., n, n]` are zero above the diagonal; NaN is not zero."""
     if _MARK in getattr(a, "__dict__", ()):
         return True
     a = np.asarray(a)
@@ -406,7 +406,7 @@ def is_lower_triangular(a: np.ndarray | tf.Tensor) -> bool:
 
 
 def marked_lower_triangular(a: tf.Tensor) -> tf.Tensor:
-    """A tensor that was made lower triangular: `is_lower_triangular` does not look at it again.
+    """Marks a tensor as lower triangular: `is_lower_triangular` does not read it again.
 
     A recursion of factors, which it does otherwise read as often as it updates them, pays nothing.
     """
@@ -430,5 +430,5 @@ def _is_zero_above_diagonal(a: np.ndarray) -> bool:
 
 @lru_cache(maxsize=32)
 def _above_diagonal(n: int) -> np.ndarray:
-    """The places of the elements above the diagonal of an `[n, n]` matrix, row by row."""
+    """Flat indices of the elements above the diagonal of an `[n, n]` matrix."""
     return np.flatnonzero(~np.tri(n, dtype=bool))

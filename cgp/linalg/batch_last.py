@@ -101,13 +101,13 @@ def outer(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 def inverse_or_zero(s: tf.Tensor) -> tf.Tensor:
-    """1/s, and 0 where s is zero: of variances, a certain prediction leaves nothing to learn."""
+    """1/s, and 0 where s is zero, as the variance of a certain prediction is."""
     uncertain = s > 0
     return tf.where(uncertain, 1.0 / tf.where(uncertain, s, 1.0), tf.zeros_like(s))
 
 
 def divide(x: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
-    """J with `J L = X`; a column of J is zero where the pivot of L is zero.
+    """The solution J of `J L = X`; a column of J is zero where the pivot of L is zero.
 
     Args:
         x: `[m, n, ...]`.
@@ -124,7 +124,7 @@ def divide(x: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
 
 
 def solve(chol: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """`L⁻¹ b`, of a regular L.
+    """The solution `L⁻¹ b` by forward substitution, of a regular L.
 
     Args:
         chol: L, lower triangular, its diagonal real and positive, `[n, n, ...]`.
@@ -171,7 +171,7 @@ def cholesky(a: tf.Tensor) -> tf.Tensor:
 
 
 def with_factor_gradient(chol: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
-    """`chol`, to whose gradient that of the Cholesky factor of `a` is added.
+    """Returns `chol`, and adds the gradient of the Cholesky factor of `a` to its own.
 
     Where `a` is singular it is the gradient by changes within its range.
 
@@ -273,6 +273,6 @@ def condition(
 
 
 def _root(a: tf.Tensor) -> tf.Tensor:
-    """The square root, whose gradient at zero is zero: there what it weighs is left out."""
+    """The square root, with gradient zero at zero."""
     positive = a > 0
     return tf.where(positive, tf.sqrt(tf.where(positive, a, tf.ones_like(a))), tf.zeros_like(a))

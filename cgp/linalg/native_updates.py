@@ -21,7 +21,7 @@ from cgp.linalg.tensorflow_updates import ScalarUpdate
 def update(
     chol: ArrayLike, update_vector: ArrayLike, multiplier: ArrayLike = 1.0
 ) -> tf.Tensor | None:
-    """`cgp.linalg.cholesky_update`."""
+    """`cgp.linalg.cholesky_update` by a compiled op; None where it does not serve."""
     if not _serves(chol, update_vector):
         return None
     return _call(
@@ -30,7 +30,7 @@ def update(
 
 
 def condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> ScalarUpdate | None:
-    """`cgp.linalg.cholesky_condition`."""
+    """`cgp.linalg.cholesky_condition` by a compiled op; None where it does not serve."""
     if not _serves(chol, h):
         return None
     conditioned = _call(
@@ -42,7 +42,7 @@ def condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> Scala
 def append(
     chol: ArrayLike, cross: ArrayLike, variance: ArrayLike, size: ArrayLike | None = None
 ) -> tf.Tensor | None:
-    """`cgp.linalg.cholesky_append`."""
+    """`cgp.linalg.cholesky_append` by a compiled op; None where it does not serve."""
     if not _serves(chol, cross):
         return None
     arguments = [(chol, 2), (cross, 1), (_reals(variance, chol), 0)]
@@ -52,7 +52,7 @@ def append(
 
 
 def remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> tf.Tensor | None:
-    """`cgp.linalg.cholesky_remove`."""
+    """`cgp.linalg.cholesky_remove` by a compiled op; None where it does not serve."""
     if not _serves(chol):
         return None
     arguments = [(chol, 2), (_integers(index), 0)]
@@ -62,12 +62,12 @@ def remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> 
 
 
 def _serves(chol: Any, *arrays: Any) -> bool:
-    """Whether an op takes these; elements above the diagonal of a factor, it would not read."""
+    """Whether an op takes a factor that is zero above its diagonal, and further arrays."""
     return native.serves(chol, *arrays) and is_lower_triangular(chol)
 
 
 def _reals(x: Any, like: Any) -> Any:
-    """Real numbers in the precision of a factor; None if that is for the TensorFlow path to say."""
+    """Real numbers in the precision of a factor; None if the TensorFlow path is to refuse them."""
     precision = native.precision(like)
     if type(x) in (float, int, np.float64, np.float32):
         return _constant(float(x), precision)
@@ -78,12 +78,12 @@ def _reals(x: Any, like: Any) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _constant(x: float, dtype: tf.DType) -> tf.Tensor:
-    """A scalar, which takes longer to convert than a small update takes."""
+    """A scalar tensor, kept: to convert it takes longer than a small update."""
     return tf.constant(x, dtype)
 
 
 def _integers(x: Any) -> Any:
-    """Integers as int32; None if that is for the TensorFlow path to say."""
+    """Integers as int32; None if the TensorFlow path is to refuse them."""
     if type(x) is int or isinstance(x, np.integer):
         return np.asarray(x, np.int32) if abs(int(x)) < 2**31 else None
     if native.is_array(x) and x.dtype == np.int32:
@@ -115,7 +115,7 @@ def _call(name: str, *arguments: tuple[Any, int]) -> Any:
 def _register_gradients(
     name: str, function: Callable[..., Any], differentiable: int, integers: int = 0
 ) -> None:
-    """Registers the pullback of an op as its gradient, and TensorFlow's as that of the pullback.
+    """Registers the pullback of an op as its gradient, and the gradient of that pullback.
 
     Args:
         name: Name of the op, as in `CgpCholeskyUpdate`.

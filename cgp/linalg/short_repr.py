@@ -11,7 +11,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def short_repr(cls: _Class) -> _Class:
-    """A decorator of named tuples and dataclasses of arrays, whose text becomes a short one.
+    """A decorator of named tuples and dataclasses, whose text has dtypes and shapes of arrays.
 
     It is `Name(field=dtype[shape], …)`. Numbers are shown as they are, and results inside by their
     own text; a field has a line where all do not fit into one. What series share is shown as it is

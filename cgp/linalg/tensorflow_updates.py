@@ -40,7 +40,7 @@ class ScalarUpdate(NamedTuple):
 
 
 def update(chol: ArrayLike, update_vector: ArrayLike, multiplier: ArrayLike = 1.0) -> tf.Tensor:
-    """`cgp.linalg.cholesky_update`."""
+    """`cgp.linalg.cholesky_update` in TensorFlow."""
     chol = as_factor(chol)
     v = as_vector_for(update_vector, "update_vector", chol)
     alpha = as_real(multiplier, "multiplier", chol)
@@ -88,7 +88,7 @@ def update(chol: ArrayLike, update_vector: ArrayLike, multiplier: ArrayLike = 1.
 
 
 def condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> ScalarUpdate:
-    """`cgp.linalg.cholesky_condition`."""
+    """`cgp.linalg.cholesky_condition` in TensorFlow."""
     chol = as_factor(chol, singular=True)
     h = as_vector_for(h, "h", chol)
     r = as_real(noise_variance, "noise_variance", chol)
@@ -131,7 +131,7 @@ def condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> Scala
 def append(
     chol: ArrayLike, cross: ArrayLike, variance: ArrayLike, size: ArrayLike | None = None
 ) -> tf.Tensor:
-    """`cgp.linalg.cholesky_append`."""
+    """`cgp.linalg.cholesky_append` in TensorFlow."""
     chol = as_factor(chol)
     cross = as_vector_for(cross, "cross", chol)
     variance = as_real(variance, "variance", chol)
@@ -172,7 +172,7 @@ def append(
 
 
 def remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> tf.Tensor:
-    """`cgp.linalg.cholesky_remove`."""
+    """`cgp.linalg.cholesky_remove` in TensorFlow."""
     chol = as_factor(chol, singular=True)
     capacity = _size_of(chol)
     used, fits = capacity, tf.constant(True)
@@ -197,7 +197,7 @@ def remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> 
 
 
 def _without(chol: tf.Tensor, i: int) -> tf.Tensor:
-    """The factor without row i, known at tracing: the rows before it stay as they are."""
+    """The factor without row i, known at tracing; the rows before it do not change."""
     below = update(chol[..., i + 1 :, i + 1 :], chol[..., i + 1 :, i])
     if i == 0:
         return below

@@ -69,7 +69,7 @@ def _missing(reason: str) -> Core:
 
 
 def _framework() -> str:
-    """The library that has TensorFlow's C interface; it is in the process already."""
+    """The path of the library that has TensorFlow's C interface, which is loaded already."""
     library = Path(tf.sysconfig.get_lib())
     return str(next(library.glob("libtensorflow_framework.*")))
 
@@ -108,12 +108,12 @@ def serves(*arrays: Any) -> bool:
 
 
 def op(name: str) -> Callable[..., Any]:
-    """The op of a name, which exists where these functions say that it serves."""
+    """The compiled op of a name, where ops serve."""
     return getattr(core().ops, name)
 
 
 def attempt(name: str, *arguments: Any, **named: Any) -> Any:
-    """What an op returns, eagerly; None where it refuses its input."""
+    """The result of an op, eagerly; None where it refuses its input."""
     try:
         return op(name)(*arguments, **named)
     except tf.errors.InvalidArgumentError:
@@ -126,7 +126,7 @@ def function(name: str) -> Callable[..., int]:
 
 
 class MomentArrays(ctypes.Structure):
-    """Where such a function writes moments: addresses of arrays."""
+    """The addresses of the arrays to which a C function writes moments."""
 
     _fields_ = [(name, ctypes.c_void_p) for name in ("mean", "variance", "pseudo")]
 
@@ -174,7 +174,7 @@ def is_array(x: Any) -> bool:
 
 
 def precision(array: Any) -> tf.DType:
-    """float64 or float32, that of an array which ops serve."""
+    """The real dtype of an array that ops serve, float64 or float32."""
     return _PRECISIONS[array.dtype]
 
 

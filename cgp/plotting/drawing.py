@@ -108,7 +108,7 @@ def legend_above(ax: "Axes", show: bool | None, moments: Marginals | None, **han
 
 
 def labels_of(z_label: str, z_unit: str | None) -> dict[str, str]:
-    """The labels of the parts of z, by the parts."""
+    """The labels of the axes for the parts of z."""
     unit = "" if z_unit is None else f" ({z_unit})"
     return {
         "real": f"Re {z_label}{unit}",

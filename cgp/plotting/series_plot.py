@@ -164,7 +164,7 @@ def _modulus_phase(
 
 
 def _shorten_dates(axis: "Axes") -> None:
-    """Has each date say only what the one before it does not, or they overlap."""
+    """Shortens each date label to what differs from the one before, or they overlap."""
     from matplotlib import dates
 
     locator = dates.AutoDateLocator()

@@ -1,4 +1,4 @@
-"""How large arrays may be that a number in a config asks for, before memory is taken for them."""
+"""Checks of the memory that arrays need whose sizes come from a config, before it is allocated."""
 
 import contextlib
 import contextvars
@@ -12,7 +12,7 @@ _bytes_of_file: contextvars.ContextVar[int | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def arrays_of_file(size: int | None) -> Iterator[None]:
-    """A context in which a model is made whose arrays are then read from a file.
+    """A context in which a model is made whose weights are then read from a file.
 
     Args:
         size: The bytes of the file, unpacked; None if they are not known.
@@ -25,7 +25,7 @@ def arrays_of_file(size: int | None) -> Iterator[None]:
 
 
 def check_size(count: int, holder: str, dtype: str, remedy: str) -> None:
-    """Raises for arrays that are larger than the memory, or than the file they are to come from.
+    """Raises for arrays larger than the memory of the machine, or than the file they are read from.
 
     Args:
         count: How many real numbers they hold.

@@ -38,7 +38,7 @@ def compile_as_usual(model: keras.Model) -> None:
 
 
 def check_epochs(epochs: int | None, initial_epoch: int) -> None:
-    """Raises for a last epoch that leaves nothing to do; None is any number."""
+    """Raises for a number of epochs that leaves no iteration after `initial_epoch`; None is any."""
     check_whole(initial_epoch, "initial_epoch", least=0)
     if epochs is None:
         return
@@ -52,7 +52,7 @@ def check_epochs(epochs: int | None, initial_epoch: int) -> None:
 
 
 def where_watched(verbose: int | str) -> int | str:
-    """`verbose`, but 0 for "auto" where the output is neither a terminal nor a notebook.
+    """`verbose`, with "auto" silent unless the output is a terminal or a notebook.
 
     A bar redraws its line, which a file or a pipe keeps a thousand times over.
 
@@ -79,7 +79,7 @@ def _is_watched() -> bool:
 
 
 def check_restarts(restarts: Any, optimizer: Any) -> None:
-    """Raises unless a fit under this optimizer can start at so many places."""
+    """Raises unless a fit under this optimizer can be started so many times."""
     check_whole(restarts, "restarts")
     if restarts > 1 and not isinstance(optimizer, LBFGS):
         raise ValueError(
@@ -89,7 +89,7 @@ def check_restarts(restarts: Any, optimizer: Any) -> None:
 
 
 def check_end(dataset: tf.data.Dataset) -> None:
-    """Raises a ValueError for a dataset without an end, of which nothing can be the sum."""
+    """Raises a ValueError for a dataset that repeats without end, whose losses have no sum."""
     if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise ValueError(
             "LBFGS needs the loss of all the data at once, and the dataset has no end: leave out "
@@ -124,7 +124,7 @@ def mean_over_replicas(count: tf.Tensor) -> tf.Tensor:
 
 
 def number_of_batches(data: Any, steps: int | None) -> int:
-    """How many batches make up all the data; where there is no end, those of one pass.
+    """The number of batches in a dataset; of one without an end, those of one pass.
 
     A dataset of a generator does not know how many it has: they are counted, which is a pass more.
 

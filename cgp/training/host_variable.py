@@ -1,4 +1,4 @@
-"""A weight that is worked on as a NumPy array, and reaches TensorFlow when it is asked for."""
+"""A Keras weight whose value is a NumPy array, written to TensorFlow when that is asked for it."""
 
 from typing import Any
 
@@ -47,12 +47,14 @@ class HostVariable(keras.Variable):
         return self._host
 
     def replace(self, array: np.ndarray) -> None:
-        """Takes a value of any shape; no graph may have been made with the one before."""
+        """Replaces the value by an array of any shape; no graph may have been made with the old
+        one.
+        """
         replace_value(self, array)
         self._host, self._is_ahead, self._is_shared = None, False, False
 
     def changed(self) -> None:
-        """Says that the array has been changed."""
+        """Marks the array as changed in place, so that TensorFlow gets its new value."""
         if self._is_shared:
             stored(self).assign(self._host)
         else:
@@ -68,7 +70,7 @@ class HostVariable(keras.Variable):
         return variable
 
     def assign(self, value: Any) -> Any:
-        """Keras's `assign`."""
+        """Assigns a value, as Keras's `assign` does."""
         if in_stateless_scope():
             return super().assign(value)
         if not tf.executing_eagerly():

@@ -170,7 +170,7 @@ def add_losses_in_float64(model: Any) -> None:
 
 
 def as_added_loss(layer: keras.layers.Layer, loss: Any) -> Any:
-    """A loss, or structure of losses, in the dtype of those that the model being called adds it to.
+    """A loss, or structure of losses, in the dtype of the compiled loss that it is added to.
 
     That is the dtype of the loss given to `compile` of the model, to which Keras adds those of
     layers as they are; without one any dtype does.

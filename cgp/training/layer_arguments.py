@@ -42,13 +42,13 @@ class ReadOnlyArguments:
         super().__setattr__(name, value)
 
     def _set_from_data(self, **values: Any) -> None:
-        """Sets arguments that were left out to what data have shown."""
+        """Sets arguments that were left out to values that follow from the data."""
         self.__dict__.update(values)
 
 
 @contextlib.contextmanager
 def names_told(kind: type) -> Iterator[None]:
-    """Has the error of Keras about unknown arguments of a constructor say which there are.
+    """A context in which Keras's error about unknown arguments lists those of the constructor.
 
     Args:
         kind: The class that is constructed.
@@ -73,7 +73,7 @@ def names_told(kind: type) -> Iterator[None]:
 
 
 def refuse_arguments_of_fit(model: keras.Model, names: Iterable[str]) -> None:
-    """Raises a TypeError for arguments that `fit` does not take, Keras's or misspelt.
+    """Raises a TypeError for arguments that `fit` of an estimator does not take.
 
     Args:
         model: An estimator that learns from all data at each step.
@@ -90,6 +90,6 @@ def refuse_arguments_of_fit(model: keras.Model, names: Iterable[str]) -> None:
 
 
 def _suggestion(name: str, accepted: Iterable[str], before: str) -> str:
-    """The question which accepted name was meant, after `before`; empty where none is alike."""
+    """A question with the accepted name that is closest, after `before`; empty if none is close."""
     near = difflib.get_close_matches(name, accepted, n=1)
     return f"{before}did you mean {near[0]}?" if near else ""

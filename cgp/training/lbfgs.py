@@ -93,7 +93,7 @@ class Descent:
         self._largest_step = max([1.0, *(float(np.max(s)) for s in steps if s is not None)])
 
     def run(self, optimizer: LBFGS, cap: int | None) -> Any:
-        """Minimises.
+        """Runs the minimisation.
 
         Args:
             optimizer: Its tolerances.
@@ -176,11 +176,12 @@ class Descent:
         return max(loss - self.value, slope) > _STEEPEST * max(self._promised(point), rounding)
 
     def _promised(self, point: np.ndarray) -> float:
-        """What the slope at the last iterate says that the loss falls by on the way to a point."""
+        """The decrease of the loss on the way to a point, by the slope at the last iterate."""
         return max(-float(self.gradient @ (point - self.point)), float(np.finfo(float).tiny))
 
     def _retreat(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Returns a substitute where there is no loss, or the step is too long: it turns back.
+        """A substitute for loss and gradient at a refused point, by which the line search turns
+        back.
 
         Value and slope are those of the parabola that has the value and slope of the last iterate
         there, and its minimum at a quarter of the step: SciPy interpolates, and tries that point.
@@ -211,7 +212,7 @@ _WALL = 1e100  # slope, beyond which it is that of a wall, in whatever unit
 
 
 class Validation(NamedTuple):
-    """The validation arguments of `fit`, without their prefix."""
+    """The validation arguments of `fit`."""
 
     data: Any
     steps: int | None
@@ -240,7 +241,7 @@ def loss_of(model: Any, x: Any, y: Any, sample_weight: Any) -> Objective:
 
 
 def _series(x: Any, y: Any, sample_weight: Any) -> Any:
-    """A batch of a dataset of series, which has nothing else."""
+    """The series of a batch of a dataset, which may have no targets beside them."""
     if y is not None or sample_weight is not None:
         raise TypeError(
             "a model of series learns from them alone: a dataset of series was expected, and it "
@@ -428,7 +429,7 @@ class _Progress:
 
 
 class Optimum(NamedTuple):
-    """Where a descent ended."""
+    """The end of a descent."""
 
     loss: float
     point: np.ndarray
@@ -502,7 +503,7 @@ def _best(
 
 
 def _attempt(function: Callable[[], Any]) -> Any:
-    """What a function returns, or None where the loss has no value."""
+    """The result of a function, or None where the loss has no value."""
     try:
         return function()
     except (tf.errors.InvalidArgumentError, ValueError) as error:

@@ -114,7 +114,7 @@ class Functional(Trainer, keras_private.FunctionalModel):
         return sharing_scope()
 
     def check_call(self, operation: Any, arguments: list) -> None:
-        """Sees the values of layers that have declared another dtype, when the model first runs."""
+        """Checks the values of layers that have declared another dtype, on the first run."""
         if not any(isinstance(a, keras.KerasTensor) for a in arguments):
             check_call(operation, arguments)
 

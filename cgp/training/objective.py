@@ -142,7 +142,7 @@ def _same(first: list, second: list) -> bool:
 def evaluate(
     model: Any, variables: list[keras.Variable], point: tf.Tensor, batch: tuple
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The loss of a batch and its gradient by variables, which are assigned a point, to compile.
+    """The loss of a batch and its gradient at a point, as a function to be compiled.
 
     Args:
         model: The model.

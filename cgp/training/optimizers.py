@@ -66,7 +66,7 @@ class LBFGS(ReadOnlyArguments, keras.optimizers.Optimizer):
         object.__setattr__(self, "_result", result)
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-        """Raises: L-BFGS makes no single gradient steps.
+        """Raises an error: L-BFGS makes no single gradient steps.
 
         Raises:
             NotImplementedError: Always.

@@ -178,12 +178,12 @@ class Parameter:
 
     @property
     def initial(self) -> np.ndarray | None:
-        """The value that was given to the constructor; None if it was left out."""
+        """The value given to the constructor; None if it was left out."""
         return self._initial
 
     @property
     def is_left_out(self) -> bool:
-        """Whether its value was left out, and nothing has given it one since."""
+        """Whether the value was left out and is not initialised yet."""
         if self._is_set:
             return False
         raw = self.constraint.inverse(np.asarray(self._check(self.constraint.placeholder)))
@@ -195,7 +195,7 @@ class Parameter:
         return not self._is_set
 
     def start(self, value: ArrayLike, unit: ArrayLike | None = None) -> None:
-        """Gives a hyperparameter that was left out its first value.
+        """Initialises a hyperparameter whose value was left out.
 
         Args:
             value: The constrained value, as for `assign`.
@@ -206,7 +206,7 @@ class Parameter:
         self.assign(value)
 
     def spread(self, dimensions: int) -> None:
-        """Makes one that was left out a vector, of a value for each dimension of x.
+        """Makes a hyperparameter that was left out a vector, with a value for each dimension of x.
 
         No graph may have been made with it, as none is with a value that was left out.
         """
@@ -220,7 +220,7 @@ class Parameter:
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """A context after which the value is that of before if it raises, or left out again."""
+        """A context that restores the value, and whether it was left out, if it raises."""
         before, was_set = [v.numpy() for v in self.variables], self._is_set
         constraint = self.constraint
         try:
@@ -323,7 +323,7 @@ tf.register_tensor_conversion_function(
 
 
 def names_of(fixed: Any) -> tuple[str, ...]:
-    """Names of parameters, where one may come alone.
+    """Names of parameters as a tuple; a single name may be a string.
 
     Raises:
         TypeError: Not names.
@@ -390,7 +390,7 @@ class Parameterized(ReadOnlyArguments):
                 setattr(self, f"_{variable.name}", variable)
 
     def load_own_variables(self, store: Any) -> None:
-        """Keras's `load_own_variables`.
+        """Loads the weights, and refuses hyperparameters that are not finite.
 
         Raises:
             ValueError: A hyperparameter that is not finite; all are then as they were.
@@ -434,7 +434,7 @@ class Parameterized(ReadOnlyArguments):
 def values_by_name(
     parameters: Mapping[str, Parameter], left_out: Iterable[Parameter]
 ) -> dict[str, np.ndarray]:
-    """The constrained values of hyperparameters; NaN of those among `left_out`."""
+    """The constrained values of hyperparameters by name; NaN for those in `left_out`."""
     without = {id(parameter) for parameter in left_out}
     return {
         name: p.numpy() * np.nan if id(p) in without else p.numpy()
@@ -443,7 +443,7 @@ def values_by_name(
 
 
 def _left_out_config(parameter: Parameter) -> list[None] | None:
-    """None, or one for each dimension of x where there is a value for each."""
+    """The config of a value that was left out: None, or one for each dimension of x."""
     shape = parameter.variable.shape
     return [None] * shape[0] if parameter.constraint.is_per_dimension and shape.rank else None
 
@@ -559,7 +559,7 @@ def prior_from_config(config: Mapping[str, Any], dtype: str) -> Any:
 
 
 def _is_discrete(prior: Any) -> bool:
-    """Whether no map of a line onto the values of a distribution is known, as TFP says."""
+    """Whether TFP has no bijector from real numbers to the values of a distribution."""
     try:
         return prior.experimental_default_event_space_bijector() is None
     except (TypeError, NotImplementedError):

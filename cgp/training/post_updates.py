@@ -297,14 +297,14 @@ def confirm(layer: keras.layers.Layer) -> None:
 
 
 def current_values(layer: keras.layers.Layer) -> bytes:
-    """The values of the variables that the states of a layer belong to, without reading these."""
+    """The values of the variables from which the states of a layer were computed."""
     snapshots = (update.snapshot for update in _updates(layer))
     arrays = (v.host() if isinstance(v, HostVariable) else v.numpy() for v in snapshots)
     return b"".join(a.tobytes() for a in arrays)
 
 
 def snapshot(variables: Iterable[keras.Variable]) -> bytes:
-    """The values of variables, to compare with their later ones, in some microseconds each."""
+    """The values of variables as bytes, to compare with later ones."""
     return b"".join(_read(v.value).tobytes() for v in variables)
 
 
@@ -331,7 +331,7 @@ def refresh_all(
 
 @contextlib.contextmanager
 def all_refreshed(model: keras.layers.Layer, variables: Iterable[keras.Variable]) -> Iterator[None]:
-    """`refresh_all`, and a context in which the layers need not do so themselves.
+    """A context in which all states are current, so that layers need not refresh them.
 
     A graph made in it has each update once, where a layer that calls `refresh` would add another.
     The variables must not change inside.

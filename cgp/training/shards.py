@@ -26,7 +26,7 @@ from cgp.training.sharing import sharing_scope
 
 @short_repr
 class ShardValue(NamedTuple):
-    """What a shard adds to the loss of all data."""
+    """The loss of a shard, a term of the loss of all data."""
 
     value: float
     """The negative log likelihood of its series, and its share of that of the priors; NaN where it
@@ -48,7 +48,7 @@ class Shards(NamedTuple):
 
 
 def shard_spec(model: keras.Model, shards: int) -> bytes:
-    """Describes a model for `value_and_gradient`, in another process too.
+    """Describes a model as bytes for `value_and_gradient`, also in another process.
 
     Args:
         model: A `KalmanFilter`, `ExactGP` or `StateSpaceGP`.
@@ -122,7 +122,9 @@ def value_and_gradient(spec: bytes, point: npt.ArrayLike, shard: Any) -> ShardVa
 
 
 class _Revived(NamedTuple):
-    """A model of a description, and its compiled function of a point and a batch."""
+    """A model made from its description, with its compiled loss as a function of a point and a
+    batch.
+    """
 
     model: Any
     size: int
@@ -152,7 +154,7 @@ def _revived(spec: bytes) -> _Revived:
 
 
 def shards_of(model: keras.Model, x: Any, y: Any, engine: Any, **sample_arguments: Any) -> Shards:
-    """The shards that `fit` was given.
+    """Checks the arguments of a `fit` with an engine, and returns the shards.
 
     Args:
         model: The model.
@@ -205,7 +207,7 @@ class ShardedObjective(Objective):
         super().__init__(model, (None, None, None))
 
     def __call__(self, point: npt.ArrayLike) -> tuple[float, np.ndarray]:
-        """See `Objective`; NaN where a shard has no value."""
+        """Evaluates the loss and its gradient at a point; NaN where a shard has no value."""
         self.assign(point)
         items, engine = self._shards
         task = functools.partial(value_and_gradient, self._spec, np.array(point, float))

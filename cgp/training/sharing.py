@@ -96,7 +96,7 @@ class Shareable:
         return _revive(cls, super().from_config, config)  # type: ignore[misc]
 
     def load_own_variables(self, store: Any) -> None:
-        """Loads the weights.
+        """Loads the weights of the layer.
 
         Raises:
             ValueError: The file holds no weights for this layer, most often because it was saved as
