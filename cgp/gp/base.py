@@ -80,7 +80,8 @@ class GaussianProcess(Parameterized, Model):
         self.has_weak_prior = left_out and not self._noise_prior_is_given
         shape = tuple(self.noise_variance.variable.shape)
         self._group_count = shape[0] if shape else None  # of groups with a noise variance each
-        self._with_priors = tuple(p for p in self._parameters().values() if p.prior is not None)
+        parameters = self.named_hyperparameters().values()
+        self._with_priors = tuple(p for p in parameters if p.prior is not None)
         self._process = SignalPlusNoise(
             kernel,
             mean,
@@ -188,7 +189,8 @@ class GaussianProcess(Parameterized, Model):
         means = [] if self.mean is None else [(self.mean.prefix, self.mean)]
         return [("", self), *self.kernel.named_layers(), *means]
 
-    def _parameters(self) -> dict[str, Parameter]:
+    def named_hyperparameters(self) -> dict[str, Parameter]:
+        """The hyperparameters, by the names that `parameters` gives them."""
         return named_parameters(self._named_layers())
 
     def _watch(self, update: Callable[[], None], state_is_weights: bool) -> None:
@@ -202,7 +204,7 @@ class GaussianProcess(Parameterized, Model):
 
         One that was left out, and that no fit has initialised yet, is NaN.
         """
-        return values_by_name(self._parameters(), self._process.left_out())
+        return values_by_name(self.named_hyperparameters(), self._process.left_out())
 
     # --- predictions ---------------------------------------------------------------------------
 

@@ -203,7 +203,7 @@ def _learns_its_scale_and_more(term: Kernel) -> bool:
 
 
 def _of_vanished(gp: Any, data: Data, vanished: list[Kernel]) -> list[str]:
-    names = {id(parameter): name for name, parameter in gp._parameters().items()}
+    names = {id(parameter): name for name, parameter in gp.named_hyperparameters().items()}
     count, noise = int(tf.reduce_sum(data.counts)), float(np.max(gp.noise_variance.numpy()))
     scales = [p for term in vanished for p in term.scale_parameters() or () if not p.fixed]
     variances = [f"{names[id(p)]} = {np.max(p.numpy()):.3g}" for p in scales]
@@ -224,7 +224,7 @@ def _of_lengthscales(gp: Any, scales: DataScales, vanished: list[Kernel]) -> lis
         for kernel in term.walk()
         if isinstance(kernel, ScaledCorrelation)
     }
-    for name, parameter in gp._parameters().items():
+    for name, parameter in gp.named_hyperparameters().items():
         if id(parameter) not in scaled:
             continue
         lengthscale = parameter.numpy()
@@ -272,7 +272,7 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
             f"constant hides, {rounding:.2g}: take it out by mean=cgp.means.Polynomial(0) in place "
             "of Constant()"
         )
-    for name, parameter in gp._parameters().items():
+    for name, parameter in gp.named_hyperparameters().items():
         is_disk = parameter.constraint.description == UNIT_DISK.description
         if is_disk and not parameter.fixed and np.any(np.abs(parameter.numpy()) > _EDGE):
             suspicions.append(

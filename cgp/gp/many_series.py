@@ -29,7 +29,7 @@ def fit(gp: Any, x: Any, engine: Any, **arguments: Any) -> keras.callbacks.Histo
     """
     require_one_replica(gp, f"a {type(gp).__name__}, which learns on many machines by an engine,")
     if engine is not None:
-        left_out = [name for name, p in gp._parameters().items() if p.is_left_out]
+        left_out = [name for name, p in gp.named_hyperparameters().items() if p.is_left_out]
         if left_out or gp.has_weak_prior:
             names = ", ".join(left_out) or "noise_variance"
             raise ValueError(

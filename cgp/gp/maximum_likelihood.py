@@ -33,9 +33,9 @@ from cgp.training.batches import (
     require_one_replica,
     where_watched,
 )
+from cgp.training.layer_arguments import refuse_arguments_of_fit
 from cgp.training.objective import Objective
 from cgp.training.saving import numbered
-from cgp.training.unknown_arguments import refuse_arguments_of_fit
 
 
 class MaximumLikelihoodGP(GaussianProcess):
@@ -326,7 +326,7 @@ class MaximumLikelihoodGP(GaussianProcess):
             return contextlib.nullcontext()
         return keras_private.loss_weighed(self, tf.shape(x.x)[0], tf.reduce_sum(x.counts))
 
-    def _as_batch(self, shard: Any) -> tuple[Data, float]:
+    def batch_of_shard(self, shard: Any) -> tuple[Data, float]:
         """A pair `(x, z)` as a batch, and the number of its targets."""
         if not isinstance(shard, tuple | list) or len(shard) != 2:
             raise TypeError(f"a shard must be a pair (x, z), got {type(shard).__name__}")
@@ -450,7 +450,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         finally:
             loss.assign(loss.start)
             refresh(self)
-        return laplace.covariance(self._parameters(), loss.variables, curvature)
+        return laplace.covariance(self.named_hyperparameters(), loss.variables, curvature)
 
     def parameter_errors(self, verbose: int | str = "auto") -> dict[str, np.ndarray]:
         """The standard errors of `parameters()`, from `parameter_covariance`; zero where fixed.

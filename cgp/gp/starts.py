@@ -16,9 +16,9 @@ from cgp.gp.means import Mean
 from cgp.kernels import Kernel, Sum, White
 from cgp.kernels.data_scales import DataScales, StartRules
 from cgp.linalg.arguments import ArrayLike
+from cgp.training.lbfgs import search
 from cgp.training.objective import Objective
 from cgp.training.parameters import POSITIVE, REAL, Parameter
-from cgp.training.restarts import search
 
 _CANDIDATES = 16  # that are looked at for each descent
 
@@ -27,7 +27,7 @@ _CANDIDATES = 16  # that are looked at for each descent
 def undone_on_error(gp: Any) -> Iterator[None]:
     """A context that restores the hyperparameters of a process if it raises."""
     with contextlib.ExitStack() as stack:
-        for parameter in gp._parameters().values():
+        for parameter in gp.named_hyperparameters().values():
             stack.enter_context(parameter.undone_on_error())
         for kernel in gp.kernel.walk():
             stack.enter_context(kernel.undone_on_error())

@@ -100,7 +100,7 @@ class KalmanFilter(LearnsFromSeries, Parameterized, Model):
         (1,)
     """
 
-    settled = MappingProxyType(
+    read_only = MappingProxyType(
         {
             **{
                 name: f"make a new KalmanFilter of kf.model.replace({name}=...)"

@@ -29,9 +29,9 @@ from cgp.statespace.online.stream_samples import check_state_factor
 from cgp.statespace.online.stream_state import StreamState
 from cgp.statespace.online.traced_step import TracedStep
 from cgp.statespace.series import Series
+from cgp.training.array_memory import check_size
 from cgp.training.host_variable import HostVariable
 from cgp.training.keras_private import add_variable
-from cgp.training.sizes import check_size
 
 
 class KalmanStream:

@@ -31,11 +31,11 @@ class Likelihood(ABC):
     """Whether all data of a Gaussian process may be such observations."""
 
     def check(self, z: np.ndarray) -> None:
-        """Raises a ValueError for observations that cannot be; NaN is missing, and passes."""
+        """Raises a ValueError for observations that are impossible; NaN is missing, and passes."""
         del z  # all can be
 
     def step(self, turn: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """How far the natural parameters of sites go to new ones in a turn, counted from zero.
+        """The step of natural parameters towards new sites, in an iteration counted from zero.
 
         Whole steps may swing, the more the smaller the noise; steps that fall end that.
         """
@@ -54,7 +54,7 @@ class Likelihood(ABC):
 
     @abstractmethod
     def correction(self, z: tf.Tensor, q: Moments, site: Site, variance: tf.Tensor) -> tf.Tensor:
-        """What is added to the log likelihood of a site for that of the observation, `[...]`.
+        """The log likelihood of the observation minus that of its site, `[...]`.
 
         Args:
             z: Real coordinates, `[d, ...]`.

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 import cgp
-from cgp.training.descent import Descent
 from cgp.training.divergence import Trained
+from cgp.training.lbfgs import Descent
 from cgp.training.objective import Objective
 from tests.long_cases import long_except
 

@@ -369,7 +369,9 @@ class RecursiveGP(GaussianProcess):
         window, chol = self._window_and_factor()
         of_samples = noise[0] if noise else self.noise_arguments().of_data(z, self.variable_dtype)
         block = self._stream.of_each_stream(arranged(x, z, of_samples))
-        self.add_loss(block_loss(self._recursion, window, chol, block, self._parameters().values()))
+        self.add_loss(
+            block_loss(self._recursion, window, chol, block, self.named_hyperparameters().values())
+        )
         return as_dict(self._posterior(x, window, chol, None))
 
     # --- serialisation -------------------------------------------------------------------------

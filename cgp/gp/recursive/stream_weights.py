@@ -21,10 +21,10 @@ from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.linalg.arguments import has_positive_diagonal
 from cgp.training import confirm, invalidate, refresh, register_post_update
+from cgp.training.array_memory import check_size
 from cgp.training.host_variable import HostVariable
 from cgp.training.keras_private import add_variable, saved_variables
 from cgp.training.post_updates import current_values, is_stale
-from cgp.training.sizes import check_size
 
 _CHUNK = 128  # samples to a call of the compiled loop: between two looks at the clock
 _PATIENCE = 3.0  # seconds that a block may still take without a progress bar

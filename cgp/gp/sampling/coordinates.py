@@ -30,7 +30,7 @@ class Coordinates:
         self.variables: list[keras.Variable] = list(gp.trainable_variables)
         trainable = {id(variable) for variable in self.variables}
         self.parameters: dict[str, Parameter] = {
-            name: p for name, p in gp._parameters().items() if id(p.variable) in trainable
+            name: p for name, p in gp.named_hyperparameters().items() if id(p.variable) in trainable
         }
         self._sizes = [int(np.prod(v.shape)) for v in self.variables]
         self.size = sum(self._sizes)
