@@ -92,8 +92,8 @@ class Parameters(keras.callbacks.Callback):
         """Writes the hyperparameters, and a picture where it is its turn."""
         self._epoch = epoch
         with self._writer.as_default():
-            for name, value in _values(self.model).items():
-                for tag, number in _scalars(f"parameters/{name}", value):
+            for name, parameter in _values(self.model).items():
+                for tag, number in _scalars(f"parameters/{name}", parameter):
                     _write(tag, tf.constant(number, tf.float32), epoch, "scalars")
         if epoch % self._every == 0:
             self._draw()
@@ -152,20 +152,19 @@ def _values(model: Any) -> dict[str, np.ndarray]:
     if hasattr(model, "parameters"):
         return model.parameters()
     layers: list[Any] = [a for a in flatten_layers(model) if isinstance(a, Parameterized)]
-    found = named_parameters((getattr(a, "prefix", a.name), a) for a in layers)
-    if not found:
+    parameters = named_parameters((getattr(a, "prefix", a.name), a) for a in layers)
+    if not parameters:
         raise ValueError(f"{type(model).__name__} has no hyperparameters that could be written")
-    return {name: parameter.numpy() for name, parameter in found.items()}
+    return {name: parameter.numpy() for name, parameter in parameters.items()}
 
 
-def _scalars(tag: str, value: np.ndarray) -> list[tuple[str, float]]:
-    """Tags and real numbers of a value."""
-    if np.iscomplexobj(value):
-        parts = ("real", value.real), ("imaginary", value.imag)
-        return [one for name, part in parts for one in _scalars(f"{tag}/{name}", np.asarray(part))]
+def _scalars(tag: str, array: np.ndarray) -> list[tuple[str, float]]:
+    """The real numbers in an array, each with a tag; of complex ones both parts."""
+    if np.iscomplexobj(array):
+        return [*_scalars(f"{tag}/real", array.real), *_scalars(f"{tag}/imaginary", array.imag)]
     return [
-        (tag + "".join(f"[{i}]" for i in index), float(value[index]))
-        for index in np.ndindex(np.shape(value))
+        (tag + "".join(f"[{i}]" for i in index), float(array[index]))
+        for index in np.ndindex(np.shape(array))
     ]
 
 

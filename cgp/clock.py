@@ -1,4 +1,4 @@
-"""Times as numbers: dates and durations, in a unit said once, from an origin said once.
+"""Times as numbers: dates and durations, in one unit and from one origin.
 
 The inputs x of a process are real numbers, and their unit is that of lengthscales (and of the
 inverse of frequencies). A date has neither unit nor zero. `Clock` gives it both, before any model
@@ -87,7 +87,7 @@ class Clock:
             object.__setattr__(self, "origin", _written(self.origin))
 
     def __call__(self, times: Any) -> Any:
-        """The numbers of times.
+        """Converts dates or durations to numbers.
 
         Args:
             times: Dates or durations of any shape: a `DatetimeIndex`, a `TimedeltaIndex`, a Series
@@ -183,7 +183,7 @@ def is_time(x: Any) -> bool:
 
 
 def remedy(name: str) -> str:
-    """What to do with times where numbers are expected, for the end of an error."""
+    """The remedy for times where numbers are expected, as the end of an error."""
     return (
         f'times become numbers by a clock, clock = cgp.Clock("day", origin="2020-01-01") and '
         f"clock({name})"
@@ -191,35 +191,35 @@ def remedy(name: str) -> str:
 
 
 def _of_objects(values: np.ndarray, name: str) -> tuple[np.ndarray, bool]:
-    """Objects that are times as an array of NumPy, and whether they have a time zone."""
-    found, aware = [], set()
-    for value in values.ravel():
-        if value is None or type(value).__name__ in ("NaTType", "NAType"):
-            raise ValueError(f"{name} must be known everywhere, but has missing elements: {value}")
-        found.append(_of_object(value, name))
-        aware.add(getattr(value, "tzinfo", None) is not None)
-    if len({value.dtype.kind for value in found}) > 1:
+    """An array of datetime64 or timedelta64 of time objects, and whether they have a time zone."""
+    times, aware = [], set()
+    for time in values.ravel():
+        if time is None or type(time).__name__ in ("NaTType", "NAType"):
+            raise ValueError(f"{name} must be known everywhere, but has missing elements: {time}")
+        times.append(_of_object(time, name))
+        aware.add(getattr(time, "tzinfo", None) is not None)
+    if len({time.dtype.kind for time in times}) > 1:
         raise TypeError(f"{name} has dates and durations: give each by themselves")
     if len(aware) > 1:
         raise TypeError(f"{name} has dates with and without a time zone: give all one, or none")
-    array = np.array(found) if found else np.array([], "datetime64[s]")
+    array = np.array(times) if times else np.array([], "datetime64[s]")
     return array.reshape(values.shape), True in aware
 
 
-def _of_object(value: Any, name: str) -> np.datetime64 | np.timedelta64:
+def _of_object(time: Any, name: str) -> np.datetime64 | np.timedelta64:
     for convert in ("to_datetime64", "to_timedelta64"):
-        if hasattr(value, convert):  # of pandas: in UTC, and to the nanosecond
-            return getattr(value, convert)()
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        return value
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
-    if isinstance(value, datetime.date):
-        return np.datetime64(value)
-    if isinstance(value, datetime.timedelta):
-        return np.timedelta64(value)
+        if hasattr(time, convert):  # of pandas: in UTC, and to the nanosecond
+            return getattr(time, convert)()
+    if isinstance(time, np.datetime64 | np.timedelta64):
+        return time
+    if isinstance(time, datetime.datetime) and time.tzinfo is not None:
+        time = time.astimezone(datetime.UTC).replace(tzinfo=None)
+    if isinstance(time, datetime.date):
+        return np.datetime64(time)
+    if isinstance(time, datetime.timedelta):
+        return np.timedelta64(time)
     raise TypeError(
-        f"{name} must be dates or durations, got {value!r}, a {type(value).__name__}: numbers have "
+        f"{name} must be dates or durations, got {time!r}, a {type(time).__name__}: numbers have "
         "a unit already; text and periods become dates in pandas, by to_datetime and to_timestamp"
     )
 
@@ -234,20 +234,20 @@ def _parsed(origin: str) -> tuple[np.datetime64, bool]:
         )
     date, zone = match.groups()
     try:
-        found = np.datetime64(date)
+        time = np.datetime64(date)
     except ValueError as error:
         raise ValueError(f"origin must be a date, got {origin!r}: {error}") from None
     if zone not in (None, "Z"):
         sign = 1 if zone[0] == "+" else -1
-        found = found - np.timedelta64(sign * (60 * int(zone[1:3]) + int(zone[-2:])), "m")
-    return found, zone is not None
+        time = time - np.timedelta64(sign * (60 * int(zone[1:3]) + int(zone[-2:])), "m")
+    return time, zone is not None
 
 
 def _written(origin: Any) -> str:
-    """An origin in ISO format, equal for equal times: of UTC, as short as it can be."""
-    found: Any
+    """An origin as text in ISO format, in UTC and as short as possible; equal for equal times."""
+    time: Any
     if isinstance(origin, str):
-        found, is_aware = _parsed(origin)
+        time, is_aware = _parsed(origin)
     else:
         try:
             values, is_aware = as_times(origin, "origin")
@@ -258,17 +258,17 @@ def _written(origin: Any) -> str:
                 'origin must be one date, text such as "2020-01-01", a datetime, a Timestamp of '
                 f"pandas or a datetime64, got {origin!r}"
             )
-        found = values[()]
+        time = values[()]
     with contextlib.suppress(OverflowError):  # where found has a unit of which there are too many
         for unit in ("s", "ms", "us", "ns") if is_aware else ("D", "s", "ms", "us", "ns"):
-            shorter = found.astype(f"datetime64[{unit}]")
-            if shorter == found:
+            shorter = time.astype(f"datetime64[{unit}]")
+            if shorter == time:
                 return str(shorter) + ("+00:00" if is_aware else "")
     raise ValueError(f"origin must be of nanoseconds at most, got {origin!r}")
 
 
 def _zones(origin: str, of_aware: bool, times: Any) -> str:
-    """The error where times or the origin have a time zone, and the other has none."""
+    """The error message for a time zone of the times alone, or of the origin alone."""
     if of_aware:
         code = "times" if hasattr(times, "tz_localize") else "pandas.to_datetime(times)"
         code = "times.dt" if hasattr(getattr(times, "dt", None), "tz_localize") else code

@@ -11,8 +11,8 @@ from cgp.distributions.checks import generator_of
 from cgp.distributions.marginals import Marginals, marginals, mixture
 from cgp.gp import ExactGP
 from cgp.gp.data import as_inputs_and_targets, check_labels
-from cgp.gp.given_noise import GivenNoise
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
+from cgp.gp.noise import NoiseArguments
 from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.metrics import coverage, log_predictive_densities, normalized_error_db
 from cgp.observations import as_observations
@@ -121,12 +121,12 @@ class Comparison(Mapping[str, Scores]):
         Returns:
             NumPy arrays `[..., M]`: "mean", "variance" and "pseudo_variance".
         """
-        parts = [
+        weighted = [
             (self[name].weight, marginals(model.predict(x, observed=observed, **noise)))
             for name, model in self.models.items()
             if self[name].weight > 0
         ]
-        return mixture(parts)._asdict()
+        return mixture(weighted)._asdict()
 
     def __str__(self) -> str:
         names = ["model", *self]
@@ -139,12 +139,12 @@ class Comparison(Mapping[str, Scores]):
     __repr__ = __str__
 
 
-def _text(field: str, value: float) -> str:
-    if np.isnan(value):
+def _text(field: str, score: float) -> str:
+    if np.isnan(score):
         return "–"
     if field == "parameters":
-        return str(int(value))
-    return f"{value:.0%}" if field == "coverage" else f"{value:.2f}"
+        return str(int(score))
+    return f"{score:.0%}" if field == "coverage" else f"{score:.2f}"
 
 
 def compare(
@@ -160,7 +160,7 @@ def compare(
     seed: int = 0,
     verbose: int | str = "auto",
 ) -> Comparison:
-    """Fits models to the same data, and scores how well each predicts what it has not seen.
+    """Fits models to the same data, and scores how well each predicts data left out of a fit.
 
     A likelihood tells which hyperparameters of one model fit best. Between models it favours the
     flexible, and BIC corrects for that where there are many data. Cross-validation asks what is
@@ -218,58 +218,58 @@ def compare(
         'smooth'
     """
     _check(models, folds)
-    check_labels(x, z, missing, GivenNoise(noise_variance, noise_groups))
+    check_labels(x, z, missing, NoiseArguments(noise_variance, noise_groups))
     targets = np.array(as_observations(z, missing, "complex128", promote=True))
     as_inputs_and_targets(x, targets, None, "float64")  # may refuse them
     if not np.nansum(np.abs(targets)) > 0:
         raise ValueError(
             "the targets are all zero or missing: errors relative to them have no size"
         )
-    given = {"noise_variance": noise_variance, "noise_groups": noise_groups}
+    arguments = {"noise_variance": noise_variance, "noise_groups": noise_groups}
     noise: dict[str, Any] = {
-        name: np.broadcast_to(value, targets.shape[-1:])
-        for name, value in given.items()
-        if value is not None
+        name: np.broadcast_to(argument, targets.shape[-1:])
+        for name, argument in arguments.items()
+        if argument is not None
     }
     left_out = _folds(np.asarray(x, float), targets, folds, seed)
     shown = 1 if where_watched(verbose) else 0
     bar = keras.utils.Progbar(len(models), verbose=shown, unit_name="model")
-    parts: dict[str, tuple[dict[str, Any], Marginals]] = {}
+    fit_scores: dict[str, dict[str, Any]] = {}
+    predictions: dict[str, Marginals] = {}
     for number, (name, model) in enumerate(models.items()):
-        own = targets.astype(complex_dtype(model.variable_dtype).name)
+        series = targets.astype(complex_dtype(model.variable_dtype).name)
         try:
-            model.fit(x, own, restarts=restarts, seed=seed, verbose=0, **noise)
-            parts[name] = _scores_of(model, own), _cross_validated(model, x, own, left_out, noise)
+            model.fit(x, series, restarts=restarts, seed=seed, verbose=0, **noise)
+            fit_scores[name] = _scores_of(model, series)
+            predictions[name] = _cross_validated(model, x, series, left_out, noise)
         except Exception as error:
             error.add_note(f"in the comparison, of the model {name!r}")
             raise
         bar.update(number + 1)
 
-    held = np.broadcast_to(np.any(left_out, axis=0), targets.shape) & ~np.isnan(targets)
-    seen = targets[held]
-    predictions = {name: found.map(lambda a: a[held]) for name, (_, found) in parts.items()}
-    densities = np.stack([log_predictive_densities(seen, p) for p in predictions.values()])
-    errors = np.array([normalized_error_db(seen, p.mean) for p in predictions.values()])
+    is_tested = np.broadcast_to(np.any(left_out, axis=0), targets.shape) & ~np.isnan(targets)
+    tested = targets[is_tested]
+    predictions = {name: p.map(lambda a: a[is_tested]) for name, p in predictions.items()}
+    densities = np.stack([log_predictive_densities(tested, p) for p in predictions.values()])
+    errors = np.array([normalized_error_db(tested, p.mean) for p in predictions.values()])
     possible = _in_question(errors)
     weights = np.zeros(len(models))
     weights[possible] = stacking(densities[possible])
     scores = {
         name: Scores(
-            **own,
+            **fit_scores[name],
             cv_density=float(np.mean(density)),
             cv_error_db=float(error),
-            coverage=coverage(seen, predictions[name]),
+            coverage=coverage(tested, predictions[name]),
             weight=float(weight),
         )
-        for (name, (own, _)), density, error, weight in zip(
-            parts.items(), densities, errors, weights, strict=True
-        )
+        for name, density, error, weight in zip(models, densities, errors, weights, strict=True)
     }
     return Comparison(models, scores)
 
 
 def _in_question(errors_db: np.ndarray) -> np.ndarray:
-    """Which models may have a share of the prediction, bool, `[K]`."""
+    """Which models may have a weight above zero, bool, `[K]`."""
     return errors_db <= np.nanmin(errors_db) + _OUT_OF_THE_QUESTION_DB
 
 
@@ -284,10 +284,10 @@ def _check(models: Mapping[str, MaximumLikelihoodGP], folds: int) -> None:
     owners: dict[int, str] = {}
     for name, model in models.items():
         for variable in model.variables:
-            other = owners.setdefault(id(variable), name)
-            if other != name:
+            owner = owners.setdefault(id(variable), name)
+            if owner != name:
                 raise ValueError(
-                    f"the models {other!r} and {name!r} share {variable.path}: a fit of the one "
+                    f"the models {owner!r} and {name!r} share {variable.path}: a fit of the one "
                     "would change the other, so give each kernels and means of its own"
                 )
     check_whole(folds, "folds", least=2)
@@ -303,9 +303,9 @@ def _folds(x: np.ndarray, z: np.ndarray, folds: int, seed: int) -> np.ndarray:
         inside = generator_of(seed).permutation(present)
     if len(inside) < folds:
         raise ValueError(f"{folds} folds need as many points between the ends, got {len(inside)}")
-    found = np.zeros((folds, z.shape[-1]), bool)
-    found[np.arange(len(inside)) % folds, inside] = True
-    return found
+    left_out = np.zeros((folds, z.shape[-1]), bool)
+    left_out[np.arange(len(inside)) % folds, inside] = True
+    return left_out
 
 
 def _scores_of(model: MaximumLikelihoodGP, z: np.ndarray) -> dict[str, Any]:
@@ -339,7 +339,9 @@ def _cross_validated(
     """Predictions of the targets that each fold leaves out; NaN elsewhere."""
     fitted = model.get_weights()
     points = np.asarray(x)
-    found = Marginals(*(np.full(z.shape, np.nan, dtype) for dtype in (complex, float, complex)))
+    predictions = Marginals(
+        *(np.full(z.shape, np.nan, dtype) for dtype in (complex, float, complex))
+    )
     try:
         for fold in left_out:
             model.set_weights(fitted)
@@ -348,15 +350,15 @@ def _cross_validated(
                 warnings.simplefilter("ignore", RuntimeWarning)
                 # The same shapes in every fold: nothing is compiled again.
                 model.fit(x, np.where(fold, z.dtype.type(np.nan), z), verbose=0, **noise)
-            here = points[fold] if points.ndim == 1 else points[..., fold, :]
-            there = {name: value[fold] for name, value in noise.items()}
-            predicted = marginals(model.predict(here, observed=True, **there))
-            for whole, part in zip(found, predicted, strict=True):
-                whole[..., fold] = part
+            x_fold = points[fold] if points.ndim == 1 else points[..., fold, :]
+            noise_fold = {name: argument[fold] for name, argument in noise.items()}
+            predicted = marginals(model.predict(x_fold, observed=True, **noise_fold))
+            for moment, of_fold in zip(predictions, predicted, strict=True):
+                moment[..., fold] = of_fold
     finally:
         model.set_weights(fitted)
         model.condition(x, z, **noise)
-    return found
+    return predictions
 
 
 def stacking(log_densities: np.ndarray) -> np.ndarray:

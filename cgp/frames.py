@@ -36,7 +36,7 @@ class _Array(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """The axes that all arrays have first."""
+    """The leading axes, which all arrays share."""
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
@@ -258,13 +258,13 @@ def _moments(
     pseudo_variance: np.ndarray | None = None,
 ) -> dict[str, _Array]:
     """The arrays of a distribution; of a complex one both parts have deviations."""
-    found = {"mean": mean, "variance": variance}
+    moments = {"mean": mean, "variance": variance}
     if np.iscomplexobj(mean):
         if pseudo_variance is None:
             pseudo_variance = np.zeros_like(mean)
-        found["pseudo_variance"] = pseudo_variance
-        found["std_real"], found["std_imag"] = deviations(variance, pseudo_variance.real)
-    return {prefix + name: _Array(np.asarray(a), components) for name, a in found.items()}
+        moments["pseudo_variance"] = pseudo_variance
+        moments["std_real"], moments["std_imag"] = deviations(variance, pseudo_variance.real)
+    return {prefix + name: _Array(np.asarray(a), components) for name, a in moments.items()}
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def _components(dims: tuple[str, ...] | None, shape: tuple[int, ...]) -> tuple[s
 
 def _rows(result: Any, arrays: dict[str, _Array], index: Any) -> _Rows:
     """The rows of arrays, and their index if it fits."""
-    shapes = [values.shape[: values.ndim - len(parts)] for values, parts in arrays.values()]
+    shapes = [a.values.shape[: a.values.ndim - len(a.components)] for a in arrays.values()]
     shape = shapes[0]
     if isinstance(result, ParameterDraws):
         if index is not None:
@@ -305,9 +305,11 @@ def _rows(result: Any, arrays: dict[str, _Array], index: Any) -> _Rows:
     of_filter = (
         'of a KalmanFilter, whose components are the last axis, give dims=("time", "component")'
     )
-    other = next((other for other in shapes if other != shape), None)
-    if other is not None:
-        raise ValueError(f"no last axis of times is common to arrays {shape}, {other}: {of_filter}")
+    second = next((s for s in shapes if s != shape), None)
+    if second is not None:
+        raise ValueError(
+            f"no last axis of times is common to arrays {shape}, {second}: {of_filter}"
+        )
     if index is not None and np.shape(index) != shape[-1:]:
         hint = f": {of_filter}" if len(shape) > 1 and np.shape(index) == shape[-2:-1] else ""
         raise ValueError(

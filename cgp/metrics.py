@@ -372,6 +372,6 @@ def _principal(
     z, mean, v, w = (values[observed] for values in (z, mean, variance, pseudo_variance))
     if not np.all(np.isfinite(mean) & np.isfinite(v) & np.isfinite(w)):
         raise ValueError("the prediction has elements that are NaN or infinite")
-    larger, smaller, angle = (np.asarray(part) for part in principal_axes(v, w))
+    larger, smaller, angle = map(np.asarray, principal_axes(v, w))
     turned = (z - mean) * np.exp(-1j * angle)
     return turned.real, turned.imag, larger, smaller

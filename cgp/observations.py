@@ -137,9 +137,9 @@ def check_no_infinity(z: np.ndarray, name: str) -> None:
 
 
 def _precisions(dtype: tf.DType, promote: bool) -> set[int]:
-    """The bytes of a real number that a model accepts."""
+    """The sizes in bytes of the real numbers that a model accepts."""
     size = dtype.real_dtype.size
-    return {own for own in (2, 4, 8) if own <= size} if promote else {size}
+    return {width for width in (2, 4, 8) if width <= size} if promote else {size}
 
 
 def _array(
@@ -174,7 +174,7 @@ def _array(
 
 
 def _of_others(z: np.ndarray, code: str, for_complex: bool) -> str:
-    """What an array of other elements than numbers holds, and what to do about it.
+    """The hint for an array whose elements are no numbers, as the end of an error.
 
     `code` is the array as code, as it came; `for_complex` tells whether a complex one is expected.
     """
@@ -187,7 +187,7 @@ def _of_others(z: np.ndarray, code: str, for_complex: bool) -> str:
             return text
         return f"{text}: text becomes numbers by {code}.astype({number})"
     if z.dtype.names and len(z.dtype.names) == 2:
-        real, imaginary = (f"{code}[{part!r}]" for part in z.dtype.names)
+        real, imaginary = (f"{code}[{field!r}]" for field in z.dtype.names)
         return f": two fields become complex by {real} + 1j * {imaginary}"
     if z.dtype.kind == "b":
         signs = "(2 * re - 1) + 1j * (2 * im - 1)" if for_complex else f"2.0 * {code} - 1"
@@ -197,13 +197,13 @@ def _of_others(z: np.ndarray, code: str, for_complex: bool) -> str:
         )
     if z.dtype.kind != "O":
         return ""
-    others = [a for a in z.ravel() if type(a) is bool or not isinstance(a, Number)]
-    if not others:
+    odd = [a for a in z.ravel() if type(a) is bool or not isinstance(a, Number)]
+    if not odd:
         kind = "complex" if any(isinstance(a, complex | np.complexfloating) for a in z.flat) else ""
         return f", an array of objects that are numbers: give {code}.astype({kind or 'float'})"
-    if all(a is None for a in others):
+    if all(a is None for a in odd):
         return ", with None in it: the number that is missing is NaN, not None"
-    first = next(a for a in others if a is not None)
+    first = next(a for a in odd if a is not None)
     return f", an array of objects, of which one is {first!r}, {type(first).__name__}"
 
 
@@ -266,14 +266,14 @@ def _as_complex(code: str, shape: Any) -> str:
     }
     if len(shape) > 1 and shape[-1] == 2:
         axes = ":" if len(shape) == 2 else "..."
-        parts = f"{code}[{axes}, 0] + 1j * {code}[{axes}, 1]"
-        ways = {"two columns of real and imaginary parts": parts} | ways
+        columns = f"{code}[{axes}, 0] + 1j * {code}[{axes}, 1]"
+        ways = {"two columns of real and imaginary parts": columns} | ways
     elif len(shape) == 2 and shape[0] == 2:
         ways = {"two rows of real and imaginary parts": f"{code}[0] + 1j * {code}[1]"} | ways
     elif len(shape) == 2 and shape[-1] == 3 and (shape[0] is None or shape[0] > 3):
         phases = f"{code} @ np.exp(2j * np.pi / 3 * np.array([0, 1, -1])) * 2 / 3"
         ways = {"three columns of the phases a, b, c": f"Clarke's transform, {phases}"} | ways
-    texts = ", ".join(f"{what} by {way}" for what, way in ways.items())
+    texts = ", ".join(f"{meaning} by {way}" for meaning, way in ways.items())
     return texts.replace(" by ", " become complex by ", 1)
 
 
@@ -319,10 +319,10 @@ def check_rounding(x: ArrayLike, dtype: tf.DType, name: str, variable: str) -> N
 def _check_precision(
     came: np.dtype, dtype: tf.DType, accepted: set[int], name: str, variable: str
 ) -> None:
-    size, own = came.itemsize // (1 + (came.kind == "c")), dtype.real_dtype.size
+    size, model_size = came.itemsize // (1 + (came.kind == "c")), dtype.real_dtype.size
     if came.kind in "fc" and size not in accepted:
-        verb = "round" if size > own else "promote"
-        or_model = ", or make a model of double precision" if own < size == 8 else ""
+        verb = "round" if size > model_size else "promote"
+        or_model = ", or make a model of double precision" if model_size < size == 8 else ""
         raise TypeError(
             f"{name} is {came}, but the model is {dtype.name}: {verb} it, "
             f'{variable}.astype("{dtype.name}"){or_model}'
@@ -407,7 +407,7 @@ def _labels_of(name: str, array: Any, unpaired: int) -> Iterator[_LabelledAxis |
 
 
 def _is_count(labels: Any) -> bool:
-    """Whether these are the labels that pandas gives to what has none."""
+    """Whether these are the default labels of pandas, 0, 1, …."""
     return (getattr(labels, "start", None), getattr(labels, "step", None)) == (0, 1)
 
 
@@ -420,16 +420,16 @@ def _check_labels(first: _LabelledAxis | None, second: _LabelledAxis | None) -> 
         return
     if first.labels.equals(second.labels):
         return
-    both = first.labels, second.labels
+    a, b = first.labels, second.labels
     align = "pair them by their labels first"
-    if all(labels.is_unique for labels in both) and set(both[0]) == set(both[1]):
+    if a.is_unique and b.is_unique and set(a) == set(b):
         align = f"align them, {second.aligned.format(first.expression)}"
     elif first.is_index or second.is_index:
         return
-    places = range(len(first.labels))  # one by one: NaN, a label too, does not equal itself
-    place = next(i for i in places if not both[0][i : i + 1].equals(both[1][i : i + 1]))
+    places = range(len(a))  # one by one: NaN, a label too, does not equal itself
+    place = next(i for i in places if not a[i : i + 1].equals(b[i : i + 1]))
     raise ValueError(
         f"{first.name} and {second.name} are paired by position, but their labels differ, such as "
-        f"{both[0][place]} and {both[1][place]}: {align}, or give {first.name}.to_numpy() and "
+        f"{a[place]} and {b[place]}: {align}, or give {first.name}.to_numpy() and "
         f"{second.name}.to_numpy() if their order is right"
     )

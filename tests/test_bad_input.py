@@ -143,7 +143,7 @@ def test_hyperparameters_that_overflow_are_an_error_at_use_and_can_be_put_right(
     model = ExactGP(KERNELS[kernel](), 0.01)
     model.condition(X, Z)
     before = states(model)
-    variance = next(p for name, p in model._parameters().items() if "variance" in name)
+    variance = next(p for name, p in model.named_hyperparameters().items() if "variance" in name)
     was = variance.numpy()
     variance.variable.assign(800.0)  # e^800
     for use in (
@@ -182,7 +182,7 @@ def test_a_fit_that_breaks_down_leaves_the_best_point_and_a_usable_model(eagerly
     with pytest.warns(RuntimeWarning, match="has diverged"):
         model.fit([0.0, 0.0, 1.0], Z, epochs=50, verbose=0)
     assert all(np.all(np.isfinite(v)) for v in model.parameters().values())
-    for p in model._parameters().values():
+    for p in model.named_hyperparameters().values():
         p.assign(1.0)
     model.noise_variance.assign(0.1)
     expected = ExactGP(RBF(1.0, 1.0), 0.1)
@@ -212,7 +212,7 @@ def test_an_interrupted_fit_leaves_state_and_hyperparameters_in_step(optimizer, 
         model.fit(x, z, epochs=9, verbose=0, callbacks=[Interrupt()])
     fresh = ExactGP(RBF(1.0, 1.0), 0.5)
     for mine, theirs in zip(
-        fresh._parameters().values(), model._parameters().values(), strict=True
+        fresh.named_hyperparameters().values(), model.hyperparameters().values(), strict=True
     ):
         mine.assign(theirs.numpy())
     fresh.condition(x, z)

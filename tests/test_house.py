@@ -1,6 +1,7 @@
 """Promises about the package as a whole: its layers, its manners, its files."""
 
 import ast
+import collections
 import importlib.metadata
 import os
 import re
@@ -8,8 +9,10 @@ import subprocess
 import sys
 import tokenize
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
+import grimp
 import keras
 import numpy as np
 import pytest
@@ -195,6 +198,123 @@ def test_autograph_can_read_every_file(path):
         assert not isinstance(node, ast.NamedExpr), where
 
 
+EMPTY_WORDS = frozenset(
+    """both data2 first_one found given held known left none_ one other others ours own part parts
+    piece pieces rest seen stuff taken temp theirs thing things those tmp value wanted
+    what""".split()  # noqa: SIM905
+)
+"""Names that say nothing of what they stand for."""
+EMPTY_SHARE = 0.064  # of all names that are stored; the aim is 0.02
+
+
+def stored_names(tree: ast.AST) -> Iterator[str]:
+    """Names of variables, arguments, attributes, functions and classes where they are defined."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+
+
+def test_few_names_say_nothing():
+    total, empty = 0, collections.Counter()
+    for path in SOURCES:
+        names = list(stored_names(ast.parse(path.read_text(encoding="utf-8"))))
+        total += len(names)
+        for name in names:
+            if name.strip("_") in EMPTY_WORDS:
+                empty[name.strip("_"), str(path.relative_to(ROOT))] += 1
+    share = sum(empty.values()) / total
+    words = ", ".join(sorted(EMPTY_WORDS))
+    most = "\n".join(f"{n:4} {word:8} {path}" for (word, path), n in empty.most_common(30))
+    assert share <= EMPTY_SHARE, (
+        f"{share:.2%} of {total} names are among {words}; name the thing instead:\n{most}"
+    )
+
+
+LONG_FUNCTIONS = {
+    "conditional_particles._run",
+    "diagnostics.diagnostics",
+    "particle_recursion.run",
+    "served_process.served",
+    "trainer.fit",
+}
+"""By module, those that are longer than 60 lines, to be emptied."""
+
+
+def test_functions_can_be_read_on_a_screen():
+    """Sixty lines, docstring and signature not counted."""
+    long = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                has_docstring = ast.get_docstring(node) is not None
+                statements = node.body[has_docstring:]
+                length = node.end_lineno - statements[0].lineno + 1 if statements else 0
+                if length > 60:
+                    long[f"{path.stem}.{node.name}"] = length
+    assert not set(long) - LONG_FUNCTIONS, long
+
+
+IMPORT_CIRCLES = 4  # the aim is none
+
+
+def test_no_modules_import_each_other():
+    """Circles of imports, of types alone (`TYPE_CHECKING`) included."""
+    graph = grimp.build_graph("cgp", cache_dir=None)
+    imported = {m: graph.find_modules_directly_imported_by(m) for m in graph.modules}
+    reached = {m: reachable(m, imported) for m in imported}
+    circles = {frozenset(n for n in reached[m] if m in reached[n]) for m in imported}
+    circles = [sorted(circle) for circle in circles if circle]
+    assert len(circles) <= IMPORT_CIRCLES, circles
+
+
+def reachable(module: str, imported: dict[str, set[str]]) -> set[str]:
+    """The modules that a module imports, directly and through others."""
+    found, waiting = set(), list(imported[module])
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += imported[name]
+    return found
+
+
+PRIVATE_READS = 60  # the aim is 10
+NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # public in spite of their names
+DOORS = {"keras_private.py", "tensorflow_private.py", "scipy_private.py"}
+
+
+def private_reads(tree: ast.Module) -> Iterator[ast.expr]:
+    """Members with an underscore of objects of other modules."""
+    here = set(stored_names(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            holder, name = node.value, node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr"):
+            holder, name = node.args[0], getattr(node.args[1], "value", None)
+        else:
+            continue
+        is_private = isinstance(name, str) and re.match("_[a-zA-Z]", name)
+        is_own = ast.unparse(holder) in ("self", "cls", "super()") or name in here
+        if is_private and not is_own and name not in NAMED_TUPLES:
+            yield node
+
+
+def test_private_members_are_read_where_they_are_defined():
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+        for path in SOURCES
+        if path.name not in DOORS
+        for node in private_reads(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert len(found) <= PRIVATE_READS, "\n".join([f"{len(found)} reads", *found])
+
+
 def test_keras_is_private_in_one_file_alone():
     """Attributes of Keras's objects that begin with an underscore, and imports of `keras.src`."""
     x = keras.Input((1,))
@@ -216,6 +336,16 @@ def test_keras_is_private_in_one_file_alone():
             where = f"{path.relative_to(ROOT)}:{number}"
             assert "keras.src" not in code, where
             assert not private & set(re.findall(r"\.(_\w+)", code)), where
+
+
+def test_tensorflow_and_scipy_are_private_in_one_file_each():
+    private = (
+        r"tf\.__internal__|tensorflow\.python|\.outer_graph|FuncGraph|__pyx_capi__|scipy\S*\._"
+    )
+    for path in SOURCES:
+        if path.name not in ("tensorflow_private.py", "scipy_private.py"):
+            for number, code in code_of(path).items():
+                assert not re.search(private, code), f"{path.relative_to(ROOT)}:{number}"
 
 
 def test_the_versions_of_keras_admitted_are_those_that_were_tried():

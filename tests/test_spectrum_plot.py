@@ -69,7 +69,7 @@ def test_does_a_periodogram_of_scattered_points_scatter_about_the_dashed_curve(h
     x = np.sort(RNG.uniform(0, 300, 300)) if how == "irregular" else np.arange(300.0)
     kernel = CARRIER + Constant(0.5) * Rotation(-0.21)
     gp = conditioned(kernel, x, 300)
-    z = gp._data().z.numpy().copy()
+    z = gp.stored_data().z.numpy().copy()
     if how == "gaps":
         z[:, 100:180] = np.nan
     elif how != "irregular":
@@ -122,7 +122,7 @@ def test_are_several_processes_beside_one_periodogram():
 def test_is_the_mean_function_no_part_of_the_spectrum():
     x, offset = np.arange(80.0), 1e3 * (1 + 1j)
     gp = conditioned(CARRIER, x, 1)
-    z = gp._data().z.numpy()[0]
+    z = gp.stored_data().z.numpy()[0]
     with_mean = cgp.ExactGP(CARRIER, noise_variance=0.05, mean=cgp.means.Constant(offset))
     with_mean.condition(x, z + offset)
     axes = [plotting.spectrum(process) for process in (gp, with_mean)]
@@ -133,7 +133,7 @@ def test_is_the_mean_function_no_part_of_the_spectrum():
 def test_are_data_taken_that_the_process_does_not_hold(given):
     x = np.arange(80.0)
     gp = conditioned(CARRIER, x, 1)
-    z = gp._data().z.numpy()[0]
+    z = gp.stored_data().z.numpy()[0]
     held, other = (drawn(plotting.spectrum(gp, *args), 0) for args in ((), given(x, z)))
     scale = 2.0 if len(given(x, z)) == 2 else 1.0
     np.testing.assert_allclose(other[0], held[0] / scale)

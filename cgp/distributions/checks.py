@@ -35,8 +35,8 @@ def as_covariance(a: ArrayLike, loc: tf.Tensor, name: str) -> tf.Tensor:
         symmetric = name == "pseudo_covariance"
         gap = hermitian_gap(a, symmetric)
         if gap:
-            kind, other = ("symmetric", "transpose") if symmetric else ("Hermitian", "adjoint")
-            raise ValueError(f"{name} must be {kind}: it differs from its {other} by {gap:.3g}")
+            kind, mirrored = ("symmetric", "transpose") if symmetric else ("Hermitian", "adjoint")
+            raise ValueError(f"{name} must be {kind}: it differs from its {mirrored} by {gap:.3g}")
     return a
 
 
@@ -53,8 +53,8 @@ def as_sample_shape(sample_shape: ArrayLike) -> tf.Tensor:
         ValueError: Not integers, or negative.
     """
     shape = tf.convert_to_tensor(sample_shape, dtype_hint=tf.int32)
-    value = tf.get_static_value(shape)
-    if not shape.dtype.is_integer or (value is not None and np.any(value < 0)):
+    sizes = tf.get_static_value(shape)
+    if not shape.dtype.is_integer or (sizes is not None and np.any(sizes < 0)):
         raise ValueError(
             f"sample_shape must be whole numbers that are not negative, got {sample_shape!r}"
         )
@@ -62,7 +62,7 @@ def as_sample_shape(sample_shape: ArrayLike) -> tf.Tensor:
 
 
 def generator_of(seed: Any) -> np.random.Generator:
-    """NumPy's generator of a seed; one that is a generator is itself.
+    """NumPy's random generator of a seed; a generator is returned as it is.
 
     Raises:
         TypeError: Nothing that NumPy takes for a seed.
@@ -89,10 +89,12 @@ def stateless_seed(seed: ArrayLike | None) -> tf.Tensor:
             f"seed must be one integer or two, got a {type(seed).__name__}: draw a number from it, "
             "as int(seed.integers(2**31)) of NumPy"
         )
-    given = tf.convert_to_tensor(seed)
-    if not given.dtype.is_integer or given.shape not in ([], [2]):
-        raise ValueError(f"seed must be one integer or two, got {given.dtype.name} {given.shape}")
-    return given if given.shape.rank else tf.stack([tf.zeros_like(given), given])
+    integers = tf.convert_to_tensor(seed)
+    if not integers.dtype.is_integer or integers.shape not in ([], [2]):
+        raise ValueError(
+            f"seed must be one integer or two, got {integers.dtype.name} {integers.shape}"
+        )
+    return integers if integers.shape.rank else tf.stack([tf.zeros_like(integers), integers])
 
 
 def apply_to_vectors(
@@ -114,27 +116,27 @@ def apply_to_vectors(
     if extra <= 0:
         return operation(matrix, vectors[..., None])[..., 0]
     shape = tf.shape(vectors)
-    samples, rest = shape[:extra], shape[extra:]
+    samples, event = shape[:extra], shape[extra:]
     count = tf.reduce_prod(samples)
     # This only swaps axes; no conjugation is meant.
-    columns = tf.linalg.matrix_transpose(tf.reshape(vectors, [count, tf.reduce_prod(rest)]))
-    result = operation(matrix, tf.reshape(columns, tf.concat([rest, [count]], axis=0)))
-    rest = tf.shape(result)[:-1]
-    rows = tf.linalg.matrix_transpose(tf.reshape(result, [tf.reduce_prod(rest), count]))
-    return tf.reshape(rows, tf.concat([samples, rest], axis=0))
+    columns = tf.linalg.matrix_transpose(tf.reshape(vectors, [count, tf.reduce_prod(event)]))
+    result = operation(matrix, tf.reshape(columns, tf.concat([event, [count]], axis=0)))
+    event = tf.shape(result)[:-1]
+    rows = tf.linalg.matrix_transpose(tf.reshape(result, [tf.reduce_prod(event), count]))
+    return tf.reshape(rows, tf.concat([samples, event], axis=0))
 
 
 def broadcast_batch(
-    value: tf.Tensor, batch: tf.TensorShape, dynamic_batch: tf.Tensor, event_rank: int
+    tensor: tf.Tensor, batch: tf.TensorShape, dynamic_batch: tf.Tensor, event_rank: int
 ) -> tf.Tensor:
-    """Broadcasts the batch axes of `value` against a batch shape, given static and dynamic."""
-    rank = value.shape.rank - event_rank
-    own, event = value.shape[:rank], tf.shape(value)[rank:]
+    """Broadcasts the batch axes of `tensor` against a batch shape, given static and dynamic."""
+    rank = tensor.shape.rank - event_rank
+    tensor_batch, event = tensor.shape[:rank], tf.shape(tensor)[rank:]
     try:
-        tf.broadcast_static_shape(own, batch)
+        tf.broadcast_static_shape(tensor_batch, batch)
     except ValueError:
-        raise ValueError(f"batch shapes {own} and {batch} do not broadcast") from None
-    if own.is_fully_defined() and own == batch:
-        return value
-    together = tf.broadcast_dynamic_shape(tf.shape(value)[:rank], dynamic_batch)
-    return tf.broadcast_to(value, tf.concat([together, event], axis=0))
+        raise ValueError(f"batch shapes {tensor_batch} and {batch} do not broadcast") from None
+    if tensor_batch.is_fully_defined() and tensor_batch == batch:
+        return tensor
+    together = tf.broadcast_dynamic_shape(tf.shape(tensor)[:rank], dynamic_batch)
+    return tf.broadcast_to(tensor, tf.concat([together, event], axis=0))

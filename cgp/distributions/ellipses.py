@@ -72,7 +72,7 @@ def principal_axes(variance: ArrayLike, pseudo_variance: ArrayLike) -> Principal
 
 
 def _as_variances(variance: ArrayLike, pseudo_variance: ArrayLike) -> tuple[tf.Tensor, tf.Tensor]:
-    """A variance and a pseudo-variance that some component has, as tensors of one precision."""
+    """A variance and a pseudo-variance of one component, checked, as tensors of one precision."""
     v = tf.convert_to_tensor(as_numbers(variance, "variance"))
     w = tf.convert_to_tensor(as_numbers(pseudo_variance, "pseudo_variance"))
     if v.dtype.is_complex:

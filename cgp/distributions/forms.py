@@ -23,12 +23,12 @@ class SecondMoments(NamedTuple):
     c: tf.Tensor | None = None
     """The pseudo-covariance or pseudo-variance `E[z z]`, like `k`; None if proper (zero)."""
 
-    def map(self, function: Callable[..., tf.Tensor], *others: "SecondMoments") -> "SecondMoments":
+    def map(self, function: Callable[..., tf.Tensor], *terms: "SecondMoments") -> "SecondMoments":
         """Applies a function to `k`, and to `c` unless proper, with those of other moments."""
-        k = function(self.k, *(other.k for other in others))
+        k = function(self.k, *(term.k for term in terms))
         if self.c is None:
             return SecondMoments(k, None)
-        return SecondMoments(k, function(self.c, *(other.c_or_zeros() for other in others)))
+        return SecondMoments(k, function(self.c, *(term.c_or_zeros() for term in terms)))
 
     def c_or_zeros(self) -> tf.Tensor:
         """The pseudo-covariance, as a tensor of zeros if proper."""
@@ -87,9 +87,9 @@ class ProperForm:
         """The diagonals of (K, C) of `columnsᴴ columns`, where columns is `[..., k, n]`."""
         return SecondMoments(as_complex(tf.reduce_sum(squared_modulus(columns), axis=-2)), None)
 
-    def white(self, parts: tf.Tensor) -> tf.Tensor:
+    def white(self, normals: tf.Tensor) -> tf.Tensor:
         """Converts real white noise `[..., 2n]` to working white noise of unit variance."""
-        return math.sqrt(0.5) * join_parts(parts)  # each part has half of the variance
+        return math.sqrt(0.5) * join_parts(normals)  # each part has half of the variance
 
     def root(self, chol: tf.Tensor) -> tf.Tensor:
         """A square root S of the working covariance `S Sᴴ`, from a factor in either form."""
@@ -119,45 +119,45 @@ class CompositeForm:
     multiplicity = 2
 
     def covariance(self, moments: SecondMoments) -> tf.Tensor:
-        """See `ProperForm.covariance`."""
+        """The real composite covariance of (K, C)."""
         return to_composite(moments.k, moments.c_or_zeros())
 
     def moments(self, covariance: tf.Tensor) -> SecondMoments:
-        """See `ProperForm.moments`."""
+        """The covariance and pseudo-covariance (K, C) of a real composite covariance."""
         return SecondMoments(*from_composite(covariance))
 
     def split(self, z: tf.Tensor) -> tf.Tensor:
-        """See `ProperForm.split`."""
+        """Stacks real and imaginary parts of a complex vector, `[..., 2n]`."""
         return stack_parts(z)
 
     def join(self, vector: tf.Tensor) -> tf.Tensor:
-        """See `ProperForm.join`."""
+        """The complex vector of stacked real and imaginary parts."""
         return join_parts(vector)
 
     def basis(self, basis: tf.Tensor) -> tf.Tensor:
-        """See `ProperForm.basis`."""
+        """The real composite of a complex design matrix, `[..., 2n, 2q]`."""
         # z = H β is [Re z; Im z] = [[Re H, −Im H], [Im H, Re H]] [Re β; Im β].
         return tf.concat([stack_columns(basis), stack_columns(1j * basis)], axis=-1)
 
     def marginal(self, columns: tf.Tensor) -> SecondMoments:
-        """See `ProperForm.marginal`."""
+        """The diagonals of (K, C) of the composite `columnsᵀ columns`."""
         re, im = tf.split(columns, 2, axis=-1)
         rr, ii, ri = (tf.reduce_sum(a * b, axis=-2) for a, b in ((re, re), (im, im), (re, im)))
         return SecondMoments(as_complex(rr + ii), tf.complex(rr - ii, 2.0 * ri))
 
-    def white(self, parts: tf.Tensor) -> tf.Tensor:
-        """See `ProperForm.white`."""
-        return parts
+    def white(self, normals: tf.Tensor) -> tf.Tensor:
+        """Real white noise, which is the working noise already."""
+        return normals
 
     def root(self, chol: tf.Tensor) -> tf.Tensor:
-        """See `ProperForm.root`."""
+        """A real square root of the composite covariance, from a factor in either form."""
         # The composite of a proper covariance is that of z = L ξ with E|ξ|² = 1.
         return math.sqrt(0.5) * self.basis(chol) if chol.dtype.is_complex else chol
 
     def invert_blocks(
         self, precision: tf.Tensor, dual: tf.Tensor
     ) -> tuple[tf.Tensor, SecondMoments]:
-        """See `ProperForm.invert_blocks`."""
+        """Leave-one-out with blocks of two rows: `B⁻¹ a` and `B⁻¹` of each point."""
         rr, ii = tf.split(tf.linalg.diag_part(precision), 2, axis=-1)
         ri = tf.linalg.diag_part(tf.split(tf.split(precision, 2, axis=-2)[0], 2, axis=-1)[1])
         re, im = tf.split(dual, 2, axis=-2)

@@ -44,7 +44,7 @@ class Step(NamedTuple):
         return type(self)(predicted, function(self.innovation), filtered)
 
     def marginals(self) -> Marginals:
-        """The one-step prediction of the observation, which is compared with what came."""
+        """The one-step prediction of the observation, which is compared with data."""
         return self.predicted
 
     @classmethod
@@ -86,16 +86,16 @@ class Step(NamedTuple):
             raise ValueError("there are no steps to stack")
         # Those of the three fields may differ: a state has other components than an observation.
         shapes = [tuple(np.shape(a) for a in _arrays(step)) for step in steps]
-        for t, found in enumerate(shapes):
-            if found != shapes[0]:
-                at = next(i for i, shape in enumerate(found) if shape != shapes[0][i])
+        for t, step_shapes in enumerate(shapes):
+            if step_shapes != shapes[0]:
+                at = next(i for i, shape in enumerate(step_shapes) if shape != shapes[0][i])
                 raise ValueError(
                     f"steps must have one shape: step 0 has arrays of shape {shapes[0][at]}, "
-                    f"step {t} of shape {found[at]}. Stack those of one filter alone"
+                    f"step {t} of shape {step_shapes[at]}. Stack those of one filter alone"
                 )
-        parts = zip(*map(_arrays, steps), strict=True)
+        fields = zip(*map(_arrays, steps), strict=True)
         try:
-            arrays = [np.stack(part, axis) for part in parts]
+            arrays = [np.stack(series, axis) for series in fields]
         except np.exceptions.AxisError as error:
             raise ValueError(
                 f"arrays of shape {shapes[0][0]} cannot be stacked along axis {axis}: expected −1 "
@@ -119,7 +119,7 @@ def innovation(z: np.ndarray, mean: np.ndarray) -> np.ndarray:
 
 
 class Result(Protocol):
-    """A result that knows which of its moments are those of a prediction."""
+    """A result that has the moments of a prediction."""
 
     def marginals(self) -> Marginals:
         """The moments that metrics and plots take."""
@@ -204,25 +204,25 @@ def marginals(prediction: Prediction) -> Marginals:
 
 
 def labelled_moments(prediction: Prediction) -> dict[str, Any]:
-    """The moments of a prediction that may have labels, of a dict or a dataset, by their code."""
+    """The moments in a dict or dataset, which may have labels, by their expression in code."""
     if not isinstance(prediction, Mapping):
         return {}
     names = [name for name in Marginals._fields if name in prediction]
     return {f'prediction["{name}"]': prediction[name] for name in names}
 
 
-def _of_filter(found: Mapping[str, Any]) -> dict[str, Any]:
+def _of_filter(outputs: Mapping[str, Any]) -> dict[str, Any]:
     """The moments of the observations, from what a `KalmanFilter` returns for a series."""
-    moments = {name: found[key] for name, key in _OF_FILTER.items() if key in found}
+    moments = {name: outputs[key] for name, key in _OF_FILTER.items() if key in outputs}
     # A proper model has no pseudo-variance.
     return {"pseudo_variance": np.zeros_like(moments["mean"]), **moments}
 
 
-def mixture(parts: list[tuple[float, Marginals]]) -> Marginals:
+def mixture(components: list[tuple[float, Marginals]]) -> Marginals:
     """The moments of a mixture of predictions with weights of sum 1."""
-    shares = np.array([weight for weight, _ in parts])
+    shares = np.array([weight for weight, _ in components])
     means, variances, pseudo_variances = (
-        np.stack(arrays) for arrays in zip(*(moments for _, moments in parts), strict=True)
+        np.stack(arrays) for arrays in zip(*(moments for _, moments in components), strict=True)
     )
     mean = np.tensordot(shares, means, 1)
     apart = means - mean
@@ -234,7 +234,7 @@ def mixture(parts: list[tuple[float, Marginals]]) -> Marginals:
 
 
 def deviations(variance: np.ndarray, difference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Standard deviations of two parts, from the sum and the difference of their variances.
+    """Standard deviations of real and imaginary part, of the sum and difference of variances.
 
     Rounding may leave a part that is certain a variance of −1e−17.
     """

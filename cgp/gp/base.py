@@ -7,21 +7,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data, SampleNoise, check_labels, check_pair
-from cgp.gp.given_noise import GivenNoise
+from cgp.gp.data import Data, check_labels, check_pair
 from cgp.gp.means import Mean
+from cgp.gp.noise import NoiseArguments, SampleNoise, is_left_out, noise_parameters
 from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
-from cgp.kernels.points import one_number
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.training import Model, register_post_update
 from cgp.training.notebook_table import Row, notebook_table, parameter_rows
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import (
-    POSITIVE,
-    UNIT_DISK,
     Parameter,
     Parameterized,
     complex_from_config,
@@ -40,7 +37,7 @@ class GaussianProcess(Parameterized, Model):
     """
 
     _noise_floor = 1e-10
-    """Near which the noise of data without any is kept, as a share of `E|z|²`."""
+    """The noise variance that data without noise are given, about, as a share of `E|z|²`."""
     optimizer: Any  # of Keras
     _data_by_point = False
     """Whether the working coordinates of data come point after point (see `SignalPlusNoise`)."""
@@ -64,24 +61,27 @@ class GaussianProcess(Parameterized, Model):
         if mean is not None and not isinstance(mean, Mean):
             raise TypeError(f"mean must be one of cgp.means or None, got {mean!r}")
         fixed = names_of(fixed)
-        if _is_left_out(noise_variance) and "noise_variance" in fixed:
+        if is_left_out(noise_variance) and "noise_variance" in fixed:
             raise ValueError("noise_variance is fixed, but was left out: give it a value")
         super().__init__(name=name, dtype=dtype or kernel.variable_dtype, **kwargs)
-        for part in (kernel, mean):
-            if part is not None and part.variable_dtype != self.variable_dtype:
+        for layer in (kernel, mean):
+            if layer is not None and layer.variable_dtype != self.variable_dtype:
                 raise TypeError(
-                    f"the model is {self.variable_dtype}, but {part!r} is {part.variable_dtype}"
+                    f"the model is {self.variable_dtype}, but {layer!r} is {layer.variable_dtype}"
                 )
         # XLA wants to know how many points there are, and how many series share a covariance.
         self.supports_jit = False
         self.kernel, self.mean = kernel, mean
-        self.declare_parameters(_noise(noise_variance, noise_pseudo_variance), fixed, priors)
+        self.declare_parameters(
+            noise_parameters(noise_variance, noise_pseudo_variance), fixed, priors
+        )
         self._noise_prior_is_given = "noise_variance" in dict(priors or {})
         left_out = self.noise_variance.initial is None
-        self._has_weak_prior = left_out and not self._noise_prior_is_given
+        self.has_weak_prior = left_out and not self._noise_prior_is_given
         shape = tuple(self.noise_variance.variable.shape)
         self._group_count = shape[0] if shape else None  # of groups with a noise variance each
-        self._with_priors = tuple(p for p in self._parameters().values() if p.prior is not None)
+        parameters = self.named_hyperparameters().values()
+        self._with_priors = tuple(p for p in parameters if p.prior is not None)
         self._process = SignalPlusNoise(
             kernel,
             mean,
@@ -99,18 +99,18 @@ class GaussianProcess(Parameterized, Model):
         noise_variance: ArrayLike | None = None,
         noise_groups: ArrayLike | None = None,
     ) -> Posterior:
-        """The signal at new points given the data; see the subclass."""
+        """The posterior of the signal at new points; each subclass documents its arguments."""
         raise NotImplementedError
 
-    def _noise_of_rounding(self, data: Data) -> tf.Tensor | float:
-        """How far rounding moves eigenvalues of a covariance that is factorised, `E|z|²`; or 0."""
+    def rounding_noise(self, data: Data) -> tf.Tensor | float:
+        """How far rounding moves the eigenvalues of a covariance that is factorised, else 0."""
         return 0.0
 
-    def _given_noise(
+    def noise_arguments(
         self, noise_variance: ArrayLike | None = None, noise_groups: ArrayLike | None = None
-    ) -> GivenNoise:
-        """Arguments of a method, for this model's number of groups."""
-        return GivenNoise(noise_variance, noise_groups, self._group_count)
+    ) -> NoiseArguments:
+        """The noise arguments of a method, beside the number of groups of the model."""
+        return NoiseArguments(noise_variance, noise_groups, self._group_count)
 
     def _noise_at(
         self,
@@ -121,9 +121,9 @@ class GaussianProcess(Parameterized, Model):
         noise_groups: ArrayLike | None,
     ) -> SampleNoise | None:
         """The noise of observations at new inputs, as points `[..., M, D]`; None for the signal."""
-        given = self._given_noise(noise_variance, noise_groups)
-        check_labels(x, noise=given)
-        return given.of_points(observed, points.shape[-2], self.variable_dtype)
+        arguments = self.noise_arguments(noise_variance, noise_groups)
+        check_labels(x, noise=arguments)
+        return arguments.of_points(observed, points.shape[-2], self.variable_dtype)
 
     def compile(
         self, optimizer: Any = None, loss: None = None, metrics: None = None, **kwargs: Any
@@ -153,9 +153,10 @@ class GaussianProcess(Parameterized, Model):
         return tuple(tuple(variable.shape) for variable in self.trainable_variables)
 
     def match_optimizer(self) -> None:
-        """Begins the optimizer anew if a hyperparameter has become a vector since `compile`.
+        """Restarts the optimizer if a hyperparameter has become a vector since `compile`.
 
-        The optimizer keeps a state of the shape of each; another process may share the kernel.
+        The optimizer keeps a state of the shape of each variable, and another process that shares
+        the kernel may have changed one.
         """
         if self.compiled and self._optimized_shapes != self._shapes():
             self._optimized_shapes = self._shapes()
@@ -179,15 +180,21 @@ class GaussianProcess(Parameterized, Model):
 
     # --- hyperparameters -----------------------------------------------------------------------
 
+    @property
+    def observation_model(self) -> SignalPlusNoise:
+        """The signal plus its noise, whose covariances and densities all methods compute."""
+        return self._process
+
     def _named_layers(self) -> list[tuple[str, Parameterized]]:
         means = [] if self.mean is None else [(self.mean.prefix, self.mean)]
         return [("", self), *self.kernel.named_layers(), *means]
 
-    def _parameters(self) -> dict[str, Parameter]:
+    def named_hyperparameters(self) -> dict[str, Parameter]:
+        """The hyperparameters, by the names that `parameters` gives them."""
         return named_parameters(self._named_layers())
 
     def _watch(self, update: Callable[[], None], state_is_weights: bool) -> None:
-        """Registers how a state that follows from covariances is recomputed."""
+        """Registers the update of a state that follows from the covariances of observations."""
         variables = self._process.weights
         self._watched = {id(v) for v in variables}
         register_post_update(self, variables, update, state_is_weights=state_is_weights)
@@ -195,9 +202,9 @@ class GaussianProcess(Parameterized, Model):
     def parameters(self) -> dict[str, np.ndarray]:
         """The hyperparameters by name: constrained values, each shared one once.
 
-        One that was left out, and that no fit has started yet, is NaN.
+        One that was left out, and that no fit has initialised yet, is NaN.
         """
-        return values_by_name(self._parameters(), self._process.left_out())
+        return values_by_name(self.named_hyperparameters(), self._process.left_out())
 
     # --- predictions ---------------------------------------------------------------------------
 
@@ -249,14 +256,16 @@ class GaussianProcess(Parameterized, Model):
             raise RuntimeError(
                 "predict returns NumPy arrays, and a tf.function has none: take posterior(x) there"
             )
-        given = self._given_noise(noise_variance, noise_groups)
-        found = self._posterior_of_values(x, observed, given)
-        return {name: value.numpy() for name, value in as_dict(found).items()}
+        noise = self.noise_arguments(noise_variance, noise_groups)
+        posterior = self._posterior_of_values(x, observed, noise)
+        return {name: moment.numpy() for name, moment in as_dict(posterior).items()}
 
-    def _posterior_of_values(self, x: ArrayLike, observed: bool, given: GivenNoise) -> Posterior:
-        """The posterior without its gradients, where those cost something."""
-        noise = {"noise_variance": given.variance, "noise_groups": given.group}
-        return self.posterior(x, observed=observed, **noise)
+    def _posterior_of_values(
+        self, x: ArrayLike, observed: bool, noise: NoiseArguments
+    ) -> Posterior:
+        """The posterior, which a subclass may compute without gradients."""
+        arguments = {"noise_variance": noise.variance, "noise_groups": noise.group}
+        return self.posterior(x, observed=observed, **arguments)
 
     def sample(
         self,
@@ -285,20 +294,18 @@ class GaussianProcess(Parameterized, Model):
             TypeError, ValueError: As for `posterior`; a count below 1.
         """
         check_draws(count)
-        given = self._given_noise(noise_variance, noise_groups)
-        found = self._posterior_of_values(x, observed, given)
-        return found.sample(count, seed=seed).numpy()
+        noise = self.noise_arguments(noise_variance, noise_groups)
+        return self._posterior_of_values(x, observed, noise).sample(count, seed=seed).numpy()
 
     def __repr__(self) -> str:
-        parts = [repr(self.kernel), *map(repr, self.own_parameters)]
-        return f"{type(self).__name__}({', '.join(parts + [repr(self.mean)] * bool(self.mean))})"
+        arguments = [self.kernel, *self.own_parameters, *([self.mean] if self.mean else [])]
+        return f"{type(self).__name__}({', '.join(map(repr, arguments))})"
 
     def _repr_html_(self) -> str:
-        own = [Row("kernel", repr(self.kernel))]
+        rows = [Row("kernel", repr(self.kernel))]
         if self.mean is not None:
-            own.append(Row("mean", repr(self.mean)))
-        held = Row("data", self._held_in_words())
-        rows = [*own, *parameter_rows(self._named_layers()), held]
+            rows.append(Row("mean", repr(self.mean)))
+        rows += [*parameter_rows(self._named_layers()), Row("data", self._held_in_words())]
         return notebook_table(type(self).__name__, rows)
 
     def _held_in_words(self) -> str:
@@ -315,14 +322,14 @@ class GaussianProcess(Parameterized, Model):
         variance = config["noise_variance"]
         if variance is None and self._group_count:  # it was left out of each group
             config["noise_variance"] = [None] * self._group_count
-        variance = 0.0 if variance is None else _first(variance)
+        variance = 0.0 if variance is None else np.ravel(variance)[0]
         serialize = keras.saving.serialize_keras_object
         if self._noise_prior_is_given and self.noise_variance.prior is None:
             config["priors"] = {**config.get("priors", {}), "noise_variance": None}
         return {
             **config,
             "kernel": serialize(self.kernel),
-            "noise_pseudo_variance": [part * variance for part in quotient],
+            "noise_pseudo_variance": [number * variance for number in quotient],
             "mean": None if self.mean is None else serialize(self.mean),
             "name": self.name,
             "dtype": self.variable_dtype,
@@ -333,66 +340,17 @@ class GaussianProcess(Parameterized, Model):
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> "GaussianProcess":
         """Makes the model that `get_config` describes."""
         revive = keras.saving.deserialize_keras_object
-        parts = {name: revive(config[name]) for name in ("kernel", "mean")}
-        pseudo = complex_from_config(config["noise_pseudo_variance"])
+        arguments = {**config, **{name: revive(config[name]) for name in ("kernel", "mean")}}
+        arguments["noise_pseudo_variance"] = complex_from_config(config["noise_pseudo_variance"])
         if isinstance(config.get("likelihood"), Mapping):
-            parts["likelihood"] = from_registered_config(config["likelihood"])
-        return cls(**{**config, **parts, "noise_pseudo_variance": pseudo})
-
-
-def _noise(variance: ArrayLike | None, pseudo_variance: complex) -> dict:
-    """The hyperparameters of the noise: initial values and constraints by name."""
-    constraint = POSITIVE
-    if variance is not None and np.ndim(variance) == 1 and _is_left_out(variance):
-        constraint = POSITIVE._replace(placeholder=np.ones(np.size(variance)))  # of each group
-        variance = None
-    if variance is not None and np.shape(variance) == (0,):
-        raise ValueError("noise_variance must be a number, or one for each group, got none")
-    if variance is not None and np.ndim(variance) != 1:
-        one_number(variance, "noise_variance")
-    values = {"noise_variance": (variance, constraint)}
-    if np.ndim(pseudo_variance) or np.asarray(pseudo_variance).dtype.kind not in "iufc":
-        raise TypeError(f"noise_pseudo_variance must be a complex number, got {pseudo_variance!r}")
-    if pseudo_variance != 0 and variance is None:
-        raise ValueError(
-            f"noise_pseudo_variance is {pseudo_variance} of a noise_variance that was left out: "
-            "give both"
-        )
-    if pseudo_variance != 0 and _first(variance) > 0:
-        quotient = complex(pseudo_variance) / _first(variance)
-        if not UNIT_DISK.contains(np.asarray(quotient)):
-            raise ValueError(
-                "noise_pseudo_variance must be at most noise_variance in modulus, got "
-                f"{pseudo_variance} and {variance!r}"
-            )
-        values["noise_circularity"] = (quotient, UNIT_DISK)
-    return values
-
-
-def _is_left_out(variance: ArrayLike | None) -> bool:
-    """Whether the noise variance is None, or that of each of several groups.
-
-    Raises:
-        ValueError: It is that of some groups.
-    """
-    left_out = [value is None for value in np.asarray(variance, object).ravel()]
-    if any(left_out) and not all(left_out):
-        raise ValueError(
-            f"noise_variance must be given for every group or for none, got {variance!r}: "
-            f"{[None] * len(left_out)} starts all of them from the data"
-        )
-    return any(left_out)
-
-
-def _first(variance: ArrayLike) -> float:
-    """The noise variance, or that of the first group."""
-    return np.ravel(variance)[0]
+            arguments["likelihood"] = from_registered_config(config["likelihood"])
+        return cls(**arguments)
 
 
 def checked_likelihood(
     likelihood: Likelihood | None, noise_pseudo_variance: complex
 ) -> Likelihood | None:
-    """The likelihood, or None.
+    """The likelihood of a process, checked; None for normal noise.
 
     Raises:
         TypeError: Not a likelihood.

@@ -1,82 +1,21 @@
-"""The data of a Gaussian process: checked, arranged for linear algebra, and kept in variables."""
+"""The data of a Gaussian process: checked, and arranged for linear algebra."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from cgp.axes import as_code, remedy
+from cgp.gp.noise import COMMON_NOISE, NoiseArguments, SampleNoise
 from cgp.kernels.points import LARGEST, as_points, within
 from cgp.linalg.arguments import ArrayLike, complex_dtype, is_complex, is_nan
 from cgp.observations import as_observations, check_same_labels, components
 
-if TYPE_CHECKING:
-    from cgp.gp.given_noise import GivenNoise
-
-
 _MOST_DIMENSIONS = 3  # where there are as many points, and as many targets in as many series
 
 
-class SampleNoise(NamedTuple):
-    """What is particular to the noise of samples; None for what is not.
-
-    Of new points both are `[M]` or scalars.
-    """
-
-    variance: tf.Tensor | None = None
-    """The known part of `E|n|²`, real, `[V, N]`: V is 1 where all series share it, else B."""
-    group: tf.Tensor | None = None
-    """The group whose learned noise variance applies, int32, `[V, N]`."""
-
-    @property
-    def is_common(self) -> bool:
-        """Whether all samples have the one learned noise variance, and no other."""
-        return self.variance is None and self.group is None
-
-    @property
-    def is_of_sites(self) -> bool:
-        """Whether it is a `SiteNoise`."""
-        return False
-
-    def map(self, function: Callable[[Any], Any]) -> "SampleNoise":
-        """Applies a function to the parts that are there."""
-        return SampleNoise(*(None if part is None else function(part) for part in self))
-
-    def at(self, t: int) -> "SampleNoise":
-        """The noise of one sample of each series, `[V, 1]`."""
-        return self if self.is_common else self.map(lambda a: a[:, t : t + 1])
-
-
-class SiteNoise(NamedTuple):
-    """The noise of normal data that stand for others (see `cgp.gp.sites`): all of it."""
-
-    variance: tf.Tensor
-    """`E|n|²`, real, `[B, N]`."""
-    pseudo_variance: tf.Tensor | None
-    """`E[n²]`, complex, `[B, N]`; None if zero."""
-
-    @property
-    def is_common(self) -> bool:
-        """As of `SampleNoise`: never."""
-        return False
-
-    @property
-    def is_of_sites(self) -> bool:
-        """As of `SampleNoise`."""
-        return True
-
-    def map(self, function: Callable[[Any], Any]) -> "SiteNoise":
-        """Applies a function to the parts that are there."""
-        return SiteNoise(*(None if part is None else function(part) for part in self))
-
-
-COMMON_NOISE = SampleNoise()
-"""The learned noise variance of a model without groups, and no known part."""
-
-
 class Data(NamedTuple):
-    """Inputs and targets of B series, arranged in one way whatever their batch axes were.
+    """Inputs and targets of B series under one batch axis, whatever batch axes they came with.
 
     Series at the same inputs with the same elements missing and the same noise share one covariance
     and its factor: they are columns of targets beside it. Otherwise each series has its own. The
@@ -89,14 +28,13 @@ class Data(NamedTuple):
     z: tf.Tensor
     """`[B, N]`, complex, NaN where missing."""
     batch: tf.Tensor
-    """The batch axes that were given, int32, `[r]`; empty for a single series."""
+    """The batch axes that the data came with, int32, `[r]`; empty for a single series."""
     noise: SampleNoise = COMMON_NOISE
-    """The noise of each sample, as far as it is particular; a `SiteNoise` of normal data that stand
-    for others."""
+    """The noise of each sample."""
 
     @property
     def is_single(self) -> bool:
-        """Whether they were given as one series, without a batch axis; not in graphs."""
+        """Whether the data came as one series, without a batch axis; not in graphs."""
         return self.batch.shape[0] == 0
 
     @property
@@ -108,13 +46,13 @@ class Data(NamedTuple):
     def covariance_count(self) -> tf.Tensor:
         """G, the number of covariances: 1 or B, int32."""
         series = self.z.shape[0]
-        parts = [self.x, *(part for part in self.noise if part is not None)]
-        if series is not None and (series == 1 or any((a.shape[0] or 1) > 1 for a in parts)):
+        shared = [self.x, *(a for a in self.noise if a is not None)]
+        if series is not None and (series == 1 or any((a.shape[0] or 1) > 1 for a in shared)):
             return tf.constant(series)
         present = self.present
         alike = tf.reduce_all(present == present[:1])
-        for part in parts:
-            alike &= tf.shape(part)[0] == 1
+        for a in shared:
+            alike &= tf.shape(a)[0] == 1
         return tf.where(alike, 1, tf.shape(self.z)[0])
 
     @property
@@ -133,7 +71,7 @@ class Data(NamedTuple):
         return tf.reshape(vectors, [self.covariance_count, -1, size])
 
     def between(self, first: int, last: int | None) -> "Data":
-        """The points from `first` to `last`, as those of a slice."""
+        """The data from the point `first` to before the point `last`, as of a slice."""
         return self._replace(
             x=self.x[:, first:last],
             z=self.z[:, first:last],
@@ -149,42 +87,42 @@ class Data(NamedTuple):
         rows = tf.linalg.matrix_transpose(columns)
         return tf.reshape(rows, [-1, tf.shape(rows)[-1]])
 
-    def unpacked(self, values: tf.Tensor) -> tf.Tensor:
-        """Restores the batch axes that were given: `[B, ...]` -> `[..., ...]`."""
-        batch, own = tf.get_static_value(self.batch), values.shape[1:]
-        if batch is not None and own.is_fully_defined():  # in one operation
-            return tf.reshape(values, [*batch, *own.as_list()])
-        return tf.reshape(values, tf.concat([self.batch, tf.shape(values)[1:]], axis=0))
+    def unpacked(self, a: tf.Tensor) -> tf.Tensor:
+        """Restores the batch axes that the data came with: `[B, ...]` -> `[..., ...]`."""
+        batch, event = tf.get_static_value(self.batch), a.shape[1:]
+        if batch is not None and event.is_fully_defined():  # in one operation
+            return tf.reshape(a, [*batch, *event.as_list()])
+        return tf.reshape(a, tf.concat([self.batch, tf.shape(a)[1:]], axis=0))
 
-    def spread(self, values: tf.Tensor) -> tf.Tensor:
-        """Repeats values of covariances, `[G, ...]`, for their series, in the batch axes given.
+    def spread(self, a: tf.Tensor) -> tf.Tensor:
+        """Repeats `[G, ...]` of each covariance for its series, under the batch axes of the data.
 
-        Where all series are known to share one covariance its values have no batch axes, and
-        broadcast.
+        Where all series are known to share one covariance the result has no batch axes, and
+        broadcasts.
         """
-        known = tf.get_static_value(self.covariance_count)
-        if known == 1:
-            return values[0]
-        if known is None:
-            series = tf.shape(self.z)[0]
-            values = tf.repeat(values, series // tf.shape(values)[0], axis=0)
-        return self.unpacked(values)
+        count = tf.get_static_value(self.covariance_count)
+        if count == 1:
+            return a[0]
+        if count is None:
+            a = tf.repeat(a, tf.shape(self.z)[0] // tf.shape(a)[0], axis=0)
+        return self.unpacked(a)
 
 
 def arranged(x: tf.Tensor, z: tf.Tensor, noise: SampleNoise = COMMON_NOISE) -> Data:
     """Arranges inputs `[N, D]` or `[..., N, D]` and targets `[..., N]` as `Data`."""
-    known = z.shape[:-1].is_fully_defined()
-    batch = tf.constant(z.shape[:-1].as_list(), tf.int32) if known else tf.shape(z)[:-1]
+    axes = z.shape[:-1]
+    is_static = axes.is_fully_defined()
+    batch = tf.constant(axes.as_list(), tf.int32) if is_static else tf.shape(z)[:-1]
     return Data(flattened(x, 2), flattened(z, 1), batch, noise)
 
 
-def flattened(values: tf.Tensor, own: int) -> tf.Tensor:
-    """Reshapes any number of batch axes to one, before the last `own` axes."""
-    event = values.shape[values.shape.rank - own :]
+def flattened(a: tf.Tensor, event_rank: int) -> tf.Tensor:
+    """Reshapes any number of batch axes to one, before the last `event_rank` axes."""
+    event = a.shape[a.shape.rank - event_rank :]
     if event.is_fully_defined():
-        return tf.reshape(values, [-1, *event.as_list()])
-    event = tf.shape(values)[values.shape.rank - own :]
-    return tf.reshape(values, tf.concat([[-1], event], axis=0))
+        return tf.reshape(a, [-1, *event.as_list()])
+    event = tf.shape(a)[a.shape.rank - event_rank :]
+    return tf.reshape(a, tf.concat([[-1], event], axis=0))
 
 
 def as_data(
@@ -194,9 +132,9 @@ def as_data(
     real_dtype: str,
     *,
     require_targets: bool = True,
-    noise: "GivenNoise | None" = None,
+    noise: NoiseArguments | None = None,
 ) -> Data:
-    """Data from arrays or tensors, or an error that says what was expected and what came.
+    """Checks arrays or tensors and arranges them as `Data`.
 
     Args:
         x: Inputs, `[N]`, `[N, D]` or `[..., N, D]`.
@@ -229,19 +167,16 @@ def as_data(
                 f"every target{of_series} is missing: there is nothing to learn from"
                 f"{remedy_of_series}"
             )
-    of_samples = COMMON_NOISE
-    if noise is not None and any(part is not None for part in noise):
-        of_samples = noise.of_data(z, real_dtype)
-    return arranged(x, z, of_samples)
+    return arranged(x, z, COMMON_NOISE if noise is None else noise.of_data(z, real_dtype))
 
 
 def check_labels(
     x: ArrayLike,
     z: ArrayLike | None = None,
     missing: ArrayLike | None = None,
-    noise: "GivenNoise | None" = None,
+    noise: NoiseArguments | None = None,
 ) -> None:
-    """Raises where inputs `[N]` or `[..., N, D]` and what belongs to them have different labels."""
+    """Raises where inputs, targets, missing and noise have different labels of pandas or xarray."""
     variance, group = (None, None) if noise is None else noise[:2]
     check_same_labels(
         x=(x, components(x)),
@@ -304,7 +239,7 @@ def check_squares(z: np.ndarray, real_dtype: str) -> None:
 
 
 def _check_small_squares(z: np.ndarray, real_dtype: str) -> None:
-    """Raises for series whose squares all underflow; zeros and NaN pass, and small ones of many."""
+    """Raises for series whose squares all underflow; zeros, NaN and some small samples pass."""
     smallest = float(np.sqrt(np.finfo(real_dtype).tiny))
     if np.any(np.abs(z.reshape(-1)[:1]) >= smallest):
         return  # as the first target mostly shows
@@ -352,7 +287,7 @@ def check_shapes(
 def remedy_of_pair(
     x: tf.TensorShape, z: tf.TensorShape, x_given: ArrayLike | None, z_given: ArrayLike | None
 ) -> str:
-    """What inputs and targets are to be rearranged to, as the end of an error.
+    """The expression by which inputs and targets would fit together, as the end of an error.
 
     The arguments are those of `check_shapes`.
     """
@@ -398,9 +333,9 @@ def check_pair(inputs: Any) -> None:
 
 
 def checked_points(x: tf.Tensor, data: Data) -> tf.Tensor:
-    """New inputs, or an error where they do not fit the data.
+    """Checks that new inputs fit the data, and returns them.
 
-    A graph looks at batch axes alone, and before anything that takes the points it returns.
+    A graph checks batch axes alone, before anything that takes the points returned.
     """
     if not tf.executing_eagerly():
         return _with_checked_batch_axes(x, data)
@@ -411,8 +346,8 @@ def checked_points(x: tf.Tensor, data: Data) -> tf.Tensor:
     batch = data.batch.numpy().tolist()
     shared = data.x.shape[0] == 1 and batch != [1]
     if x.shape.rank > 2 and (shared or x.shape[:-2].as_list() != batch):
-        own = "" if shared else f", or {[*batch, 'M', 'D']}"
-        raise ValueError(f"x must be [M] or [M, D]{own} for these data, got shape {x.shape}")
+        batched = "" if shared else f", or {[*batch, 'M', 'D']}"
+        raise ValueError(f"x must be [M] or [M, D]{batched} for these data, got shape {x.shape}")
     return x
 
 
@@ -428,137 +363,3 @@ def _with_checked_batch_axes(x: tf.Tensor, data: Data) -> tf.Tensor:
     check = tf.debugging.Assert(tf.logical_or(tf.equal(tf.size(axes), 0), fits), message)
     with tf.control_dependencies([check]):
         return tf.identity(x)
-
-
-class StoredData(tf.Module):
-    """The data that a Gaussian process has taken in, as variables of any size; empty at first.
-
-    They are no Keras weights, whose shapes are fixed: a process is fitted again with other data.
-    They stay the same variables, so that a compiled function sees what they hold when it runs.
-
-    Args:
-        real_dtype: The dtype of the inputs, "float64" or "float32".
-        groups: The number of groups of noise of the model; None for none.
-    """
-
-    def __init__(self, real_dtype: str, groups: int | None = None):
-        super().__init__()
-        self.groups = groups
-        self.x = empty_variable(3, real_dtype)
-        self.z = empty_variable(2, complex_dtype(real_dtype))
-        self.batch = empty_variable(1, tf.int32)
-        # Of samples without a known part, one zero, which broadcasts.
-        nothing = tf.zeros([1, 1], real_dtype)
-        self._noise_variance = tf.Variable(nothing, trainable=False, shape=[None, None])
-        self._noise_group = None if groups is None else empty_variable(2, tf.int32)
-
-    @property
-    def no_samples(self) -> SampleNoise:
-        """The noise of no samples."""
-        return SampleNoise(None, None if self.groups is None else tf.zeros([1, 0], tf.int32))
-
-    @property
-    def is_empty(self) -> tf.Tensor:
-        """Whether no data have been taken in, scalar bool."""
-        return tf.size(self.z) == 0
-
-    @property
-    def has_noise(self) -> bool:
-        """Whether a sample has a known part of its noise; outside of graphs."""
-        return bool(np.any(self._noise_variance.numpy()))
-
-    @property
-    def data(self) -> Data:
-        """The data; of no series if empty. In a graph the noise has a known part, maybe zero."""
-        x, z, batch = (tf.convert_to_tensor(v) for v in (self.x, self.z, self.batch))
-        is_plain = tf.executing_eagerly() and not self.has_noise
-        variance = None if is_plain else tf.convert_to_tensor(self._noise_variance)
-        group = self._noise_group
-        group = None if group is None else tf.convert_to_tensor(group)
-        return Data(x, z, batch, SampleNoise(variance, group))
-
-    def data_of_graph(self) -> Data:
-        """The data as a graph reads them, which keeps the number of batch axes of its tracing.
-
-        The graph fails where it runs without data.
-        """
-        with tf.init_scope():
-            axes = int(tf.size(self.batch))
-        data = self.data
-        some = tf.debugging.assert_equal(
-            self.is_empty, False, "there are no data: condition(x, z) first"
-        )
-        with tf.control_dependencies([some]):
-            return data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
-
-    def as_traced(self, data: Data) -> Data:
-        """Data of a graph, of as many series and dimensions as there are when it is traced.
-
-        So is whether noise has a known part: the graph fails where it runs with another one.
-        """
-        with tf.init_scope():
-            (inputs, _, dimensions), (series, _) = (
-                tf.convert_to_tensor(v).shape for v in (self.x, self.z)
-            )
-            has_noise, held = self.has_noise, [self._noise_variance, self._noise_group]
-            parts = [None if a is None else tf.convert_to_tensor(a).shape[0] for a in held]
-        noise = SampleNoise(
-            *(
-                None if part is None else tf.ensure_shape(part, [count, None])
-                for part, count in zip(data.noise, parts, strict=True)
-            )
-        )
-        if not has_noise:
-            plain = tf.debugging.assert_equal(
-                tf.reduce_any(noise.variance != 0.0),
-                False,
-                "the data have a known part of their noise, and had none when this function was "
-                "traced: trace it again",
-            )
-            with tf.control_dependencies([plain]):
-                data = data._replace(z=tf.identity(data.z))
-            noise = noise._replace(variance=None)
-        return data._replace(
-            x=tf.ensure_shape(data.x, [inputs, None, dimensions]),
-            z=tf.ensure_shape(data.z, [series, None]),
-            noise=noise,
-        )
-
-    def replace(self, data: Data) -> None:
-        """Takes in other data."""
-        self.x.assign(data.x)
-        self.z.assign(data.z)
-        self.batch.assign(data.batch)
-        self._noise_variance.assign(self._known_part(data))
-        if self._noise_group is not None:
-            self._noise_group.assign(data.noise.group)
-
-    def _known_part(self, data: Data) -> tf.Tensor:
-        variance = data.noise.variance
-        return tf.zeros([1, 1], self.x.dtype) if variance is None else variance
-
-    def holds(self, data: Data) -> tf.Tensor:
-        """Whether these are the data, noise included; scalar bool."""
-        stored = self.data
-        same = _equal(stored.x, data.x) & _equal(_comparable(stored.z), _comparable(data.z))
-        same &= _equal(tf.convert_to_tensor(self._noise_variance), self._known_part(data))
-        if self._noise_group is not None:
-            same &= _equal(stored.noise.group, data.noise.group)
-        return same
-
-
-def empty_variable(rank: int, dtype: tf.DType | str) -> tf.Variable:
-    """A variable without elements, which takes values of any shape of this rank."""
-    return tf.Variable(tf.zeros([0] * rank, dtype), trainable=False, shape=[None] * rank)
-
-
-def _comparable(z: tf.Tensor) -> tf.Tensor:
-    """Targets with infinity, which equals itself, for NaN."""
-    return tf.where(is_nan(z), tf.constant(float("inf"), z.dtype), z)
-
-
-def _equal(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    # For any two shapes and without a branch: XLA compiles both branches, and wants shapes to fit.
-    same_shape = tf.reduce_all(tf.shape(a) == tf.shape(b))
-    size = tf.minimum(tf.size(a), tf.size(b))
-    return same_shape & tf.reduce_all(tf.reshape(a, [-1])[:size] == tf.reshape(b, [-1])[:size])

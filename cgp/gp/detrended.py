@@ -1,8 +1,9 @@
-"""What a mean and the slow terms of a kernel leave of data: the scale of signal and noise.
+"""Residuals of data from their mean and trend, which tell the scales of signal and noise.
 
-Of a tone of 1 on an offset of 1e5, `E|z|²` is 1e10, and says nothing of the tone or its noise. What
-hyperparameters start from, and the weak prior of the noise, are of what is left when offsets have
-been taken out, with whatever the mean can become and the line that an integrated walk can.
+Of a tone of 1 on an offset of 1e5, `E|z|²` is 1e10, and says nothing of the tone or its noise. The
+values that hyperparameters are initialised with, and the weak prior of the noise, follow from the
+residuals when offsets are subtracted, and with them all that the mean and an integrated walk can
+describe.
 """
 
 from typing import Any
@@ -18,20 +19,20 @@ from cgp.linalg.arguments import as_complex, squared_modulus
 _ROUNDING = 16.0  # units in the last place of z, below which nothing but rounding is left
 
 
-def arrays(data: Data) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs `[N, D]` and series `[B, N]`; of series with inputs of their own the first."""
+def inputs_and_series(data: Data) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs `[N, D]` and series `[B, N]`; the first alone of series with inputs of their own."""
     x, z = np.asarray(data.x, float), np.asarray(data.z, complex)
     return x[0], z if len(x) == 1 else z[:1]
 
 
 def residuals_of_mean(gp: Any, data: Data) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs, and the residuals of the series from the nearest mean, shaped as by `arrays`."""
-    x, z = arrays(data)
+    """Inputs `[N, D]`, and the residuals `[B, N]` of the series from the nearest mean."""
+    x, z = inputs_and_series(data)
     return x, z if gp.mean is None else z - gp.mean.nearest(x, z)
 
 
 def scales_of(gp: Any, data: Data) -> DataScales:
-    """The scales of what the mean of a process and the slow terms of its kernel leave of data."""
+    """The scales of the residuals of data from the mean and the trend of the kernel."""
     x, z = residuals_of_mean(gp, data)
     degree = gp.kernel.trend_degree
     if degree is None:
@@ -56,11 +57,11 @@ def _slopes(x: np.ndarray, degree: int) -> np.ndarray:
 
 
 def residual_power(process: SignalPlusNoise, data: Data) -> tf.Tensor:
-    """The mean square of what offsets, the mean, and a trend of the kernel leave of data.
+    """The mean square of the residuals from offsets, the mean, and a trend of the kernel.
 
-    For means that are sums of functions times coefficients it depends on the data alone; a mean
-    with other hyperparameters is subtracted at their present values. For data that are constant to
-    rounding it is their mean square.
+    For a mean that is a sum of functions times coefficients it depends on the data alone; another
+    mean is subtracted at its present hyperparameters. For data that are constant to rounding it is
+    the mean square of the data.
     """
     squares = squared_modulus(_where_present(data, data.z))
     count = tf.reduce_sum(data.counts)
@@ -96,5 +97,5 @@ def _residuals(process: SignalPlusNoise, data: Data) -> tf.Tensor:
     return data.vectors((y - a @ tf.stop_gradient(fitted)) * keep)
 
 
-def _where_present(data: Data, values: tf.Tensor) -> tf.Tensor:
-    return tf.where(data.present, values, tf.zeros_like(values))
+def _where_present(data: Data, z: tf.Tensor) -> tf.Tensor:
+    return tf.where(data.present, z, tf.zeros_like(z))

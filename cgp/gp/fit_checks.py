@@ -35,7 +35,7 @@ _PAIRS = 256  # neighbours whose correlation is looked at
 
 
 def warn_of_fit(gp: Any, data: Data) -> None:
-    """Warns, once, of what is suspicious in the hyperparameters that a fit has come to."""
+    """Warns, once, of suspicious values of the hyperparameters that a fit has learned."""
     scales = scales_of(gp, data)
     if not np.nansum(np.abs(scales.z)) > 0:
         warnings.warn(
@@ -64,7 +64,7 @@ def warn_of_fit(gp: Any, data: Data) -> None:
 
 def warn_of_offset(gp: Any, data: Data) -> None:
     """Warns of data far from zero whose process has neither a mean nor a constant term."""
-    if gp._process.likelihood is not None:  # of data that are not the signal plus noise
+    if gp.observation_model.likelihood is not None:  # of data that are not the signal plus noise
         return
     x, z = residuals_of_mean(gp, data)
     offsets = _FarFromZero(x, z)
@@ -83,10 +83,10 @@ def warn_of_offset(gp: Any, data: Data) -> None:
 
 
 def warn_of_mirrored_turns(gp: Any, scales: DataScales) -> None:
-    """Warns of a frequency that was given, where the power of z is at the opposite one.
+    """Warns of a frequency that was given, where the power of z is at the opposite frequency.
 
-    So is that of S-parameters whose delay τ is `Rotation(frequency=-τ)`, but whose sign of i is the
-    other one.
+    S-parameters of a delay τ have their power at `Rotation(frequency=-τ)`, or, where the sign of i
+    follows the opposite convention, at +τ.
 
     Args:
         gp: A `GaussianProcess`.
@@ -98,8 +98,8 @@ def warn_of_mirrored_turns(gp: Any, scales: DataScales) -> None:
         if frequency is None:
             continue
         shares = scales.share_around(frequency, _NEAR), scales.share_around(-frequency, _NEAR)
-        others = [f for f in frequencies if f is not None and f * frequency < 0.0]
-        if not others and shares[1] > max(_MOST_POWER, _OPPOSITE * shares[0]):
+        opposite = [f for f in frequencies if f is not None and f * frequency < 0.0]
+        if not opposite and shares[1] > max(_MOST_POWER, _OPPOSITE * shares[0]):
             warnings.warn(
                 f"a rotation was given the frequency {frequency:.4g}, and z turns the other way: "
                 f"{shares[1]:.0%} of its power is around {-frequency:.4g}. The sign of i may be "
@@ -112,16 +112,16 @@ def warn_of_mirrored_turns(gp: Any, scales: DataScales) -> None:
 
 
 def _turn(term: Kernel) -> float | None:
-    """The frequency given to a term, the sum of those of a product; None where one is left out."""
-    parts = term.parts if isinstance(term, Product) else (term,)
-    turns = [part.frequency for part in parts if isinstance(part, Rotation)]
+    """The frequency of a term, a product's being the sum over factors; None if one is left out."""
+    factors = term.parts if isinstance(term, Product) else (term,)
+    turns = [factor.frequency for factor in factors if isinstance(factor, Rotation)]
     if not turns or any(turn.initial is None or turn.numpy().ndim for turn in turns):
         return None
     return float(sum(turn.numpy() for turn in turns))
 
 
 class _FarFromZero:
-    """Whether series `[B, N]` are far from zero beside what varies, about a constant or a line."""
+    """Whether series `[B, N]` are far from zero beside their variation about a level or line."""
 
     def __init__(self, x: np.ndarray, z: np.ndarray):
         self.x, self.z = x, z
@@ -141,7 +141,7 @@ class _FarFromZero:
         self.is_line = bool(np.sum(residual_power) < _LINE * np.sum(self.variances))
 
     def in_words(self) -> str:
-        """Where the farthest series is."""
+        """Mean and standard deviation of the series farthest from zero."""
         worst = int(np.argmax(self.series * np.abs(self.means)))
         of_series = "" if len(self.z) == 1 else f", of series {worst},"
         deviation = np.sqrt(self.variances[worst])
@@ -151,7 +151,7 @@ class _FarFromZero:
         )
 
     def remedy(self, gp: Any) -> str:
-        """What to add to a process, of which the first is of one mean for all series."""
+        """The mean or the term of the kernel to add to a process; a mean is one for all series."""
         mean, kernels = "Polynomial(0)", "cgp.kernels.Constant()"
         if self.is_line and not any(kernel.is_walk for kernel in gp.kernel.walk()):
             low, high = self.x.min(), self.x.max()
@@ -169,7 +169,7 @@ class _FarFromZero:
 
 
 def check_several_samples(data: Data) -> None:
-    """Raises a ValueError for one sample in all, which has the most likely variance |z|²."""
+    """Raises a ValueError for a single sample, of which nothing can be learned."""
     if np.count_nonzero(~np.isnan(np.asarray(data.z))) == 1:
         raise ValueError(
             "z has one sample that is not missing, and nothing can be learned from one: fit more, "
@@ -178,13 +178,13 @@ def check_several_samples(data: Data) -> None:
 
 
 def _vanished_terms(gp: Any, data: Data, scales: DataScales) -> list[Kernel]:
-    """The terms of a sum whose variance has been learned to be none, and other numbers nothing.
+    """The terms of a sum whose learned variance is zero, so that nothing else was learned of them.
 
     Even all of its power in one tone, N samples of it would not stand out of the noise. A term such
     as `Constant`, which has a variance alone, is just not needed then.
     """
     kernel = gp.kernel
-    if not isinstance(kernel, Sum) or gp._process.likelihood is not None:
+    if not isinstance(kernel, Sum) or gp.observation_model.likelihood is not None:
         return []
     noise = float(np.max(gp.noise_variance.numpy()))
     least = _INVISIBLE * noise / float(tf.reduce_sum(data.counts))
@@ -203,7 +203,7 @@ def _learns_its_scale_and_more(term: Kernel) -> bool:
 
 
 def _of_vanished(gp: Any, data: Data, vanished: list[Kernel]) -> list[str]:
-    names = {id(parameter): name for name, parameter in gp._parameters().items()}
+    names = {id(parameter): name for name, parameter in gp.named_hyperparameters().items()}
     count, noise = int(tf.reduce_sum(data.counts)), float(np.max(gp.noise_variance.numpy()))
     scales = [p for term in vanished for p in term.scale_parameters() or () if not p.fixed]
     variances = [f"{names[id(p)]} = {np.max(p.numpy()):.3g}" for p in scales]
@@ -215,7 +215,7 @@ def _of_vanished(gp: Any, data: Data, vanished: list[Kernel]) -> list[str]:
 
 
 def _of_lengthscales(gp: Any, scales: DataScales, vanished: list[Kernel]) -> list[str]:
-    found = []
+    suspicions = []
     terms = gp.kernel.parts if isinstance(gp.kernel, Sum) else (gp.kernel,)
     scaled = {
         id(kernel.lengthscale)
@@ -224,32 +224,32 @@ def _of_lengthscales(gp: Any, scales: DataScales, vanished: list[Kernel]) -> lis
         for kernel in term.walk()
         if isinstance(kernel, ScaledCorrelation)
     }
-    for name, parameter in gp._parameters().items():
+    for name, parameter in gp.named_hyperparameters().items():
         if id(parameter) not in scaled:
             continue
-        value = parameter.numpy()
-        shown = np.array2string(np.asarray(value), formatter={"float": "{:.3g}".format})
-        is_of_each = np.ndim(value) and np.size(value) == scales.x.shape[1]
+        lengthscale = parameter.numpy()
+        shown = np.array2string(np.asarray(lengthscale), formatter={"float": "{:.3g}".format})
+        is_of_each = np.ndim(lengthscale) and np.size(lengthscale) == scales.x.shape[1]
         spacing = scales.spacings if is_of_each else np.asarray(scales.spacing)
-        if np.any(value < _SHORT * spacing):
+        if np.any(lengthscale < _SHORT * spacing):
             steps = np.array2string(spacing, formatter={"float": "{:.3g}".format})
-            found.append(
+            suspicions.append(
                 f"{name} = {shown} is far below the spacing of x, {steps}: what "
                 "it describes is white noise, or it started in another unit than that of x; "
                 "leave it out, and it starts from the data"
             )
-        elif np.all(value > _LONG * (scales.spans if is_of_each else scales.span)):
-            other = "" if gp.mean is None else ", or nothing beside a mean that has a constant,"
-            found.append(
+        elif np.all(lengthscale > _LONG * (scales.spans if is_of_each else scales.span)):
+            addition = "" if gp.mean is None else ", or nothing beside a mean that has a constant,"
+            suspicions.append(
                 f"{name} = {shown} is far above the span of x, {scales.span:.3g}: over the "
-                f"data this part of the kernel is constant, and Constant() in its place{other} "
+                f"data this part of the kernel is constant, and Constant() in its place{addition} "
                 "says so with fewer parameters"
             )
-    return found
+    return suspicions
 
 
 def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
-    found = []
+    suspicions = []
     noise = float(np.min(gp.noise_variance.numpy()))
     known_noise = 0.0 if data.noise.variance is None else float(np.min(data.noise.variance))
     is_free = not gp.noise_variance.fixed
@@ -257,53 +257,53 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
     if is_free and noise + known_noise < _NO_NOISE * square:
         remedy = (
             "the data have none, or too few points to tell"
-            if gp._has_weak_prior
+            if gp.has_weak_prior
             else "predictions are sure of too much; leave it out, which gives it a weak prior, or "
             "give it a prior of your own"
         )
-        found.append(
+        suspicions.append(
             f"noise_variance = {noise:.3g} has run to zero, beside a mean square of z of "
             f"{square:.3g}: {remedy}"
         )
-    rounding = float(gp._noise_of_rounding(data))
+    rounding = float(gp.rounding_noise(data))
     if is_free and gp.kernel.trend_degree is not None and noise < 8.0 * rounding:
-        found.append(
+        suspicions.append(
             f"noise_variance = {noise:.3g} is near what rounding of a covariance with so large a "
             f"constant hides, {rounding:.2g}: take it out by mean=cgp.means.Polynomial(0) in place "
             "of Constant()"
         )
-    for name, parameter in gp._parameters().items():
+    for name, parameter in gp.named_hyperparameters().items():
         is_disk = parameter.constraint.description == UNIT_DISK.description
         if is_disk and not parameter.fixed and np.any(np.abs(parameter.numpy()) > _EDGE):
-            found.append(
+            suspicions.append(
                 f"{name} has run to the edge of the unit disk, where its error is not normal: fix "
                 "it there, or take a model without it"
             )
         is_share = parameter.constraint.description == FRACTION.description
-        value = parameter.numpy()
-        if is_share and not parameter.fixed and (np.min(value) < 1e-3 or np.max(value) > 0.999):
-            found.append(
-                f"{name} = {value:.3g} has run to the edge of its range, from 0 to 1: one of the "
+        share = parameter.numpy()
+        if is_share and not parameter.fixed and (np.min(share) < 1e-3 or np.max(share) > 0.999):
+            suspicions.append(
+                f"{name} = {share:.3g} has run to the edge of its range, from 0 to 1: one of the "
                 "two parts is not needed"
             )
-    return found
+    return suspicions
 
 
 def _of_powers(gp: Any, data: Data) -> list[str]:
-    """Whether some series are far weaker than the variances that all of them share.
+    """Suspicions of series far weaker than the variances that all of them share.
 
     Under the model `zᴴ K⁻¹ z` of a series of n samples has the mean n and the variance n. It is
     what log likelihoods differ by, where no samples are missing.
     """
     counts = np.asarray(data.counts)
     long = counts >= _LONG_ENOUGH
-    if gp._process.likelihood is not None or np.sum(long) < 2:
+    if gp.observation_model.likelihood is not None or np.sum(long) < 2:
         return []
     squares = np.nansum(np.abs(np.asarray(data.z)) ** 2, axis=-1)
     powers = squares[long] / counts[long]
     if not powers.max() > _UNLIKE * powers.min():
         return []
-    log_likelihoods = np.asarray(gp._log_likelihood(data)).ravel()
+    log_likelihoods = np.asarray(gp.data_log_likelihood(data)).ravel()
     mean = log_likelihoods.sum() / counts.sum()
     squares_over_mean = 1.0 + mean - log_likelihoods[long] / counts[long]
     if not squares_over_mean.min() < 1.0 / _UNLIKE:

@@ -32,7 +32,7 @@ from cgp.linalg.arguments import real_as
 
 
 class Interpolation(NamedTuple):
-    """What each series says of the signal at M new points."""
+    """The posterior of the signal at M new points, given each series."""
 
     mean: tf.Tensor
     """Complex, `[B, M]`."""
@@ -53,39 +53,39 @@ def interpolate(process: SignalPlusNoise, data: Data, x: tf.Tensor) -> Interpola
             have a static batch axis of 1.
         x: New points, `[1, M, D]`; `[B, M, D]` where series have their own.
     """
-    parts = [data.x, *(part for part in data.noise if part is not None)]
-    if any(part.shape[0] != 1 for part in parts):
-        return _by_own_factors(process, data, x)
+    shared = [data.x, *(a for a in data.noise if a is not None)]
+    if any(a.shape[0] != 1 for a in shared):
+        return _by_factors(process, data, x)
     gaps = _gaps(data, process.form.multiplicity)
     # Up to here one factor is the faster way, by a factor of two where it is most of a series.
     few = 2 * gaps.most <= tf.shape(data.z)[-1]
     if tf.executing_eagerly():
-        return (_by_one_factor if bool(few) else _by_own_factors)(process, data, x, gaps)
+        return (_by_one_factor if bool(few) else _by_factors)(process, data, x, gaps)
     return tf.cond(
         few,
         lambda: _by_one_factor(process, data, x, gaps),
-        lambda: _by_own_factors(process, data, x),
+        lambda: _by_factors(process, data, x),
     )
 
 
-def _by_own_factors(
+def _by_factors(
     process: SignalPlusNoise, data: Data, x: tf.Tensor, gaps: "_Gaps | None" = None
 ) -> Interpolation:
-    """As `interpolate`, with a factor for each series."""
+    """Interpolates with a factor for each series, O(N³) each."""
     covariance = process.covariance(data)
     chol = cholesky(covariance)
-    found = posterior(process, data, condition(process, data, chol), x, None)
+    signal = posterior(process, data, condition(process, data, chol), x, None)
     size = tf.stack([tf.shape(data.z)[0], tf.shape(x)[-2]])
     return Interpolation(
-        tf.reshape(found.mean(), size),
-        tf.reshape(found.variance(), size),
-        tf.reshape(found.pseudo_variance(), size),
+        tf.reshape(signal.mean(), size),
+        tf.reshape(signal.variance(), size),
+        tf.reshape(signal.pseudo_variance(), size),
         process.log_likelihood(data, covariance, chol),
     )
 
 
 class _Gaps(NamedTuple):
-    """The elements that series lack of those that other series have, padded to the most of them."""
+    """Elements that a series lacks and others have, padded to the largest number of them."""
 
     missing: tf.Tensor
     """Where they are, bool, `[B, N]`."""
@@ -107,7 +107,7 @@ def _gaps(data: Data, multiplicity: int) -> _Gaps:
     return _Gaps(
         missing,
         most,
-        tf.concat([index + part * size for part in range(multiplicity)], axis=-1),
+        tf.concat([index + block * size for block in range(multiplicity)], axis=-1),
         tf.concat([tf.cast(is_real, data.x.dtype)] * multiplicity, axis=-1),
     )
 
@@ -115,7 +115,7 @@ def _gaps(data: Data, multiplicity: int) -> _Gaps:
 def _by_one_factor(
     process: SignalPlusNoise, data: Data, x: tf.Tensor, gaps: _Gaps
 ) -> Interpolation:
-    """As `interpolate`, with one factor of all elements that any series has."""
+    """Interpolates with one factor, of the covariance of all elements that any series has."""
     form, index = process.form, gaps.index
     whole = data._replace(z=tf.where(gaps.missing, tf.zeros_like(data.z), data.z))
     chol = cholesky(process.covariance(whole))  # [1, n, n]
@@ -133,7 +133,7 @@ def _by_one_factor(
     places = tf.stack([series, index], axis=-1)
 
     def corrected(filled: tf.Tensor) -> tf.Tensor:
-        """The series once z_S has changed to what the others predict of it."""
+        """The series with z_S replaced by its prediction from the other elements."""
         lost = (tf.gather(dual(filled), index, batch_dims=1) * real)[..., None]
         return tf.tensor_scatter_nd_sub(filled, places, solve(block_chol, lost)[..., 0])
 

@@ -32,7 +32,7 @@ def hessian(
 
     Args:
         gradient: Gradient of the negative log density, `[P] -> [P]`.
-        point: Where, `[P]`.
+        point: The unconstrained weights, `[P]`.
         progress: Called with the number of rows that are done.
 
     Returns:
@@ -45,11 +45,11 @@ def hessian(
             shift = np.zeros(point.size)
             shift[i] = step
             columns[i] = (gradient(point + shift) - gradient(point - shift)) / (2.0 * step)
-            wanted = 0.05 / np.sqrt(max(columns[i, i], 1e-300))
-            wanted = min(wanted, 0.05 * max(1.0, abs(point[i])))
-            if 0.3 < wanted / step < 3.0:
+            better_step = 0.05 / np.sqrt(max(columns[i, i], 1e-300))
+            better_step = min(better_step, 0.05 * max(1.0, abs(point[i])))
+            if 0.3 < better_step / step < 3.0:
                 break
-            step = wanted
+            step = better_step
         progress(i + 1)
     return 0.5 * (columns + columns.T)
 
@@ -66,8 +66,8 @@ def covariance(
 
     A complex value on the edge of the unit disk, |c| = 1, has no standard error: its estimate is
     not normal there. Nor has an element of a positive vector that has gone to zero beside the
-    others, as the power of a tap that is not there. Rows and columns of these are NaN, and the
-    covariance of the others holds them where they are.
+    others, as the power of a tap that does not exist. Rows and columns of these are NaN, and the
+    covariance of the others is that at their present values.
 
     Returns:
         `[Q, Q]`, in the order of `parameters`: elements of a vector one after the other, real and
@@ -117,7 +117,7 @@ def _is_on_circle(parameter: Parameter) -> bool:
 
 
 def _vanished(parameter: Parameter, curvature: np.ndarray) -> np.ndarray:
-    """Which elements of a positive vector have gone to zero, from the curvature by their logs."""
+    """Whether elements of a positive vector have gone to zero, from the curvature by their logs."""
     vector = parameter.numpy()
     if vector.ndim != 1 or parameter.constraint.forward is not POSITIVE.forward:
         return np.zeros(curvature.shape, bool)
@@ -127,30 +127,30 @@ def _vanished(parameter: Parameter, curvature: np.ndarray) -> np.ndarray:
 def _inverse(curvature: np.ndarray, labels: list[str]) -> np.ndarray:
     scale = np.sqrt(np.abs(np.diag(curvature)))
     scale[scale == 0] = 1.0
-    values, vectors = np.linalg.eigh(curvature / np.outer(scale, scale))
-    if values[0] <= 1e-10 * values[-1]:
-        flat = np.abs(vectors[:, 0])
+    eigenvalues, eigenvectors = np.linalg.eigh(curvature / np.outer(scale, scale))
+    if eigenvalues[0] <= 1e-10 * eigenvalues[-1]:
+        flat = np.abs(eigenvectors[:, 0])
         culprits = sorted({labels[i] for i in np.flatnonzero(flat > 0.3 * flat.max())})
         raise NotPositiveDefiniteError(
             "the likelihood has no maximum here in the direction of "
             f"{', '.join(culprits)}: fit to convergence first; if the data do not determine "
             "these, fix them or give them priors"
         )
-    vectors = vectors / scale[:, None]
-    return (vectors / values) @ vectors.T
+    eigenvectors = eigenvectors / scale[:, None]
+    return (eigenvectors / eigenvalues) @ eigenvectors.T
 
 
 def _jacobian(parameter: Parameter) -> np.ndarray:
     raw = tf.convert_to_tensor(parameter.variable.value)
     with tf.GradientTape(persistent=True) as tape:  # as jacobian without pfor wants it
         tape.watch(raw)
-        value = parameter.constrained(raw)
+        constrained = parameter.constrained(raw)
         if parameter.constraint.is_complex:
-            value = tf.stack([tf.math.real(value), tf.math.imag(value)], axis=-1)
-        value = tf.reshape(value, [-1])
-    return (
-        tape.jacobian(value, raw, experimental_use_pfor=False).numpy().reshape(value.shape[0], -1)
-    )
+            coordinates = [tf.math.real(constrained), tf.math.imag(constrained)]
+            constrained = tf.stack(coordinates, axis=-1)
+        constrained = tf.reshape(constrained, [-1])
+    jacobian = tape.jacobian(constrained, raw, experimental_use_pfor=False).numpy()
+    return jacobian.reshape(constrained.shape[0], -1)
 
 
 def _size(variable: keras.Variable) -> int:

@@ -1,4 +1,4 @@
-"""Learning the hyperparameters that many series share, which come in batches or in shards."""
+"""Maximum likelihood of hyperparameters that many series share, in batches or in shards."""
 
 from typing import Any
 
@@ -29,8 +29,8 @@ def fit(gp: Any, x: Any, engine: Any, **arguments: Any) -> keras.callbacks.Histo
     """
     require_one_replica(gp, f"a {type(gp).__name__}, which learns on many machines by an engine,")
     if engine is not None:
-        left_out = [name for name, p in gp._parameters().items() if p.is_left_out]
-        if left_out or gp._has_weak_prior:
+        left_out = [name for name, p in gp.named_hyperparameters().items() if p.is_left_out]
+        if left_out or gp.has_weak_prior:
             names = ", ".join(left_out) or "noise_variance"
             raise ValueError(
                 f"{names} left out: values to start from are known of data that are here, not of "
@@ -39,12 +39,12 @@ def fit(gp: Any, x: Any, engine: Any, **arguments: Any) -> keras.callbacks.Histo
         return Model.fit(gp, x, engine=engine, **arguments)
     first = next(iter(x), None)
     if not isinstance(first, tuple) or len(first) != 2:
-        found = "is empty" if first is None else f"has {x.element_spec}"
-        raise ValueError(f"a dataset must have pairs (x, z) of inputs and targets, and {found}")
+        problem = "is empty" if first is None else f"has {x.element_spec}"
+        raise ValueError(f"a dataset must have pairs (x, z) of inputs and targets, and {problem}")
     with undone_on_error(gp):
         data = as_data(*first, None, gp.variable_dtype)
         start_left_out(gp, data)
-        gp._check(data)
+        gp.check_data(data)
     if isinstance(gp.optimizer, LBFGS):
         check_end(x)
         return Model.fit(gp, Shards(list(x), map), **arguments)

@@ -21,6 +21,6 @@ def window_in_words(gp: Any) -> str:
     """How full the window of a `RecursiveGP` is, or the windows of its streams."""
     sizes = np.atleast_1d(gp.size)
     least, most = sizes.min(), sizes.max()
-    held = f"{most}" if least == most else f"{least} to {most}"
+    points = f"{most}" if least == most else f"{least} to {most}"
     streams = f" in each of {len(sizes)} streams" if np.ndim(gp.size) else ""
-    return f"{held} points of at most {gp.capacity}{streams}, {gp.policy}"
+    return f"{points} points of at most {gp.capacity}{streams}, {gp.policy}"

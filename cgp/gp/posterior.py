@@ -19,7 +19,8 @@ import tensorflow as tf
 from cgp.autograph import as_it_stands
 from cgp.distributions import ComplexNormal
 from cgp.distributions.forms import Form, SecondMoments, clipped
-from cgp.gp.data import Data, SampleNoise
+from cgp.gp.data import Data
+from cgp.gp.noise import SampleNoise
 from cgp.gp.signal_plus_noise import (
     SignalPlusNoise,
     Whitened,
@@ -32,7 +33,7 @@ from cgp.linalg.arguments import squared_modulus
 
 
 class Conditioned(NamedTuple):
-    """A Gaussian process given data: the factor of their covariance, and what it whitens."""
+    """A Gaussian process given data: the factor of their covariance, and whitened targets."""
 
     form: Form
     chol: tf.Tensor
@@ -56,7 +57,7 @@ class Conditioned(NamedTuple):
         v = tf.linalg.triangular_solve(self.chol, cross)
         if self.white.q is None:
             return v, None
-        if basis is None:  # of a part of the signal, which has no trend, but learns less beside one
+        if basis is None:  # a term of the kernel has no trend, but is less certain beside one
             return v, -tf.linalg.matmul(self.white.q, v, adjoint_a=True)
         # R is that of L⁻¹ H = Q R, so R⁻ᴴ (hᴴ − Hᴴ K⁻¹ k) = R⁻ᴴ hᴴ − Qᴴ V.
         u = tf.linalg.triangular_solve(
@@ -131,24 +132,24 @@ class Posterior(ComplexNormal):
 
     @as_it_stands
     def variance(self) -> tf.Tensor:
-        """See `ComplexNormal.variance`."""
+        """The variance of each point, real, `[..., M]`."""
         return self._to_batch(tf.math.real(self._marginal.k), 1)
 
     @as_it_stands
     def pseudo_variance(self) -> tf.Tensor:
-        """See `ComplexNormal.pseudo_variance`."""
+        """The pseudo-variance of each point, complex, `[..., M]`; zero if proper."""
         if self._marginal.c is None:
             return tf.zeros_like(self.mean())
         return self._to_batch(self._marginal.c, 1)
 
     @as_it_stands
     def covariance(self) -> tf.Tensor:
-        """See `ComplexNormal.covariance`."""
+        """The covariance of all points, `[..., M, M]`, computed at the first call."""
         return self._to_batch(self._form.moments(self._joint()).k, 2)
 
     @as_it_stands
     def pseudo_covariance(self) -> tf.Tensor:
-        """See `ComplexNormal.pseudo_covariance`."""
+        """The pseudo-covariance of all points, `[..., M, M]`, computed at the first call."""
         return self._to_batch(self._form.moments(self._joint()).c_or_zeros(), 2)
 
     def _to_batch(self, moment: tf.Tensor, event_rank: int) -> tf.Tensor:
@@ -191,7 +192,7 @@ def prior(process: SignalPlusNoise, x: tf.Tensor, noise: SampleNoise | None) -> 
 def posterior(
     process: SignalPlusNoise,
     data: Data,
-    given: Conditioned,
+    conditioned: Conditioned,
     x: tf.Tensor,
     noise: SampleNoise | None,
 ) -> Posterior:
@@ -200,7 +201,7 @@ def posterior(
     Args:
         process: The process.
         data: N points.
-        given: The process given them, from `condition`.
+        conditioned: The process given them, from `condition`.
         x: M points, `[1, M, D]`, or `[B, M, D]` where series have inputs of their own.
         noise: The noise to add; None for the signal.
     """
@@ -212,20 +213,20 @@ def posterior(
             x = tf.identity(x)
     basis = process.basis(x)
     cross = process.cross(data, x)
-    mean = process.form.join(data.vectors(given.mean(cross, basis)))
+    mean = process.form.join(data.vectors(conditioned.mean(cross, basis)))
     before = process.marginal(x)
-    k, c = given.marginal(before, cross, basis)
+    k, c = conditioned.marginal(before, cross, basis)
 
     def scale() -> tf.Tensor:
-        """What the covariance is the difference of: prior, data, and what the trend adds."""
-        of_data = tf.reduce_sum(squared_modulus(given.chol), axis=[-2, -1])
+        """The magnitude of the terms whose difference the covariance is: prior, data, trend."""
+        of_data = tf.reduce_sum(squared_modulus(conditioned.chol), axis=[-2, -1])
         return data.spread(_trace(before) + of_data + tf.reduce_sum(tf.math.real(k), axis=-1))
 
     return of_signal(
         process,
         data.unpacked(process.plus_function(mean, x)),
         SecondMoments(data.spread(k), None if c is None else data.spread(c)),
-        lambda: data.spread(given.joint(_prior_covariance(process, x), cross, basis)),
+        lambda: data.spread(conditioned.joint(_prior_covariance(process, x), cross, basis)),
         scale,
         noise,
     )

@@ -14,15 +14,16 @@ where H becomes L⁻¹ H = Q R with orthonormal columns Q.
 
 import copy
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import SecondMoments, form_of, stack_columns
-from cgp.gp.data import COMMON_NOISE, Data, SampleNoise, SiteNoise
+from cgp.gp.data import Data
 from cgp.gp.means import Mean
+from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.kernels.base import Kernel
 from cgp.likelihoods.base import Likelihood
 from cgp.linalg import cholesky, inverse, log_det, stored_cholesky
@@ -44,7 +45,7 @@ class SignalPlusNoise:
         by_point: Whether the working coordinates of data come point after point, for factors that
             gain and lose points at the end; the composite has all real parts first otherwise. New
             points that predictions speak of keep the order of the form.
-        likelihood: That of the data given the signal; None for the signal plus this noise.
+        likelihood: The likelihood of the data given the signal; None for normal noise.
     """
 
     def __init__(
@@ -73,9 +74,10 @@ class SignalPlusNoise:
 
     @property
     def weights(self) -> list[keras.Variable]:
-        """The weights that covariances of observations depend on: all but those of the mean.
+        """The weights that covariances of observations depend on.
 
-        Of another likelihood those too: its normal noise depends on where the signal is.
+        Those of the mean are among them under a likelihood alone, whose normal noise depends on the
+        signal.
         """
         noise = [p for p in (self.noise_variance, self.noise_circularity) if p is not None]
         mean = (
@@ -85,15 +87,15 @@ class SignalPlusNoise:
         )
         return [*(v for p in noise for v in p.variables), *self._covariance_function.weights, *mean]
 
-    # Whatever is computed of a process reads kernel, mean or noise here, and so none of it rests
-    # on the placeholder of a value that was left out.
+    # All computations read kernel, mean and noise here, so that none of them uses the placeholder
+    # of a hyperparameter that was left out.
 
     @property
     def kernel(self) -> Kernel:
         """Second moments of f.
 
         Raises:
-            ValueError: Some of its values were left out, and no fit has started them yet.
+            ValueError: Some of its values were left out, and no fit has initialised them yet.
         """
         if (
             any(p.is_left_out for p in self._left_out_at_first)
@@ -118,27 +120,24 @@ class SignalPlusNoise:
         return self.noise_variance.value
 
     def left_out(self) -> list[Parameter]:
-        """The hyperparameters that were left out, and that no fit has started yet."""
+        """The hyperparameters that were left out, and that no fit has initialised yet."""
         of_mean = () if self._mean_function is None else self._mean_function.own_parameters
-        found = [p for p in (self.noise_variance, *of_mean) if p.is_left_out]
-        return [*self._covariance_function.left_out(), *found]
+        noise_and_mean = [p for p in (self.noise_variance, *of_mean) if p.is_left_out]
+        return [*self._covariance_function.left_out(), *noise_and_mean]
 
     def _refuse_left_out(self) -> None:
         left_out = {id(parameter) for parameter in self.left_out()}
         layers = [*self._covariance_function.named_layers()]
-        layers += (
-            []
-            if self._mean_function is None
-            else [(self._mean_function.prefix, self._mean_function)]
-        )
+        if self._mean_function is not None:
+            layers.append((self._mean_function.prefix, self._mean_function))
         names = [name for name, p in named_parameters(layers).items() if id(p) in left_out]
-        values = {
+        arguments = {
             type(layer).__name__: [
                 f"{p.name}=..." for p in layer.own_parameters if id(p) in left_out
             ]
             for _, layer in layers
         }
-        examples = [f"{kind}({', '.join(own)})" for kind, own in values.items() if own]
+        examples = [f"{kind}({', '.join(names)})" for kind, names in arguments.items() if names]
         if id(self.noise_variance) in left_out:
             names.append(self.noise_variance.name)
             examples.append(f"{self.noise_variance.name}=...")
@@ -147,11 +146,17 @@ class SignalPlusNoise:
             f"process starts them from the data: fit first, or give values, as in {examples[0]}"
         )
 
-    def of_term(self, kernel: Kernel) -> "SignalPlusNoise":
-        """The process of one term of the kernel, without the mean, in the form of the whole."""
-        other = copy.copy(self)
-        other._covariance_function, other._mean_function = kernel, None
-        return other
+    def of_terms(self, terms: Kernel | None) -> "SignalPlusNoise":
+        """The process of some terms of the kernel, without the mean, in the form of the whole.
+
+        Args:
+            terms: A term or a sum of some; None for the process itself.
+        """
+        if terms is None:
+            return self
+        process = copy.copy(self)
+        process._covariance_function, process._mean_function = terms, None
+        return process
 
     def in_data_order(self, a: tf.Tensor, axis: int = -2) -> tf.Tensor:
         """Reorders an axis from the order of the form to that of data."""
@@ -167,11 +172,10 @@ class SignalPlusNoise:
             noise: The noise of the samples, broadcast against the variances.
         """
         k, c = moments
-        if noise.is_of_sites:
-            all_of_it = cast(SiteNoise, noise)
-            if all_of_it.pseudo_variance is not None:
-                c = moments.c_or_zeros() + all_of_it.pseudo_variance
-            return SecondMoments(k + as_complex(all_of_it.variance), c)
+        if noise.is_total:
+            if noise.total_pseudo_variance is not None:
+                c = moments.c_or_zeros() + noise.total_pseudo_variance
+            return SecondMoments(k + as_complex(noise.total_variance), c)
         learned = self.learned_noise_variance()
         if noise.group is not None:
             learned = tf.gather(learned, noise.group)
@@ -272,9 +276,9 @@ class SignalPlusNoise:
             chol: Its factor.
         """
         basis = self.data_basis(data)
-        value = log_density(covariance, self.targets(data), basis, chol, self.form.scale)
+        unnormalized = log_density(covariance, self.targets(data), basis, chol, self.form.scale)
         dimensions = data.counts if basis is None else data.counts - self._coefficients(basis)
-        return tf.reshape(value, [-1]) - dimensions * self.form.log_normalizer
+        return tf.reshape(unnormalized, [-1]) - dimensions * self.form.log_normalizer
 
     def plus_function(self, mean: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
         """Adds the mean function to values at points `[..., M, D]`."""
@@ -291,10 +295,10 @@ class SignalPlusNoise:
         if not tf.executing_eagerly():
             return function
         weights = self.weights
-        values = [w.numpy() for w in weights]
+        arrays = [w.numpy() for w in weights]
 
         def checked() -> tf.Tensor:
-            if not all(np.array_equal(w, v) for w, v in zip(weights, values, strict=True)):
+            if not all(np.array_equal(w, a) for w, a in zip(weights, arrays, strict=True)):
                 raise RuntimeError(
                     "the hyperparameters have changed since this posterior was made, and its "
                     "covariance had not been asked for: make it again"

@@ -1,4 +1,4 @@
-"""Where the fit of a Gaussian process starts: from its data."""
+"""Initial values of hyperparameters, from the data of a Gaussian process."""
 
 import contextlib
 import itertools
@@ -10,24 +10,24 @@ import tensorflow as tf
 
 from cgp.distributions.checks import generator_of
 from cgp.gp.data import Data
-from cgp.gp.detrended import arrays, scales_of
+from cgp.gp.detrended import inputs_and_series, scales_of
 from cgp.gp.fit_checks import warn_of_mirrored_turns, warn_of_offset
 from cgp.gp.means import Mean
 from cgp.kernels import Kernel, Sum, White
 from cgp.kernels.data_scales import DataScales, StartRules
 from cgp.linalg.arguments import ArrayLike
+from cgp.training.lbfgs import search
 from cgp.training.objective import Objective
 from cgp.training.parameters import POSITIVE, REAL, Parameter
-from cgp.training.restarts import search
 
 _CANDIDATES = 16  # that are looked at for each descent
 
 
 @contextlib.contextmanager
 def undone_on_error(gp: Any) -> Iterator[None]:
-    """A context after which a process has the hyperparameters of before if it raises."""
+    """A context that restores the hyperparameters of a process if it raises."""
     with contextlib.ExitStack() as stack:
-        for parameter in gp._parameters().values():
+        for parameter in gp.named_hyperparameters().values():
             stack.enter_context(parameter.undone_on_error())
         for kernel in gp.kernel.walk():
             stack.enter_context(kernel.undone_on_error())
@@ -36,17 +36,17 @@ def undone_on_error(gp: Any) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            for weight, value in zip(weights, before, strict=True):
-                weight.assign(value)
+            for weight, a in zip(weights, before, strict=True):
+                weight.assign(a)
             raise
 
 
 def start_left_out(gp: Any, data: Data) -> DataScales:
-    """Prepares the mean for data, and gives what was left out its first values.
+    """Prepares the mean for data, and initialises the hyperparameters that were left out.
 
     Args:
         gp: A `GaussianProcess`.
-        data: Its data, of which at least one target is there.
+        data: Its data, with at least one target that is not missing.
 
     Returns:
         The scales of the data, from which restarts are drawn too.
@@ -68,12 +68,12 @@ def start_left_out(gp: Any, data: Data) -> DataScales:
     probe = StartRules(scales)
     list(_starts(gp, probe, _is_left_out))
     rules = StartRules(
-        scales, probe.lengthscales_taken, described=_described(gp.kernel, _is_left_out)
+        scales, probe.lengthscales_taken, described=_known_frequencies(gp.kernel, _is_left_out)
     )
-    for parameter, value in list(_starts(gp, rules, _is_left_out)):
-        # Without a rule the placeholder is where it starts.
-        value = parameter.numpy() if value is None else value
-        parameter.start(np.broadcast_to(value, parameter.numpy().shape), _unit(parameter, scales))
+    for parameter, start in list(_starts(gp, rules, _is_left_out)):
+        # Without a rule it starts from the placeholder.
+        start = parameter.numpy() if start is None else start
+        parameter.start(np.broadcast_to(start, parameter.numpy().shape), _unit(parameter, scales))
     return scales
 
 
@@ -90,21 +90,26 @@ def _spread_left_out(gp: Any, dimensions: int) -> None:
     gp.match_optimizer()
 
 
-def _described(kernel: Kernel, is_wanted: Callable[[Parameter], bool]) -> list[np.ndarray]:
-    """The frequencies of terms of a sum that are there: 0 of a real one without a frequency."""
-    found = []
+def _known_frequencies(kernel: Kernel, is_chosen: Callable[[Parameter], bool]) -> list[np.ndarray]:
+    """The frequencies of terms of a sum that need no start, 0 of a real term without one.
+
+    Args:
+        kernel: The kernel.
+        is_chosen: Whether a start of a hyperparameter is asked for.
+    """
+    frequencies = []
     for term in kernel.parts if isinstance(kernel, Sum) else ():
-        frequencies = [p for k in term.walk() for p in k.own_parameters if p.name == "frequency"]
-        found += [np.asarray(p.numpy()) for p in frequencies if not is_wanted(p)]
-        if not frequencies and term.is_real and not isinstance(term, White):
-            found.append(np.zeros(()))
-    return found
+        of_term = [p for k in term.walk() for p in k.own_parameters if p.name == "frequency"]
+        frequencies += [np.asarray(p.numpy()) for p in of_term if not is_chosen(p)]
+        if not of_term and term.is_real and not isinstance(term, White):
+            frequencies.append(np.zeros(()))
+    return frequencies
 
 
 def log_weak_prior(
     noise_variance: tf.Tensor, power: tf.Tensor, floor: float, rounding: tf.Tensor | float = 0.0
 ) -> tf.Tensor:
-    """The log density of a noise variance that was left out, but for a constant.
+    """The log density of the weak prior of a noise variance that was left out, but for a constant.
 
     `½ log(v/P) − v/(2P) − (f P/v)⁴`, P being `power` and f a floor. The first two terms are a gamma
     density of shape 3/2. It falls by half of the log of the variance towards zero, which moves an
@@ -115,8 +120,7 @@ def log_weak_prior(
 
     Args:
         noise_variance: A number, or one for each group.
-        power: P, the mean square of what offsets, mean and trends leave of the targets (see
-            `cgp.gp.detrended`).
+        power: P, the mean square of the residuals of the targets (see `cgp.gp.detrended`).
         floor: f, a share of P.
         rounding: In squared units of z: f P is at least this.
     """
@@ -141,27 +145,27 @@ def best_of_restarts(
         gp: A compiled `MaximumLikelihoodGP`.
         data: Its data.
         scales: Their scales.
-        restarts: How many descents.
+        restarts: The number of descents.
         seed: Of the starts that are drawn.
         cap: The largest number of iterations of each, or None.
         verbose: As for `fit`.
 
     Returns:
-        What all of them came to, the best first, as in `history.optima`.
+        Loss and hyperparameters of each optimum, the best first, as in `history.optima`.
     """
-    loss = Objective(gp, gp._batch(data))
+    loss = Objective(gp, gp.training_batch(data))
     alone = [id(v) for v in gp.trainable_variables] == [id(gp.noise_variance.variable)]
-    if alone and not gp._group_count and data.noise.variance is None:
+    if alone and not np.ndim(gp.noise_variance) and data.noise.variance is None:
         restarts = 1  # the variance of white noise has one optimum
     points, scale = candidates(gp, scales, restarts - 1, seed), overall_scale(gp, data)
-    found = search(loss, points, restarts, gp.optimizer, cap=cap, scale=scale, verbose=verbose)
-    optima = []
-    for optimum in reversed(found):  # the best last, whose values the variables keep
+    optima = search(loss, points, restarts, gp.optimizer, cap=cap, scale=scale, verbose=verbose)
+    descriptions = []
+    for optimum in reversed(optima):  # the best last, whose values the variables keep
         loss.assign(optimum.point)
-        optima.append({"loss": optimum.loss, "parameters": gp.parameters()})
-    if not found:
+        descriptions.append({"loss": optimum.loss, "parameters": gp.parameters()})
+    if not optima:
         loss.assign(loss.start)
-    return optima[::-1]
+    return descriptions[::-1]
 
 
 def candidates(gp: Any, scales: DataScales, count: int, seed: int) -> list[np.ndarray]:
@@ -170,7 +174,7 @@ def candidates(gp: Any, scales: DataScales, count: int, seed: int) -> list[np.nd
     Args:
         gp: A `GaussianProcess`.
         scales: The scales of its data.
-        count: How many descents there will be.
+        count: The number of descents.
         seed: The same points for the same seed.
 
     Returns:
@@ -180,16 +184,16 @@ def candidates(gp: Any, scales: DataScales, count: int, seed: int) -> list[np.nd
     counter = itertools.count()
     list(_starts(gp, StartRules(scales, draw=(0.5 for _ in counter)), _is_drawn))
     draws = _latin_hypercube(_CANDIDATES * count, next(counter), generator_of(seed))
-    described, found = _described(gp.kernel, _is_drawn), []
+    frequencies, points = _known_frequencies(gp.kernel, _is_drawn), []
     for draw in draws:
-        values = dict(present)
-        rules = StartRules(scales, draw=iter(draw), described=described)
-        for parameter, value in _starts(gp, rules, _is_drawn):
-            if value is not None:
+        weights = dict(present)
+        rules = StartRules(scales, draw=iter(draw), described=frequencies)
+        for parameter, start in _starts(gp, rules, _is_drawn):
+            if start is not None:
                 shape = parameter.numpy().shape
-                values[id(parameter.variable)] = parameter.raw(np.broadcast_to(value, shape))
-        found.append(np.concatenate([np.ravel(value) for value in values.values()]))
-    return found
+                weights[id(parameter.variable)] = parameter.raw(np.broadcast_to(start, shape))
+        points.append(np.concatenate([np.ravel(weight) for weight in weights.values()]))
+    return points
 
 
 def _latin_hypercube(count: int, numbers: int, rng: np.random.Generator) -> np.ndarray:
@@ -227,32 +231,34 @@ def _is_drawn(parameter: Parameter) -> bool:
 
 
 def _starts(
-    gp: Any, rules: StartRules, wanted: Callable[[Parameter], bool]
+    gp: Any, rules: StartRules, is_chosen: Callable[[Parameter], bool]
 ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
-    """Hyperparameters of the noise and of the kernel, with values to start from."""
-    if wanted(gp.noise_variance):
-        values = [rules.noise_variance() for _ in range(gp.noise_variance.numpy().size)]
-        yield gp.noise_variance, np.reshape(values, gp.noise_variance.numpy().shape)
-    for parameter, value in gp.kernel.starts(rules, rules.scales.total, wanted):
-        if value is None and rules.draw is not None and parameter.constraint is POSITIVE:
-            value = rules.scattered(1.0, 2.0) * parameter.numpy()
-        yield parameter, value
+    """Chosen hyperparameters of the noise and of the kernel, with values to start from."""
+    if is_chosen(gp.noise_variance):
+        variances = [rules.noise_variance() for _ in range(gp.noise_variance.numpy().size)]
+        yield gp.noise_variance, np.reshape(variances, gp.noise_variance.numpy().shape)
+    for parameter, start in gp.kernel.starts(rules, rules.scales.total, is_chosen):
+        if start is None and rules.draw is not None and parameter.constraint is POSITIVE:
+            start = rules.scattered(1.0, 2.0) * parameter.numpy()
+        yield parameter, start
 
 
 def values_from_data(gp: Any, data: Data) -> list[tuple[Parameter, ArrayLike]]:
-    """Values of the noise and the kernel that go with the scales of data, where there are any.
+    """Values of the noise and the kernel that a rule derives from the scales of data.
 
-    Those that a first fit would start from if all of them had been left out, but for fixed ones.
+    A first fit would start from them if all hyperparameters but fixed ones had been left out.
     """
     scales = scales_of(gp, data)
     probe = StartRules(scales)
     list(_starts(gp, probe, _is_drawn))
-    rules = StartRules(scales, probe.lengthscales_taken, described=_described(gp.kernel, _is_drawn))
-    return [(p, value) for p, value in _starts(gp, rules, _is_drawn) if value is not None]
+    rules = StartRules(
+        scales, probe.lengthscales_taken, described=_known_frequencies(gp.kernel, _is_drawn)
+    )
+    return [(p, start) for p, start in _starts(gp, rules, _is_drawn) if start is not None]
 
 
 def _start_mean(mean: Mean, data: Data) -> None:
-    x, z = arrays(data)
+    x, z = inputs_and_series(data)
     present = ~np.isnan(z)
     rows = np.broadcast_to(x, (len(z), *x.shape))[present]
     # The unit of weights is what the mean is determined to: optimizers move them in such steps.
@@ -260,10 +266,9 @@ def _start_mean(mean: Mean, data: Data) -> None:
     largest = max(np.abs(z[present]).max(), 1e-300)
     unit = max(float(np.sqrt(np.mean(residuals**2))), 1e-8 * largest)
     for parameter in mean.own_parameters:
-        value = mean.start_of(parameter.name, rows, z[present])
+        start = mean.start_of(parameter.name, rows, z[present])
         if parameter.is_left_out:
-            value = parameter.numpy() if value is None else value
-            parameter.start(value, unit)
+            parameter.start(parameter.numpy() if start is None else start, unit)
 
 
 def _unit(parameter: Parameter, scales: DataScales) -> ArrayLike | None:

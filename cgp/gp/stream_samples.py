@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.axes import as_code, remedy
-from cgp.gp.data import COMMON_NOISE, Data, as_data, check_labels, check_squares, remedy_of_pair
-from cgp.gp.given_noise import GivenNoise
+from cgp.gp.data import Data, as_data, check_labels, check_squares, remedy_of_pair
+from cgp.gp.noise import COMMON_NOISE, NoiseArguments
 from cgp.kernels.points import LARGEST, RecentInputs, as_array
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.observations import as_observations, components
@@ -34,7 +34,7 @@ def as_block(
     *,
     require_targets: bool = False,
     recent: RecentInputs | None = None,
-    noise: GivenNoise | None = None,
+    noise: NoiseArguments | None = None,
 ) -> Data:
     """A block of samples; arguments and errors as for `as_data`, with at most one batch axis.
 
@@ -81,7 +81,7 @@ def one_sample(
     missing: ArrayLike | None,
     real_dtype: str,
     recent: RecentInputs,
-    noise: GivenNoise | None = None,
+    noise: NoiseArguments | None = None,
 ) -> Data:
     """One sample of each stream.
 

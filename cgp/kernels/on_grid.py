@@ -20,8 +20,8 @@ from cgp.kernels.markov import MarkovForm, Pair, over
 from cgp.kernels.points import one_number
 from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.training.array_memory import check_size
 from cgp.training.parameters import UNIT_DISK, Constraint, Parameter
-from cgp.training.sizes import check_size
 
 # Steps further from a whole multiple of the grid's, in parts of it, are none.
 _TOLERANCE = 0.01
@@ -93,7 +93,7 @@ class OnGrid(Kernel):
     ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
         """See `Kernel.starts`: the grid first, if it was left out."""
         if self.step is None:
-            self._settle(step=step_of_grid(rules.scales.x))
+            self._set_from_data(step=step_of_grid(rules.scales.x))
         yield from super().starts(rules, power, wanted)
 
     @contextlib.contextmanager
@@ -104,7 +104,7 @@ class OnGrid(Kernel):
             with super().undone_on_error():
                 yield
         except BaseException:
-            self._settle(step=before)
+            self._set_from_data(step=before)
             raise
 
     def start_of_reflections(self, rules: StartRules, order: int) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import complex_dtype
-from cgp.training.unknown_arguments import names_told
+from cgp.training.layer_arguments import names_told
 
 
 @keras.saving.register_keras_serializable(package="cgp.layers")

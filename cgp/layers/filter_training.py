@@ -30,7 +30,7 @@ class LearnsFromSeries(_Base):
     def _batch(self, x: Any, missing: ArrayLike | None) -> Any:
         return _batch_of_series(self._start, self.likelihood, x, missing)
 
-    def _as_batch(self, shard: Any) -> tuple[Any, float]:
+    def batch_of_shard(self, shard: Any) -> tuple[Any, float]:
         """Series as those of a batch, and the number of their observations."""
         x = self._batch(shard, None)
         z = np.asarray(x[0] if isinstance(x, tuple) else x)

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import as_data, check_labels, flattened
-from cgp.gp.given_noise import GivenNoise
 from cgp.gp.interpolation import Interpolation, interpolate
+from cgp.gp.noise import NoiseArguments
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points, one_number
@@ -21,6 +21,7 @@ from cgp.layers.interpolator_checks import (
 )
 from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.linalg.arguments import ArrayLike, complex_dtype
+from cgp.tensorflow_private import is_compiled_by_xla
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.keras_private import as_added_loss
 from cgp.training.parameters import POSITIVE, Parameter, named_parameters, values_by_name
@@ -116,7 +117,7 @@ class GPInterpolator(HyperparameterLayer):
         if not 0.0 <= self.loss_weight < np.inf:
             raise ValueError(f"loss_weight must be finite and not negative, got {loss_weight!r}")
         self._process = SignalPlusNoise(kernel, None, self.noise_variance, None)
-        with_priors = [p for p in self._parameters().values() if p.prior is not None]
+        with_priors = [p for p in self.named_hyperparameters().values() if p.prior is not None]
         self._objective = LikelihoodObjective(with_priors, self.variable_dtype)
         self.batch_count = self._objective.batch_count
 
@@ -139,7 +140,8 @@ class GPInterpolator(HyperparameterLayer):
         first, second = (points.numpy() for points in found)
         return first, second
 
-    def _parameters(self) -> dict[str, Parameter]:
+    def named_hyperparameters(self) -> dict[str, Parameter]:
+        """The hyperparameters, by the names that `parameters` gives them."""
         return named_parameters([("", self), *self.kernel.named_layers()])
 
     def parameters(self) -> dict[str, np.ndarray]:
@@ -147,7 +149,7 @@ class GPInterpolator(HyperparameterLayer):
 
         One of the kernel that was left out, and that no fit has started yet, is NaN.
         """
-        return values_by_name(self._parameters(), self._process.left_out())
+        return values_by_name(self.named_hyperparameters(), self._process.left_out())
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Keras's `__call__`; what a masked array hides is NaN, where Keras would show it."""
@@ -159,7 +161,7 @@ class GPInterpolator(HyperparameterLayer):
                 )
         if isinstance(inputs, tuple | list) and len(inputs) == 3:
             others = {**dict(zip(("missing", "noise_variance"), args, strict=False)), **kwargs}
-            noise = GivenNoise(others.get("noise_variance"))
+            noise = NoiseArguments(others.get("noise_variance"))
             check_labels(inputs[0], inputs[1], others.get("missing"), noise)
         inputs, args, kwargs = tf.nest.map_structure(without_mask, (inputs, args, kwargs))
         return super().__call__(inputs, *args, **kwargs)
@@ -192,7 +194,7 @@ class GPInterpolator(HyperparameterLayer):
             tf.errors.InvalidArgumentError: In a graph, batch axes that do not fit; noise that no
                 sample can have.
         """
-        if tf.__internal__.get_enclosing_xla_context() is not None:
+        if is_compiled_by_xla():
             raise ValueError(
                 "a GPInterpolator cannot be compiled by XLA, which wants to know how many elements "
                 "series lack: jit_compile must not be True"
@@ -203,7 +205,7 @@ class GPInterpolator(HyperparameterLayer):
         check_shapes(x.shape, tf.TensorShape(z.shape), x_new.shape)
         if not tf.executing_eagerly():
             z = of_one_batch(x, z, x_new)
-        noise = GivenNoise(noise_variance)
+        noise = NoiseArguments(noise_variance)
         data = as_data(x, z, missing, real, require_targets=False, noise=noise)
         if not tf.executing_eagerly():
             data = with_noise_of_samples(data)

@@ -1,6 +1,6 @@
 """What a `GPInterpolator` takes: shapes that fit together, and values that a graph knows late.
 
-Eagerly `cgp.gp.data` and `cgp.gp.given_noise` look at values.
+Eagerly `cgp.gp.data` and `cgp.gp.noise` look at values.
 """
 
 import tensorflow as tf

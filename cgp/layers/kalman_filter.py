@@ -95,7 +95,7 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
         (1,)
     """
 
-    settled = MappingProxyType(
+    read_only = MappingProxyType(
         {
             **{
                 name: f"make a new KalmanFilter of kf.model.replace({name}=...)"

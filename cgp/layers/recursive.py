@@ -10,12 +10,11 @@ import tensorflow as tf
 from cgp.linalg.arguments import as_flag
 from cgp.online.cell import Cell, cell_of
 from cgp.training.keras_private import add_variable
-from cgp.training.settled import SettledArguments
-from cgp.training.unknown_arguments import names_told
+from cgp.training.layer_arguments import ReadOnlyArguments, names_told
 
 
 @keras.saving.register_keras_serializable(package="cgp.layers")
-class Recursive(SettledArguments, keras.layers.Layer):
+class Recursive(ReadOnlyArguments, keras.layers.Layer):
     """An estimator as a recurrent layer, which takes series in pieces.
 
     With `stateful=True` the state after a batch is where the next one goes on, series by series,

@@ -38,11 +38,11 @@ class Likelihood(ABC):
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
 
     def check(self, z: np.ndarray) -> None:
-        """Raises a ValueError for observations that cannot be; NaN is missing, and passes."""
+        """Raises a ValueError for observations that are impossible; NaN is missing, and passes."""
         del z  # all can be
 
     def step(self, turn: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """How far the natural parameters of sites go to new ones in a turn, counted from zero.
+        """The step of natural parameters towards new sites, in an iteration counted from zero.
 
         Whole steps may swing, the more the smaller the noise; steps that fall end that.
         """
@@ -61,7 +61,7 @@ class Likelihood(ABC):
 
     @abstractmethod
     def correction(self, z: tf.Tensor, q: Moments, site: Site, variance: tf.Tensor) -> tf.Tensor:
-        """What is added to the log likelihood of a site for that of the observation, `[...]`.
+        """The log likelihood of the observation minus that of its site, `[...]`.
 
         Args:
             z: Real coordinates, `[d, ...]`.

@@ -45,14 +45,14 @@ class Magnitude(Variational):
     is_for_processes: ClassVar[bool] = False
 
     def check(self, z: np.ndarray) -> None:
-        """See `Likelihood`."""
+        """Raises a ValueError for observations of modulus zero."""
         if np.any(z == 0):
             raise ValueError(
                 "z must have a modulus above zero, but is zero at some samples: NaN where missing"
             )
 
     def site(self, z: tf.Tensor, q: Moments, last: Site, variance: tf.Tensor) -> Site:
-        """See `Likelihood`: one along the mean, with next to nothing across it.
+        """The site along the mean, of nearly no precision across it.
 
         The derivatives are those with the direction of the mean held: by its own derivative the
         mean would move round the circle, of which a modulus tells nothing.
@@ -73,20 +73,20 @@ class Magnitude(Variational):
     def expected_log_density(
         self, z: tf.Tensor, mean: tf.Tensor, covariance: tf.Tensor, variance: tf.Tensor
     ) -> tf.Tensor:
-        """See `Variational`."""
+        """The expected log density of the modulus along the mean."""
         along = _along(Moments(mean, covariance))
         expected = _expected(_modulus(z), along.length, along.spread, variance)
         return expected - _ACROSS * along.across / variance
 
     def correction(self, z: tf.Tensor, q: Moments, site: Site, variance: tf.Tensor) -> tf.Tensor:
-        """See `Likelihood`; NaN where the phase of the signal is not known to within a radian."""
-        found = super().correction(z, q, site, variance)
-        along, lost = _along(q), tf.constant(np.nan, found.dtype)
-        return tf.where(along.across < tf.square(along.length), found, lost)
+        """The correction of the log likelihood; NaN where the phase is not known to a radian."""
+        correction = super().correction(z, q, site, variance)
+        along, lost = _along(q), tf.constant(np.nan, correction.dtype)
+        return tf.where(along.across < tf.square(along.length), correction, lost)
 
 
 class _Along(NamedTuple):
-    """A signal along its mean, `[...]`."""
+    """The moments of a signal along its mean and across it, `[...]`."""
 
     x: tf.Tensor
     """The direction of the mean, a unit vector."""
@@ -118,7 +118,7 @@ def _modulus(z: tf.Tensor) -> tf.Tensor:
 def _expected(
     modulus: tf.Tensor, length: tf.Tensor, spread: tf.Tensor, variance: tf.Tensor
 ) -> tf.Tensor:
-    """E log of Rice's density where the signal has this mean and variance, and no other part."""
+    """The expected log of Rice's density, for a signal of this mean and variance along its mean."""
     points, weights = points_1d(length, spread, _ORDER)
     twice = 2.0 * modulus / variance
     values = log_i0(twice * points) - tf.square(points) / variance

@@ -42,12 +42,12 @@ class MomentMatched(Likelihood):
         """
 
     def site(self, z: tf.Tensor, q: Moments, last: Site, variance: tf.Tensor) -> Site:
-        """See `Likelihood`."""
+        """The site by which q gets the moments of the cavity times the density."""
         mean, spread = _cavity(q, last)
         with tf.GradientTape() as tape:
             tape.watch((mean, spread))
-            value = self.log_evidence(z[0], mean, spread, variance)
-        by_mean, by_variance = tape.gradient(value, (mean, spread))
+            evidence = self.log_evidence(z[0], mean, spread, variance)
+        by_mean, by_variance = tape.gradient(evidence, (mean, spread))
         # The heat equation: 2 ∂Z/∂V = ∂²Z/∂m².
         share = spread * (tf.square(by_mean) - 2.0 * by_variance)
         share = tf.clip_by_value(share, LEAST, 1.0 - _LEFT)
@@ -56,7 +56,7 @@ class MomentMatched(Likelihood):
         return Site(target[None], precision[None, None])
 
     def correction(self, z: tf.Tensor, q: Moments, site: Site, variance: tf.Tensor) -> tf.Tensor:
-        """See `Likelihood`."""
+        """The log evidence of the observation minus that of its site."""
         mean, spread = _cavity(q, site)
         total = spread + 1.0 / site.precision[0, 0]
         square = tf.square(site.target[0] - mean) / total
@@ -65,8 +65,8 @@ class MomentMatched(Likelihood):
 
 
 def _cavity(q: Moments, site: Site) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mean and variance of q without a site, `[...]`."""
+    """Mean and variance of the cavity, q without the site, `[...]`."""
     mean, variance, precision = q.mean[0], q.covariance[0, 0], site.precision[0, 0]
-    left = tf.maximum(1.0 - precision * variance, _LEFT)
-    spread = variance / left
+    share = tf.maximum(1.0 - precision * variance, _LEFT)
+    spread = variance / share
     return mean + spread * precision * (mean - site.target[0]), spread

@@ -38,10 +38,10 @@ class OneBit(MomentMatched):
     """
 
     def check(self, z: np.ndarray) -> None:
-        """See `Likelihood`."""
+        """Raises a ValueError for real or imaginary parts that are zero, and have no sign."""
         z = z[~np.isnan(z)]
-        parts = (z.real, z.imag) if np.iscomplexobj(z) else (z,)
-        if any(np.any(part == 0) for part in parts):
+        coordinates = (z.real, z.imag) if np.iscomplexobj(z) else (z,)
+        if any(np.any(coordinate == 0) for coordinate in coordinates):
             raise ValueError(
                 "z must have signs, of its real and of its imaginary part, but some are zero"
             )
@@ -49,7 +49,7 @@ class OneBit(MomentMatched):
     def log_evidence(
         self, z: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, noise: tf.Tensor
     ) -> tf.Tensor:
-        """See `MomentMatched`."""
+        """The log probability of a sign, of a normal variable of variance `variance + noise`."""
         signs = tf.where(z < 0.0, -tf.ones_like(z), tf.ones_like(z))
         return log_normal_cdf(signs * mean / tf.sqrt(variance + noise))
 

@@ -40,5 +40,5 @@ def points_2d(
 
 
 def _column(nodes: np.ndarray, like: tf.Tensor) -> tf.Tensor:
-    """Nodes before the axes of moments, `[K, 1, …]`."""
+    """Nodes `[K, 1, …]`, to broadcast against moments."""
     return tf.reshape(tf.constant(nodes, like.dtype), [-1] + [1] * like.shape.rank)

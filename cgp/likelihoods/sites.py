@@ -35,23 +35,26 @@ class Site(NamedTuple):
         """Λ⁻¹, `[d, d, ...]`, the covariance of its noise."""
         return inverse(self.precision)
 
+    @property
+    def linear(self) -> tf.Tensor:
+        """Λ ỹ, `[d, ...]`, the natural parameter beside the precision."""
+        return product(self.precision, self.target)
+
 
 def between(last: Site, following: Site, step: tf.Tensor) -> Site:
-    """Sites a step from the last to the following ones, in their natural parameters."""
+    """The site at a fraction `step` of the way to the following one, in natural parameters."""
     precision = last.precision + step * (following.precision - last.precision)
-    one, other = (product(site.precision, site.target) for site in (last, following))
-    linear = one + step * (other - one)
+    linear = last.linear + step * (following.linear - last.linear)
     return Site(product(inverse(precision), linear), precision)
 
 
 def distance(last: Site, following: Site, q: Moments) -> tf.Tensor:
-    """How far a normal q moves where a site goes to the following one, `[...]`.
+    """The distance by which q moves where its site becomes the following one, `[...]`.
 
     In standard deviations of q, and in shares of its covariance.
     """
     precision = following.precision - last.precision
-    one, other = (product(site.precision, site.target) for site in (following, last))
-    linear = one - other - product(precision, q.mean)
+    linear = following.linear - last.linear - product(precision, q.mean)
     square = quadratic(q.covariance, linear)
     share = tf.einsum("ij...,jk...->ik...", precision, q.covariance)
     d = share.shape[0]
@@ -73,25 +76,25 @@ def inverse(a: tf.Tensor) -> tf.Tensor:
 
 
 def log_determinant(a: tf.Tensor) -> tf.Tensor:
-    """Of symmetric positive matrices `[d, d, ...]`, `[...]`."""
+    """The log determinants of symmetric positive matrices `[d, d, ...]`, `[...]`."""
     if a.shape[0] == 1:
         return tf.math.log(a[0, 0])
     return tf.math.log(a[0, 0] * a[1, 1] - a[1, 0] * a[1, 0])
 
 
 def product(a: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """Of matrices `[d, d, ...]` and vectors `[d, ...]`."""
+    """The products of matrices `[d, d, ...]` and vectors `[d, ...]`."""
     return tf.einsum("ij...,j...->i...", a, x)
 
 
 def quadratic(a: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """xᵀ A x, `[...]`."""
+    """The quadratic form xᵀ A x, `[...]`."""
     d, y = x.shape[0], product(a, x)
     return tf.add_n([x[i] * y[i] for i in range(d)])  # a sum over the axis XLA cannot take back
 
 
 def trace(a: tf.Tensor) -> tf.Tensor:
-    """Of matrices `[d, d, ...]`, `[...]`."""
+    """The traces of matrices `[d, d, ...]`, `[...]`."""
     return tf.add_n([a[i, i] for i in range(a.shape[0])])
 
 

@@ -55,13 +55,13 @@ class StudentT(Variational):
             raise ValueError(f"degrees_of_freedom must be positive and finite, got {nu!r}")
 
     def step(self, turn: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """A whole one, that of expectation maximisation, which climbs."""
+        """A whole step: that is expectation maximisation, which increases the likelihood."""
         return tf.ones_like(turn, dtype)
 
     def expected_log_density(
         self, z: tf.Tensor, mean: tf.Tensor, covariance: tf.Tensor, variance: tf.Tensor
     ) -> tf.Tensor:
-        """See `Likelihood`."""
+        """Jensen's bound of the expected log density of Student's t."""
         from scipy.special import poch  # here: importing it takes long
 
         d = z.shape[0]

@@ -46,7 +46,7 @@ class Variational(Likelihood):
         """
 
     def site(self, z: tf.Tensor, q: Moments, last: Site, variance: tf.Tensor) -> Site:
-        """See `Likelihood`."""
+        """The site of the derivatives of the expected log density by the moments of q."""
         del last
         with tf.GradientTape() as tape:
             tape.watch(q)
@@ -57,7 +57,7 @@ class Variational(Likelihood):
         return Site(q.mean + product(inverse(precision), by_mean), precision)
 
     def correction(self, z: tf.Tensor, q: Moments, site: Site, variance: tf.Tensor) -> tf.Tensor:
-        """See `Likelihood`."""
+        """The expected log density of the observation minus that of its site."""
         square = quadratic(site.precision, site.target - q.mean)
         square += tf.einsum("ij...,ji...->...", site.precision, q.covariance)
         constant = z.shape[0] * math.log(2.0 * math.pi)

@@ -41,7 +41,7 @@ class VonMises(Variational):
     is_of_real: ClassVar[bool] = False
 
     def check(self, z: np.ndarray) -> None:
-        """See `Likelihood`."""
+        """Raises a ValueError for observations without a phase, and for angles without exp(iφ)."""
         if np.any(z == 0):
             raise ValueError("z must have a phase, but some are zero (NaN if missing)")
         present = z[~np.isnan(z)]
@@ -54,7 +54,7 @@ class VonMises(Variational):
     def expected_log_density(
         self, z: tf.Tensor, mean: tf.Tensor, covariance: tf.Tensor, variance: tf.Tensor
     ) -> tf.Tensor:
-        """See `Likelihood`."""
+        """The expected log of von Mises's density, by quadrature along and across the phase."""
         x, y = tf.unstack(z / tf.sqrt(tf.add_n(tf.unstack(tf.square(z)))))
         # Along the phase and across it, since of the modulus less is known than of the phase.
         along, across = x * mean[0] + y * mean[1], x * mean[1] - y * mean[0]
@@ -67,7 +67,7 @@ class VonMises(Variational):
 
 
 def _turned(covariance: tf.Tensor, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """A covariance in coordinates along the unit vector (x, y), and across it."""
+    """A covariance in coordinates along the unit vector (x, y) and across it."""
     a, b, c = covariance[0, 0], covariance[1, 0], covariance[1, 1]
     first = x * x * a + 2.0 * x * y * b + y * y * c
     second = y * y * a - 2.0 * x * y * b + x * x * c

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from cgp.tensorflow_private import EagerTensor
+
 ArrayLike: TypeAlias = npt.ArrayLike | tf.Tensor | tf.Variable
 """Array arguments of cgp: numbers, sequences of numbers, NumPy arrays, tensors and variables."""
 
@@ -21,26 +23,26 @@ def _is_tensor(x: object) -> bool:
 
 
 def is_of_python(x: object) -> bool:
-    """Whether `x` is Python's own numbers, in lists and tuples too: they have no precision."""
+    """Whether `x` consists of Python's own numbers, nested or not: they have no precision."""
     return all(type(leaf) in (int, float, complex) for leaf in tf.nest.flatten(x))
 
 
-def check_whole(value: object, name: str, least: int = 1) -> None:
-    """Raises a ValueError for what is no integer from `least` on."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least:  # type: ignore[operator]
-        raise ValueError(f"{name} must be a whole number, at least {least}, got {value!r}")
+def check_whole(number: object, name: str, least: int = 1) -> None:
+    """Raises a ValueError unless `number` is an integer, and at least `least`."""
+    whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+    if not whole or number < least:  # type: ignore[operator]
+        raise ValueError(f"{name} must be a whole number, at least {least}, got {number!r}")
 
 
-def as_flag(value: object, name: str) -> bool:
-    """Returns True or False; a TypeError for what is neither, as "no", which counts as true."""
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
-    return bool(value)
+def as_flag(flag: object, name: str) -> bool:
+    """Returns a bool; raises a TypeError for what is neither True nor False, as "no"."""
+    if not isinstance(flag, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {flag!r}")
+    return bool(flag)
 
 
 def refuse_containers(x: object, name: str) -> None:
-    """Raises a TypeError for what holds numbers and is no array of them, with how to make it one.
+    """Raises a TypeError for sets, mappings and iterators, and says how to make an array.
 
     NumPy takes a set, a dictionary or a generator for one object.
     """
@@ -48,10 +50,10 @@ def refuse_containers(x: object, name: str) -> None:
     if isinstance(x, set | frozenset):
         raise TypeError(f"{name} must be an array, got a {kind}, which has no order: give a list")
     if isinstance(x, Mapping):  # a dataset of xarray is one
-        held = f"list({name}.values())"
-        if any(hasattr(value, "__len__") for value in x.values()):  # those of xarray have one too
-            held = f"one of its arrays, such as {name}[{next(iter(x))!r}]"
-        raise TypeError(f"{name} must be an array, got a {kind}: give {held}")
+        remedy = f"list({name}.values())"
+        if any(hasattr(values, "__len__") for values in x.values()):  # those of xarray have one too
+            remedy = f"one of its arrays, such as {name}[{next(iter(x))!r}]"
+        raise TypeError(f"{name} must be an array, got a {kind}: give {remedy}")
     if isinstance(x, Iterator):
         raise TypeError(f"{name} must be an array, got a {kind}: give list({name})")
     if kind == "KerasTensor":
@@ -228,12 +230,12 @@ def as_index(
         raise TypeError(f"{name} must be an integer, got {tf.as_dtype(x.dtype).name}")
     # Compared before they are narrowed: 2**40 would become 0.
     x, stop = (tf.cast(tf.convert_to_tensor(a), tf.int64) for a in (x, stop))
-    value, last = tf.get_static_value(x), tf.get_static_value(stop)
-    if value is not None and last is not None:
-        if np.any(value < start) or np.any(value >= last):
-            meaning += too_large if np.any(value >= last) else ""
+    index, last = tf.get_static_value(x), tf.get_static_value(stop)
+    if index is not None and last is not None:
+        if np.any(index < start) or np.any(index >= last):
+            meaning += too_large if np.any(index >= last) else ""
             raise ValueError(
-                f"{name} {meaning}: expected {start} to {np.min(last) - 1}, got {value}"
+                f"{name} {meaning}: expected {start} to {np.min(last) - 1}, got {index}"
             )
     else:
         below = [f"{name} {meaning}; got", x, "below", start]
@@ -249,10 +251,10 @@ def as_index(
 
 def known_sign(x: tf.Tensor) -> str | None:
     """The sign that all elements of `x` have, `"+"` (also of zero) or `"-"`; None if not known."""
-    value = tf.get_static_value(x)
-    if value is not None and np.all(value >= 0):
+    constant = tf.get_static_value(x)
+    if constant is not None and np.all(constant >= 0):
         return "+"
-    if value is not None and np.all(value < 0):
+    if constant is not None and np.all(constant < 0):
         return "-"
     return None
 
@@ -266,26 +268,28 @@ def check_batches(**tensors: tuple[tf.Tensor, int]) -> tf.TensorShape:
     Raises:
         ValueError: The batch axes do not broadcast.
     """
-    shapes = [x.shape[:-own] if own else x.shape for x, own in tensors.values()]
+    shapes = [
+        x.shape[:-event_rank] if event_rank else x.shape for x, event_rank in tensors.values()
+    ]
     try:
         return reduce(tf.broadcast_static_shape, shapes)
     except ValueError:
-        given = ", ".join(f"{name} {x.shape}" for name, (x, _) in tensors.items())
-        raise ValueError(f"the batch axes of these do not fit together: {given}") from None
+        received = ", ".join(f"{name} {x.shape}" for name, (x, _) in tensors.items())
+        raise ValueError(f"the batch axes of these do not fit together: {received}") from None
 
 
 def broadcast(**tensors: tuple[tf.Tensor, int]) -> list[tf.Tensor]:
     """Broadcasts the batch axes of tensors together; arguments as those of `check_batches`."""
-    shapes = [x.shape[: x.shape.rank - own] for x, own in tensors.values()]
+    shapes = [x.shape[: x.shape.rank - event_rank] for x, event_rank in tensors.values()]
     if all(shape.is_fully_defined() and shape == shapes[0] for shape in shapes):
         return [x for x, _ in tensors.values()]
     batch = check_batches(**tensors)
     if not batch.is_fully_defined():
-        dynamic = [tf.shape(x)[: x.shape.rank - own] for x, own in tensors.values()]
+        dynamic = [tf.shape(x)[: x.shape.rank - event_rank] for x, event_rank in tensors.values()]
         batch = reduce(tf.broadcast_dynamic_shape, dynamic)
     return [
-        tf.broadcast_to(x, tf.concat([batch, tf.shape(x)[x.shape.rank - own :]], axis=0))
-        for x, own in tensors.values()
+        tf.broadcast_to(x, tf.concat([batch, tf.shape(x)[x.shape.rank - event_rank :]], axis=0))
+        for x, event_rank in tensors.values()
     ]
 
 
@@ -394,7 +398,7 @@ _SMALL = 128
 
 
 def is_lower_triangular(a: np.ndarray | tf.Tensor) -> bool:
-    """Whether this is matrices `[..., n, n]`, zero above the diagonal, which NaN is not."""
+    """Whether matrices `[..., n, n]` are zero above the diagonal; NaN is not zero."""
     if _MARK in getattr(a, "__dict__", ()):
         return True
     a = np.asarray(a)
@@ -402,11 +406,11 @@ def is_lower_triangular(a: np.ndarray | tf.Tensor) -> bool:
 
 
 def marked_lower_triangular(a: tf.Tensor) -> tf.Tensor:
-    """A tensor that was made lower triangular: `is_lower_triangular` does not look at it again.
+    """Marks a tensor as lower triangular: `is_lower_triangular` does not read it again.
 
     A recursion of factors, which it does otherwise read as often as it updates them, pays nothing.
     """
-    if type(a) is tf.__internal__.EagerTensor:
+    if type(a) is EagerTensor:
         setattr(a, _MARK, True)
     return a
 
@@ -426,5 +430,5 @@ def _is_zero_above_diagonal(a: np.ndarray) -> bool:
 
 @lru_cache(maxsize=32)
 def _above_diagonal(n: int) -> np.ndarray:
-    """The places of the elements above the diagonal of an `[n, n]` matrix, row by row."""
+    """Flat indices of the elements above the diagonal of an `[n, n]` matrix."""
     return np.flatnonzero(~np.tri(n, dtype=bool))

@@ -22,23 +22,23 @@ from cgp.linalg.gradients import with_gradient
 _ROUNDING = 4.0
 
 
-def to_last(a: tf.Tensor, own: int, batch: tf.Tensor) -> tf.Tensor:
+def to_last(a: tf.Tensor, event_rank: int, batch: tf.Tensor) -> tf.Tensor:
     """Moves batch axes to the end: `[..., own axes]` -> `[own axes, B]`.
 
     Args:
         a: Tensor whose batch axes broadcast against `batch`.
-        own: Number of trailing axes that are not batch axes.
+        event_rank: Number of trailing axes that are not batch axes.
         batch: The batch shape, int32, of B elements.
     """
     if tf.executing_eagerly():  # with static shapes, in fewer operations
-        shape = a.shape[-own:].as_list()
+        shape = a.shape[-event_rank:].as_list()
         whole = [*batch.numpy().tolist(), *shape]
         a = a if a.shape == whole else tf.broadcast_to(a, whole)
         a = tf.reshape(a, [-1, math.prod(shape)])
         # Axes are moved, so there is nothing to conjugate.
         return tf.reshape(tf.linalg.matrix_transpose(a), [*shape, -1])
-    a = tf.broadcast_to(a, tf.concat([batch, tf.shape(a)[-own:]], axis=0))
-    a = tf.reshape(a, tf.concat([[-1], tf.shape(a)[-own:]], axis=0))
+    a = tf.broadcast_to(a, tf.concat([batch, tf.shape(a)[-event_rank:]], axis=0))
+    a = tf.reshape(a, tf.concat([[-1], tf.shape(a)[-event_rank:]], axis=0))
     return tf.experimental.numpy.moveaxis(a, 0, -1)
 
 
@@ -91,8 +91,8 @@ def dot(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 def _sum(terms: Iterable[tf.Tensor]) -> tf.Tensor:
     """The sum of terms of one shape, the first added last."""
-    first, *others = terms
-    return tf.add_n([*others, first]) if others else first
+    first, *following = terms
+    return tf.add_n([*following, first]) if following else first
 
 
 def outer(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
@@ -101,13 +101,13 @@ def outer(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 def inverse_or_zero(s: tf.Tensor) -> tf.Tensor:
-    """1/s, and 0 where s is zero: of variances, a certain prediction leaves nothing to learn."""
+    """1/s, and 0 where s is zero, as the variance of a certain prediction is."""
     uncertain = s > 0
     return tf.where(uncertain, 1.0 / tf.where(uncertain, s, 1.0), tf.zeros_like(s))
 
 
 def divide(x: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
-    """J with `J L = X`; a column of J is zero where the pivot of L is zero.
+    """The solution J of `J L = X`; a column of J is zero where the pivot of L is zero.
 
     Args:
         x: `[m, n, ...]`.
@@ -117,25 +117,25 @@ def divide(x: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
     columns = tf.unstack(x, axis=1)
     elements = [tf.unstack(row) for row in tf.unstack(chol)]
     for j in reversed(range(n)):
-        rest = columns[j] - sum(columns[k] * elements[k][j] for k in range(j + 1, n))
+        remainder = columns[j] - sum(columns[k] * elements[k][j] for k in range(j + 1, n))
         pivot = tf.math.real(elements[j][j])
-        columns[j] = rest * real_as(inverse_or_zero(pivot), x.dtype)
+        columns[j] = remainder * real_as(inverse_or_zero(pivot), x.dtype)
     return tf.stack(columns, axis=1)
 
 
 def solve(chol: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """`L⁻¹ b`, of a regular L.
+    """The solution `L⁻¹ b` by forward substitution, of a regular L.
 
     Args:
         chol: L, lower triangular, its diagonal real and positive, `[n, n, ...]`.
         b: `[n, m, ...]`.
     """
     rows: list[tf.Tensor] = []
-    for j, (row, rest) in enumerate(zip(tf.unstack(chol), tf.unstack(b), strict=True)):
+    for j, (row, remainder) in enumerate(zip(tf.unstack(chol), tf.unstack(b), strict=True)):
         elements = tf.unstack(row, chol.shape[0])
-        for known, element in zip(rows, elements, strict=False):
-            rest -= element * known
-        rows.append(rest * real_as(1.0 / tf.math.real(elements[j]), b.dtype))
+        for solution, element in zip(rows, elements, strict=False):
+            remainder -= element * solution
+        rows.append(remainder * real_as(1.0 / tf.math.real(elements[j]), b.dtype))
     return tf.stack(rows)
 
 
@@ -171,7 +171,7 @@ def cholesky(a: tf.Tensor) -> tf.Tensor:
 
 
 def with_factor_gradient(chol: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
-    """`chol`, to whose gradient that of the Cholesky factor of `a` is added.
+    """Returns `chol`, and adds the gradient of the Cholesky factor of `a` to its own.
 
     Where `a` is singular it is the gradient by changes within its range.
 
@@ -181,7 +181,7 @@ def with_factor_gradient(chol: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
     """
 
     def pullback(a: tf.Tensor, chol: tf.Tensor, chol_bar: tf.Tensor) -> tf.Tensor:
-        # As `cgp.linalg.pullbacks.cholesky_pullback`.
+        # As `cgp.linalg.cholesky.cholesky_pullback`.
         n = chol.shape[0]
         products = matmul(adjoint(chol), chol_bar)
         weights = np.tril(np.ones([n, n])) - 0.5 * np.eye(n)
@@ -250,8 +250,8 @@ def condition(
     size = sum(map(tf.abs, terms))
     eps = np.finfo(chol.dtype.real_dtype.as_numpy_dtype).eps
     noise = (_ROUNDING * n * eps) ** 2 * tf.reduce_sum(size**2, axis=0)
-    known = (noise_variance <= 0) & (tf.reduce_sum(squared_modulus(phi), axis=0) <= noise)
-    phi = tf.where(known, tf.zeros_like(phi), phi)
+    is_certain = (noise_variance <= 0) & (tf.reduce_sum(squared_modulus(phi), axis=0) <= noise)
+    phi = tf.where(is_certain, tf.zeros_like(phi), phi)
     powers, columns = tf.unstack(squared_modulus(phi), n), tf.unstack(chol * phi, n, axis=1)
     # Carlson's σ_j and σ_{j−1}: sums over the columns after j, without and with column j.
     after = [noise_variance + tf.zeros_like(powers[0])]
@@ -264,15 +264,15 @@ def condition(
     s_before = tf.concat([_root(variance)[None], s[:-1]], axis=0)
     learns, certain = s_before > 0, s > 0
     ratio = tf.where(learns, s / tf.where(learns, s_before, 1.0), tf.ones_like(s))
-    both = learns & certain
+    regular = learns & certain
     # s and s_before are roots already: the root of their squares' product would underflow.
-    weight = tf.where(both, 1.0 / tf.where(both, s * s_before, 1.0), tf.zeros_like(s))
+    weight = tf.where(regular, 1.0 / tf.where(regular, s * s_before, 1.0), tf.zeros_like(s))
     weight = tf.math.conj(phi) * real_as(weight, chol.dtype)
     new = chol * real_as(ratio, chol.dtype) - tf.stack(sums[::-1], axis=1) * weight
     return new, cross, variance
 
 
 def _root(a: tf.Tensor) -> tf.Tensor:
-    """The square root, whose gradient at zero is zero: there what it weighs is left out."""
+    """The square root, with gradient zero at zero."""
     positive = a > 0
     return tf.where(positive, tf.sqrt(tf.where(positive, a, tf.ones_like(a))), tf.zeros_like(a))

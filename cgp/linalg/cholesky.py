@@ -29,7 +29,6 @@ from cgp.linalg.arguments import (
     real_diagonal,
 )
 from cgp.linalg.gradients import with_gradient
-from cgp.linalg.pullbacks import cholesky_pullback, inverse_pullback
 
 # Blocks of inverses below this size: launching operations would outweigh the gain.
 _BLOCK = 128
@@ -59,16 +58,16 @@ def nan_where_indefinite() -> Iterator[None]:
         _is_nan_wanted.reset(token)
 
 
-def assert_positive_definite(ok: tf.Tensor, value: tf.Tensor, message: str) -> tf.Tensor:
-    """Returns `value`, and fails if a matrix is not `ok`.
+def assert_positive_definite(ok: tf.Tensor, matrix: tf.Tensor, message: str) -> tf.Tensor:
+    """Returns `matrix`, and fails if a matrix is not `ok`.
 
     Args:
         ok: Bool tensor, `[...]`: one for each matrix.
-        value: Tensor `[..., n, k]`.
+        matrix: Tensor `[..., n, k]`.
         message: Text of the error.
 
     Returns:
-        `value`. Under XLA, which drops assertions, and within `nan_where_indefinite`, matrices that
+        `matrix`. Under XLA, which drops assertions, and within `nan_where_indefinite`, those that
         are not `ok` are NaN in every element.
 
     Raises:
@@ -76,23 +75,23 @@ def assert_positive_definite(ok: tf.Tensor, value: tf.Tensor, message: str) -> t
             `InvalidArgumentError`.
     """
     if _is_nan_wanted.get():
-        return _poisoned(ok, value)
+        return _poisoned(ok, matrix)
     if tf.executing_eagerly():
         if not bool(tf.reduce_all(ok)):
             raise NotPositiveDefiniteError(message)
-        return value
+        return matrix
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(ok), [message])]):
         if native.serves_own_graph():  # no XLA there
-            return tf.identity(value)
-        return _poisoned(ok, value)
+            return tf.identity(matrix)
+        return _poisoned(ok, matrix)
 
 
-def _poisoned(ok: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-    """Matrices, NaN in every element where they are not `ok`."""
+def _poisoned(ok: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
+    """Matrices, with NaN in every element of those that are not `ok`."""
     # Adding zero or NaN takes a tenth of the time of tf.where over n² elements.
-    zero = tf.zeros_like(ok, value.dtype.real_dtype)
-    poison = real_as(tf.where(ok, zero, zero + np.nan), value.dtype)
-    return value + poison[..., None, None]
+    zero = tf.zeros_like(ok, matrix.dtype.real_dtype)
+    poison = real_as(tf.where(ok, zero, zero + np.nan), matrix.dtype)
+    return matrix + poison[..., None, None]
 
 
 def as_factor(chol: ArrayLike, name: str = "chol", singular: bool = False) -> tf.Tensor:
@@ -114,7 +113,7 @@ def as_factor(chol: ArrayLike, name: str = "chol", singular: bool = False) -> tf
 
 
 def check_factor(chol: np.ndarray | tf.Tensor, name: str = "chol", singular: bool = False) -> None:
-    """Raises unless matrices are Cholesky factors; elements below the diagonal are not looked at.
+    """Raises unless matrices are Cholesky factors; only diagonals and upper parts are checked.
 
     Args:
         chol: `[..., n, n]`.
@@ -136,15 +135,15 @@ def check_factor(chol: np.ndarray | tf.Tensor, name: str = "chol", singular: boo
     rounding = 1e3 * np.finfo(diagonal.dtype).eps * np.abs(diagonal)
     bad = diagonal[(np.abs(diagonal.imag) > rounding) | ~allowed]
     if bad.size:
-        wanted = "not negative" if singular else "positive"
+        allowed_sign = "not negative" if singular else "positive"
         raise NotPositiveDefiniteError(
             f"{name} must be a Cholesky factor, lower triangular with a real diagonal that is "
-            f"{wanted}, but its diagonal has the element {bad[0]}"
+            f"{allowed_sign}, but its diagonal has the element {bad[0]}"
         )
 
 
 def _not_lower(chol: np.ndarray, name: str) -> str:
-    """What is wrong with matrices that have elements above the diagonal, and what to do."""
+    """The error message for matrices with elements above the diagonal, with the remedy."""
     if not hermitian_gap(chol):
         return (
             f"{name} must be lower triangular, and is Hermitian, as a covariance is: give its "
@@ -348,8 +347,8 @@ def inverse(chol: ArrayLike) -> tf.Tensor:
         True
     """
     chol = as_factor(chol)
-    found = _by_lapack("cgp_cholesky_inverse", chol)
-    return _gram(triangular_inverse(chol)) if found is None else found
+    inverted = _by_lapack("cgp_cholesky_inverse", chol)
+    return _gram(triangular_inverse(chol)) if inverted is None else inverted
 
 
 def triangular_inverse(chol: tf.Tensor) -> tf.Tensor:
@@ -406,3 +405,27 @@ def _of_factor(op: tf.Operation, bar: tf.Tensor) -> tf.Tensor:
 @tf.RegisterGradient("CgpCholeskyInverse")
 def _of_inverse(op: tf.Operation, bar: tf.Tensor) -> tf.Tensor:
     return inverse_pullback(op.inputs[0], op.outputs[0], bar)
+
+
+def cholesky_pullback(chol: tf.Tensor, chol_bar: tf.Tensor) -> tf.Tensor:
+    """The cotangent Ā of A from that of its factor, L̄ (Murray, arXiv 1602.07527, with adjoints).
+
+    From dL = L Φ(L⁻¹ dA L⁻ᴴ), where Φ takes the lower triangle and half of the diagonal, Ā is the
+    Hermitian part of L⁻ᴴ Φ(Lᴴ L̄) L⁻¹. The diagonal of L is real, hence the real part in Φ.
+    """
+    p = tf.linalg.band_part(tf.linalg.matmul(chol, chol_bar, adjoint_a=True), -1, 0)
+    phi = tf.linalg.set_diag(p, real_as(0.5 * real_diagonal(p), p.dtype))
+    half = tf.linalg.triangular_solve(chol, phi + tf.linalg.adjoint(phi), adjoint=True)
+    return 0.5 * tf.linalg.adjoint(
+        tf.linalg.triangular_solve(chol, tf.linalg.adjoint(half), adjoint=True)
+    )
+
+
+def inverse_pullback(chol: tf.Tensor, inverse: tf.Tensor, inverse_bar: tf.Tensor) -> tf.Tensor:
+    """The cotangent L̄ of a factor from that of X = (L Lᴴ)⁻¹, all `[..., n, n]`.
+
+    From dX = −X (dL Lᴴ + L dLᴴ) X, L̄ is the lower triangle of −X (X̄ + X̄ᴴ) X L.
+    """
+    symmetric = inverse_bar + tf.linalg.adjoint(inverse_bar)
+    full = tf.linalg.matmul(inverse, tf.linalg.matmul(symmetric, tf.linalg.matmul(inverse, chol)))
+    return -tf.linalg.band_part(full, -1, 0)

@@ -36,8 +36,8 @@ def scale_columns(chol: tf.Tensor, w: tf.Tensor, d: tf.Tensor, u: tf.Tensor) -> 
         `L'`, `[..., n, n]`, lower triangular. Its gradient costs O(n²) and uses lower triangles
         only.
     """
-    value = _running_sums(chol, w, d, u, after=True)
-    return tf.linalg.band_part(value, -1, 0), lambda bar: _pullback(bar, chol, w, d, u)
+    scaled = _running_sums(chol, w, d, u, after=True)
+    return tf.linalg.band_part(scaled, -1, 0), lambda bar: _pullback(bar, chol, w, d, u)
 
 
 @tf.custom_gradient
@@ -50,10 +50,10 @@ def scale_columns_of_update(
     update. The value is that of `scale_columns`, and so is the gradient. `v` receives none: its
     part runs through `w`.
     """
-    value = _running_sums(chol, -w, 1.0 / d, u, after=False, start=v)
+    scaled = _running_sums(chol, -w, 1.0 / d, u, after=False, start=v)
     # The diagonal by a formula without subtraction keeps it real and positive.
-    value = tf.linalg.band_part(tf.linalg.set_diag(value, d * tf.linalg.diag_part(chol)), -1, 0)
-    return value, lambda bar: (*_pullback(bar, chol, w, d, u), tf.zeros_like(v))
+    scaled = tf.linalg.band_part(tf.linalg.set_diag(scaled, d * tf.linalg.diag_part(chol)), -1, 0)
+    return scaled, lambda bar: (*_pullback(bar, chol, w, d, u), tf.zeros_like(v))
 
 
 def _pullback(
@@ -64,9 +64,9 @@ def _pullback(
     With `S_ij = Σ_{k>j} L_ik w_k`, and `Q_ik = Σ_{j<k} L̄'_ij ū_j` of the same form.
     """
     bar = tf.linalg.band_part(bar, -1, 0)
-    zero, one = tf.zeros_like(d), tf.ones_like(d)
-    s = _running_sums(chol, w, zero, one, after=True)
-    q = _running_sums(bar, tf.math.conj(u), zero, one, after=False)
+    zeros, ones = tf.zeros_like(d), tf.ones_like(d)
+    s = _running_sums(chol, w, zeros, ones, after=True)
+    q = _running_sums(bar, tf.math.conj(u), zeros, ones, after=False)
     q = tf.linalg.band_part(q, -1, 0)
     conj_chol = tf.math.conj(chol)
     return (

@@ -58,12 +58,12 @@ def with_gradient(
     @tf.custom_gradient
     def carrier(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         def backward(dy: tf.Tensor) -> tf.Tensor:
-            found = tf.convert_to_tensor(grad(x, *rest, dy))
-            if not found.shape.is_compatible_with(x.shape):
+            x_bar = tf.convert_to_tensor(grad(x, *rest, dy))
+            if not x_bar.shape.is_compatible_with(x.shape):
                 raise ValueError(
-                    f"grad must return a tensor shaped like x, {x.shape}, got {found.shape}"
+                    f"grad must return a tensor shaped like x, {x.shape}, got {x_bar.shape}"
                 )
-            return found
+            return x_bar
 
         return tf.zeros_like(y), backward
 
@@ -80,7 +80,7 @@ def without_gradient(
         inputs: Tensors that they depend on.
         message: Text of the `NotImplementedError` that is raised when a gradient is computed.
     """
-    values, inputs = [tf.stop_gradient(value) for value in values], list(inputs)
+    values, inputs = [tf.stop_gradient(tensor) for tensor in values], list(inputs)
 
     @tf.custom_gradient
     def constant(*inputs: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable[..., NoReturn]]:

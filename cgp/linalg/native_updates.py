@@ -21,7 +21,7 @@ from cgp.linalg.tensorflow_updates import ScalarUpdate
 def update(
     chol: ArrayLike, update_vector: ArrayLike, multiplier: ArrayLike = 1.0
 ) -> tf.Tensor | None:
-    """`cgp.linalg.cholesky_update`."""
+    """`cgp.linalg.cholesky_update` by a compiled op; None where it does not serve."""
     if not _serves(chol, update_vector):
         return None
     return _call(
@@ -30,17 +30,19 @@ def update(
 
 
 def condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> ScalarUpdate | None:
-    """`cgp.linalg.cholesky_condition`."""
+    """`cgp.linalg.cholesky_condition` by a compiled op; None where it does not serve."""
     if not _serves(chol, h):
         return None
-    found = _call("cgp_cholesky_condition", (chol, 2), (h, 1), (_reals(noise_variance, chol), 0))
-    return None if found is None else ScalarUpdate(*found)
+    conditioned = _call(
+        "cgp_cholesky_condition", (chol, 2), (h, 1), (_reals(noise_variance, chol), 0)
+    )
+    return None if conditioned is None else ScalarUpdate(*conditioned)
 
 
 def append(
     chol: ArrayLike, cross: ArrayLike, variance: ArrayLike, size: ArrayLike | None = None
 ) -> tf.Tensor | None:
-    """`cgp.linalg.cholesky_append`."""
+    """`cgp.linalg.cholesky_append` by a compiled op; None where it does not serve."""
     if not _serves(chol, cross):
         return None
     arguments = [(chol, 2), (cross, 1), (_reals(variance, chol), 0)]
@@ -50,7 +52,7 @@ def append(
 
 
 def remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> tf.Tensor | None:
-    """`cgp.linalg.cholesky_remove`."""
+    """`cgp.linalg.cholesky_remove` by a compiled op; None where it does not serve."""
     if not _serves(chol):
         return None
     arguments = [(chol, 2), (_integers(index), 0)]
@@ -59,13 +61,13 @@ def remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> 
     return _call("cgp_cholesky_remove_from_buffer", *arguments, (_integers(size), 0))
 
 
-def _serves(chol: Any, *others: Any) -> bool:
-    """Whether an op takes these; elements above the diagonal of a factor, it would not read."""
-    return native.serves(chol, *others) and is_lower_triangular(chol)
+def _serves(chol: Any, *arrays: Any) -> bool:
+    """Whether an op takes a factor that is zero above its diagonal, and further arrays."""
+    return native.serves(chol, *arrays) and is_lower_triangular(chol)
 
 
 def _reals(x: Any, like: Any) -> Any:
-    """Real numbers in the precision of a factor; None if that is for the TensorFlow path to say."""
+    """Real numbers in the precision of a factor; None if the TensorFlow path is to refuse them."""
     precision = native.precision(like)
     if type(x) in (float, int, np.float64, np.float32):
         return _constant(float(x), precision)
@@ -76,12 +78,12 @@ def _reals(x: Any, like: Any) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _constant(x: float, dtype: tf.DType) -> tf.Tensor:
-    """A scalar, which takes longer to convert than a small update takes."""
+    """A scalar tensor, kept: to convert it takes longer than a small update."""
     return tf.constant(x, dtype)
 
 
 def _integers(x: Any) -> Any:
-    """Integers as int32; None if that is for the TensorFlow path to say."""
+    """Integers as int32; None if the TensorFlow path is to refuse them."""
     if type(x) is int or isinstance(x, np.integer):
         return np.asarray(x, np.int32) if abs(int(x)) < 2**31 else None
     if native.is_array(x) and x.dtype == np.int32:
@@ -93,16 +95,16 @@ def _call(name: str, *arguments: tuple[Any, int]) -> Any:
     """Calls an op; each argument comes with the number of its axes that are not batch axes."""
     if any(x is None for x, _ in arguments):
         return None
-    if any(x.ndim != own for x, own in arguments):
-        batches = [tuple(x.shape)[: x.ndim - own] for x, own in arguments]
+    if any(x.ndim != event_rank for x, event_rank in arguments):
+        batches = [tuple(x.shape)[: x.ndim - event_rank] for x, event_rank in arguments]
         try:
             batch = np.broadcast_shapes(*batches)
         except ValueError:
             return None
-        if any(own_batch != batch for own_batch in batches):
+        if any(shape != batch for shape in batches):
             arguments = tuple(
-                (tf.broadcast_to(x, [*batch, *x.shape[x.ndim - own :]]), own)
-                for x, own in arguments
+                (tf.broadcast_to(x, [*batch, *x.shape[x.ndim - event_rank :]]), event_rank)
+                for x, event_rank in arguments
             )
     return native.attempt(name, *[x for x, _ in arguments])
 
@@ -111,26 +113,27 @@ def _call(name: str, *arguments: tuple[Any, int]) -> Any:
 
 
 def _register_gradients(
-    name: str, function: Callable[..., Any], differentiable: int, others: int = 0
+    name: str, function: Callable[..., Any], differentiable: int, integers: int = 0
 ) -> None:
-    """Registers the pullback of an op as its gradient, and TensorFlow's as that of the pullback.
+    """Registers the pullback of an op as its gradient, and the gradient of that pullback.
 
     Args:
         name: Name of the op, as in `CgpCholeskyUpdate`.
         function: What it computes of its inputs, in TensorFlow.
         differentiable: The number of its differentiable inputs, which come first.
-        others: The number of its integer inputs.
+        integers: The number of its integer inputs.
     """
     pullback = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() + "_pullback"
 
     @tf.RegisterGradient(name)
     def _first(op: tf.Operation, *bars: tf.Tensor) -> list[tf.Tensor | None]:
-        found = native.op(pullback)(*op.inputs, *bars)
-        return [*(found if isinstance(found, tuple) else [found]), *[None] * others]
+        gradients = native.op(pullback)(*op.inputs, *bars)
+        return [*(gradients if isinstance(gradients, tuple) else [gradients]), *[None] * integers]
 
     @tf.RegisterGradient(f"{name}Pullback")
     def _second(op: tf.Operation, *seconds: tf.Tensor) -> list[tf.Tensor | None]:
-        inputs, bars = op.inputs[: differentiable + others], op.inputs[differentiable + others :]
+        count = differentiable + integers
+        inputs, bars = op.inputs[:count], op.inputs[count:]
         by = list(inputs[:differentiable])
         with tf.GradientTape() as outer:
             outer.watch([*by, *bars])
@@ -138,13 +141,13 @@ def _register_gradients(
                 tape.watch(by)
                 values = tf.nest.flatten(function(*inputs))
             firsts = tape.gradient(values, by, output_gradients=list(bars))
-        found = outer.gradient(firsts, [*by, *bars], output_gradients=list(seconds))
-        return [*found[:differentiable], *[None] * others, *found[differentiable:]]
+        gradients = outer.gradient(firsts, [*by, *bars], output_gradients=list(seconds))
+        return [*gradients[:differentiable], *[None] * integers, *gradients[differentiable:]]
 
 
 _register_gradients("CgpCholeskyUpdate", reference.update, 3)
 _register_gradients("CgpCholeskyCondition", reference.condition, 3)
 _register_gradients("CgpCholeskyAppend", reference.append, 3)
-_register_gradients("CgpCholeskyAppendInBuffer", reference.append, 3, others=1)
-_register_gradients("CgpCholeskyRemove", reference.remove, 1, others=1)
-_register_gradients("CgpCholeskyRemoveFromBuffer", reference.remove, 1, others=2)
+_register_gradients("CgpCholeskyAppendInBuffer", reference.append, 3, integers=1)
+_register_gradients("CgpCholeskyRemove", reference.remove, 1, integers=1)
+_register_gradients("CgpCholeskyRemoveFromBuffer", reference.remove, 1, integers=2)

@@ -88,7 +88,7 @@ def semidefinite_factor(a: ArrayLike, scale: ArrayLike | None = None) -> tf.Tens
 
 
 def _attempted_cholesky(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """`(chol, definite)`; where a matrix is not `definite`, its `chol` is meaningless.
+    """The factors of matrices, and which of them are definite: other factors mean nothing.
 
     Real matrices are factored in complex arithmetic, at four times the cost: the real kernel of
     some versions of TensorFlow stops a graph at a matrix that it cannot factor, the complex one

@@ -11,7 +11,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def short_repr(cls: _Class) -> _Class:
-    """A decorator of named tuples and dataclasses of arrays, whose text becomes a short one.
+    """A decorator of named tuples and dataclasses, whose text has dtypes and shapes of arrays.
 
     It is `Name(field=dtype[shape], …)`. Numbers are shown as they are, and results inside by their
     own text; a field has a line where all do not fit into one. What series share is shown as it is
@@ -39,21 +39,21 @@ def short_repr(cls: _Class) -> _Class:
 def _of_result(result: Any) -> str:
     # The instance's own dictionary, since a field of a result may be computed when it is read.
     fields = vars(result) if dataclasses.is_dataclass(result) else result._asdict()
-    parts = [f"{name}={_of_value(value)}" for name, value in fields.items()]
+    items = [f"{name}={_of_value(field)}" for name, field in fields.items()]
     name = type(result).__name__
-    line = f"{name}({', '.join(parts)})"
+    line = f"{name}({', '.join(items)})"
     if len(line) <= _WIDTH:
         return line
-    rows = ("    " + part.replace("\n", "\n    ") + ",\n" for part in parts)
+    rows = ("    " + item.replace("\n", "\n    ") + ",\n" for item in items)
     return f"{name}(\n{''.join(rows)})"
 
 
-def _of_value(value: Any) -> str:
-    if not (isinstance(value, np.ndarray | np.generic) or tf.is_tensor(value)):
-        return repr(value)
-    shape = tf.TensorShape(value.shape)
-    if shape.rank == 0 and not tf.is_symbolic_tensor(value):
-        number: Any = np.asarray(value)[()]
+def _of_value(field: Any) -> str:
+    if not (isinstance(field, np.ndarray | np.generic) or tf.is_tensor(field)):
+        return repr(field)
+    shape = tf.TensorShape(field.shape)
+    if shape.rank == 0 and not tf.is_symbolic_tensor(field):
+        number: Any = np.asarray(field)[()]
         return f"{number:.6g}" if isinstance(number, np.inexact) else str(number)
     sizes = "..." if shape.rank is None else ", ".join(map(str, shape))
-    return f"{value.dtype.name}[{sizes}]"
+    return f"{field.dtype.name}[{sizes}]"

@@ -40,7 +40,7 @@ class ScalarUpdate(NamedTuple):
 
 
 def update(chol: ArrayLike, update_vector: ArrayLike, multiplier: ArrayLike = 1.0) -> tf.Tensor:
-    """`cgp.linalg.cholesky_update`."""
+    """`cgp.linalg.cholesky_update` in TensorFlow."""
     chol = as_factor(chol)
     v = as_vector_for(update_vector, "update_vector", chol)
     alpha = as_real(multiplier, "multiplier", chol)
@@ -88,7 +88,7 @@ def update(chol: ArrayLike, update_vector: ArrayLike, multiplier: ArrayLike = 1.
 
 
 def condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> ScalarUpdate:
-    """`cgp.linalg.cholesky_condition`."""
+    """`cgp.linalg.cholesky_condition` in TensorFlow."""
     chol = as_factor(chol, singular=True)
     h = as_vector_for(h, "h", chol)
     r = as_real(noise_variance, "noise_variance", chol)
@@ -131,7 +131,7 @@ def condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> Scala
 def append(
     chol: ArrayLike, cross: ArrayLike, variance: ArrayLike, size: ArrayLike | None = None
 ) -> tf.Tensor:
-    """`cgp.linalg.cholesky_append`."""
+    """`cgp.linalg.cholesky_append` in TensorFlow."""
     chol = as_factor(chol)
     cross = as_vector_for(cross, "cross", chol)
     variance = as_real(variance, "variance", chol)
@@ -148,9 +148,9 @@ def append(
         cross = tf.where(rows < used[..., None], cross, tf.zeros_like(cross))
     # The adjoint of this is the new row of the factor.
     column = _solve_vector(chol, cross)
-    rest = variance - tf.reduce_sum(squared_modulus(column), axis=-1)
-    ok = fits & (rest > 0) & (rest < np.inf)
-    pivot = real_as(tf.sqrt(tf.where(rest > 0, rest, tf.ones_like(rest))), chol.dtype)
+    schur = variance - tf.reduce_sum(squared_modulus(column), axis=-1)
+    ok = fits & (schur > 0) & (schur < np.inf)
+    pivot = real_as(tf.sqrt(tf.where(schur > 0, schur, tf.ones_like(schur))), chol.dtype)
     row = tf.math.conj(column)
     if size is None:
         above = tf.concat([chol, tf.zeros_like(row)[..., None]], axis=-1)
@@ -172,17 +172,17 @@ def append(
 
 
 def remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> tf.Tensor:
-    """`cgp.linalg.cholesky_remove`."""
+    """`cgp.linalg.cholesky_remove` in TensorFlow."""
     chol = as_factor(chol, singular=True)
     capacity = _size_of(chol)
     used, fits = capacity, tf.constant(True)
     if size is not None:
         used, fits = as_index(size, "size", _USED, capacity + 1, start=1)
     index, inside = as_index(index, "index", "is the row to remove", used)
-    known = tf.get_static_value(index)
+    constant_index = tf.get_static_value(index)
     chol, index, fits = broadcast(chol=(chol, 2), index=(index, 0), fits=(fits & inside, 0))
-    if known is not None and known.ndim == 0:
-        new = _without(chol, int(known))
+    if constant_index is not None and constant_index.ndim == 0:
+        new = _without(chol, int(constant_index))
     else:
         rows = tf.linalg.band_part(chol, -1, 0)
         stays = tf.range(capacity - 1) < index[..., None]
@@ -197,14 +197,14 @@ def remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> 
 
 
 def _without(chol: tf.Tensor, i: int) -> tf.Tensor:
-    """The factor without row i, known at tracing: the rows before it stay as they are."""
+    """The factor without row i, known at tracing; the rows before it do not change."""
     below = update(chol[..., i + 1 :, i + 1 :], chol[..., i + 1 :, i])
     if i == 0:
         return below
     corner = tf.linalg.band_part(chol[..., :i, :i], -1, 0)
-    left = tf.concat([corner, chol[..., i + 1 :, :i]], axis=-2)
+    before = tf.concat([corner, chol[..., i + 1 :, :i]], axis=-2)
     zeros = tf.zeros_like(chol[..., :i, i + 1 :])
-    return tf.concat([left, tf.concat([zeros, below], axis=-2)], axis=-1)
+    return tf.concat([before, tf.concat([zeros, below], axis=-2)], axis=-1)
 
 
 _USED = "is the number of rows in use"
@@ -248,10 +248,10 @@ def _scales(
     that it reaches (d = 0), and the columns after it stay as they are (d = 1). Ones in place of the
     zeros keep the gradient finite. NaN is not zero, and propagates.
     """
-    zero, one = tf.zeros([], s.dtype), tf.ones([], s.dtype)
+    zero, unit = tf.zeros([], s.dtype), tf.ones([], s.dtype)
     reached, last = s_before != 0, s == 0
-    root, root_before = tf.sqrt(tf.where(last, one, s)), tf.sqrt(tf.where(reached, s_before, one))
-    d = tf.where(reached, tf.where(last, zero, root / root_before), one)
+    root, root_before = tf.sqrt(tf.where(last, unit, s)), tf.sqrt(tf.where(reached, s_before, unit))
+    d = tf.where(reached, tf.where(last, zero, root / root_before), unit)
     u = tf.where(last, zero, alpha / root / root_before)
     return real_as(d, w.dtype), real_as(u, w.dtype) * tf.math.conj(w)
 
@@ -273,6 +273,6 @@ def _checked(
                 raise ValueError(
                     f"{name}, of shape {x.shape}, has elements that are NaN or infinite"
                 )
-        given = ", ".join(f"{name} of shape {x.shape}" for name, x in inputs.items())
-        raise error(f"{message}; got {given}" if given else message)
+        received = ", ".join(f"{name} of shape {x.shape}" for name, x in inputs.items())
+        raise error(f"{message}; got {received}" if received else message)
     return assert_positive_definite(ok, new, message)

@@ -13,7 +13,6 @@ import functools
 import importlib.machinery
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -22,12 +21,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from cgp.native.scipy_private import lapack_addresses
+from cgp.tensorflow_private import EagerTensor, is_part_of_graph
+
 _HERE = Path(__file__).parent
 _log = logging.getLogger("cgp")
 
 
 class Core(NamedTuple):
-    """The compiled core as it was found."""
+    """The compiled core, loaded or not."""
 
     ops: ModuleType | None
     """The ops; None if it is not active."""
@@ -43,10 +45,10 @@ def core() -> Core:
     if os.environ.get("CGP_NATIVE") == "0":
         return Core(None, "turned off by CGP_NATIVE=0")
     suffixes = tuple(importlib.machinery.EXTENSION_SUFFIXES)
-    found = sorted(path for path in _HERE.glob("_ops*") if path.name.endswith(suffixes))
-    if not found:
+    libraries = sorted(path for path in _HERE.glob("_ops*") if path.name.endswith(suffixes))
+    if not libraries:
         return _missing("it was not built: there was no C++ compiler, or it failed")
-    path = str(found[0])
+    path = str(libraries[0])
     try:
         # TensorFlow 2.18 loads its C interface with local symbols; ops look for them globally.
         ctypes.CDLL(_framework(), mode=ctypes.RTLD_GLOBAL)
@@ -67,7 +69,7 @@ def _missing(reason: str) -> Core:
 
 
 def _framework() -> str:
-    """The library that has TensorFlow's C interface; it is in the process already."""
+    """The path of the library that has TensorFlow's C interface, which is loaded already."""
     library = Path(tf.sysconfig.get_lib())
     return str(next(library.glob("libtensorflow_framework.*")))
 
@@ -80,42 +82,11 @@ def has_lapack() -> bool:
         return False
     names = [kind + name for kind in "zcds" for name in ("potrf", "potri")]
     try:
-        from scipy.linalg import cython_lapack  # here: importing it takes long
-
-        pointers: list[int | None] = [_pointer(cython_lapack.__pyx_capi__[name]) for name in names]
-        blas = ctypes.CDLL(cython_lapack.__file__)  # with what it is linked to
+        addresses = lapack_addresses(names)
     except (ImportError, AttributeError, KeyError, ValueError, OSError):
         return False
-    pointers += [_threads(blas, "set"), _threads(blas, "get")]
-    library.cgp_use_lapack((ctypes.c_void_p * len(pointers))(*pointers))
+    library.cgp_use_lapack((ctypes.c_void_p * len(addresses))(*addresses))
     return True
-
-
-def _threads(blas: ctypes.CDLL, verb: str) -> int | None:
-    """The address of OpenBLAS's function for its number of threads; None if it is another BLAS."""
-    for prefix in ("scipy_", ""):
-        function = getattr(blas, f"{prefix}openblas_{verb}_num_threads", None)
-        if function is not None:
-            return ctypes.cast(function, ctypes.c_void_p).value
-    return None
-
-
-def _pointer(capsule: object) -> int:
-    """The address in a capsule, whose name is the signature of the function.
-
-    Raises:
-        ValueError: The function takes other arguments than the core gives it.
-    """
-    python = ctypes.pythonapi
-    name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", python))
-    address_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-        ("PyCapsule_GetPointer", python)
-    )
-    name = name_of(capsule)
-    # The type of the matrix has a name of SciPy's own. Integers of 64 bits would not be called int.
-    if not re.fullmatch(rb"void \(char \*, int \*, \w+ \*, int \*, int \*\)", name):
-        raise ValueError(f"the signature {name.decode()} is not known")
-    return address_of(capsule, name)
 
 
 # The precision of the numbers that ops compute with, by NumPy's and TensorFlow's name of them.
@@ -124,7 +95,6 @@ _PRECISIONS = {
     for dtype in (tf.complex128, tf.complex64, tf.float64, tf.float32)
     for key in (dtype, np.dtype(dtype.as_numpy_dtype))
 }
-_EAGER_TENSOR = tf.__internal__.EagerTensor
 
 
 def serves(*arrays: Any) -> bool:
@@ -138,12 +108,12 @@ def serves(*arrays: Any) -> bool:
 
 
 def op(name: str) -> Callable[..., Any]:
-    """The op of a name, which exists where these functions say that it serves."""
+    """The compiled op of a name, where ops serve."""
     return getattr(core().ops, name)
 
 
 def attempt(name: str, *arguments: Any, **named: Any) -> Any:
-    """What an op returns, eagerly; None where it refuses its input."""
+    """The result of an op, eagerly; None where it refuses its input."""
     try:
         return op(name)(*arguments, **named)
     except tf.errors.InvalidArgumentError:
@@ -156,7 +126,7 @@ def function(name: str) -> Callable[..., int]:
 
 
 class MomentArrays(ctypes.Structure):
-    """Where such a function writes moments: addresses of arrays."""
+    """The addresses of the arrays to which a C function writes moments."""
 
     _fields_ = [(name, ctypes.c_void_p) for name in ("mean", "variance", "pseudo")]
 
@@ -167,8 +137,6 @@ def serves_graphs() -> bool:
 
 
 _own_graph: contextvars.ContextVar[Any] = contextvars.ContextVar("_own_graph", default=None)
-# The graphs of a branch or a loop, by their class: they belong to the graph around them.
-_PARTS_OF_GRAPHS = {"CondBranchFuncGraph", "WhileBodyFuncGraph", "WhileCondFuncGraph"}
 
 
 @contextlib.contextmanager
@@ -179,8 +147,8 @@ def own_graph(is_own: bool = True) -> Iterator[None]:
     instance. Another function that is traced on the way is not included, since XLA may compile it,
     and it is kept for later calls.
     """
-    known = is_own and not tf.executing_eagerly()
-    token = _own_graph.set(tf.compat.v1.get_default_graph() if known else None)
+    is_traced = is_own and not tf.executing_eagerly()
+    token = _own_graph.set(tf.compat.v1.get_default_graph() if is_traced else None)
     try:
         yield
     finally:
@@ -189,10 +157,8 @@ def own_graph(is_own: bool = True) -> Iterator[None]:
 
 def serves_own_graph() -> bool:
     """Whether compiled ops may be part of the graph that is being traced."""
-    own, graph = _own_graph.get(), tf.compat.v1.get_default_graph()
-    while graph is not own and type(graph).__name__ in _PARTS_OF_GRAPHS:
-        graph = graph.outer_graph
-    return graph is own and serves_graphs()
+    graph = tf.compat.v1.get_default_graph()
+    return is_part_of_graph(graph, _own_graph.get()) and serves_graphs()
 
 
 def serves_here(*arrays: Any) -> bool:
@@ -202,13 +168,13 @@ def serves_here(*arrays: Any) -> bool:
 
 def is_array(x: Any) -> bool:
     """Whether this is an eager tensor on the CPU or a NumPy array, one with a mask excepted."""
-    if type(x) is _EAGER_TENSOR:
+    if type(x) is EagerTensor:
         return not _has_gpu() or "CPU" in x.device
     return type(x) is np.ndarray
 
 
 def precision(array: Any) -> tf.DType:
-    """float64 or float32, that of an array which ops serve."""
+    """The real dtype of an array that ops serve, float64 or float32."""
     return _PRECISIONS[array.dtype]
 
 

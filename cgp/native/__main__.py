@@ -4,6 +4,6 @@ import sys
 
 from cgp.native import core
 
-found = core()
-print(f"compiled core: {'active' if found.ops else 'not active'}, {found.reason}")
-sys.exit(0 if found.ops else 1)
+loaded = core()
+print(f"compiled core: {'active' if loaded.ops else 'not active'}, {loaded.reason}")
+sys.exit(0 if loaded.ops else 1)

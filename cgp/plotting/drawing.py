@@ -56,8 +56,8 @@ def axes_of(ax: "Sequence[Axes] | np.ndarray | None", count: int, **figure: Any)
     axes = np.asarray(ax, dtype=object).ravel()
     if len(axes) != count:
         raise ValueError(f"ax must be {count} axes, one for each panel, got {len(axes)}")
-    for own in axes:
-        check_axes(own)
+    for panel in axes:
+        check_axes(panel)
     return axes
 
 
@@ -86,17 +86,15 @@ def draw_unit_normals(ax: "Axes", values: np.ndarray, *probabilities: float) -> 
     for far, color in ((False, DATA["color"]), (True, OUTSIDE)):
         chosen = values[(np.abs(values) > radii[-1]) == far]
         ax.plot(chosen.real, chosen.imag, **DATA | {"color": color, "markersize": 2.5})
-    held = np.mean(np.abs(values) <= radii[-1])
+    share = np.mean(np.abs(values) <= radii[-1])
     percent = f"{100 * probabilities[-1]:g} %"
-    ax.set(xlabel="Re", ylabel="Im", title=f"{held:.1%} in the circle of {percent}")
+    ax.set(xlabel="Re", ylabel="Im", title=f"{share:.1%} in the circle of {percent}")
     ax.set_aspect("equal", adjustable="datalim")
 
 
-def legend_above(
-    ax: "Axes", wanted: bool | None, moments: Marginals | None, **handles: Any
-) -> None:
-    """Adds a legend above the axes, if it is wanted; None where there is a prediction."""
-    if not (moments is not None if wanted is None else wanted):
+def legend_above(ax: "Axes", show: bool | None, moments: Marginals | None, **handles: Any) -> None:
+    """Adds a legend above the axes if `show`; if that is None, where there is a prediction."""
+    if not (moments is not None if show is None else show):
         return
     # Not inside, because an oscillating series leaves no corner free.
     ax.legend(
@@ -110,7 +108,7 @@ def legend_above(
 
 
 def labels_of(z_label: str, z_unit: str | None) -> dict[str, str]:
-    """The labels of the parts of z, by the parts."""
+    """The labels of the axes for the parts of z."""
     unit = "" if z_unit is None else f" ({z_unit})"
     return {
         "real": f"Re {z_label}{unit}",

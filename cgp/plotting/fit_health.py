@@ -90,12 +90,12 @@ def fit_health(
 
 def _residuals(gp: ExactGP | StateSpaceGP) -> np.ndarray:
     """The standardised residuals of all targets that are there, complex, `[points]`."""
-    data = gp._data()
+    data = gp.stored_data()
     if isinstance(gp, ExactGP):
         predicted = Marginals(**gp.loo())
         z = data.unpacked(data.z).numpy()
     else:
-        series = ordered_series(gp._process, data)  # less the mean function
+        series = ordered_series(gp.observation_model, data)  # less the mean function
         predicted, z = process_block(series.model, series.z).predicted, series.z.numpy()
     present = ~np.isnan(z)
     if not present.any():

@@ -86,11 +86,11 @@ def innovations(
     if is_complex:
         axes[1].set_ylim(bottom=0.0)
 
-    seen = e[~np.isnan(e)]
+    observed = e[~np.isnan(e)]
     if is_complex:
-        draw_unit_normals(axes[2], seen, diagnostics.level)
+        draw_unit_normals(axes[2], observed, diagnostics.level)
     else:
-        axes[2].hist(seen, bins="auto", density=True, **BAND)
+        axes[2].hist(observed, bins="auto", density=True, **BAND)
         x = np.linspace(-4.0, 4.0, 200)
         axes[2].plot(x, np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi), **MEAN)
         axes[2].set(xlabel="normalised innovation", ylabel="density", title="beside the normal")

@@ -117,13 +117,13 @@ def series(
         x_new, moments = x_new[order], Marginals(*(moment[order] for moment in moments))
         split = real_imaginary if parts == "real-imaginary" else _modulus_phase
         center, scale = split(*moments)
-        for axis, middle, deviation, part in zip(
+        for axis, middle, deviation, coordinate in zip(
             axes, center, scale, parts.split("-"), strict=True
         ):
             low, high = middle - width * deviation, middle + width * deviation
-            if part == "modulus":
+            if coordinate == "modulus":
                 low = np.maximum(low, 0.0)
-            elif part == "phase":
+            elif coordinate == "phase":
                 low, high = np.maximum(low, middle - np.pi), np.minimum(high, middle + np.pi)
             axis.fill_between(x_new, low, high, label=f"{100 * probability:g} % interval", **BAND)
             axis.plot(x_new, middle, label="mean", **MEAN)
@@ -141,8 +141,8 @@ def series(
             axis.plot(x, values, label="data", **DATA)
 
     labels = labels_of(z_label, z_unit)
-    for axis, part in zip(axes, parts.split("-"), strict=True):
-        axis.set_ylabel(labels[part])
+    for axis, coordinate in zip(axes, parts.split("-"), strict=True):
+        axis.set_ylabel(labels[coordinate])
         axis.margins(x=0.01)
         tidy(axis)
     axes[1].set_xlabel(x_label)
@@ -164,7 +164,7 @@ def _modulus_phase(
 
 
 def _shorten_dates(axis: "Axes") -> None:
-    """Has each date say only what the one before it does not, or they overlap."""
+    """Shortens each date label to what differs from the one before, or they overlap."""
     from matplotlib import dates
 
     locator = dates.AutoDateLocator()

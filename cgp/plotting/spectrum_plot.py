@@ -9,7 +9,7 @@ import tensorflow as tf
 from cgp.distributions.forms import SecondMoments
 from cgp.gp import ExactGP, StateSpaceGP
 from cgp.gp.data import Data, as_data
-from cgp.gp.detrended import arrays
+from cgp.gp.detrended import inputs_and_series
 from cgp.kernels.data_scales import DataScales
 from cgp.kernels.periodogram import Periodogram
 from cgp.linalg.arguments import ArrayLike
@@ -112,10 +112,10 @@ def spectrum(
 
 
 def _chosen(gp: ExactGP | StateSpaceGP, z: ArrayLike | None, x: ArrayLike | None) -> Data:
-    """The data that were given, as far as they were, and those of the process."""
+    """The data: those given, or else those of the process."""
     if x is not None and z is None:
         raise ValueError("x are the points of z: give z too, or neither")
-    data = gp._data() if x is None else None
+    data = gp.stored_data() if x is None else None
     if data is not None and z is not None:
         x = data.x[0] if len(data.x) == 1 else data.unpacked(data.x)
     if z is not None:
@@ -129,9 +129,9 @@ def _chosen(gp: ExactGP | StateSpaceGP, z: ArrayLike | None, x: ArrayLike | None
 
 
 def _less_mean(gp: ExactGP | StateSpaceGP, data: Data) -> DataScales:
-    """The data less the mean function; less a marginalised trend as least squares have it."""
-    x, z = arrays(data)
-    mean = gp._process.mean
+    """The data minus the mean function; a marginalised trend is subtracted by least squares."""
+    x, z = inputs_and_series(data)
+    mean = gp.observation_model.mean
     if mean is None:
         return DataScales(x, z)
     points = tf.constant(x, gp.variable_dtype)
@@ -193,7 +193,7 @@ def _tapered(scales: DataScales) -> _Tapered:
 
 
 class _Curve:
-    """What a process expects of a periodogram: its density and noise, and its lines.
+    """The periodogram that a process predicts: spectral density with noise, and lines.
 
     Args:
         gp: The process.
@@ -209,9 +209,9 @@ class _Curve:
         scales: DataScales,
         periodogram: _Tapered,
     ):
-        self._spectrum = gp._process.kernel.spectrum()  # refused while values are left out
+        self._spectrum = gp.observation_model.kernel.spectrum()  # refused while values are left out
         signal = SecondMoments(tf.zeros_like(data.z), None)
-        noise = np.mean(np.real(gp._process.with_noise(signal, data.noise).k))
+        noise = np.mean(np.real(gp.observation_model.with_noise(signal, data.noise).k))
         self._level = (noise + self._spectrum.white) * periodogram.step
         self._band = 1.0 / scales.spacing if scales.is_regular else None
         low, high = periodogram.frequencies[[0, -1]]
@@ -220,8 +220,8 @@ class _Curve:
         lines, powers = self._spectrum.lines, self._spectrum.powers
         if self._band is not None:
             lines = lines - self._band * np.rint(lines / self._band)
-        seen = (low <= lines) & (lines <= high)
-        self.lines, self.powers = lines[seen], powers[seen]
+        inside = (low <= lines) & (lines <= high)
+        self.lines, self.powers = lines[inside], powers[inside]
         self.heights = self.at(self.lines) + periodogram.gain * self.powers
 
     def at(self, f: np.ndarray) -> np.ndarray:
@@ -235,7 +235,7 @@ class _Curve:
         return self._level + sum(density(f + alias) for alias in aliases)
 
     def smeared(self, periodogram: _Tapered) -> np.ndarray:
-        """What is expected of a periodogram of irregular x, at its frequencies."""
+        """The expected periodogram of irregular x, at its frequencies."""
         from scipy.signal import fftconvolve  # here: importing it takes long
 
         assert periodogram.scatter is not None
@@ -250,7 +250,7 @@ class _Curve:
         return smeared[np.rint(periodogram.frequencies / periodogram.spacing).astype(int) + half]
 
     def _refined(self, f: np.ndarray) -> np.ndarray:
-        """Frequencies, with more of them where a peak is narrow."""
+        """Frequencies on a finer grid where a peak is narrow."""
         for _ in range(3):
             height = self.at(f)
             peaks = 1 + np.flatnonzero((height[1:-1] > height[:-2]) & (height[1:-1] > height[2:]))

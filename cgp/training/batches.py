@@ -38,7 +38,7 @@ def compile_as_usual(model: keras.Model) -> None:
 
 
 def check_epochs(epochs: int | None, initial_epoch: int) -> None:
-    """Raises for a last epoch that leaves nothing to do; None is any number."""
+    """Raises for a number of epochs that leaves no iteration after `initial_epoch`; None is any."""
     check_whole(initial_epoch, "initial_epoch", least=0)
     if epochs is None:
         return
@@ -52,7 +52,7 @@ def check_epochs(epochs: int | None, initial_epoch: int) -> None:
 
 
 def where_watched(verbose: int | str) -> int | str:
-    """`verbose`, but 0 for "auto" where the output is neither a terminal nor a notebook.
+    """`verbose`, with "auto" silent unless the output is a terminal or a notebook.
 
     A bar redraws its line, which a file or a pipe keeps a thousand times over.
 
@@ -79,7 +79,7 @@ def _is_watched() -> bool:
 
 
 def check_restarts(restarts: Any, optimizer: Any) -> None:
-    """Raises unless a fit under this optimizer can start at so many places."""
+    """Raises unless a fit under this optimizer can be started so many times."""
     check_whole(restarts, "restarts")
     if restarts > 1 and not isinstance(optimizer, LBFGS):
         raise ValueError(
@@ -89,7 +89,7 @@ def check_restarts(restarts: Any, optimizer: Any) -> None:
 
 
 def check_end(dataset: tf.data.Dataset) -> None:
-    """Raises a ValueError for a dataset without an end, of which nothing can be the sum."""
+    """Raises a ValueError for a dataset that repeats without end, whose losses have no sum."""
     if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise ValueError(
             "LBFGS needs the loss of all the data at once, and the dataset has no end: leave out "
@@ -97,12 +97,12 @@ def check_end(dataset: tf.data.Dataset) -> None:
         )
 
 
-def require_one_replica(model: keras.Model, what: str) -> None:
+def require_one_replica(model: keras.Model, computation: str) -> None:
     """Raises if data that must stay together would be split among several replicas.
 
     Args:
         model: The model.
-        what: The computation that needs all of the data at once, for the message.
+        computation: The computation that needs all of the data at once, for the message.
 
     Raises:
         ValueError: The model was built under a strategy of several replicas.
@@ -110,8 +110,8 @@ def require_one_replica(model: keras.Model, what: str) -> None:
     count = model.distribute_strategy.num_replicas_in_sync
     if count > 1:
         raise ValueError(
-            f"{what} needs all the data at once and runs on one replica, not on {count}: build the "
-            "model outside the strategy"
+            f"{computation} needs all the data at once and runs on one replica, not on {count}: "
+            "build the model outside the strategy"
         )
 
 
@@ -124,7 +124,7 @@ def mean_over_replicas(count: tf.Tensor) -> tf.Tensor:
 
 
 def number_of_batches(data: Any, steps: int | None) -> int:
-    """How many batches make up all the data; where there is no end, those of one pass.
+    """The number of batches in a dataset; of one without an end, those of one pass.
 
     A dataset of a generator does not know how many it has: they are counted, which is a pass more.
 
@@ -132,14 +132,14 @@ def number_of_batches(data: Any, steps: int | None) -> int:
         data: A `tf.data.Dataset`, or whatever else Keras takes batches from.
         steps: Batches in a pass, or None.
     """
-    known = 0
+    cardinality = 0
     if isinstance(data, tf.data.Dataset):
-        known = int(data.cardinality())  # negative where it is not known, or infinite
-        if known == tf.data.UNKNOWN_CARDINALITY and steps is None:
-            known = int(data.reduce(np.int64(0), lambda count, *batch: count + 1))
+        cardinality = int(data.cardinality())  # negative where it is not known, or infinite
+        if cardinality == tf.data.UNKNOWN_CARDINALITY and steps is None:
+            cardinality = int(data.reduce(np.int64(0), lambda count, *batch: count + 1))
     elif isinstance(data, keras.utils.PyDataset):
-        known = data.num_batches or 0
-    return known if known > 0 else steps or 1
+        cardinality = data.num_batches or 0
+    return cardinality if cardinality > 0 else steps or 1
 
 
 def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
@@ -174,12 +174,12 @@ def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
             f"{_describe(data, lambda a: a.shape[0])}"
         )
     x, y, sample_weight = (
-        keras.tree.map_structure(_to_tensor, keras.tree.lists_to_tuples(part))
-        for part in (x, y, sample_weight)
+        keras.tree.map_structure(_to_tensor, keras.tree.lists_to_tuples(arrays))
+        for arrays in (x, y, sample_weight)
     )
-    parts = (y, sample_weight)
     # A tuple around x alone too: x may be a tuple itself, which would be taken for (x, y)
-    return (x, *(p for p in parts if p is not None)), int(lengths.pop())
+    targets = (a for a in (y, sample_weight) if a is not None)
+    return (x, *targets), int(lengths.pop())
 
 
 def _to_tensor(a: Any) -> Any:
@@ -188,11 +188,11 @@ def _to_tensor(a: Any) -> Any:
     return a if a is None or tf.is_tensor(a) else tf.convert_to_tensor(np.asarray(a))
 
 
-def _describe(data: dict, what: Callable) -> str:
+def _describe(data: dict, property_of: Callable) -> str:
     return ", ".join(
-        f"{name}: {', '.join(str(what(a)) for a in keras.tree.flatten(part) if a is not None)}"
-        for name, part in data.items()
-        if part is not None
+        f"{name}: {', '.join(str(property_of(a)) for a in keras.tree.flatten(x) if a is not None)}"
+        for name, x in data.items()
+        if x is not None
     )
 
 
@@ -206,12 +206,12 @@ def split(x: Any, y: Any, sample_weight: Any, fraction: float) -> tuple[tuple, t
             f"validation_split={fraction} of {n} samples leaves nothing on one of the two sides"
         )
 
-    def part(rows: slice) -> tuple:
+    def of_rows(rows: slice) -> tuple:
         return keras.tree.map_structure(
             lambda a: None if a is None else np.asarray(a)[rows], keras.tree.lists_to_tuples(arrays)
         )
 
-    return part(slice(None, at)), part(slice(at, None))
+    return of_rows(slice(None, at)), of_rows(slice(at, None))
 
 
 def batches(

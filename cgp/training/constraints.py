@@ -53,10 +53,10 @@ def _log_area_of_disk(raw: tf.Tensor) -> tf.Tensor:
     return tf.where(inside, log_area, tf.constant(-np.inf, raw.dtype))
 
 
-def _plane_from_disk(value: np.ndarray) -> np.ndarray:
-    modulus = np.minimum(np.abs(value), 1.0)
+def _plane_from_disk(point: np.ndarray) -> np.ndarray:
+    modulus = np.minimum(np.abs(point), 1.0)
     ratio = np.divide(np.arcsin(modulus), modulus, out=np.ones_like(modulus), where=modulus > 0)
-    return split(value * ratio)
+    return split(point * ratio)
 
 
 def _join(raw: tf.Tensor) -> tf.Tensor:
@@ -64,9 +64,9 @@ def _join(raw: tf.Tensor) -> tf.Tensor:
     return tf.complex(*tf.unstack(raw, axis=-1))
 
 
-def split(value: np.ndarray) -> np.ndarray:
+def split(z: np.ndarray) -> np.ndarray:
     """Splits complex numbers into their parts on a new last axis, [re, im]."""
-    return np.stack([value.real, value.imag], axis=-1)
+    return np.stack([z.real, z.imag], axis=-1)
 
 
 REAL = Constraint(

@@ -35,7 +35,7 @@ def is_indefinite(error: Exception) -> bool:
 
 
 class Trained(NamedTuple):
-    """A trainable variable, and the hyperparameter that it stands for, if it does."""
+    """A trainable variable, with the hyperparameter whose weight it is, if any."""
 
     name: str
     variable: keras.Variable
@@ -47,15 +47,15 @@ class Trained(NamedTuple):
 
     def is_lost(self) -> bool:
         """Whether the value is not finite, or outside its constraint: a variance of zero, say."""
-        value = self.value()
-        if not np.all(np.isfinite(value)):
+        array = self.value()
+        if not np.all(np.isfinite(array)):
             return True
-        return self.parameter is not None and not self.parameter.constraint.contains(value)
+        return self.parameter is not None and not self.parameter.constraint.contains(array)
 
 
 def trained(model: Any) -> list[Trained]:
     """The trainable variables of a `cgp.Model`, by the names that it gives its hyperparameters."""
-    names = {id(p.variable): (name, p) for name, p in model._parameters().items()}
+    names = {id(p.variable): (name, p) for name, p in model.named_hyperparameters().items()}
     return [Trained(*_name_of(v, names)) for v in model.trainable_variables]
 
 
@@ -65,7 +65,7 @@ def _name_of(variable: keras.Variable, names: dict) -> tuple[str, keras.Variable
 
 
 def description(values: list[Trained]) -> str:
-    """Names and values of the variables that are lost, else of all of them, for a message."""
+    """Names and values of the variables outside their constraints, else of all, for a message."""
     chosen = [v for v in values if v.is_lost()] or values
     shown = [
         f"{v.name} = {np.array2string(np.asarray(v.value()), precision=4, threshold=6)}"
@@ -144,7 +144,7 @@ class DivergenceGuard(keras.callbacks.Callback):
     # --- what Keras calls ------------------------------------------------------------------------
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Takes the place of the compiled step, to catch its errors."""
+        """Replaces the compiled training step by one that catches its errors."""
         self._trained = trained(self.model)
         self._best = self._at_start = self._values()
         optimizer = self.model.optimizer
@@ -155,17 +155,17 @@ class DivergenceGuard(keras.callbacks.Callback):
         self.model.train_function = self._guarded_step
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        """Keeps the values whose loss this epoch computes."""
+        """Keeps the values of the variables to which the loss of this epoch belongs."""
         self._epoch, self._at_start, self._first_loss = epoch, self._values(), math.nan
         self._logs: dict = {}
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Keeps the loss of the first batch, for an epoch that begins well and ends badly."""
+        """Keeps the loss of the first batch: the epoch may diverge after it."""
         if math.isnan(self._first_loss):
             self._first_loss = (logs or {}).get("loss", math.nan)
 
     def on_test_begin(self, logs: dict | None = None) -> None:
-        """Looks before a validation, which would fail with parameters that are lost."""
+        """Stops before a validation with parameters outside their constraints, which would fail."""
         if self.reached is None and any(v.is_lost() for v in self._trained):
             self._note(self._running_loss())
             self._stop()
@@ -185,21 +185,23 @@ class DivergenceGuard(keras.callbacks.Callback):
                 self._stop()
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        """Restores again, as Keras has written averages of weights over them where it keeps any."""
+        """Restores the best parameters again, as Keras overwrites them with averages where it keeps
+        any.
+        """
         if self.reached is not None:
             self.restore()
 
     # --- what fit calls --------------------------------------------------------------------------
 
     def finish(self, callbacks: Any) -> None:
-        """Leaves the model as Keras knows it; to be called however the training has ended."""
+        """Puts Keras's training step back; to be called however the training has ended."""
         if isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks.callbacks.remove(self)
         if self._step is not None and self.model.train_function == self._guarded_step:
             self.model.train_function = self._step
 
     def check(self) -> None:
-        """Restores the best parameters where the last step, or a callback, has left bad ones."""
+        """Restores the best parameters if the last step, or a callback, has left invalid ones."""
         bad = any(v.is_lost() for v in self._trained) or self._are_bad(self._values())
         try:
             self._refresh()
@@ -220,19 +222,19 @@ class DivergenceGuard(keras.callbacks.Callback):
         if self._step is None:  # the training has not begun
             return
         with self.model.distribute_strategy.scope():
-            for v, value in zip(self._trained, self._best, strict=bool(self._best)):
-                v.variable.assign(value)
+            for v, best in zip(self._trained, self._best, strict=bool(self._best)):
+                v.variable.assign(best)
             optimizer = self.model.optimizer
             start = self._optimizer
             if start is None and optimizer.built:  # by the first step
                 fresh = type(optimizer).from_config(optimizer.get_config())
                 fresh.build(self.model.trainable_variables)
                 start = [v.numpy() for v in fresh.variables]
-            for v, value in zip(optimizer.variables, start or (), strict=False):
-                v.assign(value)
+            for v, initial in zip(optimizer.variables, start or (), strict=False):
+                v.assign(initial)
 
     def warn(self) -> None:
-        """Says where a training has diverged to, and what was done about it."""
+        """Warns that a training has diverged: where to, and which parameters were restored."""
         if self.reached is None:
             return
         restored = "The parameters are again those from before the training"
@@ -275,12 +277,12 @@ class DivergenceGuard(keras.callbacks.Callback):
         return [v.variable.numpy() for v in self._trained]
 
     def _are_bad(self, values: list[np.ndarray]) -> bool:
-        """Whether a loss that is not finite has been computed of values."""
-        known = self.reached is not None and not math.isfinite(self._loss)
-        return known and all(map(np.array_equal, values, self._at_start))
+        """Whether these are values at which the loss is known not to be finite."""
+        is_infinite = self.reached is not None and not math.isfinite(self._loss)
+        return is_infinite and all(map(np.array_equal, values, self._at_start))
 
     def _note(self, loss: float) -> None:
-        """Compares the loss of the values at the start of the epoch with the best one."""
+        """Compares the loss at the start of the epoch with the best loss so far."""
         losses = [x for x in (loss, self._first_loss) if math.isfinite(x)]
         self._loss = min(losses, default=math.inf)
         if self._at_start and self._loss < self._best_loss:

@@ -1,4 +1,4 @@
-"""A weight that is worked on as a NumPy array, and reaches TensorFlow when it is asked for."""
+"""A Keras weight whose value is a NumPy array, written to TensorFlow when that is asked for it."""
 
 from typing import Any
 
@@ -46,13 +46,15 @@ class HostVariable(keras.Variable):
             self._host = stored(self).numpy()
         return self._host
 
-    def replace(self, value: np.ndarray) -> None:
-        """Takes a value of any shape; no graph may have been made with the one before."""
-        replace_value(self, value)
+    def replace(self, array: np.ndarray) -> None:
+        """Replaces the value by an array of any shape; no graph may have been made with the old
+        one.
+        """
+        replace_value(self, array)
         self._host, self._is_ahead, self._is_shared = None, False, False
 
     def changed(self) -> None:
-        """Says that the array has been changed."""
+        """Marks the array as changed in place, so that TensorFlow gets its new value."""
         if self._is_shared:
             stored(self).assign(self._host)
         else:
@@ -61,22 +63,22 @@ class HostVariable(keras.Variable):
     @property
     def value(self) -> Any:
         """The TensorFlow variable."""
-        found = super().value
-        if found is stored(self):  # else that of a stateless scope
+        variable = super().value
+        if variable is stored(self):  # else that of a stateless scope
             self._write()
             self._is_shared = True
-        return found
+        return variable
 
     def assign(self, value: Any) -> Any:
-        """Keras's `assign`."""
+        """Assigns a value, as Keras's `assign` does."""
         if in_stateless_scope():
             return super().assign(value)
         if not tf.executing_eagerly():
             _ = self.value  # a graph assigns when it runs; until then the value is this one
-        found = super().assign(value)
-        self._host = np.array(found) if tf.executing_eagerly() else None
+        variable = super().assign(value)
+        self._host = np.array(variable) if tf.executing_eagerly() else None
         self._is_ahead = False
-        return found
+        return variable
 
     def numpy(self) -> np.ndarray:
         """The value, as a new array."""

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 
 from cgp.training import keras_private
+from cgp.training.layer_arguments import names_told
 from cgp.training.parameters import Parameterized, complex_from_config
 from cgp.training.sharing import Shareable
-from cgp.training.unknown_arguments import names_told
 
 
 class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
@@ -39,8 +39,8 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor, complex numbers as [re, im]."""
-        own = {"name": self._given_name, "dtype": self.variable_dtype}
-        return {**super().get_config(), **own, **self.parameters_config()}
+        config = {"name": self._given_name, "dtype": self.variable_dtype}
+        return {**super().get_config(), **config, **self.parameters_config()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

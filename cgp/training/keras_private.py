@@ -115,7 +115,7 @@ def calls_in_graph(model: Any) -> Iterator[tuple[Any, list, list]]:
 def flatten_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     """Lists a layer and all layers inside it, each once; `Model.layers` has the top level only."""
     # Keras counts a layer again where it is among its own descendants.
-    return list({id(found): found for found in layer._flatten_layers()}.values())
+    return list({id(inner): inner for inner in layer._flatten_layers()}.values())
 
 
 def sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
@@ -144,14 +144,14 @@ def stored(variable: keras.Variable) -> tf.Variable:
     return variable._value
 
 
-def replace_value(variable: keras.Variable, value: Any) -> None:
+def replace_value(variable: keras.Variable, array: Any) -> None:
     """Gives a variable a value of any shape: it stays the same object, wherever it is held.
 
     No graph may have been made with it, which would go on with what it held before.
     """
-    value = tf.constant(value, variable.dtype)
-    variable._shape, variable._ndim = tuple(value.shape), value.shape.rank
-    variable._initialize(value)
+    array = tf.constant(array, variable.dtype)
+    variable._shape, variable._ndim = tuple(array.shape), array.shape.rank
+    variable._initialize(array)
 
 
 def forget_compilation(model: Any) -> None:
@@ -170,7 +170,7 @@ def add_losses_in_float64(model: Any) -> None:
 
 
 def as_added_loss(layer: keras.layers.Layer, loss: Any) -> Any:
-    """A loss, or structure of losses, in the dtype of those that the model being called adds it to.
+    """A loss, or structure of losses, in the dtype of the compiled loss that it is added to.
 
     That is the dtype of the loss given to `compile` of the model, to which Keras adds those of
     layers as they are; without one any dtype does.
@@ -229,8 +229,8 @@ def metrics_and_values(
     if not compiled.built:
         compiled.build(y, y_pred)
     y, y_pred = compiled._flatten_y(y), compiled._flatten_y(y_pred)
-    for found in (compiled._flat_metrics, compiled._flat_weighted_metrics):
-        for metrics, *values in zip(found, y, y_pred, strict=False):  # as in its update_state
+    for by_output in (compiled._flat_metrics, compiled._flat_weighted_metrics):
+        for metrics, *values in zip(by_output, y, y_pred, strict=False):  # as in its update_state
             for metric in [] if metrics is None else metrics.metrics:
                 yield metric, tuple(values)
 

@@ -1,23 +1,218 @@
-"""The training loop of `fit` under the optimizer `LBFGS`: SciPy's L-BFGS-B."""
+"""L-BFGS-B of SciPy for the loss of a model: descents, several starts, and the loop of `fit`."""
 
+import functools
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.training.batches import are_arrays, check_end, pack
-from cgp.training.descent import Descent
-from cgp.training.divergence import description, trained
+from cgp.training.batches import are_arrays, check_end, pack, where_watched
+from cgp.training.constraints import POSITIVE
+from cgp.training.divergence import Trained, description, is_indefinite, trained
 from cgp.training.objective import Objective
+from cgp.training.optimizers import LBFGS
 from cgp.training.shards import ShardedObjective, Shards
+
+_NO_CAP = 15_000  # SciPy's own
+_LONGEST = 10.0  # step in the log of a hyperparameter: a factor of 22,000
+_FAR = 100.0  # what a loss per point loses from one start only if that is far from any optimum
+_STEEPEST = 1e6  # rise or slope over the promised descent, beyond which no cubic fits a loss
+_BOTTOMLESS = -1e6  # a loss per point that has no minimum, as it tends to minus infinity
+
+
+class Descent:
+    """A minimisation of a loss from a start, and the best point so far.
+
+    SciPy sees the loss less its value at the start: convergence then depends neither on its level
+    nor on the unit of the data, which adds a constant to a log likelihood. A start far from any
+    optimum, beside whose loss all others look alike, is left behind first: SciPy starts again.
+
+    Where the loss hardly depends on a hyperparameter, L-BFGS takes it far away, and others with it.
+    A step that would multiply a positive one by more than 22,000 is shortened. So is one to where
+    the loss or its slope is astronomical, as of a filter whose transition has become unstable: the
+    cubic through it has its minimum so near the last iterate that SciPy sees convergence there.
+    What stands in for the loss at such a point is that of no iterate: where rounding hides that it
+    is no decrease, and SciPy accepts it, the descent ends at the iterate before.
+
+    Args:
+        loss: The loss.
+        trained: The trainable variables of the model.
+        start: Where it starts.
+        before_evaluation: Called before each evaluation but the first.
+        after_iteration: Called with the loss after each iteration; True to stop.
+
+    Attributes:
+        point: The last iterate, where the line search starts: the best point so far.
+        value: The loss there.
+        gradient: Its gradient there.
+        first_value: The loss at the start.
+
+    Raises:
+        ValueError: The loss at the start, or its gradient, is not finite.
+        InvalidArgumentError, NotPositiveDefiniteError: It has no value there.
+    """
+
+    def __init__(
+        self,
+        loss: Objective,
+        trained: list[Trained],
+        start: np.ndarray,
+        before_evaluation: Callable[[], None] = lambda: None,
+        after_iteration: Callable[[float], bool] = lambda loss: False,
+    ):
+        self.loss, self.trained = loss, trained
+        self.before_evaluation, self.after_iteration = before_evaluation, after_iteration
+        self.point = start
+        self.value, self.gradient = loss(self.point)
+        if not _is_finite(self.value, self.gradient):
+            parameters = {v.name: v.parameter for v in trained if v.parameter is not None}
+            outside = [
+                f"{name} = {parameter}"
+                for name, parameter in parameters.items()
+                if parameter.prior is not None
+                and not np.isfinite(np.asarray(parameter.log_prior()))
+            ]
+            why = f": the prior of {', '.join(outside)} has no density there" if outside else ""
+            raise ValueError(
+                f"the loss at the initial variables is {self.value}, and must be finite, as must "
+                f"its gradient{why}"
+            )
+        self.first_value = self._level = self.value
+        self._is_stopped = False
+        self._last = (self.point, self.value, self.gradient)
+        self._is_substitute = False  # what `_last` has of its point
+        in_logs = [
+            v.parameter is not None and v.parameter.constraint.forward is POSITIVE.forward
+            for v in trained
+        ]
+        self._in_logs = np.repeat(in_logs, [v.variable.shape.num_elements() for v in trained])
+        steps = [v.parameter.step for v in trained if v.parameter is not None]
+        self._largest_step = max([1.0, *(float(np.max(s)) for s in steps if s is not None)])
+
+    def run(self, optimizer: LBFGS, cap: int | None) -> Any:
+        """Runs the minimisation.
+
+        Args:
+            optimizer: Its tolerances.
+            cap: The largest number of iterations, or None.
+
+        Returns:
+            SciPy's `OptimizeResult`.
+        """
+        from scipy import optimize  # here: importing it takes long
+
+        allowed = _NO_CAP if cap is None else cap
+        iterations = evaluations = 0
+        while True:
+            self._level = self.value
+            options: Any = {
+                "maxcor": optimizer.maxcor,
+                "ftol": max(optimizer.ftol, 10 * self.loss.epsilon),
+                "gtol": optimizer.gtol,
+                "maxiter": allowed - iterations,
+                "maxfun": 20 * _NO_CAP,
+                "maxls": 30,
+            }
+            result = optimize.minimize(
+                self._value_and_gradient,
+                self.point,
+                jac=True,
+                method="L-BFGS-B",
+                callback=self._on_iteration,
+                options=options,
+            )
+            iterations, evaluations = iterations + result.nit, evaluations + result.nfev
+            was_far = self._level - self.value >= _FAR and self.value > _BOTTOMLESS
+            if not was_far or iterations >= allowed or self._is_stopped:
+                break
+        result.fun += self._level
+        result.nit, result.nfev = iterations, evaluations
+        return result
+
+    def _value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        if np.array_equal(point, self.point):
+            self.loss.assign(point)
+            self._last, self._is_substitute = (self.point, self.value, self.gradient), False
+        elif not np.array_equal(point, self._last[0]):
+            self.before_evaluation()
+            evaluated = None if self._is_far(point) else self._evaluated(point)
+            self._is_substitute = evaluated is None or self._is_steep(point, *evaluated)
+            if evaluated is None or self._is_substitute:
+                evaluated = self._retreat(point)
+            self._last = (point.copy(), *evaluated)
+        _, value, gradient = self._last
+        return value - self._level, gradient
+
+    def _is_far(self, point: np.ndarray) -> bool:
+        """Whether a step from the last iterate multiplies a hyperparameter by too much."""
+        return bool(np.any(np.abs(point - self.point)[self._in_logs] > _LONGEST))
+
+    def _evaluated(self, point: np.ndarray) -> tuple[float, np.ndarray] | None:
+        """The loss and its gradient; None where it has no value."""
+        try:
+            value, gradient = self.loss(point)
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            if isinstance(error, ValueError) and not (is_indefinite(error) or self._is_lost(point)):
+                raise
+            return None
+        has_value = _is_finite(value, gradient) and not self._is_lost(point)
+        return (value, gradient) if has_value else None
+
+    def _is_lost(self, point: np.ndarray) -> bool:
+        """Whether a hyperparameter is outside its constraint, as a variance that is zero."""
+        # No exponential overflows or underflows below that, in float32 either.
+        if np.max(np.abs(point)) * self._largest_step < 80.0:
+            return False
+        return any(v.is_lost() for v in self.trained)
+
+    def _is_steep(self, point: np.ndarray, loss: float, gradient: np.ndarray) -> bool:
+        """Whether loss or slope at a point are beyond what a cubic from the last iterate fits."""
+        slope = abs(float(gradient @ (point - self.point)))
+        # Close to the optimum less is promised than the loss is rounded by: that rise is no wall.
+        rounding = self.loss.epsilon * max(1.0, abs(self.value))
+        return max(loss - self.value, slope) > _STEEPEST * max(self._promised(point), rounding)
+
+    def _promised(self, point: np.ndarray) -> float:
+        """The decrease of the loss on the way to a point, by the slope at the last iterate."""
+        return max(-float(self.gradient @ (point - self.point)), float(np.finfo(float).tiny))
+
+    def _retreat(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """A substitute for loss and gradient at a refused point, by which the line search turns
+        back.
+
+        Value and slope are those of the parabola that has the value and slope of the last iterate
+        there, and its minimum at a quarter of the step: SciPy interpolates, and tries that point.
+        """
+        step, descent = point - self.point, self._promised(point)
+        longest = np.max(np.abs(step))
+        step = step / longest  # whose square would underflow
+        return self.value + descent, 3.0 * descent / longest / float(step @ step) * step
+
+    def _on_iteration(self, intermediate_result: Any) -> None:
+        point = intermediate_result.x.copy()
+        if not np.array_equal(point, self._last[0]):  # evaluate it, which also sets the variables
+            self._last, self._is_substitute = (point, *self.loss(point)), False
+        if self._is_substitute:
+            self._is_stopped = True
+            raise StopIteration
+        self.point, self.value, self.gradient = self._last
+        self._is_stopped = self.after_iteration(self.value)
+        if self._is_stopped:
+            raise StopIteration
+
+
+def _is_finite(loss: float, gradient: np.ndarray) -> bool:
+    return bool(np.isfinite(loss) and np.all(np.isfinite(gradient)))
+
 
 _WALL = 1e100  # slope, beyond which it is that of a wall, in whatever unit
 
 
 class Validation(NamedTuple):
-    """The validation arguments of `fit`, without their prefix."""
+    """The validation arguments of `fit`."""
 
     data: Any
     steps: int | None
@@ -26,10 +221,10 @@ class Validation(NamedTuple):
 
 def reject(**arguments: Any) -> None:
     """Raises if arguments of `fit` about batches are given."""
-    for name, value in arguments.items():
-        if value is not None:
+    for name, argument in arguments.items():
+        if argument is not None:
             raise ValueError(
-                f"LBFGS needs the loss of all the data at once: {name}={value!r} has no meaning"
+                f"LBFGS needs the loss of all the data at once: {name}={argument!r} has no meaning"
             )
 
 
@@ -37,16 +232,16 @@ def loss_of(model: Any, x: Any, y: Any, sample_weight: Any) -> Objective:
     """The loss of the data that `fit` was given, in one batch or in shards."""
     if isinstance(x, tf.data.Dataset):
         check_end(x)
-        if hasattr(model, "_as_batch") and len(list(x.take(2))) > 1:
-            parts = map(keras.utils.unpack_x_y_sample_weight, x)
-            x = Shards([_series(*part) for part in parts], map)
+        if hasattr(model, "batch_of_shard") and len(list(x.take(2))) > 1:
+            batches = map(keras.utils.unpack_x_y_sample_weight, x)
+            x = Shards([_series(*batch) for batch in batches], map)
     if isinstance(x, Shards):
         return ShardedObjective(model, x)
     return Objective(model, _one_batch(x, y, sample_weight))
 
 
 def _series(x: Any, y: Any, sample_weight: Any) -> Any:
-    """A batch of a dataset of series, which has nothing else."""
+    """The series of a batch of a dataset, which may have no targets beside them."""
     if y is not None or sample_weight is not None:
         raise TypeError(
             "a model of series learns from them alone: a dataset of series was expected, and it "
@@ -62,13 +257,13 @@ def _one_batch(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     elif isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
             raise ValueError("a dataset brings its own targets and weights: y must be None")
-        found = list(x.take(2))
-        if len(found) != 1:
+        first_two = list(x.take(2))
+        if len(first_two) != 1:
             raise ValueError(
                 f"LBFGS needs all the data in one batch, and the dataset has "
-                f"{'several' if found else 'none'}: batch it by its length"
+                f"{'several' if first_two else 'none'}: batch it by its length"
             )
-        batch = found[0]
+        batch = first_two[0]
     else:
         raise TypeError(f"LBFGS takes arrays or a tf.data.Dataset of one batch, got x of {type(x)}")
     return keras.utils.unpack_x_y_sample_weight(batch)
@@ -121,7 +316,7 @@ def fit(
     if run.iterations == 0:  # it started at the optimum: report one epoch
         run.begin_epoch()
         run.end_epoch(run.descent.value)
-    optimizer._set_result(result)
+    optimizer.record_result(result)
     progress.close()
     callbacks.on_train_end(run.logs)
     model.history.diverged = False  # the point is always the best one
@@ -187,23 +382,23 @@ class _Run:
             self.callbacks.on_epoch_begin(self.initial_epoch + self.iterations)
             self.callbacks.on_train_batch_begin(0)
 
-    def end_epoch(self, value: float) -> None:
+    def end_epoch(self, loss: float) -> None:
         epoch = self.initial_epoch + self.iterations
         self.iterations += 1
         self.in_epoch = False
-        self.logs = {"loss": value}
+        self.logs = {"loss": loss}
         self.callbacks.on_train_batch_end(0, self.logs)
         if self.validation.data is not None and self.iterations % self.validation.freq == 0:
-            found = self.model.evaluate(
+            metrics = self.model.evaluate(
                 self.validation.data, steps=self.validation.steps, verbose=0, return_dict=True
             )
-            self.logs |= {f"val_{name}": v for name, v in found.items()}
+            self.logs |= {f"val_{name}": v for name, v in metrics.items()}
         self.callbacks.on_epoch_end(epoch, self.logs)
         self.progress.update(self.iterations, self.logs)
 
-    def _after_iteration(self, value: float) -> bool:
+    def _after_iteration(self, loss: float) -> bool:
         self.begin_epoch()
-        self.end_epoch(value)
+        self.end_epoch(loss)
         return bool(self.model.stop_training)
 
 
@@ -215,19 +410,103 @@ class _Progress:
         self.bar = None
         if self.verbose == 1:
             self.bar = keras.utils.Progbar(cap, unit_name="iteration", stateful_metrics=["loss"])
-        self.seen = 0
+        self.iterations = 0
         self.logs: dict = {}
 
     def update(self, iteration: int, logs: dict) -> None:
-        self.seen, self.logs = iteration, dict(logs)
+        self.iterations, self.logs = iteration, dict(logs)
         if self.bar is not None:
             self.bar.stateful_metrics |= set(logs)  # values, not averages over iterations
             self.bar.update(iteration, list(logs.items()), finalize=False)
         elif self.verbose:
-            shown = " - ".join(f"{name}: {value:.8g}" for name, value in logs.items())
+            shown = " - ".join(f"{name}: {metric:.8g}" for name, metric in logs.items())
             print(f"Iteration {iteration} - {shown}")
 
     def close(self) -> None:
-        if self.bar is not None and self.seen:
-            self.bar.target = self.seen
-            self.bar.update(self.seen, list(self.logs.items()), finalize=True)
+        if self.bar is not None and self.iterations:
+            self.bar.target = self.iterations
+            self.bar.update(self.iterations, list(self.logs.items()), finalize=True)
+
+
+class Optimum(NamedTuple):
+    """The end of a descent."""
+
+    loss: float
+    point: np.ndarray
+    """The trainable variables, one after the other, float64."""
+
+
+def search(
+    loss: Objective,
+    candidates: Sequence[np.ndarray],
+    count: int,
+    optimizer: Any,
+    *,
+    cap: int | None = None,
+    scale: np.ndarray | None = None,
+    verbose: int | str = "auto",
+) -> list[Optimum]:
+    """Minimises a loss from its start and from the best of some candidates.
+
+    A loss with many optima is evaluated at all candidates, which costs little beside a descent.
+
+    Args:
+        loss: The loss; its variables are left anywhere.
+        candidates: Points to start from.
+        count: Descents in all, at least 1: one from `loss.start`.
+        optimizer: `cgp.optimizers.LBFGS`.
+        cap: The largest number of iterations of each, or None.
+        scale: A direction in which the loss, per point, is that of a normal density whose
+            covariance is multiplied by eᵗ at distance t: candidates are moved to the best t, which
+            is known in closed form. None without one.
+        verbose: 0 or 2 is silent, 1 a progress bar, "auto" one where it is watched.
+
+    Returns:
+        The optima, the best first; fewer than `count` where the loss has no value at candidates.
+    """
+    silent = 0 if where_watched(verbose) in (0, 2) else 1
+    bar = keras.utils.Progbar(count, verbose=silent, unit_name="start", stateful_metrics=["loss"])
+    starts = [loss.start, *_best(loss, candidates, count - 1, scale)]
+    variables = trained(loss.model)
+    optima: list[Optimum] = []
+    for number, start in enumerate(starts):
+        descent = _attempt(functools.partial(Descent, loss, variables, start))
+        if descent is not None:
+            descent.run(optimizer, cap)
+            optima.append(Optimum(descent.value, descent.point))
+            optima.sort(key=lambda optimum: optimum.loss)
+        if optima:
+            done = number + 1 == len(starts)
+            bar.update(count if done else number + 1, [("loss", optima[0].loss)], finalize=done)
+    return optima
+
+
+def _best(
+    loss: Objective, candidates: Sequence[np.ndarray], count: int, scale: np.ndarray | None
+) -> list[np.ndarray]:
+    """The `count` candidates of the lowest loss, the lowest first."""
+    ranked = []
+    for number, point in enumerate(candidates):
+        evaluated = _attempt(functools.partial(loss, point))
+        if evaluated is None or not np.all(np.isfinite([evaluated[0], *evaluated[1]])):
+            continue
+        value, gradient = evaluated
+        if scale is not None:
+            # The loss c + log s + q/s of a covariance times s is least at s = q, and its slope by
+            # log s is 1 − q at s = 1.
+            square = 1.0 - float(gradient @ scale)
+            if square > 0:
+                value += np.log(square) + 1.0 - square
+                point = point + np.log(square) * scale
+        ranked.append((value, number, point))
+    return [point for _, _, point in sorted(ranked, key=lambda candidate: candidate[:2])[:count]]
+
+
+def _attempt(function: Callable[[], Any]) -> Any:
+    """The result of a function, or None where the loss has no value."""
+    try:
+        return function()
+    except (tf.errors.InvalidArgumentError, ValueError) as error:
+        if is_indefinite(error) or "must be finite" in str(error):
+            return None
+        raise

@@ -1,4 +1,4 @@
-"""Models as notebooks show them: a table of what they are made of."""
+"""Tables of hyperparameters in HTML, for notebooks."""
 
 import html
 from collections import Counter
@@ -60,7 +60,7 @@ def parameter_rows(layers: Iterable[tuple[str, Parameterized]]) -> list[Row]:
 
 
 def array_text(values: np.ndarray) -> str:
-    """The values of an array; those of a large one in part."""
+    """The values of an array as text, abbreviated if there are many."""
     return np.array2string(values, precision=4, separator=", ", threshold=20)
 
 

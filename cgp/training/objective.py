@@ -99,8 +99,8 @@ class Objective:
 
 def _assign(variables: list[keras.Variable], point: npt.ArrayLike) -> None:
     sizes = [v.shape.num_elements() for v in variables]
-    for v, part in zip(variables, tf.split(point, sizes), strict=True):
-        v.assign(tf.cast(tf.reshape(part, v.shape), v.dtype))
+    for v, flat in zip(variables, tf.split(point, sizes), strict=True):
+        v.assign(tf.cast(tf.reshape(flat, v.shape), v.dtype))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +108,7 @@ class _Kept:  # a tuple of variables would be tracked as weights
     """A compiled function, and the variables, shapes and settings it was compiled for."""
 
     variables: list[keras.Variable]
-    others: tuple
+    signature: tuple
     function: Any
 
 
@@ -123,26 +123,26 @@ def _compiled(model: Any, variables: list[keras.Variable], batch: tuple) -> Call
     shapes = tf.nest.map_structure(
         lambda a: a if a is None else tf.TensorSpec(np.shape(a), a.dtype), batch
     )
-    others = (shapes, model.jit_compile)
+    signature = (shapes, model.jit_compile)
     kept: _Kept | None = getattr(model, "_kept_objective", None)
-    if kept is None or kept.others != others or not _same(kept.variables, variables):
+    if kept is None or kept.signature != signature or not _same(kept.variables, variables):
         function = tf.function(
             functools.partial(evaluate, model, variables),
             jit_compile=model.jit_compile,
             autograph=False,
         )
-        kept = model._kept_objective = _Kept(variables, others, function)
+        kept = model._kept_objective = _Kept(variables, signature, function)
     return kept.function
 
 
-def _same(some: list, others: list) -> bool:
-    return len(some) == len(others) and all(map(operator.is_, some, others))
+def _same(first: list, second: list) -> bool:
+    return len(first) == len(second) and all(map(operator.is_, first, second))
 
 
 def evaluate(
     model: Any, variables: list[keras.Variable], point: tf.Tensor, batch: tuple
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The loss of a batch and its gradient by variables, which are assigned a point, to compile.
+    """The loss of a batch and its gradient at a point, as a function to be compiled.
 
     Args:
         model: The model.

@@ -6,11 +6,11 @@ import keras
 import numpy as np
 
 from cgp.linalg.arguments import check_whole
-from cgp.training.settled import SettledArguments
+from cgp.training.layer_arguments import ReadOnlyArguments
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class LBFGS(SettledArguments, keras.optimizers.Optimizer):
+class LBFGS(ReadOnlyArguments, keras.optimizers.Optimizer):
     """SciPy's L-BFGS-B over all trainable variables, through `compile` and `fit`.
 
     The usual way to fit the hyperparameters of a Gaussian process: a few dozen evaluations of the
@@ -45,27 +45,28 @@ class LBFGS(SettledArguments, keras.optimizers.Optimizer):
     ) -> None:
         super().__init__(learning_rate=1.0, name=name)
         check_whole(maxcor, "maxcor")
-        for name_of, value in (("ftol", ftol), ("gtol", gtol)):
-            if not isinstance(value, int | float | np.number):
-                raise TypeError(f"{name_of} must be a number, got {value!r}")
-            if not 0 <= value < np.inf:
-                raise ValueError(f"{name_of} must be finite and not negative, got {value}")
+        for name_of, tolerance in (("ftol", ftol), ("gtol", gtol)):
+            if not isinstance(tolerance, int | float | np.number):
+                raise TypeError(f"{name_of} must be a number, got {tolerance!r}")
+            if not 0 <= tolerance < np.inf:
+                raise ValueError(f"{name_of} must be finite and not negative, got {tolerance}")
         self.maxcor = int(maxcor)
         self.ftol = float(ftol)
         self.gtol = float(gtol)
-        self._set_result(None)
+        self.record_result(None)
 
     @property
     def result(self) -> Any:
         """The `OptimizeResult` of SciPy for the last fit, or None."""
         return self._result
 
-    def _set_result(self, result: Any) -> None:
+    def record_result(self, result: Any) -> None:
+        """Stores the `OptimizeResult` of a fit as `result`."""
         # Past Keras's attribute tracking, which would replace the result by a plain dictionary.
         object.__setattr__(self, "_result", result)
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-        """Raises: L-BFGS makes no single gradient steps.
+        """Raises an error: L-BFGS makes no single gradient steps.
 
         Raises:
             NotImplementedError: Always.

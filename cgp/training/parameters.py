@@ -25,8 +25,7 @@ from cgp.training.constraints import (
     in_steps_of,
     split,
 )
-from cgp.training.priors import prior_config, prior_from_config
-from cgp.training.settled import SettledArguments
+from cgp.training.layer_arguments import ReadOnlyArguments
 
 __all__ = [
     "COMPLEX",
@@ -122,13 +121,13 @@ class Parameter:
 
     def _check_shape_of(self, prior: Any) -> None:
         # A larger shape would broadcast, and count the parameter several times.
-        shape, own = tuple(prior.batch_shape + prior.event_shape), self._argument_of_prior().shape
+        shape, event = tuple(prior.batch_shape + prior.event_shape), self._argument_of_prior().shape
         try:
-            np.broadcast_to(np.empty(shape), own)
+            np.broadcast_to(np.empty(shape), event)
         except ValueError:
-            what = f"[re, im] of {self.name}" if self.constraint.is_complex else self.name
+            parameter = f"[re, im] of {self.name}" if self.constraint.is_complex else self.name
             raise ValueError(
-                f"the prior of {self.name} has shape {shape}, but {what} has {tuple(own)}"
+                f"the prior of {self.name} has shape {shape}, but {parameter} has {tuple(event)}"
             ) from None
 
     def _check(self, value: ArrayLike) -> np.ndarray:
@@ -179,12 +178,12 @@ class Parameter:
 
     @property
     def initial(self) -> np.ndarray | None:
-        """The value that was given to the constructor; None if it was left out."""
+        """The value given to the constructor; None if it was left out."""
         return self._initial
 
     @property
     def is_left_out(self) -> bool:
-        """Whether its value was left out, and nothing has given it one since."""
+        """Whether the value was left out and is not initialised yet."""
         if self._is_set:
             return False
         raw = self.constraint.inverse(np.asarray(self._check(self.constraint.placeholder)))
@@ -196,7 +195,7 @@ class Parameter:
         return not self._is_set
 
     def start(self, value: ArrayLike, unit: ArrayLike | None = None) -> None:
-        """Gives a hyperparameter that was left out its first value.
+        """Initialises a hyperparameter whose value was left out.
 
         Args:
             value: The constrained value, as for `assign`.
@@ -207,7 +206,7 @@ class Parameter:
         self.assign(value)
 
     def spread(self, dimensions: int) -> None:
-        """Makes one that was left out a vector, of a value for each dimension of x.
+        """Makes a hyperparameter that was left out a vector, with a value for each dimension of x.
 
         No graph may have been made with it, as none is with a value that was left out.
         """
@@ -221,17 +220,17 @@ class Parameter:
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """A context after which the value is that of before if it raises, or left out again."""
+        """A context that restores the value, and whether it was left out, if it raises."""
         before, was_set = [v.numpy() for v in self.variables], self._is_set
         constraint = self.constraint
         try:
             yield
         except BaseException:
-            for variable, value in zip(self.variables, before, strict=True):
-                if variable.shape == value.shape:
-                    variable.assign(value)
+            for variable, array in zip(self.variables, before, strict=True):
+                if variable.shape == array.shape:
+                    variable.assign(array)
                 else:
-                    keras_private.replace_value(variable, value)
+                    keras_private.replace_value(variable, array)
             self._is_set, self.constraint = was_set, constraint
             raise
 
@@ -283,10 +282,10 @@ class Parameter:
         return tf.reduce_sum(self.prior.log_prob(self._argument_of_prior()))
 
     def _argument_of_prior(self) -> tf.Tensor:
-        value = self.value
+        z = self.value
         if not self.constraint.is_complex:
-            return value
-        return tf.stack([tf.math.real(value), tf.math.imag(value)], axis=-1)
+            return z
+        return tf.stack([tf.math.real(z), tf.math.imag(z)], axis=-1)
 
     def numpy(self) -> np.ndarray:
         """Returns the constrained value as a NumPy array."""
@@ -324,7 +323,7 @@ tf.register_tensor_conversion_function(
 
 
 def names_of(fixed: Any) -> tuple[str, ...]:
-    """Names of parameters, where one may come alone.
+    """Names of parameters as a tuple; a single name may be a string.
 
     Raises:
         TypeError: Not names.
@@ -334,7 +333,7 @@ def names_of(fixed: Any) -> tuple[str, ...]:
     return (fixed,) if isinstance(fixed, str) else tuple(fixed)
 
 
-class Parameterized(SettledArguments):
+class Parameterized(ReadOnlyArguments):
     """A mixin for layers that own hyperparameters, declared once in `__init__`."""
 
     own_parameters: tuple["Parameter", ...] = ()
@@ -372,12 +371,14 @@ class Parameterized(SettledArguments):
                 f"{priors!r}"
             )
         fixed, priors = names_of(fixed), dict(priors or {})
-        for what, names in (("fixed", fixed), ("priors", priors)):
+        for argument, names in (("fixed", fixed), ("priors", priors)):
             unknown = sorted(set(names) - set(values))
             if unknown:
                 owner = type(self).__name__
-                known = f"parameters of {owner} are {sorted(values)}"
-                raise ValueError(f"{what} names {unknown}, but the {known}")
+                raise ValueError(
+                    f"{argument} names {unknown}, but the parameters of {owner} are "
+                    f"{sorted(values)}"
+                )
         self.own_parameters = tuple(
             Parameter(self, name, value, constraint, name in fixed, priors.get(name))
             for name, (value, constraint) in values.items()
@@ -389,7 +390,7 @@ class Parameterized(SettledArguments):
                 setattr(self, f"_{variable.name}", variable)
 
     def load_own_variables(self, store: Any) -> None:
-        """Keras's `load_own_variables`.
+        """Loads the weights, and refuses hyperparameters that are not finite.
 
         Raises:
             ValueError: A hyperparameter that is not finite; all are then as they were.
@@ -433,7 +434,7 @@ class Parameterized(SettledArguments):
 def values_by_name(
     parameters: Mapping[str, Parameter], left_out: Iterable[Parameter]
 ) -> dict[str, np.ndarray]:
-    """The constrained values of hyperparameters; NaN of those among `left_out`."""
+    """The constrained values of hyperparameters by name; NaN for those in `left_out`."""
     without = {id(parameter) for parameter in left_out}
     return {
         name: p.numpy() * np.nan if id(p) in without else p.numpy()
@@ -442,23 +443,23 @@ def values_by_name(
 
 
 def _left_out_config(parameter: Parameter) -> list[None] | None:
-    """None, or one for each dimension of x where there is a value for each."""
+    """The config of a value that was left out: None, or one for each dimension of x."""
     shape = parameter.variable.shape
     return [None] * shape[0] if parameter.constraint.is_per_dimension and shape.rank else None
 
 
-def number_to_config(value: npt.ArrayLike) -> Any:
+def number_to_config(number: npt.ArrayLike) -> Any:
     """Converts a number or array to floats and lists; complex ones gain a last axis [re, im]."""
-    value = np.asarray(value)
-    return (split(value) if np.iscomplexobj(value) else value).tolist()
+    number = np.asarray(number)
+    return (split(number) if np.iscomplexobj(number) else number).tolist()
 
 
-def complex_from_config(value: Any) -> Any:
+def complex_from_config(config: Any) -> Any:
     """Converts a config back to a complex number or array; a number is returned as it is."""
-    if isinstance(value, list | tuple):
-        pairs = np.asarray(value)
+    if isinstance(config, list | tuple):
+        pairs = np.asarray(config)
         return pairs[..., 0] + 1j * pairs[..., 1]
-    return value
+    return config
 
 
 def named_parameters(layers: Iterable[tuple[str, Parameterized]]) -> dict[str, Parameter]:
@@ -470,18 +471,96 @@ def named_parameters(layers: Iterable[tuple[str, Parameterized]]) -> dict[str, P
     Args:
         layers: Pairs of prefix and layer; with an empty prefix the parameter has its own name only.
     """
-    seen: set[int] = set()
-    found: dict[str, Parameter] = {}
+    layers_so_far: set[int] = set()
+    by_name: dict[str, Parameter] = {}
     for prefix, layer in layers:
-        if id(layer) in seen:
+        if id(layer) in layers_so_far:
             continue
-        seen.add(id(layer))
+        layers_so_far.add(id(layer))
         names = [parameter.name for parameter in layer.own_parameters]
         if prefix:
             numbered = (f"{prefix}_{number}" for number in itertools.count(2))
             several = (
                 [f"{p}.{name}" for name in names] for p in itertools.chain([prefix], numbered)
             )
-            names = next(candidates for candidates in several if not found.keys() & candidates)
-        found |= zip(names, layer.own_parameters, strict=True)
-    return found
+            names = next(candidates for candidates in several if not by_name.keys() & candidates)
+        by_name |= zip(names, layer.own_parameters, strict=True)
+    return by_name
+
+
+def prior_config(prior: Any) -> dict[str, Any]:
+    """The config of a TFP distribution whose parameters are numbers.
+
+    Args:
+        prior: A distribution of `tfp.distributions`, or a config, which is returned as it is.
+
+    Returns:
+        `{"distribution": name, "parameters": {name: number or nested list of numbers}}`.
+
+    Raises:
+        TypeError: Not a distribution of `tfp.distributions`, or a parameter of it is no number.
+    """
+    if isinstance(prior, Mapping):
+        return dict(prior)
+    import tensorflow_probability as tfp  # here: importing it takes as long as TensorFlow
+
+    if not isinstance(prior, tfp.distributions.Distribution) or not hasattr(
+        tfp.distributions, type(prior).__name__
+    ):
+        raise TypeError(f"a prior must be a distribution of tfp.distributions, got {prior!r}")
+    arguments = {
+        name: argument
+        for name, argument in prior.parameters.items()
+        if argument is not None and not isinstance(argument, bool | str) and name != "name"
+    }
+    try:
+        arguments = {name: np.asarray(a, float).tolist() for name, a in arguments.items()}
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"a prior must have numbers for parameters, so that it can be saved; got {prior!r}"
+        ) from None
+    return {"distribution": type(prior).__name__, "parameters": arguments}
+
+
+def prior_from_config(config: Mapping[str, Any], dtype: str) -> Any:
+    """The TFP distribution of a `prior_config`.
+
+    Args:
+        config: As returned by `prior_config`.
+        dtype: The real dtype of its parameters, "float32" or "float64".
+
+    Raises:
+        ValueError: A malformed config; a discrete distribution.
+    """
+    import tensorflow_probability as tfp
+
+    expected = 'a prior must be {"distribution": name, "parameters": {name: numbers}}'
+    if set(config) != {"distribution", "parameters"} or not isinstance(
+        config["parameters"], Mapping
+    ):
+        raise ValueError(f"{expected}, got {dict(config)}")
+    name = config["distribution"]
+    make = getattr(tfp.distributions, name, None) if isinstance(name, str) else None
+    if not isinstance(make, type) or not issubclass(make, tfp.distributions.Distribution):
+        raise ValueError(
+            f"{expected}, the first the name of a distribution of tfp.distributions, got {name!r}"
+        )
+    kind = tf.as_dtype(dtype).as_numpy_dtype
+    try:
+        prior = make(**{k: np.asarray(v, kind) for k, v in config["parameters"].items()})
+    except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
+        raise ValueError(
+            f"{expected}, but {name} cannot be made of the parameters {config['parameters']}: "
+            f"{error}"
+        ) from error
+    if _is_discrete(prior):
+        raise ValueError(f"a prior must be a continuous distribution, got {name}, a discrete one")
+    return prior
+
+
+def _is_discrete(prior: Any) -> bool:
+    """Whether TFP has no bijector from real numbers to the values of a distribution."""
+    try:
+        return prior.experimental_default_event_space_bijector() is None
+    except (TypeError, NotImplementedError):
+        return False

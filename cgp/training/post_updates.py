@@ -297,14 +297,14 @@ def confirm(layer: keras.layers.Layer) -> None:
 
 
 def current_values(layer: keras.layers.Layer) -> bytes:
-    """The values of the variables that the states of a layer belong to, without reading these."""
-    found = (update.snapshot for update in _updates(layer))
-    arrays = (v.host() if isinstance(v, HostVariable) else v.numpy() for v in found)
+    """The values of the variables from which the states of a layer were computed."""
+    snapshots = (update.snapshot for update in _updates(layer))
+    arrays = (v.host() if isinstance(v, HostVariable) else v.numpy() for v in snapshots)
     return b"".join(a.tobytes() for a in arrays)
 
 
 def snapshot(variables: Iterable[keras.Variable]) -> bytes:
-    """The values of variables, to compare with their later ones, in some microseconds each."""
+    """The values of variables as bytes, to compare with later ones."""
     return b"".join(_read(v.value).tobytes() for v in variables)
 
 
@@ -331,7 +331,7 @@ def refresh_all(
 
 @contextlib.contextmanager
 def all_refreshed(model: keras.layers.Layer, variables: Iterable[keras.Variable]) -> Iterator[None]:
-    """`refresh_all`, and a context in which the layers need not do so themselves.
+    """A context in which all states are current, so that layers need not refresh them.
 
     A graph made in it has each update once, where a layer that calls `refresh` would add another.
     The variables must not change inside.
@@ -351,8 +351,8 @@ def _updates_inside(
     model: keras.layers.Layer, variables: Iterable[keras.Variable] | None
 ) -> Iterator[_PostUpdate]:
     """The updates of a layer and of all inside it; arguments as for `refresh_all`."""
-    wanted = None if variables is None else {id(v) for v in variables}
+    ids = None if variables is None else {id(v) for v in variables}
     for layer in flatten_layers(model):
         for update in _updates(layer):
-            if wanted is None or any(id(v) in wanted for v in update.variables):
+            if ids is None or any(id(v) in ids for v in update.variables):
                 yield update

@@ -1,6 +1,7 @@
-"""Files of models: an old file stays whole until the new one is, and a damaged one says so."""
+"""Saving and loading of models: files are replaced as a whole, and damaged ones are refused."""
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -17,11 +18,10 @@ from typing import Any
 import keras
 
 from cgp.linalg.arguments import as_flag
+from cgp.training.array_memory import arrays_of_file
 from cgp.training.keras_private import ask_to_proceed_with_overwrite, get_input_signature
-from cgp.training.package_note import name_package
 from cgp.training.serving import WITHOUT_GRADIENTS, Served
 from cgp.training.sharing import sharing_scope
-from cgp.training.sizes import arrays_of_file
 
 
 def load_model(
@@ -124,7 +124,7 @@ def _damage_of_hdf5(path: str) -> str | None:
 
 
 def _unpacked_size(path: str) -> int | None:
-    """The bytes of a file, or of all files of a folder, unpacked; None where there is none here."""
+    """The bytes of a file, or of all files in a folder, unpacked; None where there is none."""
     if path.endswith(".keras") and os.path.isfile(path):
         with zipfile.ZipFile(path) as archive:
             return sum(entry.file_size for entry in archive.infolist())
@@ -134,7 +134,7 @@ def _unpacked_size(path: str) -> int | None:
 
 @contextlib.contextmanager
 def _errors_of(path: str) -> Iterator[None]:
-    """Says in which file it is that a config or arrays are refused, and for what.
+    """A context in which errors about a config or about arrays name the file that they come from.
 
     Keras puts the whole config before the reason, and advice to whoever writes a class.
     """
@@ -155,7 +155,7 @@ def _errors_of(path: str) -> Iterator[None]:
 
 
 def _is_of_cgp(error: BaseException) -> bool:
-    """Whether an error was raised by cgp, and not by Keras of something that it was given."""
+    """Whether an error was raised in code of cgp."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and frames[-1].f_globals.get("__name__", "").startswith("cgp.")
 
@@ -165,12 +165,12 @@ _OF_ARRAYS = r"Example error message for object .*?:\n\n(.*?)\n\nList of objects
 
 
 def numbered(store: Mapping[str, Any]) -> dict[str, Any]:
-    """The weights of a layer in a file, which Keras numbers, without what else it has saved."""
+    """The weights in the store of a layer, which Keras numbers; other entries are left out."""
     return {key: store[key] for key in store.keys() if key.isdigit()}  # noqa: SIM118
 
 
 def can_be_replaced(filepath: Any, *endings: str) -> bool:
-    """Whether a path is that of one file of a known kind, in a folder that exists here."""
+    """Whether a path names one file with one of these endings, in a folder that exists here."""
     if not isinstance(filepath, str | os.PathLike):
         return False
     path = os.fspath(filepath)
@@ -180,7 +180,7 @@ def can_be_replaced(filepath: Any, *endings: str) -> bool:
 def write_beside(
     filepath: str | os.PathLike[str], overwrite: bool, write: Callable[[str], None]
 ) -> None:
-    """Writes a file beside its place, and moves it there once it is complete.
+    """Writes a temporary file beside the path, and renames it once it is complete.
 
     A process that is killed on the way leaves what was there before, and a folder of temporary
     files, whose name begins with a dot and the name of the file. The next file that is written
@@ -212,7 +212,7 @@ def write_beside(
 
 
 def _clear(folder: str, name: str) -> None:
-    """Removes temporary folders of a file that processes here have left when they were killed."""
+    """Removes temporary folders that processes on this machine left when they were killed."""
     if os.name != "posix":  # elsewhere there is no signal that only asks whether a process is there
         return
     temporary = re.compile(rf"\.{re.escape(name)}-{re.escape(_processes())}-(\d+)-\w+")
@@ -223,7 +223,7 @@ def _clear(folder: str, name: str) -> None:
 
 
 def _processes() -> str:
-    """What tells the process numbers here from those of other machines and containers."""
+    """A name of the machine or container, in which process numbers are unique."""
     host = f"{zlib.crc32(socket.gethostname().encode()):x}"
     try:
         return f"{host}.{os.stat('/proc/self/ns/pid').st_ino}"
@@ -243,7 +243,7 @@ def _is_running(process: int) -> bool:
 
 @contextlib.contextmanager
 def _without_note_of_numpy() -> Iterator[None]:
-    """A context in which Keras saves weights, whose conversion to arrays NumPy 2 warns of.
+    """A context without NumPy's warning about `__array__` of Keras variables, for saving.
 
     `keras.Variable` and `tf.Variable` have an `__array__` without `copy`, up to Keras 3.15 and
     TensorFlow 2.21; their arrays are copies all the same.
@@ -275,7 +275,7 @@ class Saving(_Base):
         def write(path: str) -> None:
             save(path, zipped=zipped, **kwargs)
             if path.endswith(".keras"):
-                name_package(path)
+                _name_package(path)
 
         with _without_note_of_numpy():
             if zipped is False or not can_be_replaced(filepath, ".keras", ".h5", ".hdf5"):
@@ -295,12 +295,12 @@ class Saving(_Base):
                 save(filepath, overwrite=overwrite, max_shard_size=max_shard_size)
 
     def __reduce__(self) -> Any:
-        """Keras's `__reduce__`, by which a model is copied and pickled: it saves the model."""
+        """Copies or pickles the model, as Keras does, by saving it."""
         with _without_note_of_numpy():
             return super().__reduce__()
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, **kwargs: Any) -> None:
-        """Loads weights: Keras's `load_weights`.
+        """Loads weights, as Keras's `load_weights` does, from a file that is not damaged.
 
         Raises:
             ValueError: The file is damaged; and what Keras raises.
@@ -359,3 +359,42 @@ class Saving(_Base):
     def _served(self) -> Served | None:
         """The functions of an estimator for `export`; None for any other model."""
         return None
+
+
+# --- a file of a model says that cgp is to be imported before Keras loads it ----------------------
+
+_REMEDY = "import cgp before keras.models.load_model, or load the file with cgp.load_model"
+_ANNOTATED = ("config.json", "metadata.json")
+
+
+def _name_package(path: str | os.PathLike[str]) -> None:
+    """Writes into a new `.keras` file of a class of cgp that it needs this package.
+
+    Keras names what it cannot locate by `class_name`, and locates it by `registered_name`; files
+    with the plain name, as earlier versions wrote them, load as these do.
+
+    Args:
+        path: The file, which is replaced.
+    """
+    with zipfile.ZipFile(path) as archive:
+        contents = {name: json.loads(archive.read(name)) for name in _ANNOTATED}
+    config, metadata = contents["config.json"], contents["metadata.json"]
+    if not str(config.get("registered_name")).startswith("cgp"):
+        return
+    config["class_name"] = f"{config['class_name']} of the package cgp ({_REMEDY})"
+    metadata["needs"] = f"the package cgp: {_REMEDY}"
+    plain = f"{os.fspath(path)}.plain"
+    os.rename(path, plain)
+    _copy(plain, path, contents)
+    os.remove(plain)
+
+
+def _copy(path: str, to: str | os.PathLike[str], contents: dict[str, Any]) -> None:
+    """Copies a zip archive, with other contents for some of its JSON files."""
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(to, "w") as copy:
+        for member in archive.infolist():
+            if member.filename in contents:
+                copy.writestr(member, json.dumps(contents[member.filename]))
+                continue
+            with archive.open(member) as source, copy.open(member, "w", force_zip64=True) as target:
+                shutil.copyfileobj(source, target, 2**20)

@@ -49,7 +49,7 @@ class Served(tf.Module):
         # Of any size: a graph that knew those of large data would write them out as constants.
         self._state = [tf.Variable(leaf, trainable=False) for leaf in leaves]
         self._predict, self._online = predict, online
-        self.predict = _graph(lambda *given: self._predict(self._read(), *given), arguments)
+        self.predict = _graph(lambda *inputs: self._predict(self._read(), *inputs), arguments)
         if online is not None:
             self._first = [tf.Variable(leaf, trainable=False) for leaf in leaves]
             self.step = _graph(self._step, online.arguments)
@@ -63,16 +63,16 @@ class Served(tf.Module):
         assert self._online is not None
         before = self._read()
         checks = self._online.check(before, *arguments)
-        following, found = self._online.advance(before, *arguments)
+        following, outputs = self._online.advance(before, *arguments)
         pairs = zip(*map(tf.nest.flatten, (before, following)), strict=True)
         changed = {i: after for i, (leaf, after) in enumerate(pairs) if leaf is not after}
         sound = tf.reduce_all([_is_finite(leaf) for leaf in changed.values()])
         refused = "the state would not be finite any more, and is as it was"
         with tf.control_dependencies([*checks, tf.debugging.Assert(sound, [refused])]):
-            values = {i: tf.identity(leaf) for i, leaf in changed.items()}
-        for i, value in values.items():
-            self._state[i].assign(value)
-        return found
+            tensors = {i: tf.identity(leaf) for i, leaf in changed.items()}
+        for i, tensor in tensors.items():
+            self._state[i].assign(tensor)
+        return outputs
 
     def _reset(self) -> Outputs:
         for variable, first in zip(self._state, self._first, strict=True):
@@ -100,16 +100,16 @@ def step_outputs(step: Step) -> Outputs:
     Args:
         step: The step, of tensors.
     """
-    found = {"innovation": step.innovation}
+    outputs = {"innovation": step.innovation}
     for name, moments in (("predicted", step.predicted), ("filtered", step.filtered)):
-        for part, value in zip(moments._fields, moments, strict=True):
-            found[f"{name}_{part}"] = value
-    return found
+        for moment, tensor in zip(moments._fields, moments, strict=True):
+            outputs[f"{name}_{moment}"] = tensor
+    return outputs
 
 
 def _graph(function: Callable[..., Outputs], arguments: Sequence[tf.TensorSpec]) -> Any:
-    def by_name(*given: tf.Tensor) -> Outputs:
-        return function(*given)
+    def by_name(*inputs: tf.Tensor) -> Outputs:
+        return function(*inputs)
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     names = [inspect.Parameter(spec.name, kind) for spec in arguments]

@@ -26,7 +26,7 @@ from cgp.training.sharing import sharing_scope
 
 @short_repr
 class ShardValue(NamedTuple):
-    """What a shard adds to the loss of all data."""
+    """The loss of a shard, a term of the loss of all data."""
 
     value: float
     """The negative log likelihood of its series, and its share of that of the priors; NaN where it
@@ -48,7 +48,7 @@ class Shards(NamedTuple):
 
 
 def shard_spec(model: keras.Model, shards: int) -> bytes:
-    """Describes a model for `value_and_gradient`, in another process too.
+    """Describes a model as bytes for `value_and_gradient`, also in another process.
 
     Args:
         model: A `KalmanFilter`, `ExactGP` or `StateSpaceGP`.
@@ -65,7 +65,7 @@ def shard_spec(model: keras.Model, shards: int) -> bytes:
         >>> type(shard_spec(gp, shards=3))
         <class 'bytes'>
     """
-    if not hasattr(model, "_as_batch"):
+    if not hasattr(model, "batch_of_shard"):
         raise TypeError(
             "a KalmanFilter, an ExactGP or a StateSpaceGP learns from shards, got "
             f"{type(model).__name__}"
@@ -102,27 +102,29 @@ def value_and_gradient(spec: bytes, point: npt.ArrayLike, shard: Any) -> ShardVa
         >>> sum(part.gradient for part in parts).shape
         (2,)
     """
-    found, point = _revived(spec), np.asarray(point, np.float64)
-    if point.shape != (found.size,):
-        raise ValueError(f"point must have {found.size} values, got shape {point.shape}")
+    revived, point = _revived(spec), np.asarray(point, np.float64)
+    if point.shape != (revived.size,):
+        raise ValueError(f"point must have {revived.size} values, got shape {point.shape}")
     data = shard() if callable(shard) else shard
     try:
-        x, count = found.model._as_batch(data)
+        x, count = revived.model.batch_of_shard(data)
     except (TypeError, ValueError) as error:
         shapes = [np.shape(a) for a in (data if isinstance(data, tuple | list) else [data])]
         error.add_note(f"It is the shard of arrays of the shapes {shapes}")
         raise
     try:
-        with found.mutex:
-            value, gradient = found.function(tf.constant(point), (x, None, None))
+        with revived.mutex:
+            value, gradient = revived.function(tf.constant(point), (x, None, None))
     except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError):
-        return ShardValue(np.nan, np.full(found.size, np.nan), count)
+        return ShardValue(np.nan, np.full(revived.size, np.nan), count)
     weight = max(count, 1.0)  # what the loss was divided by: a share of priors is there without
     return ShardValue(weight * float(value), weight * gradient.numpy(), count)
 
 
 class _Revived(NamedTuple):
-    """A model of a description, and its compiled function of a point and a batch."""
+    """A model made from its description, with its compiled loss as a function of a point and a
+    batch.
+    """
 
     model: Any
     size: int
@@ -151,22 +153,22 @@ def _revived(spec: bytes) -> _Revived:
     return _Revived(model, size, function, threading.Lock())
 
 
-def shards_of(model: keras.Model, x: Any, y: Any, engine: Any, **others: Any) -> Shards:
-    """The shards that `fit` was given.
+def shards_of(model: keras.Model, x: Any, y: Any, engine: Any, **sample_arguments: Any) -> Shards:
+    """Checks the arguments of a `fit` with an engine, and returns the shards.
 
     Args:
         model: The model.
         x: The shards.
         y: Targets: None.
         engine: The engine.
-        **others: What `fit` was given for samples of arrays, each of which must be None.
+        **sample_arguments: What `fit` was given for samples of arrays, each of which must be None.
 
     Raises:
         TypeError: No list, or targets beside it; an engine that maps nothing.
         ValueError: Another optimizer than `LBFGS`; one of the others.
     """
-    for name, value in others.items():
-        if value is not None:
+    for name, argument in sample_arguments.items():
+        if argument is not None:
             raise ValueError(f"{name} is for one set of arrays, and has no meaning with an engine")
     if not isinstance(getattr(model, "optimizer", None), LBFGS):
         raise ValueError(
@@ -205,22 +207,22 @@ class ShardedObjective(Objective):
         super().__init__(model, (None, None, None))
 
     def __call__(self, point: npt.ArrayLike) -> tuple[float, np.ndarray]:
-        """See `Objective`; NaN where a shard has no value."""
+        """Evaluates the loss and its gradient at a point; NaN where a shard has no value."""
         self.assign(point)
         items, engine = self._shards
         task = functools.partial(value_and_gradient, self._spec, np.array(point, float))
-        found = (engine.map if hasattr(engine, "map") else engine)(task, items)
-        parts = list(engine.gather(found) if hasattr(engine, "gather") else found)
-        if len(parts) != len(items):
+        mapped = (engine.map if hasattr(engine, "map") else engine)(task, items)
+        results = list(engine.gather(mapped) if hasattr(engine, "gather") else mapped)
+        if len(results) != len(items):
             raise ValueError(
-                f"the engine returned {len(parts)} results for {len(items)} shards: one "
+                f"the engine returned {len(results)} results for {len(items)} shards: one "
                 "for each was expected, in their order"
             )
-        count = sum(part.observations for part in parts)
+        count = sum(result.observations for result in results)
         if count == 0.0:
             raise ValueError("every element of all shards is missing: nothing to learn from")
         # In the order of the shards: the same sum whoever was first.
         return (
-            sum(part.value for part in parts) / count,
-            np.sum([part.gradient for part in parts], axis=0) / count,
+            sum(result.value for result in results) / count,
+            np.sum([result.gradient for result in results], axis=0) / count,
         )

@@ -96,7 +96,7 @@ class Shareable:
         return _revive(cls, super().from_config, config)  # type: ignore[misc]
 
     def load_own_variables(self, store: Any) -> None:
-        """Loads the weights.
+        """Loads the weights of the layer.
 
         Raises:
             ValueError: The file holds no weights for this layer, most often because it was saved as
@@ -128,11 +128,11 @@ def wrap_from_config(cls: Any, around: Callable) -> None:
     """
     if "from_config" not in cls.__dict__:
         return
-    own = cls.__dict__["from_config"].__func__
+    original = cls.__dict__["from_config"].__func__
 
-    @functools.wraps(own)
+    @functools.wraps(original)
     def from_config(cls: Any, config: dict, *args: Any, **kwargs: Any) -> Any:
-        return around(cls, lambda config: own(cls, config, *args, **kwargs), config)
+        return around(cls, lambda config: original(cls, config, *args, **kwargs), config)
 
     cls.from_config = classmethod(from_config)
 
@@ -147,13 +147,13 @@ def _revive(cls: Any, make: Callable[[dict], Any], config: dict) -> Any:
         return make(config)
     if shared_id not in memo:
         memo[shared_id] = make(config)
-    found = memo[shared_id]
-    if not isinstance(found, cls):
+    layer = memo[shared_id]
+    if not isinstance(layer, cls):
         raise ValueError(
-            f"shared_id {shared_id} stands for a {type(found).__name__} and for a {cls.__name__}: "
+            f"shared_id {shared_id} stands for a {type(layer).__name__} and for a {cls.__name__}: "
             "the config has been edited, give each layer its own shared_id"
         )
-    return found
+    return layer
 
 
 def clone_model(model: keras.Model) -> keras.Model:

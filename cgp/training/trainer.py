@@ -41,12 +41,12 @@ class Trainer(Saving):
         return logs
 
     def test_step(self, data: Any) -> dict[str, Any]:
-        """Keras's `test_step`."""
+        """Evaluates a batch, as Keras's `test_step` does."""
         with self._own_graph():
             return super().test_step(data)
 
     def predict_step(self, data: Any) -> Any:
-        """Keras's `predict_step`."""
+        """Predicts a batch, as Keras's `predict_step` does."""
         with self._own_graph():
             return super().predict_step(data)
 
@@ -91,7 +91,7 @@ class Trainer(Saving):
             self.optimizer.build(self.trainable_variables)
 
     def add_loss(self, loss: Any) -> None:
-        """Keras's `add_loss`, beside any loss that the model around this one is compiled with.
+        """Adds a loss, in the dtype of the loss that the model around this one is compiled with.
 
         That may be in float32, to which Keras adds no float64: the loss takes its dtype. Gradients
         are computed in the dtype of the layer all the same.
@@ -106,7 +106,8 @@ class Trainer(Saving):
         sample_weight: Any = None,
         training: bool = True,
     ) -> tf.Tensor:
-        """Keras's `compute_loss`.
+        """Computes the loss of real targets and outputs that `compile` was given, and adds those of
+        layers.
 
         Raises:
             TypeError: A loss given to `compile` would drop the imaginary part of the data.
@@ -121,7 +122,7 @@ class Trainer(Saving):
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
     ) -> dict[str, Any]:
-        """Keras's `compute_metrics`.
+        """Computes the metrics that `compile` was given.
 
         Raises:
             TypeError: A metric of Keras's own would drop the imaginary part of the data.
@@ -274,7 +275,7 @@ class Trainer(Saving):
         return history
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Keras's `__call__`; what a masked array hides is NaN, where Keras would show it.
+        """Calls the model; masked elements of arrays become NaN.
 
         Raises:
             TypeError: Dates or durations, which are no numbers yet.
@@ -289,8 +290,8 @@ class Trainer(Saving):
     @contextlib.contextmanager
     def _in_batches(self, data: Any, steps: int | None) -> Iterator[None]:
         """A context in which the model, and models inside it, know the number of batches."""
-        found = [getattr(x, "batch_count", None) for x in keras_private.flatten_layers(self)]
-        counts = [count for count in found if count is not None]
+        variables = [getattr(x, "batch_count", None) for x in keras_private.flatten_layers(self)]
+        counts = [count for count in variables if count is not None]
         before = [count.numpy() for count in counts]
         number = number_of_batches(data, steps) if counts else 1
         try:
@@ -298,11 +299,11 @@ class Trainer(Saving):
                 count.assign(number)
             yield
         finally:
-            for count, value in zip(counts, before, strict=True):
-                count.assign(value)
+            for count, number_before in zip(counts, before, strict=True):
+                count.assign(number_before)
 
-    def _parameters(self) -> dict[str, Parameter]:
-        """Returns the hyperparameters of all layers, by the paths of their weights."""
+    def named_hyperparameters(self) -> dict[str, Parameter]:
+        """The hyperparameters of all layers, by the paths of their weights."""
         layers = [x for x in keras_private.flatten_layers(self) if isinstance(x, Parameterized)]
         return {p.variable.path: p for layer in layers for p in layer.own_parameters}
 
@@ -378,7 +379,7 @@ def any_complex(structure: Any) -> bool:
 
 
 def without_mask(x: Any) -> Any:
-    """What a masked array shows, with NaN for what it hides; other numbers as they are."""
+    """An array with NaN in place of its masked elements; anything else as it is."""
     is_plain = x is None or isinstance(x, bool | int | float | complex) or tf.is_tensor(x)
     is_plain = is_plain or (isinstance(x, np.ndarray) and x.dtype.kind in "iufc")
     if not is_plain and is_time(x):
@@ -391,7 +392,7 @@ def without_mask(x: Any) -> Any:
 
 
 def _check_optimizer(optimizer: Any) -> None:
-    """Raises for the class of an optimizer, and for the name of the one that Keras does not know.
+    """Raises for an optimizer class, and for the string "LBFGS", which Keras does not know.
 
     Raises:
         TypeError: A class.

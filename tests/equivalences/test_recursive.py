@@ -159,7 +159,7 @@ def test_does_an_improper_gp_turn_with_its_data_and_pseudo_covariances(policy):
     assert np.nanmax(np.abs(unturned.innovation - expected.innovation)) > 0.05
     gp.reset()
     for name in ("widelylinear.coefficient", "noise_circularity"):
-        parameter = gp._parameters()[name]
+        parameter = gp.named_hyperparameters()[name]
         parameter.assign(turn**2 * parameter.numpy())
     assert_steps(gp.process(x, turn * z), expected, 1e-9, 1e-9)
 

@@ -103,7 +103,7 @@ def test_does_a_prediction_not_compute_the_covariance_of_the_data(monkeypatch):
         raise AssertionError("the covariance of the data is computed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(gp._process, "covariance", refused)
+        patch.setattr(gp.observation_model, "covariance", refused)
         found = gp.predict([0.5])
         gp.sample([0.5], seed=0)
         gp.loo()

@@ -111,13 +111,13 @@ def test_is_the_power_of_the_weak_prior_what_a_mean_leaves(mean, trend):
         mean.prepare(X[None, :, None], z)
         for parameter in mean.own_parameters:  # which were left out
             parameter.assign(parameter.numpy())
-    data = gp._validated(X, z, None, gp._given_noise())
-    power = float(residual_power(gp._process, data))
+    data = gp._validated(X, z, None, gp.noise_arguments())
+    power = float(residual_power(gp.observation_model, data))
     assert 0.2 < power < 1.2
     for parameter in [] if mean is None else mean.own_parameters:
         if not parameter.fixed:
             parameter.assign(parameter.numpy() + 7.0)
-            assert float(residual_power(gp._process, data)) == power
+            assert float(residual_power(gp.observation_model, data)) == power
 
 
 @eagerly_or_in_a_graph
@@ -137,7 +137,7 @@ def test_do_kernels_start_from_what_their_slow_terms_leave():
     z = tone(X) + 1e5 + 1e3j * (X - 15.0)
     kernel = RBF() + Constant() + IntegratedRandomWalk()
     gp = cgp.StateSpaceGP(Matern52() + Constant() + IntegratedRandomWalk())
-    scales = scales_of(cgp.ExactGP(kernel), gp._validated(X, z, None, gp._given_noise()))
+    scales = scales_of(cgp.ExactGP(kernel), gp._validated(X, z, None, gp.noise_arguments()))
     assert scales.total == pytest.approx(1.0, rel=0.1)
     started(gp, X, z)
     found = gp.parameters()
@@ -149,8 +149,8 @@ def test_do_kernels_start_from_what_their_slow_terms_leave():
 
 def test_is_a_constant_signal_no_rounding():
     gp = cgp.ExactGP(RBF(1.0, 3.0), 0.1)
-    data = gp._validated(X, 0j * X + 1 + 1j, None, gp._given_noise())
-    assert float(residual_power(gp._process, data)) == pytest.approx(2.0)
+    data = gp._validated(X, 0j * X + 1 + 1j, None, gp.noise_arguments())
+    assert float(residual_power(gp.observation_model, data)) == pytest.approx(2.0)
 
 
 FAR = tone(X) + 1000.0 + 0.05 * NOISE

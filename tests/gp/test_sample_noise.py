@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import cgp
-from cgp.gp.data import SampleNoise
+from cgp.gp.noise import SampleNoise
 from cgp.kernels import Matern12, Matern32, Rotation
 from cgp.training.keras_private import saved_variables
 from tests.gp.noisy import GROUPS, noisy_data

@@ -151,7 +151,7 @@ def test_does_a_second_fit_start_from_what_is_there(tmp_path):
     started(gp, x, z)
     gp.save(tmp_path / "gp.keras")
     for model in (gp, cgp.training.load_model(tmp_path / "gp.keras")):
-        assert not any(p.is_left_out for p in model._parameters().values())
+        assert not any(p.is_left_out for p in model.named_hyperparameters().values())
         before = model.parameters()
         model.fit(2.0 * x, 3.0 * z, verbose=0)
         assert model.parameters() == before
@@ -164,7 +164,7 @@ def test_does_the_second_fit_go_on_from_the_first(tmp_path):
     loaded_name = tmp_path / "gp.keras"
     gp.save(loaded_name)
     for model in (gp, cgp.training.load_model(loaded_name)):
-        assert not any(p.is_left_out for p in model._parameters().values())
+        assert not any(p.is_left_out for p in model.named_hyperparameters().values())
         history = model.fit(x, z, verbose=0)
         assert len(history.history["loss"]) < 5
         assert model.evaluate(x, z, verbose=0) == pytest.approx(history.history["loss"][-1])
@@ -177,14 +177,14 @@ def test_are_weights_that_are_loaded_no_placeholders(tmp_path):
     started(gp, x, z)
     gp.save_weights(tmp_path / "gp.weights.h5")
     other.load_weights(tmp_path / "gp.weights.h5")
-    assert not any(p.is_left_out for p in other._parameters().values())
+    assert not any(p.is_left_out for p in other.named_hyperparameters().values())
     assert other.evaluate(x, z, verbose=0) == gp.evaluate(x, z, verbose=0)
 
 
 def test_does_a_config_say_what_is_left_out():
     gp = cgp.ExactGP(RBF(lengthscale=2.0), priors={"noise_variance": None})
     copy = cgp.ExactGP.from_config(gp.get_config())
-    left = [name for name, p in copy._parameters().items() if p.is_left_out]
+    left = [name for name, p in copy.named_hyperparameters().items() if p.is_left_out]
     assert left == ["noise_variance", "rbf.variance"]
     x, z = tone_on_a_slow_part(10)
     copy.compile("sgd", run_eagerly=True)
@@ -279,7 +279,7 @@ def test_does_the_closed_form_of_the_scale_hold(kernel):
     gp.compile(cgp.optimizers.LBFGS())
     data = gp._validated(x, z, None, None)
     direction = overall_scale(gp, data)
-    loss = Objective(gp, gp._batch(data))
+    loss = Objective(gp, gp.training_batch(data))
     value, gradient = loss(loss.start)
     square = 1.0 - gradient @ direction
     best, slope = loss(loss.start + np.log(square) * direction)
@@ -397,7 +397,7 @@ def test_does_a_sum_start_beside_a_frequency_over_several_dimensions():
     z = np.exp(2j * np.pi * x @ [1.0, 2.0]) + x[:, 0] + 0.1 * complex_normals(rng, 30)
     gp = cgp.ExactGP(Matern32() * Rotation([1.0, 2.0], fixed="frequency") + Matern12())
     started(gp, x, z)
-    assert not any(p.is_left_out for p in gp._parameters().values())
+    assert not any(p.is_left_out for p in gp.named_hyperparameters().values())
 
 
 @pytest.mark.long
@@ -427,9 +427,9 @@ def test_is_the_floor_of_noise_above_what_rounding_hides(dtype, size):
     x = np.linspace(0.0, 1.0, size)
     gp = cgp.ExactGP(RBF(1e6, 100.0, dtype=dtype) * Rotation(0.3, dtype=dtype))
     data = gp._validated(x, np.exp(2j * np.pi * x).astype(np.result_type(dtype, 1j)), None, None)
-    least = gp._noise_of_rounding(data)
+    least = gp.rounding_noise(data)
     assert 0.0 < least < 1e6 * size * np.finfo(dtype).eps * 10.0
-    signal = gp._process.signal_covariance(data)
+    signal = gp.observation_model.signal_covariance(data)
     noise = tf.cast(least, signal.dtype) * tf.eye(size, dtype=signal.dtype)
     assert np.isfinite(cgp.linalg.cholesky(signal + noise)).all()
     power = tf.constant(1.0, dtype)
@@ -465,7 +465,7 @@ def test_is_noise_above_its_floor_left_alone_however_many_samples_there_are():
 def test_may_a_kernel_be_there_twice(make):
     x, z = tone_on_a_slow_part(12)
     gp, history = fitted(x, z, make(RBF()), 2)
-    assert not any(p.is_left_out for p in gp._parameters().values())
+    assert not any(p.is_left_out for p in gp.named_hyperparameters().values())
     losses = [optimum["loss"] for optimum in history.optima]
     assert len(losses) == 2
     assert losses == sorted(losses)
@@ -490,7 +490,7 @@ def test_leaves_a_fit_that_fails_nothing_behind():
     gp.compile(cgp.optimizers.LBFGS())
     with pytest.raises(ValueError, match="no whole multiple"):
         gp.fit(x, z, verbose=0)
-    assert all(p.is_left_out for p in gp._parameters().values())
+    assert all(p.is_left_out for p in gp.named_hyperparameters().values())
 
 
 def test_is_a_dimension_that_does_not_vary_left_out_of_the_scales():

@@ -9,6 +9,7 @@ import tensorflow as tf
 import cgp
 from cgp import native
 from cgp.linalg import cholesky, inverse
+from cgp.native.scipy_private import thread_function
 from tests.linalg.problems import DTYPES, hard_chol, is_single, random, random_chol
 from tests.long_cases import long_except
 from tests.native.graphs import in_own_graph
@@ -228,10 +229,10 @@ def test_has_openblas_as_many_threads_afterwards_as_before():
     from scipy.linalg import cython_lapack
 
     blas = ctypes.CDLL(cython_lapack.__file__)
-    if native._threads(blas, "set") is None:
+    if thread_function(blas, "set") is None:
         pytest.skip("SciPy has another BLAS")
     get, put = (
-        ctypes.CFUNCTYPE(kind, *given)(native._threads(blas, verb))
+        ctypes.CFUNCTYPE(kind, *given)(thread_function(blas, verb))
         for verb, kind, given in (("get", ctypes.c_int, ()), ("set", None, (ctypes.c_int,)))
     )
     before, a = get(), covariance(300, "complex128", (4,))

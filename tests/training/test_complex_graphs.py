@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.layers import RealImag, ToComplex
-from cgp.training import complex_graphs
+from cgp.training.model import KEEPING_LAYERS, KEEPING_OPERATIONS
 
 RNG = np.random.default_rng(5)
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
@@ -205,9 +205,9 @@ def test_are_operations_that_keep_complex_values_exact(name):
 
 
 def test_have_all_that_are_kept_an_answer():
-    assert set(KEPT_OPERATIONS) == complex_graphs.KEEPING_OPERATIONS
+    assert set(KEPT_OPERATIONS) == KEEPING_OPERATIONS
     trusted = {"Lambda", "TimeDistributed"}  # see the tests of what is inside
-    assert set(KEPT_LAYERS) - trusted == complex_graphs.KEEPING_LAYERS
+    assert set(KEPT_LAYERS) - trusted == KEEPING_LAYERS
 
 
 SECOND = {"axis": 1, "axes": (0, 2, 1), "dtype": "complex128", "n": 2, "num": 2, "k": 2}
@@ -250,7 +250,7 @@ def test_is_every_other_operation_refused():
     refused, kept = set(), set()
     for name, z, outputs in operations():
         kind = type(keras.tree.flatten(outputs)[0]._keras_history.operation).__name__
-        if kind in complex_graphs.KEEPING_OPERATIONS:
+        if kind in KEEPING_OPERATIONS:
             cgp.Functional(z, outputs)
             kept.add(name)
         else:
@@ -383,8 +383,8 @@ def test_has_the_page_the_layers_and_operations_that_are_kept():
     text = PAGE.read_text(encoding="utf-8")
     rows = dict(re.findall(r"^- kept, (layers|operations): (.*)$", text, re.MULTILINE))
     names = {row: set(re.findall(r"`(\w+)`", names)) for row, names in rows.items()}
-    assert names["layers"] == complex_graphs.KEEPING_LAYERS | {"TimeDistributed"}
+    assert names["layers"] == KEEPING_LAYERS | {"TimeDistributed"}
     functions = {name.replace("_", "") for name in names["operations"] - {"keras.ops"}}
     others = {"Absolute": "abs", "Conjugate": "conj", "GetItem": None, "Negative": None}
-    kept = {others.get(name, name.lower()) for name in complex_graphs.KEEPING_OPERATIONS}
+    kept = {others.get(name, name.lower()) for name in KEEPING_OPERATIONS}
     assert functions == kept - {None}

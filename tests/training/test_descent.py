@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 import cgp
-from cgp.training.descent import Descent
 from cgp.training.divergence import Trained
+from cgp.training.lbfgs import Descent
 from cgp.training.objective import Objective
 from tests.long_cases import long_except
 
@@ -60,7 +60,7 @@ def test_is_a_loss_a_function_of_its_point(kind):
     z = np.exp(0.6j * x) + 1e4 * (1.0 + 1.0j)
     gp = kind(cgp.kernels.Matern52(1e8, 1e3), 1e-3, mean=cgp.means.Polynomial(0, [1e4]))
     gp.compile(cgp.optimizers.LBFGS())
-    loss = Objective(gp, gp._batch(gp._validated(x, z, None, gp._given_noise())))
+    loss = Objective(gp, gp.training_batch(gp._validated(x, z, None, gp.noise_arguments())))
     first = loss(loss.start)
     for shift in (0.3, -0.7, 1e-12):
         loss(loss.start + shift)

@@ -183,12 +183,12 @@ def test_a_failed_evaluation_turns_the_line_search_back(function, mode):
     model = objective(function, start=(1.2, 0.5), **mode)  # the first step has a length of one
     failures = []
 
-    def retreat(self, point, original=cgp.training.descent.Descent._retreat):
+    def retreat(self, point, original=cgp.training.lbfgs.Descent._retreat):
         failures.append(point.copy())
         return original(self, point)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cgp.training.descent.Descent, "_retreat", retreat)
+        patch.setattr(cgp.training.lbfgs.Descent, "_retreat", retreat)
         model.fit(ONES, verbose=0)
     assert failures, "the test must reach the wall"
     assert all(p[0] >= 2.0 for p in failures)
@@ -206,9 +206,9 @@ def test_a_rise_by_rounding_is_no_wall(monkeypatch):
             self.evaluations += 1
             return 1.0 + point @ point + 1e-15 * self.evaluations, 2.0 * point
 
-    monkeypatch.setattr(cgp.training.descent.Descent, "_retreat", None)
+    monkeypatch.setattr(cgp.training.lbfgs.Descent, "_retreat", None)
     loss = Rounded()
-    run = cgp.training.descent.Descent(loss, trained(objective()), np.full(2, 1e-12))
+    run = cgp.training.lbfgs.Descent(loss, trained(objective()), np.full(2, 1e-12))
     found = run._value_and_gradient(np.full(2, -1e-12))
     assert loss.evaluations == 2
     np.testing.assert_allclose(found[0], 1e-15, atol=3e-16)
@@ -242,7 +242,7 @@ def test_an_interruption_leaves_the_best_point():
 
 
 def test_stopping_short_is_said(monkeypatch):
-    monkeypatch.setattr(cgp.training.descent, "_NO_CAP", 3)
+    monkeypatch.setattr(cgp.training.lbfgs, "_NO_CAP", 3)
     model = objective("rosenbrock")
     with pytest.warns(RuntimeWarning, match="stopped before convergence"):
         model.fit(ONES, verbose=0)

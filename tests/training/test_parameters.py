@@ -19,8 +19,9 @@ from cgp.training.parameters import (
     in_steps_of,
     named_parameters,
     number_to_config,
+    prior_config,
+    prior_from_config,
 )
-from cgp.training.priors import prior_config, prior_from_config
 
 tfd = tfp.distributions
 

@@ -78,7 +78,7 @@ def test_do_fits_print_nothing_into_a_pipe_unless_asked(monkeypatch):
 def test_do_draws_and_comparisons_print_nothing_into_a_pipe_unless_asked(monkeypatch):
     gp = process()
     gp.condition(X, Z)
-    monkeypatch.setattr("cgp.gp.sampling.parameter_sampling._PATIENCE", -1.0)  # at once
+    monkeypatch.setattr("cgp.gp.sampling.parameter_draws._PATIENCE", -1.0)  # at once
 
     def draw(**verbose):
         with pytest.warns(RuntimeWarning, match="R-hat|diverged"):

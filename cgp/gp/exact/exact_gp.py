@@ -10,13 +10,14 @@ import tensorflow as tf
 from cgp.autograph import as_it_stands
 from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict
-from cgp.gp.data import Data, as_data, checked_points, empty_variable, flattened
+from cgp.gp.data import Data, as_data, checked_points, flattened
+from cgp.gp.kernel_terms import check_terms
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
-from cgp.gp.parts import check_request, of_part
 from cgp.gp.posterior import Posterior
 from cgp.gp.served import served_posterior
-from cgp.gp.sites import Sites
+from cgp.gp.site_approximation import SiteApproximation
+from cgp.gp.stored_data import empty_variable
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
 from cgp.likelihoods import Likelihood
@@ -113,7 +114,7 @@ class ExactGP(MaximumLikelihoodGP):
         )
         self.likelihood, real = likelihood, self.variable_dtype
         self._chol = empty_variable(3, complex_dtype(real) if self._process.is_proper else real)
-        self._sites = Sites(self._process, self._stored, self._at_samples)
+        self._sites = SiteApproximation(self._process, self._stored, self._at_samples)
         self._watch(self._factorize, state_is_weights=False)
         self.built = True
 
@@ -136,8 +137,8 @@ class ExactGP(MaximumLikelihoodGP):
         No gradient passes through the factor.
         """
         covariance = self._process.covariance(data)
-        # Of values that are not those of the weights the stored factor is not.
-        if data.noise.is_of_sites or in_stateless_scope():
+        # The stored factor belongs to the weights, not to the values of a stateless scope.
+        if data.noise.is_total or in_stateless_scope():
             return covariance, cholesky(tf.stop_gradient(covariance))
         refresh(self)
         chol = tf.cond(
@@ -167,7 +168,7 @@ class ExactGP(MaximumLikelihoodGP):
         covariance = self._process.while_unchanged(lambda: self._process.covariance(data))
 
         @tf.custom_gradient
-        def factor(*values: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        def factor(*weights_of_process: tf.Tensor) -> tuple[tf.Tensor, Callable]:
             def backward(chol_bar: tf.Tensor) -> list[tf.Tensor]:
                 with tf.GradientTape() as tape:
                     tape.watch(weights)
@@ -189,8 +190,9 @@ class ExactGP(MaximumLikelihoodGP):
 
     # --- taking data in ------------------------------------------------------------------------
 
-    def _check(self, data: Data) -> None:
-        super()._check(data)
+    def check_data(self, data: Data) -> None:
+        """Raises for data that kernel or mean refuse."""
+        super().check_data(data)
         self.kernel.check_points(data.x)  # may refuse them
         if self.mean is None:
             return
@@ -209,7 +211,8 @@ class ExactGP(MaximumLikelihoodGP):
         self._chol.assign(chol)
         confirm(self)
 
-    def _log_likelihood(self, data: Data) -> tf.Tensor:
+    def data_log_likelihood(self, data: Data) -> tf.Tensor:
+        """The log marginal likelihood of each series, `[B]`, by the factor of their covariance."""
         if not self._sites.are_needed:
             return self._process.log_likelihood(data, *self._covariance_and_factor(data))
         normal, correction = self._sites.find(data)
@@ -217,9 +220,10 @@ class ExactGP(MaximumLikelihoodGP):
             self._process.log_likelihood(normal, *self._covariance_and_factor(normal)) + correction
         )
 
-    def _noise_of_rounding(self, data: Data) -> tf.Tensor:
-        # About what random errors of the elements of a covariance, some units in the last place
-        # each, move its eigenvalues by; below it a factor is chance.
+    def rounding_noise(self, data: Data) -> tf.Tensor:
+        """How far rounding moves the eigenvalues of the covariance of data, in squared units."""
+        # Of random errors of the elements, some units in the last place each; below it a factor is
+        # chance.
         variance = tf.reduce_max(tf.math.real(self._process.marginal(data.x).k))
         size = tf.cast(tf.shape(data.z)[-1], variance.dtype)
         return 16.0 * np.finfo(self.variable_dtype).eps * tf.sqrt(size) * variance
@@ -227,11 +231,11 @@ class ExactGP(MaximumLikelihoodGP):
     def _at_samples(self, normal: Data) -> Posterior:
         """The signal at the samples of normal data, without gradient."""
         chol = cholesky(self._process.covariance(normal))
-        given = predictions.condition(self._process, normal, chol)
-        return predictions.posterior(self._process, normal, given, normal.x, None)
+        conditioned = predictions.condition(self._process, normal, chol)
+        return predictions.posterior(self._process, normal, conditioned, normal.x, None)
 
     def _normal(self, data: Data) -> Data:
-        """The data stored, as normal ones."""
+        """The data stored, or the normal data that stand for them under a likelihood."""
         refresh(self)
         return self._sites.of_stored(data)
 
@@ -271,19 +275,19 @@ class ExactGP(MaximumLikelihoodGP):
                 marginalised trend, which has no prior. A part that is no term of the kernel. Noise
                 without `observed=True`, groups that are missing or out of range.
         """
-        given, x = x, as_points(x, self.variable_dtype)
-        check_request(self.kernel, part, observed)
-        noise = self._noise_at(given, x, observed, noise_variance, noise_groups)
-        process = of_part(self._process, part)
+        points = as_points(x, self.variable_dtype)
+        check_terms(self.kernel, part, observed)
+        noise = self._noise_at(x, points, observed, noise_variance, noise_groups)
+        process = self._process.of_terms(part)
         if tf.executing_eagerly():
             if bool(self._stored.is_empty):
-                return predictions.prior(process, x, noise)
+                return predictions.prior(process, points, noise)
             data = self._normal(self._stored.data)
         else:
             data = self._normal(self._stored.data_of_graph())
-        x = checked_points(x, data)
-        given = predictions.condition(self._process, data, self._differentiable_factor(data))
-        return predictions.posterior(process, data, given, flattened(x, 2), noise)
+        points = flattened(checked_points(points, data), 2)
+        conditioned = predictions.condition(self._process, data, self._differentiable_factor(data))
+        return predictions.posterior(process, data, conditioned, points, noise)
 
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """Predicts at x, or at x given z for inputs `(x, z)`, whose loss it adds.
@@ -297,27 +301,30 @@ class ExactGP(MaximumLikelihoodGP):
         """
         process = self._process
         if isinstance(inputs, Data):
-            return self._add_loss(inputs, self._log_likelihood(inputs))
+            return self._add_loss(inputs, self.data_log_likelihood(inputs))
         if isinstance(inputs, tuple | list):
             x, z = inputs
-            noise = self._given_noise()
+            noise = self.noise_arguments()
             data = as_data(x, z, None, self.variable_dtype, require_targets=False, noise=noise)
             data, correction = self._sites.find(data)
             covariance, chol = self._covariance_and_factor(data)
             self._add_loss(data, process.log_likelihood(data, covariance, chol) + correction)
-            given = predictions.condition(process, data, stored_cholesky(chol, covariance))
-            return as_dict(predictions.posterior(process, data, given, data.x, None))
+            factor = stored_cholesky(chol, covariance)
+            conditioned = predictions.condition(process, data, factor)
+            return as_dict(predictions.posterior(process, data, conditioned, data.x, None))
         x = as_points(inputs, self.variable_dtype)
         if tf.executing_eagerly() or process.basis(x) is not None:
             return as_dict(self.posterior(x))
         # Outside of the branches: the gradient of a branch wants to know the shapes of variables.
         data = self._normal(self._stored.data)
         x = checked_points(x, data)
-        given = predictions.condition(process, data, self._differentiable_factor(data))
+        conditioned = predictions.condition(process, data, self._differentiable_factor(data))
         return tf.cond(
             self._stored.is_empty,
             lambda: as_dict(predictions.prior(process, x, None)),
-            lambda: as_dict(predictions.posterior(process, data, given, flattened(x, 2), None)),
+            lambda: as_dict(
+                predictions.posterior(process, data, conditioned, flattened(x, 2), None)
+            ),
         )
 
     def loo(self) -> dict[str, np.ndarray]:
@@ -337,25 +344,22 @@ class ExactGP(MaximumLikelihoodGP):
                 f"loo is of data in normal noise, and these have {self._process.likelihood!r}: "
                 "predict samples that were kept aside"
             )
-        data = self._data()
+        data = self.stored_data()
         if self.mean is not None:
             self.mean.check_determined(data.x, data.keep.numpy(), leave_out=True)
         refresh(self)
-        given = predictions.condition(self._process, data, tf.convert_to_tensor(self._chol))
-        deviation, moments = given.leave_one_out()
+        conditioned = predictions.condition(self._process, data, tf.convert_to_tensor(self._chol))
+        deviation, moments = conditioned.leave_one_out()
         k, c = moments
         mean = data.unpacked(data.z - data.vectors(deviation))
         zero = tf.zeros_like(mean)  # to give variances that series share to each of them
-        found = {
+        arrays = {
             "mean": mean,
             "variance": tf.math.real(data.spread(k) + zero),
             "pseudo_variance": zero if c is None else data.spread(c) + zero,
         }
         present = data.unpacked(data.present)
-        return {
-            name: tf.where(present, value, nan(value.dtype)).numpy()
-            for name, value in found.items()
-        }
+        return {name: tf.where(present, a, nan(a.dtype)).numpy() for name, a in arrays.items()}
 
     # --- saving --------------------------------------------------------------------------------
 
@@ -366,7 +370,7 @@ class ExactGP(MaximumLikelihoodGP):
         return served_posterior(self._process, data, tf.convert_to_tensor(self._chol))
 
     def get_config(self) -> dict[str, Any]:
-        """See `GaussianProcess.get_config`."""
+        """The constructor's arguments."""
         return {**super().get_config(), "likelihood": registered_config(self._process.likelihood)}
 
     def _recall(self, data: Data) -> None:

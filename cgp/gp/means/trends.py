@@ -10,8 +10,8 @@ import tensorflow as tf
 from cgp.gp.means.base import Mean, whole_number
 from cgp.kernels.points import one_number, optional_number
 from cgp.linalg.arguments import ArrayLike, as_complex, as_flag
+from cgp.training.array_memory import check_size
 from cgp.training.parameters import COMPLEX, in_steps_of
-from cgp.training.sizes import check_size
 
 
 @keras.saving.register_keras_serializable(package="cgp.means")

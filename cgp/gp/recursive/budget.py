@@ -34,7 +34,8 @@ import tensorflow as tf
 
 from cgp.distributions import Marginals
 from cgp.distributions.forms import SecondMoments, as_matrices, clipped
-from cgp.gp.data import COMMON_NOISE, Data, SampleNoise
+from cgp.gp.data import Data
+from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.recursive.window import (
     OneStepPrediction,
     Policy,

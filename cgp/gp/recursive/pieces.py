@@ -62,7 +62,7 @@ def follow(
         window = recursion.refactorized(window._replace(x=tf.identity(window.x)))
     chol = stored_cholesky(window.chol, recursion.covariance(window))
     block = arranged(x, z)
-    gp.add_loss(block_loss(recursion, window, chol, block, gp._parameters().values()))
+    gp.add_loss(block_loss(recursion, window, chol, block, gp.named_hyperparameters().values()))
     window, step = recursion.scan(window._replace(chol=chol), x, z)
     return step_outputs(step), tf.nest.flatten(window)
 

@@ -10,16 +10,9 @@ import tensorflow as tf
 from cgp.autograph import as_it_stands
 from cgp.distributions import Step
 from cgp.gp.base import GaussianProcess, as_dict
-from cgp.gp.data import (
-    Data,
-    SampleNoise,
-    arranged,
-    as_inputs_and_targets,
-    checked_points,
-    flattened,
-)
-from cgp.gp.given_noise import GivenNoise
+from cgp.gp.data import Data, arranged, as_inputs_and_targets, checked_points, flattened
 from cgp.gp.means import Mean
+from cgp.gp.noise import NoiseArguments, SampleNoise
 from cgp.gp.notebook_rows import window_in_words
 from cgp.gp.posterior import Posterior, posterior, prior
 from cgp.gp.recursive import pieces, stream_training
@@ -252,7 +245,7 @@ class RecursiveGP(GaussianProcess):
                 noise that no sample or likelihood can have; a growing process that is full.
             NotPositiveDefiniteError: A hyperparameter is not finite. Nothing has changed then.
         """
-        noise = GivenNoise(noise_variance, noise_groups, self._group_count)
+        noise = NoiseArguments(noise_variance, noise_groups, self._group_count)
         samples = one_sample(x, z, missing, self.variable_dtype, self._recent, noise)
         stream = self._stream_with_room(samples)
         with stream.translated_errors():
@@ -290,7 +283,7 @@ class RecursiveGP(GaussianProcess):
             TypeError, ValueError, NotPositiveDefiniteError: As for `step`. Nothing of the block has
                 been taken in then.
         """
-        noise = GivenNoise(noise_variance, noise_groups, self._group_count)
+        noise = NoiseArguments(noise_variance, noise_groups, self._group_count)
         samples = as_block(x, z, missing, self.variable_dtype, recent=self._recent, noise=noise)
         stream = self._stream_with_room(samples)
         with stream.translated_errors():
@@ -353,7 +346,9 @@ class RecursiveGP(GaussianProcess):
         given = self._recursion.conditioned(window, chol)
         return posterior(self._process, data, given, flattened(x, 2), noise)
 
-    def _posterior_of_values(self, x: ArrayLike, observed: bool, given: GivenNoise) -> Posterior:
+    def _posterior_of_values(
+        self, x: ArrayLike, observed: bool, given: NoiseArguments
+    ) -> Posterior:
         if self._stream is None:
             return super()._posterior_of_values(x, observed, given)
         points = as_points(x, self.variable_dtype)
@@ -372,9 +367,11 @@ class RecursiveGP(GaussianProcess):
             self._make_window_in_graph(streams, x.shape[-1])
         assert self._stream is not None
         window, chol = self._window_and_factor()
-        of_samples = noise[0] if noise else self._given_noise().of_data(z, self.variable_dtype)
+        of_samples = noise[0] if noise else self.noise_arguments().of_data(z, self.variable_dtype)
         block = self._stream.of_each_stream(arranged(x, z, of_samples))
-        self.add_loss(block_loss(self._recursion, window, chol, block, self._parameters().values()))
+        self.add_loss(
+            block_loss(self._recursion, window, chol, block, self.named_hyperparameters().values())
+        )
         return as_dict(self._posterior(x, window, chol, None))
 
     # --- serialisation -------------------------------------------------------------------------

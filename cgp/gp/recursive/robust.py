@@ -41,7 +41,7 @@ def robust_step(
             f"likelihood must be a cgp.likelihoods.StudentT or None, got {likelihood!r}"
         )
     nothing = SecondMoments(tf.zeros([], samples.z.dtype), None)
-    own = gp._process.with_noise(nothing, samples.noise.map(tf.constant))
+    own = gp.observation_model.with_noise(nothing, samples.noise.map(tf.constant))
     if own.c is not None:
         raise ValueError(
             f"noise_pseudo_variance must be 0 with {likelihood!r}, whose noise is circular"

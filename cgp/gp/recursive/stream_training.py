@@ -13,8 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.base import GaussianProcess
-from cgp.gp.data import COMMON_NOISE, Data, arranged, as_inputs_and_targets
+from cgp.gp.data import Data, arranged, as_inputs_and_targets
 from cgp.gp.fit_checks import check_several_samples
+from cgp.gp.noise import COMMON_NOISE
 from cgp.gp.recursive.stream_weights import StreamWeights
 from cgp.gp.starts import start_left_out, undone_on_error
 from cgp.gp.stream_samples import as_block
@@ -115,7 +116,7 @@ def fit(
     compile_as_usual(gp)
     check_epochs(epochs, initial_epoch)
     check_whole(batch_size, "batch_size")
-    noise = gp._given_noise(noise_variance, noise_groups)
+    noise = gp.noise_arguments(noise_variance, noise_groups)
     samples = as_block(x, z, missing, gp.variable_dtype, noise=noise)
     warn_of_short_series(*samples.z.shape)
     if not np.any(gp.size):  # beside a window one sample tells something
@@ -189,7 +190,7 @@ def evaluate(
         NotPositiveDefiniteError: A hyperparameter is not finite.
     """
     compile_as_usual(gp)
-    noise = gp._given_noise(noise_variance, noise_groups)
+    noise = gp.noise_arguments(noise_variance, noise_groups)
     samples = as_block(x, z, missing, gp.variable_dtype, require_targets=True, noise=noise)
     stream = gp._stream_for(samples)
     with stream.translated_errors():

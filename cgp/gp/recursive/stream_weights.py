@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions import Step
-from cgp.gp.data import COMMON_NOISE, Data, SampleNoise
+from cgp.gp.data import Data
+from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.recursive import native_scan
 from cgp.gp.recursive.native_window import CompiledWindow
 from cgp.gp.recursive.window import Window
@@ -20,10 +21,10 @@ from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.linalg import NotPositiveDefiniteError
 from cgp.linalg.arguments import has_positive_diagonal
 from cgp.training import confirm, invalidate, refresh, register_post_update
+from cgp.training.array_memory import check_size
 from cgp.training.host_variable import HostVariable
 from cgp.training.keras_private import add_variable, saved_variables
 from cgp.training.post_updates import current_values, is_stale
-from cgp.training.sizes import check_size
 
 _CHUNK = 128  # samples to a call of the compiled loop: between two looks at the clock
 _PATIENCE = 3.0  # seconds that a block may still take without a progress bar
@@ -373,7 +374,7 @@ def _the_same(noise: SampleNoise) -> tuple[float, int] | None:
     """The known part and the group of samples if they all have the same, else None."""
     if noise.is_common:
         return 0.0, 0
-    found = [np.zeros(1, int) if part is None else np.asarray(part) for part in noise]
+    found = [np.zeros(1, int) if part is None else np.asarray(part) for part in noise[:2]]
     if not all((part == part.flat[0]).all() for part in found):
         return None
     known, group = (part.flat[0] for part in found)

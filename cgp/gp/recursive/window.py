@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from cgp.distributions import Marginals
 from cgp.distributions.forms import SecondMoments
-from cgp.gp.data import Data, SampleNoise
+from cgp.gp.data import Data
+from cgp.gp.noise import SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.linalg.cholesky import check_factor
 

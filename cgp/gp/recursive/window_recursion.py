@@ -23,7 +23,8 @@ import tensorflow as tf
 
 from cgp.distributions import Marginals, Step
 from cgp.distributions.forms import SecondMoments, as_matrices, clipped
-from cgp.gp.data import COMMON_NOISE, Data, SampleNoise
+from cgp.gp.data import Data
+from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.posterior import Conditioned
 from cgp.gp.recursive.window import (
     OneStepPrediction,

@@ -1,4 +1,4 @@
-"""The unconstrained coordinates of hyperparameters, one vector, and the values they stand for."""
+"""Hyperparameters as one vector of unconstrained coordinates, and its map to their values."""
 
 from typing import Any
 
@@ -28,10 +28,9 @@ class Coordinates:
 
     def __init__(self, gp: Any):
         self.variables: list[keras.Variable] = list(gp.trainable_variables)
-        own = {id(variable) for variable in self.variables}
-        found = gp._parameters()
+        trainable = {id(variable) for variable in self.variables}
         self.parameters: dict[str, Parameter] = {
-            name: p for name, p in found.items() if id(p.variable) in own
+            name: p for name, p in gp.named_hyperparameters().items() if id(p.variable) in trainable
         }
         self._sizes = [int(np.prod(v.shape)) for v in self.variables]
         self.size = sum(self._sizes)
@@ -43,50 +42,50 @@ class Coordinates:
         }
 
     def of_parameter(self, parameter: Parameter) -> slice:
-        """Where the coordinates of a hyperparameter are."""
+        """The slice of the coordinates of a hyperparameter."""
         return self._slices[id(parameter.variable)]
 
     def _label_of(self, parameter: Parameter) -> str:
-        own = (name for name, p in self.parameters.items() if p is parameter)
-        return next(own, parameter.name)
+        names = (name for name, p in self.parameters.items() if p is parameter)
+        return next(names, parameter.name)
 
     @property
     def without_parameter(self) -> list[str]:
         """The paths of variables that belong to no hyperparameter, as of a network in a kernel."""
-        own = {id(p.variable) for p in self.parameters.values()}
-        return [v.path for v in self.variables if id(v) not in own]
+        of_parameters = {id(p.variable) for p in self.parameters.values()}
+        return [v.path for v in self.variables if id(v) not in of_parameters]
 
     @property
     def present(self) -> np.ndarray:
-        """The present values, `[P]`."""
+        """The present coordinates, `[P]`."""
         return np.concatenate([np.ravel(v.numpy()) for v in self.variables]).astype(self.dtype)
 
     def assign(self, point: tf.Tensor) -> None:
         """Writes a point `[P]` into the variables."""
-        for variable, value in zip(self.variables, self.split(point), strict=True):
-            variable.assign(tf.ensure_shape(value, variable.shape))
+        for variable, weight in zip(self.variables, self.split(point), strict=True):
+            variable.assign(tf.ensure_shape(weight, variable.shape))
 
     def inside_bounds(self) -> np.ndarray:
-        """The present values, those near the edge of the unit disk a little further inside, `[P]`.
+        """The present coordinates, moved inside a little near the edge of the unit disk, `[P]`.
 
         At the edge, where an optimum may be, the density of the weights is zero.
         """
-        found = self.present.copy()
+        point = self.present.copy()
         for parameter in self.parameters.values():
             if parameter.constraint.description != UNIT_DISK.description:
                 continue
-            part = found[self.of_parameter(parameter)].reshape(-1, 2)
-            radius = np.hypot(*np.moveaxis(part, -1, 0))
-            part *= (np.minimum(radius, _MOST_RADIUS) / np.where(radius > 0, radius, 1.0))[:, None]
-        return found
+            plane = point[self.of_parameter(parameter)].reshape(-1, 2)  # a view
+            radius = np.hypot(*np.moveaxis(plane, -1, 0))
+            plane *= (np.minimum(radius, _MOST_RADIUS) / np.where(radius > 0, radius, 1.0))[:, None]
+        return point
 
     def split(self, point: tf.Tensor) -> list[tf.Tensor]:
         """The values of the variables at points `[..., P]`, each `[..., *shape]`."""
-        parts = tf.split(point, self._sizes, axis=-1)
+        vectors = tf.split(point, self._sizes, axis=-1)
         batch = tf.shape(point)[:-1]
         return [
-            tf.reshape(part, tf.concat([batch, tf.constant(list(v.shape), tf.int32)], axis=0))
-            for v, part in zip(self.variables, parts, strict=True)
+            tf.reshape(a, tf.concat([batch, tf.constant(list(v.shape), tf.int32)], axis=0))
+            for v, a in zip(self.variables, vectors, strict=True)
         ]
 
     def joined(self, weights: Any) -> tf.Tensor:
@@ -108,53 +107,53 @@ class Coordinates:
                 f"weights must be the {len(self.variables)} values of trainable_variables, got "
                 f"{len(weights)}"
             )
-        parts, batch = [], None
+        vectors, batch = [], None
         for variable, weight in zip(self.variables, weights, strict=True):
-            part = tf.convert_to_tensor(weight, self.dtype)
-            own, rank = list(variable.shape), len(variable.shape)
-            here = part.shape[: part.shape.rank - rank]
-            if part.shape.rank < rank or not part.shape[part.shape.rank - rank :] == own:
+            a = tf.convert_to_tensor(weight, self.dtype)
+            event, rank = list(variable.shape), len(variable.shape)
+            axes = a.shape[: a.shape.rank - rank]
+            if a.shape.rank < rank or not a.shape[a.shape.rank - rank :] == event:
                 raise ValueError(
-                    f"the weight of {variable.path} must be [..., {', '.join(map(str, own))}], got "
-                    f"shape {part.shape}"
+                    f"the weight of {variable.path} must be [..., {', '.join(map(str, event))}], "
+                    f"got shape {a.shape}"
                 )
-            if batch is not None and not here.is_compatible_with(batch):
+            if batch is not None and not axes.is_compatible_with(batch):
                 raise ValueError(
                     f"all weights must have the same batch axes, got {batch} and, of "
-                    f"{variable.path}, {here}"
+                    f"{variable.path}, {axes}"
                 )
-            batch = here
-            parts.append(tf.reshape(part, tf.concat([tf.shape(part)[: here.rank], [-1]], axis=0)))
-        return tf.concat(parts, axis=-1)
+            batch = axes
+            vectors.append(tf.reshape(a, tf.concat([tf.shape(a)[: axes.rank], [-1]], axis=0)))
+        return tf.concat(vectors, axis=-1)
 
-    def values(self, points: ArrayLike) -> dict[str, np.ndarray]:
+    def constrained(self, points: ArrayLike) -> dict[str, np.ndarray]:
         """The constrained values at points `[..., P]` by name, each `[..., *shape]`."""
         points = np.asarray(points, self.dtype)
-        found = {}
+        by_name = {}
         for name, parameter in self.parameters.items():
-            part = points[..., self.of_parameter(parameter)]
-            raw = part.reshape(*points.shape[:-1], *parameter.variable.shape)
-            found[name] = parameter.constrained(tf.constant(raw)).numpy()
-        return found
+            raw = points[..., self.of_parameter(parameter)]
+            raw = raw.reshape(*points.shape[:-1], *parameter.variable.shape)
+            by_name[name] = parameter.constrained(tf.constant(raw)).numpy()
+        return by_name
 
 
-def log_jacobian(parameter: Parameter, raw: tf.Tensor) -> tf.Tensor:
+def log_determinant(parameter: Parameter, raw: tf.Tensor) -> tf.Tensor:
     """The log of the determinant of a hyperparameter's map to its constrained value.
 
     Args:
         parameter: The hyperparameter.
-        raw: A value of its variable; of a complex one with a last axis of two.
+        raw: The unconstrained value; of a complex hyperparameter with a last axis of two.
 
     Raises:
         ValueError: A constraint that does not know it.
     """
-    own = parameter.constraint.log_jacobian
-    if own is None:
+    log_jacobian = parameter.constraint.log_jacobian
+    if log_jacobian is None:
         raise ValueError(
             f"the constraint of {parameter.name}, {parameter.constraint.description!r}, has no "
             "log_jacobian: a density over its unconstrained numbers needs one"
         )
     if parameter.step is None:
-        return tf.reduce_sum(own(raw))
+        return tf.reduce_sum(log_jacobian(raw))
     step = tf.convert_to_tensor(parameter.step.value)
-    return tf.reduce_sum(own(raw * step)) + tf.reduce_sum(tf.math.log(tf.abs(step)))
+    return tf.reduce_sum(log_jacobian(raw * step)) + tf.reduce_sum(tf.math.log(tf.abs(step)))

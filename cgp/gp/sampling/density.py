@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from cgp.gp.data import Data
-from cgp.gp.sampling.coordinates import Coordinates, log_jacobian
+from cgp.gp.sampling.coordinates import Coordinates, log_determinant
 from cgp.gp.sampling.weak_priors import WeakPrior, log_weak_priors
 from cgp.linalg import with_gradient
 from cgp.linalg.cholesky import nan_where_indefinite
@@ -24,7 +24,7 @@ from cgp.linalg.cholesky import nan_where_indefinite
 
 @contextlib.contextmanager
 def _read_at(coordinates: Coordinates, weights: Sequence[tf.Tensor]) -> Iterator[None]:
-    """A context in which the variables have other values, and what has no value is NaN."""
+    """A context in which the variables have these values, and an indefinite matrix gives NaN."""
     state = list(zip(coordinates.variables, weights, strict=True))
     with keras.StatelessScope(state_mapping=state), nan_where_indefinite():
         yield
@@ -33,10 +33,10 @@ def _read_at(coordinates: Coordinates, weights: Sequence[tf.Tensor]) -> Iterator
 def _log_density(
     gp: Any, coordinates: Coordinates, data: Data, weak: Sequence[WeakPrior | None]
 ) -> tf.Tensor:
-    """The log density at the values that variables have in the present context, a number."""
-    terms = [tf.reduce_sum(gp._log_likelihood(data)), *gp._log_priors(data)]
+    """The log density at the values of the variables in the present context, a number."""
+    terms = [tf.reduce_sum(gp.data_log_likelihood(data)), *gp.log_priors(data)]
     terms += log_weak_priors(coordinates, weak)
-    terms += [log_jacobian(p, p.variable.value) for p in coordinates.parameters.values()]
+    terms += [log_determinant(p, p.variable.value) for p in coordinates.parameters.values()]
     return tf.add_n(terms)
 
 

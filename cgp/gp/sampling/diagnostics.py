@@ -1,4 +1,4 @@
-"""How far draws of a number can be trusted: R-hat and effective sizes of chains.
+"""The convergence of chains: R-hat, effective sizes, and what they warn of.
 
 After Vehtari, Gelman, Simpson, Carpenter & Bürkner, Rank-normalization, folding, and localization:
 an improved R̂, Bayesian Analysis 16, 2021. Chains are split in halves, so that one that drifts
@@ -11,13 +11,20 @@ which have moments even where those of the draws are infinite.
 
 import numpy as np
 
+from cgp.gp.sampling.nuts import Chains
+
+# Both bounds are those of the paper above.
+_MOST_R_HAT = 1.01
+_LEAST_SIZE = 100  # effective draws, for each chain
+_LEAST_ACCEPTANCE = 0.2
+
 
 def r_hat(draws: np.ndarray) -> float:
     """R-hat of real draws `[chains, draws]`, at least 4 of each: near 1 if all chains agree.
 
-    The larger one of that of the draws, which tells chains of different places, and that of their
-    distances from the median, `|x − median|`, which tells chains of different widths. NaN of draws
-    that are all equal.
+    The larger of the R-hat of the draws, which tells chains of different location, and that of
+    their distances from the median, `|x − median|`, which tells chains of different width. NaN of
+    draws that are all equal.
     """
     halves = _halves(draws)
     return float(np.max([_ratio(_scores(a)) for a in (halves, np.abs(halves - np.median(halves)))]))
@@ -57,7 +64,7 @@ def effective_size(draws: np.ndarray) -> float:
 
 
 def _halves(draws: np.ndarray) -> np.ndarray:
-    """`[chains, draws]` -> `[2 chains, draws / 2]`; of an odd number without that in the middle."""
+    """`[chains, draws]` -> `[2 chains, draws / 2]`, without the middle draw of an odd number."""
     half = draws.shape[1] // 2
     return np.concatenate([draws[:, :half], draws[:, -half:]]).astype(float)
 
@@ -72,7 +79,7 @@ def _scores(draws: np.ndarray) -> np.ndarray:
 
 
 def _ratio(chains: np.ndarray) -> float:
-    """R-hat of chains as they are: √(variance of all / mean variance within a chain)."""
+    """R-hat without ranks or folding: √(variance of all draws / mean variance of a chain)."""
     n = chains.shape[1]
     within = np.mean(np.var(chains, axis=1, ddof=1))
     between = np.var(np.mean(chains, axis=1), ddof=1)
@@ -81,7 +88,60 @@ def _ratio(chains: np.ndarray) -> float:
 
 
 def _autocovariances(chains: np.ndarray) -> np.ndarray:
-    """Of each chain `[C, n]` at lags 0 to n − 1, sums of products over n."""
+    """The autocovariances of chains `[C, n]` at lags 0 to n − 1: sums of products, over n."""
     n = chains.shape[1]
     spectrum = np.fft.rfft(chains - np.mean(chains, axis=1, keepdims=True), 2 * n)
     return np.fft.irfft(np.abs(spectrum) ** 2, 2 * n)[:, :n] / n
+
+
+def convergence_problems(
+    chains: Chains, r_hat: dict[str, np.ndarray], effective_sizes: dict[str, np.ndarray]
+) -> list[str]:
+    """Signs that chains have not converged, in words; none if there are none.
+
+    Args:
+        chains: The draws.
+        r_hat: R-hat, by name of hyperparameters.
+        effective_sizes: Their effective sizes, likewise.
+    """
+    problems = []
+    stuck = np.all(chains.points == chains.points[:, :1], axis=(1, 2))
+    if stuck.any():
+        problems.append(
+            f"{_numbered(stuck)} never moved: take a longer warm-up, which finds the size of steps"
+        )
+    refused = ~stuck & ~(np.mean(chains.acceptance, axis=1) >= _LEAST_ACCEPTANCE)
+    if refused.any():
+        problems.append(
+            f"{_numbered(refused)} accepted less than {_LEAST_ACCEPTANCE} of their proposals: take "
+            "a longer warm-up, which finds the size of steps"
+        )
+    # NaN, of draws that are all equal, is no good sign either: it is within no bound.
+    worst = {name: float(np.max(a)) for name, a in r_hat.items()}
+    apart = [f"{name} ({r:.3f})" for name, r in worst.items() if not r <= _MOST_R_HAT]
+    if apart:
+        problems.append(
+            f"chains disagree, R-hat is above {_MOST_R_HAT} of {', '.join(apart)}: take more draws "
+            "and a longer warm-up; where they stay apart there are several maxima, or data that do "
+            "not determine these"
+        )
+    least = _LEAST_SIZE * len(chains.points)
+    sizes = {name: float(np.min(a)) for name, a in effective_sizes.items()}
+    few = [f"{name} ({size:.0f})" for name, size in sizes.items() if not size >= least]
+    if few:
+        problems.append(
+            f"they are worth fewer than {least} independent ones, {_LEAST_SIZE} a chain, of "
+            f"{', '.join(few)}: take more draws"
+        )
+    diverged = int(np.sum(chains.diverged))
+    if diverged:
+        problems.append(
+            f"{diverged} of {chains.diverged.size} steps diverged: draws may be missing where "
+            "the posterior is narrow or has no value; give priors that exclude such places"
+        )
+    return problems
+
+
+def _numbered(chosen: np.ndarray) -> str:
+    numbers = np.flatnonzero(chosen)
+    return f"chain{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

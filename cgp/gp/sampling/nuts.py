@@ -24,7 +24,7 @@ from cgp.statespace.compiled import graph_of
 
 _ACCEPTED = 0.75  # the share of proposals that dual averaging aims at
 _WINDOWS = (0.15, 0.25, 0.6)  # of the warm-up
-_PIECES = 20  # of the draws, between which progress is shown
+_SEGMENTS = 20  # of the draws, between which progress is shown
 _ATTEMPTS = 20  # at a start where the density has a value
 
 
@@ -55,22 +55,22 @@ class Metric(NamedTuple):
 
 
 class Chains(NamedTuple):
-    """What the sampler has drawn, after its warm-up."""
+    """The draws of the sampler after its warm-up, with their diagnostics."""
 
     points: np.ndarray
     """`[chains, draws, P]`, unconstrained."""
     log_density: np.ndarray
-    """`[chains, draws]`, that of the weak priors included."""
+    """`[chains, draws]`, weak priors included."""
     diverged: np.ndarray
     """Whether the step to a draw ran out of bounds, `[chains, draws]`."""
     acceptance: np.ndarray
     """The mean acceptance probability along the step, `[chains, draws]`."""
     leapfrogs: np.ndarray
-    """How many gradients the step took, `[draws]`, those of the chain that took most."""
+    """The number of gradients of the step, `[draws]`, in the chain that took most."""
 
 
 class Sampler:
-    """The compiled functions of a process: density, and pieces of chains.
+    """The compiled functions of a process: its density, and segments of chains.
 
     Args:
         gp: A `MaximumLikelihoodGP`.
@@ -79,7 +79,7 @@ class Sampler:
 
     def __init__(self, gp: Any, coordinates: Coordinates):
         self._gp, self.coordinates = gp, coordinates
-        self.density, self.piece = graph_of(self._density), graph_of(self._piece)
+        self.density, self.segment = graph_of(self._density), graph_of(self._segment)
 
     def _density(
         self, data: Data, weak: Sequence[WeakPrior | None], points: tf.Tensor
@@ -87,7 +87,7 @@ class Sampler:
         with native.own_graph():
             return values_and_gradients(self._gp, self.coordinates, data, points, weak)
 
-    def _piece(
+    def _segment(
         self,
         data: Data,
         weak: Sequence[WeakPrior | None],
@@ -98,20 +98,20 @@ class Sampler:
         adaptations: tf.Tensor,
         seed: tf.Tensor,
     ) -> tuple[tf.Tensor, ...]:
-        """A piece of all chains.
+        """A segment of all chains.
 
         Args:
             data: The data.
             weak: Weak priors, in the order of the hyperparameters.
             metric: c and L.
-            y: Where the chains are, `[C, P]`.
-            step: The size of steps.
-            count: How many draws.
-            adaptations: How many of them adapt the size of steps; −1 for none.
+            y: The states of the chains, `[C, P]`.
+            step: The step size.
+            count: The number of draws.
+            adaptations: The number of draws that adapt the step size; −1 for none.
             seed: Two integers.
 
         Returns:
-            Draws of y `[count, C, P]`, what `Chains` has of each, and the size of steps after it.
+            Draws of y `[count, C, P]`, the fields of `Chains` for each, and the step size after it.
         """
         import tensorflow_probability as tfp  # here: importing it takes as long as TensorFlow
 
@@ -120,14 +120,15 @@ class Sampler:
 
         def target(y: tf.Tensor) -> tf.Tensor:
             points = center + tf.linalg.matvec(factor, y)
-            values, gradients = values_and_gradients(
+            log_density, gradients = values_and_gradients(
                 self._gp, self.coordinates, data, tf.stop_gradient(points), weak
             )
             # Where the likelihood has no value nothing is accepted, and the trajectory ends.
-            sound = tf.math.is_finite(values) & tf.reduce_all(tf.math.is_finite(gradients), axis=-1)
-            values = tf.where(sound, values, tf.constant(-np.inf, kind))
+            sound = tf.math.is_finite(log_density)
+            sound &= tf.reduce_all(tf.math.is_finite(gradients), axis=-1)
+            log_density = tf.where(sound, log_density, tf.constant(-np.inf, kind))
             gradients = tf.where(sound[..., None], gradients, tf.zeros_like(gradients))
-            return attached(points, values, gradients)
+            return attached(points, log_density, gradients)
 
         def trace(_: tf.Tensor, results: Any) -> tuple[tf.Tensor, ...]:
             step = results.inner_results
@@ -165,10 +166,10 @@ class Sampler:
         Args:
             data: The data.
             weak: Weak priors, in the order of the hyperparameters.
-            chains: How many chains.
-            draws: How many draws of each.
-            warmup: How many before.
-            seed: Of all random numbers.
+            chains: The number of chains.
+            draws: The number of draws of each.
+            warmup: The number of draws before, which are dropped.
+            seed: The seed of all random numbers.
             progress: Called with the number of draws that are done, the warm-up included.
 
         Raises:
@@ -180,8 +181,8 @@ class Sampler:
         y = starts(evaluate, metric, chains, rng)
         step = 1.0
 
-        def piece(count: int, adaptations: int) -> list[np.ndarray]:
-            found = self.piece(
+        def segment(count: int, adaptations: int) -> list[np.ndarray]:
+            arrays = self.segment(
                 data,
                 weak,
                 tuple(tf.constant(a, kind) for a in metric),
@@ -191,34 +192,34 @@ class Sampler:
                 tf.constant(adaptations),
                 tf.constant(rng.integers(2**31, size=2), tf.int32),
             )
-            return [a.numpy() for a in found]
+            return [a.numpy() for a in arrays]
 
         done = 0
         for number, share in enumerate(_WINDOWS):
             count = warmup - done if number == len(_WINDOWS) - 1 else round(share * warmup)
             if count == 0:
                 continue
-            found = piece(count, count)
-            y, step, done = found[0][-1], float(found[-1][-1]), done + count
+            states, *_, step_sizes = segment(count, count)
+            y, step, done = states[-1], float(step_sizes[-1]), done + count
             if number < len(_WINDOWS) - 1:
-                here, late = metric, found[0][count // 3 :]
-                metric = here.learned(late.reshape(-1, late.shape[-1]))
-                y = metric.inside(here.outside(y))
+                last, late = metric, states[count // 3 :]
+                metric = last.learned(late.reshape(-1, late.shape[-1]))
+                y = metric.inside(last.outside(y))
             progress(done)
-        parts, left = [], draws
-        for number in range(_PIECES):
-            count = left // (_PIECES - number)
+        segments, remaining = [], draws
+        for number in range(_SEGMENTS):
+            count = remaining // (_SEGMENTS - number)
             if count == 0:
                 continue
-            parts.append(piece(count, -1))
-            y, left = parts[-1][0][-1], left - count
-            progress(warmup + draws - left)
-        inside, values, diverged, acceptance, leapfrogs, _ = (
-            np.concatenate(arrays) for arrays in zip(*parts, strict=True)
+            segments.append(segment(count, -1))
+            y, remaining = segments[-1][0][-1], remaining - count
+            progress(warmup + draws - remaining)
+        inside, log_density, diverged, acceptance, leapfrogs, _ = (
+            np.concatenate(arrays) for arrays in zip(*segments, strict=True)
         )
         return Chains(
             np.swapaxes(metric.outside(inside), 0, 1),
-            np.swapaxes(values, 0, 1),
+            np.swapaxes(log_density, 0, 1),
             np.swapaxes(diverged, 0, 1),
             np.swapaxes(acceptance, 0, 1),
             leapfrogs,
@@ -227,10 +228,9 @@ class Sampler:
     def _evaluated(
         self, data: Data, weak: Sequence[WeakPrior | None], points: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Values and gradients at points `[B, P]`, NumPy."""
-        given = tf.constant(points, self.coordinates.dtype)
-        values, gradients = self.density(data, weak, given)
-        return values.numpy(), gradients.numpy()
+        """The log densities at points `[B, P]` and their gradients, NumPy."""
+        points = tf.constant(points, self.coordinates.dtype)
+        return tuple(a.numpy() for a in self.density(data, weak, points))
 
 
 Evaluate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -255,21 +255,21 @@ def laplace_metric(evaluate: Evaluate, point: np.ndarray) -> Metric:
 
     curvature = hessian(falling, point.astype(float), lambda done: None)
     scale = np.sqrt(np.maximum(np.abs(np.diag(curvature)), 1e-2))
-    values, vectors = np.linalg.eigh(curvature / np.outer(scale, scale))
+    eigenvalues, eigenvectors = np.linalg.eigh(curvature / np.outer(scale, scale))
     # Away from a maximum a curvature may have any sign: its size still tells a scale.
-    root = vectors / np.sqrt(np.maximum(np.abs(values), 1e-3)) / scale[:, None]
+    root = eigenvectors / np.sqrt(np.maximum(np.abs(eigenvalues), 1e-3)) / scale[:, None]
     return Metric(point.astype(float), np.linalg.cholesky(root @ root.T))
 
 
 def starts(evaluate: Evaluate, metric: Metric, chains: int, rng: np.random.Generator) -> np.ndarray:
-    """Where chains start, `[chains, P]` in the coordinates of the metric: scattered about its zero.
+    """Starts of chains, `[chains, P]` in the coordinates of the metric, standard normal.
 
-    One where the density has no value comes nearer.
+    One at which the density has no value is moved towards the center.
     """
     y = rng.normal(size=(chains, len(metric.center)))
     for _ in range(_ATTEMPTS):
-        values, gradients = evaluate(metric.outside(y))
-        bad = ~(np.isfinite(values) & np.isfinite(gradients).all(axis=-1))
+        log_density, gradients = evaluate(metric.outside(y))
+        bad = ~(np.isfinite(log_density) & np.isfinite(gradients).all(axis=-1))
         if not bad.any():
             break
         y[bad] *= 0.5

@@ -1,23 +1,27 @@
-"""Draws of hyperparameters, how far they can be trusted, and what they say of new points."""
+"""Draws of hyperparameters, their convergence, and predictions averaged over them."""
 
 import copy
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals, mixture
 from cgp.gp.base import as_dict
 from cgp.gp.sampling.coordinates import Coordinates
-from cgp.gp.sampling.diagnostics import effective_size, r_hat
-from cgp.gp.sampling.doubts import doubts
-from cgp.gp.sampling.nuts import Chains
+from cgp.gp.sampling.diagnostics import convergence_problems, effective_size, r_hat
+from cgp.gp.sampling.nuts import Chains, Sampler
+from cgp.gp.sampling.weak_priors import in_words, weak_priors
 from cgp.kernels.points import as_points
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.statespace.compiled import graph_of
+from cgp.training.batches import where_watched
 
+_PATIENCE = 5.0  # seconds without a progress bar
 _COLUMNS = {
     "mean": "mean",
     "deviation": "deviation",
@@ -54,30 +58,30 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         coordinates = Coordinates(gp)
         self._gp, self._coordinates, self._chains = gp, coordinates, chains
         self._predictors: dict[bool, Any] = {}
-        self._values = coordinates.values(chains.points)
+        self._draws = coordinates.constrained(chains.points)
         self.weights, self.log_density = chains.points, chains.log_density
         self.divergences, self.acceptance = chains.diverged, chains.acceptance
         self.weak_priors = weak_priors
         self.r_hat: dict[str, np.ndarray] = {}
         self.effective_sizes: dict[str, np.ndarray] = {}
-        for name, value in self._values.items():
-            self.r_hat[name] = _of_elements(r_hat, value, np.max)
-            self.effective_sizes[name] = _of_elements(effective_size, value, np.min)
+        for name, draws in self._draws.items():
+            self.r_hat[name] = _of_elements(r_hat, draws, np.max)
+            self.effective_sizes[name] = _of_elements(effective_size, draws, np.min)
 
     def __reduce__(self) -> tuple:
         """Pickled and copied with the process, whose weights a copy finds in its own process."""
         return type(self), (self._gp, self.weak_priors, self._chains)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._values:
+        if name not in self._draws:
             raise KeyError(f"{name!r} is none of the hyperparameters drawn: {', '.join(self)}")
-        return self._values[name]
+        return self._draws[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter(self._draws)
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._draws)
 
     # --- what the draws say -----------------------------------------------------------------------
 
@@ -89,11 +93,11 @@ class ParameterDraws(Mapping[str, np.ndarray]):
             the quantiles of 2.5 and 97.5 %, of both parts where complex, "r_hat" and
             "effective_size"; NumPy, each like a value.
         """
-        found = {}
+        summary = {}
         for name, draws in self.items():
             flat = draws.reshape(-1, *draws.shape[2:])
             low, high = _quantiles(flat)
-            found[name] = {
+            summary[name] = {
                 "mean": np.mean(flat, axis=0),
                 "deviation": np.std(flat, axis=0),
                 "low": low,
@@ -101,7 +105,7 @@ class ParameterDraws(Mapping[str, np.ndarray]):
                 "r_hat": self.r_hat[name],
                 "effective_size": self.effective_sizes[name],
             }
-        return found
+        return summary
 
     def __str__(self) -> str:
         rows = [["hyperparameter", *_COLUMNS.values()]]
@@ -151,25 +155,23 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         self._gp.predict(x, observed=observed, **noise)
         predictor = self._predictor(observed, noise)
         x = as_points(x, self._gp.variable_dtype)
-        found = []
-        for point in points[chosen]:
-            found.append([a.numpy() for a in predictor(tf.constant(point), x)])
-        return Marginals(*(np.stack(arrays) for arrays in zip(*found, strict=True)))
+        moments = [[a.numpy() for a in predictor(tf.constant(p), x)] for p in points[chosen]]
+        return Marginals(*(np.stack(arrays) for arrays in zip(*moments, strict=True)))
 
     def _predictor(self, observed: bool, noise: dict[str, Any]) -> Callable[..., list[tf.Tensor]]:
-        """A compiled function of weights `[P]` and inputs; one without noise is kept."""
+        """A compiled function of weights `[P]` and inputs, cached unless noise is given."""
         if not noise and observed in self._predictors:
             return self._predictors[observed]
 
         def predict(point: tf.Tensor, x: tf.Tensor) -> list[tf.Tensor]:
             self._coordinates.assign(point)
-            found = as_dict(self._gp.posterior(x, observed=observed, **noise))
-            return [found[name] for name in Marginals._fields]
+            moments = as_dict(self._gp.posterior(x, observed=observed, **noise))
+            return [moments[name] for name in Marginals._fields]
 
-        made = graph_of(predict)
+        predictor = graph_of(predict)
         if not noise:
-            self._predictors[observed] = made
-        return made
+            self._predictors[observed] = predictor
+        return predictor
 
     def predict(
         self, x: ArrayLike, *, count: int = 200, observed: bool = False, **noise: Any
@@ -190,7 +192,8 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         """
         each = self.predict_each(x, count=count, observed=observed, **noise)
         share = 1.0 / len(each.mean)
-        return mixture([(share, Marginals(*one)) for one in zip(*each, strict=True)])._asdict()
+        components = [(share, Marginals(*moments)) for moments in zip(*each, strict=True)]
+        return mixture(components)._asdict()
 
     # --- elsewhere --------------------------------------------------------------------------------
 
@@ -210,16 +213,16 @@ class ParameterDraws(Mapping[str, np.ndarray]):
 
     def real_draws(self) -> dict[str, np.ndarray]:
         """Draws as real arrays `[chains, draws, ...]`: of a complex value "_real" and "_imag"."""
-        found = {}
+        real = {}
         for name, draws in self.items():
             if np.iscomplexobj(draws):
-                found[f"{name}_real"], found[f"{name}_imag"] = draws.real, draws.imag
+                real[f"{name}_real"], real[f"{name}_imag"] = draws.real, draws.imag
             else:
-                found[name] = draws
-        return found
+                real[name] = draws
+        return real
 
     def statistics(self) -> dict[str, np.ndarray]:
-        """What the sampler says of each draw, by ArviZ's names, `[chains, draws]`."""
+        """Statistics of the sampler for each draw, by ArviZ's names, `[chains, draws]`."""
         return {
             "lp": self.log_density,
             "diverging": self.divergences,
@@ -227,13 +230,63 @@ class ParameterDraws(Mapping[str, np.ndarray]):
         }
 
 
-def made(gp: Any, weak_priors: dict[str, str], chains: Chains) -> ParameterDraws:
-    """The draws of a process, which stays as it is, with a warning where they are doubtful."""
-    draws = ParameterDraws(copy.deepcopy(gp), weak_priors, chains)
-    found = doubts(chains, draws.r_hat, draws.effective_sizes)
-    if found:
-        warnings.warn("of these draws " + "; ".join(found), RuntimeWarning, stacklevel=3)
-    return draws
+def draw_parameters(
+    gp: Any,
+    sampler: Sampler,
+    chains: int,
+    draws: int,
+    warmup: int,
+    seed: int | None,
+    verbose: int | str,
+) -> ParameterDraws:
+    """Draws the hyperparameters of a `MaximumLikelihoodGP`, which keeps its own.
+
+    The arguments, errors and warnings are those of its `sample_parameters`.
+    """
+    for name, count, least in (("chains", chains, 1), ("draws", draws, 4), ("warmup", warmup, 0)):
+        check_whole(count, name, least=least)
+    if seed is not None:
+        check_whole(seed, "seed", least=0)
+    if verbose not in ("auto", 0, 1):
+        raise ValueError(f'verbose must be "auto", 0 or 1, got {verbose!r}')
+    data = gp.stored_data()
+    coordinates = sampler.coordinates
+    if not bool(tf.reduce_any(data.present)):
+        raise ValueError("all samples are missing: there is nothing to learn from")
+    if coordinates.without_parameter:
+        raise ValueError(
+            f"the weights {coordinates.without_parameter} belong to no hyperparameter, and "
+            "have no prior: set trainable=False of their layers"
+        )
+    if coordinates.size == 0:
+        raise ValueError("no trainable hyperparameters: there is nothing to draw")
+    weak = weak_priors(gp, coordinates, data)
+    progress = _Progress(warmup + draws, verbose)
+    priors = tuple(weak.get(name) for name in coordinates.parameters)
+    samples = sampler.run(data, priors, chains, draws, warmup, seed, progress.update)
+    # A copy of the process, which goes on without the draws.
+    result = ParameterDraws(copy.deepcopy(gp), in_words(gp, data, weak), samples)
+    problems = convergence_problems(samples, result.r_hat, result.effective_sizes)
+    if problems:
+        warnings.warn("of these draws " + "; ".join(problems), RuntimeWarning, stacklevel=3)
+    return result
+
+
+class _Progress:
+    """A progress bar that appears after some seconds."""
+
+    def __init__(self, total: int, verbose: int | str):
+        self._total, self._verbose = total, where_watched(verbose)
+        self._begin = time.monotonic()
+        self._bar: Any = None
+
+    def update(self, done: int) -> None:
+        """Shows how many draws are done."""
+        late = time.monotonic() - self._begin > _PATIENCE
+        if self._bar is None and (self._verbose == 1 or (self._verbose == "auto" and late)):
+            self._bar = keras.utils.Progbar(self._total, unit_name="draw")
+        if self._bar is not None:
+            self._bar.update(done)
 
 
 def _of_elements(
@@ -241,21 +294,20 @@ def _of_elements(
 ) -> np.ndarray:
     """A diagnostic of draws `[chains, draws, ...]`, `[...]`, the worst one of complex parts."""
     if np.iscomplexobj(draws):
-        parts = [_of_elements(diagnostic, part, worst) for part in (draws.real, draws.imag)]
-        return np.asarray(worst(parts, axis=0))
+        diagnostics = [_of_elements(diagnostic, a, worst) for a in (draws.real, draws.imag)]
+        return np.asarray(worst(diagnostics, axis=0))
     shape = draws.shape[2:]
     return np.reshape([diagnostic(draws[(..., *i)]) for i in np.ndindex(shape)], shape)
 
 
 def _quantiles(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if np.iscomplexobj(flat):
-        re, im = (np.quantile(part, [0.025, 0.975], axis=0) for part in (flat.real, flat.imag))
+        re, im = (np.quantile(a, [0.025, 0.975], axis=0) for a in (flat.real, flat.imag))
         return re[0] + 1j * im[0], re[1] + 1j * im[1]
     low, high = np.quantile(flat, [0.025, 0.975], axis=0)
     return low, high
 
 
-def _text(key: str, value: Any) -> str:
-    if key == "r_hat":
-        return f"{value:.3f}"
-    return f"{value:.0f}" if key == "effective_size" else f"{value:.4g}"
+def _text(key: str, number: Any) -> str:
+    digits = {"r_hat": ".3f", "effective_size": ".0f"}.get(key, ".4g")
+    return f"{number:{digits}}"

@@ -46,18 +46,18 @@ class WeakPrior(NamedTuple):
     width: tf.Tensor
     """The standard deviation, like `center`."""
 
-    def log_prob(self, value: tf.Tensor) -> tf.Tensor:
-        """The log density of a constrained value, a number."""
-        if value.dtype.is_complex:
-            value = tf.stack([tf.math.real(value), tf.math.imag(value)], axis=-1)
-        x = tf.math.log(value) if self.is_of_log else value
+    def log_prob(self, parameter: tf.Tensor) -> tf.Tensor:
+        """The log density of a constrained hyperparameter, a number."""
+        if parameter.dtype.is_complex:
+            parameter = tf.stack([tf.math.real(parameter), tf.math.imag(parameter)], axis=-1)
+        x = tf.math.log(parameter) if self.is_of_log else parameter
         log_density = -0.5 * tf.square((x - self.center) / self.width) - tf.math.log(
             np.sqrt(2.0 * np.pi) * self.width
         )
         return tf.reduce_sum(log_density - x if self.is_of_log else log_density)
 
     def words(self) -> str:
-        """What it is, for a reader."""
+        """A description of the prior, for a reader."""
         center, width = np.asarray(self.center), float(np.max(self.width))
         if self.is_of_log:
             about = np.array2string(np.exp(center), precision=3)
@@ -70,42 +70,42 @@ def weak_priors(gp: Any, coordinates: Coordinates, data: Data) -> dict[str, Weak
 
     Args:
         gp: A `MaximumLikelihoodGP`.
-        coordinates: Those of its hyperparameters.
+        coordinates: The coordinates of its hyperparameters.
         data: Its data.
     """
     scales = scales_of(gp, data)
-    starts = {id(p): value for p, value in values_from_data(gp, data)}
-    found = {}
+    starts = {id(p): start for p, start in values_from_data(gp, data)}
+    priors = {}
     for name, parameter in coordinates.parameters.items():
         is_bounded = parameter.constraint.description in (
             FRACTION.description,
             UNIT_DISK.description,
         )
-        is_weak_already = parameter is gp.noise_variance and gp._has_weak_prior
+        is_weak_already = parameter is gp.noise_variance and gp.has_weak_prior
         if parameter.prior is None and not is_bounded and not is_weak_already:
-            found[name] = _of(parameter, starts.get(id(parameter)), scales)
-    return found
+            priors[name] = _prior_of(parameter, starts.get(id(parameter)), scales)
+    return priors
 
 
 def in_words(gp: Any, data: Data, weak: dict[str, WeakPrior]) -> dict[str, str]:
-    """What weak priors say, by name; that of the fit, of a noise variance left out, included.
+    """Descriptions of weak priors by name, that of a noise variance that was left out included.
 
     Args:
         gp: A `MaximumLikelihoodGP`.
         data: Its data.
         weak: Its weak priors, by name.
     """
-    found = {}
-    if gp._has_weak_prior:
-        scale = 2.0 * float(residual_power(gp._process, data))
-        found["noise_variance"] = (
+    words = {}
+    if gp.has_weak_prior:
+        scale = 2.0 * float(residual_power(gp.observation_model, data))
+        words["noise_variance"] = (
             f"that of a fit, about gamma of shape 1.5 and scale {scale:.3g}, twice the mean square "
             "of what offset, mean and trend leave of z"
         )
-    return found | {name: prior.words() for name, prior in weak.items()}
+    return words | {name: prior.words() for name, prior in weak.items()}
 
 
-def _of(parameter: Parameter, start: ArrayLike | None, scales: DataScales) -> WeakPrior:
+def _prior_of(parameter: Parameter, start: ArrayLike | None, scales: DataScales) -> WeakPrior:
     present = parameter.numpy()
     middle = present if parameter.initial is None else parameter.initial
     if start is not None:
@@ -130,10 +130,10 @@ def _of(parameter: Parameter, start: ArrayLike | None, scales: DataScales) -> We
 
 
 def log_weak_priors(coordinates: Coordinates, weak: Sequence[WeakPrior | None]) -> list[tf.Tensor]:
-    """Their log densities at the present values, in the order of the hyperparameters.
+    """The log densities of weak priors at the present values, in the order of the hyperparameters.
 
     Args:
-        coordinates: Those of the hyperparameters.
+        coordinates: The coordinates of the hyperparameters.
         weak: A prior or None for each hyperparameter; empty for none at all.
     """
     if not weak:

@@ -9,9 +9,10 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.distributions.forms import CompositeForm, SecondMoments, as_matrices
-from cgp.gp.data import COMMON_NOISE, SampleNoise, empty_variable
+from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.native_likelihood import numbers_of
+from cgp.gp.stored_data import empty_variable
 from cgp.linalg.batch_last import cholesky, triangularize
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.engines.filter_step import State, predict
@@ -21,7 +22,7 @@ from cgp.statespace.models.widely_linear import composite_rows
 
 
 class StateAt(NamedTuple):
-    """The moments of the state of B series at one place, given all samples up to it."""
+    """The moments of the state of B series at one place, given all samples up to that place."""
 
     x: tf.Tensor
     """The place, a real number."""
@@ -46,12 +47,12 @@ class StoredState(tf.Module):
         self.mean, self.chol = empty_variable(2, dtype), empty_variable(3, dtype)
         # Not the size of the variables: where a branch of a graph empties a variable, TensorFlow
         # 2.21 takes its size as zero ever after, whether the branch runs or not.
-        self._is_held = tf.Variable(False, trainable=False)
+        self._is_set = tf.Variable(False, trainable=False)
 
     @property
     def is_empty(self) -> tf.Tensor:
         """Whether no state is stored, scalar bool."""
-        return ~self._is_held
+        return ~self._is_set
 
     def read(self) -> StateAt:
         """The stored state; it must not be empty."""
@@ -62,11 +63,11 @@ class StoredState(tf.Module):
         self.x.assign(state.x)
         self.mean.assign(state.mean)
         self.chol.assign(state.chol)
-        self._is_held.assign(True)
+        self._is_set.assign(True)
 
     def clear(self) -> None:
-        """Drops the state."""
-        self._is_held.assign(False)
+        """Empties the variables."""
+        self._is_set.assign(False)
 
 
 _BY_X = "a StateSpaceGP is not differentiable by its inputs x here: an ExactGP is"
@@ -137,25 +138,25 @@ class DiscretizedProcess:
         return self._matrix(F), self._covariance(Q), self._root(Q)
 
     def transitions(self, x: np.ndarray, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """F and a factor of Q, as `discretize`, eagerly: by the core where it knows the kernel.
+        """F and a factor of Q over steps, eagerly, by the compiled core where it knows the kernel.
 
         Args:
             x: The places that steps lead from, `[T]`.
             step: The steps, `[T]`.
         """
-        found = None
+        proper = None
         if self._numbers is not None and native.core().ops:
             steps = tf.constant(step, tf.float64)
-            found = native.attempt("cgp_markov_discretize", *self._numbers, steps=steps)
-        if found is None:
+            proper = native.attempt("cgp_markov_discretize", *self._numbers, steps=steps)
+        if proper is None:
             F, _, Q_factor = self.discretize(tf.constant(x), tf.constant(step))
         else:
-            F, Q_factor = self._matrix(found[0]), self.form.root(found[1])
+            F, Q_factor = self._matrix(proper[0]), self.form.root(proper[1])
         return F.numpy(), Q_factor.numpy()
 
     @functools.cached_property
     def _numbers(self) -> list[tf.Tensor] | None:
-        """The terms of the kernel as the core takes them; None if it does not know them."""
+        """The terms of the kernel as arguments of the compiled core; None if it has none such."""
         terms = self._process.kernel.markov_terms()
         return None if terms is None else numbers_of(terms)
 
@@ -185,7 +186,7 @@ class DiscretizedProcess:
         start: StateAt | StoredState | None = None,
         noise: SampleNoise = COMMON_NOISE,
     ) -> LinearGaussian:
-        """The model of a series at points in order.
+        """The linear Gaussian model of a series at points in order.
 
         Args:
             x: Points `[..., T]`.
@@ -200,22 +201,26 @@ class DiscretizedProcess:
             H = H[None]
             if noise.is_common:
                 R = R[None]
-        given = {"F": F, "Q": FactoredCovariance(Q, Q_factor), "H": H, "R": FactoredCovariance(R)}
         if isinstance(start, StoredState):
             prior = self._prior(x[..., 0])
-            found = tf.cond(start.is_empty, lambda: prior, lambda: self._after(start.read(), x))
+            initial = tf.cond(start.is_empty, lambda: prior, lambda: self._after(start.read(), x))
             mean, covariance, chol = (
-                tf.ensure_shape(a, [None, *b.shape[b.shape.rank - own :]])
-                for a, b, own in zip(found, prior, (1, 2, 2), strict=True)
+                tf.ensure_shape(a, [None, *b.shape[b.shape.rank - event_rank :]])
+                for a, b, event_rank in zip(initial, prior, (1, 2, 2), strict=True)
             )
+        elif start is None:
+            mean, covariance, chol = self._prior(x[..., 0])
         else:
-            found = self._prior(x[..., 0]) if start is None else self._after(start, x)
-            mean, covariance, chol = found
-        given["initial_mean"], given["initial_covariance"] = (
-            mean,
-            FactoredCovariance(covariance, chol),
-        )
-        return LinearGaussian.from_tensors(given, None, self.form)
+            mean, covariance, chol = self._after(start, x)
+        matrices = {
+            "F": F,
+            "Q": FactoredCovariance(Q, Q_factor),
+            "H": H,
+            "R": FactoredCovariance(R),
+            "initial_mean": mean,
+            "initial_covariance": FactoredCovariance(covariance, chol),
+        }
+        return LinearGaussian.from_tensors(matrices, None, self.form)
 
     def _prior(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Mean, covariance and factor of the state at points `[...]`, before any sample."""
@@ -230,7 +235,7 @@ class DiscretizedProcess:
 
 
 def _first_axes_last(function: Callable[[tf.Tensor], tf.Tensor], a: tf.Tensor) -> tf.Tensor:
-    """A function of matrices with their batch axes last, of matrices `[..., n, n]`."""
+    """Applies a function of matrices with batch axes last to matrices `[..., n, n]`."""
     batch = a.shape.rank - 2
     axes = list(range(batch)), list(range(-batch, 0))
     last = function(tf.experimental.numpy.moveaxis(a, *axes))

@@ -6,8 +6,8 @@ instead. So memory does not grow with a stream, forecasts continue from its last
 posterior between the remaining samples is still the one given all samples.
 
 A state belongs to the hyperparameters it was computed with. When they change, the state before the
-data held is cleared (a post-update), and the stream resumes from the data and samples held (it
-compares the weights); what was dropped before no longer counts.
+stored data is cleared (a post-update), and the stream resumes from the stored data and samples (it
+compares the weights); dropped samples no longer count.
 """
 
 import warnings
@@ -17,11 +17,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data, StoredData
+from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.discretization import StateAt, StoredState
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.process_stream import ProcessStream
+from cgp.gp.stored_data import StoredData
 from cgp.gp.stream_samples import CheckedRange
 from cgp.statespace.filtering import process_block
 from cgp.statespace.online.native_step import NOT_FINITE
@@ -52,24 +53,24 @@ class History(tf.Module):
         super().__init__()
         self._layer, self._process, self._stored = layer, process, stored
         self.start = StoredState(stored.z.dtype if process.is_proper else stored.x.dtype)
-        """The state before the data held, where older samples have been dropped."""
+        """The state before the stored data, where older samples have been dropped."""
         self._has_dropped = tf.Variable(False, trainable=False)  # graphs read it too
         self._stream: ProcessStream | None = None
         self._weights = layer.weights
         self._snapshot = b""  # of the weights that the state of the stream belongs to
         self._loaded: tuple[StateAt, np.ndarray] | None = None
-        self._streamed = 0  # of the data held, how many are samples of the stream
+        self._streamed = 0  # the number of stored data that are samples of the stream
         self._in_graphs = False
         # The kernel may refuse a place, or disagree with its own state-space form.
         kernel, real = layer.kernel, stored.x.dtype
         self._range = CheckedRange(lambda x: kernel.check_points(tf.constant(x, real)))
         register_post_update(layer, self._weights, self.start.clear, state_is_weights=False)
 
-    # --- what is held ----------------------------------------------------------------------------
+    # --- stored data -----------------------------------------------------------------------------
 
     @property
     def data(self) -> Data:
-        """The data and samples held."""
+        """The stored data and samples."""
         self.join()
         return self._stored.data
 
@@ -79,7 +80,7 @@ class History(tf.Module):
             raise ValueError(NOT_ALL)
 
     def whole_data(self) -> Data:
-        """The data and samples at the time that a graph runs.
+        """The data and samples that a graph reads when it runs.
 
         Raises:
             tf.errors.InvalidArgumentError: Some have been dropped.
@@ -87,7 +88,7 @@ class History(tf.Module):
         return _data_if(~self._has_dropped, self._data_of_graph(), NOT_ALL)
 
     def data_for(self, x: tf.Tensor) -> Data:
-        """The data and samples that predictions at x need, given `start`, at the time a graph runs.
+        """The data and samples that a graph reads when it runs, for predictions at x given `start`.
 
         Raises:
             tf.errors.InvalidArgumentError: Places before the samples that are still held.
@@ -104,11 +105,11 @@ class History(tf.Module):
         return self._stored.data_of_graph()
 
     def _is_late(self, data: Data, x: tf.Tensor) -> tf.Tensor:
-        """Whether no place lies before the data and the state before them, scalar bool."""
+        """Whether all places x lie after the first one known, scalar bool."""
         return tf.reduce_all(x >= self._first(data))
 
     def _first(self, data: Data) -> tf.Tensor:
-        """The first place that is known of: that of the state before the data, if there is one."""
+        """The first place known: that of the state before the data, or of the first sample."""
         return tf.where(self.start.is_empty, tf.reduce_min(data.x), self.start.x)
 
     def join(self) -> None:
@@ -124,39 +125,39 @@ class History(tf.Module):
         self._has_dropped.assign(True)
 
     def hold(self, data: Data) -> None:
-        """Replaces all data and samples by other data."""
+        """Stores data in place of all data and samples."""
         self._stored.replace(data)
         self.start.clear()
         self._has_dropped.assign(False)
         self._stream, self._streamed, self._loaded = None, 0, None
 
     def start_now(self) -> StateAt | None:
-        """The state before the data held, at the present hyperparameters; None for the prior."""
+        """The state before the stored data at the present hyperparameters; None for the prior."""
         if self._loaded is not None:  # now that all weights have been loaded
-            start, values = self._loaded
+            start, weights = self._loaded
             self._loaded = None
-            if np.array_equal(values, self._values()):
+            if np.array_equal(weights, self._weight_vector()):
                 self.start.write(start)
                 confirm(self._layer)
         refresh(self._layer)
         return None if bool(self.start.is_empty) else self.start.read()
 
     def saved(self) -> dict[str, np.ndarray]:
-        """The state before the data held, as arrays of real numbers to `load`; empty for none."""
+        """The state before the stored data as real arrays to `load`; empty if none were dropped."""
         self.join()
         start = self.start_now()
         if not bool(self._has_dropped):
             return {}
-        found = {"dropped": np.ones(1)}
+        arrays = {"dropped": np.ones(1)}
         if start is not None:
-            found["start_x"], found["start_values"] = start.x.numpy()[None], self._values()
-            for name, value in zip(("start_mean", "start_chol"), start[1:], strict=True):
-                a = value.numpy()
-                found[name] = np.stack([a.real, a.imag] if np.iscomplexobj(a) else [a], axis=-1)
-        return found
+            arrays["start_x"], arrays["start_values"] = start.x.numpy()[None], self._weight_vector()
+            for name, tensor in zip(("start_mean", "start_chol"), start[1:], strict=True):
+                a = tensor.numpy()
+                arrays[name] = np.stack([a.real, a.imag] if np.iscomplexobj(a) else [a], axis=-1)
+        return arrays
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Goes on from `saved` arrays; weights may be loaded later."""
+        """Restores the state of `saved` arrays, once the weights have been loaded too."""
         self._has_dropped.assign("dropped" in arrays)
         if "start_x" in arrays:
             mean, chol = (
@@ -186,7 +187,7 @@ class History(tf.Module):
             data = self._stored.data.between(0, 0)
             return data._replace(x=data.x[:1]), stream.present()
         data, start = self.data, self.start_now()
-        # Held samples alone say too little of what came before them.
+        # Without the dropped samples little is known of earlier places.
         if bool(self._has_dropped) and not bool(self._is_late(data, x)):
             got, first = float(tf.reduce_min(x)), float(self._first(data))
             raise ValueError(f"{TOO_EARLY} (got x = {got:g}, held from {first:g})")
@@ -217,13 +218,13 @@ class History(tf.Module):
             raise ValueError("the series of the data have places of their own: make a GP each")
 
     def stream(self) -> ProcessStream | None:
-        """The stream, its state at the present hyperparameters; None before any sample."""
+        """The stream with its state at the present hyperparameters; None before any sample."""
         if self._stream is None or self._snapshot == snapshot(self._weights):
             return self._stream
         return self._resumed()
 
     def stream_at(self, x: float, batch: tuple[int, ...]) -> ProcessStream:
-        """The stream, for samples from x on; a new one, which `after_samples` takes, if none is."""
+        """The stream that takes samples from x on; a new one, for `after_samples`, if none has."""
         stream = self._last_stream()
         if stream is None:
             stream = ProcessStream(self._process, batch, self._stored.x.dtype)
@@ -238,19 +239,19 @@ class History(tf.Module):
         return None if stream is None else stream.present()
 
     def _last_stream(self) -> ProcessStream | None:
-        """The stream; one that continues from the data, if they have none yet; or None."""
+        """The stream, or a new one that continues from the data; None before any data."""
         stream = self.stream()
         if stream is None and self._has_series():
             self._check_shared_places()
             stream = self._resumed()
         return stream
 
-    def _values(self) -> np.ndarray:
-        """The values of all weights, on which a state depends."""
+    def _weight_vector(self) -> np.ndarray:
+        """The values of all weights, on which a state depends, as one vector."""
         return np.concatenate([np.zeros(1), *(np.ravel(w.numpy()) for w in self._weights)])
 
     def _resumed(self) -> ProcessStream:
-        """The stream, continuing from the data held."""
+        """The stream, continuing from the stored data."""
         start = self.start_now()
         of_weights, stream = snapshot(self._weights), self._stream
         self.join()
@@ -269,8 +270,8 @@ class History(tf.Module):
             batch = tuple(data.batch.numpy().tolist())
             stream = ProcessStream(self._process, batch, data.x.dtype)
         series = ordered_series(self._process, data, start=start)
-        found = process_block(series.model, series.z)
-        state = StateAt(tf.reduce_max(data.x), found.last_mean, found.last_chol)
+        block = process_block(series.model, series.z)
+        state = StateAt(tf.reduce_max(data.x), block.last_mean, block.last_chol)
         if not all(np.isfinite(a).all() for a in state):
             raise ValueError(NOT_FINITE)
         stream.begin(state)
@@ -278,7 +279,7 @@ class History(tf.Module):
         return stream
 
     def after_samples(self, stream: ProcessStream) -> None:
-        """Takes a new stream, drops old samples, and makes new ones visible to traced graphs."""
+        """Registers a new stream, drops old samples, and shows new ones to traced graphs."""
         if self._stream is None:
             places = tf.zeros([1, 0, 1], self._stored.x.dtype)
             nothing = tf.zeros([stream.streams, 0], self._stored.z.dtype)
@@ -297,6 +298,6 @@ class History(tf.Module):
 
 
 def _data_if(sound: tf.Tensor, data: Data, message: str) -> Data:
-    """The data, in a graph that fails with a message unless a scalar bool holds."""
+    """The data, in a graph that fails with a message unless a scalar bool is true."""
     with tf.control_dependencies([tf.debugging.Assert(sound, [message])]):
         return data._replace(x=tf.identity(data.x))

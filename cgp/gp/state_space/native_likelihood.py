@@ -18,7 +18,8 @@ from cgp.linalg.gradients import without_gradient
 def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor | None:
     """The log likelihood of each series, `[B]`, differentiable once; None where no op serves.
 
-    In a graph what is not finite is NaN. The op takes one noise variance for all samples.
+    In a graph a likelihood that is not finite is NaN. The op takes one noise variance for all
+    samples.
     """
     if not data.noise.is_common:
         return None
@@ -35,13 +36,13 @@ def log_likelihood(process: SignalPlusNoise, data: Data) -> tf.Tensor | None:
     if not eagerly:
         in_order = tf.reduce_all(x[:, 1:] >= x[:, :-1])
         x, z = tf.cond(in_order, lambda: (x, z), lambda: _sorted(x, z))
-        value = native.op("cgp_state_space_likelihood")(*arguments, x=x, z=z)
-        return tf.ensure_shape(value, z.shape[:1])  # the op does not tell
+        likelihood = native.op("cgp_state_space_likelihood")(*arguments, x=x, z=z)
+        return tf.ensure_shape(likelihood, z.shape[:1])  # the op does not tell
     places = np.asarray(x)
     if np.any(places[:, 1:] < places[:, :-1]):
         x, z = _sorted(x, z)
-    value = native.attempt("cgp_state_space_likelihood", *arguments, x=x, z=z)
-    return value if value is not None and np.isfinite(value).all() else None
+    likelihood = native.attempt("cgp_state_space_likelihood", *arguments, x=x, z=z)
+    return likelihood if likelihood is not None and np.isfinite(likelihood).all() else None
 
 
 def _sorted(x: tf.Tensor, z: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -70,9 +71,9 @@ def numbers_of(terms: Terms) -> list[tf.Tensor]:
 @tf.RegisterGradient("CgpStateSpaceLikelihood")
 def _pullback(op: tf.Operation, bar: tf.Tensor) -> list[tf.Tensor | None]:
     gradients = native.op("cgp_state_space_pullback")(*op.inputs, bar)
-    *found, by_noise, by_x, by_z = without_gradient(
+    *by_numbers, by_noise, by_x, by_z = without_gradient(
         gradients,
         [*op.inputs, bar],
         "the filter is differentiable once: take differences of gradients for a Hessian",
     )
-    return [*found, None, by_noise, by_x, by_z]
+    return [*by_numbers, None, by_noise, by_x, by_z]

@@ -6,7 +6,7 @@ import numpy as np
 
 from cgp.distributions.marginals import Step
 from cgp.gp.data import Data
-from cgp.gp.given_noise import GivenNoise
+from cgp.gp.noise import NoiseArguments
 from cgp.gp.stream_samples import as_block, one_sample
 from cgp.kernels.points import as_array
 from cgp.linalg.arguments import ArrayLike
@@ -54,7 +54,7 @@ class Online(_Base):
         if np.size(place) > 1:
             raise ValueError(f"x must be one number, got shape {place.shape}: {_TOGETHER}")
         self._check_normal("step")
-        noise = GivenNoise(noise_variance, noise_groups, self._group_count)
+        noise = NoiseArguments(noise_variance, noise_groups, self._group_count)
         sample = one_sample(place, z, missing, self.variable_dtype, self._recent, noise)
         place = self._admitted(sample)[0]
         stream = self._history.stream_at(place, tuple(sample.batch.tolist()))
@@ -90,7 +90,7 @@ class Online(_Base):
         shape = as_array(x, "x").shape
         if shape not in (shape[:1], (*shape[:1], 1)):
             raise ValueError(f"x must be [T], got shape {shape}: {_TOGETHER}")
-        noise = GivenNoise(noise_variance, noise_groups, self._group_count)
+        noise = NoiseArguments(noise_variance, noise_groups, self._group_count)
         block = as_block(x, z, missing, self.variable_dtype, recent=self._recent, noise=noise)
         places = self._admitted(block)
         stream = self._history.stream_at(places[0], tuple(block.batch.tolist()))

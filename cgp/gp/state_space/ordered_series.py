@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data, SampleNoise
+from cgp.gp.data import Data
+from cgp.gp.noise import SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt, StoredState
 from cgp.statespace.models.linear_gaussian import LinearGaussian
@@ -48,8 +49,8 @@ def ordered_series(
     if x is None:
         x = tf.zeros([1, 0, 1], data.x.dtype)
     series = tf.maximum(tf.shape(times)[0], tf.shape(x)[0])
-    for part in data.noise:
-        series = series if part is None else tf.maximum(series, tf.shape(part)[0])
+    for a in data.noise:
+        series = series if a is None else tf.maximum(series, tf.shape(a)[0])
     if data.x.shape[0] is not None and x.shape[0] is not None:
         series = max(data.x.shape[0], x.shape[0])
     times, new = (tf.broadcast_to(t, [series, tf.shape(t)[1]]) for t in (times, x[..., 0]))
@@ -71,7 +72,7 @@ def ordered_series(
 
 
 def _with_new(data: Data, count: tf.Tensor) -> SampleNoise:
-    """The noise of data, and of new points, which are missing: any noise."""
+    """The noise of data and, zero, of new points, which are missing."""
 
     def extended(a: tf.Tensor) -> tf.Tensor:
         samples = tf.shape(data.z)[1]

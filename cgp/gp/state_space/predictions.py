@@ -3,12 +3,12 @@
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data, SampleNoise
-from cgp.gp.parts import of_part, states_of
+from cgp.gp.data import Data
+from cgp.gp.kernel_terms import states_of
+from cgp.gp.noise import SampleNoise
 from cgp.gp.posterior import Posterior, of_signal
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt, StoredState
-from cgp.gp.state_space.joint_covariance import joint_covariance
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.kernels.base import Kernel
 from cgp.linalg import semidefinite_factor
@@ -42,16 +42,16 @@ def smoothed(
         parallel: As for `cgp.statespace.smooth`.
     """
     series = ordered_series(process, data, x, start)
-    of_states = Series(series.model, series.z)
-    found = moments(of_states, parallel)
+    state_series = Series(series.model, series.z)
+    states = moments(state_series, parallel)
     all_covariances, chols, gains = (
-        of_states.of_each(a, 3) for a in (found.covariances, found.chols, found.gains)
+        state_series.of_each(a, 3) for a in (states.covariances, states.chols, states.gains)
     )
     H, form = series.H, process.form
     if part is not None:
         H = H * _states_of_part(process, part, H)
-    process = of_part(process, part)
-    means = tf.gather(found.means, series.new, batch_dims=1)
+    process = process.of_terms(part)
+    means = tf.gather(states.means, series.new, batch_dims=1)
     covariances = tf.gather(all_covariances, series.new, batch_dims=1)
     mean = form.join(tf.linalg.matvec(H, means))[..., 0]
     rows = tf.linalg.matmul(H, tf.gather(chols, series.new, batch_dims=1))
@@ -75,10 +75,61 @@ def smoothed(
     return of_signal(process, mean, marginal, joint, scale, noise)
 
 
+def joint_covariance(
+    H: tf.Tensor, chols: tf.Tensor, gains: tf.Tensor, places: tf.Tensor
+) -> tf.Tensor:
+    """The working covariance of `H x[t]` at some places t, given all observations.
+
+    The covariance of a state with any later one is its gain times that of the next with it
+    (`Smoothed.gains`), which gives one row for each point, from the last to the first. Eager, in
+    O(T + M²).
+
+    Args:
+        H: `[k, n]`, k being 2 of a real composite.
+        chols: Factors of the smoothed states, `[B, T, n, n]`.
+        gains: `[B, T-1, n, n]`.
+        places: `[B, M]`, in any order.
+
+    Returns:
+        `[B, kM, kM]`; of a composite all real parts come first.
+    """
+    if not tf.executing_eagerly():
+        raise RuntimeError("the joint covariance of a StateSpaceGP is computed outside of graphs")
+    H, chols, gains, places = (np.asarray(a) for a in (H, chols, gains, places))
+    arrays = zip(chols, gains, places, strict=True)
+    return tf.stack([_covariance(H, *of_series) for of_series in arrays])
+
+
+def _covariance(
+    H: np.ndarray, chols: np.ndarray, gains: np.ndarray, places: np.ndarray
+) -> np.ndarray:
+    (k, n), count = H.shape, len(places)
+    order = np.argsort(places, kind="stable")
+    places = places[order]
+    roots = chols[places]
+    with_same = roots @ (roots.conj().swapaxes(-1, -2) @ H.conj().T)  # of x[t] with H x[t]
+    blocks = np.zeros([count, k, count, k], H.dtype)
+    with_later = np.zeros([n, 0], H.dtype)
+    for i in reversed(range(count)):
+        if i + 1 < count:
+            between = np.eye(n, dtype=H.dtype)
+            for t in range(places[i], places[i + 1]):
+                between = between @ gains[t]
+            with_later = between @ with_later
+        with_later = np.concatenate([with_same[i], with_later], axis=-1)
+        row = (H @ with_later).reshape(k, count - i, k)
+        blocks[i, :, i:] = row
+        blocks[i:, :, i] = row.conj().transpose(1, 2, 0)
+    at = np.empty_like(order)
+    at[order] = np.arange(count)
+    blocks = blocks[at][:, :, at]
+    return blocks.transpose(1, 0, 3, 2).reshape(k * count, k * count)
+
+
 def _states_of_part(process: SignalPlusNoise, part: Kernel, H: tf.Tensor) -> tf.Tensor:
-    """1 for the states of a part and 0 for others, `[n]` or, of a composite, `[2n]`."""
-    own = states_of(process.kernel, part)
-    return tf.constant(np.tile(own, process.form.multiplicity), H.dtype)
+    """1 for the states of a part of the kernel, else 0, `[n]` or, of a composite, `[2n]`."""
+    is_of_part = states_of(process.kernel, part)
+    return tf.constant(np.tile(is_of_part, process.form.multiplicity), H.dtype)
 
 
 def drawn(
@@ -106,11 +157,11 @@ def drawn(
     states = posterior_sample(series.model, series.z, (count,), seed=of_states)
     new = tf.broadcast_to(series.new, [count, *series.new.shape])
     states = form.split(tf.gather(states, new, batch_dims=2))
-    values = tf.linalg.matvec(series.H, states)
+    draws = tf.linalg.matvec(series.H, states)
     if noise is not None:
         factor = semidefinite_factor(DiscretizedProcess(process).noise(noise))
-        values += tf.linalg.matvec(factor, white(tf.shape(values), of_noise, values.dtype))
-    return process.plus_function(form.join(values)[..., 0], x)
+        draws += tf.linalg.matvec(factor, white(tf.shape(draws), of_noise, draws.dtype))
+    return process.plus_function(form.join(draws)[..., 0], x)
 
 
 def forecasts(
@@ -120,7 +171,7 @@ def forecasts(
     noise: SampleNoise | None,
     parallel: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Forecasts from every sample, given the samples up to it; see `StateSpaceGP.forecasts`.
+    """Forecasts at horizons beyond every sample, given the samples up to it.
 
     Args:
         process: The process.
@@ -135,7 +186,7 @@ def forecasts(
     x = data.x[..., 0]
     order = tf.argsort(x, axis=-1, stable=True)
     series, form = ordered_series(process, data), process.form
-    found, H = filter_series(series.model, series.z, parallel=parallel), series.H
+    H, filtered = series.H, filter_series(series.model, series.z, parallel=parallel)
     discretized = DiscretizedProcess(process)
     places = tf.gather(x, order, batch_dims=1)[..., None]
     steps = horizons + tf.zeros_like(places)
@@ -144,9 +195,9 @@ def forecasts(
     else:
         F, Q, _ = discretized.discretize(places + tf.zeros_like(steps), steps)
     rows = tf.linalg.matmul(H, F)  # [..., H, m, n]
-    means = form.split(found.filtered_means)[..., None, :]
+    means = form.split(filtered.filtered_means)[..., None, :]
     mean = form.join(tf.linalg.matvec(rows, means))[..., 0]
-    spread = tf.linalg.matmul(rows, found.filtered_chols[..., None, :, :])
+    spread = tf.linalg.matmul(rows, filtered.filtered_chols[..., None, :, :])
     covariance = tf.linalg.matmul(spread, spread, adjoint_b=True)
     covariance += tf.linalg.matmul(tf.linalg.matmul(H, Q), H, adjoint_b=True)
     marginal = form.moments(covariance).map(lambda a: a[..., 0, 0])
@@ -155,14 +206,13 @@ def forecasts(
     shape = tf.shape(mean)
     ahead = tf.reshape(places + steps, [tf.shape(places)[0], -1, 1])
     mean = process.plus_function(tf.reshape(mean, [shape[0], -1]), ahead)
-    back = tf.argsort(order, axis=-1)
-    back = tf.broadcast_to(back, [shape[0], shape[1]])
-    moments = {
+    in_data_order = tf.broadcast_to(tf.argsort(order, axis=-1), [shape[0], shape[1]])
+    arrays = {
         "mean": tf.reshape(mean, shape),
         "variance": tf.math.real(marginal.k) + tf.zeros(shape, horizons.dtype),
         "pseudo_variance": marginal.c_or_zeros() + tf.zeros(shape, mean.dtype),
     }
     return {
-        name: data.unpacked(tf.gather(value, back, batch_dims=1)).numpy()
-        for name, value in moments.items()
+        name: data.unpacked(tf.gather(a, in_data_order, batch_dims=1)).numpy()
+        for name, a in arrays.items()
     }

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.distributions.marginals import Marginals, Step, innovation
-from cgp.gp.data import COMMON_NOISE, Data, SampleNoise
-from cgp.gp.given_noise import joined_noise
+from cgp.gp.data import Data
+from cgp.gp.noise import COMMON_NOISE, SampleNoise, joined_noise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt
 from cgp.gp.state_space.ordered_series import ordered_series

@@ -12,12 +12,12 @@ from cgp.distributions.checks import stateless_seed
 from cgp.distributions.forms import Form
 from cgp.gp.base import as_dict, check_draws
 from cgp.gp.data import Data, as_data, checked_points
+from cgp.gp.kernel_terms import check_terms
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.notebook_rows import data_in_words
-from cgp.gp.parts import check_request, of_part
 from cgp.gp.posterior import Posterior, prior
-from cgp.gp.sites import Sites
+from cgp.gp.site_approximation import SiteApproximation
 from cgp.gp.state_space import native_likelihood, whittle
 from cgp.gp.state_space.discretization import StateAt, StoredState
 from cgp.gp.state_space.history import History
@@ -135,15 +135,16 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         self.band = whittle.as_band(likelihood, band, self._process, form.is_stationary)
         self._recent = RecentInputs()
         self._history = History(self, self._process, self._stored)
-        self._sites = Sites(self._process, self._stored, self._at_samples)
+        self._sites = SiteApproximation(self._process, self._stored, self._at_samples)
         if self._sites.are_needed:
             self._watch(self._renew_sites, state_is_weights=False)
         self.built = True
 
     # --- taking data in ------------------------------------------------------------------------
 
-    def _check(self, data: Data) -> None:
-        super()._check(data)
+    def check_data(self, data: Data) -> None:
+        """Raises for data that are not over a line, or that kernel or mean refuse."""
+        super().check_data(data)
         if data.x.shape[-1] not in (1, None):
             raise ValueError(
                 f"a StateSpaceGP is over a line: x must have one dimension, got {data.x.shape[-1]}"
@@ -165,11 +166,12 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         if self._sites.are_needed:
             invalidate(self)
 
-    def _data(self) -> Data:
+    def stored_data(self) -> Data:
+        """The data taken in and the samples of the stream, or an error if some were dropped."""
         if tf.executing_eagerly():
             self._history.check_whole()
             self._history.join()
-        return super()._data()
+        return super().stored_data()
 
     def _data_of_graph(self) -> Data:
         return self._history.whole_data()  # which will see later samples
@@ -214,7 +216,8 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             learned = sum(v.shape.num_elements() for v in self.trainable_variables)
             whittle.check_series(data, self.band, learned)
 
-    def _log_likelihood(self, data: Data) -> tf.Tensor:
+    def data_log_likelihood(self, data: Data) -> tf.Tensor:
+        """The log marginal likelihood of each series, `[B]`, by a filter or of Whittle."""
         if self.likelihood == "whittle":
             if tf.executing_eagerly():
                 self._check_whittle(data)
@@ -259,7 +262,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             ValueError: NaN inputs or a shape that does not fit the data; a part that is no term.
         """
         points = as_points(x, self.variable_dtype)
-        check_request(self.kernel, part, observed)
+        check_terms(self.kernel, part, observed)
         if points.shape[-1] != 1:
             raise ValueError(f"x must have one dimension, got {points.shape[-1]}")
         noise = self._noise_at(x, points, observed, noise_variance, noise_groups)
@@ -270,7 +273,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             self.kernel.check_points(points)  # may refuse them
             data, start = self._history.held_for(points)
             if tf.size(data.z) == 0 and start is None:
-                return prior(of_part(self._process, part), points, noise)
+                return prior(self._process.of_terms(part), points, noise)
         points = checked_points(points, data)
         by_series = points if points.shape.rank == 3 else points[None]
         return self._smoothed(self._normal(data), by_series, noise, start, part)
@@ -310,9 +313,9 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         ahead = as_points(np.atleast_1d(horizons), self.variable_dtype, "horizons")
         if ahead.shape[1] != 1 or bool(tf.reduce_any(ahead < 0)):
             raise ValueError(f"horizons must be [H] and not negative, got {horizons!r}")
-        given = self._given_noise(noise_variance, noise_groups)
+        given = self.noise_arguments(noise_variance, noise_groups)
         noise = given.of_points(observed, ahead.shape[0], self.variable_dtype)
-        return forecasts(self._process, self._data(), ahead[:, 0], noise, self.parallel)
+        return forecasts(self._process, self.stored_data(), ahead[:, 0], noise, self.parallel)
 
     @property
     def form(self) -> Form:
@@ -368,14 +371,14 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
         """The dictionary of `predict`, at x, or at x given z for inputs `(x, z)`; adds the loss."""
         if isinstance(inputs, Data):
-            return self._add_loss(inputs, self._log_likelihood(inputs))
+            return self._add_loss(inputs, self.data_log_likelihood(inputs))
         if not isinstance(inputs, tuple | list):
             return as_dict(self.posterior(inputs))
         x, z = inputs
-        noise = self._given_noise()
+        noise = self.noise_arguments()
         data = as_data(x, z, None, self.variable_dtype, require_targets=False, noise=noise)
-        self._check(data)
-        self.add_loss(self._loss(data, self._log_likelihood(data)))
+        self.check_data(data)
+        self.add_loss(self._loss(data, self.data_log_likelihood(data)))
         return as_dict(self._smoothed(self._sites.find(data).data, data.x, None))
 
     # --- saving ----------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ _OFF_GRID = 1e-3  # of a step: a phase error of at most 0.003 radians at the hig
 def as_band(
     likelihood: Any, band: Sequence[float] | None, process: SignalPlusNoise, is_stationary: bool
 ) -> tuple[float, float] | None:
-    """Checks the choice of a likelihood, and returns the frequencies that it counts.
+    """Checks the choice of a likelihood and its band of frequencies, and returns the band.
 
     Args:
         likelihood: "exact", "whittle" or a likelihood of `cgp.likelihoods`.
@@ -101,10 +101,10 @@ def check_series(data: Data, band: tuple[float, float] | None, learned: int) -> 
         )
     if band is not None:
         frequencies = np.asarray(_frequencies(data))
-        found = int(np.sum((band[0] <= frequencies) & (frequencies <= band[1]), axis=-1).min())
-        if found < max(learned, 1):
+        count = int(np.sum((band[0] <= frequencies) & (frequencies <= band[1]), axis=-1).min())
+        if count < max(learned, 1):
             raise ValueError(
-                f"the band {band} holds {found} of the {frequencies.shape[-1]} frequencies of the "
+                f"the band {band} holds {count} of the {frequencies.shape[-1]} frequencies of the "
                 f"data, {np.diff(np.sort(frequencies))[0, 0]:.3g} apart between "
                 f"{frequencies.min():.3g} and {frequencies.max():.3g}: at least {max(learned, 1)} "
                 "were expected, one for each hyperparameter to learn"
@@ -140,7 +140,7 @@ def log_likelihood(
         residual = data.z - process.plus_function(tf.zeros_like(data.z), data.x)
     residual = tf.where(data.present, residual, tf.zeros_like(residual))
     J = tf.signal.fft(residual) / as_complex(tf.sqrt(data.counts))[:, None]
-    found = _expected(process, places, keep)
+    expected = _expected_moments(process, places, keep)
     counted = tf.ones_like(places)
     if band is not None:
         frequencies = _frequencies(data)
@@ -148,15 +148,15 @@ def log_likelihood(
         counted = tf.cast(counted, places.dtype)
     # Rounding makes nothing of the transform of a process without noise, where it is smallest.
     rounding = tf.constant(np.finfo(places.dtype.as_numpy_dtype).eps, places.dtype)
-    S = tf.maximum(found.S, rounding * tf.reduce_max(found.S, axis=-1, keepdims=True))
-    if found.R is None:
+    S = tf.maximum(expected.S, rounding * tf.reduce_max(expected.S, axis=-1, keepdims=True))
+    if expected.R is None:
         terms = tf.math.log(math.pi * S) + squared_modulus(J) / S
     else:
         opposite, J_opposite = _opposite(S), _opposite(J)
         det = S * opposite
-        det = tf.maximum(det - squared_modulus(found.R), rounding * det)
+        det = tf.maximum(det - squared_modulus(expected.R), rounding * det)
         square = opposite * squared_modulus(J) + S * squared_modulus(J_opposite)
-        square -= 2.0 * tf.math.real(found.R * tf.math.conj(J * J_opposite))
+        square -= 2.0 * tf.math.real(expected.R * tf.math.conj(J * J_opposite))
         terms = 0.5 * (tf.math.log(det) + square / det) + math.log(math.pi)  # half of its pair's
     information = data.counts / tf.cast(tf.size(numbers), places.dtype)
     return -information * tf.reduce_sum(counted * terms, axis=-1)
@@ -171,8 +171,8 @@ class _Moments(NamedTuple):
     """`E[J_k J_{−k}]`, complex; None for a proper process."""
 
 
-def _expected(process: SignalPlusNoise, places: tf.Tensor, keep: tf.Tensor) -> _Moments:
-    """The expected periodogram, and that between opposite frequencies."""
+def _expected_moments(process: SignalPlusNoise, places: tf.Tensor, keep: tf.Tensor) -> _Moments:
+    """The expected periodogram, and the expected product at opposite frequencies."""
     count = tf.shape(places)[-1]
     lags = (tf.cast(tf.range(count), places.dtype) * _step(places))[..., None]
     k, c = process.kernel.checked_moments(lags, tf.zeros_like(lags[:, :1]))

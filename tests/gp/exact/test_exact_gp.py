@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import cgp
 from cgp.distributions.forms import SecondMoments
-from cgp.gp.data import COMMON_NOISE
+from cgp.gp.noise import COMMON_NOISE
 from cgp.gp.posterior import of_signal
 from cgp.kernels import RBF, Matern32, Rotation, WidelyLinear
 from tests.gp.problems import NOISE, complex_normals, problems, series

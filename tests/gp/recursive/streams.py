@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import cgp
-from cgp.gp.data import COMMON_NOISE, SampleNoise
+from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from tests.gp.problems import NOISE, complex_normals, problems
 from tests.reference import recursive as reference
 
@@ -92,7 +92,7 @@ def _of_each_sample(noise, z):
 
 def assign(gp, **values):
     """Hyperparameters by name, an underscore for the dot: `matern32_variance=2.0`."""
-    parameters = gp._parameters()
+    parameters = gp.named_hyperparameters()
     for name, value in values.items():
         prefix, _, rest = name.partition("_")
         parameters[name if name in parameters else f"{prefix}.{rest}"].assign(value)

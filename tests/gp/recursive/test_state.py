@@ -374,7 +374,7 @@ def test_does_a_covariance_that_overflows_leave_the_stream_as_it_was(verbs):
     expected = gp.process(x[20:], z[20:])
     gp.reset()
     gp.process(x[:20], z[:20])
-    variance = gp._parameters()["matern32.variance"]
+    variance = gp.named_hyperparameters()["matern32.variance"]
     was = variance.numpy()
     variance.variable.assign(800.0)  # e^800
     uses = {

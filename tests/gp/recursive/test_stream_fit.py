@@ -559,7 +559,7 @@ def test_does_a_fit_that_cannot_begin_leave_the_data_and_can_it_be_put_right():
     gp.noise_variance.variable.assign(np.nan)
     with pytest.raises((ValueError, cgp.NotPositiveDefiniteError)):
         gp.fit(x[10:], z[10:], batch_size=5, epochs=5, verbose=0)
-    for p in gp._parameters().values():
+    for p in gp.named_hyperparameters().values():
         p.assign(1.0)
     assert gp.size == CAPACITY["sliding"]
     held = np.arange(10)[-CAPACITY["sliding"] :]

@@ -57,7 +57,7 @@ def reference(gp, weights):
     """By name of the weights: values, log Jacobian, likelihood and priors, all in NumPy."""
     raw = {v.name: w for v, w in zip(gp.trainable_variables, weights, strict=True)}
     positive = {name: np.exp(raw[name]) for name in ("noise_variance", "variance", "lengthscale")}
-    rotation = gp._parameters()["rotation.frequency"]
+    rotation = gp.named_hyperparameters()["rotation.frequency"]
     step = float(rotation.step.numpy())
     coefficient, log_disk = onto_disk(raw["coefficient"])
     x = X[:, None]
@@ -218,7 +218,7 @@ def test_are_weights_that_do_not_fit_refused(gp):
 
 def test_are_hyperparameters_in_place_of_weights_refused(gp):
     """They convert to constrained values, which would be taken for weights."""
-    rbf = gp._parameters()["rbf.lengthscale"]
+    rbf = gp.named_hyperparameters()["rbf.lengthscale"]
     weights = [rbf if v is rbf.variable else v for v in gp.trainable_variables]
     with pytest.raises(TypeError, match=r"weights, .* got the hyperparameter rbf.lengthscale: .*"):
         gp.log_density(weights)

@@ -245,7 +245,7 @@ def test_are_priors_weak_about_the_scales_of_the_data():
     z = 5.0 * np.exp(0.5j * X) + rng.normal(size=(12, 2)) @ [1.0, 1.0j]
     gp.compile(keras.optimizers.Adam(0.01), run_eagerly=True)
     gp.fit(X, z, verbose=0)  # starts what was left out
-    found = weak_priors(gp, gp._sampler().coordinates, gp._data())
+    found = weak_priors(gp, gp._sampler().coordinates, gp.stored_data())
     # The noise was left out, and has the weak prior of the fit.
     assert set(found) == {
         "matern12.variance",
@@ -263,7 +263,7 @@ def test_are_priors_weak_about_the_scales_of_the_data():
     assert float(found["rotation.frequency"].width) == 0.5
     width = found["mean.value"].width.numpy()
     np.testing.assert_allclose(width, 10.0 * np.sqrt(power), rtol=0.2)
-    words = in_words(gp, gp._data(), found)
+    words = in_words(gp, gp.stored_data(), found)
     assert set(words) == {*found, "noise_variance"}
     assert f"gamma of shape 1.5 and scale {2.0 * np.var(z):.3g}" in words["noise_variance"]
 

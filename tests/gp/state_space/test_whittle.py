@@ -29,7 +29,7 @@ def dense(gp, x, z, band=None):
         if band is not None and not band[0] <= frequencies[k] <= band[1]:
             continue
         opposite = -k % count
-        if gp._process.is_proper:
+        if gp.observation_model.is_proper:
             total += density(J[[k]], S[[k]][:, [k]])
         elif k == opposite:  # of [re, im]
             s, p = S[k, k].real, P[k, k]

@@ -1,4 +1,4 @@
-"""How large arrays may be that a number in a config asks for, before memory is taken for them."""
+"""Checks of the memory that arrays need whose sizes come from a config, before it is allocated."""
 
 import contextlib
 import contextvars
@@ -12,7 +12,7 @@ _bytes_of_file: contextvars.ContextVar[int | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def arrays_of_file(size: int | None) -> Iterator[None]:
-    """A context in which a model is made whose arrays are then read from a file.
+    """A context in which a model is made whose weights are then read from a file.
 
     Args:
         size: The bytes of the file, unpacked; None if they are not known.
@@ -24,12 +24,12 @@ def arrays_of_file(size: int | None) -> Iterator[None]:
         _bytes_of_file.reset(token)
 
 
-def check_size(count: int, what: str, dtype: str, remedy: str) -> None:
-    """Raises for arrays that are larger than the memory, or than the file they are to come from.
+def check_size(count: int, holder: str, dtype: str, remedy: str) -> None:
+    """Raises for arrays larger than the memory of the machine, or than the file they are read from.
 
     Args:
         count: How many real numbers they hold.
-        what: What asks for them, in words.
+        holder: The object that has them, in words.
         dtype: "float64" or "float32".
         remedy: What to do where they do not fit into memory.
 
@@ -39,14 +39,14 @@ def check_size(count: int, what: str, dtype: str, remedy: str) -> None:
     needed, stored = count * (8 if dtype == "float64" else 4), _bytes_of_file.get()
     if stored is not None and needed > stored:
         raise ValueError(
-            f"{what} has arrays of {_in_words(needed)}, but the file has {_in_words(stored)}: the "
-            "numbers in its config were changed after it was saved"
+            f"{holder} has arrays of {_in_words(needed)}, but the file has {_in_words(stored)}: "
+            "the numbers in its config were changed after it was saved"
         )
     if hasattr(os, "sysconf"):  # Windows does not tell
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if needed > memory:
             raise ValueError(
-                f"{what} needs {_in_words(needed)}, but this machine has {_in_words(memory)} of "
+                f"{holder} needs {_in_words(needed)}, but this machine has {_in_words(memory)} of "
                 f"memory: {remedy}"
             )
 

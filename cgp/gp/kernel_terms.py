@@ -1,4 +1,4 @@
-"""The share of one term, or some, of a sum of kernels in the posterior of the whole process.
+"""Terms of a sum of kernels, whose share in the posterior of the whole process is predicted.
 
 Given the data the terms are correlated, though they are independent before: the covariance of term
 j with the data is its own kernel, and all that the data say comes through the whole covariance
@@ -7,22 +7,11 @@ j with the data is its own kernel, and all that the data say comes through the w
 
 import numpy as np
 
-from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel, Sum
 
 
-def of_part(process: SignalPlusNoise, part: Kernel | None) -> SignalPlusNoise:
-    """A process whose predictions are of one part, without the mean, in the form of the whole.
-
-    With None for the part the process itself.
-    """
-    if part is None:
-        return process
-    return process.of_term(part)
-
-
-def check_request(kernel: Kernel, part: Kernel | None, observed: bool) -> None:
-    """Raises a ValueError unless a part is terms of a kernel, those very objects, or None."""
+def check_terms(kernel: Kernel, part: Kernel | None, observed: bool) -> None:
+    """Raises a ValueError unless a part is a term of a kernel, the same object, a sum, or None."""
     if part is None:
         return
     if not _terms_of_part(kernel, part):
@@ -35,7 +24,7 @@ def check_request(kernel: Kernel, part: Kernel | None, observed: bool) -> None:
 
 
 def states_of(kernel: Kernel, part: Kernel) -> np.ndarray:
-    """Which states of the Markov form of a kernel are those of a part, bool `[n]`."""
+    """Whether each state of the Markov form of a kernel belongs to a part, bool `[n]`."""
     chosen_terms = _terms_of_part(kernel, part)
     is_of_part = np.zeros(kernel.markov_form().size, bool)
     first = 0
@@ -49,7 +38,7 @@ def states_of(kernel: Kernel, part: Kernel) -> np.ndarray:
 
 
 def _terms_of_part(kernel: Kernel, part: Kernel) -> list[Kernel]:
-    """The terms of a kernel that a part is, or is the sum of; none if it is anything else."""
+    """The terms of a kernel that a part consists of; none if it is no term and no sum of some."""
     terms = _terms(kernel)
     if any(part is term for term in terms):
         return [part]
@@ -60,6 +49,6 @@ def _terms_of_part(kernel: Kernel, part: Kernel) -> list[Kernel]:
 
 
 def _terms(kernel: Kernel) -> list[Kernel]:
-    """A kernel, and of a sum its terms, those of sums inside included, in order."""
-    inside = [t for part in kernel.parts for t in _terms(part)] if isinstance(kernel, Sum) else []
-    return [kernel, *inside]
+    """A kernel and, of a sum, its terms, with those of nested sums, in order."""
+    summands = kernel.parts if isinstance(kernel, Sum) else ()
+    return [kernel, *(term for summand in summands for term in _terms(summand))]

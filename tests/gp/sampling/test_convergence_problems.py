@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from cgp.gp.sampling.diagnostics import effective_size, r_hat
-from cgp.gp.sampling.doubts import doubts
+from cgp.gp.sampling.diagnostics import convergence_problems, effective_size, r_hat
 from cgp.gp.sampling.nuts import Chains
 
 
 def said(points, acceptance=0.8, diverged=0):
-    """The doubts in draws `[chains, draws]` of one hyperparameter, as one text."""
+    """The problems of draws `[chains, draws]` of one hyperparameter, as one text."""
     shape = points.shape
     chains = Chains(
         points[..., None],
@@ -19,7 +18,7 @@ def said(points, acceptance=0.8, diverged=0):
         np.ones(shape[1], int),
     )
     of = {"scale": np.asarray(r_hat(points))}, {"scale": np.asarray(effective_size(points))}
-    return "; ".join(doubts(chains, *of))
+    return "; ".join(convergence_problems(chains, *of))
 
 
 def good():

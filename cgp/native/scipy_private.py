@@ -1,0 +1,54 @@
+"""Everything that cgp uses of the private parts of SciPy, in one place, each with its reason.
+
+A version of SciPy without them leaves the compiled core without LAPACK, and nothing else changes.
+"""
+
+import ctypes
+import re
+
+
+def lapack_addresses(names: list[str]) -> list[int | None]:
+    """The addresses of routines of LAPACK, as SciPy offers them to Cython, for the compiled core.
+
+    Args:
+        names: Routines with the arguments of `potrf`, as "dpotrf".
+
+    Returns:
+        Their addresses, and those of two functions of OpenBLAS that set and get its number of
+        threads; None for these if SciPy is linked to another BLAS.
+
+    Raises:
+        ImportError, AttributeError, KeyError, ValueError, OSError: SciPy has no such routines.
+    """
+    from scipy.linalg import cython_lapack  # here: importing it takes long
+
+    addresses: list[int | None] = [_address(cython_lapack.__pyx_capi__[name]) for name in names]
+    blas = ctypes.CDLL(cython_lapack.__file__)  # with what it is linked to
+    return [*addresses, *(thread_function(blas, verb) for verb in ("set", "get"))]
+
+
+def thread_function(blas: ctypes.CDLL, verb: str) -> int | None:
+    """The address of OpenBLAS's function for its number of threads; None if it is another BLAS."""
+    for prefix in ("scipy_", ""):
+        function = getattr(blas, f"{prefix}openblas_{verb}_num_threads", None)
+        if function is not None:
+            return ctypes.cast(function, ctypes.c_void_p).value
+    return None
+
+
+def _address(capsule: object) -> int:
+    """The address in a capsule, whose name is the signature of the function.
+
+    Raises:
+        ValueError: The function takes other arguments than the core gives it.
+    """
+    python = ctypes.pythonapi
+    name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", python))
+    address_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", python)
+    )
+    name = name_of(capsule)
+    # The type of the matrix has a name of SciPy's own. Integers of 64 bits would not be called int.
+    if not re.fullmatch(rb"void \(char \*, int \*, \w+ \*, int \*, int \*\)", name):
+        raise ValueError(f"the signature {name.decode()} is not known")
+    return address_of(capsule, name)
