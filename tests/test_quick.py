@@ -312,7 +312,8 @@ NO_GRADIENT = {
     "statespace.Rule",
     "means.Mean",
     "callbacks.Parameters",
-    *(n for n in PUBLIC if n.startswith(("training.", "metrics.", "online.", "plotting.", "datasets."))),
+    *(n for n in PUBLIC if n.startswith(("training.", "metrics.", "online."))),
+    *(n for n in PUBLIC if n.startswith(("plotting.", "datasets."))),
     "Functional", "Model", "clone_model", "load_model", "refresh", "register_post_update",
     "sharing_scope",
 }  # fmt: skip

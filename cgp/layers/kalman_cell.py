@@ -215,12 +215,12 @@ class KalmanCell(Cell):
         if correction is not None:  # NaN where no normal posterior was found
             mean += real_as(0.0 * correction, mean.dtype)
         first = functools.partial(tf.experimental.numpy.moveaxis, source=-1, destination=0)
-        predicted, filtered = (
-            with_pseudo_variance(*(None if a is None else first(a) for a in moments))
-            for moments in (predicted, filtered)
+        observation, posterior = (
+            with_pseudo_variance(*(None if a is None else first(a) for a in batch_last))
+            for batch_last in (predicted, filtered)
         )
-        deviation = tf.where(is_nan(sample.z), nan(z.dtype), sample.z - predicted.mean)
-        return self.from_stored([mean, chol]), Step(predicted, deviation, filtered)
+        deviation = tf.where(is_nan(sample.z), nan(z.dtype), sample.z - observation.mean)
+        return self.from_stored([mean, chol]), Step(observation, deviation, posterior)
 
     def _linearized(
         self,

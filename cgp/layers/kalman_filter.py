@@ -95,6 +95,8 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
         (1,)
     """
 
+    cell: KalmanCell
+
     read_only = MappingProxyType(
         {
             **{

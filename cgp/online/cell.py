@@ -141,7 +141,7 @@ class Cell(abc.ABC):
         True
     """
 
-    State: type
+    State: Any
     """The named tuple of a state."""
     streams_axis = 0
     """The axis of streams in stored arrays: 0, or −1 where a compiled function wants it last."""

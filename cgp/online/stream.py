@@ -248,16 +248,7 @@ class Stream:
         self.refresh()
         self.cell.check_against(self.arrays(), sample)
         if is_block and not self.cell.traces_blocks:
-            if not self.has_begun():
-                return None
-            state = self.read()
-            if self.streams is None:
-                state = tf.nest.map_structure(lambda a: a[0], state)
-            after, step = self.cell.scan(state, sample)
-            if not bool(self.cell.is_sound(after, step)):
-                return None
-            self.write(after)
-            return step
+            return self._scan(sample) if self.has_begun() else None
         if self._compiled is not None:
             with self._mutex:
                 if self._compiled.serves(sample):
@@ -267,6 +258,17 @@ class Stream:
                             variable.changed()
                     return step
         return self._take_traced(sample, is_block)
+
+    def _scan(self, samples: Sample) -> Step | None:
+        """`_take` of a block by a cell that takes blocks eagerly."""
+        state = self.read()
+        if self.streams is None:
+            state = tf.nest.map_structure(lambda a: a[0], state)
+        after, step = self.cell.scan(state, samples)
+        if not bool(self.cell.is_sound(after, step)):
+            return None
+        self.write(after)
+        return step
 
     def _take_traced(self, sample: Sample, is_block: bool) -> Step | None:
         if self.streams is None:

@@ -161,7 +161,7 @@ def test_is_a_sample_refused_in_words(cell, call, error, message):
 
 
 def test_is_something_else_refused():
-    with pytest.raises(TypeError, match="must be a cgp.online.Cell, got int"):
+    with pytest.raises(TypeError, match=r"must be a cgp\.online\.Cell, got int"):
         Online(3)
 
 

@@ -133,7 +133,8 @@ def test_does_a_stream_go_on_alike_alone_and_beside_others(dtype, composite):
     each = [np.ascontiguousarray(mean[:, [b]]) for b in range(streams)]
     chols = [np.ascontiguousarray(chol[..., [b]]) for b in range(streams)]
     found = [alone(z[b], each[b], chols[b]) for b in range(streams)]
-    for one, row, own in zip(together(z, mean, chol), walked, zip(*found, strict=True), strict=True):
+    alone_moments = zip(*found, strict=True)
+    for one, row, own in zip(together(z, mean, chol), walked, alone_moments, strict=True):
         for a, b, c in zip(one, row, zip(*own, strict=True), strict=True):
             assert a.tobytes() == b.tobytes() == np.stack(c).tobytes()
     for a, b, c in zip((mean, chol), rows, (each, chols), strict=True):
