@@ -50,9 +50,11 @@ def checked_samples(cell: Cell, count: int, sample: Sample, dimensions: int | No
     rest = {}
     for name in ("inputs", "noise_variance", "group"):
         a = getattr(sample, name)
+        of_sample = getattr(spec, name)
+        if a is not None and of_sample is None:
+            raise TypeError(f"{name} is given, which samples of this estimator do not have")
         if a is not None:
-            shape = (count, *(getattr(spec, name).shape if getattr(spec, name) else ()))
-            rest[name] = _broadcast(np.asarray(a), name, shape)
+            rest[name] = _broadcast(np.asarray(a), name, (count, *of_sample.shape))
 
     def check(part: slice) -> Sample:
         z = np.asarray(sample.z[part]).reshape(-1, *of_one)

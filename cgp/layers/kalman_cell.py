@@ -245,7 +245,10 @@ class KalmanCell(Cell):
 
     def series(self, inputs: Any) -> Sample:
         """Series `[B, T, M]`, or a pair of them and of known inputs `[B, T, k]`."""
-        z, known_inputs = inputs if isinstance(inputs, tuple | list) else (inputs, None)
+        arrays = inputs if isinstance(inputs, tuple | list) else (inputs, None)
+        if len(arrays) != 2:
+            raise ValueError(f"series are z, or a pair (z, inputs), got {len(arrays)} arrays")
+        z, known_inputs = arrays
         if len(z.shape) != 3:
             raise ValueError(f"series must be [B, T, M], got shape {z.shape}")
         if self._model.steps is not None:

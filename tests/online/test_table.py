@@ -105,7 +105,7 @@ def made(kind, feature):
 
 
 def in_a_script(kind, feature, folder):
-    """A block is its steps; with a likelihood two processes agree; a forecast goes on from there."""
+    """A block is its steps; by a likelihood two processes agree; a forecast goes on."""
     estimator, fields = made(kind, feature)
     steps = per_step(estimator, **fields)
     if feature == "forecast":
@@ -223,7 +223,7 @@ REFUSED = {
         for driver in DRIVERS
     },
     **{
-        ("KalmanFilter", driver, feature): Refused("noise|argument|group", NOISE_OF_FILTER)
+        ("KalmanFilter", driver, feature): Refused("noise|argument|group|a pair", NOISE_OF_FILTER)
         for driver in DRIVERS
         for feature in ("groups", "noise of each sample")
     },
