@@ -15,7 +15,6 @@ from cgp.kernels import Matern12, Rotation
 from cgp.layers import Recursive
 from cgp.likelihoods import StudentT
 from cgp.statespace import LinearGaussian
-from tests.long_cases import long_except
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipelines.md"
 BEGIN, END = "<!-- begin: drivers -->\n", "<!-- end: drivers -->\n"
@@ -258,9 +257,12 @@ def cells():
 LONG = {cell for cell in cells() if cell[0] == "RecursiveGP" and cell[1] != "`cgp.Bank`"}
 
 
-@pytest.mark.parametrize("cell", long_except(cells(), *(c for c in cells() if c not in LONG)))
-def test_does_each_cell_of_the_table_hold(cell, tmp_path):
-    kind, driver, feature = cell
+@pytest.mark.parametrize(
+    ("kind", "driver", "feature"),
+    [pytest.param(*c, marks=pytest.mark.long if c in LONG else ()) for c in cells()],
+)
+def test_does_each_cell_of_the_table_hold(kind, driver, feature, tmp_path):
+    cell = kind, driver, feature
     run = DRIVERS[driver]
     if cell not in REFUSED:
         run(kind, feature, tmp_path)
