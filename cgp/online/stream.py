@@ -79,7 +79,8 @@ class Stream:
         """A stored array as that of a variable: real, complex ones with a last axis of two."""
         if self.cell.streams_axis == -1:
             a = tf.experimental.numpy.moveaxis(a, 0, -1)
-        return tf.bitcast(a, a.dtype.real_dtype) if a.dtype.is_complex else a
+        # Not a bitcast, which XLA has not for complex numbers.
+        return tf.stack([tf.math.real(a), tf.math.imag(a)], -1) if a.dtype.is_complex else a
 
     def read(self) -> Any:
         """The state in the variables, `[B, ...]`."""
@@ -87,7 +88,7 @@ class Stream:
         eager = tf.executing_eagerly()
         for variable, dtype in zip(self.variables, self._dtypes, strict=True):
             a = tf.constant(variable.numpy()) if eager else tf.convert_to_tensor(variable)
-            a = tf.bitcast(a, dtype) if dtype.is_complex else a
+            a = tf.complex(a[..., 0], a[..., 1]) if dtype.is_complex else a
             if self.cell.streams_axis == -1:
                 a = tf.experimental.numpy.moveaxis(a, -1, 0)
             arrays.append(a)
