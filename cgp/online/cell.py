@@ -261,6 +261,20 @@ class Cell(abc.ABC):
         """Raises a ValueError for a sample, or a block, with which streams cannot begin."""
         del sample, along
 
+    checks_next = False
+    """Whether `check_next` may refuse a sample."""
+
+    def check_next(self, arrays: Sequence[np.ndarray], sample: Sample, is_block: bool) -> None:
+        """Raises a ValueError for a sample, or a block, that the present state cannot take.
+
+        Args:
+            arrays: The state as stored (see `as_stored`), with the axis of streams where
+                `streams_axis` says; blank before any sample.
+            sample: The sample or block, as `check` returned it.
+            is_block: Whether it is a block.
+        """
+        del arrays, sample, is_block
+
     # --- steps -----------------------------------------------------------------------------------
 
     @abc.abstractmethod
@@ -325,7 +339,10 @@ class Cell(abc.ABC):
     # --- compiled --------------------------------------------------------------------------------
 
     def compiled(self, streams: int | None) -> Compiled | None:
-        """A compiled function of the step of so many streams; None where there is none."""
+        """A compiled function of the step of so many streams; None where there is none.
+
+        It is asked for again when the values of `weights` have changed.
+        """
         return None
 
     jit_compile = False
