@@ -507,7 +507,7 @@ class Cell(abc.ABC):
 
     def chunks(self, samples: Sample) -> list[slice]:
         """The chunks in which a block is taken, between two looks at the clock."""
-        length = np.shape(samples.z)[1]
+        length = samples.z.shape[-1 - self.sample_spec().z.shape.rank]
         ends = [*range(0, length, 128), length]
         return list(map(slice, ends[:-1], ends[1:]))
 
@@ -546,7 +546,14 @@ def step_of(
         filtered_mean: The signal or state after them.
         predicted_variance: The variance of the prediction, noise included, real.
         filtered_variance: The variance of the signal or state, real.
+
+    Raises:
+        ValueError: A prediction of another shape than the observations.
     """
+    if not predicted_mean.shape.is_compatible_with(z.shape):
+        raise ValueError(
+            f"predicted_mean must have the shape of z, {z.shape}, got {predicted_mean.shape}"
+        )
 
     def marginals(mean: tf.Tensor, variance: tf.Tensor | None) -> Marginals:
         if variance is None:
