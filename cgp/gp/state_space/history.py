@@ -276,7 +276,7 @@ class History(tf.Module):
         """The state from which a sample is predicted, `[B, ...]`; errors as for `step`."""
         stream = self._stream_of(streams)
         stream.refresh()
-        self._cell.check_next(stream.arrays(), sample, is_block=False)
+        self._cell.check_against(stream.arrays(), sample)
         if not stream.has_begun():
             stream.begin(sample)
         return stream.read()

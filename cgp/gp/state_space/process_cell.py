@@ -4,6 +4,7 @@ The state is that at the place of the last sample. It belongs to the hyperparame
 computed with, and cannot be brought to others without the samples.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,21 +20,26 @@ from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt
 from cgp.gp.state_space.ordered_series import OrderedSeries, ordered_series
 from cgp.gp.stream_samples import GaussianProcessCell
+from cgp.kernels.points import as_points, exactly
 from cgp.linalg import stored_cholesky
-from cgp.linalg.arguments import ArrayLike, is_nan, nan
+from cgp.linalg.arguments import ArrayLike, complex_dtype, is_nan, nan
 from cgp.linalg.batch_last import matmul, matvec
 from cgp.linalg.short_repr import short_repr
-from cgp.online.cell import Piece, Sample, all_finite, step_outputs
+from cgp.online.cell import Piece, RefusedSample, Sample, all_finite, step_outputs
+from cgp.online.structure import structure_of
 from cgp.statespace.engines.chunked_filter import StateMoments
 from cgp.statespace.engines.decorrelation import decorrelated
 from cgp.statespace.engines.filter_step import State, marginals_of, update, with_pseudo_variance
 from cgp.statespace.filtering import moments, observation_moments, observed_means
-from cgp.statespace.online.native_step import CompiledStep, StepMatrices
+from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, StepMatrices
+from cgp.statespace.online.native_walk import CompiledWalk
 from cgp.statespace.online.stream_samples import check_state_factor
 from cgp.statespace.series import Series
+from cgp.training.post_updates import snapshot
 
 # Steps between samples take few different values, or so many that keeping them is no use.
 _MOST_TRANSITIONS = 64
+_BLOCK = 4096  # samples of a walk whose transitions are computed together
 
 
 @short_repr
@@ -74,7 +80,6 @@ class ProcessCell(GaussianProcessCell):
     State = PlacedState
     streams_axis = -1  # the compiled step has the streams side by side
     traces_blocks = False
-    checks_next = True
     dimensions = 1
 
     def __init__(
@@ -141,12 +146,17 @@ class ProcessCell(GaussianProcessCell):
         if np.isfinite(arrays[0]).all():
             check_state_factor(np.moveaxis(arrays[2], -1, 0), "the saved factor of the state")
 
-    def checked_state(self, state: Any) -> tuple[PlacedState, int | None]:
-        """A state given by a user, and the number of streams that it is of."""
-        checked, streams = super().checked_state(state)
-        check_state_factor(checked.chol, "the factor of the state")
-        self.range.admit(np.reshape(checked.x, [1, -1, 1]))
-        return checked, streams
+    def checked_field(self, name: str, a: Any, dtype: tf.DType) -> np.ndarray:
+        """An array of a state given by a user; places have the values that they have in dtype."""
+        if name == "x":
+            return exactly(np.asarray(a), dtype.as_numpy_dtype)
+        return super().checked_field(name, a, dtype)
+
+    def completed(self, state: PlacedState) -> PlacedState:
+        """The state, whose places the kernel accepts."""
+        if np.size(state.x):
+            self.range.admit(np.reshape(state.x, [1, -1, 1]))
+        return state
 
     # --- samples ---------------------------------------------------------------------------------
 
@@ -159,13 +169,35 @@ class ProcessCell(GaussianProcessCell):
             raise ValueError("x must not go back: the places of a block must be in order")
         return sample, streams
 
-    def check_next(self, arrays: Sequence[np.ndarray], sample: Sample, is_block: bool) -> None:
+    def check_against(self, state: Sequence[np.ndarray], sample: Sample) -> None:
         """Raises a ValueError where a sample, or the first of a block, lies before the state."""
-        x = sample.x[..., 0, 0] if is_block else sample.x[..., 0]
-        back = x < arrays[0]
+        last, x = state[0], sample.x[..., 0]
+        is_block = sample.z.ndim > 1 or (sample.z.ndim == 1 and len(last) == 1)
+        if is_block:
+            x = x[..., 0]
+        back = x < last
         if back.any():
-            x, last = (a[back][0] for a in np.broadcast_arrays(x, arrays[0]))
+            x, last = (a[back][0] for a in np.broadcast_arrays(x, last))
             raise ValueError(f"x must not go back: got {x:g} after {last:g}")
+
+    def check_keys(self) -> None:
+        """Raises a ValueError for a likelihood of other than normal noise."""
+        if self.process.likelihood is not None:
+            raise ValueError(
+                "a Bank is of a StateSpaceGP of data in normal noise, got likelihood "
+                f"{self.process.likelihood!r}"
+            )
+
+    def for_keys(self) -> "ProcessCell":
+        """The cell for samples of many keys, whose places are not compared with one another."""
+        cell = copy.copy(self)
+        cell.recent = None
+        return cell
+
+    def structure(self) -> dict[str, Any]:
+        """The kernel and the mean."""
+        process = self.process
+        return {"kernel": structure_of(process.kernel), "mean": structure_of(process.mean)}
 
     def assertions(self, state: PlacedState, sample: Sample) -> list[tf.Operation]:
         """The assertion that a sample does not lie before the state."""
@@ -221,6 +253,26 @@ class ProcessCell(GaussianProcessCell):
             self.process.plus_function(signal, tf.convert_to_tensor(at.x)),
             form.moments(covariance),
         )
+
+    def forecast(self, state: PlacedState, ahead: Any, inputs: Any = None) -> Marginals:
+        """The signal at places x, `[M]`, `[M, 1]` or `[B, M, 1]`, given the samples so far.
+
+        Raises:
+            TypeError: Known inputs.
+            ValueError: Places before that of a state, or that are not finite.
+        """
+        if inputs is not None:
+            raise TypeError("inputs are of a KalmanFilter: a StateSpaceGP has places x")
+        x = as_points(ahead, self.real_dtype).numpy()
+        if x.shape[-1] != 1 or x.ndim > 3 or (x.ndim == 3 and len(x) != len(state.x)):
+            raise ValueError(f"x must be [M], or [B, M, 1] of B streams or keys, got {x.shape}")
+        x = np.broadcast_to(x, [len(state.x), *x.shape[-2:]])
+        self.range.admit(x)
+        back = x[..., 0] < np.asarray(state.x)[:, None]
+        if back.any():
+            raise ValueError(f"x lies before the last sample: got {x[back][0, 0]:g}")
+        state = PlacedState(*map(tf.constant, state))
+        return self.predict(state, Sample(None, tf.constant(x))).map(lambda a: a.numpy())
 
     def is_sound(self, state: PlacedState, step: Step) -> tf.Tensor:
         """Whether all is finite: a noise variance of NaN leaves the state finite."""
@@ -312,6 +364,10 @@ class ProcessCell(GaussianProcessCell):
         """The compiled step at the present hyperparameters."""
         return CompiledProcess(self.process, streams)
 
+    def compiled_walk(self) -> "ProcessWalk":
+        """Compiled steps of many streams."""
+        return ProcessWalk(self.process, self.weights)
+
 
 def shared_noise(samples: Sample) -> SampleNoise:
     """The noise of samples `[B, ...]`: `[1, ...]` where all series have the same array."""
@@ -332,6 +388,47 @@ def _of_component(mean: tf.Tensor, covariances: SecondMoments) -> Marginals:
     return Marginals(mean, variance + tf.zeros_like(tf.math.real(mean)), pseudo)
 
 
+class PresentMatrices:
+    """The matrices of a process at its present hyperparameters, as NumPy arrays.
+
+    Args:
+        process: Kernel, mean and noise.
+    """
+
+    def __init__(self, process: SignalPlusNoise):
+        self._process = process
+        self.markov = DiscretizedProcess(process)
+        self.H = self.markov.emission().numpy()
+        count = tuple(process.noise_variance.variable.shape)
+        groups = SampleNoise(None, tf.range(count[0])) if count else COMMON_NOISE
+        learned = self.markov.noise(groups)
+        learned = tf.experimental.numpy.moveaxis(learned if count else learned[None], 0, -1)
+        self._learned_noise = learned.numpy()  # [m, m, 1], or of each group [m, m, G]
+
+    def R(self, noise: SampleNoise) -> np.ndarray:
+        """The covariance of the noise of samples `[V]`, `[m, m, V]`."""
+        R = self._learned_noise
+        if noise.group is not None:
+            R = np.ascontiguousarray(R[..., noise.group])
+        if noise.variance is not None:  # circular: of each working component an equal part
+            known = (noise.variance / len(R)).astype(R.dtype)
+            R = R + np.eye(len(R), dtype=R.dtype)[..., None] * known
+        return R
+
+    def transitions(self, x: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """F and a factor of Q over steps from places x, both `[B]`: `[B, n, n]`."""
+        F, Q_factor = self.markov.transitions(x, steps)
+        return F.astype(self.H.dtype, copy=False), Q_factor.astype(self.H.dtype, copy=False)
+
+    def function(self, x: np.ndarray) -> np.ndarray | float:
+        """The mean function at places of any shape; zero where there is none."""
+        if self._process.mean is None:
+            return 0.0
+        zeros = tf.zeros([x.size, 1], complex_dtype(tf.as_dtype(x.dtype)))
+        function = self._process.plus_function(zeros, tf.constant(x.reshape(-1, 1, 1)))
+        return function.numpy().reshape(x.shape)
+
+
 class CompiledProcess:
     """The step of a process at its present hyperparameters by a function of the compiled core.
 
@@ -341,11 +438,9 @@ class CompiledProcess:
     """
 
     def __init__(self, process: SignalPlusNoise, streams: int | None):
-        self._process, self._streams = process, streams
-        self._markov = DiscretizedProcess(process)
-        self._H = self._markov.emission().numpy()
+        self._matrices, self._streams = PresentMatrices(process), streams
+        self._is_composite = process.form.multiplicity > 1
         self._step: CompiledStep | None = None
-        self._learned_noise: np.ndarray | None = None  # [m, m, 1], or of each group [m, m, G]
         self._transitions: dict[float, tuple[np.ndarray, np.ndarray]] = {}
 
     def serves(self, sample: Sample) -> bool:
@@ -353,22 +448,19 @@ class CompiledProcess:
         return native.core().ops is not None
 
     def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
-        """See `cgp.online.Compiled`."""
+        """Takes one sample of each stream, as `cgp.online.Compiled`."""
         last, mean, chol = arrays
         if np.isnan(last[0]):
             return None
         x = sample.x[..., 0]
         F, Q_factor = self._transition(last, x)
-        R = self._noise_covariance(shared_noise(sample.map(np.atleast_1d)))
+        R = self._matrices.R(shared_noise(sample.map(np.atleast_1d)))
         if self._step is None:
-            is_composite = self._process.form.multiplicity > 1
-            matrices = StepMatrices(F, Q_factor, self._H[..., None], R)
-            self._step = CompiledStep(matrices, self._streams, is_composite, predicts_first=True)
-        function: np.ndarray | float = 0.0
-        if self._process.mean is not None:
-            zeros = tf.zeros([x.size, 1], sample.z.dtype)
-            function = self._process.plus_function(zeros, tf.constant(x.reshape(-1, 1, 1))).numpy()
-            function = function.reshape(x.shape)
+            matrices = StepMatrices(F, Q_factor, self._matrices.H[..., None], R)
+            self._step = CompiledStep(
+                matrices, self._streams, self._is_composite, predicts_first=True
+            )
+        function = self._matrices.function(x)
         self._step.set(F=F, Q_factor=Q_factor, R=R)
         result = self._step((sample.z - function)[..., None], mean, chol)
         if result is None:
@@ -379,22 +471,6 @@ class CompiledProcess:
         )
         return Step(predicted, innovation(sample.z, predicted.mean)[()], filtered)
 
-    def _noise_covariance(self, noise: SampleNoise) -> np.ndarray:
-        """R, `[m, m, V]`, of samples `[V]`."""
-        if self._learned_noise is None:
-            count = tuple(self._process.noise_variance.variable.shape)
-            groups = SampleNoise(None, tf.range(count[0])) if count else COMMON_NOISE
-            learned = self._markov.noise(groups)
-            learned = tf.experimental.numpy.moveaxis(learned if count else learned[None], 0, -1)
-            self._learned_noise = learned.numpy()
-        R = self._learned_noise
-        if noise.group is not None:
-            R = np.ascontiguousarray(R[..., noise.group])
-        if noise.variance is not None:  # circular: of each working component an equal part
-            known = (noise.variance / len(R)).astype(R.dtype)
-            R = R + np.eye(len(R), dtype=R.dtype)[..., None] * known
-        return R
-
     def _transition(self, last: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """F and a factor of Q from the last places to x, `[n, n, 1 or B]`; often the same again."""
         steps = x - last
@@ -404,7 +480,7 @@ class CompiledProcess:
         if step in self._transitions:
             return self._transitions[step]
         transition = self._discretized(last[:1], steps[:1])
-        if self._markov.is_stationary:
+        if self._matrices.markov.is_stationary:
             if len(self._transitions) == _MOST_TRANSITIONS:
                 self._transitions.clear()
             self._transitions[step] = transition
@@ -412,6 +488,79 @@ class CompiledProcess:
 
     def _discretized(self, last: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """F and a factor of Q, batch last."""
-        matrices = self._markov.transitions(last.copy(), steps)
-        F, Q_factor = (np.ascontiguousarray(np.moveaxis(a, 0, -1), self._H.dtype) for a in matrices)
+        F, Q_factor = (
+            np.ascontiguousarray(np.moveaxis(a, 0, -1))
+            for a in self._matrices.transitions(last.copy(), steps)
+        )
         return F, Q_factor
+
+
+class ProcessWalk:
+    """Steps of many processes, sample after sample, by a function of the compiled core.
+
+    Args:
+        process: Kernel, mean and noise.
+        weights: The variables that its matrices follow from.
+    """
+
+    def __init__(self, process: SignalPlusNoise, weights: list[keras.Variable]):
+        self._process, self._weights = process, weights
+        self._walk = CompiledWalk(process.form.multiplicity > 1, predicts_first=True)
+        self._values: bytes | None = None  # of the weights that the matrices belong to
+
+    def serves(self) -> bool:
+        """Whether the core is there."""
+        return native.core().ops is not None
+
+    def __call__(self, rows: Sequence[np.ndarray], slots: np.ndarray, samples: Sample) -> Step:
+        """Takes samples in their order, as `cgp.online.Walk`."""
+        places, mean, chol = rows
+        x, last = samples.x[:, 0], _places_before(places, slots, samples.x[:, 0])
+        back = np.flatnonzero(x < last)
+        if len(back):
+            first = back[0]
+            message = f"x must not go back: got {x[first]:g} after {last[first]:g}"
+            raise RefusedSample(first, message)
+        values = snapshot(self._weights)
+        if values != self._values:
+            self._matrices, self._values = PresentMatrices(self._process), values
+        function = self._matrices.function(x)
+        signal = np.ascontiguousarray(samples.z - function)[:, None]
+        moments = []
+        for begin in range(0, max(len(x), 1), _BLOCK):
+            block = slice(begin, begin + _BLOCK)
+            F, Q_factor = self._matrices.transitions(last[block], (x - last)[block])
+            noise = SampleNoise(samples.noise_variance, samples.group).map(lambda a: a[block])  # noqa: B023
+            R = np.moveaxis(self._matrices.R(noise), -1, 0)
+            matrices = {
+                "F": F,
+                "Q_factor": Q_factor,
+                "H": self._matrices.H,
+                "R": R[0] if noise.is_common else R,
+            }
+            result = self._walk(matrices, signal[block], slots[block], mean, chol)
+            if isinstance(result, int):
+                raise RefusedSample(begin + result, NOT_FINITE)
+            moments.append(result)
+        places[slots] = x  # of several samples of one key the last assignment counts
+        predicted, filtered = (
+            Marginals(*(np.concatenate(arrays)[:, 0] for arrays in zip(*blocks, strict=True)))
+            for blocks in zip(*moments, strict=True)
+        )
+        predicted, filtered = (m._replace(mean=m.mean + function) for m in (predicted, filtered))
+        return Step(predicted, innovation(samples.z, predicted.mean), filtered)
+
+
+def _places_before(places: np.ndarray, slots: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The place of the sample before each one, of the same key.
+
+    Args:
+        places: The place of the last sample of each slot.
+        slots: Of the samples, `[B]`.
+        x: Their places, `[B]`.
+    """
+    order = np.argsort(slots, kind="stable")
+    before = places[slots]
+    again = np.flatnonzero(slots[order][1:] == slots[order][:-1])
+    before[order[again + 1]] = x[order[again]]
+    return before
