@@ -1,7 +1,7 @@
-"""The check of samples of streams, one of each stream or a block.
+"""What the cells of Gaussian processes share: the check of samples, and steps that resist outliers.
 
-Both become `Data` of NumPy arrays: x `[B, T, D]` in the dtype of the model, z `[B, T]`, NaN where
-missing, with the batch axes given: none, or `[B]`.
+One sample of each stream, or a block, becomes `Data` of NumPy arrays: x `[B, T, D]` in the dtype of
+the model, z `[B, T]`, NaN where missing, with the batch axes given: none, or `[B]`.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,19 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.axes import as_code, remedy
+from cgp.distributions.forms import SecondMoments
+from cgp.distributions.marginals import Marginals, Step
 from cgp.gp.data import Data, as_data, check_labels, check_squares, remedy_of_pair
-from cgp.gp.noise import COMMON_NOISE, NoiseArguments
+from cgp.gp.noise import COMMON_NOISE, NoiseArguments, SampleNoise
+from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.points import LARGEST, RecentInputs, as_array
+from cgp.likelihoods import Likelihood, StudentT
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.observations import as_observations, components
+from cgp.online.cell import Cell, Sample
+
+_MOST_ITERATIONS = 2000  # between the weight of an outlier and its posterior
+_WEIGHT_ACCURACY = 1e-12
 
 
 def check_eager() -> None:
@@ -80,7 +88,7 @@ def one_sample(
     z: ArrayLike,
     missing: ArrayLike | None,
     real_dtype: str,
-    recent: RecentInputs,
+    recent: RecentInputs | None = None,
     noise: NoiseArguments | None = None,
 ) -> Data:
     """One sample of each stream.
@@ -90,7 +98,7 @@ def one_sample(
         z: A complex number, or `[B]`; NaN, a real one too, where missing.
         missing: Bool, or `[B]`; None for none but NaN.
         real_dtype: "float64" or "float32".
-        recent: The inputs before, which the new one joins.
+        recent: The inputs before, which the new one joins; None to compare it with none.
         noise: The noise of the samples, numbers or `[B]`.
 
     Raises:
@@ -121,7 +129,8 @@ def one_sample(
         samples = Data(of_each, z.reshape(-1, 1), np.array(z.shape, np.int32))
     else:
         samples = as_block(x, z[..., None], None, real_dtype)
-    recent.check(x, real_dtype)
+    if recent is not None:
+        recent.check(x, real_dtype)
     return samples._replace(noise=of_samples)
 
 
@@ -187,3 +196,157 @@ def check_streams(samples: Data, x_shape: tuple[int, int], is_single: bool) -> N
         raise ValueError(
             f"x must have as many dimensions as its first data had, {x_shape[-1]}, got {dimensions}"
         )
+
+
+class GaussianProcessCell(Cell):
+    """The cell of a Gaussian process: its samples have places, and noise of several kinds.
+
+    A subclass gives `initial_state`, `step` and `predict`.
+
+    Args:
+        process: Kernel, mean and noise.
+        real_dtype: "float64" or "float32".
+        check_inputs: A function of inputs, as for `CheckedRange`, that raises a `ValueError` for
+            those that the kernel or the mean refuses.
+
+    Attributes:
+        dimensions: The number of dimensions of inputs, D; None until the first data show it.
+        recent: The last inputs of the streams, by which the rounding of the next is judged; None
+            where samples of different streams follow one another, as in a bank.
+        range: The range of inputs that the process has accepted.
+        group_count: The number of groups that have a noise variance each; None for no groups.
+    """
+
+    dimensions: int | None = None
+
+    def __init__(
+        self,
+        process: SignalPlusNoise,
+        real_dtype: str,
+        check_inputs: Callable[[np.ndarray], Any],
+    ):
+        self.process, self.real_dtype = process, real_dtype
+        self.recent: RecentInputs | None = RecentInputs()
+        self.range = CheckedRange(check_inputs)
+        groups = tuple(process.noise_variance.variable.shape)
+        self.group_count = groups[0] if groups else None
+
+    def sample_spec(self) -> Sample:
+        """A complex observation at a place `[D]`, with its noise."""
+        real = tf.as_dtype(self.real_dtype)
+        has_groups = self.group_count is not None
+        return Sample(
+            z=tf.TensorSpec([], complex_dtype(real), "z"),
+            x=tf.TensorSpec([self.dimensions or 1], real, "x"),
+            noise_variance=tf.TensorSpec([], real, "noise_variance"),
+            group=tf.TensorSpec([], tf.int32, "group") if has_groups else None,
+        )
+
+    def check(
+        self, sample: Sample, missing: ArrayLike | None = None, along: int = 0
+    ) -> tuple[Sample, int | None]:
+        """Checks a sample of each stream, or a block.
+
+        Args:
+            sample: z is a number or `[B]`, x a number, `[D]` or `[B, D]`; or, with `along`, z is
+                `[T]` or `[B, T]`, x `[T]`, `[T, D]` or `[B, T, D]`. The noise is broadcast against
+                z.
+            missing: Bool, broadcast against z; None if only NaN are missing.
+            along: The number of time axes, 0 or 1.
+
+        Returns:
+            The sample, NumPy, with the batch axis of z; and B, None without that axis.
+
+        Raises:
+            TypeError, ValueError: Values that the process does not take.
+        """
+        noise = NoiseArguments(sample.noise_variance, sample.group, self.group_count)
+        if along:
+            data = as_block(
+                sample.x, sample.z, missing, self.real_dtype, recent=self.recent, noise=noise
+            )
+        else:
+            data = one_sample(sample.x, sample.z, missing, self.real_dtype, self.recent, noise)
+        dimensions = data.x.shape[-1]
+        if self.dimensions not in (None, dimensions):
+            raise ValueError(
+                "x must have as many dimensions as its first data had, "
+                f"{self.dimensions}, got {dimensions}"
+            )
+        self.range.admit(data.x)
+        streams = 0 if data.is_single else slice(None)
+        axes = (streams, slice(None)) if along else (streams, 0)
+        variance, group = (
+            None if a is None else np.broadcast_to(a, data.z.shape)[axes] for a in data.noise
+        )
+        checked = Sample(data.z[axes], data.x[axes], noise_variance=variance, group=group)
+        return checked, None if data.is_single else len(data.z)
+
+    def robust_step(
+        self, state: Any, sample: Sample, likelihood: Likelihood, take: Callable[[Sample], Step]
+    ) -> Step:
+        """Takes a sample of each stream, with as much noise as its likelihood says.
+
+        A sample of weight w has the noise variance σ²/w, at least σ²: it is never trusted more than
+        its noise variance says.
+
+        Args:
+            state: The state before the sample, `[B, ...]`.
+            sample: The sample, as `check` returned it.
+            likelihood: The likelihood.
+            take: Takes a sample.
+
+        Raises:
+            TypeError: Not a StudentT.
+            ValueError: The noise of the process is not circular.
+        """
+        if not isinstance(likelihood, StudentT):
+            raise TypeError(
+                f"likelihood must be a cgp.likelihoods.StudentT or None, got {likelihood!r}"
+            )
+        is_single = np.ndim(sample.z) == 0
+        z, x, _, known, group, _ = (
+            sample.map(lambda a: np.asarray(a)[None]) if is_single else sample
+        )
+        nothing = SecondMoments(tf.zeros([], z.dtype), None)
+        moments = self.process.with_noise(nothing, SampleNoise(known, group).map(tf.constant))
+        if moments.c is not None:
+            raise ValueError(
+                f"noise_pseudo_variance must be 0 with {likelihood!r}, whose noise is circular"
+            )
+        noise = np.real(moments.k)
+        at_sample = Sample(z[:, None], x[:, None])
+        signal = self.predict(state, at_sample).map(lambda a: np.asarray(a)[:, 0])
+        weight = _weight(signal, z, noise, likelihood.degrees_of_freedom)
+        more = noise * np.maximum(1.0 / weight - 1.0, 0.0)
+        more = (more if known is None else more + known).astype(self.real_dtype)
+        step = take(sample._replace(noise_variance=more[0] if is_single else more))
+        # The prediction was made before the sample was known for an outlier.
+        variance = signal.variance + noise
+        predicted = step.predicted._replace(variance=variance[0] if is_single else variance)
+        return step._replace(predicted=predicted)
+
+
+def _weight(signal: Marginals, z: np.ndarray, noise: np.ndarray, nu: float) -> np.ndarray:
+    """The weights w of samples, which agree with the posterior of their signals, `[B]`.
+
+    Given w, the signal has normal noise of variance s = σ²/w. With v the variance and c the
+    pseudo-variance of the signal before, and d the deviation of the sample, the posterior has
+
+        z − mean = s ((v + s) d − c d*) / D,    variance = s ((v + s) v − |c|²) / D,
+        D = (v + s)² − |c|².
+    """
+    mean, v, c = signal
+    size = np.abs(c)
+    deviation = np.nan_to_num(z - mean)
+    weight = np.ones(deviation.shape)
+    for _ in range(_MOST_ITERATIONS):
+        s = noise / weight
+        scale = s / ((v + s - size) * (v + s + size))
+        residual = scale * ((v + s) * deviation - c * np.conj(deviation))
+        variance = scale * (v * s + (v - size) * (v + size))
+        last = weight
+        weight = (nu / 2 + 1.0) / (nu / 2 + (np.abs(residual) ** 2 + variance) / noise)
+        if np.all(np.abs(weight - last) <= _WEIGHT_ACCURACY * weight):
+            break
+    return weight

@@ -18,7 +18,7 @@ from cgp.online.traced import TracedStep
 from cgp.training import confirm, invalidate, refresh, register_post_update
 from cgp.training.host_variable import HostVariable
 from cgp.training.keras_private import add_variable
-from cgp.training.post_updates import is_stale
+from cgp.training.post_updates import current_values, is_stale, snapshot
 
 _PATIENCE = 3.0  # seconds that a block may still take without a progress bar
 
@@ -40,7 +40,9 @@ class Stream:
         self._mutex = threading.Lock()
         self._hosts: list[Any] = []
         self._arrays: list[np.ndarray] = []
-        self._compiled = cell.compiled(streams)
+        self._weights = cell.weights
+        self._values: bytes | None = None  # of the weights that the compiled function belongs to
+        self._compiled = None if self._weights else cell.compiled(streams)
         self._traced: dict[tuple, TracedStep] = {}
         self._is_checked = True
         with tf.init_scope():
@@ -58,8 +60,8 @@ class Stream:
         kinds = zip(self.variables, self._dtypes, strict=True)
         self._first_float = next(v for v, dtype in kinds if not dtype.is_integer)
         self._blank = blank
-        if layer is not None and cell.weights:
-            register_post_update(layer, cell.weights, self.renew)
+        if layer is not None and self._weights:
+            register_post_update(layer, self._weights, self.renew)
             with tf.init_scope():
                 confirm(layer)  # a blank state is the same at all hyperparameters
 
@@ -130,10 +132,20 @@ class Stream:
         return self.read() if self.has_begun() else self.cell.initial_state(self.streams or 1)
 
     def refresh(self) -> None:
-        """Brings the state in the variables to the present hyperparameters."""
-        if self._layer is not None and self.cell.weights:
+        """Brings the state, and the compiled function, to the present hyperparameters."""
+        if not self._weights:
+            return
+        if self._layer is not None:
             self.check_restored()
             refresh(self._layer)
+        if not tf.executing_eagerly():  # a graph has no use for the compiled function
+            return
+        values = snapshot(self._weights) if self._layer is None else current_values(self._layer)
+        if values != self._values:
+            self._compiled = self.cell.compiled(self.streams)
+            if self._layer is None and self._values is not None and self.has_begun():
+                self.renew()
+            self._values = values
 
     def begin(self, sample: Sample, is_block: bool = False) -> None:
         """Assigns the initial state, by the first sample of the streams, or of a block."""
@@ -148,7 +160,7 @@ class Stream:
         self.write(self._blank)
 
     def renew(self) -> None:
-        """The post-gradient update: the state at the present hyperparameters."""
+        """Brings the state to the present hyperparameters: the post-gradient update of a layer."""
         self.write(self.cell.renewed(self.read()))
 
     # --- files and errors ------------------------------------------------------------------------
@@ -265,11 +277,15 @@ class Stream:
         state = self.read()
         if self.streams is None:
             state = tf.nest.map_structure(lambda a: a[0], state)
-        after, step = self.cell.scan(state, samples)
+        after, step = self.scan(state, samples)
         if not bool(self.cell.is_sound(after, step)):
             return None
         self.write(after)
         return step
+
+    def scan(self, state: Any, samples: Sample) -> tuple[Any, Step]:
+        """The state after a block, and the moments of it, where the cell takes blocks eagerly."""
+        return self.cell.scan(state, samples)
 
     def _take_traced(self, sample: Sample, is_block: bool) -> Step | None:
         if self.streams is None:
