@@ -147,10 +147,11 @@ def _walk(dtype, n):
 
     rng = np.random.default_rng(n)
     model = _model(dtype, n)
-    walk = native_walk.CompiledWalk(model.H.numpy(), model.R.numpy(), False, False)
+    matrices = {name: getattr(model, name).numpy() for name in ("F", "Q_factor", "H", "R")}
+    walk = native_walk.CompiledWalk(False, False)
     slots = np.repeat(rng.permutation(100), 3)  # streams whose samples come in pieces of three
     state = np.zeros((100, n), dtype), np.broadcast_to(np.eye(n, dtype=dtype), (100, n, n)).copy()
-    walk(model.F.numpy(), model.Q_factor.numpy(), _normal(rng, dtype, 300, 1), slots, *state)
+    walk(matrices, _normal(rng, dtype, 300, 1), slots, *state)
 
 
 def _updates(dtype, n):

@@ -14,6 +14,7 @@ PACKAGES = (
     "cgp.likelihoods",
     "cgp.statespace",
     "cgp.layers",
+    "cgp.online",
     "cgp.linalg",
     "cgp.distributions",
     "cgp.training",

@@ -674,7 +674,13 @@ REFUSALS = {
     "layers.RealImag": (
         lambda: layers.RealImag()(X), TypeError, "RealImag takes complex values, got float32"),
     "layers.Recursive": (lambda: layers.Recursive(RBF()), TypeError,
-        "estimator must be a KalmanFilter or a RecursiveGP, got RBF"),
+        "estimator must be a KalmanFilter.* or a cgp.online.Cell, got RBF"),
+    "online.Cell": (lambda: cgp.online.Cell(), TypeError, "abstract"),
+    "online.Online": (lambda: cgp.online.Online(3), TypeError,
+        "cell must be a cgp.online.Cell, got int"),
+    "online.step_of": (
+        lambda: cgp.online.step_of(tf.constant(Z), tf.constant(Z[:2]), tf.constant(Z)), ValueError,
+        "predicted_mean must have the shape of z"),
     "layers.ToComplex": (lambda: layers.ToComplex()(Z), TypeError,
         "takes real and imaginary parts, real numbers, got complex128"),
     "clone_model": (lambda: cgp.clone_model(3), TypeError, "model must be a Keras model, got 3"),

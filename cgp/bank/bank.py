@@ -5,18 +5,18 @@ from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
-from cgp.bank import written
-from cgp.bank.checks import check_order_of_index, checked_samples, checked_states, of_field
-from cgp.bank.estimators import Estimator, states_of
-from cgp.bank.held import Held
+from cgp.bank.checks import check_order_of_index, checked_samples
 from cgp.bank.keys import ABSENT, Keys, are_several, as_keys, as_objects, is_missing
-from cgp.bank.states import Refused
-from cgp.bank.structure import check_structure
+from cgp.bank.serialized import from_bytes, to_bytes
+from cgp.bank.states import States
 from cgp.distributions.marginals import Step
-from cgp.gp.stream_samples import check_eager
+from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.observations import check_same_labels, components
+from cgp.online.cell import RefusedSample, Sample, cell_of
+from cgp.online.structure import check_structure
 
 
 class Bank:
@@ -30,13 +30,14 @@ class Bank:
     A key begins at the initial state with its first sample. One without a sample in a call keeps
     its state: the time of a `KalmanFilter` does not move for it. A sample of NaN moves it on.
 
-    Of the estimator only the model is used: its own stream, and data that it holds, are left alone.
+    Of the estimator only the model is used: its own stream, and data that it has, are left alone.
     It may be
 
-    - a `KalmanFilter` of one model for all times, without inputs; nonlinear ones, and those with a
+    - a `KalmanFilter` of one model for all times, with inputs too; nonlinear ones, and those with a
       likelihood, too;
-    - a `RecursiveGP` of policy "sliding" or "growing", of one noise variance;
-    - a `StateSpaceGP` of data in normal noise of one variance; each key has its own time x.
+    - a `RecursiveGP`, whose samples may have noise or a likelihood of their own;
+    - a `StateSpaceGP`, likewise; each key has its own place x;
+    - a `cgp.online.Cell`.
 
     When its hyperparameters change, the states of a `KalmanFilter` go on with the new matrices, and
     the factors of a `RecursiveGP` are computed again. Those of a `StateSpaceGP` cannot be: `update`
@@ -62,8 +63,7 @@ class Bank:
 
     Raises:
         TypeError: Another estimator, or a capacity that is no integer.
-        ValueError: An estimator that has no states of a fixed size for each key; a capacity below
-            1.
+        ValueError: A model that varies over time; a capacity below 1.
 
     Example:
         >>> import numpy as np, cgp
@@ -78,33 +78,34 @@ class Bank:
         True
     """
 
-    def __init__(self, estimator: Estimator, capacity: int | None = None):
+    def __init__(self, estimator: Any, capacity: int | None = None):
         if capacity is not None:
             check_whole(capacity, "capacity")
+        cell = cell_of(estimator, "the estimator of a Bank")
+        cell.check_keys()
         self._estimator = estimator
-        self._states = states_of(estimator)
-        self._held = Held(self._states, capacity)
+        self._states = States(cell.for_keys(), estimator, capacity)
         self._mutex = threading.Lock()
         self.evicted: list[Any] = []
 
     @property
-    def estimator(self) -> Estimator:
+    def estimator(self) -> Any:
         """The model of all streams."""
         return self._estimator
 
     @property
     def capacity(self) -> int | None:
         """The most keys; None for no limit."""
-        return self._held.slots.capacity
+        return self._states.slots.capacity
 
     def __len__(self) -> int:
-        return len(self._held.slots)
+        return len(self._states.slots)
 
     def __contains__(self, key: Hashable) -> bool:
-        return not is_missing(key) and bool(self._held.slots.find(as_keys([key]))[0] != ABSENT)
+        return not is_missing(key) and bool(self._states.slots.find(as_keys([key]))[0] != ABSENT)
 
     def __iter__(self) -> Iterator[Any]:
-        slots = self._held.slots
+        slots = self._states.slots
         return iter(as_objects(slots.keys_at(slots.in_order())))
 
     def __repr__(self) -> str:
@@ -113,7 +114,17 @@ class Bank:
 
     # --- samples ---------------------------------------------------------------------------------
 
-    def update(self, keys: Any, z: ArrayLike, x: ArrayLike | None = None) -> Step:
+    def update(
+        self,
+        keys: Any,
+        z: ArrayLike,
+        x: ArrayLike | None = None,
+        *,
+        inputs: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+        likelihood: Likelihood | None = None,
+    ) -> Step:
         """Takes samples in, one after another: predicts each, then updates the state of its key.
 
         Args:
@@ -122,6 +133,13 @@ class Bank:
             z: Observations, `[B]`, or of a `KalmanFilter` `[B, M]`; NaN where missing.
             x: Inputs of a Gaussian process, `[B]`, or `[B, D]`; those of one key of a
                 `StateSpaceGP` in order.
+            inputs: Known inputs of a `KalmanFilter` with B, `[B, k]`, from each observation to the
+                next of its key.
+            noise_variance: Of a Gaussian process the known part of the noise of each sample, `[B]`
+                or a number, as for its `step`.
+            noise_groups: The group of the noise of each sample, `[B]` or an integer, as for `step`.
+            likelihood: A `StudentT`, by which outliers get more noise, as for `step` of a Gaussian
+                process; or None.
 
         Returns:
             `Step(predicted, innovation, filtered)` of NumPy arrays, as from `step` of the
@@ -129,29 +147,32 @@ class Bank:
 
         Raises:
             TypeError: Keys that cannot be hashed; observations or inputs of another dtype than that
-                of the estimator.
+                of the estimator; a likelihood that it does not take.
             ValueError: Keys that are missing, as None and NaN are; shapes that do not fit; infinite
                 values; inputs that are not finite or go back; a state that would not be finite;
                 more different keys than the capacity. The error names the key, and no state has
                 changed.
             NotPositiveDefiniteError: The covariance of a window is not; nothing has changed.
         """
-        check_eager()
+        if not tf.executing_eagerly():
+            raise RuntimeError("samples are taken in outside of a tf.function: update(keys, z)")
         check_same_labels(keys=(keys, 0), z=(z, components(z)), x=(x, components(x)))
-        given, keys, held = keys, as_keys(keys), self._held
-        check_order_of_index(given, keys, z=z, x=x)
+        labelled, keys, states = keys, as_keys(keys), self._states
+        check_order_of_index(labelled, keys, z=z, x=x)
+        sample = Sample(z, x, inputs, noise_variance, noise_groups)
         with self._mutex:
             try:
-                z, x = checked_samples(self._states, len(keys), z, x, held.dimensions)
-                held.renew()
-                plan = held.slots.plan(keys)
-                found = held.take(plan, z, x)
-            except Refused as error:
-                key = as_objects(keys)[error.sample]
-                message = f"{error}. It is sample {error.sample}, of key {key!r}; no state"
+                samples = checked_samples(states.cell, len(keys), sample, states.dimensions)
+                states.size_for(samples)
+                states.renew()
+                plan = states.slots.plan(keys)
+                step = states.take(plan, samples, likelihood)
+            except RefusedSample as error:
+                key = as_objects(keys)[error.index]
+                message = f"{error}. It is sample {error.index}, of key {key!r}; no state"
                 raise error.kind(f"{message} has changed") from error
-            self.evicted = held.commit(plan, {})
-        return found
+            self.evicted = states.commit(plan)
+        return step
 
     def evict(self, keys: Any) -> None:
         """Drops keys and their states.
@@ -163,13 +184,13 @@ class Bank:
             KeyError: A key that is not there. Nothing has been dropped then.
         """
         with self._mutex:
-            slots = self._held.found(_listed(keys))
-            self._held.slots.remove(np.unique(slots))
+            slots = self._states.slots_of(_listed(keys))
+            self._states.slots.remove(np.unique(slots))
 
     def reset(self) -> None:
         """Drops all keys. Those that come begin again at the initial state."""
         with self._mutex:
-            self._held.slots.remove(self._held.slots.in_order())
+            self._states.slots.remove(self._states.slots.in_order())
 
     # --- states ----------------------------------------------------------------------------------
 
@@ -190,14 +211,46 @@ class Bank:
             ValueError: States of a `StateSpaceGP` at other hyperparameters than the present ones.
             NotPositiveDefiniteError: The covariance of a window is not, at the present ones.
         """
-        held = self._held
+        return self._of_keys(keys, self._state_at(keys))
+
+    def _state_at(self, keys: Any) -> Any:
+        """The states of keys, `[K, ...]`."""
+        states = self._states
         with self._mutex:
-            slots = held.slots.in_order() if keys is ... else held.found(_listed(keys))
-            held.renew()
-            held.make_room(held.dimensions or 1)
-            found = self._states.shown(held.at(slots))
-        is_one = keys is not ... and not are_several(keys)
-        return type(found)(*(a[0] for a in found)) if is_one else found
+            slots = states.slots.in_order() if keys is ... else states.slots_of(_listed(keys))
+            states.renew()
+            states.make_room()
+            state = states.cell.from_stored([tf.constant(a) for a in states.at(slots)])
+        return tf.nest.map_structure(np.asarray, state)
+
+    def _of_keys(self, keys: Any, moments: Any) -> Any:
+        """Arrays `[K, ...]`, without the first axis where one key was given."""
+        if keys is ... or are_several(keys):
+            return moments
+        return tf.nest.map_structure(lambda a: a[0], moments)
+
+    def forecast(self, ahead: Any, keys: Any = ..., inputs: ArrayLike | None = None) -> Any:
+        """What comes after the states of keys, which stay as they are.
+
+        Args:
+            ahead: Of a `KalmanFilter` the number of steps. Of a Gaussian process places x, `[M]`
+                or `[M, D]`; not before the last sample of a key of a `StateSpaceGP`.
+            keys: As for `state`.
+            inputs: Known inputs of a `KalmanFilter` with B, `[K, steps, k]`.
+
+        Returns:
+            A named tuple of NumPy arrays, with a first axis of keys unless one key was given: of a
+            `KalmanFilter` as from `cgp.statespace.forecast`, of a Gaussian process the
+            `Marginals(mean, variance, pseudo_variance)` of the signal.
+
+        Raises:
+            KeyError: A key that is not there.
+            TypeError: An estimator without a forecast.
+            ValueError: Steps below 1, inputs that do not fit, places before the last sample; and as
+                for `state`.
+        """
+        state = self._state_at(keys)
+        return self._of_keys(keys, self._states.cell.forecast(state, ahead, inputs))
 
     def set_state(self, keys: Any, state: Any) -> None:
         """Sets the states of keys, which are added where they are new; it counts as a sample.
@@ -215,16 +268,9 @@ class Bank:
                 key given twice; more keys than the capacity. Nothing has changed then.
             NotPositiveDefiniteError: The covariance of a window is not; nothing has changed.
         """
-        keys, held = _listed(keys), self._held
+        keys = _listed(keys)
         with self._mutex:
-            rows = checked_states(self._states, state, len(keys), held.dimensions)
-            held.renew()
-            rows = self._states.completed(rows)
-            plan = held.slots.plan(keys)
-            if len(np.unique(plan.slots)) < len(keys):
-                raise ValueError("a key was given twice: a state is set once for each key")
-            held.make_room(rows["x"].shape[-1] if self._states.dimensions is None else 1)
-            self.evicted = held.commit(plan, rows)
+            self.evicted = self._states.set(keys, state)
 
     # --- bytes -----------------------------------------------------------------------------------
 
@@ -241,17 +287,17 @@ class Bank:
             TypeError: Another key.
         """
         with self._mutex:
-            held = self._held
-            slots = held.slots.in_order()
-            head = {"model": self._structure(), "belongs": held.belongs}
-            return written.to_bytes(head, held.slots.keys_at(slots), held.at(slots))
+            states = self._states
+            slots = states.slots.in_order()
+            head = {"model": self._structure(), "belongs": states.belongs}
+            return to_bytes(head, states.slots.keys_at(slots), states.named(slots))
 
     def _structure(self) -> dict[str, Any]:
         """What tells the model from others, whatever the values of its hyperparameters."""
-        return {"estimator": type(self._estimator).__name__, **self._states.structure()}
+        return {"estimator": type(self._estimator).__name__, **self._states.cell.structure()}
 
     @classmethod
-    def from_bytes(cls, data: bytes, estimator: Estimator, capacity: int | None = None) -> "Bank":
+    def from_bytes(cls, data: bytes, estimator: Any, capacity: int | None = None) -> "Bank":
         """A bank of the keys and states that `to_bytes` has written; it goes on as that one did.
 
         Args:
@@ -276,24 +322,22 @@ class Bank:
             ([8, 7], 0.9)
         """
         bank = cls(estimator, capacity)
-        head, keys, rows = written.from_bytes(data)
+        head, keys, rows = from_bytes(data)
         if capacity is not None and len(keys) > capacity:
             raise ValueError(f"the bytes have {len(keys)} keys, more than the capacity, {capacity}")
-        dimensions = 1 if "x" not in rows else rows["x"].shape[-1]
-        fields = bank._states.fields(dimensions)
-        arrays = {name: (shape, dtype.name) for name, (shape, dtype) in fields.items()}
-        found = {name: (a.shape[1:], a.dtype.name) for name, a in rows.items()}
+        states = bank._states
+        blank = states.blank_for(rows)
+        arrays = {name: (tuple(a.shape[1:]), a.dtype.name) for name, a in blank.items()}
+        read = {name: (a.shape[1:], a.dtype.name) for name, a in rows.items()}
         check_structure(
-            {**head.get("model", {}), "arrays": found or arrays},  # none before the first sample
+            # There are none before the first sample, and none of noise in those of 0.1.0.
+            {**head.get("model", {}), "arrays": {**arrays, **read}},
             {**bank._structure(), "arrays": arrays},
         )
-        rows = {name: of_field(name, a, *fields[name], len(keys)) for name, a in rows.items()}
-        held = bank._held
-        plan = held.slots.plan(keys)
-        held.make_room(dimensions)
-        held.commit(plan, rows)
-        held.belongs = head.get("belongs", "")
-        held.renew()
+        if rows:
+            states.restore(keys, rows, head.get("belongs", ""))
+        else:
+            states.belongs = head.get("belongs", "")
         return bank
 
 

@@ -1,24 +1,20 @@
-"""Samples taken in round by round: the first of each key, then the second of each, and so on.
+"""Samples taken round by round: the first of each key, then the second of each, and so on.
 
 The states of the keys of a round go through one vectorised step, so many at a time. A graph of that
 width is traced once, and fewer samples are filled up to it.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from cgp.bank.states import Refused, Rows
-from cgp.distributions.marginals import Marginals, Step
+from cgp.distributions.marginals import Step
+from cgp.online.cell import Cell, RefusedSample, Sample, advance
 
-WIDTH = 256
-"""How many states go through a step together, if they are small."""
-
-Take = Callable[[Rows, np.ndarray, np.ndarray | None], tuple[Rows, Step]]
-"""A step of states, `[W, ...]` each, with observations `[W, ...]` and inputs `[W, D]`, or None.
-
-It returns the states after it, and raises a ValueError where one of them fails.
-"""
+_WIDTH = 256  # states that go through a step together, if they are small
+_ELEMENTS = 2**22  # of their arrays
 
 
 def turns(slots: np.ndarray) -> np.ndarray:
@@ -27,9 +23,9 @@ def turns(slots: np.ndarray) -> np.ndarray:
     of_key = slots[order]
     begins = np.flatnonzero(np.append(True, of_key[1:] != of_key[:-1])[: len(of_key)])
     counts = np.diff(np.append(begins, len(of_key)))
-    found = np.empty(len(slots), np.int64)
-    found[order] = np.arange(len(slots)) - np.repeat(begins, counts)
-    return found
+    turn = np.empty(len(slots), np.int64)
+    turn[order] = np.arange(len(slots)) - np.repeat(begins, counts)
+    return turn
 
 
 def rounds(slots: np.ndarray, width: int) -> Iterator[np.ndarray]:
@@ -40,85 +36,136 @@ def rounds(slots: np.ndarray, width: int) -> Iterator[np.ndarray]:
         yield from (samples[i : i + width] for i in range(0, len(samples), width))
 
 
-def in_rounds(
-    take: Take,
-    rows: Rows,
-    slots: np.ndarray,
-    z: np.ndarray,
-    x: np.ndarray | None,
-    results: Step,
-    *,
-    width: int,
-    fill: bool,
-) -> Step:
-    """Takes samples in, round by round, and changes the states.
+class Rounds:
+    """Steps of the states of many keys, a round at a time.
 
     Args:
-        take: A step.
-        rows: The states of all keys.
-        slots: The slot of each sample, `[B]`.
-        z: Observations, `[B, ...]`, NaN where missing.
-        x: Inputs, `[B, D]`, or None.
-        results: Arrays `[B, ...]` to write to.
-        width: The most states in one step.
-        fill: Whether steps must always have as many.
-
-    Returns:
-        The results.
-
-    Raises:
-        Refused: A sample whose step fails.
+        cell: The cell of the states.
     """
 
-    def step(samples: np.ndarray) -> tuple[Rows, Step]:
-        count = len(samples)
+    def __init__(self, cell: Cell):
+        self._cell = cell
+        self._compiled = cell.compiled(None) if cell.streams_axis == 0 else None
+        sizes = [tf.size(a).numpy() for a in cell.as_stored(cell.blank_state(1))]
+        self.width = max(1, min(_WIDTH, _ELEMENTS // max(sizes)))
+        self.graphs: dict[tuple, Any] = {}
+
+    def __call__(
+        self, rows: list[np.ndarray], slots: np.ndarray, samples: Sample, likelihood: Any = None
+    ) -> Step:
+        """Takes samples, and changes the states.
+
+        Args:
+            rows: The states of all keys as stored, `[S, ...]`.
+            slots: The slot of each sample, `[B]`.
+            samples: The samples, `[B, ...]`.
+            likelihood: The likelihood of each of them, or None.
+
+        Raises:
+            RefusedSample: A sample whose step fails.
+        """
+        if not len(slots):  # one that is missing tells the shapes
+            nothing = samples.map(lambda a: np.zeros((1, *a.shape[1:]), a.dtype))
+            return self._step(self._initial_rows(), nothing, likelihood)[1].map(lambda a: a[:0])
+        results: Any = None
+        for at in rounds(slots, self.width):
+            before = [a[slots[at]] for a in rows]
+            try:
+                after, step = self._step(before, samples.map(lambda a: a[at]), likelihood)  # noqa: B023
+            except ValueError as error:
+                raise self._refused(rows, slots, samples, at, likelihood, error) from error
+            for a, changed in zip(rows, after, strict=True):
+                a[slots[at]] = changed
+            if results is None:
+                results = step.map(lambda a: np.empty((len(slots), *a.shape[1:]), a.dtype))
+            for to, a in zip(tf.nest.flatten(results), tf.nest.flatten(step), strict=True):
+                to[at] = a
+        return results
+
+    def _initial_rows(self) -> list[np.ndarray]:
+        return [np.asarray(a) for a in self._cell.as_stored(self._cell.initial_state(1))]
+
+    def _refused(
+        self,
+        rows: list[np.ndarray],
+        slots: np.ndarray,
+        samples: Sample,
+        at: np.ndarray,
+        likelihood: Any,
+        error: ValueError,
+    ) -> Exception:
+        """What to raise where a step fails: the first sample that fails alone too."""
+        for i in at:
+            row = slots[i : i + 1]
+            try:
+                self._step([a[row] for a in rows], samples.map(lambda a: a[i : i + 1]), likelihood)  # noqa: B023
+            except ValueError as refused:
+                return RefusedSample(i, str(refused), type(refused))
+        return error
+
+    def _step(
+        self, state: list[np.ndarray], sample: Sample, likelihood: Any
+    ) -> tuple[list[np.ndarray], Step]:
+        """The states after a sample of each, and a `Step` of NumPy arrays.
+
+        Raises:
+            ValueError: One of them fails.
+        """
+        self._cell.check_against(state, sample)
+        if likelihood is None:
+            return self._taken(state, sample)
+        after: list[np.ndarray] = []
+
+        def take(sample: Sample) -> Step:
+            arrays, step = self._taken(state, sample)
+            after.extend(arrays)
+            return step
+
+        before = self._cell.from_stored([tf.constant(a) for a in state])
+        step = self._cell.robust_step(before, sample, likelihood, take)
+        return after, step
+
+    def _taken(self, state: list[np.ndarray], sample: Sample) -> tuple[list[np.ndarray], Step]:
+        if self._compiled is not None and self._compiled.serves(sample):
+            after = [a.copy() for a in state]
+            step = self._compiled(after, sample)
+            if step is None:
+                raise self._cell.refusal()
+            return after, step
+        return self._traced(state, sample)
+
+    def _traced(self, state: list[np.ndarray], sample: Sample) -> tuple[list[np.ndarray], Step]:
+        count = len(sample.z)
         # Those that fill a round up are missing, and their states are not kept.
-        at = np.resize(samples, width) if fill else samples
-        values = z[at]
-        values[count:] = np.nan
-        states, found = take(
-            {name: a[slots[at]] for name, a in rows.items()}, values, None if x is None else x[at]
+        at = np.resize(np.arange(count), self.width)
+        state, sample = [a[at] for a in state], sample.map(lambda a: a[at])
+        sample.z[count:] = np.nan
+        names = tuple(name for name, a in sample._asdict().items() if a is not None)
+        arrays = [*state, *(a for a in sample if a is not None)]
+        if names not in self.graphs:
+            self.graphs[names] = self._graph(names, arrays)
+        try:
+            *after, sound, step = self.graphs[names](*map(tf.constant, arrays))
+        except tf.errors.InvalidArgumentError as error:
+            raise self._cell.refusal() from error
+        if not bool(sound):
+            raise self._cell.refusal()
+        return (
+            [np.asarray(a)[:count] for a in after],
+            tf.nest.map_structure(lambda a: np.asarray(a)[:count], step),
         )
-        return {name: a[:count] for name, a in states.items()}, found.map(lambda a: a[:count])
 
-    for samples in rounds(slots, width):
-        try:
-            states, found = step(samples)
-        except ValueError as error:
-            raise _refusal(step, samples, error) from error
-        for name, a in states.items():
-            rows[name][slots[samples]] = a
-        for to, a in zip(arrays_of(results), arrays_of(found), strict=True):
-            to[samples] = a
-    return results
+    def _graph(self, names: tuple[str, ...], arrays: list[np.ndarray]) -> Callable[..., Any]:
+        cell, stored = self._cell, len(arrays) - len(names)
 
+        def step(*tensors: tf.Tensor) -> tuple:
+            state = cell.from_stored(tensors[:stored])
+            sample = Sample(**dict(zip(names, tensors[stored:], strict=True)))
+            after, result = advance(cell, state, sample)
+            return (*cell.as_stored(after), cell.is_sound(after, result), result)
 
-def _refusal(
-    step: Callable[[np.ndarray], object], samples: np.ndarray, error: ValueError
-) -> Exception:
-    """What to raise where a step fails: the first sample that fails alone too."""
-    for sample in samples:
-        try:
-            step(np.array([sample]))
-        except ValueError as alone:
-            return Refused(sample, str(alone), type(alone))
-    return error
-
-
-def arrays_of(step: Step) -> tuple[np.ndarray, ...]:
-    """The seven arrays of a step."""
-    return (*step.predicted, step.innovation, *step.filtered)
-
-
-def empty_step(z: np.ndarray, after: np.ndarray) -> Step:
-    """Arrays for the results of observations.
-
-    Args:
-        z: The observations, `[B, ...]`.
-        after: An array of the shape and dtype of the means of signals or states after them.
-    """
-
-    def moments(mean: np.ndarray) -> Marginals:
-        return Marginals(np.empty_like(mean), np.empty_like(mean.real), np.empty_like(mean))
-
-    return Step(moments(z), np.empty_like(z), moments(after))
+        signature = [tf.TensorSpec(a.shape, a.dtype) for a in arrays]
+        graph = tf.function(
+            step, input_signature=signature, autograph=False, jit_compile=cell.jit_compile
+        )
+        return graph.get_concrete_function()

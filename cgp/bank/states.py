@@ -1,115 +1,217 @@
-"""What a bank asks of an estimator: how the states of its keys begin, and take samples in.
+"""The states of the keys of a bank: arrays, of which each key has a row."""
 
-The states of all keys are arrays by name, `rows`, whose first axis is the slot. They are changed in
-place; the bank puts them back where a call fails.
-"""
-
-from typing import Any, NamedTuple, Protocol, TypeAlias
+import hashlib
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
+from cgp.bank.checks import checked_each
+from cgp.bank.keys import ABSENT, Keys, as_objects
+from cgp.bank.rounds import Rounds
+from cgp.bank.slots import Plan, Slots
 from cgp.distributions.marginals import Step
+from cgp.online.cell import Cell, RefusedSample, Sample, Walk
+from cgp.online.structure import in_declared_order
+from cgp.training.post_updates import snapshot
 
-Rows: TypeAlias = dict[str, np.ndarray]
-Fields: TypeAlias = dict[str, tuple[tuple[int, ...], np.dtype]]
-"""The shape of one state, and the dtype, by name; factors are called `chol`."""
 
-
-class Refused(Exception):
-    """A sample that cannot be taken in.
+class States:
+    """Keys, the arrays of their states, and the hyperparameters that these belong to.
 
     Args:
-        sample: Its number among those given.
-        message: What is wrong with it.
-        kind: The error that the bank raises, which names the key.
+        cell: The cell.
+        estimator: The estimator that the cell is of.
+        capacity: The most keys; None for any number.
     """
 
-    def __init__(self, sample: int, message: str, kind: type[ValueError] = ValueError):
-        super().__init__(message)
-        self.sample, self.kind = int(sample), kind
+    def __init__(self, cell: Cell, estimator: object, capacity: int | None):
+        self.cell, self._unsized, self.slots = cell, cell, Slots(capacity)
+        self._estimator = estimator
+        self.rows: list[np.ndarray] = []  # until the first samples have shown their sizes
+        self._walk: Walk | None = None
+        self._rounds: Rounds | None = None
+        self.belongs = self._present()
 
+    def _present(self) -> str:
+        """What tells the values of hyperparameters from others, also in another process."""
+        weights = in_declared_order(self.cell.weights, self._estimator)
+        return hashlib.sha256(snapshot(weights)).hexdigest()[:32]
 
-class States(Protocol):
-    """The states of streams of one estimator."""
-
-    @property
-    def dimensions(self) -> int | None:
-        """Of the inputs x of samples: 0 if there are none, None if the first samples decide."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one observation; an axis of one component may be left out."""
-
-    def fields(self, dimensions: int) -> Fields:
-        """What a state consists of, for inputs of D dimensions."""
-
-    def structure(self) -> dict[str, Any]:
-        """What tells the model from others whose states mean something else, as JSON values.
-
-        Without the values of hyperparameters, and the same in other processes.
-        """
-
-    def values(self) -> bytes:
-        """The hyperparameters that states belong to; none if they go on with others."""
-
-    def checked(self, z: Any, x: np.ndarray | None) -> np.ndarray:
-        """Observations in the dtype of the estimator, NaN where missing.
-
-        Args:
-            z: As they were given, `[B, ...]`.
-            x: Inputs, in the dtype of the estimator, `[B, D]`, or None.
-
-        Raises:
-            TypeError: Observations of another dtype.
-            ValueError: Observations or inputs that the estimator refuses.
-        """
-
-    def begin(self, rows: Rows, slots: np.ndarray, z: np.ndarray, x: np.ndarray | None) -> None:
-        """Sets the states of new keys, given the first sample of each, `[K, ...]`.
-
-        Raises:
-            Refused: One of these samples, with which no state can begin.
-        """
-
-    def take(self, rows: Rows, slots: np.ndarray, z: np.ndarray, x: np.ndarray | None) -> Step:
-        """Takes samples in, in their order, each into the state in its slot.
-
-        Raises:
-            Refused: One of them cannot be taken in; states have been changed.
-        """
-
-    def renew(self, rows: Rows, slots: np.ndarray) -> None:
+    def renew(self) -> None:
         """Brings states to the present hyperparameters.
 
         Raises:
             ValueError: They cannot be; nothing has been changed.
         """
+        present = self._present()
+        if present == self.belongs:
+            return
+        slots = self.slots.in_order()
+        if len(slots):
+            width = self.rounds.width
+            renewed = [
+                self.cell.as_stored(self.cell.renewed(self.cell.from_stored(self.at(block))))
+                for block in np.split(slots, range(width, len(slots), width))
+            ]
+            for a, blocks in zip(self.rows, zip(*renewed, strict=True), strict=True):
+                a[slots] = np.concatenate([np.asarray(block) for block in blocks])
+        self.belongs = present
 
-    def shown(self, rows: Rows) -> NamedTuple:
-        """States, `[K, ...]` each, as the estimator shows its own."""
+    def size_for(self, samples: Sample) -> None:
+        """Takes the sizes of samples, or of states, that the states of keys are to have.
 
-    def working(self, state: tuple[np.ndarray, ...]) -> Rows:
-        """Shown states as they are kept; shapes and values are checked afterwards."""
+        A bank without keys takes other sizes than before.
+        """
+        cell = self.cell if len(self.slots) else self._unsized
+        self.cell = cell.sized_for(samples)
 
-    def completed(self, rows: Rows) -> Rows:
-        """States that were given, with what follows from the rest at the present hyperparameters.
+    @property
+    def dimensions(self) -> int | None:
+        """The number of dimensions of places; None if any will do, as there is no key yet."""
+        spec = (self.cell if len(self.slots) else self._unsized).sample_spec()
+        return None if spec.x is None else spec.x.shape[0]
 
-        Args:
-            rows: Arrays of the right shapes, each `[K, ...]` or one for all.
+    def make_room(self) -> None:
+        """Makes the arrays as long as there are slots."""
+        blank = self.cell.as_stored(self.cell.blank_state(1))
+        shapes = [tuple(a.shape[1:]) for a in blank]
+        if [a.shape[1:] for a in self.rows] != shapes:  # no row counts
+            self.rows = [
+                np.zeros((0, *shape), a.dtype.as_numpy_dtype)
+                for shape, a in zip(shapes, blank, strict=True)
+            ]
+            self._walk, self._rounds = self.cell.compiled_walk(), None
+        if len(self.rows[0]) < self.slots.room:
+            for i, a in enumerate(self.rows):
+                self.rows[i] = np.zeros((self.slots.room, *a.shape[1:]), a.dtype)
+                self.rows[i][: len(a)] = a
+
+    def slots_of(self, keys: Keys) -> np.ndarray:
+        """The slots of keys.
 
         Raises:
-            ValueError: States that the estimator cannot have.
+            KeyError: One that is not there.
         """
+        slots = self.slots.find(keys)
+        if np.any(slots == ABSENT):
+            key = as_objects(keys)[int(np.argmax(slots == ABSENT))]
+            raise KeyError(f"there is no key {key!r}: `key in bank` says whether one is there")
+        return slots
 
+    def at(self, slots: np.ndarray) -> list[np.ndarray]:
+        """Copies of the states in these slots, as stored."""
+        return [a[slots] for a in self.rows]
 
-def with_parts(mean: np.ndarray) -> np.ndarray:
-    """Complex vectors `[..., n]` as real ones, `[..., 2n]`, the real parts first."""
-    return np.concatenate([mean.real, mean.imag], axis=-1)
+    @property
+    def rounds(self) -> Rounds:
+        """The steps of several states at a time."""
+        if self._rounds is None:
+            self._rounds = Rounds(self.cell)
+        return self._rounds
 
+    def take(self, plan: Plan, samples: Sample, likelihood: Any) -> Step:
+        """Takes the samples of a plan; `commit` it afterwards.
 
-def of_parts(mean: np.ndarray) -> np.ndarray:
-    """`with_parts` undone, to the last bit."""
-    n = mean.shape[-1] // 2
-    found = np.empty((*mean.shape[:-1], n), np.result_type(mean, np.complex64))
-    found.real, found.imag = mean[..., :n], mean[..., n:]
-    return found
+        Raises:
+            RefusedSample: One of them cannot be taken. No state has changed.
+        """
+        self.make_room()
+        touched = np.sort(plan.slots)
+        touched = touched[np.append(True, touched[1:] != touched[:-1])[: len(touched)]]
+        before = self.at(touched)
+        try:
+            if len(plan.new_slots):
+                self._begin(plan, samples)
+            if likelihood is None and self._walk is not None and self._walk.serves():
+                return self._walk(self.rows, plan.slots, samples)
+            return self.rounds(self.rows, plan.slots, samples, likelihood)
+        except BaseException:
+            for a, kept in zip(self.rows, before, strict=True):
+                a[touched] = kept
+            raise
+
+    def _begin(self, plan: Plan, samples: Sample) -> None:
+        """Sets the states of new keys, by the first sample of each."""
+        first = samples.map(lambda a: a[plan.first])
+        if self.cell.checks_first:
+            try:
+                checked_each(lambda part: self.cell.check_first(part), first)
+            except RefusedSample as error:
+                index = plan.first[error.index]
+                raise RefusedSample(index, str(error), error.kind) from error
+        state = self.cell.as_stored(self.cell.initial_state(len(plan.first), first))
+        for a, initial in zip(self.rows, state, strict=True):
+            a[plan.new_slots] = initial
+
+    def commit(self, plan: Plan, state: list[np.ndarray] | None = None) -> list:
+        """Sets states, if they are given, and adds and drops the keys of a plan.
+
+        Returns:
+            The keys that are dropped to make room.
+        """
+        for a, changed in zip(self.rows, state or [], strict=state is not None):
+            a[plan.slots] = changed
+        evicted = as_objects(self.slots.keys_at(plan.evicted))
+        self.slots.commit(plan)
+        return evicted
+
+    def named(self, slots: np.ndarray) -> dict[str, np.ndarray]:
+        """Copies of the states in these slots by name; none before the first samples."""
+        return dict(zip(self.cell.stored_names(), self.at(slots), strict=bool(self.rows)))
+
+    def blank_for(self, rows: Mapping[str, np.ndarray]) -> dict[str, tf.Tensor]:
+        """A blank state by name, of the sizes of stored arrays of a file."""
+        self.cell = self._unsized.sized_for_state(rows)
+        blank = self.cell.as_stored(self.cell.blank_state(1))
+        return dict(zip(self.cell.stored_names(), blank, strict=True))
+
+    def set(self, keys: Keys, state: Any) -> list:
+        """Sets states that a user has given; returns the keys that are dropped to make room.
+
+        Raises:
+            TypeError, ValueError: As for `Bank.set_state`.
+        """
+        state, count = self.cell.checked_state(state)
+        if count not in (None, len(keys)):
+            raise ValueError(
+                f"a state must be one for all, or one for each of {len(keys)} keys, got {count}"
+            )
+        if not len(self.slots):
+            self.cell = self._unsized.sized_for_state(state._asdict())
+        self.renew()
+        if count is None:
+            state = tf.nest.map_structure(lambda a: np.asarray(a)[None], state)
+        like = self.cell.blank_state(1)
+        state = tf.nest.map_structure(
+            lambda a, b: np.broadcast_to(a, (len(keys) if count else 1, *b.shape[1:])), state, like
+        )
+        stored = self.cell.as_stored(self.cell.completed(state))
+        plan = self.slots.plan(keys)
+        if len(np.unique(plan.slots)) < len(keys):
+            raise ValueError("a key was given twice: a state is set once for each key")
+        self.make_room()
+        return self.commit(plan, [np.asarray(a) for a in stored])
+
+    def restore(self, keys: Keys, rows: Mapping[str, np.ndarray], belongs: str) -> None:
+        """Takes the states of a file.
+
+        Args:
+            keys: Their keys.
+            rows: The stored arrays by name, `[K, ...]`.
+            belongs: What tells the hyperparameters that they belong to.
+        """
+        blank = self.blank_for(rows)
+        stored = [
+            rows[name] if name in rows else np.zeros((len(keys), *a.shape[1:]), a.numpy().dtype)
+            for name, a in blank.items()
+        ]
+        if len(keys):
+            state = self.cell.from_stored([tf.constant(a) for a in stored])
+            self.cell.checked_state(tf.nest.map_structure(np.asarray, state))
+        plan = self.slots.plan(keys)
+        self.make_room()
+        self.commit(plan, stored)
+        self.belongs = belongs
+        self.renew()

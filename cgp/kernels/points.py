@@ -326,3 +326,25 @@ def per_dimension(parameter: Parameter, x: tf.Tensor) -> tf.Tensor:
             f"subclass whose moments read some of these, give {parameter.name} one number"
         )
     return value
+
+
+def exactly(x: np.ndarray, dtype: Any) -> np.ndarray:
+    """Inputs in another dtype, which must have their values.
+
+    Raises:
+        ValueError: They are rounded in that dtype, or not finite.
+    """
+    name = np.dtype(dtype).name
+    if not np.all(np.abs(x) <= LARGEST[name]):
+        raise ValueError(
+            f"x must be finite, and at most {LARGEST[name]:.2g} in modulus, got "
+            f"{x[~(np.abs(x) <= LARGEST[name])][0]}"
+        )
+    rounded = x.astype(dtype)
+    lost = rounded.astype(x.dtype) != x
+    if np.any(lost):
+        raise ValueError(
+            f"x is rounded in {name}, got {x[lost][0]}: subtract an origin from it, or "
+            f"round it to {name} yourself"
+        )
+    return rounded

@@ -4,19 +4,24 @@ import functools
 from collections.abc import Sequence
 from typing import Any, cast
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp import native
 from cgp.distributions.marginals import Step, innovation
+from cgp.layers.filter_outputs import output_spec, outputs
 from cgp.layers.learned_model import LearnedModel
+from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.likelihoods import Likelihood
+from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, is_nan, nan, real_as
-from cgp.online.cell import Cell, Sample, all_finite
+from cgp.online.cell import Cell, Piece, RefusedSample, Sample, all_finite
+from cgp.statespace.engines.chunked_filter import StateMoments
 from cgp.statespace.engines.decorrelation import leaves_no_exact_observation
 from cgp.statespace.engines.filter_step import with_pseudo_variance
-from cgp.statespace.filtering import process_block
-from cgp.statespace.forecasting import ahead
+from cgp.statespace.filtering import moments, process_block
+from cgp.statespace.forecasting import Forecast, ahead, forecast_of_start
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
     AnyRule,
@@ -24,15 +29,16 @@ from cgp.statespace.linearization.linearized_model import (
     linearized,
     noise_of,
 )
+from cgp.statespace.models.conversion import whole_steps
 from cgp.statespace.models.diffuse_start import check_diffuse
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
-from cgp.statespace.online.native_step import CompiledStep, step_matrices
+from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, step_matrices
+from cgp.statespace.online.native_walk import CompiledWalk
 from cgp.statespace.online.online_step import advance, of_one_step
 from cgp.statespace.online.stream_samples import (
     StateArrays,
     check_state_factor,
     checked_samples,
-    checked_state,
 )
 from cgp.statespace.series import Series, known_inputs
 
@@ -46,6 +52,8 @@ class KalmanCell(Cell):
         learned_model: The model, some matrices of it learned.
         rule: How it is linearised, if it is not linear.
         likelihood: The likelihood of its observations; None for normal ones.
+        objective: The loss of series; None for no loss.
+        loss_weight: A factor of that loss.
     """
 
     State = StateArrays
@@ -53,8 +61,14 @@ class KalmanCell(Cell):
     traces_blocks = False
 
     def __init__(
-        self, learned_model: LearnedModel, rule: AnyRule | None, likelihood: Likelihood | None
+        self,
+        learned_model: LearnedModel,
+        rule: AnyRule | None = None,
+        likelihood: Likelihood | None = None,
+        objective: LikelihoodObjective | None = None,
+        loss_weight: float = 1.0,
     ):
+        self._objective, self._loss_weight = objective, loss_weight
         self.learned_model, self._rule, self._likelihood = learned_model, rule, likelihood
         self._model = learned_model.noise  # for sizes and dtypes
         self.checks_first = self._model.initial == "diffuse"
@@ -77,6 +91,15 @@ class KalmanCell(Cell):
                 f"{count} streams"
             )
 
+    def check_keys(self) -> None:
+        """Raises a ValueError for matrices of each time or series."""
+        model = self._model
+        if model.steps is not None or model.batch_shape.rank:
+            raise ValueError(
+                "a Bank is of one model for all samples of all keys, got matrices of each time or "
+                "series"
+            )
+
     # --- the state -------------------------------------------------------------------------------
 
     def initial_state(self, batch_size: Any, sample: Sample | None = None) -> StateArrays:
@@ -84,7 +107,8 @@ class KalmanCell(Cell):
         model = noise_of(self.learned_model.model())
         mean = model.form.join(model.initial_mean)
         mean = tf.reshape(mean, [-1, *mean.shape[-1:]])
-        chol = tf.reshape(model.initial_chol, [-1, *model.initial_chol.shape[-2:]])
+        chol = stored_cholesky(model.initial_chol, model.initial_covariance)
+        chol = tf.reshape(chol, [-1, *chol.shape[-2:]])
         return StateArrays(*(tf.broadcast_to(a, [batch_size, *a.shape[1:]]) for a in (mean, chol)))
 
     def check_first(self, sample: Sample, along: int = 0) -> None:
@@ -111,10 +135,11 @@ class KalmanCell(Cell):
         if np.isfinite(arrays[0]).all():
             check_state_factor(np.moveaxis(arrays[1], -1, 0), "the saved factor of the state")
 
-    def checked_state(self, state: Any) -> tuple[StateArrays, int | None]:
-        """A state given by a user, and the number of streams that it is of."""
-        mean, chol = checked_state(self._model, state)
-        return self.from_stored([mean, chol]), _streams_of(mean, chol)
+    def structure(self) -> dict[str, Any]:
+        """The sizes and the form of the model."""
+        model = self._model
+        sizes = {"states": model.state_size, "observations": model.observation_size}
+        return {**sizes, "form": "linear" if model.form.multiplicity == 1 else "widely linear"}
 
     # --- samples ---------------------------------------------------------------------------------
 
@@ -197,8 +222,14 @@ class KalmanCell(Cell):
         deviation = tf.where(is_nan(sample.z), nan(z.dtype), sample.z - predicted.mean)
         return self.from_stored([mean, chol]), Step(predicted, deviation, filtered)
 
-    def _linearized(self, model: AnyModel, z: ArrayLike, inputs: ArrayLike | None) -> AsLinear:
-        return linearized(model, z, inputs=inputs, rule=self._rule, likelihood=self._likelihood)
+    def _linearized(
+        self,
+        model: AnyModel,
+        z: ArrayLike,
+        inputs: ArrayLike | None,
+        missing: ArrayLike | None = None,
+    ) -> AsLinear:
+        return linearized(model, z, missing, inputs, self._rule, self._likelihood)
 
     def scan(self, state: StateArrays, samples: Sample) -> tuple[StateArrays, Step]:
         """Filters a block, `[T, M]` or `[B, T, M]`, called eagerly: NumPy arrays."""
@@ -209,6 +240,54 @@ class KalmanCell(Cell):
         after = ahead(model, block.last_mean, block.last_chol, last)
         deviation = innovation(samples.z, block.predicted.mean)
         return self.from_stored(after), Step(block.predicted, deviation, block.states)
+
+    # --- series ----------------------------------------------------------------------------------
+
+    def series(self, inputs: Any) -> Sample:
+        """Series `[B, T, M]`, or a pair of them and of known inputs `[B, T, k]`."""
+        z, known_inputs = inputs if isinstance(inputs, tuple | list) else (inputs, None)
+        if len(z.shape) != 3:
+            raise ValueError(f"series must be [B, T, M], got shape {z.shape}")
+        if self._model.steps is not None:
+            raise ValueError(
+                "the matrices of the model vary over time, and would begin again with each piece: "
+                "filter whole series"
+            )
+        return Sample(z, inputs=known_inputs)
+
+    def filtered(
+        self, model: AnyModel, z: Any, missing: ArrayLike | None, inputs: ArrayLike | None
+    ) -> tuple[Series, StateMoments, tf.Tensor | None]:
+        """Filters series from the initial state of a model; their moments, and their loss."""
+        linear = self._linearized(model, z, inputs, missing)
+        series = Series(linear.model, z, missing, linear.inputs)
+        result = moments(series)
+        loss = None
+        if self._objective is not None and self._loss_weight:
+            log_likelihoods = linear.corrected(result.log_likelihoods)
+            loss = self._loss_weight * self._objective.loss(series.observed_count, log_likelihoods)
+        return series, result, loss
+
+    def follow(self, state: StateArrays, samples: Sample) -> Piece:
+        """The moments of a piece of series `[B, T, M]` and its loss; gradients pass the state."""
+        model = self.learned_model.model().starting_from(*self.as_stored(state))
+        series, result, loss = self.filtered(model, samples.z, None, samples.inputs)
+        last = None if series.inputs is None else series.inputs[..., -1, :]
+        chol = stored_cholesky(
+            result.filtered_chols[..., -1, :, :], result.filtered_covariances[..., -1, :, :]
+        )
+        after = ahead(series.model, result.filtered_means[..., -1, :], chol, last)
+        return Piece(self.from_stored(after), outputs(series, result), loss)
+
+    def output_spec(self, samples: Sample) -> dict[str, keras.KerasTensor]:
+        """The shapes and dtypes of the moments of series `[B, T, M]`."""
+        return output_spec(self._model, samples.z.shape[:-1])
+
+    def forecast(self, state: StateArrays, ahead: int, inputs: Any = None) -> Forecast:
+        """The forecast of so many steps, the first that of the next observation, by a state."""
+        start = self.learned_model.model().starting_from(*self.as_stored(state))
+        result = forecast_of_start(start, whole_steps(ahead), inputs, self._rule)
+        return Forecast(*(None if a is None else a.numpy() for a in result))
 
     def is_sound(self, state: StateArrays, step: Step) -> tf.Tensor:
         """Whether all is finite: a noise variance of NaN leaves the state finite."""
@@ -222,32 +301,17 @@ class KalmanCell(Cell):
 
     def compiled(self, streams: int | None) -> "CompiledKalman | None":
         """The compiled step, of a linear model in normal noise."""
-        learned = self.learned_model
-        if not isinstance(learned.start, LinearGaussian) or self._likelihood is not None:
-            return None
+        return CompiledKalman(self.learned_model, streams) if self._is_for_core() else None
+
+    def compiled_walk(self) -> "KalmanWalk | None":
+        """Compiled steps of many streams, of a linear model in normal noise."""
+        return KalmanWalk(self.learned_model) if self._is_for_core() else None
+
+    def _is_for_core(self) -> bool:
+        if not isinstance(self.learned_model.start, LinearGaussian) or self._likelihood is not None:
+            return False
         # The core does not tell an exact observation that contradicts the state.
-        if not leaves_no_exact_observation(noise_of(learned.model()).R):
-            return None
-        return CompiledKalman(learned, streams)
-
-
-def _streams_of(mean: tf.Tensor, chol: tf.Tensor) -> int | None:
-    """The number of streams that a state is of, `[..., n]` and `[..., n, n]`; None for no axis.
-
-    Raises:
-        ValueError: More than one batch axis, or axes that differ.
-    """
-    axes = {mean.shape.rank - 1, chol.shape.rank - 2}
-    if not axes <= {0, 1}:
-        raise ValueError(
-            f"a state has at most one batch axis, got shapes {mean.shape} and {chol.shape}"
-        )
-    sizes = {a.shape[0] for a, rank in ((mean, 1), (chol, 2)) if a.shape.rank > rank}
-    if len(sizes) > 1:
-        raise ValueError(
-            f"mean and chol must have one batch axis, got shapes {mean.shape} and {chol.shape}"
-        )
-    return sizes.pop() if sizes else None
+        return leaves_no_exact_observation(noise_of(self.learned_model.model()).R)
 
 
 class CompiledKalman:
@@ -286,3 +350,42 @@ class CompiledKalman:
             return None
         predicted, filtered = moments
         return Step(predicted, innovation(sample.z, predicted.mean), filtered)
+
+
+class KalmanWalk:
+    """Steps of many streams of a linear filter by a function of the compiled core.
+
+    Args:
+        learned_model: The model, some matrices of it learned.
+    """
+
+    def __init__(self, learned_model: LearnedModel):
+        self._learned = learned_model
+        self._snapshot: bytes | None = None  # of the weights that the matrices belong to
+        self._walk: CompiledWalk | None = None
+        self._matrices: dict[str, np.ndarray] = {}
+
+    def serves(self) -> bool:
+        """Whether the core is there."""
+        return native.core().ops is not None
+
+    def __call__(self, rows: Sequence[np.ndarray], slots: np.ndarray, samples: Sample) -> Step:
+        """See `cgp.online.Walk`."""
+        snapshot = self._learned.snapshot()
+        if self._walk is None or snapshot != self._snapshot:
+            model = cast("LinearGaussian", self._learned.model())  # others have no such steps
+            F, Q_factor, H, R = (a[..., 0] for a in step_matrices(model))
+            self._walk = CompiledWalk(not model.is_proper, predicts_first=False)
+            self._matrices = {"F": F, "Q_factor": Q_factor, "H": H, "R": R}
+            self._inputs_to_state = None if model.B is None else with_time(model.B).numpy()[0]
+            self._snapshot = snapshot
+        matrices = self._matrices
+        if samples.inputs is not None:
+            inputs = self._learned.form.split(tf.constant(samples.inputs)).numpy()
+            drift = (self._inputs_to_state @ inputs[..., None])[..., 0]
+            matrices = {**matrices, "drift": drift}
+        moments = self._walk(matrices, samples.z, slots, *rows)
+        if isinstance(moments, int):
+            raise RefusedSample(moments, NOT_FINITE)
+        predicted, filtered = moments
+        return Step(predicted, innovation(samples.z, predicted.mean), filtered)

@@ -22,19 +22,16 @@ from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
 from cgp.online.cell import Outputs, Sample
 from cgp.online.online import RunsOnline
-from cgp.statespace.engines.chunked_filter import StateMoments
-from cgp.statespace.filtering import moments
+from cgp.statespace.forecasting import Forecast
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
     AnyRule,
-    AsLinear,
     checked_rule,
-    linearized,
     measurable,
     noise_of,
 )
-from cgp.statespace.online.stream_samples import StateArrays
-from cgp.statespace.series import Series, check_labels
+from cgp.statespace.online.stream_samples import StateArrays, checked_state
+from cgp.statespace.series import check_labels
 from cgp.training import Model, keras_private
 from cgp.training.notebook_table import notebook_table
 from cgp.training.parameters import Parameterized
@@ -134,7 +131,9 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
         self.learned = self.learned_model.layers
         self._objective = LikelihoodObjective(self.learned_model.with_priors, own)
         self.batch_count = self._objective.batch_count
-        self.cell = KalmanCell(self.learned_model, rule, likelihood)
+        self.cell = KalmanCell(
+            self.learned_model, rule, likelihood, self._objective, self.loss_weight
+        )
         self.built = True
         self.learned_model.model()  # raises an error if the layers do not fit
 
@@ -181,31 +180,21 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
         """
         if isinstance(z, tuple | list):
             z, inputs = z
-        return outputs(*self._filtered(self.learned_model.model(), z, missing, inputs))
+        moments, loss = self._filtered(z, missing, inputs)
+        if loss is not None:
+            self.add_loss(loss)
+        return moments
 
     def _filtered(
-        self, model: AnyModel, z: Any, missing: ArrayLike | None, inputs: ArrayLike | None
-    ) -> tuple[Series, StateMoments]:
-        """Filters series by a model from any initial state, and adds their loss."""
-        linear, series, found = self._moments(model, z, missing, inputs)
-        if self.loss_weight:
-            log_likelihoods = linear.corrected(found.log_likelihoods)
-            loss = self._objective.loss(series.observed_count, log_likelihoods)
-            self.add_loss(self.loss_weight * loss)
-        return series, found
-
-    def _moments(
-        self, model: AnyModel, z: Any, missing: ArrayLike | None, inputs: ArrayLike | None
-    ) -> tuple[AsLinear, Series, StateMoments]:
-        """Filters series by a model, also as it is linearised."""
+        self, z: Any, missing: ArrayLike | None, inputs: ArrayLike | None
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor | None]:
+        """The moments of series at the present matrices, and their loss."""
         mask = keras_private.get_keras_mask(z)
         if mask is not None:  # True is valid, by step
             padding = tf.math.logical_not(mask)[..., None]
             missing = padding if missing is None else tf.math.logical_or(missing, padding)
-        rules = (self.rule, self.likelihood)
-        linear = linearized(model, z, missing, inputs, *rules)
-        series = Series(linear.model, z, missing, linear.inputs)
-        return linear, series, moments(series)
+        series, result, loss = self.cell.filtered(self.learned_model.model(), z, missing, inputs)
+        return outputs(series, result), loss
 
     def compute_output_spec(
         self, z: Any, missing: Any = None, inputs: Any = None
@@ -301,11 +290,37 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
                 a factor that is not lower triangular with a diagonal that is real and not negative.
                 The state is unchanged.
         """
-        self._set_state((mean, chol))
+        mean, chol = checked_state(self._start, (mean, chol))
+        self._make_stream(_streams_of(mean, chol)).write(self.cell.from_stored([mean, chol]))
 
     def reset(self) -> None:
         """Resets all streams to the initial state: by the matrices of the next observation."""
         super().reset()
+
+    def forecast(self, steps: int, inputs: ArrayLike | None = None) -> Forecast:
+        """Forecasts states and observations from the present state, which stays as it is.
+
+        Args:
+            steps: The number of steps, at least 1; the first is that of the next observation.
+            inputs: Known inputs of a model with B, `[steps, k]`, or `[B, steps, k]` of B streams:
+                the first leads from the next observation to the one after it.
+
+        Returns:
+            A `Forecast` of NumPy arrays, `[steps, ...]` or `[B, steps, ...]`, as from
+            `cgp.statespace.forecast`.
+
+        Raises:
+            TypeError: Steps that are no integer.
+            ValueError: Steps below 1; inputs that do not fit.
+
+        Example:
+            >>> import numpy as np, cgp
+            >>> LinearGaussian = cgp.statespace.LinearGaussian
+            >>> model = LinearGaussian([[1j]], [[0.0]], [[1.0]], [[1.0]], [1.0], [[1.0]])
+            >>> cgp.KalmanFilter(model).forecast(3).observation_means[:, 0]
+            array([ 1.+0.j,  0.+1.j, -1.+0.j])
+        """
+        return self.cell.forecast(self.state, steps, inputs)
 
     def _served(self) -> Served:
         spec = self.cell.sample_spec()
@@ -314,7 +329,7 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
 
         def predict(_: StateArrays, z: tf.Tensor, inputs: tf.Tensor | None = None) -> Outputs:
             # Not `call`, whose loss the filter would keep, a tensor of this graph.
-            return outputs(*self._moments(self.learned_model.model(), z, None, inputs)[1:])
+            return self._filtered(z, None, inputs)[0]
 
         return self._served_with(predict, arguments)
 
@@ -374,3 +389,22 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
 
     def _repr_html_(self) -> str:
         return notebook_table("KalmanFilter", filter_rows(self, self.stream))
+
+
+def _streams_of(mean: tf.Tensor, chol: tf.Tensor) -> int | None:
+    """The number of streams that a state is of, `[..., n]` and `[..., n, n]`; None for no axis.
+
+    Raises:
+        ValueError: More than one batch axis, or axes that differ.
+    """
+    axes = {mean.shape.rank - 1, chol.shape.rank - 2}
+    if not axes <= {0, 1}:
+        raise ValueError(
+            f"a state has at most one batch axis, got shapes {mean.shape} and {chol.shape}"
+        )
+    sizes = {a.shape[0] for a, rank in ((mean, 1), (chol, 2)) if a.shape.rank > rank}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"mean and chol must have one batch axis, got shapes {mean.shape} and {chol.shape}"
+        )
+    return sizes.pop() if sizes else None

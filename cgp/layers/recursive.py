@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from cgp.linalg.arguments import as_flag
+from cgp.online.cell import Cell, cell_of
 from cgp.training.keras_private import add_variable
 from cgp.training.settled import SettledArguments
 from cgp.training.unknown_arguments import names_told
@@ -15,7 +16,7 @@ from cgp.training.unknown_arguments import names_told
 
 @keras.saving.register_keras_serializable(package="cgp.layers")
 class Recursive(SettledArguments, keras.layers.Layer):
-    """A `KalmanFilter` or a `RecursiveGP` as a recurrent layer, which takes series in pieces.
+    """An estimator as a recurrent layer, which takes series in pieces.
 
     With `stateful=True` the state after a batch is where the next one goes on, series by series,
     until `reset_state()`. With `initial_state` and `return_state` the state is passed on by hand,
@@ -23,7 +24,8 @@ class Recursive(SettledArguments, keras.layers.Layer):
     before it. Samples are taken in: results are of each sample given those up to it.
 
     Args:
-        estimator: A `KalmanFilter`, or a `RecursiveGP`; what it learns is trained with the layer.
+        estimator: A `KalmanFilter`, a `RecursiveGP` or a `StateSpaceGP`, whose hyperparameters are
+            trained with the layer; or a `cgp.online.Cell`.
         return_sequences: Whether to return the moments at each time, or the last ones alone.
         return_state: Whether to return the state after the last time too.
         stateful: Whether the state is kept in weights between batches, which are then of one size.
@@ -33,16 +35,14 @@ class Recursive(SettledArguments, keras.layers.Layer):
         observations `[B, T]`.
 
     Output shape: a dictionary, `[B, T, ...]` or, without `return_sequences`, `[B, ...]`: of a
-        filter that of its `call`, of a process the parts of `Step`, as "predicted_mean". With
+        filter that of its `call`, of others the fields of `Step`, as "predicted_mean". With
         `return_state` a list of it and of the tensors of the state, to be given as
-        `initial_state`: of a filter the mean and the factor predicted for the next observation,
-        working values; of a process the arrays of its window.
+        `initial_state`: those of `state` of the estimator.
 
     Raises:
         TypeError: Another estimator; a flag that is not a bool.
-        ValueError: A window of the policy "budget"; a filter whose matrices vary over time; inputs
-            or a state of other axes, or of another number of series; with `stateful` a batch size
-            that is not known.
+        ValueError: A filter whose matrices vary over time; inputs or a state of other axes, or of
+            another number of series; with `stateful` a batch size that is not known.
 
     Example:
         >>> import numpy as np, cgp
@@ -63,33 +63,39 @@ class Recursive(SettledArguments, keras.layers.Layer):
         name: str | None = None,
         **kwargs: Any,
     ):
-        if isinstance(estimator, type) or not hasattr(estimator, "_follow"):
-            got = estimator if isinstance(estimator, type) else type(estimator).__name__
-            raise TypeError(f"estimator must be a KalmanFilter or a RecursiveGP, got {got}")
+        cell = cell_of(estimator, "estimator")
+        real = cell.sample_spec().z.dtype.real_dtype.name
         with names_told(type(self)):
-            super().__init__(name=name, dtype=estimator.variable_dtype, autocast=False, **kwargs)
-        self.estimator = estimator
+            super().__init__(name=name, dtype=real, autocast=False, **kwargs)
+        self.estimator, self._cell = estimator, cell
         self.return_sequences = as_flag(return_sequences, "return_sequences")
         self.return_state = as_flag(return_state, "return_state")
         self.stateful = as_flag(stateful, "stateful")
-        self._held: list[keras.Variable] = []
+        self._variables: list[keras.Variable] = []
 
     def build(self, input_shape: Any) -> None:
         """Makes the weights of the state, where it is kept."""
         if self.stateful:
-            first = input_shape[0] if isinstance(input_shape[0], tuple | list) else input_shape
-            if first[0] is None:
+            shapes = input_shape if isinstance(input_shape[0], tuple | list) else [input_shape]
+            if shapes[0][0] is None:
                 raise ValueError(
                     "a stateful layer has one batch size: give it, as in "
                     f"keras.Input(batch_shape=(4, None, 1)), got inputs of shape {input_shape}"
                 )
-            for i, leaf in enumerate(self.estimator._state_spec(input_shape)):
-                parts = (*leaf.shape, 2) if "complex" in leaf.dtype else leaf.shape
-                dtype = self.variable_dtype if leaf.dtype != "int32" else "int32"
-                make = functools.partial(_zeros, parts, dtype, f"state_{i}")
-                self._held.append(add_variable(self, make))
+            specs = [keras.KerasTensor(shape) for shape in shapes]
+            cell = self._sized_for(specs if len(specs) > 1 else specs[0])
+            with tf.init_scope():
+                blank = cell.as_stored(cell.blank_state(shapes[0][0]))
+            for i, a in enumerate(blank):
+                shape = (*a.shape, 2) if a.dtype.is_complex else a.shape
+                dtype = a.dtype.name if a.dtype.is_integer else self.variable_dtype
+                make = functools.partial(_zeros, shape, dtype, f"state_{i}")
+                self._variables.append(add_variable(self, make))
             self._has_begun = add_variable(self, functools.partial(_zeros, (), "int32", "begun"))
         self.built = True
+
+    def _sized_for(self, inputs: Any) -> Cell:
+        return self._cell.sized_for(self._cell.series(inputs))
 
     def call(self, inputs: Any, initial_state: Sequence[Any] | None = None) -> Any:
         """Takes a piece of series in.
@@ -106,35 +112,45 @@ class Recursive(SettledArguments, keras.layers.Layer):
                 "inputs must be an array, or the pair (x, z) of a process, got a "
                 f"{type(inputs).__name__}"
             )
-        state = self.estimator._begin(inputs)
+        cell = self._sized_for(inputs)
+        samples = cell.series(inputs).map(tf.convert_to_tensor)
+        state = cell.initial_state(tf.shape(samples.z)[0], samples.map(lambda a: a[:, 0]))
         if initial_state is not None:
-            state = _of_series(initial_state, state, "initial_state")
+            state = _as_of_batch(initial_state, state, "initial_state")
         elif self.stateful:
-            kept = [_value(v, leaf) for v, leaf in zip(self._held, state, strict=True)]
-            kept = _of_series(kept, state, "the state that is kept")
+            stored = cell.as_stored(state)
+            stored = [_value(v, a) for v, a in zip(self._variables, stored, strict=True)]
+            kept = _as_of_batch(cell.from_stored(stored), state, "the state that is kept")
             begun = tf.convert_to_tensor(self._has_begun) > 0
-            state = [tf.where(begun, a, b) for a, b in zip(kept, state, strict=True)]
-        outputs, state = self.estimator._follow(inputs, state)
+            state = tf.nest.map_structure(functools.partial(tf.where, begun), kept, state)
+        state, outputs, loss = cell.follow(state, samples)
+        if loss is not None:
+            self.add_loss(loss)
         if self.stateful:
-            for variable, leaf in zip(self._held, state, strict=True):
-                variable.assign(_as_real(tf.stop_gradient(leaf)))
+            for variable, a in zip(self._variables, cell.as_stored(state), strict=True):
+                variable.assign(_as_real(tf.stop_gradient(a)))
             self._has_begun.assign(1)
         if not self.return_sequences:
-            outputs = {name: value[:, -1] for name, value in outputs.items()}
-        return [outputs, *state] if self.return_state else outputs
+            outputs = {name: a[:, -1] for name, a in outputs.items()}
+        return [outputs, *tf.nest.flatten(state)] if self.return_state else outputs
 
     def compute_output_spec(self, inputs: Any, initial_state: Any = None) -> Any:
         """The shapes and dtypes that `call` returns in a functional model."""
-        outputs = self.estimator._piece_spec(inputs)
-        if not self.return_sequences:
-            outputs = {
-                name: keras.KerasTensor((a.shape[0], *a.shape[2:]), a.dtype)
-                for name, a in outputs.items()
-            }
+        cell = self._sized_for(inputs)
+        samples = cell.series(inputs)
+        axes = samples.z.shape[:1] if self.return_sequences is False else samples.z.shape[:2]
+        outputs = {
+            name: keras.KerasTensor((*axes, *a.shape[2:]), tf.as_dtype(a.dtype).name)
+            for name, a in cell.output_spec(samples).items()
+        }
         if not self.return_state:
             return outputs
-        shape = [a.shape for a in inputs] if isinstance(inputs, tuple | list) else inputs.shape
-        return [outputs, *self.estimator._state_spec(shape)]
+        with tf.init_scope():
+            leaves = tf.nest.flatten(cell.blank_state(1))
+        return [
+            outputs,
+            *(keras.KerasTensor((axes[0], *a.shape[1:]), a.dtype.name) for a in leaves),
+        ]
 
     def reset_state(self) -> None:
         """Makes all series begin again with the next batch."""
@@ -165,30 +181,31 @@ def _zeros(shape: tuple, dtype: str, name: str) -> keras.Variable:
     )
 
 
-def _of_series(given: Sequence[Any], first: list[tf.Tensor], name: str) -> list[tf.Tensor]:
+def _as_of_batch(state: Any, initial: Any, name: str) -> Any:
     """A state as that of the series of a batch, or an error.
 
     Args:
-        given: Its tensors.
-        first: Those of the state before any observation.
+        state: The state, or a list of its tensors.
+        initial: The state of these series before any observation.
         name: What errors call it.
     """
-    found = [tf.convert_to_tensor(a) for a in given]
+    tensors = [tf.convert_to_tensor(a) for a in tf.nest.flatten(state)]
+    expected = tf.nest.flatten(initial)
     described = [
-        ", ".join(f"{a.dtype.name} {a.shape}" for a in tensors) for tensors in (first, found)
+        ", ".join(f"{a.dtype.name} {a.shape}" for a in leaves) for leaves in (expected, tensors)
     ]
     message = f"{name} must have, for each series of the batch, {{}}: got {{}}".format(*described)
-    if len(found) != len(first) or any(
+    if len(tensors) != len(expected) or any(
         a.dtype != b.dtype or not a.shape.is_compatible_with(b.shape)
-        for a, b in zip(found, first, strict=False)
+        for a, b in zip(tensors, expected, strict=False)
     ):
         raise ValueError(message)
     same = [
         tf.debugging.assert_equal(tf.shape(a), tf.shape(b), message)
-        for a, b in zip(found, first, strict=True)
+        for a, b in zip(tensors, expected, strict=True)
     ]
     with tf.control_dependencies([operation for operation in same if operation is not None]):
-        return [tf.identity(a) for a in found]
+        return tf.nest.pack_sequence_as(initial, [tf.identity(a) for a in tensors])
 
 
 def _value(variable: keras.Variable, like: tf.Tensor) -> tf.Tensor:

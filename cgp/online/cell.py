@@ -8,7 +8,7 @@ state for each of many keys. Keras divides `LSTMCell` and `RNN` so.
 
 import abc
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import keras
@@ -17,8 +17,9 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Marginals, Step
 from cgp.linalg.arguments import ArrayLike, is_nan, nan
-from cgp.observations import as_observations
+from cgp.observations import as_observations, check_rounding
 from cgp.statespace.online.native_step import NOT_FINITE
+from cgp.statespace.online.stream_samples import check_state_factor
 
 Outputs = dict[str, tf.Tensor]
 
@@ -46,6 +47,20 @@ class Sample(NamedTuple):
     def map(self, function: Callable[[Any], Any]) -> "Sample":
         """The result of a function of each field that is used."""
         return Sample(*(None if a is None else function(a) for a in self))
+
+
+class RefusedSample(Exception):
+    """One of several samples that cannot be taken.
+
+    Args:
+        index: Its place among them.
+        message: What is wrong with it.
+        kind: The error that a driver raises, which names the sample.
+    """
+
+    def __init__(self, index: int, message: str, kind: type[ValueError] = ValueError):
+        super().__init__(message)
+        self.index, self.kind = int(index), kind
 
 
 class Piece(NamedTuple):
@@ -79,6 +94,28 @@ class Compiled(Protocol):
         """
 
 
+class Walk(Protocol):
+    """Steps of many streams, sample after sample, by a compiled function."""
+
+    def serves(self) -> bool:
+        """Whether the function can be called at the present hyperparameters."""
+
+    def __call__(self, rows: Sequence[np.ndarray], slots: np.ndarray, samples: Sample) -> Step:
+        """Takes samples in their order, each into the state in its slot.
+
+        Args:
+            rows: The states as stored, `[S, ...]`; changed in place.
+            slots: The row of each sample, int64, `[B]`; the same ones may come again.
+            samples: The samples, `[B, ...]`.
+
+        Returns:
+            A `Step` of NumPy arrays, `[B, ...]`.
+
+        Raises:
+            RefusedSample: A sample that cannot be taken; states may have been changed.
+        """
+
+
 class Cell(abc.ABC):
     """What one sample does to the state of an estimator, as pure functions of tensors.
 
@@ -100,8 +137,8 @@ class Cell(abc.ABC):
         ...     def step(self, state, sample):
         ...         after = Level(0.9 * state.mean + 0.1 * sample.z)
         ...         return after, cgp.online.step_of(sample.z, state.mean, after.mean)
-        >>> cgp.online.Online(Smoothing()).step(2j).filtered.mean
-        0.2j
+        >>> bool(cgp.online.Online(Smoothing()).step(2j).filtered.mean == 0.2j)
+        True
     """
 
     State: type
@@ -152,9 +189,11 @@ class Cell(abc.ABC):
         """
         return True
 
-    def variable_names(self) -> list[str]:
-        """The names of the variables in which stored arrays are kept."""
-        return [f"state_{name}" for name in self.State._fields]
+    variable_prefix = "state"
+
+    def stored_names(self) -> list[str]:
+        """The names of the stored arrays."""
+        return list(self.State._fields)
 
     def as_stored(self, state: Any) -> list[Any]:
         """A state as the arrays that are stored, of working values: real composites split."""
@@ -171,7 +210,7 @@ class Cell(abc.ABC):
                 raise ValueError(f"the file is damaged: {name} of the state must be finite")
 
     def checked_state(self, state: Any) -> tuple[Any, int | None]:
-        """A state given by a user, as tensors, with or without the axis of streams.
+        """A state given by a user, as arrays, with or without the axis of streams.
 
         Returns:
             The state; and the number of streams that it is of, None without the axis.
@@ -184,21 +223,31 @@ class Cell(abc.ABC):
             raise TypeError(f"a state must be a tuple ({', '.join(first._fields)}), got {state!r}")
         arrays, sizes = [], set()
         for name, a, like in zip(first._fields, state, first, strict=True):
-            a, shape = np.asarray(a), tuple(like.shape[1:])
-            if not np.can_cast(a.dtype, like.dtype.as_numpy_dtype, "same_kind"):
-                raise TypeError(f"{name} of a state must be {like.dtype.name}, got {a.dtype}")
-            if shape not in (a.shape, a.shape[1:]):
+            array, dtype = self.checked_field(name, a, like.dtype), like.dtype.as_numpy_dtype
+            shape = tuple(like.shape[1:])
+            if not np.can_cast(array.dtype, dtype, "same_kind"):
+                raise TypeError(f"{name} of a state must be {like.dtype.name}, got {array.dtype}")
+            if shape not in (array.shape, array.shape[1:]):
                 raise ValueError(
-                    f"{name} of a state must be {shape}, or {('B', *shape)} of B streams, got "
-                    f"shape {a.shape}"
+                    f"{name} of a state must be {shape}, or {('B', *shape)} of B streams or keys, "
+                    f"got shape {array.shape}"
                 )
-            if not np.isfinite(a).all():
+            array = array.astype(dtype)
+            if not np.isfinite(array).all():
                 raise ValueError(f"{name} of a state must be finite, got {a}")
-            sizes |= {len(a)} if a.ndim > len(shape) else set()
-            arrays.append(tf.constant(a.astype(like.dtype.as_numpy_dtype)))
+            if name == "chol":
+                check_state_factor(array, "the factor of a state")
+            sizes |= {len(array)} if array.ndim > len(shape) else set()
+            arrays.append(array)
         if len(sizes) > 1:
             raise ValueError(f"arrays of a state must have one batch axis, got {sorted(sizes)}")
         return self.State(*arrays), sizes.pop() if sizes else None
+
+    def checked_field(self, name: str, a: Any, dtype: tf.DType) -> np.ndarray:
+        """An array of a state given by a user, of no more precision than the state has."""
+        like = dtype if np.iscomplexobj(a) and dtype.is_complex else dtype.real_dtype
+        check_rounding(a, like, f"{name} of a state", name)
+        return np.asarray(a)
 
     # --- samples ---------------------------------------------------------------------------------
 
@@ -261,6 +310,70 @@ class Cell(abc.ABC):
         """Raises a ValueError for a sample, or a block, with which streams cannot begin."""
         del sample, along
 
+    def check_against(self, state: Sequence[np.ndarray], sample: Sample) -> None:
+        """Raises a ValueError for a sample that does not fit the state before it.
+
+        Args:
+            state: The state as stored, with the axis of streams where `streams_axis` says.
+            sample: The sample or block, as `check` returned it.
+        """
+        del state, sample
+
+    def check_keys(self) -> None:
+        """Raises a ValueError for a model that cannot have a state for each of many keys."""
+        del self
+
+    def for_keys(self) -> "Cell":
+        """The cell for samples of many keys in turn, which remembers none of them in `check`."""
+        return self
+
+    def structure(self) -> dict[str, Any]:
+        """What tells the model from others whose states mean something else, as JSON values.
+
+        Without the values of hyperparameters, and the same in other processes.
+        """
+        return {"cell": type(self).__name__}
+
+    def completed(self, state: Any) -> Any:
+        """A state that a user has given, `[B, ...]`, with what follows from the rest of it.
+
+        Raises:
+            ValueError: A state that the estimator cannot have.
+        """
+        return state
+
+    def sized_for(self, samples: Sample) -> "Cell":
+        """The cell for samples of these shapes; itself where sizes do not depend on data."""
+        del samples
+        return self
+
+    def series(self, inputs: Any) -> Sample:
+        """The series that a layer is called on, tensors or specifications, `[B, T, ...]`.
+
+        Args:
+            inputs: z alone, or a tuple in the order of `Sample`, x before z.
+
+        Raises:
+            TypeError, ValueError: Series of other axes.
+        """
+        spec = self.sample_spec()
+        names = [name for name in ("x", "z", "inputs") if getattr(spec, name) is not None]
+        arrays = inputs if isinstance(inputs, tuple | list) else [inputs]
+        fields = dict(zip(names, arrays, strict=False))
+        if len(arrays) > len(names) or "z" not in fields:
+            raise ValueError(f"series are ({', '.join(names)}), got {len(arrays)} arrays")
+        for name, a in fields.items():
+            rank = getattr(spec, name).shape.rank + 2
+            if len(a.shape) != rank:
+                axes = ", ".join(["B", "T", "..."][:rank])
+                raise ValueError(f"{name} of series must be [{axes}], got shape {a.shape}")
+        return Sample(**fields)
+
+    def sized_for_state(self, arrays: Mapping[str, Any]) -> "Cell":
+        """The cell whose states have the sizes of these arrays, by name; itself where none vary."""
+        del arrays
+        return self
+
     # --- steps -----------------------------------------------------------------------------------
 
     @abc.abstractmethod
@@ -296,6 +409,25 @@ class Cell(abc.ABC):
         )
         return state, tf.nest.map_structure(_stacked, arrays)
 
+    def robust_step(
+        self, state: Any, sample: Sample, likelihood: Any, take: Callable[[Sample], Step]
+    ) -> Step:
+        """Takes a sample of each stream with as much noise as its likelihood says.
+
+        Args:
+            state: The state before the sample, `[B, ...]`.
+            sample: The sample, as `check` returned it.
+            likelihood: The likelihood of this sample.
+            take: Takes a sample into the state.
+
+        Raises:
+            TypeError: Samples of this estimator have no likelihood of their own.
+        """
+        raise TypeError(
+            f"likelihood is for single samples of a Gaussian process, got {likelihood!r}: give it "
+            "to the estimator"
+        )
+
     def predict(self, state: Any, at: Sample) -> Marginals:
         """The signal at places, or at the steps to come, given the state, which stays as it is.
 
@@ -305,10 +437,43 @@ class Cell(abc.ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no prediction from a state")
 
+    def forecast(self, state: Any, ahead: Any, inputs: Any = None) -> Any:
+        """What comes after a state, which stays as it is.
+
+        Args:
+            state: The state, `[B, ...]`.
+            ahead: The number of steps; of a process the places x, `[M]`, `[M, D]` or `[B, M, D]`.
+            inputs: Known inputs of these steps, `[B, M, k]`.
+
+        Returns:
+            A named tuple of moments, `[B, M, ...]`.
+
+        Raises:
+            TypeError: A cell that has no forecast.
+        """
+        raise TypeError(f"{type(self).__name__} has no forecast from a state")
+
     def follow(self, state: Any, samples: Sample) -> Piece:
         """A piece of series inside a model: `scan`, with the loss of the piece."""
         state, step = self.scan(state, samples)
         return Piece(state, step_outputs(step), None)
+
+    def output_spec(self, samples: Sample) -> Outputs:
+        """The shapes and dtypes of the outputs of `follow`, by name.
+
+        Args:
+            samples: Specifications of series, `[B, T, ...]`, where B and T may be None.
+        """
+
+        def outputs(*fields: tf.Tensor) -> Outputs:
+            series = Sample(**dict(zip(names, fields, strict=True)))
+            first = series.map(lambda a: a[:, 0])
+            return self.follow(self.initial_state(tf.shape(series.z)[0], first), series).outputs
+
+        names = [name for name, a in samples._asdict().items() if a is not None]
+        specs = [tf.TensorSpec(a.shape, a.dtype) for a in samples if a is not None]
+        graph = tf.function(outputs, input_signature=specs, autograph=False)
+        return graph.get_concrete_function().structured_outputs
 
     def is_sound(self, state: Any, step: Step) -> tf.Tensor:
         """Whether the state after a step may be kept, bool: by default if all of it is finite."""
@@ -328,6 +493,10 @@ class Cell(abc.ABC):
         """A compiled function of the step of so many streams; None where there is none."""
         return None
 
+    def compiled_walk(self) -> Walk | None:
+        """A compiled function of the steps of many streams; None where there is none."""
+        return None
+
     jit_compile = False
     """Whether XLA may compile the traced step."""
     traces_blocks = True
@@ -335,7 +504,7 @@ class Cell(abc.ABC):
 
     def chunks(self, samples: Sample) -> list[slice]:
         """The chunks in which a block is taken, between two looks at the clock."""
-        length = np.shape(samples.z)[1]
+        length = samples.z.shape[-1 - self.sample_spec().z.shape.rank]
         ends = [*range(0, length, 128), length]
         return list(map(slice, ends[:-1], ends[1:]))
 
@@ -374,7 +543,21 @@ def step_of(
         filtered_mean: The signal or state after them.
         predicted_variance: The variance of the prediction, noise included, real.
         filtered_variance: The variance of the signal or state, real.
+
+    Raises:
+        ValueError: A prediction of another shape than the observations.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from cgp.online import step_of
+        >>> z, mean = tf.constant([1.0 + 1j]), tf.constant([0.5j])
+        >>> step_of(z, mean, mean).innovation.numpy()
+        array([1.+0.5j])
     """
+    if not predicted_mean.shape.is_compatible_with(z.shape):
+        raise ValueError(
+            f"predicted_mean must have the shape of z, {z.shape}, got {predicted_mean.shape}"
+        )
 
     def marginals(mean: tf.Tensor, variance: tf.Tensor | None) -> Marginals:
         if variance is None:

@@ -106,7 +106,11 @@ class Online(RunsOnline, Model):
         TypeError: Not a cell.
 
     Example:
-        See `cgp.online.Cell`.
+        >>> import cgp
+        >>> model = cgp.statespace.LinearGaussian([[0.9]], [[0.1]], [[1.0]], [[0.5]])
+        >>> layer = cgp.online.Online(cgp.KalmanFilter(model).cell)
+        >>> layer.step([1.0]).filtered.mean.shape, layer.state.mean.shape
+        ((1,), (1,))
     """
 
     def __init__(self, cell: Cell, name: str | None = None, **kwargs: Any):

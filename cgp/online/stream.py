@@ -49,7 +49,8 @@ class Stream:
             self._dtypes = [a.dtype for a in stored]
             values = [a.numpy() for a in map(self._as_variable, stored)]
         self.variables = []
-        for name, a in zip(cell.variable_names(), values, strict=True):
+        for name, a in zip(cell.stored_names(), values, strict=True):
+            name = f"{cell.variable_prefix}_{name}"
             make = functools.partial(HostVariable, a.shape, a.dtype.name, name)
             variable = make() if layer is None else add_variable(layer, make)
             variable.assign(a)
@@ -245,6 +246,7 @@ class Stream:
     def _take(self, sample: Sample, is_block: bool) -> Step | None:
         """Takes a sample or block; None, and the state is as it was, if it would not be sound."""
         self.refresh()
+        self.cell.check_against(self.arrays(), sample)
         if is_block and not self.cell.traces_blocks:
             if not self.has_begun():
                 return None

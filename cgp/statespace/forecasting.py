@@ -114,7 +114,24 @@ def forecast(
         # The last input would lead beyond the last forecast.
         known = tf.concat([known[..., 1:, :], tf.zeros_like(known[..., :1, :])], axis=-2)
         known = model.form.join(known)
-    return _predicted(Series(start, _nothing(model, steps), inputs=known), since=0)
+    return forecast_of_start(start, steps, known)
+
+
+def forecast_of_start(
+    model: AnyModel, steps: int, inputs: ArrayLike | None = None, rule: AnyRule | None = None
+) -> Forecast:
+    """The forecast of a model whose initial state is that of the first step.
+
+    Args:
+        model: The model.
+        steps: The number of steps.
+        inputs: Known inputs of a model with B, `[..., steps, k]`: the first leads from the first
+            step to the second, the last beyond the last.
+        rule: As for `filter`.
+    """
+    nothing = _nothing(noise_of(model), steps)
+    linear, inputs, _ = linearized(model, nothing, inputs=inputs, rule=rule)
+    return _predicted(Series(linear, nothing, inputs=inputs), since=0)
 
 
 def _nothing(model: LinearGaussian, steps: int) -> tf.Tensor:

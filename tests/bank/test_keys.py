@@ -194,20 +194,20 @@ def test_do_those_without_a_sample_for_longest_go_first():
 
 def test_is_the_room_of_keys_that_went_used_again():
     bank = bank_of(["a", "b", "c", "d"])
-    room = len(bank._held.rows["mean"])
+    room = len(bank._states.rows[0])
     for i in range(20):
         bank.evict([next(iter(bank))])
         add(bank, [i])
-    assert len(bank._held.rows["mean"]) == room
+    assert len(bank._states.rows[0]) == room
 
 
 def test_does_a_capacity_take_no_memory_before_there_are_keys():
     bank = bank_of(range(3), capacity=10**12)
-    assert bank._held.slots.room < 10
+    assert bank._states.slots.room < 10
     bank = cgp.Bank(BASE, capacity=100)
     for first in range(0, 400, 7):
         add(bank, range(first, first + 7))
-    assert bank._held.slots.room == len(bank._held.rows["mean"]) == len(bank) == 100
+    assert bank._states.slots.room == len(bank._states.rows[0]) == len(bank) == 100
 
 
 def test_does_a_key_that_is_evicted_begin_again():

@@ -262,7 +262,7 @@ VARYING = cgp.statespace.LinearGaussian(
             r"called on the pair \(x, z\)",
         ),
         (lambda: Recursive(window("proper")[0])(np.ones((2, 3))), ValueError, "takes a pair"),
-        (lambda: Recursive(3), TypeError, "a KalmanFilter or a RecursiveGP, got int"),
+        (lambda: Recursive(3), TypeError, "a KalmanFilter, .* or a cgp.online.Cell, got int"),
         (
             lambda: Recursive(kalman_filter("proper")[0], stateful=True)(
                 keras.Input((STEPS, 2), dtype="complex128")

@@ -126,15 +126,15 @@ def test_does_a_stream_go_on_alike_alone_and_beside_others(dtype, composite):
     together, alone = (CompiledStep(given, count, composite) for count in (streams, None))
     F, G, H, R = (a[..., 0] for a in given)
     rows = [np.ascontiguousarray(np.moveaxis(a, -1, 0)) for a in (mean, chol)]
-    walked = CompiledWalk(H, R, composite, predicts_first=False)(F, G, z, np.arange(streams), *rows)
+    matrices = {"F": F, "Q_factor": G, "H": H, "R": R}
+    walk = CompiledWalk(composite, predicts_first=False)
+    walked = walk(matrices, z, np.arange(streams), *rows)
+    assert not isinstance(walked, int)
     each = [np.ascontiguousarray(mean[:, [b]]) for b in range(streams)]
     chols = [np.ascontiguousarray(chol[..., [b]]) for b in range(streams)]
     found = [alone(z[b], each[b], chols[b]) for b in range(streams)]
-    assert not isinstance(walked, int)
-    for one, walk, own in zip(
-        together(z, mean, chol), walked, zip(*found, strict=True), strict=True
-    ):
-        for a, b, c in zip(one, walk, zip(*own, strict=True), strict=True):
+    for one, row, own in zip(together(z, mean, chol), walked, zip(*found, strict=True), strict=True):
+        for a, b, c in zip(one, row, zip(*own, strict=True), strict=True):
             assert a.tobytes() == b.tobytes() == np.stack(c).tobytes()
     for a, b, c in zip((mean, chol), rows, (each, chols), strict=True):
         assert np.moveaxis(a, -1, 0).tobytes() == b.tobytes()

@@ -5,6 +5,7 @@ It takes each sample, in order, into the state of its own filter: the step of
 """
 
 import ctypes
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -26,25 +27,19 @@ class _Walk(ctypes.Structure):  # as online_step.cpp declares it
 
 
 class CompiledWalk:
-    """Steps of many filters that share the observation matrix and the observation noise.
+    """Steps of many filters, sample after sample.
 
     Args:
-        H: Observation matrix, working values, `[m, n]`.
-        R: Covariance of the observation noise, `[m, m]`.
         is_composite: Whether real working values are those of the composite of complex ones.
         predicts_first: As for `CompiledStep`.
     """
 
-    def __init__(self, H: np.ndarray, R: np.ndarray, is_composite: bool, predicts_first: bool):
-        self._function = native.function(f"cgp_online_walk_{H.dtype.name}")
-        drift = np.zeros((H.shape[1], 1), H.dtype)
-        self._shared = {"H": np.ascontiguousarray(H), "R": np.ascontiguousarray(R), "drift": drift}
+    def __init__(self, is_composite: bool, predicts_first: bool):
         self._is_composite, self._predicts_first = is_composite, predicts_first
 
     def __call__(
         self,
-        F: np.ndarray,
-        Q_factor: np.ndarray,
+        matrices: Mapping[str, np.ndarray],
         z: np.ndarray,
         slots: np.ndarray,
         mean: np.ndarray,
@@ -53,8 +48,10 @@ class CompiledWalk:
         """Takes samples in their order, and changes the states.
 
         Args:
-            F: Transition, `[n, n]`, or of each sample its own, `[B, n, n]`.
-            Q_factor: G, with `G Gᴴ` the covariance of the process noise, `[n, q]` or `[B, n, q]`.
+            matrices: By name the transition F, `[n, n]`; `Q_factor`, G with `G Gᴴ` the covariance
+                of the process noise, `[n, q]`; the observation matrix H, `[m, n]`; the covariance R
+                of the observation noise, `[m, m]`; and `drift`, what is added to the state, `[n]`,
+                zero if left out. Or one of each sample, with a first axis of B.
             z: Observations, `[B, M]`; NaN where missing.
             slots: Of each sample the row of its state, int64, `[B]`.
             mean: The means of all states, working values, `[S, n]`, contiguous; changed in place.
@@ -65,29 +62,30 @@ class CompiledWalk:
             after, `[B, k]`. Or, where a state or moment would not be finite, the number of that
             sample; samples before it have been taken in.
         """
-        m, n = self._shared["H"].shape
+        (m, n), dtype = matrices["H"].shape[-2:], chol.dtype
         if self._is_composite:
             z = np.concatenate([z.real, z.imag], axis=-1)
-        kept = {name: np.ascontiguousarray(a) for name, a in (("F", F), ("Q_factor", Q_factor))}
-        kept |= self._shared
+        matrices = {"drift": np.zeros(n, dtype), **matrices}
+        arrays = {name: np.ascontiguousarray(a, dtype) for name, a in matrices.items()}
         z, slots = np.ascontiguousarray(z), np.ascontiguousarray(slots)
-        given = _Walk(n, Q_factor.shape[-1], m, len(z), self._predicts_first, self._is_composite)
-        for name, a in kept.items():
-            setattr(given, name, MatrixArray(a.ctypes.data, len(a) if a.ndim == 3 else 1))
+        q = arrays["Q_factor"].shape[-1]
+        given = _Walk(n, q, m, len(z), self._predicts_first, self._is_composite)
+        for name, a in arrays.items():
+            rank = 1 if name == "drift" else 2
+            setattr(given, name, MatrixArray(a.ctypes.data, len(a) if a.ndim > rank else 1))
         for name, a in (("z", z), ("slot", slots), ("mean", mean), ("chol", chol)):
             setattr(given, name, a.ctypes.data)
-        predicted = self._moments(given.predicted, len(z), m)
-        filtered = self._moments(given.filtered, len(z), m if self._predicts_first else n)
-        outcome = self._function(ctypes.byref(given))
+        predicted = self._moments(given.predicted, dtype, len(z), m)
+        filtered = self._moments(given.filtered, dtype, len(z), m if self._predicts_first else n)
+        outcome = native.function(f"cgp_online_walk_{dtype.name}")(ctypes.byref(given))
         if outcome == 1:
             return int(given.refused)
         if outcome:
             raise MemoryError("the steps of online filters need more memory than there is")
         return predicted, filtered
 
-    def _moments(self, to: native.MomentArrays, samples: int, k: int) -> Marginals:
+    def _moments(self, to: native.MomentArrays, dtype: np.dtype, samples: int, k: int) -> Marginals:
         """Arrays `[B, k]` for moments of k working components; the core is told where they are."""
-        dtype = self._shared["H"].dtype
         real = np.zeros(0, dtype).real.dtype
         shape = (samples, k // 2 if self._is_composite else k)
         is_complex = dtype.kind == "c" or self._is_composite

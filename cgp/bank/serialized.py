@@ -15,12 +15,13 @@ import functools
 import json
 import struct
 import zlib
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from cgp.bank.keys import Keys, as_keys
-from cgp.bank.states import Rows
+
+Rows: TypeAlias = dict[str, np.ndarray]
 
 _KIND, _VERSION = b"cgpBank", b"\x01"
 _START, _LENGTH = struct.Struct("<8sI"), struct.Struct("<I")

@@ -71,6 +71,9 @@ def in_declared_order(
     weights: Iterable[keras.Variable], model: keras.layers.Layer
 ) -> list[keras.Variable]:
     """Weights of a model by hyperparameter; Keras has those that are trained before others."""
+    weights = list(weights)
+    if not weights:
+        return weights
     layers = (own for own in flatten_layers(model) if isinstance(own, Parameterized))
     declared = (v for own in layers for p in own.own_parameters for v in p.variables)
     place = {id(v): i for i, v in enumerate(declared)}

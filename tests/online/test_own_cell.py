@@ -1,0 +1,174 @@
+"""A cell of a user's own, that of the page about it, in every driver."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import cgp
+from cgp.layers import Recursive
+from cgp.online import Online
+from docs.code_blocks import BLOCK
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "writing_estimators.md"
+CODE = BLOCK.findall(PAGE.read_text(encoding="utf-8"))[0]
+TAPS, STEPS = 3, 12
+
+
+@pytest.fixture(scope="module")
+def cell():
+    names = {}
+    exec(compile(CODE, str(PAGE), "exec"), names)
+    return names["LeastMeanSquares"]
+
+
+def series(streams=2):
+    rng = np.random.default_rng(3)
+    u = rng.normal(size=(streams, STEPS, TAPS, 2)) @ [1.0, 1.0j]
+    d = rng.normal(size=(streams, STEPS, 2)) @ [1.0, 1.0j]
+    d[0, 4] = np.nan
+    return d, u
+
+
+def reference(d, u, rate=0.5):
+    """Predictions, innovations and weights, by loops."""
+    predicted, innovation = np.empty_like(d), np.empty_like(d)
+    weights = np.zeros((len(d), TAPS), complex)
+    for b, t in np.ndindex(d.shape):
+        predicted[b, t] = np.vdot(weights[b], u[b, t])
+        innovation[b, t] = d[b, t] - predicted[b, t]
+        if not np.isnan(d[b, t]):
+            gain = rate * u[b, t] / (1e-9 + np.linalg.norm(u[b, t]) ** 2)
+            weights[b] += gain * np.conj(innovation[b, t])
+    return predicted, innovation, weights
+
+
+def assert_same(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_has_the_code_of_the_page_fewer_than_sixty_lines():
+    assert len(CODE.strip().splitlines()) < 60
+
+
+def test_does_it_step_as_the_textbook_does(cell):
+    d, u = series()
+    predicted, innovation, weights = reference(d, u)
+    layer = Online(cell(TAPS))
+    for t in range(STEPS):
+        step = layer.step(d[:, t], inputs=u[:, t])
+        assert_same(step.predicted.mean, predicted[:, t])
+        assert_same(step.innovation, innovation[:, t])
+    assert_same(layer.state.weights, weights)
+    single = Online(cell(TAPS))
+    step = [single.step(d[1, t], inputs=u[1, t]) for t in range(STEPS)][-1]
+    assert step.predicted.mean.shape == ()
+    assert_same(single.state.weights, weights[1])
+
+
+def test_is_a_block_its_samples_one_by_one_and_in_a_model(cell):
+    d, u = series()
+    predicted, _, weights = reference(d, u)
+    layer = Online(cell(TAPS))
+    step = layer.process(d, inputs=u)
+    assert_same(step.predicted.mean, predicted)
+    assert_same(layer.state.weights, weights)
+    assert_same(layer(d, inputs=u)["predicted_mean"], predicted)
+
+
+@pytest.mark.parametrize("cut", [5])
+def test_are_pieces_in_a_recurrent_layer_the_whole(cell, cut):
+    d, u = series()
+    predicted, _, weights = reference(d, u)
+    before, after = ((d[:, part], u[:, part]) for part in (slice(cut), slice(cut, None)))
+    layer = Recursive(cell(TAPS), return_state=True)
+    first, *state = layer(before)
+    second, *state = layer(after, initial_state=state)
+    joined = np.concatenate([first["predicted_mean"], second["predicted_mean"]], axis=1)
+    assert_same(joined, predicted)
+    assert_same(state[0], weights)
+    stateful = Recursive(cell(TAPS), stateful=True, return_sequences=False)
+    stateful(before)
+    assert_same(stateful(after)["predicted_mean"], predicted[:, -1])
+
+
+def test_does_a_recurrent_layer_of_it_stand_in_a_model(cell):
+    d, u = series()
+    shapes = (((None,), "z"), ((None, TAPS), "inputs"))
+    inputs = tuple(keras.Input(shape, dtype="complex128", name=name) for shape, name in shapes)
+    model = cgp.Functional(inputs, Recursive(cell(TAPS))(inputs)["predicted_mean"])
+    assert_same(model((d, u)), reference(d, u)[0])
+
+
+def test_does_a_saved_model_go_on(cell, tmp_path):
+    d, u = series()
+    predicted, _, weights = reference(d, u)
+    layer = Online(cell(TAPS))
+    layer.process(d[:, :5], inputs=u[:, :5])
+    layer.export(tmp_path / "exported")
+    loaded = tf.saved_model.load(str(tmp_path / "exported"))
+    for t in range(5, STEPS):
+        assert_same(loaded.step(d[:, t], u[:, t])["predicted_mean"], predicted[:, t])
+    layer.save(tmp_path / "saved.keras")
+    again = cgp.load_model(tmp_path / "saved.keras", custom_objects={"LeastMeanSquares": cell})
+    again.process(d[:, 5:], inputs=u[:, 5:])
+    assert_same(again.state.weights, weights)
+
+
+def test_does_a_bank_have_a_state_for_each_key(cell):
+    d, u = series()
+    predicted, _, weights = reference(d, u)
+    bank = cgp.Bank(cell(TAPS))
+    keys = np.tile(["a", "b"], STEPS)
+    flat = d.T.ravel(), np.swapaxes(u, 0, 1).reshape(-1, TAPS)
+    step = bank.update(keys, flat[0], inputs=flat[1])
+    assert_same(step.predicted.mean, predicted.T.ravel())
+    assert_same(bank.state(["a", "b"]).weights, weights)
+    again = cgp.Bank.from_bytes(bank.to_bytes(), cell(TAPS))
+    assert_same(again.state("b").weights, weights[1])
+
+
+def test_does_a_state_go_from_one_driver_to_another(cell):
+    d, u = series()
+    predicted = reference(d, u)[0]
+    layer, bank = Online(cell(TAPS)), cgp.Bank(cell(TAPS))
+    _, *state = Recursive(cell(TAPS), return_state=True)((d[:, :4], u[:, :4]))
+    layer.set_state(state)
+    assert_same(layer.step(d[:, 4], inputs=u[:, 4]).predicted.mean, predicted[:, 4])
+    bank.set_state(["a", "b"], layer.state)
+    step = bank.update(["b", "a"], d[::-1, 5], inputs=u[::-1, 5])
+    assert_same(step.predicted.mean, predicted[::-1, 5])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda layer: layer.step(1.0, inputs=np.ones(TAPS)), TypeError, "complex"),
+        (lambda layer: layer.step(1j), ValueError, "inputs is missing"),
+        (lambda layer: layer.step(1j, inputs=np.ones(2)), ValueError, "inputs must be"),
+        (lambda layer: layer.step([[1j]], inputs=np.ones(3)), ValueError, "z must be"),
+        (lambda layer: layer.step(1j, 0.3, inputs=np.ones(3)), ValueError, "x is not taken"),
+        (lambda layer: layer.step(1j, inputs=[np.nan] * 3), ValueError, "finite"),
+        (lambda layer: layer.set_state(([1.0, 2.0],)), ValueError, "weights of a state"),
+        (lambda layer: layer.set_state(3), TypeError, "tuple"),
+    ],
+)
+def test_is_a_sample_refused_in_words(cell, call, error, message):
+    with pytest.raises(error, match=message):
+        call(Online(cell(TAPS)))
+
+
+def test_is_something_else_refused():
+    with pytest.raises(TypeError, match="must be a cgp.online.Cell, got int"):
+        Online(3)
+
+
+def test_stays_a_state_that_would_not_be_finite(cell):
+    layer = Online(cell(TAPS, rate=1e300))
+    layer.step(1j, inputs=np.ones(TAPS))
+    before = layer.state.weights
+    with pytest.raises(ValueError, match="would not be finite"):
+        layer.step(1e10j, inputs=np.full(TAPS, 1e-9))
+    np.testing.assert_array_equal(layer.state.weights, before)
