@@ -18,7 +18,7 @@ from cgp.online.traced import TracedStep
 from cgp.training import confirm, invalidate, refresh, register_post_update
 from cgp.training.host_variable import HostVariable
 from cgp.training.keras_private import add_variable
-from cgp.training.post_updates import is_stale
+from cgp.training.post_updates import current_values, is_stale, snapshot
 
 _PATIENCE = 3.0  # seconds that a block may still take without a progress bar
 
@@ -43,6 +43,7 @@ class Stream:
         self._compiled = cell.compiled(streams)
         self._traced: dict[tuple, TracedStep] = {}
         self._is_checked = True
+        self._weights = cell.weights
         with tf.init_scope():
             blank = cell.blank_state(streams or 1)
             stored = cell.as_stored(blank)
@@ -58,10 +59,11 @@ class Stream:
         kinds = zip(self.variables, self._dtypes, strict=True)
         self._first_float = next(v for v, dtype in kinds if not dtype.is_integer)
         self._blank = blank
-        if layer is not None and cell.weights:
-            register_post_update(layer, cell.weights, self.renew)
-            with tf.init_scope():
-                confirm(layer)  # a blank state is the same at all hyperparameters
+        if layer is not None and self._weights:
+            register_post_update(layer, self._weights, self.renew)
+            if cell.blank_is_current:
+                with tf.init_scope():
+                    confirm(layer)
 
     def check_number(self, streams: int | None, name: str) -> None:
         """Raises a ValueError for data of another number of streams."""
@@ -71,7 +73,11 @@ class Stream:
             "no batch axis" if count is None else f"a batch axis of {count}"
             for count in (self.streams, streams)
         )
-        raise ValueError(f"{name} must have {expected}, as its first data had, but has {got}")
+        of_layer = f" of a {type(self._layer).__name__}" if self._layer is not None else ""
+        raise ValueError(
+            f"{name} must have {expected}, as its first data had, but has {got}: the number of "
+            f"streams{of_layer} stays"
+        )
 
     # --- the state in variables ------------------------------------------------------------------
 
@@ -123,14 +129,22 @@ class Stream:
         state = self.current_state()
         return tf.nest.map_structure(lambda a: a[0], state) if self.streams is None else state
 
-    def current_state(self) -> Any:
-        """The state at the present hyperparameters, `[B, ...]`; before samples the initial one."""
+    def current_state(self, sample: Sample | None = None) -> Any:
+        """The state at the present hyperparameters, `[B, ...]`; before samples the initial one.
+
+        Args:
+            sample: The next sample, as `Cell.check` returned it, where a state may begin with it.
+        """
         self.refresh()
-        return self.read() if self.has_begun() else self.cell.initial_state(self.streams or 1)
+        if self.has_begun():
+            return self.read()
+        if sample is not None and self.streams is None:
+            sample = sample.map(lambda a: np.asarray(a)[None])
+        return self.cell.initial_state(self.streams or 1, sample)
 
     def refresh(self) -> None:
         """Brings the state in the variables to the present hyperparameters."""
-        if self._layer is not None and self.cell.weights:
+        if self._layer is not None and self._weights:
             self.check_restored()
             refresh(self._layer)
 
@@ -145,6 +159,8 @@ class Stream:
     def reset(self) -> None:
         """Makes the streams begin again with the next sample."""
         self.write(self._blank)
+        if self._layer is not None and self._weights:
+            invalidate(self._layer)
 
     def renew(self) -> None:
         """The post-gradient update: the state at the present hyperparameters."""
@@ -160,7 +176,7 @@ class Stream:
         """Assigns the values of a `snapshot`; the hyperparameters may have changed since."""
         for variable, a in zip(self.variables, values, strict=True):
             variable.assign(a)
-        if self._layer is not None and self.cell.weights:
+        if self._layer is not None and self._weights:
             invalidate(self._layer)
 
     @contextlib.contextmanager
@@ -208,6 +224,7 @@ class Stream:
         Raises:
             ValueError: A state would not be sound; it is as it was before the block.
         """
+        self.cell.check_against(self.arrays(), samples)  # of its chunks the first would be taken
         chunks = self.cell.chunks(samples)
         if len(chunks) == 1 and verbose in (0, "auto"):
             return self._taken(samples, is_block=True)
@@ -260,19 +277,34 @@ class Stream:
             return step
         if self._compiled is not None:
             with self._mutex:
-                if self._compiled.serves(sample):
-                    step = self._compiled(self.arrays(), sample)
-                    if step is not None:
+                arrays = self.arrays()
+                if self._compiled.serves(arrays, sample, self._values()):
+                    result = self._compiled(arrays, sample)
+                    if result is not None:
                         for variable in self.variables:
                             variable.changed()
-                    return step
+                    return result
         return self._take_traced(sample, is_block)
+
+    def _values(self) -> bytes:
+        """The values of the hyperparameters that the refreshed state belongs to."""
+        if self._layer is not None and self._weights:
+            return current_values(self._layer)  # without reading them again
+        return snapshot(self._weights)
 
     def _take_traced(self, sample: Sample, is_block: bool) -> Step | None:
         if self.streams is None:
             sample = sample.map(lambda a: np.asarray(a)[None])
+        is_block_of_one = not (is_block or self.cell.traces_steps)
+        if is_block_of_one:
+            sample = sample.map(lambda a: a[:, None])
+        is_block = is_block or is_block_of_one
         key = (is_block, *(a is None for a in sample))
         if key not in self._traced:
             self._traced[key] = TracedStep(self.cell, self.read, self.write, sample, is_block)
         step = self._traced[key](sample)
-        return step.map(lambda a: a[0]) if self.streams is None and step is not None else step
+        if step is None:
+            return None
+        if is_block_of_one:
+            step = step.map(lambda a: a[:, 0])
+        return step.map(lambda a: a[0]) if self.streams is None else step
