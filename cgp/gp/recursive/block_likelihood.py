@@ -1,4 +1,4 @@
-"""The predictive density of a block of samples given the window: the loss of a stream."""
+"""The blocks of a stream, and their predictive density given the window: the loss of a stream."""
 
 from collections.abc import Iterable
 
@@ -11,6 +11,31 @@ from cgp.gp.signal_plus_noise import log_density
 from cgp.linalg import cholesky
 from cgp.linalg.arguments import real_as
 from cgp.training.parameters import Parameter
+
+
+def blocks_of(samples: Data, size: int) -> tf.data.Dataset:
+    """Consecutive blocks of samples, as `RecursiveGP.call` takes them; the last may be shorter.
+
+    Args:
+        samples: T samples of each stream.
+        size: Samples in a block.
+    """
+    x, z = (tf.constant(a[0] if samples.is_single else a) for a in (samples.x, samples.z))
+    noise = samples.noise.map(tf.constant)
+
+    def cut(first: tf.Tensor) -> tuple:
+        of_block = noise.map(lambda a: a[:, first : first + size])
+        return ((x[..., first : first + size, :], z[..., first : first + size], of_block),)
+
+    return tf.data.Dataset.range(0, z.shape[-1], size).map(cut)
+
+
+def of_each_stream(data: Data, streams: int, dimensions: int | None) -> Data:
+    """A block with inputs for each stream, `[B, T, D]`; inputs that they share are repeated."""
+    z = tf.ensure_shape(data.z, [streams, None])
+    x = tf.broadcast_to(data.x, [streams, tf.shape(z)[1], tf.shape(data.x)[2]])
+    noise = data.noise.map(lambda a: tf.broadcast_to(a, tf.shape(z)))
+    return data._replace(x=tf.ensure_shape(x, [streams, None, dimensions]), z=z, noise=noise)
 
 
 def block_loss(

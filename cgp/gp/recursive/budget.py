@@ -37,14 +37,13 @@ from cgp.distributions.forms import SecondMoments, as_matrices, clipped
 from cgp.gp.data import COMMON_NOISE, Data, SampleNoise
 from cgp.gp.recursive.window import (
     OneStepPrediction,
-    Policy,
     Window,
     append_point,
     put_row,
     repeated,
     select_streams,
 )
-from cgp.gp.recursive.window_recursion import WindowRecursion
+from cgp.gp.recursive.window_recursion import Policy, WindowRecursion
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.linalg import cholesky, cholesky_condition, cholesky_remove, inverse, solve
 from cgp.linalg.arguments import as_complex, squared_modulus
@@ -63,8 +62,8 @@ class BasisPrior(NamedTuple):
     prior_precision: tf.Tensor
     """The diagonal blocks of K_ε⁻¹, `[B, C, m, m]`."""
     noise: tf.Tensor
-    """The covariance of the learned noise of one point when the factors were computed, `[m, m]`; of
-    a model of several groups, of each of them, `[G, m, m]`."""
+    """The covariance of the learned noise of one point when the factors were computed,
+    `[B, m, m]`; of a model of several groups, of each of them, `[B, G, m, m]`."""
 
 
 class Budget(Policy):
@@ -87,7 +86,8 @@ class Budget(Policy):
         streams, n = chol.shape[:2]
         precision = tf.eye(self.m, batch_shape=[streams, n // self.m], dtype=chol.dtype)
         groups = list(self.process.noise_variance.variable.shape)
-        return BasisPrior(chol, precision, tf.eye(self.m, batch_shape=groups, dtype=chol.dtype))
+        noise = tf.eye(self.m, batch_shape=[streams, *groups], dtype=chol.dtype)
+        return BasisPrior(chol, precision, noise)
 
     # --- hyperparameters -------------------------------------------------------------------------
 
@@ -101,7 +101,8 @@ class Budget(Policy):
         of_points = self._of_points(noise, data.noise)
         chol = cholesky(self._basis_covariance(data, gram, of_points))
         blocks = tf.reshape(inverse(chol), [-1, *[data.x.shape[1], self.m] * 2])
-        return BasisPrior(chol, tf.einsum("bimin->bimn", blocks), noise)
+        of_streams = tf.repeat(noise[None], tf.shape(chol)[0], axis=0)
+        return BasisPrior(chol, tf.einsum("bimin->bimn", blocks), of_streams)
 
     def _basis_covariance(self, data: Data, gram: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """K_ε, `[B, n, n]`; the identity where no point is."""
@@ -115,7 +116,7 @@ class Budget(Policy):
         """
         data, basis = window.data(), window.extra
         before = tf.linalg.matmul(basis.prior_chol, basis.prior_chol, adjoint_b=True)
-        noise_then = self._of_points(basis.noise, data.noise)
+        noise_then = self._of_points(basis.noise, data.noise, batch_dims=1)
         before -= self._nugget(noise_then, data)
         if weights is not None:
             before, gram = before * weights, gram * weights
@@ -183,10 +184,18 @@ class Budget(Policy):
         moments = self.process.with_noise(SecondMoments(tf.zeros([], dtype)), of_each)
         return self.process.form.covariance(as_matrices(moments))
 
-    def _of_points(self, learned: tf.Tensor, noise: SampleNoise) -> tf.Tensor:
-        """The working covariances of the noise of points, `[..., m, m]`, known parts `[...]`."""
+    def _of_points(self, learned: tf.Tensor, noise: SampleNoise, batch_dims: int = 0) -> tf.Tensor:
+        """The working covariances of the noise of points, `[..., m, m]`, known parts `[...]`.
+
+        Args:
+            learned: The learned noise of one point, or of each group.
+            noise: That of the points.
+            batch_dims: 1 where each stream has a learned noise of its own, else 0.
+        """
         if noise.group is not None:
-            learned = tf.gather(learned, noise.group)
+            learned = tf.gather(learned, noise.group, batch_dims=batch_dims)
+        elif batch_dims:
+            learned = learned[:, None]
         known = SecondMoments(as_complex(noise.variance), None)
         return learned + self.process.form.covariance(as_matrices(known))
 

@@ -6,7 +6,8 @@ Until then the process is the exact one of all samples.
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.recursive.window import Policy, Window
+from cgp.gp.recursive.window import Window
+from cgp.gp.recursive.window_recursion import Policy
 
 
 class Growing(Policy):

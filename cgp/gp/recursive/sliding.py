@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from cgp.distributions import Marginals
 from cgp.distributions.forms import SecondMoments, clipped
-from cgp.gp.recursive.window import OneStepPrediction, Policy, Window, put_row, select_streams
-from cgp.gp.recursive.window_recursion import WindowRecursion
+from cgp.gp.recursive.window import OneStepPrediction, Window, put_row, select_streams
+from cgp.gp.recursive.window_recursion import Policy, WindowRecursion
 from cgp.linalg import cholesky_update
 from cgp.linalg.arguments import as_complex
 

@@ -17,6 +17,7 @@ step ("back to the prior", Van Vaerenbergh, Lázaro-Gredilla & Santamaría, IEEE
 """
 
 import functools
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -27,7 +28,6 @@ from cgp.gp.data import COMMON_NOISE, Data, SampleNoise
 from cgp.gp.posterior import Conditioned
 from cgp.gp.recursive.window import (
     OneStepPrediction,
-    Policy,
     Window,
     append_point,
     put_row,
@@ -36,6 +36,125 @@ from cgp.gp.recursive.window import (
 from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened
 from cgp.linalg import cholesky
 from cgp.linalg.arguments import as_complex, complex_dtype, is_nan, nan, real_as, squared_modulus
+
+
+class Policy:
+    """What a window does when it is full, and what it keeps for that. Subclasses are the policies.
+
+    A policy is one file with a subclass, and one line in `RecursiveGP`. The defaults here are those
+    of a window that keeps its points with their targets and nothing else.
+
+    Args:
+        process: The process, its data ordered by point. A subclass refuses here, with a
+            `ValueError`, a process that it does not work for.
+    """
+
+    replaces = True
+    """Whether a sample can enter a full window, by `replace`."""
+    is_compiled = False
+    """Whether the compiled core runs the recursion with this policy."""
+
+    def __init__(self, process: SignalPlusNoise):
+        self.process = process
+
+    def check_room(self, capacity: int, held: np.ndarray, coming: np.ndarray) -> None:
+        """Raises a `ValueError` if samples cannot be taken in.
+
+        Args:
+            capacity: The number of points that a window has room for.
+            held: Points in the windows, int, `[B]`.
+            coming: Observations that are to enter, int, `[B]`.
+        """
+
+    def room(self, window: Window, coming: tf.Tensor) -> list[tf.Operation]:
+        """Assertions of the same, for graphs.
+
+        Args:
+            window: The windows.
+            coming: Observations that are to enter, int, `[B]`.
+        """
+        del window, coming
+        return []
+
+    def empty(self, chol: tf.Tensor) -> Any:
+        """What is kept besides the points before any data: a named tuple of tensors, or ().
+
+        The first axis of each is that of the streams.
+
+        Args:
+            chol: The factor of the empty window, `[B, n, n]`.
+        """
+        return ()
+
+    def gram(self, data: Data) -> tf.Tensor:
+        """The part of M that follows from points and hyperparameters, `[B, n, n]`."""
+        return self.process.covariance(data)
+
+    def covariance(self, window: Window, gram: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
+        """M at the present hyperparameters, `[B, n, n]`; a gradient reaches them.
+
+        Args:
+            window: The window.
+            gram: `gram` of its points, jitter included.
+            weights: The weights of forgetting, `[B, n, n]`, or None for ones.
+        """
+        return gram if weights is None else gram * weights
+
+    def refactorized(self, data: Data, gram: tf.Tensor) -> Any:
+        """What `empty` starts, at the present hyperparameters; arguments as for `covariance`."""
+        return ()
+
+    def check_loaded(self, recursion: "WindowRecursion", window: Window) -> bool:
+        """Whether factors that were loaded are those of their points at these hyperparameters.
+
+        Args:
+            recursion: The recursion that calls.
+            window: The window, with values.
+
+        Returns:
+            False for factors that are to be recomputed.
+
+        Raises:
+            ValueError: They are other factors, and cannot be recomputed.
+        """
+        return recursion.is_factored(window)
+
+    def appended(
+        self, extra: Any, sample: OneStepPrediction, slot: tf.Tensor, where: tf.Tensor
+    ) -> Any:
+        """What `empty` starts, after a point has entered a window with room.
+
+        Args:
+            extra: Before it.
+            sample: The sample.
+            slot: Its place, `[B]`.
+            where: Streams that it enters, bool, `[B]`.
+        """
+        return extra
+
+    def replace(
+        self,
+        recursion: "WindowRecursion",
+        window: Window,
+        sample: OneStepPrediction,
+        z: tf.Tensor,
+        seen: tf.Tensor,
+        full: tf.Tensor,
+    ) -> tuple[Window, Marginals]:
+        """A sample enters, and a point leaves the windows that are full.
+
+        Args:
+            recursion: The recursion that calls.
+            window: Before the sample.
+            sample: The prediction of it.
+            z: Its observation, complex, `[B]`.
+            seen: Streams where it is not missing, bool, `[B]`.
+            full: Those among them whose window is full, bool, `[B]`; at least one.
+
+        Returns:
+            The windows after it, and the signal at x given it too.
+        """
+        raise NotImplementedError
 
 
 class WindowRecursion:
