@@ -56,12 +56,12 @@ def block_loss(
         data: T samples of each stream, with inputs of its own, `[B, T, D]`.
         parameters: The hyperparameters.
     """
-    seen = tf.maximum(tf.reduce_sum(data.counts), 1.0)
-    loss = -tf.reduce_sum(log_predictive(recursion, window, chol, data)) / seen
-    held = tf.cast(tf.reduce_sum(window.size), loss.dtype)
+    count = tf.maximum(tf.reduce_sum(data.counts), 1.0)
+    loss = -tf.reduce_sum(log_predictive(recursion, window, chol, data)) / count
+    points = tf.cast(tf.reduce_sum(window.size), loss.dtype)
     for parameter in parameters:
         if parameter.prior is not None:
-            loss -= parameter.log_prior() / (seen + held)
+            loss -= parameter.log_prior() / (count + points)
     return loss
 
 
@@ -75,7 +75,7 @@ def log_predictive(
     `block_loss`.
     """
     process, real = recursion.process, data.x.dtype
-    given = recursion.conditioned(window, chol)
+    conditioned = recursion.conditioned(window, chol)
     cross = process.in_data_order(process.cross(window.data(), data.x), axis=-1)
     v = tf.linalg.triangular_solve(chol, cross)
     covariance = process.covariance(data)
@@ -88,15 +88,15 @@ def log_predictive(
         v *= tf.cast(weight**steps, v.dtype)
         covariance *= tf.cast(weight ** tf.abs(steps[:, None] - steps), v.dtype)
     v *= process.keep(data, v.dtype)[:, None, :]
-    mean = tf.linalg.matmul(v, given.white.residual, adjoint_a=True)
+    mean = tf.linalg.matmul(v, conditioned.white.residual, adjoint_a=True)
     covariance -= tf.linalg.matmul(v, v, adjoint_a=True)
     jitter = real_as(recursion.jitter_of_rows(data), v.dtype)
     covariance = tf.linalg.set_diag(covariance, tf.linalg.diag_part(covariance) + jitter)
-    value = log_density(
+    log_densities = log_density(
         covariance,
         process.targets(data) - mean,
         None,
         cholesky(tf.stop_gradient(covariance)),
         process.form.scale,
     )
-    return value[:, 0] - data.counts * process.form.log_normalizer
+    return log_densities[:, 0] - data.counts * process.form.log_normalizer

@@ -352,7 +352,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
             )
         super().compile(optimizer, loss, metrics, **kwargs)
 
-    def fit(
+    def fit(  # type: ignore[override]
         self,
         x: ArrayLike,
         z: ArrayLike | None = None,
@@ -450,7 +450,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
             stream.write(tf.nest.map_structure(tf.identity, state))
         return self.get_metrics_result()
 
-    def evaluate(
+    def evaluate(  # type: ignore[override]
         self,
         x: ArrayLike,
         z: ArrayLike,
@@ -521,8 +521,8 @@ class RecursiveGP(RunsOnline, GaussianProcess):
             TypeError: Complex inputs.
             ValueError: NaN inputs, or a shape that does not fit the stream.
         """
-        given, x = x, as_points(x, self.variable_dtype)
-        noise = self._noise_at(given, x, observed, noise_variance, noise_groups)
+        x_of_user, x = x, as_points(x, self.variable_dtype)
+        noise = self._noise_at(x_of_user, x, observed, noise_variance, noise_groups)
         if self.stream is None:
             if tf.executing_eagerly():
                 return prior(self._process, x, noise)

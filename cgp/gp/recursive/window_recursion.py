@@ -57,12 +57,12 @@ class Policy:
     def __init__(self, process: SignalPlusNoise):
         self.process = process
 
-    def check_room(self, capacity: int, held: np.ndarray, coming: np.ndarray) -> None:
+    def check_room(self, capacity: int, sizes: np.ndarray, coming: np.ndarray) -> None:
         """Raises a `ValueError` if samples cannot be taken in.
 
         Args:
             capacity: The number of points that a window has room for.
-            held: Points in the windows, int, `[B]`.
+            sizes: Points in the windows, int, `[B]`.
             coming: Observations that are to enter, int, `[B]`.
         """
 
@@ -138,7 +138,7 @@ class Policy:
         window: Window,
         sample: OneStepPrediction,
         z: tf.Tensor,
-        seen: tf.Tensor,
+        is_observed: tf.Tensor,
         full: tf.Tensor,
     ) -> tuple[Window, Marginals]:
         """A sample enters, and a point leaves the windows that are full.
@@ -148,7 +148,7 @@ class Policy:
             window: Before the sample.
             sample: The prediction of it.
             z: Its observation, complex, `[B]`.
-            seen: Streams where it is not missing, bool, `[B]`.
+            is_observed: Streams where it is not missing, bool, `[B]`.
             full: Those among them whose window is full, bool, `[B]`; at least one.
 
         Returns:
@@ -317,18 +317,18 @@ class WindowRecursion:
         """
         window = self._forget(window)
         sample = self.predict(window, x, noise)
-        seen = ~is_nan(z)
-        found = Step(
+        is_observed = ~is_nan(z)
+        step = Step(
             _marginals(sample.mean, sample.observed),
-            tf.where(seen, z - sample.mean, nan(z.dtype)),
+            tf.where(is_observed, z - sample.mean, nan(z.dtype)),
             _marginals(sample.mean, sample.signal),
         )
 
         def take_in() -> tuple[Window, Step]:
-            after, filtered = self._take_in(window, sample, z, seen)
-            return after, found._replace(filtered=filtered)
+            after, filtered = self._take_in(window, sample, z, is_observed)
+            return after, step._replace(filtered=filtered)
 
-        return tf.cond(tf.reduce_any(seen), take_in, lambda: (window, found))
+        return tf.cond(tf.reduce_any(is_observed), take_in, lambda: (window, step))
 
     def scan(
         self, window: Window, x: tf.Tensor, z: tf.Tensor, noise: SampleNoise = COMMON_NOISE
@@ -343,15 +343,15 @@ class WindowRecursion:
 
         def body(t: tf.Tensor, window: Window, arrays: Step) -> tuple[tf.Tensor, Window, Step]:
             of_sample = noise.map(lambda a: a[:, t])
-            window, found = self.step(window, x[:, t], z[:, t], of_sample)
+            window, step = self.step(window, x[:, t], z[:, t], of_sample)
             write = functools.partial(_write, t)
-            return t + 1, window, tf.nest.map_structure(write, arrays, found)
+            return t + 1, window, tf.nest.map_structure(write, arrays, step)
 
         _, window, arrays = tf.while_loop(
             lambda t, *_: t < steps, body, (0, window, arrays), parallel_iterations=1
         )
-        found = tf.nest.map_structure(lambda array: array.stack(), arrays)
-        return window, tf.nest.map_structure(lambda a: tf.einsum("tb->bt", a), found)
+        stacked = tf.nest.map_structure(lambda array: array.stack(), arrays)
+        return window, tf.nest.map_structure(lambda a: tf.einsum("tb->bt", a), stacked)
 
     def _forget(self, window: Window) -> Window:
         """The window after one step back to the prior."""
@@ -401,19 +401,20 @@ class WindowRecursion:
     # --- taking a sample in ----------------------------------------------------------------------
 
     def _take_in(
-        self, window: Window, sample: OneStepPrediction, z: tf.Tensor, seen: tf.Tensor
+        self, window: Window, sample: OneStepPrediction, z: tf.Tensor, is_observed: tf.Tensor
     ) -> tuple[Window, Marginals]:
-        """The window with the sample, where seen, and the signal at x given it too."""
+        """The window with the sample, where it is observed, and the signal at x given it too."""
 
         def append() -> tuple[Window, Marginals]:
-            return self.append(window, sample, z, seen), self.filtered(sample, z, seen)
+            after = self.append(window, sample, z, is_observed)
+            return after, self.filtered(sample, z, is_observed)
 
         if not self.policy.replaces:
             return append()
-        full = seen & (window.size == self.capacity)
+        full = is_observed & (window.size == self.capacity)
 
         def replace() -> tuple[Window, Marginals]:
-            return self.policy.replace(self, window, sample, z, seen, full)
+            return self.policy.replace(self, window, sample, z, is_observed, full)
 
         return tf.cond(tf.reduce_any(full), replace, append)
 
@@ -430,12 +431,14 @@ class WindowRecursion:
             chol=append_point(window.chol, sample.white, sample.pivot, slot, where),
             extra=self.policy.appended(window.extra, sample, slot, where),
             noise=tuple(
-                put_row(held, slot, own, where)
-                for held, own in zip(window.noise, sample.noise, strict=False)
+                put_row(buffer, slot, a, where)
+                for buffer, a in zip(window.noise, sample.noise, strict=False)
             ),
         )
 
-    def filtered(self, sample: OneStepPrediction, z: tf.Tensor, seen: tf.Tensor) -> Marginals:
+    def filtered(
+        self, sample: OneStepPrediction, z: tf.Tensor, is_observed: tf.Tensor
+    ) -> Marginals:
         """The signal given its own observation too: mean + G innovation, variance G R, G = Σ/S.
 
         A product, where the difference from the prior would lose what a small noise leaves.
@@ -444,16 +447,16 @@ class WindowRecursion:
         noise = self.process.with_noise(sample.signal.map(tf.zeros_like), sample.noise)
         signal, noise = (form.covariance(as_matrices(a)) for a in (sample.signal, noise))
         gain = tf.linalg.adjoint(tf.linalg.cholesky_solve(sample.pivot, signal))
-        innovation = tf.where(seen, z - sample.mean, tf.zeros_like(z))
+        innovation = tf.where(is_observed, z - sample.mean, tf.zeros_like(z))
         mean = form.join(tf.linalg.matvec(gain, form.split(innovation[:, None])))[:, 0]
         after = form.moments(tf.linalg.matmul(gain, noise)).map(_only).map(_only)
-        after = clipped(after).map(functools.partial(tf.where, seen), sample.signal)
+        after = clipped(after).map(functools.partial(tf.where, is_observed), sample.signal)
         return _marginals(sample.mean + mean, after)
 
     def signal(self, window: Window, sample: OneStepPrediction) -> Marginals:
         """The signal at the place of a sample, given the window."""
-        found = self.predict(window, sample.x, sample.noise)
-        return _marginals(found.mean, found.signal)
+        prediction = self.predict(window, sample.x, sample.noise)
+        return _marginals(prediction.mean, prediction.signal)
 
 
 def _only(a: tf.Tensor) -> tf.Tensor:
