@@ -251,9 +251,9 @@ def _window(dtype, improper, streams):
     axes = [] if streams == 1 else [streams]
     x, z = np.arange(96.0, dtype=real), _normal(rng, dtype, *axes, 96)
     gp.process(x, z)
-    empty = gp._recursion.empty(streams, 1, real)
+    empty = gp.cell.recursion.empty(streams, 1, real)
     places = np.broadcast_to(x[:, None], (streams, 96, 1))
-    native_scan.scan(gp._recursion, empty, *map(tf.constant, (places, z.reshape(streams, 96))))
+    native_scan.scan(gp.cell.recursion, empty, *map(tf.constant, (places, z.reshape(streams, 96))))
 
 
 def _turn(dtype):

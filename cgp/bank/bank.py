@@ -221,7 +221,7 @@ class Bank:
             states.renew()
             states.make_room()
             state = states.cell.from_stored([tf.constant(a) for a in states.at(slots)])
-        return tf.nest.map_structure(np.asarray, state)
+        return states.cell.shown(tf.nest.map_structure(np.array, state))
 
     def _of_keys(self, keys: Any, moments: Any) -> Any:
         """Arrays `[K, ...]`, without the first axis where one key was given."""

@@ -63,7 +63,7 @@ def checked_samples(cell: Cell, count: int, sample: Sample, dimensions: int | No
 
     if count:
         return _of_each(check, count)
-    nothing = spec.map(lambda a: np.zeros((1, *a.shape), a.dtype.as_numpy_dtype))
+    nothing = spec.map(lambda a: np.zeros((1, *(n or 1 for n in a.shape)), a.dtype.as_numpy_dtype))
     return cell.check(nothing)[0].map(lambda a: a[:0])
 
 

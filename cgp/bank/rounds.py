@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from cgp.distributions.marginals import Step
 from cgp.online.cell import Cell, RefusedSample, Sample, advance
+from cgp.training.post_updates import snapshot
 
 _WIDTH = 256  # states that go through a step together, if they are small
 _ELEMENTS = 2**22  # of their arrays
@@ -126,7 +127,8 @@ class Rounds:
         return after, step
 
     def _taken(self, state: list[np.ndarray], sample: Sample) -> tuple[list[np.ndarray], Step]:
-        if self._compiled is not None and self._compiled.serves(sample):
+        values = snapshot(self._cell.weights)
+        if self._compiled is not None and self._compiled.serves(state, sample, values):
             after = [a.copy() for a in state]
             step = self._compiled(after, sample)
             if step is None:

@@ -4,6 +4,7 @@ One sample of each stream, or a block, becomes `Data` of NumPy arrays: x `[B, T,
 the model, z `[B, T]`, NaN where missing, with the batch axes given: none, or `[B]`.
 """
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import tensorflow as tf
 from cgp.axes import as_code, remedy
 from cgp.distributions.forms import SecondMoments
 from cgp.distributions.marginals import Marginals, Step
-from cgp.gp.data import Data, as_data, check_labels, check_squares, remedy_of_pair
+from cgp.gp.data import Data, as_data, check_labels, check_pair, check_squares, remedy_of_pair
 from cgp.gp.noise import COMMON_NOISE, NoiseArguments, SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.points import LARGEST, RecentInputs, as_array
@@ -174,30 +175,6 @@ class CheckedRange:
             self._ends = first, last
 
 
-def check_streams(samples: Data, x_shape: tuple[int, int], is_single: bool) -> None:
-    """Raises unless samples have the numbers of streams and dimensions of those before.
-
-    Args:
-        samples: The samples.
-        x_shape: Streams and dimensions of the samples before, `(B, D)`.
-        is_single: Whether those were of one stream without a batch axis.
-    """
-    streams, _, dimensions = samples.x.shape
-    if samples.is_single != is_single or streams != x_shape[0]:
-        wanted, came = (
-            "no batch axis" if single else f"a batch axis of {count}"
-            for single, count in ((is_single, x_shape[0]), (samples.is_single, streams))
-        )
-        raise ValueError(
-            f"z must have {wanted}, as its first data had, but has {came}: the number of streams "
-            "of a RecursiveGP stays"
-        )
-    if dimensions != x_shape[-1]:
-        raise ValueError(
-            f"x must have as many dimensions as its first data had, {x_shape[-1]}, got {dimensions}"
-        )
-
-
 class GaussianProcessCell(Cell):
     """The cell of a Gaussian process: its samples have places, and noise of several kinds.
 
@@ -237,7 +214,7 @@ class GaussianProcessCell(Cell):
         has_groups = self.group_count is not None
         return Sample(
             z=tf.TensorSpec([], complex_dtype(real), "z"),
-            x=tf.TensorSpec([self.dimensions or 1], real, "x"),
+            x=tf.TensorSpec([self.dimensions], real, "x"),
             noise_variance=tf.TensorSpec([], real, "noise_variance"),
             group=tf.TensorSpec([], tf.int32, "group") if has_groups else None,
         )
@@ -267,13 +244,7 @@ class GaussianProcessCell(Cell):
             )
         else:
             data = one_sample(sample.x, sample.z, missing, self.real_dtype, self.recent, noise)
-        dimensions = data.x.shape[-1]
-        if self.dimensions not in (None, dimensions):
-            raise ValueError(
-                "x must have as many dimensions as its first data had, "
-                f"{self.dimensions}, got {dimensions}"
-            )
-        self.range.admit(data.x)
+        self.admit(data.x)
         streams = 0 if data.is_single else slice(None)
         axes = (streams, slice(None)) if along else (streams, 0)
         variance, group = (
@@ -281,6 +252,36 @@ class GaussianProcessCell(Cell):
         )
         checked = Sample(data.z[axes], data.x[axes], noise_variance=variance, group=group)
         return checked, None if data.is_single else len(data.z)
+
+    def admit(self, x: np.ndarray) -> None:
+        """Raises a ValueError for inputs `[B, T, D]` that the process refuses."""
+        if self.dimensions not in (None, x.shape[-1]):
+            raise ValueError(
+                "x must have as many dimensions as its first data had, "
+                f"{self.dimensions}, got {x.shape[-1]}"
+            )
+        self.range.admit(x)
+
+    def for_keys(self) -> "GaussianProcessCell":
+        """The cell for samples of many keys in turn, whose places are no series."""
+        cell = copy.copy(self)
+        cell.recent = None
+        return cell
+
+    def series(self, inputs: Any) -> Sample:
+        """The series of a layer, a pair of inputs `[B, T, D]` and observations `[B, T]`.
+
+        Raises:
+            TypeError, ValueError: No such pair.
+        """
+        check_pair(inputs)
+        arrays = inputs if isinstance(inputs, tuple | list) else [inputs]
+        if [len(a.shape) for a in arrays] != [3, 2]:
+            shapes = " and ".join(str(tf.TensorShape(a.shape)) for a in arrays)
+            raise ValueError(
+                f"a process takes a pair of inputs [B, T, D] and observations [B, T], got {shapes}"
+            )
+        return Sample(x=arrays[0], z=arrays[1])
 
     def robust_step(
         self, state: Any, sample: Sample, likelihood: Likelihood, take: Callable[[Sample], Step]

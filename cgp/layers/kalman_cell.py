@@ -41,6 +41,7 @@ from cgp.statespace.online.stream_samples import (
     checked_samples,
 )
 from cgp.statespace.series import Series, known_inputs
+from cgp.training.array_memory import check_size
 
 
 class KalmanCell(Cell):
@@ -90,6 +91,13 @@ class KalmanCell(Cell):
                 f"the model is a batch of {model.batch_shape.num_elements()}, but there are "
                 f"{count} streams"
             )
+        n, numbers = model.F.shape[-1], 2 if model.dtype.is_complex else 1  # of an element
+        check_size(
+            count * numbers * (n + n * n),
+            f"a filter of {count} streams",
+            model.dtype.real_dtype.name,
+            "take fewer streams",
+        )
 
     def check_keys(self) -> None:
         """Raises a ValueError for matrices of each time or series."""
@@ -331,7 +339,7 @@ class CompiledKalman:
         self._snapshot = b""  # of the weights that its matrices belong to
         self._inputs_to_state = np.zeros(0)
 
-    def serves(self, sample: Sample) -> bool:
+    def serves(self, arrays: Sequence[np.ndarray], sample: Sample, values: bytes) -> bool:
         """Whether the core is there."""
         return native.core().ops is not None
 

@@ -250,7 +250,7 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
             ValueError: A shape that does not fit the stream; infinite values; a model that varies
                 over time; matrices that are not finite. The state is then unchanged.
         """
-        return self._step(Sample(z, inputs=inputs), missing)
+        return self._take_sample(Sample(z, inputs=inputs), missing)
 
     def process(
         self, z: ArrayLike, missing: ArrayLike | None = None, inputs: ArrayLike | None = None
@@ -265,7 +265,7 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
         Returns:
             As `step`, stacked over time; errors as for `step`.
         """
-        return self._process(Sample(z, inputs=inputs), missing)
+        return self._take_block(Sample(z, inputs=inputs), missing)
 
     @property
     def state(self) -> StateArrays:

@@ -77,8 +77,14 @@ class Piece(NamedTuple):
 class Compiled(Protocol):
     """The step of a cell by a compiled function, which changes arrays in place."""
 
-    def serves(self, sample: Sample) -> bool:
-        """Whether the function can take a sample in at the present hyperparameters."""
+    def serves(self, arrays: Sequence[np.ndarray], sample: Sample, values: bytes) -> bool:
+        """Whether the function can take a sample into a state.
+
+        Args:
+            arrays: The state, as for a call.
+            sample: The sample, as for a call.
+            values: The present values of `Cell.weights`, to compare with later ones.
+        """
 
     def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
         """Takes one sample of each stream, or a block.
@@ -163,6 +169,13 @@ class Cell(abc.ABC):
             lambda a: tf.zeros_like(a) if a.dtype.is_integer else tf.zeros_like(a) * np.nan,
             self.initial_state(batch_size),
         )
+
+    blank_is_current = True
+    """Whether the blank state is the same at all hyperparameters."""
+
+    def shown(self, state: Any) -> Any:
+        """A state of NumPy arrays as users see it, where a field that is not used is left out."""
+        return state
 
     def renewed(self, state: Any) -> Any:
         """A state brought to the present hyperparameters, those of `weights`.
@@ -479,6 +492,9 @@ class Cell(abc.ABC):
         """Whether the state after a step may be kept, bool: by default if all of it is finite."""
         return all_finite(state)
 
+    unsound = "the state would not be finite any more, and is as it was"
+    """What a graph says where a state after a step is not sound."""
+
     def refusal(self) -> ValueError:
         """The error where a state after a step is not sound; the state is as it was."""
         return ValueError(NOT_FINITE)
@@ -502,6 +518,8 @@ class Cell(abc.ABC):
 
     jit_compile = False
     """Whether XLA may compile the traced step."""
+    traces_steps = True
+    """Whether `step` is traced for single samples; otherwise they are taken as blocks of one."""
     traces_blocks = True
     """Whether `scan` is traced for blocks of samples; otherwise it is called with NumPy arrays."""
 

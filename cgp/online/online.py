@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Step
+from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
 from cgp.online.cell import Cell, Outputs, Sample, step_outputs
 from cgp.online.saved_model import served_step
@@ -39,13 +40,27 @@ class RunsOnline:
         """The stream that takes a checked sample or block; the first ones make it."""
         if self.cell.checks_first and not (self.stream and self.stream.has_begun()):
             self.cell.check_first(sample, along)
+        if self.stream is None:
+            cell = self.cell.sized_for(sample)
+            cell.check_streams(streams)
+            blank = cell.as_stored(cell.blank_state(streams or 1))
+            cell.check_against([np.asarray(a) for a in blank], sample)
+            self.cell = cell
         return self._make_stream(streams, "z")
 
-    def _step(self, sample: Sample, missing: ArrayLike | None) -> Step:
+    def _take_sample(
+        self, sample: Sample, missing: ArrayLike | None, likelihood: Likelihood | None = None
+    ) -> Step:
         sample, streams = self.cell.check(sample, missing)
-        return self._stream_of(sample, streams, 0).step(sample)
+        stream = self._stream_of(sample, streams, 0)
+        if likelihood is None:
+            return stream.step(sample)
+        before = stream.current_state(sample)
+        return self.cell.robust_step(before, sample, likelihood, stream.step)
 
-    def _process(self, samples: Sample, missing: ArrayLike | None, verbose: int | str = 0) -> Step:
+    def _take_block(
+        self, samples: Sample, missing: ArrayLike | None, verbose: int | str = 0
+    ) -> Step:
         samples, streams = self.cell.check(samples, missing, along=1)
         stream = self._stream_of(samples, streams, 1)
         return stream.process(samples, where_watched(verbose))
@@ -58,10 +73,18 @@ class RunsOnline:
             state = type(state)(*(a[0] for a in state))
         else:
             state = self.stream.state()
-        return tf.nest.map_structure(np.asarray, state)
+        return self.cell.shown(tf.nest.map_structure(np.asarray, state))
 
     def _set_state(self, state: Any) -> None:
         state, streams = self.cell.checked_state(state)
+        cell = self.cell if self.stream else self.cell.sized_for_state(state._asdict())
+        state = tf.nest.map_structure(
+            lambda a, like: np.broadcast_to(a, (streams or 1, *like.shape[1:])),
+            state,
+            cell.blank_state(1),
+        )
+        state = cell.completed(state)
+        self.cell = cell
         self._make_stream(streams).write(state)
 
     def reset(self) -> None:
@@ -81,13 +104,21 @@ class RunsOnline:
             self.stream.check_loaded()
 
     def _served_with(
-        self, predict: Callable[..., Outputs], arguments: Sequence[tf.TensorSpec]
+        self,
+        predict: Callable[..., Outputs],
+        arguments: Sequence[tf.TensorSpec],
+        cell: Cell | None = None,
     ) -> Served:
-        """The functions of the estimator as a SavedModel, whose steps go on from its state."""
-        stream = self.stream or Stream(self.cell, None)
-        return Served(
-            stream.current_state(), predict, arguments, served_step(self.cell, stream.streams)
-        )
+        """The functions of the estimator as a SavedModel, whose steps go on from its state.
+
+        Args:
+            predict: Function of the state and of its arguments.
+            arguments: Specifications of these.
+            cell: The cell, where data have not shown its sizes yet.
+        """
+        cell = cell or self.cell
+        stream = self.stream or Stream(cell, None)
+        return Served(stream.current_state(), predict, arguments, served_step(cell, stream.streams))
 
 
 @keras.saving.register_keras_serializable(package="cgp")
@@ -144,7 +175,7 @@ class Online(RunsOnline, Model):
             TypeError, ValueError: A sample that the cell does not take; a state that would not be
                 finite. The state is then unchanged.
         """
-        return self._step(Sample(z, x, inputs), missing)
+        return self._take_sample(Sample(z, x, inputs), missing)
 
     def process(
         self,
@@ -166,7 +197,7 @@ class Online(RunsOnline, Model):
         Returns:
             As `step`, stacked over time; errors as for `step`.
         """
-        return self._process(Sample(z, x, inputs), missing, verbose)
+        return self._take_block(Sample(z, x, inputs), missing, verbose)
 
     def set_state(self, state: Any) -> None:
         """Sets the state of the streams, in the form of `state`."""

@@ -24,10 +24,15 @@ def served_step(cell: Cell, streams: int | None) -> Online:
 
     def sample_of(arguments: Sequence[tf.Tensor]) -> Sample:
         sample = Sample(**dict(zip(fields, arguments, strict=True)))
-        return sample if streams is not None else sample.map(lambda a: a[None])
+        if streams is None:
+            sample = sample.map(lambda a: a[None])
+        return sample if spec.x is None else sample._replace(x=tf.reshape(sample.x, places))
 
     def step(state: Any, *arguments: tf.Tensor) -> tuple[Any, Outputs]:
         after, result = advance(cell, state, sample_of(arguments))
+        sound = tf.debugging.Assert(cell.is_sound(after, result), [cell.unsound])
+        with tf.control_dependencies([sound]):
+            after = tf.nest.map_structure(tf.identity, after)
         if streams is None:
             result = result.map(lambda a: a[0])
         return after, step_outputs(result)
@@ -35,8 +40,11 @@ def served_step(cell: Cell, streams: int | None) -> Online:
     def check(state: Any, *arguments: tf.Tensor) -> list[tf.Operation]:
         return cell.assertions(state, sample_of(arguments))
 
-    specs = [
-        tf.TensorSpec([*axes, *getattr(spec, name).shape], getattr(spec, name).dtype, name)
-        for name in fields
-    ]
+    places = [streams or 1, *(() if spec.x is None else spec.x.shape)]
+    specs = []
+    for name in fields:
+        shape, dtype = list(getattr(spec, name).shape), getattr(spec, name).dtype
+        if name == "x" and streams is None and shape == [1]:
+            shape = []  # a place of a line is a number, as for `step`
+        specs.append(tf.TensorSpec([*axes, *shape], dtype, name))
     return Online(step, specs, check)

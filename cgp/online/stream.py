@@ -41,7 +41,7 @@ class Stream:
         self._hosts: list[Any] = []
         self._arrays: list[np.ndarray] = []
         self._weights = cell.weights
-        self._values: bytes | None = None  # of the weights that the compiled function belongs to
+        self._values = b""  # of the weights that the compiled function belongs to
         self._compiled = None if self._weights else cell.compiled(streams)
         self._traced: dict[tuple, TracedStep] = {}
         self._is_checked = True
@@ -62,8 +62,9 @@ class Stream:
         self._blank = blank
         if layer is not None and self._weights:
             register_post_update(layer, self._weights, self.renew)
-            with tf.init_scope():
-                confirm(layer)  # a blank state is the same at all hyperparameters
+            if cell.blank_is_current:
+                with tf.init_scope():
+                    confirm(layer)
 
     def check_number(self, streams: int | None, name: str) -> None:
         """Raises a ValueError for data of another number of streams."""
@@ -73,7 +74,11 @@ class Stream:
             "no batch axis" if count is None else f"a batch axis of {count}"
             for count in (self.streams, streams)
         )
-        raise ValueError(f"{name} must have {expected}, as its first data had, but has {got}")
+        of_layer = f" of a {type(self._layer).__name__}" if self._layer is not None else ""
+        raise ValueError(
+            f"{name} must have {expected}, as its first data had, but has {got}: the number of "
+            f"streams{of_layer} stays"
+        )
 
     # --- the state in variables ------------------------------------------------------------------
 
@@ -126,10 +131,18 @@ class Stream:
         state = self.current_state()
         return tf.nest.map_structure(lambda a: a[0], state) if self.streams is None else state
 
-    def current_state(self) -> Any:
-        """The state at the present hyperparameters, `[B, ...]`; before samples the initial one."""
+    def current_state(self, sample: Sample | None = None) -> Any:
+        """The state at the present hyperparameters, `[B, ...]`; before samples the initial one.
+
+        Args:
+            sample: The next sample, as `Cell.check` returned it, where a state may begin with it.
+        """
         self.refresh()
-        return self.read() if self.has_begun() else self.cell.initial_state(self.streams or 1)
+        if self.has_begun():
+            return self.read()
+        if sample is not None and self.streams is None:
+            sample = sample.map(lambda a: np.asarray(a)[None])
+        return self.cell.initial_state(self.streams or 1, sample)
 
     def refresh(self) -> None:
         """Brings the state, and the compiled function, to the present hyperparameters."""
@@ -143,7 +156,7 @@ class Stream:
         values = snapshot(self._weights) if self._layer is None else current_values(self._layer)
         if values != self._values:
             self._compiled = self.cell.compiled(self.streams)
-            if self._layer is None and self._values is not None and self.has_begun():
+            if self._layer is None and self._values and self.has_begun():
                 self.renew()
             self._values = values
 
@@ -158,6 +171,8 @@ class Stream:
     def reset(self) -> None:
         """Makes the streams begin again with the next sample."""
         self.write(self._blank)
+        if self._layer is not None and self._weights:
+            invalidate(self._layer)
 
     def renew(self) -> None:
         """Brings the state to the present hyperparameters: the post-gradient update of a layer."""
@@ -173,7 +188,7 @@ class Stream:
         """Assigns the values of a `snapshot`; the hyperparameters may have changed since."""
         for variable, a in zip(self.variables, values, strict=True):
             variable.assign(a)
-        if self._layer is not None and self.cell.weights:
+        if self._layer is not None and self._weights:
             invalidate(self._layer)
 
     @contextlib.contextmanager
@@ -221,6 +236,7 @@ class Stream:
         Raises:
             ValueError: A state would not be sound; it is as it was before the block.
         """
+        self.cell.check_against(self.arrays(), samples)  # of its chunks the first would be taken
         chunks = self.cell.chunks(samples)
         if len(chunks) == 1 and verbose in (0, "auto"):
             return self._taken(samples, is_block=True)
@@ -264,8 +280,9 @@ class Stream:
             return self._scan(sample) if self.has_begun() else None
         if self._compiled is not None:
             with self._mutex:
-                if self._compiled.serves(sample):
-                    step = self._compiled(self.arrays(), sample)
+                arrays = self.arrays()
+                if self._compiled.serves(arrays, sample, self._values):
+                    step = self._compiled(arrays, sample)
                     if step is not None:
                         for variable in self.variables:
                             variable.changed()
@@ -290,8 +307,16 @@ class Stream:
     def _take_traced(self, sample: Sample, is_block: bool) -> Step | None:
         if self.streams is None:
             sample = sample.map(lambda a: np.asarray(a)[None])
+        is_block_of_one = not (is_block or self.cell.traces_steps)
+        if is_block_of_one:
+            sample = sample.map(lambda a: a[:, None])
+        is_block = is_block or is_block_of_one
         key = (is_block, *(a is None for a in sample))
         if key not in self._traced:
             self._traced[key] = TracedStep(self.cell, self.read, self.write, sample, is_block)
         step = self._traced[key](sample)
-        return step.map(lambda a: a[0]) if self.streams is None and step is not None else step
+        if step is None:
+            return None
+        if is_block_of_one:
+            step = step.map(lambda a: a[:, 0])
+        return step.map(lambda a: a[0]) if self.streams is None else step

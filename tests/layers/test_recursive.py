@@ -8,6 +8,7 @@ import tensorflow as tf
 import cgp
 from cgp.kernels import Matern12, Rotation, WidelyLinear
 from cgp.layers import Recursive
+from cgp.online import Sample
 from tests.layers.models import STEPS, made
 from tests.long_cases import eagerly_or_in_a_graph, long_except
 
@@ -271,14 +272,7 @@ VARYING = cgp.statespace.LinearGaussian(
             "one batch size",
         ),
         (
-            lambda: Recursive(cgp.RecursiveGP(Matern12(1.0, 1.0), 0.1, policy="budget"))(
-                (np.ones((1, 2, 1)), np.ones((1, 2)) + 0j)
-            ),
-            ValueError,
-            "policy='budget'",
-        ),
-        (
-            lambda: window("proper")[0]._begin(over(None)),
+            lambda: window("proper")[0].cell.initial_state(tf.constant(2), Sample(over(None)[1])),
             ValueError,
             "give the batch size",
         ),

@@ -167,7 +167,7 @@ def test_are_the_states_of_a_bank_checked(case):
     value, message = VALUES[case]
     bank = cgp.Bank(kalman_filter())
     bank.update(["a", "b"], np.array([1j, 2j]))
-    bank._held.rows["chol"][1] = value
+    bank._states.rows[bank._states.cell.stored_names().index("chol")][1] = value
     with pytest.raises(ValueError, match=message):
         cgp.Bank.from_bytes(bank.to_bytes(), bank.estimator)
 

@@ -1,4 +1,4 @@
-"""The predictive density of a block of samples given the window: the loss of a stream."""
+"""The blocks of a stream, and their predictive density given the window: the loss of a stream."""
 
 from collections.abc import Iterable
 
@@ -11,6 +11,31 @@ from cgp.gp.signal_plus_noise import log_density
 from cgp.linalg import cholesky
 from cgp.linalg.arguments import real_as
 from cgp.training.parameters import Parameter
+
+
+def blocks_of(samples: Data, size: int) -> tf.data.Dataset:
+    """Consecutive blocks of samples, as `RecursiveGP.call` takes them; the last may be shorter.
+
+    Args:
+        samples: T samples of each stream.
+        size: Samples in a block.
+    """
+    x, z = (tf.constant(a[0] if samples.is_single else a) for a in (samples.x, samples.z))
+    noise = samples.noise.map(tf.constant)
+
+    def cut(first: tf.Tensor) -> tuple:
+        of_block = noise.map(lambda a: a[:, first : first + size])
+        return ((x[..., first : first + size, :], z[..., first : first + size], of_block),)
+
+    return tf.data.Dataset.range(0, z.shape[-1], size).map(cut)
+
+
+def of_each_stream(data: Data, streams: int, dimensions: int | None) -> Data:
+    """A block with inputs for each stream, `[B, T, D]`; inputs that they share are repeated."""
+    z = tf.ensure_shape(data.z, [streams, None])
+    x = tf.broadcast_to(data.x, [streams, tf.shape(z)[1], tf.shape(data.x)[2]])
+    noise = data.noise.map(lambda a: tf.broadcast_to(a, tf.shape(z)))
+    return data._replace(x=tf.ensure_shape(x, [streams, None, dimensions]), z=z, noise=noise)
 
 
 def block_loss(
@@ -31,12 +56,12 @@ def block_loss(
         data: T samples of each stream, with inputs of its own, `[B, T, D]`.
         parameters: The hyperparameters.
     """
-    seen = tf.maximum(tf.reduce_sum(data.counts), 1.0)
-    loss = -tf.reduce_sum(log_predictive(recursion, window, chol, data)) / seen
-    held = tf.cast(tf.reduce_sum(window.size), loss.dtype)
+    count = tf.maximum(tf.reduce_sum(data.counts), 1.0)
+    loss = -tf.reduce_sum(log_predictive(recursion, window, chol, data)) / count
+    points = tf.cast(tf.reduce_sum(window.size), loss.dtype)
     for parameter in parameters:
         if parameter.prior is not None:
-            loss -= parameter.log_prior() / (seen + held)
+            loss -= parameter.log_prior() / (count + points)
     return loss
 
 
@@ -50,7 +75,7 @@ def log_predictive(
     `block_loss`.
     """
     process, real = recursion.process, data.x.dtype
-    given = recursion.conditioned(window, chol)
+    conditioned = recursion.conditioned(window, chol)
     cross = process.in_data_order(process.cross(window.data(), data.x), axis=-1)
     v = tf.linalg.triangular_solve(chol, cross)
     covariance = process.covariance(data)
@@ -63,15 +88,15 @@ def log_predictive(
         v *= tf.cast(weight**steps, v.dtype)
         covariance *= tf.cast(weight ** tf.abs(steps[:, None] - steps), v.dtype)
     v *= process.keep(data, v.dtype)[:, None, :]
-    mean = tf.linalg.matmul(v, given.white.residual, adjoint_a=True)
+    mean = tf.linalg.matmul(v, conditioned.white.residual, adjoint_a=True)
     covariance -= tf.linalg.matmul(v, v, adjoint_a=True)
     jitter = real_as(recursion.jitter_of_rows(data), v.dtype)
     covariance = tf.linalg.set_diag(covariance, tf.linalg.diag_part(covariance) + jitter)
-    value = log_density(
+    log_densities = log_density(
         covariance,
         process.targets(data) - mean,
         None,
         cholesky(tf.stop_gradient(covariance)),
         process.form.scale,
     )
-    return value[:, 0] - data.counts * process.form.log_normalizer
+    return log_densities[:, 0] - data.counts * process.form.log_normalizer

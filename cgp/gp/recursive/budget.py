@@ -38,14 +38,13 @@ from cgp.gp.data import Data
 from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.recursive.window import (
     OneStepPrediction,
-    Policy,
     Window,
     append_point,
     put_row,
     repeated,
     select_streams,
 )
-from cgp.gp.recursive.window_recursion import WindowRecursion
+from cgp.gp.recursive.window_recursion import Policy, WindowRecursion
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.linalg import cholesky, cholesky_condition, cholesky_remove, inverse, solve
 from cgp.linalg.arguments import as_complex, squared_modulus
@@ -64,8 +63,8 @@ class BasisPrior(NamedTuple):
     prior_precision: tf.Tensor
     """The diagonal blocks of K_ε⁻¹, `[B, C, m, m]`."""
     noise: tf.Tensor
-    """The covariance of the learned noise of one point when the factors were computed, `[m, m]`; of
-    a model of several groups, of each of them, `[G, m, m]`."""
+    """The covariance of the learned noise of one point when the factors were computed,
+    `[B, m, m]`; of a model of several groups, of each of them, `[B, G, m, m]`."""
 
 
 class Budget(Policy):
@@ -84,25 +83,27 @@ class Budget(Policy):
                 )
 
     def empty(self, chol: tf.Tensor) -> BasisPrior:
-        """See `Policy.empty`."""
+        """The prior of a basis without points."""
         streams, n = chol.shape[:2]
         precision = tf.eye(self.m, batch_shape=[streams, n // self.m], dtype=chol.dtype)
         groups = list(self.process.noise_variance.variable.shape)
-        return BasisPrior(chol, precision, tf.eye(self.m, batch_shape=groups, dtype=chol.dtype))
+        noise = tf.eye(self.m, batch_shape=[streams, *groups], dtype=chol.dtype)
+        return BasisPrior(chol, precision, noise)
 
     # --- hyperparameters -------------------------------------------------------------------------
 
     def gram(self, data: Data) -> tf.Tensor:
-        """See `Policy.gram`: K."""
+        """K, the covariance of the signal at the basis points, `[B, n, n]`."""
         return self.process.signal_covariance(data)
 
     def refactorized(self, data: Data, gram: tf.Tensor) -> BasisPrior:
-        """See `Policy.refactorized`."""
+        """The prior of the basis at the present hyperparameters."""
         noise = self._learned_noise(data.z.dtype)
         of_points = self._of_points(noise, data.noise)
         chol = cholesky(self._basis_covariance(data, gram, of_points))
         blocks = tf.reshape(inverse(chol), [-1, *[data.x.shape[1], self.m] * 2])
-        return BasisPrior(chol, tf.einsum("bimin->bimn", blocks), noise)
+        of_streams = tf.repeat(noise[None], tf.shape(chol)[0], axis=0)
+        return BasisPrior(chol, tf.einsum("bimin->bimn", blocks), of_streams)
 
     def _basis_covariance(self, data: Data, gram: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """K_ε, `[B, n, n]`; the identity where no point is."""
@@ -110,19 +111,19 @@ class Budget(Policy):
         return tf.linalg.set_diag(gram, tf.linalg.diag_part(gram) + self._unused(data, gram.dtype))
 
     def covariance(self, window: Window, gram: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
-        """See `Policy.covariance`. R, in units of the noise of one point, stays as it is.
+        """M at the present hyperparameters; R, in units of the noise of one point, stays as it is.
 
         The factors of the window belong together, and may be those of other hyperparameters.
         """
         data, basis = window.data(), window.extra
         before = tf.linalg.matmul(basis.prior_chol, basis.prior_chol, adjoint_b=True)
-        noise_then = self._of_points(basis.noise, data.noise)
+        noise_then = self._of_points(basis.noise, data.noise, batch_dims=1)
         before -= self._nugget(noise_then, data)
         if weights is not None:
             before, gram = before * weights, gram * weights
         # This difference loses digits of R in proportion to K.
-        rest = tf.linalg.matmul(window.chol, window.chol, adjoint_b=True) - before
-        rest = 0.5 * (rest + tf.linalg.adjoint(rest))
+        noise_covariance = tf.linalg.matmul(window.chol, window.chol, adjoint_b=True) - before
+        noise_covariance = 0.5 * (noise_covariance + tf.linalg.adjoint(noise_covariance))
         # B, positive, takes the noise of then to that of now, N = B N_then B, and R with it at each
         # point: B = S⁻¹ (S N S)^½ S⁻¹ with S = N_then^½.
         noise = self._of_points(self._learned_noise(data.z.dtype), data.noise)
@@ -132,7 +133,9 @@ class Budget(Policy):
         turn = tf.linalg.solve(root, _square_root(inner))
         turn = tf.linalg.adjoint(tf.linalg.solve(root, tf.linalg.adjoint(turn)))
         turn *= tf.sqrt(power / power_then)
-        blocks = tf.reshape(tf.stop_gradient(rest), [-1, *[data.x.shape[1], self.m] * 2])
+        blocks = tf.reshape(
+            tf.stop_gradient(noise_covariance), [-1, *[data.x.shape[1], self.m] * 2]
+        )
         blocks = tf.einsum("biac,bicjd,bjed->biaje", turn, blocks, tf.math.conj(turn))
         unused = self._unused(data, gram.dtype)
         keep = (1.0 - unused[:, :, None]) * (1.0 - unused[:, None, :])
@@ -140,7 +143,7 @@ class Budget(Policy):
         return tf.linalg.set_diag(total, tf.linalg.diag_part(total) + unused)
 
     def check_loaded(self, recursion: WindowRecursion, window: Window) -> bool:
-        """See `Policy.check_loaded`. R cannot be recomputed, and is known to be positive."""
+        """Whether factors are those of their points; an error if not, as R cannot be recomputed."""
         # Without forgetting, it is at most the noise of one observation.
         variance = tf.math.real(tf.linalg.diag_part(recursion.gram(window)))
         noise = tf.math.real(tf.linalg.diag_part(recursion.process.covariance(window.data())))
@@ -184,12 +187,20 @@ class Budget(Policy):
         moments = self.process.with_noise(SecondMoments(tf.zeros([], dtype)), of_each)
         return self.process.form.covariance(as_matrices(moments))
 
-    def _of_points(self, learned: tf.Tensor, noise: SampleNoise) -> tf.Tensor:
-        """The working covariances of the noise of points, `[..., m, m]`, known parts `[...]`."""
+    def _of_points(self, learned: tf.Tensor, noise: SampleNoise, batch_dims: int = 0) -> tf.Tensor:
+        """The working covariances of the noise of points, `[..., m, m]`, known parts `[...]`.
+
+        Args:
+            learned: The learned noise of one point, or of each group.
+            noise: That of the points.
+            batch_dims: 1 where each stream has a learned noise of its own, else 0.
+        """
         if noise.group is not None:
-            learned = tf.gather(learned, noise.group)
-        known = SecondMoments(as_complex(noise.variance), None)
-        return learned + self.process.form.covariance(as_matrices(known))
+            learned = tf.gather(learned, noise.group, batch_dims=batch_dims)
+        elif batch_dims:
+            learned = learned[:, None]
+        circular = SecondMoments(as_complex(noise.variance), None)
+        return learned + self.process.form.covariance(as_matrices(circular))
 
     def _nugget(self, noise: tf.Tensor, data: Data) -> tf.Tensor:
         """ε at each point, whose noise is `[B, C, m, m]`, and zero elsewhere, `[B, n, n]`."""
@@ -207,15 +218,17 @@ class Budget(Policy):
     def appended(
         self, extra: BasisPrior, sample: OneStepPrediction, slot: tf.Tensor, where: tf.Tensor
     ) -> BasisPrior:
-        """See `Policy.appended`."""
+        """The prior of the basis with one more point."""
         form, m = self.process.form, self.m
         white = tf.linalg.triangular_solve(extra.prior_chol, sample.cross)
-        rest = sample.prior.map(lambda a, b: a - b[:, 0], form.marginal(white))
+        conditional = sample.prior.map(lambda a, b: a - b[:, 0], form.marginal(white))
         noise = self._of_points(self._learned_noise(sample.mean.dtype), sample.noise)
         nugget = NUGGET * noise
-        rest = form.covariance(as_matrices(clipped(rest))) + nugget
-        jitter = tf.cast(repeated(sample.jitter[:, None] / m, m), rest.dtype)
-        pivot = tf.linalg.cholesky(tf.linalg.set_diag(rest, tf.linalg.diag_part(rest) + jitter))
+        conditional = form.covariance(as_matrices(clipped(conditional))) + nugget
+        jitter = tf.cast(repeated(sample.jitter[:, None] / m, m), conditional.dtype)
+        pivot = tf.linalg.cholesky(
+            tf.linalg.set_diag(conditional, tf.linalg.diag_part(conditional) + jitter)
+        )
         # The inverse of the larger matrix is K⁻¹ + g gᴴ, g = L⁻ᴴ w pivot⁻ᴴ, and beside it the new
         # block, pivot⁻ᴴ pivot⁻¹.
         g = tf.linalg.adjoint(tf.linalg.triangular_solve(extra.prior_chol, white, adjoint=True))
@@ -236,13 +249,13 @@ class Budget(Policy):
         window: Window,
         sample: OneStepPrediction,
         z: tf.Tensor,
-        seen: tf.Tensor,
+        is_observed: tf.Tensor,
         full: tf.Tensor,
     ) -> tuple[Window, Marginals]:
-        """See `Policy.replace`: the sample is appended, and then a point pruned."""
+        """The sample is appended, and then the least informative point pruned."""
         room = [[0, 0], [0, self.m], [0, 0]]
         larger = sample._replace(cross=tf.pad(sample.cross, room), white=tf.pad(sample.white, room))
-        larger_window = recursion.append(self._padded(window), larger, z, seen)
+        larger_window = recursion.append(self._padded(window), larger, z, is_observed)
         after = self._prune(larger_window, recursion.targets(larger_window), full)
         return after, recursion.signal(after, sample)
 
@@ -288,26 +301,26 @@ class Budget(Policy):
         w = tf.linalg.adjoint(tf.linalg.triangular_solve(prior_factor, tf.linalg.adjoint(prior)))
         u = tf.linalg.adjoint(tf.linalg.triangular_solve(factor, tf.linalg.adjoint(column)))
         u -= tf.linalg.matmul(w, tf.linalg.triangular_solve(prior_factor, factor))
-        values = tf.linalg.triangular_solve(factor, tf.gather(dual, index, batch_dims=1))
+        measurements = tf.linalg.triangular_solve(factor, tf.gather(dual, index, batch_dims=1))
 
-        def left(columns: tf.Tensor) -> tf.Tensor:  # without rows i
+        def without_point(columns: tf.Tensor) -> tf.Tensor:  # without rows i
             return _without(tf.reshape(columns, [-1, points, m, columns.shape[-1]]), index)
 
-        both = tf.concat([window.chol, basis.prior_chol], axis=0)
+        factors = tf.concat([window.chol, basis.prior_chol], axis=0)
         for _ in range(m):
-            both = cholesky_remove(both, tf.concat([m * index] * 2, axis=0))
-        chol, prior_chol = tf.split(both, 2)
+            factors = cholesky_remove(factors, tf.concat([m * index] * 2, axis=0))
+        chol, prior_chol = tf.split(factors, 2)
         u, targets = (
-            tf.reshape(left(a), [-1, (points - 1) * m, a.shape[-1]]) for a in (u, targets)
+            tf.reshape(without_point(a), [-1, (points - 1) * m, a.shape[-1]]) for a in (u, targets)
         )
         targets = targets[..., 0]
         for j in range(m):
             h = tf.math.conj(u[..., j])
-            innovation = values[:, j, 0] - tf.reduce_sum(h * targets, axis=-1)
+            innovation = measurements[:, j, 0] - tf.reduce_sum(h * targets, axis=-1)
             chol, gain, _ = cholesky_condition(chol, h, 1.0)
             targets += gain * innovation[:, None]
 
-        x, w = _without(window.x, index), left(w)
+        x, w = _without(window.x, index), without_point(w)
         z = self.process.plus_function(self.process.complex_targets(targets), x)
         precision = _without(basis.prior_precision, index)
         precision -= tf.linalg.matmul(w, w, adjoint_b=True)
@@ -320,7 +333,7 @@ class Budget(Policy):
             age=select_streams(full, tf.zeros_like(age), age),
             chol=chol,
             extra=BasisPrior(prior_chol, precision, basis.noise),
-            noise=tuple(_without(part, index) for part in window.noise),
+            noise=tuple(_without(a, index) for a in window.noise),
         )
 
     def _least_informative(self, window: Window, dual: tf.Tensor, full: tf.Tensor) -> tf.Tensor:

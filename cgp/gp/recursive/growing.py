@@ -6,7 +6,8 @@ Until then the process is the exact one of all samples.
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.recursive.window import Policy, Window
+from cgp.gp.recursive.window import Window
+from cgp.gp.recursive.window_recursion import Policy
 
 
 class Growing(Policy):
@@ -15,17 +16,17 @@ class Growing(Policy):
     replaces = False
     is_compiled = True
 
-    def check_room(self, capacity: int, held: np.ndarray, coming: np.ndarray) -> None:
-        """See `Policy.check_room`."""
-        if np.any(held + coming > capacity):
+    def check_room(self, capacity: int, sizes: np.ndarray, coming: np.ndarray) -> None:
+        """Raises a ValueError for observations beyond the capacity."""
+        if np.any(sizes + coming > capacity):
             raise ValueError(
-                f"capacity is {capacity}: a growing process that holds {np.max(held)} points "
+                f"capacity is {capacity}: a growing process that holds {np.max(sizes)} points "
                 f"cannot take in {np.max(coming)} more. Make it with a larger capacity, or with "
                 'policy="sliding" or policy="budget"'
             )
 
     def room(self, window: Window, coming: tf.Tensor) -> list[tf.Operation]:
-        """See `Policy.room`."""
+        """Asserts that the capacity is enough."""
         capacity = window.x.shape[1]
         has_room = tf.reduce_all(window.size + coming <= capacity)
         message = f"capacity is {capacity}: a growing process takes in no more; points held, coming"

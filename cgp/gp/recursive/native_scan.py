@@ -41,7 +41,7 @@ def scan(
         c=prior.c_or_zeros(),
         jitter=recursion.jitter(prior),
         observed=_observed_variances(recursion, points),
-        z=_parts(residual, form.multiplicity),
+        z=_components(residual, form.multiplicity),
         noise_k=tf.math.real(noise.k),
         noise_c=noise.c_or_zeros(),
         forgetting=tf.constant(recursion.forgetting, x.dtype),
@@ -50,7 +50,7 @@ def scan(
     mean, filtered_mean = (function + _joined(a, form.multiplicity) for a in (mean, filtered_mean))
     signal, filtered = SecondMoments(*moments[:2]), SecondMoments(*moments[2:])
     observed = process.with_noise(SecondMoments(tf.cast(signal.k, z.dtype), signal.c))
-    (known,) = window.noise  # of a model without groups
+    (noise_of_points,) = window.noise  # of a model without groups
     step = Step(
         Marginals(mean, tf.math.real(observed.k), observed.c_or_zeros()),
         tf.where(is_nan(z), nan(z.dtype), z - mean),
@@ -62,7 +62,7 @@ def scan(
         z=_gathered(tf.concat([window.z, z], axis=1), point),
         age=age,
         chol=chol,
-        noise=(_gathered(tf.concat([known, tf.zeros_like(x[..., 0])], axis=1), point),),
+        noise=(_gathered(tf.concat([noise_of_points, tf.zeros_like(x[..., 0])], axis=1), point),),
     )
     # The op does not tell its shapes.
     after = tf.nest.map_structure(lambda a, b: tf.ensure_shape(a, b.shape), after, window)
@@ -77,18 +77,22 @@ def _observed_variances(recursion: WindowRecursion, points: tf.Tensor) -> tf.Ten
     return tf.math.real(process.with_noise(process.marginal(points)).k)
 
 
-def _parts(z: tf.Tensor, parts: int) -> tf.Tensor:
+def _components(z: tf.Tensor, multiplicity: int) -> tf.Tensor:
     """Working values of complex numbers on a last axis, `[...]` -> `[..., m]`."""
-    return z[..., None] if parts == 1 else tf.stack([tf.math.real(z), tf.math.imag(z)], axis=-1)
+    if multiplicity == 1:
+        return z[..., None]
+    return tf.stack([tf.math.real(z), tf.math.imag(z)], axis=-1)
 
 
-def _joined(values: tf.Tensor, parts: int) -> tf.Tensor:
-    """Undoes `_parts`."""
-    return values[..., 0] if parts == 1 else tf.complex(values[..., 0], values[..., 1])
+def _joined(components: tf.Tensor, multiplicity: int) -> tf.Tensor:
+    """Undoes `_components`."""
+    if multiplicity == 1:
+        return components[..., 0]
+    return tf.complex(components[..., 0], components[..., 1])
 
 
 def _gathered(values: tf.Tensor, point: tf.Tensor) -> tf.Tensor:
     """The values `[B, N, ...]` of points `[B, C]`; zero where there is none, -1."""
-    found = tf.gather(values, tf.maximum(point, 0), batch_dims=1)
+    gathered = tf.gather(values, tf.maximum(point, 0), batch_dims=1)
     in_use = tf.reshape(point >= 0, tf.concat([tf.shape(point), [1] * (values.shape.rank - 2)], 0))
-    return tf.where(in_use, found, tf.zeros_like(found))
+    return tf.where(in_use, gathered, tf.zeros_like(gathered))

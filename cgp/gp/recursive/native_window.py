@@ -42,7 +42,7 @@ class CompiledWindow:
 
     def __init__(self, recursion: WindowRecursion):
         self._recursion = recursion
-        self._given = _Take(
+        self._arguments = _Take(
             capacity=recursion.capacity, forgetting=recursion.forgetting, nugget=NUGGET
         )
         self._memory: np.ndarray | None = None
@@ -64,10 +64,11 @@ class CompiledWindow:
         return self._program is not None
 
     def _read_hyperparameters(self) -> None:
-        process, given = self._recursion.process, self._given
+        process, arguments = self._recursion.process, self._arguments
         self._program = process.kernel.program()
         if self._program is not None:
-            given.program, given.program_size = self._program.ctypes.data, self._program.size
+            arguments.program = self._program.ctypes.data
+            arguments.program_size = self._program.size
         self._noise_variances = np.ravel(process.learned_noise_variance())
         circularity = process.noise_circularity
         self._circularity = 0.0 if circularity is None else complex(circularity.numpy())
@@ -77,7 +78,7 @@ class CompiledWindow:
         x: np.ndarray,
         z: np.ndarray,
         window: list[np.ndarray],
-        known: float = 0.0,
+        known_variance: float = 0.0,
         group: int = 0,
     ) -> Step | None:
         """Takes samples into windows, all of which have the same noise.
@@ -87,7 +88,7 @@ class CompiledWindow:
             z: Observations, complex, `[B, T]`; NaN where missing.
             window: The arrays of the fields of `Window`, changed in place; that of the noise of
                 points, which may be left out, is not.
-            known: The known part of the noise of the samples.
+            known_variance: The known part of the noise of the samples.
             group: Their group.
 
         Returns:
@@ -101,23 +102,23 @@ class CompiledWindow:
         mean = held_mean = None
         if self._recursion.process.mean is not None:
             mean, held_mean = self._mean_function(x), self._mean_function(held_x)
-        given = self._given
+        arguments = self._arguments
         learned = float(self._noise_variances[group])
-        given.noise_variance, pseudo = learned + known, learned * self._circularity
-        given.noise_pseudo_re, given.noise_pseudo_im = pseudo.real, pseudo.imag
-        given.streams, given.steps, given.dimensions = x.shape
+        arguments.noise_variance, pseudo = learned + known_variance, learned * self._circularity
+        arguments.noise_pseudo_re, arguments.noise_pseudo_im = pseudo.real, pseudo.imag
+        arguments.streams, arguments.steps, arguments.dimensions = x.shape
         arrays = (x, z, mean, held_mean, *window[:5], prior_chol, prior_precision)
         work = self._work(chol, 2 if has_basis else 1)
         for name, a in zip(_Take._arrays, (*arrays, work), strict=True):
-            setattr(given, name, None if a is None else a.ctypes.data)
-        found = []
-        for to in (given.predicted, given.filtered):
+            setattr(arguments, name, None if a is None else a.ctypes.data)
+        results = []
+        for to in (arguments.predicted, arguments.filtered):
             moments = Marginals(np.empty_like(z), np.empty(z.shape, x.dtype), np.empty_like(z))
             to.mean, to.variance, to.pseudo = (a.ctypes.data for a in moments)
-            found.append(moments)
-        if native.function(f"cgp_window_take_{chol.dtype.name}")(ctypes.byref(given)):
+            results.append(moments)
+        if native.function(f"cgp_window_take_{chol.dtype.name}")(ctypes.byref(arguments)):
             return None
-        predicted, filtered = found
+        predicted, filtered = results
         return Step(predicted, innovation(z, predicted.mean), filtered)
 
     def _mean_function(self, x: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """RecursiveGP: a complex Gaussian process that takes one sample at a time."""
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -11,38 +12,42 @@ from cgp.autograph import as_it_stands
 from cgp.distributions import Step
 from cgp.gp.base import GaussianProcess, as_dict
 from cgp.gp.data import Data, arranged, as_inputs_and_targets, checked_points, flattened
+from cgp.gp.fit_checks import check_several_samples
 from cgp.gp.means import Mean
 from cgp.gp.noise import NoiseArguments, SampleNoise
 from cgp.gp.notebook_rows import window_in_words
 from cgp.gp.posterior import Posterior, posterior, prior
-from cgp.gp.recursive import pieces, stream_training
-from cgp.gp.recursive.block_likelihood import block_loss
+from cgp.gp.recursive.block_likelihood import block_loss, blocks_of, of_each_stream
 from cgp.gp.recursive.budget import Budget
 from cgp.gp.recursive.growing import Growing
-from cgp.gp.recursive.robust import robust_step
-from cgp.gp.recursive.served_window import served
 from cgp.gp.recursive.sliding import Sliding
-from cgp.gp.recursive.stream_weights import StreamWeights
-from cgp.gp.recursive.window import Policy, Window
-from cgp.gp.recursive.window_recursion import WindowRecursion
-from cgp.gp.stream_samples import CheckedRange, as_block, check_streams, one_sample
+from cgp.gp.recursive.window import Window
+from cgp.gp.recursive.window_cell import WindowCell, completed_weights
+from cgp.gp.recursive.window_recursion import Policy, WindowRecursion
+from cgp.gp.served import points
+from cgp.gp.starts import start_left_out, undone_on_error
+from cgp.gp.stream_samples import as_block
 from cgp.kernels.base import Kernel
-from cgp.kernels.points import RecentInputs, as_points, one_number
+from cgp.kernels.points import as_points, one_number
 from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, check_whole
-from cgp.training.batches import require_one_replica, where_watched
+from cgp.observations import warn_of_short_series
+from cgp.online.cell import Outputs, Sample
+from cgp.online.online import RunsOnline
+from cgp.online.stream import Stream
+from cgp.training import keras_private
+from cgp.training.batches import check_epochs, compile_as_usual, require_one_replica
+from cgp.training.keras_private import saved_variables
+from cgp.training.optimizers import LBFGS
 from cgp.training.saving import numbered
+from cgp.training.serving import Served
 
-_POLICIES: dict[str, type[Policy]] = {
-    "sliding": Sliding,
-    "growing": Growing,
-    "budget": Budget,
-}
+_POLICIES: dict[str, type[Policy]] = {"sliding": Sliding, "growing": Growing, "budget": Budget}
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class RecursiveGP(GaussianProcess):
+class RecursiveGP(RunsOnline, GaussianProcess):
     """A Gaussian process of a complex signal that takes in one sample after another, in O(C²).
 
     It keeps a window of at most `capacity` points and the Cholesky factor of their covariance,
@@ -143,18 +148,23 @@ class RecursiveGP(GaussianProcess):
         )
         require_one_replica(self, "a RecursiveGP")
         self.capacity, self.policy, self.forgetting = int(capacity), policy, float(forgetting)
-        self._recursion = WindowRecursion(
+        recursion = WindowRecursion(
             self._process, self.capacity, _POLICIES[policy](self._process), self.forgetting
         )
-        self._recent, self._range = RecentInputs(), CheckedRange(self._check_inputs)
-        self._stream: StreamWeights | None = None  # until the first data have shown the shapes
+        settings = {"capacity": self.capacity, "policy": policy, "forgetting": self.forgetting}
+        self.cell: WindowCell = WindowCell(
+            recursion, self.variable_dtype, self._check_inputs, self._parameters, settings
+        )
         self.built = True
 
     # --- the window ----------------------------------------------------------------------------
 
-    def _make_window(self, streams: int | None, dimensions: int) -> None:
+    def _make_window(self, streams: int | None, dimensions: int) -> Stream:
         """Makes the weights of the window; `streams` is None for one stream without batch axis."""
-        self._stream = StreamWeights(self, self._recursion, streams, dimensions)
+        cell = self.cell.of_dimensions(dimensions)
+        cell.check_streams(streams)
+        self.cell = cell
+        return self._make_stream(streams)
 
     def _make_window_in_graph(self, streams: int | None, dimensions: int | None) -> None:
         """Makes the window for a graph that is traced before there are data."""
@@ -169,18 +179,50 @@ class RecursiveGP(GaussianProcess):
     @property
     def size(self) -> int | np.ndarray:
         """The number of points in the window: an integer, or `[B]` of B streams."""
-        if self._stream is None:
+        if self.stream is None:
             return 0
-        sizes = self._stream.sizes
-        return int(sizes[0]) if self._stream.is_single else sizes
+        sizes = self.stream.variables[0].numpy()
+        return int(sizes[0]) if self.stream.streams is None else sizes
 
     _held_in_words = window_in_words
 
+    @property
+    def state(self) -> Any:
+        """The window after the last sample, at the present hyperparameters, as a named tuple.
+
+        `(size, x, z, age, chol)`, NumPy, with a first axis of streams where there are several: the
+        number of points, their inputs `[C, D]` and observations `[C]`, the oldest first, the steps
+        of forgetting that each has been through, `[C]`, and the Cholesky factor of their
+        covariance, `[C, C]`, of an improper process that of the real composite, `[2C, 2C]`. Rows
+        after the points are empty. A budget has more arrays, and points whose samples came with a
+        noise of their own have `noise_variance`, `[C]`.
+        """
+        return super().state
+
+    def set_state(self, state: Any) -> None:
+        """Sets the window, in the form of `state`.
+
+        The factor is computed again from the points; that of a budget, which its points do not
+        determine, must be the one at the present hyperparameters.
+
+        Args:
+            state: A tuple as from `state`. The first state or data decide how many streams and
+                dimensions there are.
+
+        Raises:
+            TypeError: Not as many arrays, complex ones where real ones are expected, or ones of
+                more precision than the model.
+            ValueError: Shapes that do not fit; values that are not finite or that `step` refuses;
+                rows after the points that are not empty. The window is unchanged.
+            NotPositiveDefiniteError: The covariance of the points is not.
+        """
+        self._set_state(state)
+
     def reset(self) -> None:
         """Forgets all data, but keeps the numbers of streams and dimensions."""
-        self._recent.clear()
-        if self._stream is not None:
-            self._stream.clear()
+        if self.cell.recent is not None:
+            self.cell.recent.clear()
+        super().reset()
 
     # --- taking samples in ---------------------------------------------------------------------
 
@@ -190,26 +232,17 @@ class RecursiveGP(GaussianProcess):
             self.mean.evaluate(tf.constant(x))
         self.kernel.check_points(as_points(x, self.variable_dtype))
 
-    def _stream_for(self, samples: Data) -> StreamWeights:
-        """The stream that samples fit, or an error; the first samples make it."""
-        if self._stream is not None:
-            check_streams(samples, self._stream.x_shape, self._stream.is_single)
-        self._range.admit(samples.x)
-        if self._stream is None:
-            streams, _, dimensions = samples.x.shape
-            self._make_window(None if samples.is_single else streams, dimensions)
-        assert self._stream is not None
-        self._stream.check_factors()
-        return self._stream
-
-    def _stream_with_room(self, samples: Data) -> StreamWeights:
-        """The stream that samples fit, or an error if its policy has no room for them."""
-        stream = None if self._stream is None else self._stream_for(samples)
-        if not self._recursion.policy.replaces:
-            held = np.zeros(1, int) if stream is None else stream.sizes
-            coming = np.sum(~np.isnan(samples.z), axis=-1)
-            self._recursion.policy.check_room(self.capacity, held, coming)
-        return self._stream_for(samples) if stream is None else stream
+    @contextlib.contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        """Raises the error of the cell for a covariance that is not positive definite."""
+        failed = ("not positive definite", "the matrix of shape")
+        try:
+            yield
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            message = str(error)
+            if "The window is as it was" in message or not any(text in message for text in failed):
+                raise
+            raise self.cell.refusal() from error
 
     def step(
         self,
@@ -245,16 +278,9 @@ class RecursiveGP(GaussianProcess):
                 noise that no sample or likelihood can have; a growing process that is full.
             NotPositiveDefiniteError: A hyperparameter is not finite. Nothing has changed then.
         """
-        noise = NoiseArguments(noise_variance, noise_groups, self._group_count)
-        samples = one_sample(x, z, missing, self.variable_dtype, self._recent, noise)
-        stream = self._stream_with_room(samples)
-        with stream.translated_errors():
-            if likelihood is not None:
-                found = robust_step(self, samples, likelihood, stream.take)
-            else:
-                found = stream.take(samples.x, samples.z, samples.noise)
-        first = 0 if stream.is_single else slice(None)
-        return found.map(lambda a: a[first, 0])
+        sample = Sample(z, x, None, noise_variance, noise_groups)
+        with self._translated_errors():
+            return self._take_sample(sample, missing, likelihood)
 
     def process(
         self,
@@ -283,19 +309,184 @@ class RecursiveGP(GaussianProcess):
             TypeError, ValueError, NotPositiveDefiniteError: As for `step`. Nothing of the block has
                 been taken in then.
         """
-        noise = NoiseArguments(noise_variance, noise_groups, self._group_count)
-        samples = as_block(x, z, missing, self.variable_dtype, recent=self._recent, noise=noise)
-        stream = self._stream_with_room(samples)
-        with stream.translated_errors():
-            found = stream.process(samples.x, samples.z, where_watched(verbose), samples.noise)
-        return found.map(lambda a: a[0]) if stream.is_single else found
+        samples = Sample(z, x, None, noise_variance, noise_groups)
+        with self._translated_errors():
+            return self._take_block(samples, missing, verbose)
 
-    # --- training on a stream: see the file of that name -----------------------------------------
+    # --- training on a stream --------------------------------------------------------------------
+    # The loss of a stream is the predictive density of each block given the samples before it,
+    # which Dawid (J. R. Stat. Soc. A 147, 1984) calls prequential: a prediction, and then its
+    # score. The signatures are not Keras's: a stream is no set of samples to draw batches from.
 
-    compile = stream_training.compile
-    fit = stream_training.fit  # type: ignore[assignment]
-    train_step = stream_training.train_step
-    evaluate = stream_training.evaluate  # type: ignore[assignment]
+    def compile(
+        self,
+        optimizer: keras.optimizers.Optimizer | str | None = None,
+        loss: None = None,
+        metrics: None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Keras's `compile`; the negative log predictive density is the loss.
+
+        Args:
+            optimizer: A Keras optimizer, `keras.optimizers.Adam(0.01)` if None.
+            loss: None.
+            metrics: None.
+            **kwargs: `run_eagerly`, `steps_per_execution`, as in Keras.
+
+        Raises:
+            ValueError: A loss, metrics, or L-BFGS, which needs all data at once.
+        """
+        if optimizer is None:
+            optimizer = keras.optimizers.Adam(0.01)
+        if isinstance(optimizer, LBFGS):
+            raise ValueError(
+                "L-BFGS learns from all data at once, and a RecursiveGP sees block after block: "
+                "give it a Keras optimizer, or learn with an ExactGP of the same kernel first"
+            )
+        super().compile(optimizer, loss, metrics, **kwargs)
+
+    def fit(  # type: ignore[override]
+        self,
+        x: ArrayLike,
+        z: ArrayLike | None = None,
+        batch_size: int = 32,
+        epochs: int = 1,
+        verbose: int | str = "auto",
+        callbacks: Any = None,
+        *,
+        missing: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+        initial_epoch: int = 0,
+        **others: Any,
+    ) -> keras.callbacks.History:
+        """Learns the hyperparameters while it takes a stream in.
+
+        The stream is cut into consecutive blocks. For each of them a gradient step is made on the
+        negative log predictive density of the block given the window before it, per sample; then
+        the factor is recomputed at the new hyperparameters, and the block taken in, sample by
+        sample. By the chain rule that density is the sum of the one-step predictive ones; no point
+        leaves inside a block. Each epoch starts from the window as it was before the call.
+        Hyperparameters that were left out start from the scales of the data, before the first
+        block. A model that has not been compiled learns by `keras.optimizers.Adam(0.01)`.
+
+        Args:
+            x: Inputs, as for `process`.
+            z: Observations, as for `process`.
+            batch_size: Samples in a block, T; the last one may be shorter. One costs
+                O(C²T + CT² + T³), and O(C³) for the new factor.
+            epochs: Passes through the stream.
+            verbose: 0, 1, 2 or "auto", as for `cgp.Model.fit`.
+            callbacks: Keras callbacks.
+            missing: Bool, broadcast against z: True where missing.
+            noise_variance: The known part of the noise, as for `process`.
+            noise_groups: The group of each observation, as for `process`.
+            initial_epoch: The number of the first epoch.
+            **others: Other arguments of Keras's `fit` are refused.
+
+        Returns:
+            Keras's `History`. Where the training has diverged (see `cgp.Model`), the stream has
+            been taken in at the best parameters.
+
+        Raises:
+            TypeError: Other arguments of Keras's `fit`; data that `process` refuses.
+            ValueError: Data that `process` refuses.
+            NotPositiveDefiniteError: A covariance is not positive definite at the initial
+                parameters. The data are as before the call.
+        """
+        if others or z is None:
+            raise TypeError(
+                f"{', '.join(others) or 'no z'}: a RecursiveGP learns from one stream, in its "
+                "order; evaluate(x, z) tells the loss of another"
+            )
+        compile_as_usual(self)
+        check_epochs(epochs, initial_epoch)
+        check_whole(batch_size, "batch_size")
+        noise = self.noise_arguments(noise_variance, noise_groups)
+        samples = as_block(x, z, missing, self.variable_dtype, noise=noise)
+        warn_of_short_series(*samples.z.shape)
+        if not np.any(self.size):  # beside a window one sample tells something
+            check_several_samples(samples)
+        with undone_on_error(self):
+            start_left_out(self, samples)
+            stream = self._stream_for(samples)
+        with stream.restored_on_error() as before:
+            history = super().fit(
+                blocks_of(samples, batch_size),
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=_with_restarts(callbacks, stream, initial_epoch),
+                initial_epoch=initial_epoch,
+            )
+            if history.diverged:  # the parameters are the best ones again
+                stream.restore(before)
+                arguments = {"noise_variance": noise_variance, "noise_groups": noise_groups}
+                self.process(x, z, missing, verbose=0, **arguments)
+        return history
+
+    def train_step(self, data: tuple) -> dict[str, tf.Tensor]:
+        """A gradient step on a block, which is then taken in."""
+        (x, z, *noise), *_ = data  # `train_on_batch((x, z))` has no noise of samples
+        x, z = as_inputs_and_targets(x, z, None, self.variable_dtype)
+        block = arranged(x, z, *noise)
+        with keras_private.loss_weighed(self, tf.shape(x)[0], tf.reduce_sum(block.counts)):
+            super().train_step(data)
+        cell, stream = self.cell, self.stream
+        assert stream is not None
+        block = of_each_stream(block, stream.streams or 1, cell.dimensions)
+        # The loss has refreshed the windows, and the training step after it: not once more.
+        samples = Sample(block.z, block.x, None, block.noise.variance, block.noise.group)
+        state, step = cell.scan(stream.read(), samples)
+        check = tf.debugging.Assert(cell.is_sound(state, step), [cell.unsound])
+        # Eagerly, an assertion that holds returns None.
+        with tf.control_dependencies([] if check is None else [check]):
+            stream.write(tf.nest.map_structure(tf.identity, state))
+        return self.get_metrics_result()
+
+    def evaluate(  # type: ignore[override]
+        self,
+        x: ArrayLike,
+        z: ArrayLike,
+        *,
+        missing: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+        verbose: int | str = "auto",
+        callbacks: Any = None,
+        return_dict: bool = False,
+    ) -> float | dict[str, float]:
+        """The loss of data given the window, as in `fit`; the window stays as it is.
+
+        The data are one block, O(T³): `process` gives the errors of a long stream step by step.
+
+        Args:
+            x: Inputs, as for `process`.
+            z: Observations, as for `process`.
+            missing: Bool, broadcast against z: True where missing.
+            noise_variance: The known part of the noise, as for `process`.
+            noise_groups: The group of each observation, as for `process`.
+            verbose: As for `fit`.
+            callbacks: Keras callbacks.
+            return_dict: Whether to return a dictionary.
+
+        Returns:
+            The negative log predictive density per sample, a float.
+
+        Raises:
+            TypeError, ValueError: Data that `process` refuses.
+            NotPositiveDefiniteError: A hyperparameter is not finite.
+        """
+        compile_as_usual(self)
+        noise = self.noise_arguments(noise_variance, noise_groups)
+        samples = as_block(x, z, missing, self.variable_dtype, require_targets=True, noise=noise)
+        self._stream_for(samples)
+        with self._translated_errors():
+            return super().evaluate(
+                blocks_of(samples, samples.z.shape[-1]),
+                verbose=verbose,
+                callbacks=callbacks,
+                return_dict=return_dict,
+            )
 
     # --- predictions ---------------------------------------------------------------------------
 
@@ -323,37 +514,42 @@ class RecursiveGP(GaussianProcess):
             TypeError: Complex inputs.
             ValueError: NaN inputs, or a shape that does not fit the stream.
         """
-        given, x = x, as_points(x, self.variable_dtype)
-        noise = self._noise_at(given, x, observed, noise_variance, noise_groups)
-        if self._stream is None:
+        x_of_user, x = x, as_points(x, self.variable_dtype)
+        noise = self._noise_at(x_of_user, x, observed, noise_variance, noise_groups)
+        if self.stream is None:
             if tf.executing_eagerly():
                 return prior(self._process, x, noise)
             self._make_window_in_graph(None, x.shape[-1])  # for samples that come later
         return self._posterior(x, *self._window_and_factor(), noise)
 
+    def _window(self) -> Window:
+        """The windows at the present hyperparameters."""
+        assert self.stream is not None
+        self.stream.refresh()
+        return self.cell.window(self.stream.read())
+
     def _window_and_factor(self) -> tuple[Window, tf.Tensor]:
-        """The window at the present hyperparameters, and its factor, which gradients pass."""
-        assert self._stream is not None
-        window = self._stream.current()
-        return window, stored_cholesky(window.chol, self._recursion.covariance(window))
+        """The windows, and their factor, which gradients pass."""
+        window = self._window()
+        return window, stored_cholesky(window.chol, self.cell.recursion.covariance(window))
 
     def _posterior(
         self, x: tf.Tensor, window: Window, chol: tf.Tensor, noise: SampleNoise | None
     ) -> Posterior:
-        assert self._stream is not None
-        data = window.data(self._stream.is_single)
+        assert self.stream is not None
+        data = window.data(self.stream.streams is None)
         x = checked_points(x, data)
-        given = self._recursion.conditioned(window, chol)
-        return posterior(self._process, data, given, flattened(x, 2), noise)
+        conditioned = self.cell.recursion.conditioned(window, chol)
+        return posterior(self._process, data, conditioned, flattened(x, 2), noise)
 
     def _posterior_of_values(
         self, x: ArrayLike, observed: bool, given: NoiseArguments
     ) -> Posterior:
-        if self._stream is None:
+        if self.stream is None:
             return super()._posterior_of_values(x, observed, given)
         points = as_points(x, self.variable_dtype)
         noise = self._noise_at(x, points, observed, given.variance, given.group)
-        window = self._stream.current()
+        window = self._window()
         return self._posterior(points, window, window.chol, noise)  # nobody asks for a gradient
 
     def call(self, inputs: Any) -> dict[str, tf.Tensor]:
@@ -362,33 +558,49 @@ class RecursiveGP(GaussianProcess):
             return as_dict(self.posterior(inputs))
         x, z, *noise = inputs
         x, z = as_inputs_and_targets(x, z, None, self.variable_dtype)
-        if self._stream is None:
+        if self.stream is None:
             streams = None if z.shape.rank == 1 else z.shape[0] or 0
             self._make_window_in_graph(streams, x.shape[-1])
-        assert self._stream is not None
+        assert self.stream is not None
         window, chol = self._window_and_factor()
         of_samples = noise[0] if noise else self.noise_arguments().of_data(z, self.variable_dtype)
-        block = self._stream.of_each_stream(arranged(x, z, of_samples))
-        self.add_loss(
-            block_loss(self._recursion, window, chol, block, self.named_hyperparameters().values())
-        )
+        block = arranged(x, z, of_samples)
+        block = of_each_stream(block, self.stream.streams or 1, self.cell.dimensions)
+        parameters = self.named_hyperparameters().values()
+        self.add_loss(block_loss(self.cell.recursion, window, chol, block, parameters))
         return as_dict(self._posterior(x, window, chol, None))
+
+    def _stream_for(self, samples: Data) -> Stream:
+        """The stream of a block that is learned from; the first one makes it."""
+        block = Sample(samples.z, samples.x, None, samples.noise.variance, samples.noise.group)
+        if samples.is_single:
+            block = block.map(lambda a: a[0])
+        self.cell.admit(samples.x)
+        stream = self._stream_of(block, None if samples.is_single else len(samples.z), 1)
+        stream.check_restored()
+        self.cell.check_against(stream.arrays(), block)
+        return stream
 
     # --- serialisation -------------------------------------------------------------------------
 
-    _served = served
-    _begin, _follow = pieces.begin, pieces.follow  # series in pieces
-    _state_spec, _piece_spec = pieces.state_spec, pieces.piece_spec
+    def _served(self) -> Served:
+        # Without data, steps go on from an empty window of one stream over a line.
+        cell = self.cell if self.stream else self.cell.of_dimensions(1)
+        is_single = self.stream is None or self.stream.streams is None
+
+        def predict(state: Any, x: tf.Tensor) -> Outputs:
+            signal = cell.predict(state, Sample(None, x))
+            return (signal.map(lambda a: a[0]) if is_single else signal)._asdict()
+
+        arguments = [points(cell.dimensions, tf.as_dtype(self.variable_dtype))]
+        return self._served_with(predict, arguments, cell)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, and the shapes of the window if there is one."""
-        own: dict[str, Any] = {
-            name: getattr(self, name) for name in ("capacity", "policy", "forgetting")
-        }
-        if self._stream is not None:
-            streams, dimensions = self._stream.x_shape
-            own["state"] = [None if self._stream.is_single else streams, dimensions]
-        return {**super().get_config(), **own}
+        settings = {**self.cell.settings}
+        if self.stream is not None:
+            settings["state"] = [self.stream.streams, self.cell.dimensions]
+        return {**super().get_config(), **settings}
 
     @classmethod
     def from_config(
@@ -405,17 +617,28 @@ class RecursiveGP(GaussianProcess):
     def save_own_variables(self, store: Any) -> None:
         """The weights, and the shapes of the window if there is one, for a model without."""
         super().save_own_variables(store)
-        if self._stream is not None:
-            streams, dimensions = self._stream.x_shape
-            store["streams"] = np.array([0 if self._stream.is_single else streams, dimensions])
+        if self.stream is not None:
+            store["streams"] = np.array([self.stream.streams or 0, self.cell.dimensions])
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Loads weights, or an error if they are no window's; they make one where there is none."""
-        if self._stream is None and "streams" in store:
+        if self.stream is None and "streams" in store:
             streams, dimensions = np.asarray(store["streams"]).tolist()
             self._make_window(streams or None, dimensions)
-        load = super().load_own_variables
-        if self._stream is None:
-            load(numbered(store))
-        else:
-            self._stream.load(numbered(store), load)
+        store = completed_weights(numbered(store), saved_variables(self))
+        self._load_state(store, super().load_own_variables)
+
+
+def _with_restarts(callbacks: Any, stream: Stream, first_epoch: int) -> Any:
+    """Callbacks, and one more: each epoch but the first starts from the windows as they are now."""
+    before = stream.snapshot()
+
+    def begin(epoch: int, logs: Any = None) -> None:
+        if epoch > first_epoch:
+            stream.restore(before)
+
+    restart = keras.callbacks.LambdaCallback(on_epoch_begin=begin)
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.append(restart)
+        return callbacks
+    return [restart, *([] if callbacks is None else keras.tree.flatten(callbacks))]

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from cgp.distributions import Marginals
 from cgp.distributions.forms import SecondMoments, clipped
-from cgp.gp.recursive.window import OneStepPrediction, Policy, Window, put_row, select_streams
-from cgp.gp.recursive.window_recursion import WindowRecursion
+from cgp.gp.recursive.window import OneStepPrediction, Window, put_row, select_streams
+from cgp.gp.recursive.window_recursion import Policy, WindowRecursion
 from cgp.linalg import cholesky_update
 from cgp.linalg.arguments import as_complex
 
@@ -29,22 +29,22 @@ class Sliding(Policy):
         window: Window,
         sample: OneStepPrediction,
         z: tf.Tensor,
-        seen: tf.Tensor,
+        is_observed: tf.Tensor,
         full: tf.Tensor,
     ) -> tuple[Window, Marginals]:
-        """See `Policy.replace`."""
+        """The oldest point leaves where windows are full, and the sample becomes the last."""
         slid = self._slide(window, sample, z)
         after = slid
         if window.x.shape[0] > 1:
 
             def some_have_room() -> Window:  # or nothing to take in
-                rest = recursion.append(window, sample, z, seen & ~full)
+                appended = recursion.append(window, sample, z, is_observed & ~full)
                 select = functools.partial(select_streams, full)
-                return tf.nest.map_structure(select, slid, rest)
+                return tf.nest.map_structure(select, slid, appended)
 
             after = tf.cond(tf.reduce_all(full), lambda: slid, some_have_room)
         sample = self._given_the_others(recursion, after, sample, z, full)
-        return after, recursion.filtered(sample, z, seen)
+        return after, recursion.filtered(sample, z, is_observed)
 
     def _slide(self, window: Window, sample: OneStepPrediction, z: tf.Tensor) -> Window:
         """The window with the sample in place of the oldest point."""
@@ -66,8 +66,8 @@ class Sliding(Policy):
             age=tf.concat([window.age[:, 1:], tf.zeros_like(window.age[:, :1])], axis=1),
             chol=chol,
             noise=tuple(
-                tf.concat([held[:, 1:], tf.expand_dims(own, 1)], axis=1)
-                for held, own in zip(window.noise, sample.noise, strict=False)
+                tf.concat([buffer[:, 1:], tf.expand_dims(a, 1)], axis=1)
+                for buffer, a in zip(window.noise, sample.noise, strict=False)
             ),
         )
 

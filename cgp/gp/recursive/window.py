@@ -1,23 +1,17 @@
-"""The window of a stream, in buffers of fixed size, and the policies of what it holds when full.
+"""The window of a stream, in buffers of fixed size, and how points enter them.
 
 A buffer has room for C points, of which the first `size` are in use. Unused rows are zero, or, in a
 factor, rows of the identity. No shape changes as a stream goes on, so nothing is traced again.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from cgp.distributions import Marginals
 from cgp.distributions.forms import SecondMoments
 from cgp.gp.data import Data
 from cgp.gp.noise import SampleNoise
-from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.linalg.cholesky import check_factor
-
-if TYPE_CHECKING:
-    from cgp.gp.recursive.window_recursion import WindowRecursion
 
 
 class Window(NamedTuple):
@@ -55,21 +49,6 @@ class Window(NamedTuple):
         batch = tf.zeros([0], tf.int32) if single else tf.shape(z)[:1]
         return Data(self.x, z, batch, SampleNoise(*self.noise))
 
-    def check_loaded(self) -> None:
-        """Raises if tensors that were loaded, and have values, are no windows."""
-        size, age, capacity = self.size.numpy(), self.age.numpy(), self.x.shape[1]
-        if np.any((size < 0) | (size > capacity)):
-            raise ValueError(
-                f"the saved window is damaged: expected 0 to {capacity} points, got {size.tolist()}"
-            )
-        if not all(np.isfinite(leaf).all() for leaf in tf.nest.flatten(self)):
-            raise ValueError("the saved window is damaged: it has elements that are not finite")
-        if any(np.any(part.numpy() < 0) for part in self.noise):
-            raise ValueError("the saved window is damaged: noise variances or groups below 0")
-        if np.any(age < 0):
-            raise ValueError(f"the saved window is damaged: ages below 0, got {age.tolist()}")
-        check_factor(self.chol, "the saved window is damaged: its factor")
-
 
 class OneStepPrediction(NamedTuple):
     """The distribution of a sample given the window before it; means and moments are `[B]`."""
@@ -94,123 +73,6 @@ class OneStepPrediction(NamedTuple):
     """√S, the factor of the working innovation covariance, jitter included, `[B, m, m]`."""
     noise: SampleNoise
     """The noise of the sample; its known part is there, zero if it has none."""
-
-
-class Policy:
-    """What a window does when it is full, and what it keeps for that. Subclasses are the policies.
-
-    A policy is one file with a subclass, and one line in `RecursiveGP`. The defaults here are those
-    of a window that keeps its points with their targets and nothing else.
-
-    Args:
-        process: The process, its data ordered by point. A subclass refuses here, with a
-            `ValueError`, a process that it does not work for.
-    """
-
-    replaces = True
-    """Whether a sample can enter a full window, by `replace`."""
-    is_compiled = False
-    """Whether the compiled core runs the recursion with this policy."""
-
-    def __init__(self, process: SignalPlusNoise):
-        self.process = process
-
-    def check_room(self, capacity: int, held: np.ndarray, coming: np.ndarray) -> None:
-        """Raises a `ValueError` if samples cannot be taken in.
-
-        Args:
-            capacity: The number of points that a window has room for.
-            held: Points in the windows, int, `[B]`.
-            coming: Observations that are to enter, int, `[B]`.
-        """
-
-    def room(self, window: "Window", coming: tf.Tensor) -> list[tf.Operation]:
-        """Assertions of the same, for graphs.
-
-        Args:
-            window: The windows.
-            coming: Observations that are to enter, int, `[B]`.
-        """
-        del window, coming
-        return []
-
-    def empty(self, chol: tf.Tensor) -> Any:
-        """What is kept besides the points before any data: a named tuple of tensors, or ().
-
-        Args:
-            chol: The factor of the empty window, `[B, n, n]`.
-        """
-        return ()
-
-    def gram(self, data: Data) -> tf.Tensor:
-        """The part of M that follows from points and hyperparameters, `[B, n, n]`."""
-        return self.process.covariance(data)
-
-    def covariance(self, window: Window, gram: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
-        """M at the present hyperparameters, `[B, n, n]`; a gradient reaches them.
-
-        Args:
-            window: The window.
-            gram: `gram` of its points, jitter included.
-            weights: The weights of forgetting, `[B, n, n]`, or None for ones.
-        """
-        return gram if weights is None else gram * weights
-
-    def refactorized(self, data: Data, gram: tf.Tensor) -> Any:
-        """What `empty` starts, at the present hyperparameters; arguments as for `covariance`."""
-        return ()
-
-    def check_loaded(self, recursion: "WindowRecursion", window: Window) -> bool:
-        """Whether factors that were loaded are those of their points at these hyperparameters.
-
-        Args:
-            recursion: The recursion that calls.
-            window: The window, with values.
-
-        Returns:
-            False for factors that are to be recomputed.
-
-        Raises:
-            ValueError: They are other factors, and cannot be recomputed.
-        """
-        return recursion.is_factored(window)
-
-    def appended(
-        self, extra: Any, sample: OneStepPrediction, slot: tf.Tensor, where: tf.Tensor
-    ) -> Any:
-        """What `empty` starts, after a point has entered a window with room.
-
-        Args:
-            extra: Before it.
-            sample: The sample.
-            slot: Its place, `[B]`.
-            where: Streams that it enters, bool, `[B]`.
-        """
-        return extra
-
-    def replace(
-        self,
-        recursion: "WindowRecursion",
-        window: Window,
-        sample: OneStepPrediction,
-        z: tf.Tensor,
-        seen: tf.Tensor,
-        full: tf.Tensor,
-    ) -> tuple[Window, Marginals]:
-        """A sample enters, and a point leaves the windows that are full.
-
-        Args:
-            recursion: The recursion that calls.
-            window: Before the sample.
-            sample: The prediction of it.
-            z: Its observation, complex, `[B]`.
-            seen: Streams where it is not missing, bool, `[B]`.
-            full: Those among them whose window is full, bool, `[B]`; at least one.
-
-        Returns:
-            The windows after it, and the signal at x given it too.
-        """
-        raise NotImplementedError
 
 
 def select_streams(where: tf.Tensor, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:

@@ -17,6 +17,7 @@ step ("back to the prior", Van Vaerenbergh, Lázaro-Gredilla & Santamaría, IEEE
 """
 
 import functools
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,7 +29,6 @@ from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.posterior import Conditioned
 from cgp.gp.recursive.window import (
     OneStepPrediction,
-    Policy,
     Window,
     append_point,
     put_row,
@@ -37,6 +37,125 @@ from cgp.gp.recursive.window import (
 from cgp.gp.signal_plus_noise import SignalPlusNoise, Whitened
 from cgp.linalg import cholesky
 from cgp.linalg.arguments import as_complex, complex_dtype, is_nan, nan, real_as, squared_modulus
+
+
+class Policy:
+    """What a window does when it is full, and what it keeps for that. Subclasses are the policies.
+
+    A policy is one file with a subclass, and one line in `RecursiveGP`. The defaults here are those
+    of a window that keeps its points with their targets and nothing else.
+
+    Args:
+        process: The process, its data ordered by point. A subclass refuses here, with a
+            `ValueError`, a process that it does not work for.
+    """
+
+    replaces = True
+    """Whether a sample can enter a full window, by `replace`."""
+    is_compiled = False
+    """Whether the compiled core runs the recursion with this policy."""
+
+    def __init__(self, process: SignalPlusNoise):
+        self.process = process
+
+    def check_room(self, capacity: int, sizes: np.ndarray, coming: np.ndarray) -> None:
+        """Raises a `ValueError` if samples cannot be taken in.
+
+        Args:
+            capacity: The number of points that a window has room for.
+            sizes: Points in the windows, int, `[B]`.
+            coming: Observations that are to enter, int, `[B]`.
+        """
+
+    def room(self, window: Window, coming: tf.Tensor) -> list[tf.Operation]:
+        """Assertions of the same, for graphs.
+
+        Args:
+            window: The windows.
+            coming: Observations that are to enter, int, `[B]`.
+        """
+        del window, coming
+        return []
+
+    def empty(self, chol: tf.Tensor) -> Any:
+        """What is kept besides the points before any data: a named tuple of tensors, or ().
+
+        The first axis of each is that of the streams.
+
+        Args:
+            chol: The factor of the empty window, `[B, n, n]`.
+        """
+        return ()
+
+    def gram(self, data: Data) -> tf.Tensor:
+        """The part of M that follows from points and hyperparameters, `[B, n, n]`."""
+        return self.process.covariance(data)
+
+    def covariance(self, window: Window, gram: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
+        """M at the present hyperparameters, `[B, n, n]`; a gradient reaches them.
+
+        Args:
+            window: The window.
+            gram: `gram` of its points, jitter included.
+            weights: The weights of forgetting, `[B, n, n]`, or None for ones.
+        """
+        return gram if weights is None else gram * weights
+
+    def refactorized(self, data: Data, gram: tf.Tensor) -> Any:
+        """What `empty` starts, at the present hyperparameters; arguments as for `covariance`."""
+        return ()
+
+    def check_loaded(self, recursion: "WindowRecursion", window: Window) -> bool:
+        """Whether factors that were loaded are those of their points at these hyperparameters.
+
+        Args:
+            recursion: The recursion that calls.
+            window: The window, with values.
+
+        Returns:
+            False for factors that are to be recomputed.
+
+        Raises:
+            ValueError: They are other factors, and cannot be recomputed.
+        """
+        return recursion.is_factored(window)
+
+    def appended(
+        self, extra: Any, sample: OneStepPrediction, slot: tf.Tensor, where: tf.Tensor
+    ) -> Any:
+        """What `empty` starts, after a point has entered a window with room.
+
+        Args:
+            extra: Before it.
+            sample: The sample.
+            slot: Its place, `[B]`.
+            where: Streams that it enters, bool, `[B]`.
+        """
+        return extra
+
+    def replace(
+        self,
+        recursion: "WindowRecursion",
+        window: Window,
+        sample: OneStepPrediction,
+        z: tf.Tensor,
+        is_observed: tf.Tensor,
+        full: tf.Tensor,
+    ) -> tuple[Window, Marginals]:
+        """A sample enters, and a point leaves the windows that are full.
+
+        Args:
+            recursion: The recursion that calls.
+            window: Before the sample.
+            sample: The prediction of it.
+            z: Its observation, complex, `[B]`.
+            is_observed: Streams where it is not missing, bool, `[B]`.
+            full: Those among them whose window is full, bool, `[B]`; at least one.
+
+        Returns:
+            The windows after it, and the signal at x given it too.
+        """
+        raise NotImplementedError
 
 
 class WindowRecursion:
@@ -199,18 +318,18 @@ class WindowRecursion:
         """
         window = self._forget(window)
         sample = self.predict(window, x, noise)
-        seen = ~is_nan(z)
-        found = Step(
+        is_observed = ~is_nan(z)
+        step = Step(
             _marginals(sample.mean, sample.observed),
-            tf.where(seen, z - sample.mean, nan(z.dtype)),
+            tf.where(is_observed, z - sample.mean, nan(z.dtype)),
             _marginals(sample.mean, sample.signal),
         )
 
         def take_in() -> tuple[Window, Step]:
-            after, filtered = self._take_in(window, sample, z, seen)
-            return after, found._replace(filtered=filtered)
+            after, filtered = self._take_in(window, sample, z, is_observed)
+            return after, step._replace(filtered=filtered)
 
-        return tf.cond(tf.reduce_any(seen), take_in, lambda: (window, found))
+        return tf.cond(tf.reduce_any(is_observed), take_in, lambda: (window, step))
 
     def scan(
         self, window: Window, x: tf.Tensor, z: tf.Tensor, noise: SampleNoise = COMMON_NOISE
@@ -225,15 +344,15 @@ class WindowRecursion:
 
         def body(t: tf.Tensor, window: Window, arrays: Step) -> tuple[tf.Tensor, Window, Step]:
             of_sample = noise.map(lambda a: a[:, t])
-            window, found = self.step(window, x[:, t], z[:, t], of_sample)
+            window, step = self.step(window, x[:, t], z[:, t], of_sample)
             write = functools.partial(_write, t)
-            return t + 1, window, tf.nest.map_structure(write, arrays, found)
+            return t + 1, window, tf.nest.map_structure(write, arrays, step)
 
         _, window, arrays = tf.while_loop(
             lambda t, *_: t < steps, body, (0, window, arrays), parallel_iterations=1
         )
-        found = tf.nest.map_structure(lambda array: array.stack(), arrays)
-        return window, tf.nest.map_structure(lambda a: tf.einsum("tb->bt", a), found)
+        stacked = tf.nest.map_structure(lambda array: array.stack(), arrays)
+        return window, tf.nest.map_structure(lambda a: tf.einsum("tb->bt", a), stacked)
 
     def _forget(self, window: Window) -> Window:
         """The window after one step back to the prior."""
@@ -283,19 +402,20 @@ class WindowRecursion:
     # --- taking a sample in ----------------------------------------------------------------------
 
     def _take_in(
-        self, window: Window, sample: OneStepPrediction, z: tf.Tensor, seen: tf.Tensor
+        self, window: Window, sample: OneStepPrediction, z: tf.Tensor, is_observed: tf.Tensor
     ) -> tuple[Window, Marginals]:
-        """The window with the sample, where seen, and the signal at x given it too."""
+        """The window with the sample, where it is observed, and the signal at x given it too."""
 
         def append() -> tuple[Window, Marginals]:
-            return self.append(window, sample, z, seen), self.filtered(sample, z, seen)
+            after = self.append(window, sample, z, is_observed)
+            return after, self.filtered(sample, z, is_observed)
 
         if not self.policy.replaces:
             return append()
-        full = seen & (window.size == self.capacity)
+        full = is_observed & (window.size == self.capacity)
 
         def replace() -> tuple[Window, Marginals]:
-            return self.policy.replace(self, window, sample, z, seen, full)
+            return self.policy.replace(self, window, sample, z, is_observed, full)
 
         return tf.cond(tf.reduce_any(full), replace, append)
 
@@ -312,12 +432,14 @@ class WindowRecursion:
             chol=append_point(window.chol, sample.white, sample.pivot, slot, where),
             extra=self.policy.appended(window.extra, sample, slot, where),
             noise=tuple(
-                put_row(held, slot, own, where)
-                for held, own in zip(window.noise, sample.noise, strict=False)
+                put_row(buffer, slot, a, where)
+                for buffer, a in zip(window.noise, sample.noise, strict=False)
             ),
         )
 
-    def filtered(self, sample: OneStepPrediction, z: tf.Tensor, seen: tf.Tensor) -> Marginals:
+    def filtered(
+        self, sample: OneStepPrediction, z: tf.Tensor, is_observed: tf.Tensor
+    ) -> Marginals:
         """The signal given its own observation too: mean + G innovation, variance G R, G = Σ/S.
 
         A product, where the difference from the prior would lose what a small noise leaves.
@@ -326,16 +448,16 @@ class WindowRecursion:
         noise = self.process.with_noise(sample.signal.map(tf.zeros_like), sample.noise)
         signal, noise = (form.covariance(as_matrices(a)) for a in (sample.signal, noise))
         gain = tf.linalg.adjoint(tf.linalg.cholesky_solve(sample.pivot, signal))
-        innovation = tf.where(seen, z - sample.mean, tf.zeros_like(z))
+        innovation = tf.where(is_observed, z - sample.mean, tf.zeros_like(z))
         mean = form.join(tf.linalg.matvec(gain, form.split(innovation[:, None])))[:, 0]
         after = form.moments(tf.linalg.matmul(gain, noise)).map(_only).map(_only)
-        after = clipped(after).map(functools.partial(tf.where, seen), sample.signal)
+        after = clipped(after).map(functools.partial(tf.where, is_observed), sample.signal)
         return _marginals(sample.mean + mean, after)
 
     def signal(self, window: Window, sample: OneStepPrediction) -> Marginals:
         """The signal at the place of a sample, given the window."""
-        found = self.predict(window, sample.x, sample.noise)
-        return _marginals(found.mean, found.signal)
+        prediction = self.predict(window, sample.x, sample.noise)
+        return _marginals(prediction.mean, prediction.signal)
 
 
 def _only(a: tf.Tensor) -> tf.Tensor:

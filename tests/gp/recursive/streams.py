@@ -1,13 +1,13 @@
 """Streams of samples, and what takes them in one by one."""
 
 import contextlib
+import functools
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 import cgp
-from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from tests.gp.problems import NOISE, complex_normals, problems
 from tests.reference import recursive as reference
 
@@ -67,27 +67,28 @@ def by_core_or_eagerly(gp):
     Of a tracker of one stream over one dimension, if it is new. For few samples: to trace a step
     takes longer.
     """
-    if gp._stream is None:
+    if gp.stream is None:
         gp._make_window(None, 1)
-    stream = gp._stream
-
-    def take(x, z, noise=COMMON_NOISE):
-        found = stream._take_by_core(x, z, noise)
-        return stream.scan(x, z, _of_each_sample(noise, z)) if found is None else found
-
-    stream.take = take
+    stream = gp.stream
+    stream._take_traced = functools.partial(taken_eagerly, stream)
     try:
         yield
     finally:
-        del stream.take
+        del stream._take_traced
 
 
-def _of_each_sample(noise, z):
-    if noise.is_common:
-        return noise
-    variance = np.zeros(z.shape) if noise.variance is None else noise.variance
-    parts = (a if a is None else np.broadcast_to(a, z.shape) for a in (variance, noise.group))
-    return SampleNoise(*(a if a is None else tf.constant(a) for a in parts))
+def taken_eagerly(stream, sample, is_block):
+    """Takes a sample or a block into a stream without a graph."""
+    if stream.streams is None:
+        sample = sample.map(lambda a: np.asarray(a)[None])
+    samples = sample if is_block else sample.map(lambda a: a[:, None])
+    state, step = stream.cell.scan(stream.read(), samples.map(tf.constant))
+    if not bool(stream.cell.is_sound(state, step)):
+        return None
+    stream.write(state)
+    step = tf.nest.map_structure(np.asarray, step)
+    step = step if is_block else step.map(lambda a: a[:, 0])
+    return step.map(lambda a: a[0]) if stream.streams is None else step
 
 
 def assign(gp, **values):

@@ -32,7 +32,7 @@ PROCESSES = {
 
 def both(gp, windows, x, z):
     """The results of the op and of TensorFlow for a block, after the blocks `windows`."""
-    recursion = gp._recursion
+    recursion = gp.cell.recursion
     window = recursion.empty(*x.shape[::2], gp.variable_dtype)
     for block in windows:
         window, _ = native_scan.scan(recursion, window, *block)
@@ -103,8 +103,8 @@ def test_are_streams_on_threads_those_of_one_after_another():
     x, z = block(np.random.default_rng(2), 8, 100, 1, "float64")
 
     def scanned(x, z):
-        empty = gp._recursion.empty(len(x), 1, "float64")
-        return native_scan.scan(gp._recursion, empty, x, z)
+        empty = gp.cell.recursion.empty(len(x), 1, "float64")
+        return native_scan.scan(gp.cell.recursion, empty, x, z)
 
     each = [scanned(x[b : b + 1], z[b : b + 1]) for b in range(8)]
     stacked = tf.nest.map_structure(lambda *a: tf.concat(a, axis=0), *each)
@@ -135,7 +135,7 @@ def test_does_the_op_refuse_arguments_that_do_not_fit():
     gp = cgp.RecursiveGP(proper(), 0.1, capacity=4)
     rng = np.random.default_rng(4)
     x, z = block(rng, 1, 3, 1, "float64")
-    window = gp._recursion.empty(1, 1, "float64")
+    window = gp.cell.recursion.empty(1, 1, "float64")
     for wrong in (
         window._replace(size=tf.constant([5])),
         window._replace(size=tf.constant([-1])),
@@ -143,4 +143,4 @@ def test_does_the_op_refuse_arguments_that_do_not_fit():
         window._replace(age=window.age[:, 1:]),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"fit together|than its room"):
-            native_scan.scan(gp._recursion, wrong, x, z)
+            native_scan.scan(gp.cell.recursion, wrong, x, z)

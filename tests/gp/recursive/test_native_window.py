@@ -61,7 +61,7 @@ def samples(rng, streams, steps, dimensions=1, dtype="float64", start=0.0, at_on
 
 def assert_takes(gp, blocks, tolerance=None):
     """Blocks one after another, each against TensorFlow's recursion from the same window."""
-    recursion = gp._recursion
+    recursion = gp.cell.recursion
     # A budget has the inverse of a matrix whose condition is some 1e5 at one place.
     tolerance = tolerance or (1e-9 if gp.policy == "budget" else 1e-11)
     compiled = CompiledWindow(recursion)
@@ -183,7 +183,7 @@ class Doubled(RBF):
 def test_is_a_kernel_without_instructions_taken_by_tensorflow(kernel):
     assert kernel.program() is None
     gp = cgp.RecursiveGP(kernel, 0.1, capacity=4)
-    assert not CompiledWindow(gp._recursion).serves(b"present")
+    assert not CompiledWindow(gp.cell.recursion).serves(b"present")
     exact = cgp.ExactGP(kernel, 0.1)
     x, z = np.arange(1.0, 4.0), np.array([1j, 2.0, -1j])
     exact.condition(x, z)
@@ -197,9 +197,9 @@ def test_does_a_window_that_fails_stay_as_it_was():
     gp = cgp.RecursiveGP(RBF(1.0, 1.0), 0.1, capacity=2)
     gp.process(np.arange(3.0), np.ones(3) + 0j)
     gp.kernel.variance.variables[0].assign(np.nan)
-    compiled = CompiledWindow(gp._recursion)
+    compiled = CompiledWindow(gp.cell.recursion)
     assert compiled.serves(b"present")
-    arrays = gp._stream._arrays()
+    arrays = gp.stream.arrays()
     before = [a.copy() for a in arrays]
     assert compiled.take(np.full((1, 1, 1), 3.0), np.array([[1j]]), arrays) is None
     for a, b in zip(arrays, before, strict=True):
@@ -247,7 +247,7 @@ def test_may_threads_share_a_window():
     for thread in threads:
         thread.join()
     assert not failures
-    assert gp._stream.recursion.is_factored(gp._stream.read())
+    assert gp.cell.recursion.is_factored(gp.cell.window(gp.stream.read()))
 
 
 def test_does_a_stateless_call_use_the_state_it_is_given():

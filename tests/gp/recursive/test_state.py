@@ -347,7 +347,7 @@ def test_does_a_refused_first_sample_leave_shapes_open(case):
     gp = cgp.RecursiveGP(cgp.kernels.RBF(1.0, 1.0), 0.1, capacity=4)
     with pytest.raises((ValueError, TypeError)):
         gp.step(x, z, **arguments)
-    assert gp._stream is None
+    assert gp.stream is None
     assert gp.predict(np.zeros((3, 2)))["mean"].shape == (3,)
 
 
