@@ -32,7 +32,7 @@ def test_reaches_a_change_those_that_use_it_by_whatever_name(graph):
     users = graph.find_downstream_modules("cgp.bank.window")
     assert "tests.bank.test_bank" in users
     assert "tests.kernels.test_algebra" not in users
-    assert "tests.kernels.test_markov" in graph.find_downstream_modules("cgp.gp.exact.exact_gp")
+    assert "tests.kernels.test_markov" in graph.find_downstream_modules("cgp.gp.exact_gp")
     assert "tests.gp.test_fit" in graph.find_downstream_modules("cgp.kernels.rotation")
 
 

@@ -1,7 +1,7 @@
 """Gaussian processes of complex signals."""
 
 from cgp.gp import means
-from cgp.gp.exact.exact_gp import ExactGP
+from cgp.gp.exact_gp import ExactGP
 from cgp.gp.recursive.recursive_gp import RecursiveGP
 from cgp.gp.state_space.state_space_gp import StateSpaceGP
 
