@@ -44,7 +44,7 @@ FILES = {"examples": 1, "gp": 5, "layers": 6, "statespace": 3, "whole": 7}
 FILES_WITHOUT_LONG = {"statespace": 15}
 # Folders that share a process, which begins with ten seconds of imports.
 SMALL = ("bank", "distributions", "likelihoods", "native", "old_files", "reference")
-SMALL_WITHOUT_LONG = (*SMALL, "gp/exact", "gp/sampling", "kernels", "linalg")
+SMALL_WITHOUT_LONG = (*SMALL, "gp/sampling", "kernels", "linalg")
 FIRST = ("examples", "gp", "statespace", "layers", "equivalences", "small")  # the longest
 # Two processes share few cores, and their arrays are small: more threads only wait for each other,
 # which costs a third of the time of long loops.
@@ -176,7 +176,7 @@ def report(results: list[Result], wall: float) -> float:
 
 
 def folder_of(path: Path) -> str:
-    """The folder of a file of tests, as in `gp/exact`; `whole` of those about the whole package."""
+    """The folder of a file of tests, as `gp/sampling`; `whole` of those about the whole package."""
     folder = path.parent.relative_to(HERE).as_posix() if path.is_relative_to(HERE) else ""
     return {"": "doctests", ".": "whole"}.get(folder, folder)
 

@@ -79,7 +79,8 @@ def covariance(
     Raises:
         NotPositiveDefiniteError: The curvature is not positive in some direction; says in which.
     """
-    offsets = dict(zip(map(id, learned), _offsets(learned), strict=True))
+    starts = np.cumsum([0] + [_size(v) for v in learned])[:-1]
+    offsets = dict(zip(map(id, learned), starts, strict=True))
     names = {id(p.variable): name for name, p in parameters.items()}
     labels = [names.get(id(v), v.name) for v in learned for _ in range(_size(v))]
     curvature = curvature.copy()
@@ -155,7 +156,3 @@ def _jacobian(parameter: Parameter) -> np.ndarray:
 
 def _size(variable: keras.Variable) -> int:
     return int(np.prod(variable.shape))
-
-
-def _offsets(variables: list[keras.Variable]) -> np.ndarray:
-    return np.cumsum([0] + [_size(v) for v in variables])[:-1]

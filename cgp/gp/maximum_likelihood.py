@@ -132,8 +132,8 @@ class MaximumLikelihoodGP(GaussianProcess):
             ValueError: Shapes that do not fit, a grid given as series, labels of pandas or xarray
                 that differ, NaN inputs, infinite targets, no targets; noise that is negative or not
                 finite where z is there; groups out of range, missing, or of a model without them.
-            NotPositiveDefiniteError: The covariance of the data is not positive definite, to
-                rounding, where it is worked out. The data taken in before stay.
+            NotPositiveDefiniteError: The covariance of the data, where it is computed, is not
+                positive definite to rounding. The data taken in before stay.
         """
         noise = self.noise_arguments(noise_variance, noise_groups)
         self._condition(self._validated(x, z, missing, noise))
@@ -162,14 +162,14 @@ class MaximumLikelihoodGP(GaussianProcess):
     ) -> keras.callbacks.History:
         """Learns the hyperparameters from data, and takes the data in.
 
-        The loss is the negative log marginal likelihood per point, less that of the priors. The
-        first fit starts the hyperparameters that were left out from the data (see `cgp.gp.starts`);
-        fitting again goes on from the present ones, with other data if you like. A model that has
-        not been compiled learns by `cgp.optimizers.LBFGS`.
+        The loss is the negative log marginal likelihood per point, less that of the priors.
+        Hyperparameters you leave out are initialised from the data at the first `fit` (see
+        `cgp.gp.starts`); fitting again goes on from the present ones, with other data if you like.
+        A model that has not been compiled learns by `cgp.optimizers.LBFGS`.
 
         A likelihood has many maxima: of a frequency one for each side lobe, of two length scales
-        one where they are exchanged. With `restarts` the fit starts at so many places, the present
-        values and others drawn around the scales of the data, and the best counts.
+        one where they are exchanged. `restarts` is the number of starts, the present values and
+        others drawn around the scales of the data, of whose fits the best is kept.
 
         Many series of different lengths, or more than fit into memory, come as a dataset of pairs
         `(x, z)`, or as a list of such pairs with an `engine`. They share the hyperparameters, which
@@ -179,7 +179,7 @@ class MaximumLikelihoodGP(GaussianProcess):
             x: Inputs, as for `condition`; or a `tf.data.Dataset` of pairs `(x, z)`; or, with an
                 engine, a list of pairs or of what the engine turns into them.
             z: Complex targets, as for `condition`; None for a dataset or a list.
-            batch_size: Not for this model, whose every step is on all data.
+            batch_size: None: every step of this model is on all data.
             epochs: Gradient steps, 1 if None; with `cgp.optimizers.LBFGS` the largest number of
                 iterations, None running to convergence.
             verbose: 0, 1, 2 or "auto", as for `cgp.Model.fit`.
@@ -187,13 +187,13 @@ class MaximumLikelihoodGP(GaussianProcess):
             missing: Bool, broadcast against z: True where missing.
             noise_variance: The known part of the noise, as for `condition`.
             noise_groups: The group of each sample, as for `condition`.
-            validation_data: Another series, `(x, z)`, or a dataset of some: "val_loss" of the
-                history is their loss under the same hyperparameters.
-            validation_freq: Validate each so many epochs.
+            validation_data: Another series, `(x, z)`, or a dataset of pairs, whose loss under the
+                same hyperparameters is "val_loss" of the history.
+            validation_freq: The number of epochs from one validation to the next.
             initial_epoch: The number of the first epoch.
-            restarts: How many fits, of which the best counts; more than 1 under
+            restarts: The number of fits, of which the best is kept; more than 1 under
                 `cgp.optimizers.LBFGS` alone. `epochs` caps the iterations of each.
-            seed: Of the starts that are drawn.
+            seed: The seed of the starts that are drawn.
             engine: As for `cgp.Model.fit`.
             **others: Other arguments of Keras's `fit` are errors.
 
@@ -202,8 +202,8 @@ class MaximumLikelihoodGP(GaussianProcess):
                 round; hyperparameters that have learned nothing, or have run to an edge.
 
         Returns:
-            Keras's `History`, of the last fit, which goes on from the best. Its attribute `optima`
-            has what all of them came to, the best first: a list of dictionaries, "loss" and
+            Keras's `History` of the last fit, which goes on from the best optimum. Its attribute
+            `optima` lists the optima of all fits, the best first: dictionaries of "loss" and
             "parameters", as from `parameters()`.
 
         Raises:
@@ -497,19 +497,19 @@ class MaximumLikelihoodGP(GaussianProcess):
     def log_density(self, weights: Sequence[Any]) -> tf.Tensor:
         """The log posterior density of hyperparameters, as a pure function of the weights.
 
-        The log marginal likelihood of the data taken in, plus that of the priors, plus the log of
-        the determinant of the maps from weights to hyperparameters: a density over the weights,
-        which are unconstrained, but for a constant. Where the covariance of the data is not
-        positive definite it is NaN. No variable of the model changes.
+        The log marginal likelihood of the data taken in, plus the log densities of the priors, plus
+        the log of the determinant of the maps from weights to hyperparameters: up to a constant,
+        the log of a density over the unconstrained weights. It is NaN where the covariance of the
+        data is not positive definite. No variable of the model changes.
 
-        Priors are those of the model, and of a noise variance that was left out the weak one of
+        Priors are those of the model and, of a noise variance that was left out, the weak prior of
         `fit`. The weak priors that `sample_parameters` adds for hyperparameters without one are not
-        in it: a likelihood alone may have no finite integral, so give priors where you draw by it.
+        included: a likelihood alone may have no finite integral, so give priors to sample from it.
 
         Args:
             weights: Values of `trainable_variables`, in their order, each `[..., *shape]` with the
-                same batch axes in front, none for one point. Points of a batch are worked out one
-                after the other, or side by side where there are cores, not in larger operations.
+                same batch axes in front, none for one point. Points of a batch are evaluated one
+                after the other, or in parallel on several cores, not in larger operations.
 
         Returns:
             Real, `[...]`; differentiable once by the weights.
@@ -549,20 +549,20 @@ class MaximumLikelihoodGP(GaussianProcess):
     ) -> ParameterDraws:
         """Draws hyperparameters from their posterior, given the data taken in.
 
-        With few data a likelihood is wide, and the one best value of a length scale or a noise
-        leaves out what that says of predictions: they are surer than they should be. Draws carry
-        the uncertainty on: `draws.predict(x)` averages over it.
+        With few data a likelihood is wide, and predictions at the one best value of a length scale
+        or a noise variance are surer than they should be. `draws.predict(x)` averages predictions
+        over the draws instead.
 
-        By the No-U-Turn sampler of TensorFlow Probability, from around the present values: fit
-        first, or the warm-up has to find where the posterior is. It finds one maximum of several.
+        The No-U-Turn sampler of TensorFlow Probability starts around the present values: fit first,
+        or the warm-up has to find the maximum. Of several maxima the draws are about one.
         Priors are those of the model, of the constrained values; hyperparameters without one get a
         weak one (see `cgp.gp.sampling.weak_priors`), which the result names. The variables of the
         model stay as they are.
 
         Args:
-            chains: How many chains, which run side by side.
-            draws: How many draws of each chain.
-            warmup: How many draws before, which adapt the sampler and are dropped.
+            chains: The number of chains, which run in parallel.
+            draws: The number of draws of each chain.
+            warmup: The number of draws before, which adapt the sampler and are dropped.
             seed: Integer, not negative; None for different draws at each call.
             verbose: 0 is silent, 1 a progress bar; "auto" is one if it takes more than some
                 seconds, in a terminal or a notebook.
@@ -591,7 +591,7 @@ class MaximumLikelihoodGP(GaussianProcess):
         return draw_parameters(self, self._sampler(), chains, draws, warmup, seed, verbose)
 
     def _sampler(self) -> Sampler:
-        """The compiled functions, kept until other variables become trainable."""
+        """The compiled functions of the sampler, renewed when other variables become trainable."""
         variables = self.trainable_variables
         sampler: Sampler | None = getattr(self, "_compiled_sampler", None)
         if sampler is None or [*map(id, sampler.coordinates.variables)] != [*map(id, variables)]:

@@ -98,10 +98,10 @@ class Conditioned(NamedTuple):
 
 
 class Posterior(ComplexNormal):
-    """A `ComplexNormal` of known mean and variances, whose covariance is computed when needed.
+    """A `ComplexNormal` of given mean and variances, whose covariance is computed when needed.
 
     Means and variances at M points take O(N²M), their covariance and its factor O(M³) more. These
-    are computed when something (`covariance`, `sample`, `log_prob`, …) first needs them.
+    are computed when a method (`covariance`, `sample`, `log_prob`, …) first needs them.
 
     Args:
         mean: Complex, `[..., M]`.

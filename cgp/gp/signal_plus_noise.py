@@ -401,7 +401,8 @@ def log_density(
         white = whiten(chol, targets, bases[0] if bases else None)
         value = tf.reduce_sum(squared_modulus(white.residual), axis=-2) + log_det(chol)[..., None]
         if bases:
-            value += 2.0 * tf.reduce_sum(_log_diagonal(white.r), axis=-1)[..., None]
+            log_diagonal = tf.math.log(tf.abs(tf.linalg.diag_part(white.r)))
+            value += 2.0 * tf.reduce_sum(log_diagonal, axis=-1)[..., None]
 
         def backward(dy: tf.Tensor) -> list[tf.Tensor]:
             # This factor leads back to the covariance, for second derivatives.
@@ -432,10 +433,6 @@ def log_density(
 
     arguments = (covariance, targets) if basis is None else (covariance, targets, basis)
     return tf.custom_gradient(evaluate)(*arguments)
-
-
-def _log_diagonal(r: tf.Tensor) -> tf.Tensor:
-    return tf.math.log(tf.abs(tf.linalg.diag_part(r)))
 
 
 def projected_precision(chol: tf.Tensor, white: Whitened) -> tf.Tensor:

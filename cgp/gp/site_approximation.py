@@ -47,8 +47,8 @@ class _Iteration(NamedTuple):
     """The posterior that the sites before gave."""
 
 
-class _Problem:
-    """Data in real coordinates, their sites, and the steps of the iteration."""
+class _SiteUpdate:
+    """The update of the sites of data by a posterior, in real coordinates."""
 
     def __init__(self, process: SignalPlusNoise, data: Data):
         self._process, self._data = process, data
@@ -60,14 +60,10 @@ class _Problem:
         variance = tf.math.real(process.with_noise(nothing, data.noise).k)
         self._variance = variance + tf.zeros_like(self._z[0])
         self._is_of_parts = self._likelihood.is_of_parts
-        self.prior = self._of(*self._prior_moments())
-
-    def _prior_moments(self) -> tuple[tf.Tensor, SecondMoments]:
-        process, data = self._process, self._data
         mean = process.plus_function(tf.zeros_like(data.z), data.x)
-        return mean, process.marginal(data.x)
+        self.prior = self._real_moments(mean, process.marginal(data.x))
 
-    def _of(self, mean: tf.Tensor, moments: SecondMoments) -> Moments:
+    def _real_moments(self, mean: tf.Tensor, moments: SecondMoments) -> Moments:
         """Complex moments `[B, N]` in real coordinates."""
         k = tf.math.real(moments.k) + tf.zeros_like(self._variance)
         c = as_complex(tf.zeros_like(k)) if moments.c is None else moments.c
@@ -82,7 +78,7 @@ class _Problem:
             tf.reshape(a, shape)
             for a in (posterior.mean(), posterior.variance(), posterior.pseudo_variance())
         )
-        return self._of(mean, SecondMoments(as_complex(k), c))
+        return self._real_moments(mean, SecondMoments(as_complex(k), c))
 
     def updated_site(self, site: Site, q: Moments, iteration: tf.Tensor) -> Site:
         """The sites after an iteration, from the posterior that the sites before it gave."""
@@ -196,26 +192,29 @@ class SiteApproximation(tf.Module):
                 f"last of which moved it by {float(change):.1g} standard deviations: the "
                 "hyperparameters may be far from the data"
             )
-        problem = _Problem(self._process, data)
+        update = _SiteUpdate(self._process, data)
         lost = tf.cast(tf.where(failed, np.nan, 0.0), change.dtype)
-        return NormalData(problem.normal(site), problem.correction(site, q) + lost)
+        return NormalData(update.normal(site), update.correction(site, q) + lost)
 
     def _converged(self, data: Data) -> tuple[tf.Tensor, Site, Moments]:
         """How far the last iteration moved the posterior, the sites of data, and the posterior."""
-        data = data._replace(batch=_number_of_series(data))
-        problem, accuracy = _Problem(self._process, data), _accuracy(data)
+        series = data.z.shape[0]
+        data = data._replace(
+            batch=tf.shape(data.z)[:1] if series is None else tf.constant([series])
+        )
+        update, accuracy = _SiteUpdate(self._process, data), _accuracy(data)
 
         def iterate(last: _Iteration) -> tuple[_Iteration]:
-            q = problem.moments(self._posterior(problem.normal(last.site)))
-            change = problem.change(last.q, q)
-            site = problem.updated_site(last.site, q, last.count)
+            q = update.moments(self._posterior(update.normal(last.site)))
+            change = update.change(last.q, q)
+            site = update.updated_site(last.site, q, last.count)
             return (_Iteration(last.count + 1, change, site, q),)
 
         def goes_on(last: _Iteration) -> tf.Tensor:
             return (last.count < _MOST_TURNS) & (last.change > accuracy)
 
         infinite = tf.constant(np.inf, accuracy.dtype)
-        start = _Iteration(tf.constant(0), infinite, problem.start(), problem.prior)
+        start = _Iteration(tf.constant(0), infinite, update.start(), update.prior)
         (last,) = tf.while_loop(goes_on, iterate, (start,))
         # Here: a tape that watches variables of the process must not see the loop.
         return tf.nest.map_structure(tf.stop_gradient, (last.change, last.site, last.q))
@@ -247,8 +246,3 @@ def _accuracy(data: Data) -> tf.Tensor:
     """The largest change of a converged posterior in an iteration, in standard deviations."""
     real = data.z.dtype.real_dtype
     return tf.constant(1e-7 if real == tf.float64 else 1e-4, real)
-
-
-def _number_of_series(data: Data) -> tf.Tensor:
-    static = data.z.shape[0]
-    return tf.shape(data.z)[:1] if static is None else tf.constant([static])

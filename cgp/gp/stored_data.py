@@ -59,7 +59,7 @@ class StoredData(tf.Module):
         return Data(x, z, batch, SampleNoise(variance, group))
 
     def data_of_graph(self) -> Data:
-        """The data as a graph reads them, which keeps the number of batch axes of its tracing.
+        """The data as a graph reads them, with as many batch axes as when it is traced.
 
         The graph fails where it runs without data.
         """
@@ -73,9 +73,9 @@ class StoredData(tf.Module):
             return data._replace(batch=tf.ensure_shape(data.batch, [axes]), x=tf.identity(data.x))
 
     def as_traced(self, data: Data) -> Data:
-        """Data of a graph, of as many series and dimensions as there are when it is traced.
+        """Data of a graph, of as many series and dimensions as when it is traced.
 
-        So is whether noise has a known part: the graph fails where it runs with another one.
+        The graph also fails where it runs with a known part of the noise and was traced without.
         """
         with tf.init_scope():
             (inputs, _, dimensions), (series, _) = (

@@ -208,6 +208,11 @@ class GaussianProcessCell(Cell):
         groups = tuple(process.noise_variance.variable.shape)
         self.group_count = groups[0] if groups else None
 
+    def forget_inputs(self) -> None:
+        """Forgets the last inputs of the streams, which begin again."""
+        if self.recent is not None:
+            self.recent.clear()
+
     def sample_spec(self) -> Sample:
         """A complex observation at a place `[D]`, with its noise."""
         real = tf.as_dtype(self.real_dtype)

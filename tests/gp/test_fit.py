@@ -3,7 +3,6 @@
 import contextlib
 import warnings
 
-import cgp.gp.exact_gp
 import keras
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import cgp
+import cgp.gp.exact_gp
 from cgp.kernels import RBF, Matern12, Matern32, Rotation, WidelyLinear
 from cgp.training import Objective
 from tests.gp.problems import complex_normals, problems, series

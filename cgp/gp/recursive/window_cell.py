@@ -347,9 +347,7 @@ class WindowCell(GaussianProcessCell):
         window = recursion.refactorized(before)
         # Of the window before: that after has already moved with the hyperparameters.
         chol = stored_cholesky(window.chol, recursion.covariance(before))
-        loss = block_loss(
-            recursion, window, chol, arranged(x, z), self.named_hyperparameters().values()
-        )
+        loss = block_loss(recursion, window, chol, arranged(x, z), self._parameters().values())
         window, step = recursion.scan(window._replace(chol=chol), x, z)
         return Piece(self.state(window), step_outputs(step), loss)
 
@@ -383,7 +381,7 @@ class WindowCell(GaussianProcessCell):
 
     def refusal(self) -> NotPositiveDefiniteError:
         """The error of a factor that has failed."""
-        parameters = values_by_name(self.named_hyperparameters(), self.process.left_out())
+        parameters = values_by_name(self._parameters(), self.process.left_out())
         return NotPositiveDefiniteError(
             "the covariance of the points is not positive definite at these hyperparameters: "
             f"{parameters}. The window is as it was"

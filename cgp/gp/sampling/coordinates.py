@@ -45,10 +45,6 @@ class Coordinates:
         """The slice of the coordinates of a hyperparameter."""
         return self._slices[id(parameter.variable)]
 
-    def _label_of(self, parameter: Parameter) -> str:
-        names = (name for name, p in self.parameters.items() if p is parameter)
-        return next(names, parameter.name)
-
     @property
     def without_parameter(self) -> list[str]:
         """The paths of variables that belong to no hyperparameter, as of a network in a kernel."""
@@ -98,9 +94,10 @@ class Coordinates:
         weights = list(weights)
         for weight in weights:
             if isinstance(weight, Parameter):
+                names = (name for name, p in self.parameters.items() if p is weight)
                 raise TypeError(
                     "weights, unconstrained, were expected, got the hyperparameter "
-                    f"{self._label_of(weight)}: give its variable, p.variable"
+                    f"{next(names, weight.name)}: give its variable, p.variable"
                 )
         if len(weights) != len(self.variables):
             raise ValueError(

@@ -57,6 +57,8 @@ class ResumedStream(Stream):
         self.moments: StateMoments | None = None
         """The moments of the state along the last block."""
 
+    cell: ProcessCell
+
     @property
     def x(self) -> float:
         """The place of the last sample."""

@@ -63,7 +63,8 @@ def ordered_series(
     noise = _with_new(data, tf.shape(new)[1]).map(lambda a: _in_order(a, order))
     if times.shape[0] == 1:
         z = tf.gather(z, order[0], axis=-1)
-        model = discretized.model(times[0], start, noise.map(_without_batch))
+        noise = noise.map(lambda a: a[0] if a.shape[0] == 1 else a)
+        model = discretized.model(times[0], start, noise)
     else:
         z, model = tf.gather(z, order, batch_dims=1), discretized.model(times, start, noise)
     places = tf.argsort(order, axis=-1)[:, points:]
@@ -87,8 +88,3 @@ def _in_order(a: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
     if order.shape[0] == 1:
         return tf.gather(a, order[0], axis=-1)
     return tf.gather(tf.broadcast_to(a, tf.shape(order)), order, batch_dims=1)
-
-
-def _without_batch(a: tf.Tensor) -> tf.Tensor:
-    """Values `[1, T]` of samples that all series share, as `[T]`."""
-    return a[0] if a.shape[0] == 1 else a

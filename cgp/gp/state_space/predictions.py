@@ -49,7 +49,8 @@ def smoothed(
     )
     H, form = series.H, process.form
     if part is not None:
-        H = H * _states_of_part(process, part, H)
+        of_part = np.tile(states_of(process.kernel, part), form.multiplicity)
+        H = H * tf.constant(of_part, H.dtype)
     process = process.of_terms(part)
     means = tf.gather(states.means, series.new, batch_dims=1)
     covariances = tf.gather(all_covariances, series.new, batch_dims=1)
@@ -124,12 +125,6 @@ def _covariance(
     at[order] = np.arange(count)
     blocks = blocks[at][:, :, at]
     return blocks.transpose(1, 0, 3, 2).reshape(k * count, k * count)
-
-
-def _states_of_part(process: SignalPlusNoise, part: Kernel, H: tf.Tensor) -> tf.Tensor:
-    """1 for the states of a part of the kernel, else 0, `[n]` or, of a composite, `[2n]`."""
-    is_of_part = states_of(process.kernel, part)
-    return tf.constant(np.tile(is_of_part, process.form.multiplicity), H.dtype)
 
 
 def drawn(

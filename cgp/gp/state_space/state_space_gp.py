@@ -186,7 +186,7 @@ class StateSpaceGP(MaximumLikelihoodGP):
             confirm(self)
 
     def _recall(self, data: Data) -> None:
-        self.cell.recent.clear()
+        self.cell.forget_inputs()
         self._history.replace(data)
         if self._sites.are_needed:
             invalidate(self)

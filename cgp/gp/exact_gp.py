@@ -34,12 +34,13 @@ class ExactGP(MaximumLikelihoodGP):
     """A Gaussian process of a complex signal, observed in noise, with a dense covariance.
 
     The signal is `f ~ GP(mean, kernel)`, the data `z = f(x) + n`. Learning N points costs O(N³) a
-    step. A signal is proper if its kernel and its noise are, and is then worked out in complex
+    step. A signal is proper if its kernel and its noise are, and is then computed in complex
     matrices; an improper one in real matrices of twice the size (see `cgp.distributions.forms`).
 
-    Data come by `condition`, or by `fit`, which learns the hyperparameters too. Their factor is
-    kept, recomputed after each gradient step and whenever a hyperparameter has changed in another
-    way, and serves every prediction. Before any data the posterior is the prior.
+    Data are given to `condition`, or to `fit`, which learns the hyperparameters too. The factor of
+    their covariance is stored for all predictions, and recomputed after each gradient step and
+    whenever a hyperparameter has changed in another way. Before any data the posterior is the
+    prior.
 
     As a layer, `gp(x)` returns the dictionary that `predict` returns, and `gp((x, z))` the same at
     x given z, adding its loss, the negative log marginal likelihood per point, to that of the model
@@ -47,22 +48,22 @@ class ExactGP(MaximumLikelihoodGP):
 
     Args:
         kernel: A kernel. Models that are given the same kernel share its hyperparameters.
-        noise_variance: `E|n|²`, positive; in squared units of z. Left out, it starts from the data
-            at the first `fit`, at the floor of their periodogram, and has a weak prior that keeps
-            it from zero (see `cgp.gp.starts.log_weak_prior`). `[G]` for a learned one of each of
-            G groups of samples, of eras or sensors, `[None] * G` if left out: data then come with
-            `noise_groups`.
+        noise_variance: `E|n|²`, positive; in squared units of z. Left out, it is initialised at the
+            first `fit` with the floor of the periodogram of the data, and has a weak prior that
+            keeps it from zero (see `cgp.gp.starts.log_weak_prior`). `[G]` for a learned one of each
+            of G groups of samples, of eras or sensors, `[None] * G` if left out: data then come
+            with `noise_groups`.
         noise_pseudo_variance: `E[n²]`, complex, at most `noise_variance` in modulus, of the first
             group if there are several. Zero, the default, stays zero: the noise is circular.
             Another value is learned, as its ratio to the noise variance, the circularity quotient,
             one number for all groups.
         mean: A mean of `cgp.means`, or None for zero.
         likelihood: A likelihood of `cgp.likelihoods`, of data that are not the signal plus normal
-            noise; None for those. The posterior is then the normal one that is nearest to the true
-            one, and the log marginal likelihood, which `fit` climbs, is approximate (of `OneBit`
-            that of expectation propagation, of others a lower bound): some ten to a hundred times
-            the work. `observed=True` adds normal noise of the noise variance.
-        fixed: Names, of "noise_variance" and "noise_circularity", that training leaves alone.
+            noise; None for those. Posterior and log marginal likelihood are then approximate: the
+            posterior is the normal distribution nearest to the true one, the likelihood that of
+            expectation propagation for `OneBit` and a lower bound for others. They take some ten to
+            a hundred times as long. `observed=True` adds normal noise of the noise variance.
+        fixed: Those of the names "noise_variance" and "noise_circularity" that are not trained.
         priors: TFP distributions of "noise_variance", by name; `{"noise_variance": None}` for no
             prior where it is left out.
         name: A name.
@@ -149,9 +150,9 @@ class ExactGP(MaximumLikelihoodGP):
         return covariance, tf.ensure_shape(chol, covariance.shape)
 
     def _factor_of_shape(self, shape: tf.Tensor) -> tf.Tensor:
-        """The stored factor, cut or padded to a shape, which is its own where the data are stored.
+        """The stored factor, cut or padded to a shape: its own shape where the data are stored.
 
-        XLA compiles the branch that is not taken too, and wants its shapes to fit.
+        XLA compiles the branch that is not taken too, and requires shapes that fit.
         """
         missing = tf.maximum(shape - tf.shape(self._chol), 0)
         padded = tf.pad(self._chol, tf.stack([tf.zeros_like(missing), missing], axis=-1))
@@ -180,7 +181,7 @@ class ExactGP(MaximumLikelihoodGP):
         return factor(*map(tf.convert_to_tensor, weights))
 
     def _check_watched(self) -> None:
-        """Raises if the kernel has made weights at its first use, which no update watches."""
+        """Raises if the kernel made weights at its first use, later than updates are registered."""
         late = [v.path for v in self._process.weights if id(v) not in self._watched]
         if late:
             raise ValueError(
@@ -261,13 +262,12 @@ class ExactGP(MaximumLikelihoodGP):
             noise_groups: The groups of the measurements, an integer or `[M]`, of a model of several
                 groups.
             part: A term of the kernel, if that is a sum, the same object, or the sum `a + b` of
-                some: the posterior is that of the process of these alone, without the mean. None
-                for the whole signal.
+                some terms, whose process without the mean is predicted. None for the whole signal.
 
         Returns:
             A `ComplexNormal` of `[..., M]`: `mean`, `variance`, `pseudo_variance`, `covariance`,
-            `pseudo_covariance`, `sample`, `log_prob`, `ellipses`. Differentiable. In a
-            `tf.function`, of data that are there when it is traced.
+            `pseudo_covariance`, `sample`, `log_prob`, `ellipses`. Differentiable. A `tf.function`
+            must be traced when the process has data.
 
         Raises:
             TypeError: Complex inputs.
@@ -293,8 +293,8 @@ class ExactGP(MaximumLikelihoodGP):
         """Predicts at x, or at x given z for inputs `(x, z)`, whose loss it adds.
 
         Args:
-            inputs: Inputs, as for `posterior`; `(x, z)`, as for `condition`; or `Data`, of which
-                training wants the loss alone.
+            inputs: Inputs, as for `posterior`; `(x, z)`, as for `condition`; or `Data`, for
+                training, which needs the loss alone.
 
         Returns:
             The dictionary of `predict`; of `Data`, `{"log_likelihood"}`.
@@ -330,11 +330,11 @@ class ExactGP(MaximumLikelihoodGP):
     def loo(self) -> dict[str, np.ndarray]:
         """Leave-one-out predictions: each target predicted by the others of its series.
 
-        They take one inverse from the stored factor, O(N³), not a fit for each point.
+        All of them follow from one inverse of the covariance, O(N³).
 
         Returns:
-            As `predict`, of the observation, each with its own noise, at the inputs of the data,
-            `[..., N]`; NaN where the target is missing.
+            The dictionary of `predict`, of observations with the noise of each, at the inputs of
+            the data, `[..., N]`; NaN where the target is missing.
 
         Raises:
             ValueError: No data; a marginalised trend that one of the points alone determines.
