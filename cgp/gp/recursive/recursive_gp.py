@@ -220,8 +220,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
 
     def reset(self) -> None:
         """Forgets all data, but keeps the numbers of streams and dimensions."""
-        if self.cell.recent is not None:
-            self.cell.recent.clear()
+        self.cell.forget_inputs()
         super().reset()
 
     # --- taking samples in ---------------------------------------------------------------------
