@@ -43,7 +43,7 @@ def test_how_many_files_does_the_first_step_of_a_window_pass():
 
 def test_how_many_files_does_the_first_step_of_a_state_space_process_pass():
     gp = cgp.StateSpaceGP(Matern32(1.0, 20.0) * Rotation(0.1), noise_variance=0.05)
-    assert_rooms(lambda: gp.step(0.0, 1j), "gp/state_space/online.py", 25)
+    assert_rooms(lambda: gp.step(0.0, 1j), "gp/state_space/state_space_gp.py", 25)
 
 
 def test_how_many_files_does_an_iteration_of_a_fit_pass():

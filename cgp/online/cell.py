@@ -506,7 +506,10 @@ class Cell(abc.ABC):
     # --- compiled --------------------------------------------------------------------------------
 
     def compiled(self, streams: int | None) -> Compiled | None:
-        """A compiled function of the step of so many streams; None where there is none."""
+        """A compiled function of the step of so many streams; None where there is none.
+
+        It is asked for again when the values of `weights` have changed.
+        """
         return None
 
     def compiled_walk(self) -> Walk | None:

@@ -40,10 +40,11 @@ class Stream:
         self._mutex = threading.Lock()
         self._hosts: list[Any] = []
         self._arrays: list[np.ndarray] = []
-        self._compiled = cell.compiled(streams)
+        self._weights = cell.weights
+        self._values: bytes | None = None  # of the weights that the compiled function belongs to
+        self._compiled = None if self._weights else cell.compiled(streams)
         self._traced: dict[tuple, TracedStep] = {}
         self._is_checked = True
-        self._weights = cell.weights
         with tf.init_scope():
             blank = cell.blank_state(streams or 1)
             stored = cell.as_stored(blank)
@@ -143,10 +144,20 @@ class Stream:
         return self.cell.initial_state(self.streams or 1, sample)
 
     def refresh(self) -> None:
-        """Brings the state in the variables to the present hyperparameters."""
-        if self._layer is not None and self._weights:
+        """Brings the state, and the compiled function, to the present hyperparameters."""
+        if not self._weights:
+            return
+        if self._layer is not None:
             self.check_restored()
             refresh(self._layer)
+        if not tf.executing_eagerly():  # a graph has no use for the compiled function
+            return
+        values = snapshot(self._weights) if self._layer is None else current_values(self._layer)
+        if values != self._values:
+            self._compiled = self.cell.compiled(self.streams)
+            if self._layer is None and self._values is not None and self.has_begun():
+                self.renew()
+            self._values = values
 
     def begin(self, sample: Sample, is_block: bool = False) -> None:
         """Assigns the initial state, by the first sample of the streams, or of a block."""
@@ -163,7 +174,7 @@ class Stream:
             invalidate(self._layer)
 
     def renew(self) -> None:
-        """The post-gradient update: the state at the present hyperparameters."""
+        """Brings the state to the present hyperparameters: the post-gradient update of a layer."""
         self.write(self.cell.renewed(self.read()))
 
     # --- files and errors ------------------------------------------------------------------------
@@ -270,7 +281,7 @@ class Stream:
             state = self.read()
             if self.streams is None:
                 state = tf.nest.map_structure(lambda a: a[0], state)
-            after, step = self.cell.scan(state, sample)
+            after, step = self.scan(state, sample)
             if not bool(self.cell.is_sound(after, step)):
                 return None
             self.write(after)
@@ -278,7 +289,7 @@ class Stream:
         if self._compiled is not None:
             with self._mutex:
                 arrays = self.arrays()
-                if self._compiled.serves(arrays, sample, self._values()):
+                if self._compiled.serves(arrays, sample, self._values or b""):
                     result = self._compiled(arrays, sample)
                     if result is not None:
                         for variable in self.variables:
@@ -286,11 +297,9 @@ class Stream:
                     return result
         return self._take_traced(sample, is_block)
 
-    def _values(self) -> bytes:
-        """The values of the hyperparameters that the refreshed state belongs to."""
-        if self._layer is not None and self._weights:
-            return current_values(self._layer)  # without reading them again
-        return snapshot(self._weights)
+    def scan(self, state: Any, samples: Sample) -> tuple[Any, Step]:
+        """The state after a block, and the moments of it, where the cell takes blocks eagerly."""
+        return self.cell.scan(state, samples)
 
     def _take_traced(self, sample: Sample, is_block: bool) -> Step | None:
         if self.streams is None:

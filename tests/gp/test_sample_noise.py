@@ -416,7 +416,7 @@ def test_noise_is_dropped_with_its_samples():
     gp = data.model(cgp.StateSpaceGP)
     short = pytest.MonkeyPatch()
     with short.context() as patch:
-        patch.setattr(cgp.gp.state_space.process_stream.ProcessStream, "kept", 8)
+        patch.setattr(cgp.gp.state_space.history.History, "kept", 8)
         found = one_by_one(gp, data, range(40))
         assert_are_steps(found[1:], data, 1)
         held = gp._history.data

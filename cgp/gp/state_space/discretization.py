@@ -170,14 +170,21 @@ class DiscretizedProcess:
 
         Places are numbers, or `[B]` where each series has its own.
         """
+        state, _ = self._predicted(start, x)
+        return state
+
+    def _predicted(self, start: StateAt, x: tf.Tensor) -> tuple[State, tf.Tensor]:
+        """`predict`, and the covariance `F P Fᴴ + Q`, `[B, n, n]`, which passes gradients."""
         before, after = (tf.reshape(a, [-1]) for a in (start.x, x))
-        F, _, Q_factor = self.discretize(before, after - before)
+        F, Q, Q_factor = self.discretize(before, after - before)
         n = F.shape[-1]  # which the variables of a stored state do not tell
         mean = tf.ensure_shape(start.mean, [None, n])
         chol = tf.ensure_shape(start.chol, [None, n, n])
+        spread = tf.linalg.matmul(F, chol)
+        covariance = tf.linalg.matmul(spread, spread, adjoint_b=True) + Q
         state = State(*(tf.experimental.numpy.moveaxis(a, 0, -1) for a in (mean, chol)))
         F, Q_factor = (tf.experimental.numpy.moveaxis(a, 0, -1) for a in (F, Q_factor))
-        return predict(state, F, Q_factor, tf.zeros_like(state.mean))
+        return predict(state, F, Q_factor, tf.zeros_like(state.mean)), covariance
 
     def model(
         self,
@@ -224,9 +231,10 @@ class DiscretizedProcess:
 
     def _after(self, start: StateAt, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Mean, covariance and factor at the first of points `[..., T]`, given an earlier state."""
-        state = self.predict(start, tf.reshape(x, [-1])[0])
+        state, covariance = self._predicted(start, x[..., 0])
         mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in state)
-        return mean, tf.linalg.matmul(chol, chol, adjoint_b=True), chol
+        product = tf.stop_gradient(tf.linalg.matmul(chol, chol, adjoint_b=True))
+        return mean, product + (covariance - tf.stop_gradient(covariance)), chol
 
 
 def _first_axes_last(function: Callable[[tf.Tensor], tf.Tensor], a: tf.Tensor) -> tf.Tensor:

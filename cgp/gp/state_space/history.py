@@ -5,29 +5,31 @@ are many, older ones are dropped, data included, and the state before the remain
 instead. So memory does not grow with a stream, forecasts continue from its last state, and the
 posterior between the remaining samples is still the one given all samples.
 
-A state belongs to the hyperparameters it was computed with. When they change, the state before the
-data held is cleared (a post-update), and the stream resumes from the data and samples held (it
-compares the weights); what was dropped before no longer counts.
+A state belongs to the hyperparameters that it was computed with. When they change, the state
+before the stored data is cleared by a post-gradient update, and the stream resumes from the stored
+data and samples; what was dropped before no longer counts.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data, StoredData
-from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.distributions.marginals import Step
+from cgp.gp.data import Data, SampleNoise, StoredData
+from cgp.gp.given_noise import joined_noise
 from cgp.gp.state_space.discretization import StateAt, StoredState
 from cgp.gp.state_space.ordered_series import ordered_series
-from cgp.gp.state_space.process_stream import ProcessStream
-from cgp.gp.stream_samples import CheckedRange
+from cgp.gp.state_space.process_cell import PlacedState, ProcessCell, shared_noise
+from cgp.online.cell import Sample
+from cgp.online.stream import Stream
+from cgp.statespace.engines.chunked_filter import StateMoments
 from cgp.statespace.filtering import process_block
 from cgp.statespace.online.native_step import NOT_FINITE
 from cgp.statespace.online.stream_samples import check_state_factor
 from cgp.training import confirm, refresh, register_post_update
-from cgp.training.post_updates import snapshot
 
 TOO_EARLY = (
     "x lies before the samples that are still held: step and process keep the latest samples, and "
@@ -39,37 +41,71 @@ NOT_ALL = (
 )
 
 
+class ResumedStream(Stream):
+    """The stream of a process, which resumes from its samples when hyperparameters change.
+
+    Args:
+        cell: The cell.
+        streams: B, or None for one stream without a batch axis.
+        resume: A function that returns the state at the present hyperparameters.
+    """
+
+    def __init__(self, cell: ProcessCell, streams: int | None, resume: Callable[[], PlacedState]):
+        super().__init__(cell, streams)
+        self._resume = resume
+        self.moments: StateMoments | None = None
+        """The moments of the state along the last block."""
+
+    @property
+    def x(self) -> float:
+        """The place of the last sample."""
+        return float(self.arrays()[0][0])
+
+    def renew(self) -> None:
+        """Resumes from the samples."""
+        self.write(self._resume())
+
+    def scan(self, state: PlacedState, samples: Sample) -> tuple[PlacedState, Step]:
+        """Takes a block, and keeps the moments of the state along it."""
+        after, step, self.moments = self.cell.filtered(state, samples)
+        return after, step
+
+
 class History(tf.Module):
     """Data, samples of a stream, and the state after the last of them.
 
     Args:
         layer: The layer whose weights are the hyperparameters.
-        process: Kernel, mean and noise.
+        cell: Its cell.
         stored: Storage of the data.
     """
 
-    def __init__(self, layer: keras.layers.Layer, process: SignalPlusNoise, stored: StoredData):
+    kept = 512
+    """After this many samples since a noted state, samples before that state may be dropped."""
+
+    def __init__(self, layer: keras.layers.Layer, cell: ProcessCell, stored: StoredData):
         super().__init__()
-        self._layer, self._process, self._stored = layer, process, stored
+        self._layer, self._cell, self._stored = layer, cell, stored
+        self._process = process = cell.process
         self.start = StoredState(stored.z.dtype if process.is_proper else stored.x.dtype)
-        """The state before the data held, where older samples have been dropped."""
+        """The state before the stored data, where older samples have been dropped."""
         self._has_dropped = tf.Variable(False, trainable=False)  # graphs read it too
-        self._stream: ProcessStream | None = None
-        self._weights = layer.weights
-        self._snapshot = b""  # of the weights that the state of the stream belongs to
+        self._weights = cell.weights
+        self._stream: ResumedStream | None = None
+        self._batch: tuple[int, ...] = ()  # the batch axes of the stream
+        self._recent: list[tuple[np.ndarray, Sample]] = []  # places `[T]`, and the samples
+        self._noted: StateAt | None = None  # from which later samples go on; None for the prior
+        self._since_noted = 0  # the number of samples after the noted state
+        self._streamed = 0  # of the stored data, how many are samples of the stream
         self._loaded: tuple[StateAt, np.ndarray] | None = None
-        self._streamed = 0  # of the data held, how many are samples of the stream
         self._in_graphs = False
-        # The kernel may refuse a place, or disagree with its own state-space form.
-        kernel, real = layer.kernel, stored.x.dtype
-        self._range = CheckedRange(lambda x: kernel.check_points(tf.constant(x, real)))
         register_post_update(layer, self._weights, self.start.clear, state_is_weights=False)
 
-    # --- what is held ----------------------------------------------------------------------------
+    # --- the stored data -------------------------------------------------------------------------
 
     @property
     def data(self) -> Data:
-        """The data and samples held."""
+        """The data and samples that are stored."""
         self.join()
         return self._stored.data
 
@@ -90,7 +126,7 @@ class History(tf.Module):
         """The data and samples that predictions at x need, given `start`, at the time a graph runs.
 
         Raises:
-            tf.errors.InvalidArgumentError: Places before the samples that are still held.
+            tf.errors.InvalidArgumentError: Places before the samples that are still stored.
         """
         data = self._data_of_graph()
         return _data_if(~self._has_dropped | self._is_late(data, x), data, TOO_EARLY)
@@ -99,7 +135,7 @@ class History(tf.Module):
         self._in_graphs = True
         with tf.init_scope():
             self.join()
-            self.start_now()
+            self.present_start()
         refresh(self._layer)
         return self._stored.data_of_graph()
 
@@ -108,14 +144,27 @@ class History(tf.Module):
         return tf.reduce_all(x >= self._first(data))
 
     def _first(self, data: Data) -> tf.Tensor:
-        """The first place that is known of: that of the state before the data, if there is one."""
+        """The first place of the data, or that of the state before them, if there is one."""
         return tf.where(self.start.is_empty, tf.reduce_min(data.x), self.start.x)
 
     def join(self) -> None:
         """Appends the recent samples of the stream to the data, in the variables."""
-        if self._stream is not None and self._stream.recent:
-            self._streamed += len(self._stream.recent)
-            self._stored.replace(self._stream.joined(self._stored.data))
+        if not self._recent:
+            return
+        x, samples = zip(*self._recent, strict=True)
+        counts = list(map(len, x))
+        z = [np.reshape(a.z, [-1, count]) for a, count in zip(samples, counts, strict=True)]
+        noise = [_noise_of_block(a, count) for a, count in zip(samples, counts, strict=True)]
+        self._recent, data = [], self._stored.data
+        self._streamed += sum(counts)
+        noises = [(data.noise, data.z.shape[1]), *zip(noise, counts, strict=True)]
+        places = tf.constant(np.concatenate(x)[None, :, None], data.x.dtype)
+        joined = data._replace(
+            x=tf.concat([data.x, places], axis=1),
+            z=tf.concat([data.z, tf.constant(np.concatenate(z, axis=-1))], axis=1),
+            noise=joined_noise(noises, data.x.dtype),
+        )
+        self._stored.replace(joined)
 
     def _keep(self, count: int) -> None:
         """Drops all but the last samples, and the data with them."""
@@ -123,15 +172,35 @@ class History(tf.Module):
         self._stored.replace(data.between(-count, None))
         self._has_dropped.assign(True)
 
-    def hold(self, data: Data) -> None:
+    def replace(self, data: Data) -> None:
         """Replaces all data and samples by other data."""
         self._stored.replace(data)
         self.start.clear()
         self._has_dropped.assign(False)
-        self._stream, self._streamed, self._loaded = None, 0, None
+        self._stream, self._recent, self._streamed, self._loaded = None, [], 0, None
 
-    def start_now(self) -> StateAt | None:
-        """The state before the data held, at the present hyperparameters; None for the prior."""
+    def data_before(self, x: tf.Tensor) -> tuple[Data, StateAt | None]:
+        """The data that predictions at x need, and the state before them; None for the prior.
+
+        Raises:
+            ValueError: Places before the samples that are still stored.
+        """
+        stream = self._present_stream()
+        if stream is not None and tf.size(x) > 0 and bool(tf.reduce_all(x >= stream.x)):
+            # A forecast.
+            data = self._stored.data.between(0, 0)
+            return data._replace(x=data.x[:1]), self._state_at(stream)
+        data, start = self.data, self.present_start()
+        # The stored samples alone say too little of what came before them.
+        if bool(self._has_dropped) and not bool(self._is_late(data, x)):
+            got, first = float(tf.reduce_min(x)), float(self._first(data))
+            raise ValueError(f"{TOO_EARLY} (got x = {got:g}, held from {first:g})")
+        return data, start
+
+    # --- files -----------------------------------------------------------------------------------
+
+    def present_start(self) -> StateAt | None:
+        """The state before the stored data, at the present hyperparameters; None for the prior."""
         if self._loaded is not None:  # now that all weights have been loaded
             start, values = self._loaded
             self._loaded = None
@@ -142,18 +211,18 @@ class History(tf.Module):
         return None if bool(self.start.is_empty) else self.start.read()
 
     def saved(self) -> dict[str, np.ndarray]:
-        """The state before the data held, as arrays of real numbers to `load`; empty for none."""
+        """The state before the stored data, as arrays of real numbers to `load`; empty for none."""
         self.join()
-        start = self.start_now()
+        start = self.present_start()
         if not bool(self._has_dropped):
             return {}
-        found = {"dropped": np.ones(1)}
+        arrays = {"dropped": np.ones(1)}
         if start is not None:
-            found["start_x"], found["start_values"] = start.x.numpy()[None], self._values()
-            for name, value in zip(("start_mean", "start_chol"), start[1:], strict=True):
-                a = value.numpy()
-                found[name] = np.stack([a.real, a.imag] if np.iscomplexobj(a) else [a], axis=-1)
-        return found
+            arrays["start_x"], arrays["start_values"] = start.x.numpy()[None], self._values()
+            for name, tensor in zip(("start_mean", "start_chol"), start[1:], strict=True):
+                a = tensor.numpy()
+                arrays[name] = np.stack([a.real, a.imag] if np.iscomplexobj(a) else [a], axis=-1)
+        return arrays
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Goes on from `saved` arrays; weights may be loaded later."""
@@ -174,40 +243,64 @@ class History(tf.Module):
             start = StateAt(*map(tf.constant, (arrays["start_x"][0], mean, chol)))
             self._loaded = (start, arrays["start_values"])
 
-    def held_for(self, x: tf.Tensor) -> tuple[Data, StateAt | None]:
-        """The data that predictions at x need, and the state before them; None for the prior.
-
-        Raises:
-            ValueError: Places before the samples that are still held.
-        """
-        stream = self.stream()
-        if stream is not None and tf.size(x) > 0 and bool(tf.reduce_all(x >= stream.x)):
-            # A forecast.
-            data = self._stored.data.between(0, 0)
-            return data._replace(x=data.x[:1]), stream.present()
-        data, start = self.data, self.start_now()
-        # Held samples alone say too little of what came before them.
-        if bool(self._has_dropped) and not bool(self._is_late(data, x)):
-            got, first = float(tf.reduce_min(x)), float(self._first(data))
-            raise ValueError(f"{TOO_EARLY} (got x = {got:g}, held from {first:g})")
-        return data, start
+    def _values(self) -> np.ndarray:
+        """The values of all weights, on which a state depends."""
+        return np.concatenate([np.zeros(1), *(np.ravel(w.numpy()) for w in self._weights)])
 
     # --- the stream ------------------------------------------------------------------------------
 
-    def check_samples(self, x: np.ndarray, batch: tuple[int, ...]) -> None:
-        """Raises for samples at places `[T]` that do not fit the data or the kernel."""
-        self._range.admit(x[None, :, None])
-        if self._stream is not None:
-            expected = self._stream.batch
-        elif self._has_series():
+    def step(self, sample: Sample, streams: int | None) -> Step:
+        """Takes one sample of each stream, as `ProcessCell.check` returned it.
+
+        Args:
+            sample: The sample, whose place all streams share.
+            streams: B, or None for one stream without a batch axis.
+
+        Raises:
+            ValueError: A number of streams that is not that of the data; a place before that of the
+                last sample; a state that would not be finite. All is then as it was.
+        """
+        stream = self._stream_of(streams)
+        step = stream.step(sample)
+        self._append(stream, sample, is_block=False)
+        return step
+
+    def process(self, samples: Sample, streams: int | None) -> Step:
+        """Takes a block of samples; arguments and errors as for `step`."""
+        stream = self._stream_of(streams)
+        step = stream.process(samples)
+        self._append(stream, samples, is_block=True)
+        return step
+
+    def state_before(self, sample: Sample, streams: int | None) -> PlacedState:
+        """The state from which a sample is predicted, `[B, ...]`; errors as for `step`."""
+        stream = self._stream_of(streams)
+        stream.refresh()
+        self._cell.check_against(stream.arrays(), sample)
+        if not stream.has_begun():
+            stream.begin(sample)
+        return stream.read()
+
+    def last_state(self) -> StateAt | None:
+        """The state after the last sample or point of the data; None before any."""
+        stream = self._last_stream()
+        return None if stream is None else self._state_at(stream)
+
+    def _stream_of(self, streams: int | None) -> ResumedStream:
+        """The stream; a new one, which `_append` keeps, before any data."""
+        batch = () if streams is None else (streams,)
+        if self._stream is None and self._has_series():
             self._check_shared_places()
-            expected = tuple(self._stored.batch.numpy().tolist())
+            expected: tuple[int, ...] | None = tuple(self._stored.batch.numpy().tolist())
         else:
-            return
-        if batch != expected:
+            expected = None if self._stream is None else self._batch
+        if expected is not None and batch != expected:
             raise ValueError(
                 f"z must have the batch axes of the data, {list(expected)}, got {list(batch)}"
             )
+        if self._stream is None and expected is not None:
+            return self._resumed_stream()
+        return self._stream or ResumedStream(self._cell, streams, self._resumed_state)
 
     def _has_series(self) -> bool:
         return len(self._stored.data.z) > 0
@@ -216,47 +309,41 @@ class History(tf.Module):
         if self._stored.data.x.shape[0] > 1:
             raise ValueError("the series of the data have places of their own: make a GP each")
 
-    def stream(self) -> ProcessStream | None:
+    def _present_stream(self) -> ResumedStream | None:
         """The stream, its state at the present hyperparameters; None before any sample."""
-        if self._stream is None or self._snapshot == snapshot(self._weights):
-            return self._stream
-        return self._resumed()
+        if self._stream is not None:
+            self._stream.refresh()
+        return self._stream
 
-    def stream_at(self, x: float, batch: tuple[int, ...]) -> ProcessStream:
-        """The stream, for samples from x on; a new one, which `after_samples` takes, if none is."""
-        stream = self._last_stream()
-        if stream is None:
-            stream = ProcessStream(self._process, batch, self._stored.x.dtype)
-            stream.begin_before(x)
-        if x < stream.x:
-            raise ValueError(f"x must not go back: got {x:g} after {stream.x:g}")
-        return stream
-
-    def last_state(self) -> StateAt | None:
-        """The state after the last sample; None before any."""
-        stream = self._last_stream()
-        return None if stream is None else stream.present()
-
-    def _last_stream(self) -> ProcessStream | None:
+    def _last_stream(self) -> ResumedStream | None:
         """The stream; one that continues from the data, if they have none yet; or None."""
-        stream = self.stream()
-        if stream is None and self._has_series():
+        if self._stream is None and self._has_series():
             self._check_shared_places()
-            stream = self._resumed()
+            return self._resumed_stream()
+        return self._present_stream()
+
+    def _state_at(self, stream: ResumedStream) -> StateAt:
+        """The state of a stream, working values, at the place that its series share."""
+        x, mean, chol = self._cell.as_stored(stream.read())
+        return StateAt(x[0], mean, chol)
+
+    def _resumed_stream(self) -> ResumedStream:
+        """A stream that continues from the stored data."""
+        batch = tuple(self._stored.batch.numpy().tolist())
+        streams = int(np.prod(batch, dtype=int)) if batch else None
+        stream = ResumedStream(self._cell, streams, self._resumed_state)
+        stream.refresh()
+        stream.renew()
+        self._stream, self._batch = stream, batch
         return stream
 
-    def _values(self) -> np.ndarray:
-        """The values of all weights, on which a state depends."""
-        return np.concatenate([np.zeros(1), *(np.ravel(w.numpy()) for w in self._weights)])
-
-    def _resumed(self) -> ProcessStream:
-        """The stream, continuing from the data held."""
-        start = self.start_now()
-        of_weights, stream = snapshot(self._weights), self._stream
+    def _resumed_state(self) -> PlacedState:
+        """The state after the stored data, at the present hyperparameters."""
+        start = self.present_start()
         self.join()
-        if self._streamed > 4 * ProcessStream.kept:
+        if self._streamed > 4 * self.kept:
             # The hyperparameters change too often for a state to be noted.
-            self._keep(ProcessStream.kept)
+            self._keep(self.kept)
         data = self.data
         if start is None and bool(self._has_dropped):
             warnings.warn(
@@ -265,35 +352,58 @@ class History(tf.Module):
                 "and what came before them does not count any more",
                 stacklevel=2,
             )
-        if stream is None:
-            batch = tuple(data.batch.numpy().tolist())
-            stream = ProcessStream(self._process, batch, data.x.dtype)
         series = ordered_series(self._process, data, start=start)
-        found = process_block(series.model, series.z)
-        state = StateAt(tf.reduce_max(data.x), found.last_mean, found.last_chol)
+        block = process_block(series.model, series.z)
+        state = StateAt(tf.reduce_max(data.x), block.last_mean, block.last_chol)
         if not all(np.isfinite(a).all() for a in state):
             raise ValueError(NOT_FINITE)
-        stream.begin(state)
-        self._stream, self._snapshot = stream, of_weights
-        return stream
+        self._noted, self._since_noted = state, 0
+        return self._cell.from_stored([tf.fill([len(data.z)], state.x), state.mean, state.chol])
 
-    def after_samples(self, stream: ProcessStream) -> None:
-        """Takes a new stream, drops old samples, and makes new ones visible to traced graphs."""
+    def _append(self, stream: ResumedStream, samples: Sample, is_block: bool) -> None:
+        """Keeps samples that a stream has taken, makes graphs see them, and drops older ones.
+
+        Of a long block the state that is noted is the one before the last `kept` samples.
+        """
         if self._stream is None:
-            places = tf.zeros([1, 0, 1], self._stored.x.dtype)
-            nothing = tf.zeros([stream.streams, 0], self._stored.z.dtype)
-            batch = tf.constant(stream.batch, tf.int32)
-            self._stored.replace(Data(places, nothing, batch, self._stored.no_samples))
-            self._stream, self._snapshot = stream, snapshot(self._weights)
-        if stream.since >= stream.kept:
+            self._begin(stream)
+        # The places that all series share; a copy, as a user may change a block.
+        x = samples.x.reshape(-1)[: samples.x.shape[-2] if is_block else 1].copy()
+        self._recent.append((x, samples))
+        self._since_noted += len(x)
+        before = len(x) - self.kept - 1
+        if before >= 0 and stream.moments is not None:
+            moments = stream.moments
+            mean, chol = moments.filtered_means[:, before], moments.filtered_chols[:, before]
+            self._noted = StateAt(tf.constant(x[before]), mean, chol)
+            self._since_noted = self.kept
+        stream.moments = None
+        if self._since_noted >= self.kept:
             self.join()
-            if stream.noted is not None:
-                self._keep(stream.since)
-                self.start.write(stream.noted)
+            if self._noted is not None:
+                self._keep(self._since_noted)
+                self.start.write(self._noted)
                 confirm(self._layer)
-            stream.note()
+            self._noted, self._since_noted = self._state_at(stream), 0
         elif self._in_graphs:
             self.join()
+
+    def _begin(self, stream: ResumedStream) -> None:
+        """Makes a stream that has taken its first samples that of the process, without data."""
+        self._stream, self._noted, self._since_noted = stream, None, 0
+        self._batch = () if stream.streams is None else (stream.streams,)
+        places = tf.zeros([1, 0, 1], self._stored.x.dtype)
+        nothing = tf.zeros([stream.streams or 1, 0], self._stored.z.dtype)
+        batch = tf.constant(self._batch, tf.int32)
+        self._stored.replace(Data(places, nothing, batch, self._stored.no_samples))
+
+
+def _noise_of_block(samples: Sample, count: int) -> SampleNoise:
+    """The noise of T samples of each stream, `[V, T]`."""
+    noise = SampleNoise(samples.noise_variance, samples.group)
+    if np.ndim(samples.z) and samples.z.size > count:
+        noise = shared_noise(samples)
+    return noise.map(lambda a: np.reshape(a, [-1, count]))
 
 
 def _data_if(sound: tf.Tensor, data: Data, message: str) -> Data:

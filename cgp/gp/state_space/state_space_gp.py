@@ -1,7 +1,7 @@
 """StateSpaceGP: a complex Gaussian process over a line in linear time."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -10,6 +10,7 @@ import tensorflow as tf
 from cgp.autograph import as_it_stands
 from cgp.distributions.checks import stateless_seed
 from cgp.distributions.forms import Form
+from cgp.distributions.marginals import Step
 from cgp.gp.base import as_dict, check_draws
 from cgp.gp.data import Data, as_data, checked_points
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
@@ -17,26 +18,42 @@ from cgp.gp.means import Mean
 from cgp.gp.notebook_rows import data_in_words
 from cgp.gp.parts import check_request, of_part
 from cgp.gp.posterior import Posterior, prior
+from cgp.gp.served import HeldData, points
 from cgp.gp.sites import Sites
 from cgp.gp.state_space import native_likelihood, whittle
 from cgp.gp.state_space.discretization import StateAt, StoredState
 from cgp.gp.state_space.history import History
-from cgp.gp.state_space.online import Online
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.predictions import drawn, forecasts, smoothed
-from cgp.gp.state_space.served_process import served
+from cgp.gp.state_space.process_cell import PlacedState, ProcessCell
 from cgp.kernels.base import Kernel
-from cgp.kernels.points import RecentInputs, as_points
+from cgp.kernels.points import as_array, as_points
 from cgp.likelihoods import Likelihood
 from cgp.likelihoods.saved import likelihood_config
-from cgp.linalg.arguments import ArrayLike, as_flag
+from cgp.linalg.arguments import ArrayLike, as_flag, is_nan
+from cgp.online.cell import Outputs, Sample, step_outputs
 from cgp.statespace.filtering import log_likelihood
+from cgp.statespace.online.stream_samples import StateArrays
 from cgp.training import confirm, invalidate, refresh
+from cgp.training.serving import Online as OnlineStep
 from cgp.training.serving import Served
+
+_SHARED_PLACES = "all series of a StateSpaceGP go on together, over a line"
+
+
+class ExportedState(NamedTuple):
+    """The state of a SavedModel of a process."""
+
+    data: tuple
+    """The data at the time of the export."""
+    state: PlacedState
+    """The state after the last sample; NaN before any."""
+    has_gone_on: tf.Tensor
+    """Whether there are samples since the export, bool."""
 
 
 @keras.saving.register_keras_serializable(package="cgp")
-class StateSpaceGP(Online, MaximumLikelihoodGP):
+class StateSpaceGP(MaximumLikelihoodGP):
     """A Gaussian process over a line whose cost is linear in the number of points.
 
     A kernel that is Markov (`kernel.is_markov`) is a linear system driven by noise, and its process
@@ -133,12 +150,20 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         form = kernel.markov_form()  # raises an error that says why not
         self.likelihood, self.parallel = likelihood, as_flag(parallel, "parallel")
         self.band = whittle.as_band(likelihood, band, self._process, form.is_stationary)
-        self._recent = RecentInputs()
-        self._history = History(self, self._process, self._stored)
+        self.cell = self._cell()
+        self._history = History(self, self.cell, self._stored)
         self._sites = Sites(self._process, self._stored, self._at_samples)
         if self._sites.are_needed:
             self._watch(self._renew_sites, state_is_weights=False)
         self.built = True
+
+    def _cell(self) -> ProcessCell:
+        kernel, real = self.kernel, self.variable_dtype
+
+        def check_inputs(x: np.ndarray) -> None:
+            kernel.check_points(tf.constant(x, real))  # which may refuse a place
+
+        return ProcessCell(self._process, real, check_inputs, self.weights, self._loss)
 
     # --- taking data in ------------------------------------------------------------------------
 
@@ -160,8 +185,8 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             confirm(self)
 
     def _recall(self, data: Data) -> None:
-        self._recent.clear()
-        self._history.hold(data)
+        self.cell.recent.clear()
+        self._history.replace(data)
         if self._sites.are_needed:
             invalidate(self)
 
@@ -268,7 +293,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
             data, start = self._history.data_for(points), self._history.start
         else:
             self.kernel.check_points(points)  # may refuse them
-            data, start = self._history.held_for(points)
+            data, start = self._history.data_before(points)
             if tf.size(data.z) == 0 and start is None:
                 return prior(of_part(self._process, part), points, noise)
         points = checked_points(points, data)
@@ -314,6 +339,117 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         noise = given.of_points(observed, ahead.shape[0], self.variable_dtype)
         return forecasts(self._process, self._data(), ahead[:, 0], noise, self.parallel)
 
+    # --- online ----------------------------------------------------------------------------------
+
+    def step(
+        self,
+        x: ArrayLike,
+        z: ArrayLike,
+        missing: ArrayLike | None = None,
+        *,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+        likelihood: Likelihood | None = None,
+    ) -> Step:
+        """Predicts a sample, then updates the state with it, at constant cost.
+
+        Args:
+            x: Its place, a number, not before that of the sample before.
+            z: The observation, a complex number, or `[B]` of B series; NaN where missing.
+            missing: Bool, or `[B]`: True where missing.
+            noise_variance: The known part of the noise of the observation, a number or `[B]`; as
+                for `condition`.
+            noise_groups: The group of the observation, a number or `[B]`; as for `condition`.
+            likelihood: A `cgp.likelihoods.StudentT`, by which an observation that is far from its
+                prediction counts as one of more noise; None for normal noise. The prediction is
+                still that of normal noise, and the sample stays with the noise that it was found
+                to have.
+
+        Returns:
+            `Step(predicted, innovation, filtered)` of NumPy numbers, or arrays `[B]`: `predicted`
+            is the one-step prediction of z with its own noise, `innovation` z minus its predicted
+            mean, `filtered` the signal at x after the update.
+
+        Raises:
+            TypeError: A real observation, a complex x, another precision, another likelihood.
+            ValueError: A step back, shapes other than those of the data, an x that is not finite,
+                an infinite observation; a likelihood beside a noise pseudo-variance. The state is
+                then unchanged.
+        """
+        place = as_array(x, "x")
+        if np.size(place) > 1:
+            raise ValueError(f"x must be one number, got shape {place.shape}: {_SHARED_PLACES}")
+        self._check_normal("step")
+        sample, streams = self.cell.check(
+            Sample(z, place, noise_variance=noise_variance, group=noise_groups), missing
+        )
+        if likelihood is None:
+            return self._history.step(sample, streams)
+        state = self._history.state_before(sample, streams)
+        return self.cell.robust_step(
+            state, sample, likelihood, lambda noisy: self._history.step(noisy, streams)
+        )
+
+    def process(
+        self,
+        x: ArrayLike,
+        z: ArrayLike,
+        missing: ArrayLike | None = None,
+        *,
+        noise_variance: ArrayLike | None = None,
+        noise_groups: ArrayLike | None = None,
+    ) -> Step:
+        """Filters a block of samples: `step` for each, in one compiled loop.
+
+        Args:
+            x: Their places `[T]`, in order, the first not before that of the sample before.
+            z: Observations, complex, `[T]`, or `[B, T]` of B series; NaN where missing.
+            missing: Bool, broadcast against z: True where missing.
+            noise_variance: The known part of the noise, broadcast against z; as for `condition`.
+            noise_groups: The group of each observation, broadcast against z; as for `condition`.
+
+        Returns:
+            As `step`, stacked over time: arrays `[T]` or `[B, T]`.
+
+        Raises:
+            TypeError, ValueError: As for `step`. The state is then unchanged.
+        """
+        self._check_normal("process")
+        shape = as_array(x, "x").shape
+        if shape not in (shape[:1], (*shape[:1], 1)):
+            raise ValueError(f"x must be [T], got shape {shape}: {_SHARED_PLACES}")
+        samples, streams = self.cell.check(
+            Sample(z, x, noise_variance=noise_variance, group=noise_groups), missing, along=1
+        )
+        return self._history.process(samples, streams)
+
+    @property
+    def state(self) -> StateArrays:
+        """The state of the process at the last sample, given all of them: `(mean, chol)`, NumPy.
+
+        `[n]` and `[n, n]`, or of B series `[B, n]` and `[B, n, n]`, in the coordinates of
+        `kernel.markov_form()`; of an improper process the mean is complex and the factor that of
+        the real composite, `[..., 2n, 2n]`.
+
+        Raises:
+            ValueError: No data yet.
+        """
+        state = self._history.last_state()
+        if state is None:
+            raise ValueError("there is no state yet: take data or a sample in first")
+        arrays = StateArrays(self.form.join(state.mean).numpy(), state.chol.numpy())
+        return StateArrays(*(a[0] for a in arrays)) if self._stored.data.is_single else arrays
+
+    def _check_normal(self, what: str) -> None:
+        """Raises for what is of data in normal noise alone."""
+        if self._sites.are_needed:
+            raise ValueError(
+                f"{what} is of data in normal noise, and the likelihood is {self.likelihood!r}: "
+                "cgp.statespace.step takes it, and RecursiveGP.step takes a StudentT"
+            )
+
+    # --- draws and calls -------------------------------------------------------------------------
+
     @property
     def form(self) -> Form:
         """The form in which the process is computed (see `cgp.distributions.forms`)."""
@@ -349,7 +485,7 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
         points = as_points(x, self.variable_dtype)
         noise = self._noise_at(x, points, observed, noise_variance, noise_groups)
         self.kernel.check_points(points)  # may refuse them
-        data, start = self._history.held_for(points)
+        data, start = self._history.data_before(points)
         if tf.size(data.z) == 0 and start is None:  # series without observations
             batch = points.shape[:-2]
             points = tf.reshape(points, [-1, *points.shape[-2:]])
@@ -381,9 +517,84 @@ class StateSpaceGP(Online, MaximumLikelihoodGP):
     # --- saving ----------------------------------------------------------------------------------
 
     def _served(self) -> Served:
-        history, data = self._history, self._normal(self._history.data)
-        is_plain = not (self._sites.are_needed or self._group_count)
-        return served(self._process, history, data, takes_samples=is_plain)
+        """`predict` given the data, and `step`, after which `predict` forecasts.
+
+        There is no step where the likelihood is another, or the series have places of their own.
+        """
+        data, start = self._normal(self._history.data), self._history.present_start()
+        takes_samples = not self._sites.are_needed and data.x.shape[0] in (0, 1)
+        last = self._history.last_state() if takes_samples else None
+        is_empty = tf.size(data.z) == 0 and start is None
+        streams = 1 if is_empty else data.z.shape[0]
+        state = self.cell.blank_state(streams)
+        if last is not None:
+            state = self.cell.from_stored([tf.fill([streams], last.x), last.mean, last.chol])
+        held, process = HeldData(data), self._process
+
+        def posterior(exported: ExportedState, x: tf.Tensor) -> Outputs:
+            if is_empty:
+                return as_dict(prior(process, x, None))
+            return as_dict(smoothed(process, held.of(exported.data), x[None], None, start))
+
+        def predict(exported: ExportedState, x: tf.Tensor) -> Outputs:
+            return tf.cond(
+                exported.has_gone_on,
+                lambda: self._exported_forecast(exported.state, x, data),
+                lambda: posterior(exported, x),
+            )
+
+        exported = ExportedState(tuple(held.arrays), state, tf.constant(False))
+        step = self._exported_step(streams, data.is_single) if takes_samples else None
+        return Served(exported, predict, [points(1, data.x.dtype)], step)
+
+    def _exported_forecast(self, state: PlacedState, x: tf.Tensor, data: Data) -> Outputs:
+        """The posterior at places after that of a state, which came after the data."""
+        places, mean, chol = self.cell.as_stored(state)
+        message = "x lies before the last sample: an exported process forecasts after a step"
+        late = tf.debugging.Assert(tf.reduce_all(x >= places[0]), [message])
+        nothing = Data(
+            tf.zeros([1, 0, 1], x.dtype),
+            tf.zeros([state.mean.shape[0], 0], data.z.dtype),
+            data.batch,
+            self._stored.no_samples,
+        )
+        start = StateAt(places[0], mean, chol)
+        with tf.control_dependencies([late]):
+            x = tf.identity(x)[None]
+        return as_dict(smoothed(self._process, nothing, x, None, start))
+
+    def _exported_step(self, streams: int, is_single: bool) -> OnlineStep:
+        """How a SavedModel takes a sample of each of B streams at one place."""
+        cell, spec = self.cell, self.cell.sample_spec()
+        axes = [] if is_single else [streams]
+        specs = [tf.TensorSpec([], spec.x.dtype, "x"), tf.TensorSpec(axes, spec.z.dtype, "z")]
+        if spec.group is not None:
+            specs.append(tf.TensorSpec(axes, tf.int32, "noise_groups"))
+
+        def sample_of(x: tf.Tensor, z: tf.Tensor, group: tf.Tensor | None = None) -> Sample:
+            group = None if group is None else tf.reshape(group, [streams])
+            return Sample(tf.reshape(z, [streams]), tf.fill([streams, 1], x), group=group)
+
+        def step(exported: ExportedState, *arguments: tf.Tensor) -> tuple[ExportedState, Outputs]:
+            sample = sample_of(*arguments)
+            has_begun = ~is_nan(exported.state.x[0])
+            before = PlacedState(
+                *(
+                    tf.where(has_begun, a, b)
+                    for a, b in zip(
+                        exported.state, cell.initial_state(streams, sample), strict=True
+                    )
+                )
+            )
+            after, result = cell.step(before, sample)
+            if is_single:
+                result = result.map(lambda a: a[0])
+            return ExportedState(exported.data, after, tf.constant(True)), step_outputs(result)
+
+        def check(exported: ExportedState, *arguments: tf.Tensor) -> list[tf.Operation]:
+            return cell.assertions(exported.state, sample_of(*arguments))
+
+        return OnlineStep(step, specs, check)
 
     def get_config(self) -> dict[str, Any]:
         """See `GaussianProcess.get_config`."""

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import cgp
-from cgp.gp.state_space.process_stream import ProcessStream
+from cgp.gp.state_space.history import History
 from cgp.kernels import Matern32, Rotation, WidelyLinear
 from tests.long_cases import long_except
 
@@ -26,7 +26,7 @@ def series(count, seed=0):
 
 @pytest.fixture
 def short_memory(monkeypatch):
-    monkeypatch.setattr(ProcessStream, "kept", 16)
+    monkeypatch.setattr(History, "kept", 16)
 
 
 @pytest.mark.parametrize("improper", [False, True])
@@ -87,7 +87,7 @@ def test_what_is_not_held_any_more_is_refused(short_memory):
 
 @pytest.mark.parametrize(("kept", "changes"), long_except([(2, 12), (8, 40), (16, 100)], (2, 12)))
 def test_does_a_change_of_hyperparameters_take_what_is_held(kept, changes, monkeypatch):
-    monkeypatch.setattr(ProcessStream, "kept", kept)
+    monkeypatch.setattr(History, "kept", kept)
     x, z = series(80)
     gp, other = cgp.StateSpaceGP(tone(), 0.1), cgp.StateSpaceGP(tone(), 0.1)
     gp.process(x, z)

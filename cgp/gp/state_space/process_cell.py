@@ -1,0 +1,566 @@
+"""The state-space process of one sample, as a cell.
+
+The state is that at the place of the last sample. It belongs to the hyperparameters that it was
+computed with, and cannot be brought to others without the samples.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cgp import native
+from cgp.distributions.forms import SecondMoments
+from cgp.distributions.marginals import Marginals, Step, innovation
+from cgp.gp.data import COMMON_NOISE, Data, SampleNoise, as_inputs_and_targets
+from cgp.gp.signal_plus_noise import SignalPlusNoise
+from cgp.gp.state_space.discretization import DiscretizedProcess, StateAt
+from cgp.gp.state_space.ordered_series import OrderedSeries, ordered_series
+from cgp.gp.stream_samples import GaussianProcessCell
+from cgp.kernels.points import as_points, exactly
+from cgp.linalg import stored_cholesky
+from cgp.linalg.arguments import ArrayLike, complex_dtype, is_nan, nan
+from cgp.linalg.batch_last import matmul, matvec
+from cgp.linalg.short_repr import short_repr
+from cgp.online.cell import Piece, RefusedSample, Sample, all_finite, step_outputs
+from cgp.online.structure import structure_of
+from cgp.statespace.engines.chunked_filter import StateMoments
+from cgp.statespace.engines.decorrelation import decorrelated
+from cgp.statespace.engines.filter_step import State, marginals_of, update, with_pseudo_variance
+from cgp.statespace.filtering import moments, observation_moments, observed_means
+from cgp.statespace.online.native_step import NOT_FINITE, CompiledStep, StepMatrices
+from cgp.statespace.online.native_walk import CompiledWalk
+from cgp.statespace.online.stream_samples import check_state_factor
+from cgp.statespace.series import Series
+from cgp.training.post_updates import snapshot
+
+# Steps between samples take few different values, or so many that keeping them is no use.
+_MOST_TRANSITIONS = 64
+_BLOCK = 4096  # samples of a walk whose transitions are computed together
+
+
+@short_repr
+class PlacedState(NamedTuple):
+    """The state of a process after the last sample, as `StateSpaceGP.state`, and where that was."""
+
+    x: Any
+    """The place, real, `[...]`; NaN before any sample."""
+    mean: Any
+    """`[..., n]`."""
+    chol: Any
+    """`[..., n, n]`; of an improper process that of the real composite, `[..., 2n, 2n]`."""
+
+
+class FilteredBlock(NamedTuple):
+    """The results of a filter along a block of samples."""
+
+    state: PlacedState
+    """The state after the last of them."""
+    step: Step
+    """The moments of each, tensors `[B, T]`."""
+    moments: StateMoments
+    """The moments of the state at each, working values."""
+
+
+class ProcessCell(GaussianProcessCell):
+    """The state of a process at its last sample, and its update by the next.
+
+    Args:
+        process: Kernel, mean and noise.
+        real_dtype: "float64" or "float32".
+        check_inputs: A function of inputs that raises a `ValueError` for those that the kernel
+            refuses.
+        weights: The variables of kernel, mean and noise, which a state belongs to.
+        loss: A function of data and of the log likelihood of each series, of a graph: the loss.
+    """
+
+    State = PlacedState
+    streams_axis = -1  # the compiled step has the streams side by side
+    traces_blocks = False
+    dimensions = 1
+
+    def __init__(
+        self,
+        process: SignalPlusNoise,
+        real_dtype: str,
+        check_inputs: Callable[[np.ndarray], Any],
+        weights: list[keras.Variable],
+        loss: Callable[[Data, tf.Tensor], tf.Tensor],
+    ):
+        super().__init__(process, real_dtype, check_inputs)
+        self._weights, self._loss = weights, loss
+
+    # --- the state -------------------------------------------------------------------------------
+
+    @property
+    def weights(self) -> list[keras.Variable]:
+        """The variables of kernel, mean and noise."""
+        return self._weights
+
+    def initial_state(self, batch_size: Any, sample: Sample | None = None) -> PlacedState:
+        """The prior at the place of the first sample; the blank state where that is not known."""
+        if sample is None:
+            return self.blank_state(batch_size)
+        markov = DiscretizedProcess(self.process)
+        x = tf.convert_to_tensor(sample.x)[:, 0]
+        _, chol = markov.initial(x[0] if markov.is_stationary else x)
+        chol = tf.broadcast_to(chol, tf.concat([[batch_size], tf.shape(chol)[-2:]], axis=0))
+        return PlacedState(x, self.process.form.join(tf.zeros_like(chol[..., 0])), chol)
+
+    def blank_state(self, batch_size: Any) -> PlacedState:
+        """NaN, for processes that have not begun."""
+        H = DiscretizedProcess(self.process).emission()
+        mean = tf.fill([batch_size, H.shape[-1]], nan(H.dtype))
+        chol = tf.fill([batch_size, H.shape[-1], H.shape[-1]], nan(H.dtype))
+        x = tf.fill([batch_size], nan(tf.as_dtype(self.real_dtype)))
+        return PlacedState(x, self.process.form.join(mean), chol)
+
+    def renewed(self, state: PlacedState) -> PlacedState:
+        """A blank state; no other can be brought to hyperparameters that have changed."""
+        message = (
+            "the hyperparameters have changed, and the states of a StateSpaceGP belong to those "
+            "before: reset the streams, which begin again"
+        )
+        is_blank = tf.reduce_all(is_nan(state.x))
+        if tf.executing_eagerly():
+            if not is_blank:
+                raise ValueError(message)
+            return state
+        with tf.control_dependencies([tf.debugging.Assert(is_blank, [message])]):
+            return state._replace(x=tf.identity(state.x))
+
+    def as_stored(self, state: PlacedState) -> list[Any]:
+        """Working values: of an improper process the mean of the real composite."""
+        return [state.x, self.process.form.split(state.mean), state.chol]
+
+    def from_stored(self, arrays: Sequence[Any]) -> PlacedState:
+        """`as_stored` undone."""
+        return PlacedState(arrays[0], self.process.form.join(arrays[1]), arrays[2])
+
+    def check_stored(self, arrays: Sequence[np.ndarray]) -> None:
+        """Raises a ValueError for arrays of a file that are no state, begun or not."""
+        super().check_stored(arrays)
+        if np.isfinite(arrays[0]).all():
+            check_state_factor(np.moveaxis(arrays[2], -1, 0), "the saved factor of the state")
+
+    def checked_field(self, name: str, a: Any, dtype: tf.DType) -> np.ndarray:
+        """An array of a state given by a user; places have the values that they have in dtype."""
+        if name == "x":
+            return exactly(np.asarray(a), dtype.as_numpy_dtype)
+        return super().checked_field(name, a, dtype)
+
+    def completed(self, state: PlacedState) -> PlacedState:
+        """The state, whose places the kernel accepts."""
+        if np.size(state.x):
+            self.range.admit(np.reshape(state.x, [1, -1, 1]))
+        return state
+
+    # --- samples ---------------------------------------------------------------------------------
+
+    def check(
+        self, sample: Sample, missing: ArrayLike | None = None, along: int = 0
+    ) -> tuple[Sample, int | None]:
+        """Checks a sample of each stream, or a block, whose places must be in order."""
+        sample, streams = super().check(sample, missing, along)
+        if along and np.any(np.diff(sample.x[..., 0], axis=-1) < 0.0):
+            raise ValueError("x must not go back: the places of a block must be in order")
+        return sample, streams
+
+    def check_against(self, state: Sequence[np.ndarray], sample: Sample) -> None:
+        """Raises a ValueError where a sample, or the first of a block, lies before the state."""
+        last, x = state[0], sample.x[..., 0]
+        is_block = sample.z.ndim > 1 or (sample.z.ndim == 1 and len(last) == 1)
+        if is_block:
+            x = x[..., 0]
+        back = x < last
+        if back.any():
+            x, last = (a[back][0] for a in np.broadcast_arrays(x, last))
+            raise ValueError(f"x must not go back: got {x:g} after {last:g}")
+
+    def check_keys(self) -> None:
+        """Raises a ValueError for a likelihood of other than normal noise."""
+        if self.process.likelihood is not None:
+            raise ValueError(
+                "a Bank is of a StateSpaceGP of data in normal noise, got likelihood "
+                f"{self.process.likelihood!r}"
+            )
+
+    def for_keys(self) -> "ProcessCell":
+        """The cell for samples of many keys, whose places are not compared with one another."""
+        cell = copy.copy(self)
+        cell.recent = None
+        return cell
+
+    def structure(self) -> dict[str, Any]:
+        """The kernel and the mean."""
+        process = self.process
+        return {"kernel": structure_of(process.kernel), "mean": structure_of(process.mean)}
+
+    def assertions(self, state: PlacedState, sample: Sample) -> list[tf.Operation]:
+        """The assertion that a sample does not lie before the state."""
+        x = sample.x[:, 0]
+        is_later = tf.reduce_all(is_nan(state.x) | (x >= state.x))
+        return [tf.debugging.Assert(is_later, ["x must not go back: got", x])]
+
+    def chunks(self, samples: Sample) -> list[slice]:
+        """The whole block, which the compiled filter takes at once."""
+        return [slice(0, np.shape(samples.z)[-1])]
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def step(self, state: PlacedState, sample: Sample) -> tuple[PlacedState, Step]:
+        """Predicts from the last place to that of the sample, and updates with it."""
+        markov, form, x = DiscretizedProcess(self.process), self.process.form, sample.x[:, 0]
+        before = markov.predict(StateAt(*self.as_stored(state)), x)
+        H = markov.emission()[..., None]
+        R = markov.noise(SampleNoise(sample.noise_variance, sample.group))
+        R = tf.experimental.numpy.moveaxis(R[None] if R.shape.rank == 2 else R, 0, -1)
+        function = self.process.plus_function(tf.zeros_like(sample.z)[:, None], sample.x[:, None])
+        function, absent = function[:, 0], is_nan(sample.z)
+        signal = tf.where(absent, tf.zeros_like(sample.z), sample.z - function)
+        observation = form.split(signal[:, None])
+        present = tf.cast(~absent, R.dtype.real_dtype) + tf.zeros_like(tf.math.real(R[:, 0]))
+        h, r, observation = decorrelated(H[None], R[None], observation[:, None], present[None])
+        observation = tf.experimental.numpy.moveaxis(observation[:, 0], 0, -1)
+        after, _, _ = update(before, h[0], r[0], observation, present)
+
+        def marginals(state: State, noise: tf.Tensor | None) -> Marginals:
+            rows = matmul(H, state.chol)
+            result = with_pseudo_variance(*marginals_of(form, matvec(H, state.mean), rows, noise))
+            return result.map(lambda a: a[0])._replace(mean=result.mean[0] + function)
+
+        predicted, filtered = marginals(before, R), marginals(after, None)
+        deviation = tf.where(absent, nan(sample.z.dtype), sample.z - predicted.mean)
+        mean, chol = (tf.experimental.numpy.moveaxis(a, -1, 0) for a in after)
+        return self.from_stored([x, mean, chol]), Step(predicted, deviation, filtered)
+
+    def predict(self, state: PlacedState, at: Sample) -> Marginals:
+        """The signal at places `[B, M, D]` at or after that of the state."""
+        markov, form = DiscretizedProcess(self.process), self.process.form
+        x, mean, chol = self.as_stored(state)
+        steps = at.x[..., 0] - x[:, None]
+        F, Q, _ = markov.discretize(x[:, None] + tf.zeros_like(steps), steps)
+        rows = tf.linalg.matmul(markov.emission(), F)
+        signal = form.join(tf.linalg.matvec(rows, mean[:, None]))[..., 0]
+        spread = tf.linalg.matmul(rows, chol[:, None])
+        covariance = tf.linalg.matmul(spread, spread, adjoint_b=True)
+        H = markov.emission()
+        covariance += tf.linalg.matmul(tf.linalg.matmul(H, Q), H, adjoint_b=True)
+        return _of_component(
+            self.process.plus_function(signal, tf.convert_to_tensor(at.x)),
+            form.moments(covariance),
+        )
+
+    def forecast(self, state: PlacedState, ahead: Any, inputs: Any = None) -> Marginals:
+        """The signal at places x, `[M]`, `[M, 1]` or `[B, M, 1]`, given the samples so far.
+
+        Raises:
+            TypeError: Known inputs.
+            ValueError: Places before that of a state, or that are not finite.
+        """
+        if inputs is not None:
+            raise TypeError("inputs are of a KalmanFilter: a StateSpaceGP has places x")
+        x = as_points(ahead, self.real_dtype).numpy()
+        if x.shape[-1] != 1 or x.ndim > 3 or (x.ndim == 3 and len(x) != len(state.x)):
+            raise ValueError(f"x must be [M], or [B, M, 1] of B streams or keys, got {x.shape}")
+        x = np.broadcast_to(x, [len(state.x), *x.shape[-2:]])
+        self.range.admit(x)
+        back = x[..., 0] < np.asarray(state.x)[:, None]
+        if back.any():
+            raise ValueError(f"x lies before the last sample: got {x[back][0, 0]:g}")
+        state = PlacedState(*map(tf.constant, state))
+        return self.predict(state, Sample(None, tf.constant(x))).map(lambda a: a.numpy())
+
+    def is_sound(self, state: PlacedState, step: Step) -> tf.Tensor:
+        """Whether all is finite: a noise variance of NaN leaves the state finite."""
+        return all_finite((state, step.predicted.variance, step.filtered.variance))
+
+    # --- blocks ----------------------------------------------------------------------------------
+
+    def scan(self, state: PlacedState, samples: Sample) -> tuple[PlacedState, Step]:
+        """Filters a block, `[T]` or `[B, T]`, called eagerly: NumPy arrays."""
+        block = self.filtered(state, samples)
+        return block.state, block.step
+
+    def filtered(self, state: PlacedState, samples: Sample) -> FilteredBlock:
+        """Filters a block eagerly, as `scan`, with the moments of the state at each sample.
+
+        Series whose states and samples are at the same places share their transitions.
+        """
+        is_single = np.ndim(samples.z) == 1
+        if is_single:
+            state = PlacedState(*(a[None] for a in state))
+            samples = samples.map(lambda a: a[None])
+        x, start = samples.x, StateAt(*self.as_stored(state))
+        last = np.asarray(start.x)
+        if _is_shared(x) and np.all(last == last[0]):
+            x, start = x[:1], start._replace(x=start.x[0])
+        noise = shared_noise(samples).map(tf.constant)
+        data = Data(tf.constant(x), tf.constant(samples.z), tf.zeros([0], tf.int32), noise)
+        series = ordered_series(self.process, data, start=start)
+        result = moments(Series(series.model, series.z))
+        after, step = self._after(series, result, data)
+        step = step.map(lambda a: a.numpy())
+        if is_single:
+            after = PlacedState(*(a[0] for a in after))
+            step = step.map(lambda a: a[0])
+        return FilteredBlock(after, step, result)
+
+    def follow(self, state: PlacedState, samples: Sample) -> Piece:
+        """Filters a piece of series inside a model, whose places must be in order.
+
+        The loss is the negative log likelihood of the piece given the state before it, and that of
+        the priors, per sample observed. Gradients reach the hyperparameters and the state.
+        """
+        x, z = as_inputs_and_targets(samples.x, samples.z, None, self.real_dtype)
+        noise = SampleNoise(samples.noise_variance, samples.group)
+        places = tf.concat([state.x[:, None], x[..., 0]], axis=1)
+        in_order = tf.reduce_all(places[:, 1:] >= places[:, :-1])
+        message = "x must not go back: the places of series, piece after piece, must be in order"
+        with tf.control_dependencies([tf.debugging.Assert(in_order, [message])]):
+            data = Data(tf.identity(x), z, tf.shape(z)[:1], noise)
+        series = ordered_series(self.process, data, start=StateAt(*self.as_stored(state)))
+        result = moments(Series(series.model, series.z))
+        after, step = self._after(series, result, data)
+        loss = self._loss(data, tf.reduce_sum(result.log_likelihoods, axis=-1))
+        return Piece(after, step_outputs(step), loss)
+
+    def _after(
+        self, series: OrderedSeries, result: StateMoments, data: Data
+    ) -> tuple[PlacedState, Step]:
+        """The state after a series of samples, and the moments of each, `[B, T]`."""
+        form, model, H = self.process.form, series.model, series.H
+        function = self.process.plus_function(tf.zeros_like(data.z[: data.x.shape[0]]), data.x)
+        predicted = _of_component(
+            form.join(observed_means(model, result.predicted_means))[..., 0] + function,
+            observation_moments(model, result),
+        )
+        rows = tf.linalg.matmul(H, result.filtered_chols)
+        signal = tf.linalg.matmul(rows, rows, adjoint_b=True)  # never negative; without gradient
+        change = tf.linalg.matmul(
+            H, tf.linalg.matmul(result.filtered_covariances, H, adjoint_b=True)
+        )
+        signal = tf.stop_gradient(signal) + (change - tf.stop_gradient(change))
+        filtered = _of_component(
+            form.join(tf.linalg.matvec(H, result.filtered_means))[..., 0] + function,
+            form.moments(signal),
+        )
+        deviation = tf.where(is_nan(data.z), nan(data.z.dtype), data.z - predicted.mean)
+        chol, covariance = (
+            Series(model, series.z).of_each(a[..., -1, :, :], 2)
+            for a in (result.filtered_chols, result.filtered_covariances)
+        )
+        x = tf.broadcast_to(data.x[:, -1, 0], tf.shape(data.z)[:1])
+        mean = result.filtered_means[:, -1]
+        after = self.from_stored([x, mean, stored_cholesky(chol, covariance)])
+        return after, Step(predicted, deviation, filtered)
+
+    # --- compiled --------------------------------------------------------------------------------
+
+    def compiled(self, streams: int | None) -> "CompiledProcess":
+        """The compiled step at the present hyperparameters."""
+        return CompiledProcess(self.process, streams)
+
+    def compiled_walk(self) -> "ProcessWalk":
+        """Compiled steps of many streams."""
+        return ProcessWalk(self.process, self.weights)
+
+
+def shared_noise(samples: Sample) -> SampleNoise:
+    """The noise of samples `[B, ...]`: `[1, ...]` where all series have the same array."""
+    noise = SampleNoise(samples.noise_variance, samples.group)
+    return noise.map(lambda a: a[:1] if _is_shared(a) else a)
+
+
+def _is_shared(a: np.ndarray) -> bool:
+    """Whether all rows of an array are one in memory, as NumPy's `broadcast_to` makes them."""
+    return len(a) == 1 or a.strides[0] == 0
+
+
+def _of_component(mean: tf.Tensor, covariances: SecondMoments) -> Marginals:
+    """The moments `[B, T]` of one component, by covariances `[B or 1, T, 1, 1]`."""
+    k, c = covariances.map(lambda a: a[..., 0, 0])
+    variance = tf.math.real(k)
+    pseudo = tf.zeros_like(mean) if c is None else c + tf.zeros_like(mean)
+    return Marginals(mean, variance + tf.zeros_like(tf.math.real(mean)), pseudo)
+
+
+class PresentMatrices:
+    """The matrices of a process at its present hyperparameters, as NumPy arrays.
+
+    Args:
+        process: Kernel, mean and noise.
+    """
+
+    def __init__(self, process: SignalPlusNoise):
+        self._process = process
+        self.markov = DiscretizedProcess(process)
+        self.H = self.markov.emission().numpy()
+        count = tuple(process.noise_variance.variable.shape)
+        groups = SampleNoise(None, tf.range(count[0])) if count else COMMON_NOISE
+        learned = self.markov.noise(groups)
+        learned = tf.experimental.numpy.moveaxis(learned if count else learned[None], 0, -1)
+        self._learned_noise = learned.numpy()  # [m, m, 1], or of each group [m, m, G]
+
+    def R(self, noise: SampleNoise) -> np.ndarray:
+        """The covariance of the noise of samples `[V]`, `[m, m, V]`."""
+        R = self._learned_noise
+        if noise.group is not None:
+            R = np.ascontiguousarray(R[..., noise.group])
+        if noise.variance is not None:  # circular: of each working component an equal part
+            known = (noise.variance / len(R)).astype(R.dtype)
+            R = R + np.eye(len(R), dtype=R.dtype)[..., None] * known
+        return R
+
+    def transitions(self, x: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """F and a factor of Q over steps from places x, both `[B]`: `[B, n, n]`."""
+        F, Q_factor = self.markov.transitions(x, steps)
+        return F.astype(self.H.dtype, copy=False), Q_factor.astype(self.H.dtype, copy=False)
+
+    def function(self, x: np.ndarray) -> np.ndarray | float:
+        """The mean function at places of any shape; zero where there is none."""
+        if self._process.mean is None:
+            return 0.0
+        zeros = tf.zeros([x.size, 1], complex_dtype(tf.as_dtype(x.dtype)))
+        function = self._process.plus_function(zeros, tf.constant(x.reshape(-1, 1, 1)))
+        return function.numpy().reshape(x.shape)
+
+
+class CompiledProcess:
+    """The step of a process at its present hyperparameters by a function of the compiled core.
+
+    Args:
+        process: Kernel, mean and noise.
+        streams: B, or None for one stream without a batch axis.
+    """
+
+    def __init__(self, process: SignalPlusNoise, streams: int | None):
+        self._matrices, self._streams = PresentMatrices(process), streams
+        self._is_composite = process.form.multiplicity > 1
+        self._step: CompiledStep | None = None
+        self._transitions: dict[float, tuple[np.ndarray, np.ndarray]] = {}
+
+    def serves(self, arrays: Sequence[np.ndarray], sample: Sample, values: bytes) -> bool:
+        """Whether the core is there."""
+        return native.core().ops is not None
+
+    def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
+        """Takes one sample of each stream, as `cgp.online.Compiled`."""
+        last, mean, chol = arrays
+        if np.isnan(last[0]):
+            return None
+        x = sample.x[..., 0]
+        F, Q_factor = self._transition(last, x)
+        R = self._matrices.R(shared_noise(sample.map(np.atleast_1d)))
+        if self._step is None:
+            matrices = StepMatrices(F, Q_factor, self._matrices.H[..., None], R)
+            self._step = CompiledStep(
+                matrices, self._streams, self._is_composite, predicts_first=True
+            )
+        function = self._matrices.function(x)
+        self._step.set(F=F, Q_factor=Q_factor, R=R)
+        result = self._step((sample.z - function)[..., None], mean, chol)
+        if result is None:
+            return None
+        last[...] = x
+        predicted, filtered = (
+            m.map(lambda a: a[..., 0][()])._replace(mean=m.mean[..., 0] + function) for m in result
+        )
+        return Step(predicted, innovation(sample.z, predicted.mean)[()], filtered)
+
+    def _transition(self, last: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """F and a factor of Q from the last places to x, `[n, n, 1 or B]`; often the same again."""
+        steps = x - last
+        if len(last) > 1 and np.any((last != last[0]) | (steps != steps[0])):
+            return self._discretized(last, steps)
+        step = steps[0]
+        if step in self._transitions:
+            return self._transitions[step]
+        transition = self._discretized(last[:1], steps[:1])
+        if self._matrices.markov.is_stationary:
+            if len(self._transitions) == _MOST_TRANSITIONS:
+                self._transitions.clear()
+            self._transitions[step] = transition
+        return transition
+
+    def _discretized(self, last: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """F and a factor of Q, batch last."""
+        F, Q_factor = (
+            np.ascontiguousarray(np.moveaxis(a, 0, -1))
+            for a in self._matrices.transitions(last.copy(), steps)
+        )
+        return F, Q_factor
+
+
+class ProcessWalk:
+    """Steps of many processes, sample after sample, by a function of the compiled core.
+
+    Args:
+        process: Kernel, mean and noise.
+        weights: The variables that its matrices follow from.
+    """
+
+    def __init__(self, process: SignalPlusNoise, weights: list[keras.Variable]):
+        self._process, self._weights = process, weights
+        self._walk = CompiledWalk(process.form.multiplicity > 1, predicts_first=True)
+        self._values: bytes | None = None  # of the weights that the matrices belong to
+
+    def serves(self) -> bool:
+        """Whether the core is there."""
+        return native.core().ops is not None
+
+    def __call__(self, rows: Sequence[np.ndarray], slots: np.ndarray, samples: Sample) -> Step:
+        """Takes samples in their order, as `cgp.online.Walk`."""
+        places, mean, chol = rows
+        x, last = samples.x[:, 0], _places_before(places, slots, samples.x[:, 0])
+        back = np.flatnonzero(x < last)
+        if len(back):
+            first = back[0]
+            message = f"x must not go back: got {x[first]:g} after {last[first]:g}"
+            raise RefusedSample(first, message)
+        values = snapshot(self._weights)
+        if values != self._values:
+            self._matrices, self._values = PresentMatrices(self._process), values
+        function = self._matrices.function(x)
+        signal = np.ascontiguousarray(samples.z - function)[:, None]
+        moments = []
+        for begin in range(0, max(len(x), 1), _BLOCK):
+            block = slice(begin, begin + _BLOCK)
+            F, Q_factor = self._matrices.transitions(last[block], (x - last)[block])
+            noise = SampleNoise(samples.noise_variance, samples.group).map(lambda a: a[block])  # noqa: B023
+            R = np.moveaxis(self._matrices.R(noise), -1, 0)
+            matrices = {
+                "F": F,
+                "Q_factor": Q_factor,
+                "H": self._matrices.H,
+                "R": R[0] if noise.is_common else R,
+            }
+            result = self._walk(matrices, signal[block], slots[block], mean, chol)
+            if isinstance(result, int):
+                raise RefusedSample(begin + result, NOT_FINITE)
+            moments.append(result)
+        places[slots] = x  # of several samples of one key the last assignment counts
+        predicted, filtered = (
+            Marginals(*(np.concatenate(arrays)[:, 0] for arrays in zip(*blocks, strict=True)))
+            for blocks in zip(*moments, strict=True)
+        )
+        predicted, filtered = (m._replace(mean=m.mean + function) for m in (predicted, filtered))
+        return Step(predicted, innovation(samples.z, predicted.mean), filtered)
+
+
+def _places_before(places: np.ndarray, slots: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The place of the sample before each one, of the same key.
+
+    Args:
+        places: The place of the last sample of each slot.
+        slots: Of the samples, `[B]`.
+        x: Their places, `[B]`.
+    """
+    order = np.argsort(slots, kind="stable")
+    before = places[slots]
+    again = np.flatnonzero(slots[order][1:] == slots[order][:-1])
+    before[order[again + 1]] = x[order[again]]
+    return before
