@@ -153,7 +153,7 @@ class RecursiveGP(RunsOnline, GaussianProcess):
         )
         settings = {"capacity": self.capacity, "policy": policy, "forgetting": self.forgetting}
         self.cell: WindowCell = WindowCell(
-            recursion, self.variable_dtype, self._check_inputs, self._parameters, settings
+            recursion, self.variable_dtype, self._check_inputs, self.named_hyperparameters, settings
         )
         self.built = True
 
