@@ -253,7 +253,7 @@ class GaussianProcessCell(Cell):
         streams = 0 if data.is_single else slice(None)
         axes = (streams, slice(None)) if along else (streams, 0)
         variance, group = (
-            None if a is None else np.broadcast_to(a, data.z.shape)[axes] for a in data.noise
+            None if a is None else np.broadcast_to(a, data.z.shape)[axes] for a in data.noise[:2]
         )
         checked = Sample(data.z[axes], data.x[axes], noise_variance=variance, group=group)
         return checked, None if data.is_single else len(data.z)
