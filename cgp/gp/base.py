@@ -13,11 +13,11 @@ from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
-from cgp.kernels.points import one_number
 from cgp.likelihoods import Likelihood
 from cgp.likelihoods.saved import likelihood_from_config
 from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.training import Model, register_post_update
+from cgp.training.hyperparameters import one_number
 from cgp.training.notebook_table import Row, notebook_table, parameter_rows
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import (

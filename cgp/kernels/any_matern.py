@@ -1,8 +1,5 @@
 """The Matérn kernel of a smoothness that is learned."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 import keras
 import tensorflow as tf
 
@@ -10,15 +7,15 @@ from cgp.kernels.base import Kernel
 from cgp.kernels.bessel import matern_correlation
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Pair
-from cgp.kernels.points import one_or_each, optional_number, per_dimension
+from cgp.kernels.points import per_dimension
 from cgp.kernels.spectrum import Spectrum, matern
 from cgp.linalg.arguments import ArrayLike
-from cgp.training.parameters import POSITIVE, Parameter
-
-_SMOOTHNESS = POSITIVE._replace(placeholder=1.5)
+from cgp.training.hyperparameters import Hyperparameter, declared
+from cgp.training.parameters import POSITIVE
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class Matern(Kernel):
     """The Matérn kernel of any smoothness ν, `variance · 2^{1−ν}/Γ(ν) (√(2ν) r)^ν K_ν(√(2ν) r)`.
 
@@ -46,29 +43,9 @@ class Matern(Kernel):
     """
 
     is_real = True
-    variance: Parameter
-    lengthscale: Parameter
-    smoothness: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        lengthscale: ArrayLike | None = None,
-        smoothness: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        values = {
-            "variance": (optional_number(variance, "variance"), POSITIVE),
-            "lengthscale": one_or_each(lengthscale, "lengthscale", POSITIVE),
-            "smoothness": (optional_number(smoothness, "smoothness"), _SMOOTHNESS),
-        }
-        self.declare_parameters(values, fixed, priors)
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None, per_dimension=True)
+    smoothness: Hyperparameter = Hyperparameter(POSITIVE._replace(placeholder=1.5), default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """See `Kernel.start_of`: a smoothness of 3/2."""

@@ -1,6 +1,5 @@
 """Complex autoregressions with a moving average, over a regular grid."""
 
-from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import keras
@@ -14,15 +13,16 @@ from cgp.kernels.on_grid import (
     OnGrid,
     companion,
     order_of,
-    reflections_or_none,
+    step_or_none,
     vector_of,
 )
-from cgp.kernels.points import optional_number
 from cgp.linalg.arguments import ArrayLike
-from cgp.training.parameters import POSITIVE, Parameter
+from cgp.training.hyperparameters import Hyperparameter, declared, setting
+from cgp.training.parameters import POSITIVE, UNIT_DISK
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class ARMA(OnGrid):
     """A complex ARMA process, `z[t] = Σ a[k] z[t−k] + w[t] + Σ b[j] w[t−j]`, over a regular grid.
 
@@ -57,36 +57,16 @@ class ARMA(OnGrid):
         array([[1.3867+0.j    , 0.2   -0.6933j]])
     """
 
-    variance: Parameter
-    ar_reflections: Parameter
-    ma_reflections: Parameter
-
-    def __init__(
-        self,
-        ar_order: int,
-        ma_order: int,
-        variance: ArrayLike | None = None,
-        ar_reflections: ArrayLike | None = None,
-        ma_reflections: ArrayLike | None = None,
-        step: float | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(step, name=name, dtype=dtype, **kwargs)
-        self.ar_order, self.ma_order = (
-            order_of(ar_order, "ar_order"),
-            order_of(ma_order, "ma_order"),
-        )
-        values = {
-            "variance": (optional_number(variance, "variance"), POSITIVE),
-            "ar_reflections": reflections_or_none(ar_reflections, self.ar_order, "ar_reflections"),
-            "ma_reflections": reflections_or_none(ma_reflections, self.ma_order, "ma_reflections"),
-        }
-        self.declare_parameters(values, fixed, priors)
+    ar_order: int = setting(order_of)
+    ma_order: int = setting(order_of)
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    ar_reflections: Hyperparameter = Hyperparameter(
+        UNIT_DISK, default=None, length=lambda kernel: kernel.ar_order
+    )
+    ma_reflections: Hyperparameter = Hyperparameter(
+        UNIT_DISK, default=None, length=lambda kernel: kernel.ma_order
+    )
+    step: float | None = setting(step_or_none, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """See `Kernel.start_of`: those of the autoregression by Burg's method, the others zero."""
@@ -149,7 +129,3 @@ class ARMA(OnGrid):
             [tf.ones([1], b.dtype), b, tf.zeros([n - 1 - self.ma_order], b.dtype)], axis=0
         )
         return companion(process, self.variance.value, h)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "ar_order": self.ar_order, "ma_order": self.ma_order}

@@ -1,6 +1,5 @@
 """Complex autoregressions over a regular grid."""
 
-from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import keras
@@ -14,17 +13,19 @@ from cgp.kernels.on_grid import (
     OnGrid,
     companion,
     order_of,
-    reflections_or_none,
     step_of_grid,
+    step_or_none,
     vector_of,
 )
-from cgp.kernels.points import as_array, optional_number
+from cgp.kernels.points import as_array
 from cgp.linalg.arguments import ArrayLike
 from cgp.observations import as_observations, check_same_labels
-from cgp.training.parameters import POSITIVE, Parameter
+from cgp.training.hyperparameters import Hyperparameter, declared, setting
+from cgp.training.parameters import POSITIVE, UNIT_DISK
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class Autoregressive(OnGrid):
     """A complex autoregression over a regular grid, `z[t] = Σ a[k] z[t−k] + w[t]`, k = 1 … order.
 
@@ -59,29 +60,12 @@ class Autoregressive(OnGrid):
         TensorShape([3, 3])
     """
 
-    variance: Parameter
-    reflections: Parameter
-
-    def __init__(
-        self,
-        order: int,
-        variance: ArrayLike | None = None,
-        reflections: ArrayLike | None = None,
-        step: float | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(step, name=name, dtype=dtype, **kwargs)
-        self.order = order_of(order)
-        values = {
-            "variance": (optional_number(variance, "variance"), POSITIVE),
-            "reflections": reflections_or_none(reflections, self.order, "reflections"),
-        }
-        self.declare_parameters(values, fixed, priors)
+    order: int = setting(order_of)
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    reflections: Hyperparameter = Hyperparameter(
+        UNIT_DISK, default=None, length=lambda kernel: kernel.order
+    )
+    step: float | None = setting(step_or_none, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """See `Kernel.start_of`: the reflections are those of Burg's method."""
@@ -172,7 +156,3 @@ class Autoregressive(OnGrid):
         process = self._autoregression()
         h = tf.one_hot(0, self.order, dtype=process.coefficients.dtype)
         return companion(process, self.variance.value, h)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "order": self.order}

@@ -5,7 +5,7 @@ are here too, as the operators `+` and `*` of a kernel make them.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from numbers import Number, Real
 from typing import Any, Self
 
@@ -16,11 +16,11 @@ import tensorflow as tf
 from cgp.kernels.covariance_function import CovarianceFunction, add, multiply
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Generator, MarkovForm, Pair, direct_sum, over, product
-from cgp.kernels.points import optional_number
 from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.kernels.spectrum import Spectrum, line, of_form, spectra_added, times_lines
 from cgp.kernels.terms import Term, Terms, product_of, sum_of
 from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.training.hyperparameters import Hyperparameter, declared
 from cgp.training.parameters import POSITIVE, Parameter
 from cgp.training.sharing import sharing_scope
 
@@ -119,6 +119,7 @@ class Kernel(CovarianceFunction):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class Constant(Kernel):
     """The covariance of a constant: `K(x1, x2) = variance`.
 
@@ -137,21 +138,7 @@ class Constant(Kernel):
     """
 
     is_real = True
-    variance: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        values = {"variance": (optional_number(variance, "variance"), POSITIVE)}
-        self.declare_parameters(values, fixed, priors)
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""

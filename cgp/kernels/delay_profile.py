@@ -9,8 +9,8 @@ It is Hermitian and complex: all echoes come late, none early.
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -20,12 +20,12 @@ from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, direct_sum
 from cgp.kernels.on_grid import vector_of
-from cgp.kernels.points import optional_number
 from cgp.kernels.rotation import cosine_and_sine, turning_form
 from cgp.kernels.spectrum import Spectrum
 from cgp.kernels.szego import exponential_delays, low_pass
 from cgp.kernels.terms import Term, Terms
 from cgp.linalg.arguments import ArrayLike
+from cgp.training.hyperparameters import Hyperparameter, InitialValues, declared
 from cgp.training.parameters import POSITIVE, REAL, Parameter, in_steps_of
 
 
@@ -48,27 +48,15 @@ class DelayProfile(Kernel):
         raise NotImplementedError
 
 
+@declared
 class ScaledDelays(DelayProfile):
     """A profile of one shape, scaled along the axis of delays by a parameter named in `extent`."""
 
-    variance: Parameter
-    extent: str
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    extent: ClassVar[str]
     """The name of the parameter that scales delays."""
-    extent_of_rms: float
+    extent_of_rms: ClassVar[float]
     """That parameter over the root mean square of the delays about their mean."""
-
-    def _declare(
-        self,
-        variance: ArrayLike | None,
-        extent: ArrayLike | None,
-        fixed: str | Iterable[str],
-        priors: Mapping[str, Any] | None,
-    ) -> None:
-        values = {
-            "variance": (optional_number(variance, "variance"), POSITIVE),
-            self.extent: (optional_number(extent, self.extent), POSITIVE),
-        }
-        self.declare_parameters(values, fixed, priors)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """See `Kernel.start_of`: a length scale is `1/(2π)` over the spread of delays."""
@@ -78,6 +66,7 @@ class ScaledDelays(DelayProfile):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class ExponentialDelays(ScaledDelays):
     """A channel over frequency whose echoes decay exponentially with their delay.
 
@@ -127,21 +116,7 @@ class ExponentialDelays(ScaledDelays):
 
     extent = "delay_spread"
     extent_of_rms = 1.0
-    delay_spread: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        delay_spread: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self._declare(variance, delay_spread, fixed, priors)
+    delay_spread: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def transform(self, f1: tf.Tensor, f2: tf.Tensor) -> tf.Tensor:
         """See `DelayProfile.transform`."""
@@ -154,6 +129,7 @@ class ExponentialDelays(ScaledDelays):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class UniformDelays(ScaledDelays):
     """A channel over frequency whose echoes have equal power at all delays from 0 to a width.
 
@@ -187,21 +163,7 @@ class UniformDelays(ScaledDelays):
 
     extent = "width"
     extent_of_rms = math.sqrt(12.0)
-    width: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        width: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self._declare(variance, width, fixed, priors)
+    width: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def transform(self, f1: tf.Tensor, f2: tf.Tensor) -> tf.Tensor:
         """See `DelayProfile.transform`."""
@@ -222,6 +184,7 @@ class UniformDelays(ScaledDelays):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class TappedDelays(DelayProfile):
     """A channel over frequency of echoes at a few delays, a tapped delay line.
 
@@ -254,33 +217,22 @@ class TappedDelays(DelayProfile):
         array([[1.-0.5j]])
     """
 
-    delays: Parameter
-    powers: Parameter
+    delays: Hyperparameter = Hyperparameter(REAL)
+    powers: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
-    def __init__(
-        self,
-        delays: ArrayLike,
-        powers: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        delays = vector_of(delays, "delays")
+    def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:
+        """Delays, as many as there are taps, and their powers."""
+        delays, powers = vector_of(arguments["delays"], "delays"), arguments["powers"]
         if powers is not None and np.shape(powers) != delays.shape:
             raise ValueError(
                 f"powers must be one for each of {len(delays)} delays, got {np.shape(powers)}"
             )
         # Optimizers move all delays in steps of a hundredth of the largest.
         size = np.max(np.abs(delays))
-        values = {
+        return {
             "delays": (delays, in_steps_of(0.01 * (size if 0 < size < np.inf else 1.0), REAL)),
             "powers": (powers, POSITIVE._replace(placeholder=np.ones(len(delays)))),
         }
-        self.declare_parameters(values, fixed, priors)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """See `Kernel.start_of`: equal powers; delays stay where they are."""

@@ -1,23 +1,22 @@
 """The elliptical Ornstein-Uhlenbeck process: a damped rotation along an ellipse."""
 
 import math
-from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Generator, MarkovForm, Pair, over, widely_linear
-from cgp.kernels.points import one_number, optional_number
 from cgp.kernels.rotation import cosine_and_sine
 from cgp.linalg.arguments import ArrayLike, as_complex, squared_modulus
-from cgp.training.parameters import POSITIVE, REAL, UNIT_DISK, Parameter, in_steps_of
+from cgp.training.hyperparameters import Hyperparameter, declared
+from cgp.training.parameters import POSITIVE, REAL, UNIT_DISK
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class EllipticalOU(Kernel):
     """The elliptical Ornstein-Uhlenbeck process, a damped rotation along an ellipse.
 
@@ -61,36 +60,11 @@ class EllipticalOU(Kernel):
         (-0.5, -0.3, 2.0)
     """
 
-    variance: Parameter
-    damping: Parameter
-    frequency: Parameter
-    coefficient: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        damping: ArrayLike | None = None,
-        frequency: ArrayLike | None = None,
-        coefficient: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self.is_proper = False
-        # One percent, as in `Rotation`.
-        size = 1.0 if frequency is None else np.abs(np.asarray(one_number(frequency, "frequency")))
-        step = 0.01 * np.where(size == 0, 1.0, size)
-        values = {
-            "variance": (optional_number(variance, "variance"), POSITIVE),
-            "damping": (optional_number(damping, "damping"), POSITIVE),
-            "frequency": (frequency, in_steps_of(step, REAL)),
-            "coefficient": (optional_number(coefficient, "coefficient"), UNIT_DISK),
-        }
-        self.declare_parameters(values, fixed, priors)
+    is_proper = False
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    damping: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    frequency: Hyperparameter = Hyperparameter(REAL, default=None, relative_step=0.01)
+    coefficient: Hyperparameter = Hyperparameter(UNIT_DISK, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """See `Kernel.start_of`: the damping is the rate of a length scale."""

@@ -10,11 +10,11 @@ from cgp.kernels.base import Combination, Kernel
 from cgp.kernels.covariance_function import add, multiply
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, conjugate, widely_linear
-from cgp.kernels.points import optional_number
 from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.kernels.spectrum import Spectrum, spectra_added
 from cgp.kernels.terms import Terms, conjugate_of
 from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.training.hyperparameters import Hyperparameter, declared
 from cgp.training.parameters import UNIT_DISK, Parameter
 
 
@@ -81,6 +81,7 @@ class Conjugate(UnaryCombination):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class WidelyLinear(UnaryCombination):
     """The improper kernel of `z = u + c conj(u)`, u being a process of the given kernel.
 
@@ -109,7 +110,7 @@ class WidelyLinear(UnaryCombination):
         (array([[1.25+0.j]]), array([[0.+1.j]]))
     """
 
-    coefficient: Parameter
+    coefficient: Hyperparameter = Hyperparameter(UNIT_DISK, default=None)
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class WidelyLinear(UnaryCombination):
     ):
         super().__init__(kernel, name=name, dtype=dtype, **kwargs)
         self.is_proper = self.is_real = False
-        values = {"coefficient": (optional_number(coefficient, "coefficient"), UNIT_DISK)}
+        values = self.initial_values({"coefficient": coefficient})
         self.declare_parameters(values, fixed, priors)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:

@@ -139,7 +139,7 @@ class Matern12(HalfIntegerMatern):
     code = Code.MATERN12
 
     def correlation(self) -> Any:
-        """See `ScaledCorrelation.correlation`."""
+        """See `Stationary.correlation`."""
         return psd_kernels().MaternOneHalf()
 
 
@@ -159,7 +159,7 @@ class Matern32(HalfIntegerMatern):
     code = Code.MATERN32
 
     def correlation(self) -> Any:
-        """See `ScaledCorrelation.correlation`."""
+        """See `Stationary.correlation`."""
         return psd_kernels().MaternThreeHalves()
 
 
@@ -179,5 +179,5 @@ class Matern52(HalfIntegerMatern):
     code = Code.MATERN52
 
     def correlation(self) -> Any:
-        """See `ScaledCorrelation.correlation`."""
+        """See `Stationary.correlation`."""
         return psd_kernels().MaternFiveHalves()

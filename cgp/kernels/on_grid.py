@@ -17,10 +17,10 @@ from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.levinson import Autoregression, burg
 from cgp.kernels.markov import MarkovForm, Pair, over
-from cgp.kernels.points import one_number
 from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike, as_complex
-from cgp.training.parameters import UNIT_DISK, Constraint, Parameter
+from cgp.training.hyperparameters import one_number
+from cgp.training.parameters import Parameter
 from cgp.training.sizes import check_size
 
 # Steps further from a whole multiple of the grid's, in parts of it, are none.
@@ -61,32 +61,14 @@ def companion(process: Autoregression, variance: tf.Tensor, h: tf.Tensor) -> Com
 class OnGrid(Kernel):
     """A kernel of a process over a regular grid of one dimension.
 
-    Args:
-        step: The spacing of the grid, positive, in units of x; if None, the first fit takes that
-            of a regular x.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
-
     Raises:
         ValueError: A step that is not a positive number; when it is used, a step that was left out
             before any fit; eagerly, points that are no whole multiples of it apart (to a hundredth
             of the step). In graphs their covariances are NaN.
     """
 
-    def __init__(
-        self,
-        step: float | None,
-        *,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        if step is not None and (
-            np.iscomplexobj(one_number(step, "step")) or not 0.0 < step < np.inf
-        ):
-            raise ValueError(f"step must be a positive number, got {step!r}")
-        self.step = None if step is None else float(step)
+    step: float | None
+    """The spacing of the grid, in units of x; None until a first fit takes that of its x."""
 
     def starts(
         self, rules: StartRules, power: float, wanted: Callable[[Parameter], bool]
@@ -235,10 +217,6 @@ class OnGrid(Kernel):
             raise ValueError(f"{self!r} needs inputs of one dimension, got {x.shape[-1]}")
         self._counts(x - x[..., :1, :])
 
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "step": self.step}
-
     def __repr__(self) -> str:
         step = "to be learned" if self.step is None else f"{self.step:g}"
         return f"{super().__repr__()[:-1]}, step={step})"
@@ -282,7 +260,20 @@ def _while_any(counts: tf.Tensor, double: Any, *start: tf.Tensor) -> Any:
     return tf.while_loop(lambda k, *_: k <= most, double, (tf.ones([], counts.dtype), *start))
 
 
-def order_of(order: int, name: str = "order") -> int:
+def step_or_none(step: float | None, name: str) -> float | None:
+    """Returns the spacing of a grid, positive, or None if it is left out.
+
+    Raises:
+        ValueError: It is not positive.
+    """
+    if step is None:
+        return None
+    if np.iscomplexobj(one_number(step, name)) or not 0.0 < step < np.inf:
+        raise ValueError(f"{name} must be a positive number, got {step!r}")
+    return float(step)
+
+
+def order_of(order: int, name: str) -> int:
     """Returns an order, if it is a whole number of at least 1.
 
     Raises:
@@ -292,19 +283,6 @@ def order_of(order: int, name: str = "order") -> int:
         raise ValueError(f"{name} must be a whole number of at least 1, got {order!r}")
     check_size(2 * int(order), f"{name} {order}", "float32", f"take a smaller {name}")
     return int(order)
-
-
-def reflections_or_none(
-    reflections: ArrayLike | None, order: int, name: str
-) -> tuple[ArrayLike | None, Constraint]:
-    """Returns reflection coefficients `[order]`, None if they are left out, and their constraint.
-
-    Raises:
-        ValueError: They have another shape.
-    """
-    if reflections is not None and np.shape(reflections) != (order,):
-        raise ValueError(f"{name} must have shape [{order}], got {list(np.shape(reflections))}")
-    return reflections, UNIT_DISK._replace(placeholder=np.zeros(order))
 
 
 def vector_of(values: ArrayLike, name: str) -> np.ndarray:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from cgp.axes import as_code
 from cgp.clock import is_time, remedy
 from cgp.linalg.arguments import ArrayLike, refuse_containers
-from cgp.training.parameters import Constraint, Parameter
+from cgp.training.parameters import Parameter
 
 LARGEST = {dtype: 0.25 * float(np.sqrt(np.finfo(dtype).max)) for dtype in ("float64", "float32")}
 """The largest number of each dtype to work with: squares of differences beyond it overflow."""
@@ -268,46 +268,6 @@ class RecentInputs:
     def clear(self) -> None:
         """Forgets them: what comes next is another stream."""
         self._held.clear()
-
-
-def one_number(value: ArrayLike, name: str, or_vector: bool = False) -> ArrayLike:
-    """Returns `value`, if it is one number; or, with `or_vector`, one for each dimension of x.
-
-    Raises:
-        TypeError: It is no number.
-        ValueError: It has another shape.
-    """
-    if np.asarray(value).dtype.kind not in "iufc":
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    shape = np.shape(value)
-    if len(shape) > int(or_vector) or 0 in shape:
-        wanted = "one number" + (", or one for each dimension of x" if or_vector else "")
-        raise ValueError(f"{name} must be {wanted}, got shape {shape}")
-    return value
-
-
-def optional_number(
-    value: ArrayLike | None, name: str, or_vector: bool = False
-) -> ArrayLike | None:
-    """`one_number`, or None for a hyperparameter that is left out, to start from data."""
-    return None if value is None else one_number(value, name, or_vector)
-
-
-def one_or_each(
-    value: ArrayLike | None, name: str, constraint: Constraint
-) -> tuple[ArrayLike | None, Constraint]:
-    """A hyperparameter of one number, or one for each dimension of x, and its constraint.
-
-    It may be left out: None, or `[None] * D` of a value for each of D dimensions.
-
-    Raises:
-        TypeError, ValueError: As for `one_number`.
-    """
-    constraint = constraint._replace(is_per_dimension=True)
-    if isinstance(value, list | tuple) and value and all(part is None for part in value):
-        placeholder = np.full(len(value), constraint.placeholder)
-        return None, constraint._replace(placeholder=placeholder)
-    return optional_number(value, name, or_vector=True), constraint
 
 
 def per_dimension(parameter: Parameter, x: tf.Tensor) -> tf.Tensor:

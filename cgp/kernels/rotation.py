@@ -1,7 +1,6 @@
 """The rotation kernel: a tone over time, a delay over frequency."""
 
 import math
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -12,16 +11,18 @@ from cgp import native
 from cgp.kernels.base import Kernel
 from cgp.kernels.markov import Generator, MarkovForm, Pair, over
 from cgp.kernels.periodogram import Periodogram, deviations
-from cgp.kernels.points import as_array, one_or_each, per_dimension
+from cgp.kernels.points import as_array, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction
 from cgp.kernels.spectrum import Spectrum, line
 from cgp.kernels.terms import Term, Terms
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.observations import as_observations, check_same_labels
-from cgp.training.parameters import REAL, Parameter, in_steps_of
+from cgp.training.hyperparameters import Hyperparameter, declared
+from cgp.training.parameters import REAL, Parameter
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class Rotation(Kernel):
     """The rotation `e^{+i2π frequency (x1 − x2)}`.
 
@@ -50,27 +51,14 @@ class Rotation(Kernel):
         array([[0.+1.j]])
     """
 
-    frequency: Parameter
+    # Optimizers move it in steps of a hundredth of its initial value.
+    frequency: Hyperparameter = Hyperparameter(
+        REAL, default=None, per_dimension=True, relative_step=0.01
+    )
 
-    def __init__(
-        self,
-        frequency: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self.is_markov = frequency is None or np.ndim(frequency) == 0
-        value, constraint = one_or_each(frequency, "frequency", REAL)
-        # Optimizers move it in steps of a hundredth of its initial value.
-        size = np.abs(np.asarray(1.0 if value is None else value))
-        step = 0.01 * np.where(size == 0, 1.0, size)
-        self.declare_parameters(
-            {"frequency": (value, in_steps_of(step, constraint))}, fixed, priors
-        )
+    def set_derived_attributes(self) -> None:
+        """A rotation is Markov over one dimension alone."""
+        self.is_markov = self.frequency.variable.ndim == 0
 
     @property
     def turn(self) -> Parameter:

@@ -7,8 +7,7 @@ Learning* (2006), §4.2, with r = |(x1 − x2)/lengthscale|.
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -18,11 +17,12 @@ from cgp.kernels.base import Kernel
 from cgp.kernels.bessel import matern_correlation
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Pair
-from cgp.kernels.points import one_or_each, optional_number, per_dimension
+from cgp.kernels.points import per_dimension
 from cgp.kernels.program import Code, Instructions, instruction
 from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike
-from cgp.training.parameters import POSITIVE, Parameter, in_steps_of
+from cgp.training.hyperparameters import Hyperparameter, declared
+from cgp.training.parameters import POSITIVE, in_steps_of
 
 
 def psd_kernels() -> Any:
@@ -32,17 +32,29 @@ def psd_kernels() -> Any:
     return tfp.math.psd_kernels
 
 
-class ScaledCorrelation(Kernel):
+@declared
+class Stationary(Kernel):
     """`variance` times a function `correlation` of `(x1 − x2)/lengthscale`.
 
-    A subclass declares both parameters, and those of its own.
+    Args:
+        variance: `E|z|²`, positive; in squared units of z.
+        lengthscale: In units of x, positive; one number, or one for each dimension of x, as it
+            is if left out. Left out, the first fit starts either from the data (see `Kernel`).
+        fixed: Names of parameters that training leaves alone.
+        priors: TFP distributions of parameters, by name.
+        name: A name for its parameters.
+        dtype: "float64" (complex128 covariances) or "float32" (complex64).
     """
 
     is_real = True
-    variance: Parameter
-    lengthscale: Parameter
-    code: Code
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None, per_dimension=True)
+    code: ClassVar[Code]
     """The instruction that computes it."""
+
+    def set_derived_attributes(self) -> None:
+        """A kernel with a length scale for each dimension is not Markov."""
+        self.is_markov = self.is_markov and self.lengthscale.variable.ndim == 0
 
     def correlation(self) -> Any:
         """The kernel at unit variance and length scale, one of TensorFlow Probability's."""
@@ -65,42 +77,6 @@ class ScaledCorrelation(Kernel):
         return (instruction(self.code, self.variance, self.lengthscale),)
 
 
-class Stationary(ScaledCorrelation):
-    """A kernel of a variance and a length scale.
-
-    Args:
-        variance: `E|z|²`, positive; in squared units of z.
-        lengthscale: In units of x, positive; one number, or one for each dimension of x, as it
-            is if left out. Left out, the first fit starts either from the data (see `Kernel`).
-        fixed: Names of parameters that training leaves alone.
-        priors: TFP distributions of parameters, by name.
-        name: A name for its parameters.
-        dtype: "float64" (complex128 covariances) or "float32" (complex64).
-    """
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        lengthscale: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self.declare_parameters(_scales(variance, lengthscale), fixed, priors)
-        self.is_markov = self.is_markov and (lengthscale is None or np.ndim(lengthscale) == 0)
-
-
-def _scales(variance: ArrayLike, lengthscale: ArrayLike) -> dict[str, Any]:
-    return {
-        "variance": (optional_number(variance, "variance"), POSITIVE),
-        "lengthscale": one_or_each(lengthscale, "lengthscale", POSITIVE),
-    }
-
-
 @keras.saving.register_keras_serializable(package="cgp.kernels")
 class RBF(Stationary):
     """The squared exponential kernel `variance · e^{−r²/2}`: infinitely smooth signals.
@@ -118,7 +94,7 @@ class RBF(Stationary):
     code = Code.RBF
 
     def correlation(self) -> Any:
-        """See `ScaledCorrelation.correlation`."""
+        """See `Stationary.correlation`."""
         return psd_kernels().ExponentiatedQuadratic()
 
     def spectrum(self) -> Spectrum:
@@ -131,7 +107,8 @@ class RBF(Stationary):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
-class RationalQuadratic(ScaledCorrelation):
+@declared
+class RationalQuadratic(Stationary):
     """The rational quadratic kernel `variance · (1 + r²/(2 alpha))^{−alpha}`: many length scales.
 
     Args:
@@ -150,33 +127,14 @@ class RationalQuadratic(ScaledCorrelation):
         array([[1.4142+0.j]])
     """
 
-    alpha: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        lengthscale: ArrayLike | None = None,
-        alpha: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        values = {
-            **_scales(variance, lengthscale),
-            "alpha": (optional_number(alpha, "alpha"), POSITIVE),
-        }
-        self.declare_parameters(values, fixed, priors)
+    alpha: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """See `Kernel.start_of`: a wide mixture, alpha = 1."""
         return rules.scattered(1.0, 2.0) if name == "alpha" else super().start_of(name, rules)
 
     def correlation(self) -> Any:
-        """See `ScaledCorrelation.correlation`."""
+        """See `Stationary.correlation`."""
         return psd_kernels().RationalQuadratic(scale_mixture_rate=self.alpha.value)
 
     def spectrum(self) -> Spectrum:
@@ -212,6 +170,7 @@ class RationalQuadratic(ScaledCorrelation):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class Periodic(Kernel):
     """The periodic kernel `variance · e^{−2 Σ sin²(π frequency (x1 − x2)) / lengthscale²}`.
 
@@ -235,30 +194,12 @@ class Periodic(Kernel):
     """
 
     is_real = True
-    variance: Parameter
-    lengthscale: Parameter
-    frequency: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        lengthscale: ArrayLike | None = None,
-        frequency: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        values = {
-            "variance": (optional_number(variance, "variance"), POSITIVE),
-            "lengthscale": (optional_number(lengthscale, "lengthscale"), POSITIVE),
-            # In steps of one percent, as in `Rotation`.
-            "frequency": one_or_each(frequency, "frequency", in_steps_of(0.01, POSITIVE)),
-        }
-        self.declare_parameters(values, fixed, priors)
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    # In steps of one percent, as in `Rotation`.
+    frequency: Hyperparameter = Hyperparameter(
+        in_steps_of(0.01, POSITIVE), default=None, per_dimension=True
+    )
 
     def has_level(self, x: np.ndarray) -> bool:
         """Whether a large constant is likely: yes, as the mean of the waveform."""

@@ -1,8 +1,6 @@
 """The kernel of stable, causal transfer functions over a frequency axis."""
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
 
 import keras
 import numpy as np
@@ -11,13 +9,14 @@ import tensorflow as tf
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Pair
-from cgp.kernels.points import optional_number
 from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike, as_flag
-from cgp.training.parameters import POSITIVE, Parameter
+from cgp.training.hyperparameters import Hyperparameter, declared, setting
+from cgp.training.parameters import POSITIVE
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class Szego(Kernel):
     """The Szegő kernel: transfer functions of stable, causal systems, over their frequencies.
 
@@ -56,29 +55,13 @@ class Szego(Kernel):
         (array([[1.-1.j]]), array([[0.4-0.8j]]))
     """
 
-    variance: Parameter
-    decay: Parameter
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    decay: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    real_response: bool = setting(as_flag, default=False)
 
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        decay: ArrayLike | None = None,
-        real_response: bool = False,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self.real_response = as_flag(real_response, "real_response")
+    def set_derived_attributes(self) -> None:
+        """A response is improper where its impulse response is real."""
         self.is_proper = not self.real_response
-        values = {
-            "variance": (optional_number(variance, "variance"), POSITIVE),
-            "decay": (optional_number(decay, "decay"), POSITIVE),
-        }
-        self.declare_parameters(values, fixed, priors)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """See `Kernel.start_of`: the decay is π times a length scale."""
@@ -99,10 +82,6 @@ class Szego(Kernel):
     def spectrum(self) -> Spectrum:
         """The spectral density, the power of the impulse response at the time −f."""
         return exponential_delays(float(self.variance), 0.5 / float(self.decay))
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "real_response": self.real_response}
 
     def __repr__(self) -> str:
         real = ", real_response=True" if self.real_response else ""

@@ -1,28 +1,27 @@
 """A stationary kernel of two length scales."""
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, direct_sum
 from cgp.kernels.matern import matern_form
-from cgp.kernels.points import one_or_each, optional_number, per_dimension
+from cgp.kernels.points import per_dimension
 from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.kernels.spectrum import Spectrum, matern, spectra_added
 from cgp.kernels.stationary import psd_kernels
 from cgp.kernels.terms import Term, Terms
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.constraints import FRACTION
-from cgp.training.parameters import POSITIVE, Parameter
+from cgp.training.hyperparameters import Hyperparameter, declared
+from cgp.training.parameters import POSITIVE
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class TwoScale(Kernel):
     """A Matérn-5/2 kernel of two length scales: a smooth signal with finer structure on it.
 
@@ -54,33 +53,14 @@ class TwoScale(Kernel):
     """
 
     is_real = True
-    variance: Parameter
-    lengthscale: Parameter
-    ratio: Parameter
-    share: Parameter
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None, per_dimension=True)
+    ratio: Hyperparameter = Hyperparameter(FRACTION, default=None)
+    share: Hyperparameter = Hyperparameter(FRACTION, default=None)
 
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        lengthscale: ArrayLike | None = None,
-        ratio: ArrayLike | None = None,
-        share: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        values = {
-            "variance": (optional_number(variance, "variance"), POSITIVE),
-            "lengthscale": one_or_each(lengthscale, "lengthscale", POSITIVE),
-            "ratio": (optional_number(ratio, "ratio"), FRACTION),
-            "share": (optional_number(share, "share"), FRACTION),
-        }
-        self.declare_parameters(values, fixed, priors)
-        self.is_markov = lengthscale is None or np.ndim(lengthscale) == 0
+    def set_derived_attributes(self) -> None:
+        """A kernel with a length scale for each dimension is not Markov."""
+        self.is_markov = self.lengthscale.variable.ndim == 0
 
     def _parts(self) -> tuple[tuple[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
         """Variance and length scale of either part, the long one first."""

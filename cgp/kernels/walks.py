@@ -1,8 +1,5 @@
 """Random walks: integrals of white noise, once for a level and twice for a trend."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -10,8 +7,8 @@ import tensorflow as tf
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, over, stacked, unit
-from cgp.kernels.points import one_number, optional_number
 from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.training.hyperparameters import Hyperparameter, declared, one_number, setting
 from cgp.training.parameters import POSITIVE, Parameter
 
 
@@ -20,15 +17,7 @@ class _FromStart(Kernel):
 
     is_real = True
     is_walk = True
-    variance: Parameter
-
-    def __init__(
-        self, start: float, *, name: str | None = None, dtype: str = "float64", **kwargs: Any
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        if np.iscomplexobj(one_number(start, "start")) or not np.isfinite(start):
-            raise ValueError(f"start must be a finite real number, got {start!r}")
-        self.start = float(start)
+    start: float
 
     def since(self, x: tf.Tensor) -> tf.Tensor:
         """The distance `x − start` of points `[..., 1]`, `[...]`; NaN before the start."""
@@ -46,12 +35,20 @@ class _FromStart(Kernel):
         """Whether a large constant is likely: yes if it began over a span of x ago."""
         return bool(np.min(x) - self.start > np.ptp(x))
 
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "start": self.start}
-
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, start={self.start:g})"
+
+
+def finite_number(value: float, name: str) -> float:
+    """Returns a finite real number.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is complex, infinite or NaN, or has another shape.
+    """
+    if np.iscomplexobj(one_number(value, name)) or not np.isfinite(value):
+        raise ValueError(f"{name} must be a finite real number, got {value!r}")
+    return float(value)
 
 
 def _nan_if_negative(since: tf.Tensor) -> tf.Tensor:
@@ -59,6 +56,7 @@ def _nan_if_negative(since: tf.Tensor) -> tf.Tensor:
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class RandomWalk(_FromStart):
     """The random walk, `variance · min(x1 − start, x2 − start)`: a level that drifts.
 
@@ -80,20 +78,8 @@ class RandomWalk(_FromStart):
                [2., 6.]])
     """
 
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        start: float = 0.0,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(start, name=name, dtype=dtype, **kwargs)
-        values = {"variance": (optional_number(variance, "variance"), POSITIVE)}
-        self.declare_parameters(values, fixed, priors)
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    start: float = setting(finite_number, default=0.0)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""
@@ -120,6 +106,7 @@ class RandomWalk(_FromStart):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class IntegratedRandomWalk(_FromStart):
     """A trend: the integral of a slope that is a random walk.
 
@@ -146,26 +133,9 @@ class IntegratedRandomWalk(_FromStart):
                [ 4.5, 12. ]])
     """
 
-    slope_variance: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        slope_variance: ArrayLike | None = None,
-        start: float = 0.0,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(start, name=name, dtype=dtype, **kwargs)
-        values = {
-            "variance": (optional_number(variance, "variance"), POSITIVE),
-            "slope_variance": (optional_number(slope_variance, "slope_variance"), POSITIVE),
-        }
-        self.declare_parameters(values, fixed, priors)
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    slope_variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    start: float = setting(finite_number, default=0.0)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
         """See `Kernel.moments`."""

@@ -1,22 +1,20 @@
 """White noise that is part of the signal, and no signal at all."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 import keras
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, over
-from cgp.kernels.points import optional_number
 from cgp.kernels.program import Code, Instructions, instruction
 from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.training.hyperparameters import Hyperparameter, declared
 from cgp.training.parameters import POSITIVE, Parameter
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class White(Kernel):
     """The covariance of white noise, `variance` where `x1 = x2` and zero elsewhere.
 
@@ -39,21 +37,7 @@ class White(Kernel):
     """
 
     is_real = True
-    variance: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        values = {"variance": (optional_number(variance, "variance"), POSITIVE)}
-        self.declare_parameters(values, fixed, priors)
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
         """See `Kernel.start_of`: the variance is that of white noise."""
@@ -95,6 +79,7 @@ class White(Kernel):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class Zero(Kernel):
     """The covariance of no process: zero everywhere.
 
@@ -116,10 +101,6 @@ class Zero(Kernel):
     """
 
     is_real = True
-
-    def __init__(self, *, name: str | None = None, dtype: str = "float64", **kwargs: Any):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self.declare_parameters({}, (), None)
 
     def scale_parameters(self) -> list[Parameter] | None:
         """See `Kernel.scale_parameters`: none, of all multiples."""

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Step
-from cgp.kernels.points import one_number
 from cgp.layers import filter_pieces
 from cgp.layers.filter_outputs import output_spec, outputs
 from cgp.layers.filter_rows import filter_rows
@@ -39,6 +38,7 @@ from cgp.statespace.samples import StateArrays, check_labels, checked_state
 from cgp.statespace.series import Series
 from cgp.training import Model, keras_private
 from cgp.training.batches import require_one_replica
+from cgp.training.hyperparameters import one_number
 from cgp.training.notebook_table import notebook_table
 from cgp.training.parameters import Parameterized
 from cgp.training.saving import numbered

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from typing import Any
 
 import keras
 import numpy as np
@@ -12,6 +11,7 @@ from cgp.gp.means.base import Mean, rows_of, whole_number
 from cgp.gp.means.poles import Arrangement, ConjugatePairs, FreePoles
 from cgp.gp.means.vector_fitting import PolesAndDelay, are_at_optimum, locate
 from cgp.linalg.arguments import ArrayLike, as_flag
+from cgp.training.hyperparameters import declared, setting
 from cgp.training.sizes import check_size
 
 _GOOD = 1e-3  # of the power of z: what a good fit leaves
@@ -19,6 +19,7 @@ _FAR_BETTER = 0.25  # of the residual power: 6 dB, where it is by chance up to 2
 
 
 @keras.saving.register_keras_serializable(package="cgp.means")
+@declared
 class Rational(Mean):
     """A rational function of a frequency, behind a delay, that is located anew at each `fit`.
 
@@ -80,24 +81,15 @@ class Rational(Mean):
     """
 
     marginalized = True
+    order: int = setting(whole_number)
+    real_response: bool = setting(as_flag, default=False, kw_only=True)
 
-    def __init__(
-        self,
-        order: int,
-        *,
-        real_response: bool = False,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self.order = whole_number(order, "order")
-        is_real = as_flag(real_response, "real_response")
-        self.declare_parameters({}, (), None)
-        self._arrangement = ConjugatePairs() if is_real else FreePoles()
+    def set_derived_attributes(self) -> None:
+        """Creates the weights of poles and delay, which are located at each fit."""
+        self._arrangement = ConjugatePairs() if self.real_response else FreePoles()
         self.has_real_coefficients = self._arrangement.has_real_coefficients
         columns = 2 * self._arrangement.fractions_of_each * self.order + 2
-        numbers, of_mean = 2 * columns**2, f"a rational function of order {order}"
+        numbers, of_mean = 2 * columns**2, f"a rational function of order {self.order}"
         check_size(numbers, of_mean, self.variable_dtype, "take a smaller order")
         # Poles and delay are those over (f − middle)/span. The span is 0 until the first fit.
         self._axis = self._weight("axis", 2)
@@ -210,11 +202,6 @@ class Rational(Mean):
     def used(self, columns: np.ndarray) -> np.ndarray:
         """See `Mean.used`: all but the derivatives by poles that have none."""
         return columns[:, self._mixing.numpy().any(axis=(0, 2))]
-
-    def get_config(self) -> dict[str, Any]:
-        """See `Mean.get_config`."""
-        config = {**super().get_config(), "order": self.order}
-        return {**config, "real_response": self.has_real_coefficients}
 
     def __repr__(self) -> str:
         return f"Rational({self.order}{', real_response=True' * self.has_real_coefficients})"

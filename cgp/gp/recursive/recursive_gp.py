@@ -34,11 +34,12 @@ from cgp.gp.recursive.window import Policy, Window
 from cgp.gp.recursive.window_recursion import WindowRecursion
 from cgp.gp.stream_samples import CheckedRange, as_block, check_streams, one_sample
 from cgp.kernels.base import Kernel
-from cgp.kernels.points import RecentInputs, as_points, one_number
+from cgp.kernels.points import RecentInputs, as_points
 from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, check_whole
 from cgp.training.batches import require_one_replica, where_watched
+from cgp.training.hyperparameters import one_number
 from cgp.training.saving import numbered
 
 _POLICIES: dict[str, type[Policy]] = {
