@@ -48,17 +48,17 @@ class Matern(Kernel):
     smoothness: Hyperparameter = Hyperparameter(POSITIVE._replace(placeholder=1.5), default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: a smoothness of 3/2."""
+        """The starting values: a smoothness of 3/2."""
         return rules.scattered(1.5, 1.0) if name == "smoothness" else super().start_of(name, rules)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         # The difference first: a date over a length scale would lose the digits that matter.
         square = tf.reduce_sum(((x1 - x2) / per_dimension(self.lengthscale, x1)) ** 2, axis=-1)
         return self.variance.value * matern_correlation(self.smoothness.value, square), None
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`."""
+        """The spectrum of the process."""
         if self.lengthscale.numpy().ndim:
             return super().spectrum()
         return matern(float(self.variance), float(self.lengthscale), float(self.smoothness))

@@ -71,7 +71,7 @@ class MarkovApproximation(UnaryCombination):
         self.is_markov = True
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`."""
+        """The state-space form."""
         kernel = self.kernel
         if isinstance(kernel, RBF):
             return _rbf(self.order, kernel.variance.value, kernel.lengthscale.value)
@@ -89,8 +89,8 @@ class MarkovApproximation(UnaryCombination):
             lags = float(kernel.lengthscale) * np.linspace(0.0, 10.0, 1001)
         else:
             lags = np.linspace(0.0, 0.5, 501) / float(kernel.frequency)
-        own, other = (k.covariance(lags, [0.0]).numpy() for k in (self, kernel))
-        return float(np.max(np.abs(own - other)) / variance)
+        approximation, exact = (k.covariance(lags, [0.0]).numpy() for k in (self, kernel))
+        return float(np.max(np.abs(approximation - exact)) / variance)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -26,7 +26,7 @@ from cgp.training.parameters import POSITIVE, UNIT_DISK
 class ARMA(OnGrid):
     """A complex ARMA process, `z[t] = Σ a[k] z[t−k] + w[t] + Σ b[j] w[t−j]`, over a regular grid.
 
-    k = 1 … ar_order, j = 1 … ma_order. Both parts are learned by their reflection coefficients, as
+    k = 1 … ar_order, j = 1 … ma_order. Both are learned by their reflection coefficients, as
     that of `Autoregressive` is: all values in the unit disk make a stable and invertible process.
     Of an autoregression u of coefficients a it is `z[t] = u[t] + Σ b[j] u[t−j]` (Brockwell & Davis,
     *Time Series: Theory and Methods*, 1991, §12.1).
@@ -69,7 +69,7 @@ class ARMA(OnGrid):
     step: float | None = setting(step_or_none, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: those of the autoregression by Burg's method, the others zero."""
+        """The starting values: reflections of the autoregression by Burg's method, others zero."""
         if name == "ar_reflections":
             return self.start_of_reflections(rules, self.ar_order)
         if name == "ma_reflections":
@@ -119,7 +119,7 @@ class ARMA(OnGrid):
         return float(self.companion().innovation)
 
     def companion(self) -> Companion:
-        """See `OnGrid.companion`."""
+        """The companion form of the process at the present hyperparameters."""
         ar, ma = self.ar_reflections.value, self.ma_reflections.value
         n = max(self.ar_order, self.ma_order + 1)
         # An autoregression of order n whose last coefficients are zero.

@@ -68,7 +68,7 @@ class Autoregressive(OnGrid):
     step: float | None = setting(step_or_none, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: the reflections are those of Burg's method."""
+        """The starting values: reflections by Burg's method."""
         if name == "reflections":
             return self.start_of_reflections(rules, self.order)
         return super().start_of(name, rules)
@@ -92,9 +92,9 @@ class Autoregressive(OnGrid):
         Raises:
             ValueError: Coefficients that are not stable, or no vector.
         """
-        found = reflections_of(vector_of(coefficients, "coefficients"), "coefficients")
-        variance = innovation_variance / np.prod(1.0 - np.abs(found) ** 2)
-        return cls(len(found), variance, found, step, **kwargs)
+        reflections = reflections_of(vector_of(coefficients, "coefficients"), "coefficients")
+        variance = innovation_variance / np.prod(1.0 - np.abs(reflections) ** 2)
+        return cls(len(reflections), variance, reflections, step, **kwargs)
 
     @classmethod
     def from_data(
@@ -152,7 +152,7 @@ class Autoregressive(OnGrid):
         return float(self.variance.value * self._autoregression().innovation)
 
     def companion(self) -> Companion:
-        """See `OnGrid.companion`."""
+        """The companion form of the process at the present hyperparameters."""
         process = self._autoregression()
         h = tf.one_hot(0, self.order, dtype=process.coefficients.dtype)
         return companion(process, self.variance.value, h)

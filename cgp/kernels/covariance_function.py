@@ -195,7 +195,7 @@ class CovarianceFunction(HyperparameterLayer):
 
     def _other_terms(self, conjunction: str) -> str:
         """What to do about a sum some terms of which have no density; empty where none has."""
-        spectra = [part.spectrum() for part in self.parts if self.is_sum]
+        spectra = [term.spectrum() for term in self.parts if self.is_sum]
         terms = [i for i, s in enumerate(spectra) if not s.powers.size and not s.white]
         codes = " + ".join(f"kernel.parts[{i}].spectral_density(f)" for i in terms)
         return f"take that of the other terms, {codes}, {conjunction} " if terms else ""
@@ -276,26 +276,26 @@ class CovarianceFunction(HyperparameterLayer):
             By default that of the name, for "variance", "lengthscale" and "frequency"; None where
             there is no rule, which leaves the placeholder.
         """
-        known = ("variance", "lengthscale", "frequency")
-        return getattr(rules, name)() if name in known else None
+        has_rule = name in ("variance", "lengthscale", "frequency")
+        return getattr(rules, name)() if has_rule else None
 
     def starts(
-        self, rules: StartRules, power: float, wanted: Callable[[Parameter], bool]
+        self, rules: StartRules, power: float, is_selected: Callable[[Parameter], bool]
     ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
         """Hyperparameters of this kernel and those inside it, with values to start from.
 
         Args:
             rules: Values by kind, from the scales of the data.
             power: The share of `E|z|²` that belongs to this kernel.
-            wanted: Whether a hyperparameter is to start.
+            is_selected: Whether a hyperparameter is to start.
         """
         rules.power = power
         for parameter in self.own_parameters:
-            if wanted(parameter):
+            if is_selected(parameter):
                 rules.is_of_each = parameter.constraint.is_per_dimension and np.ndim(parameter) == 1
                 yield parameter, self.start_of(parameter.name, rules)
-        for kernel, share in zip(self.inside(), self.shares(power, wanted), strict=True):
-            yield from kernel.starts(rules, share, wanted)
+        for kernel, share in zip(self.inside(), self.shares(power, is_selected), strict=True):
+            yield from kernel.starts(rules, share, is_selected)
 
     @property
     def trend_degree(self) -> int | None:
@@ -343,10 +343,10 @@ class CovarianceFunction(HyperparameterLayer):
 
     def left_out(self) -> list[Parameter]:
         """The hyperparameters without which there are no moments, and which have no value yet."""
-        own = [parameter for parameter in self.own_parameters if parameter.is_left_out]
-        return own + [parameter for kernel in self.inside() for parameter in kernel.left_out()]
+        of_kernel = [p for p in self.own_parameters if p.is_left_out]
+        return of_kernel + [p for kernel in self.inside() for p in kernel.left_out()]
 
-    def shares(self, power: float, wanted: Callable[[Parameter], bool]) -> list[float]:
+    def shares(self, power: float, is_selected: Callable[[Parameter], bool]) -> list[float]:
         """The shares of the power of the kernels inside; by default all of it for each."""
         return [power for _ in self.inside()]
 
@@ -454,8 +454,8 @@ def multiply(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     """The product of two tensors, each real or complex."""
     if a.dtype == b.dtype:
         return a * b
-    real, other = (a, b) if b.dtype.is_complex else (b, a)
-    return tf.complex(real * tf.math.real(other), real * tf.math.imag(other))
+    real, complex_ = (a, b) if b.dtype.is_complex else (b, a)
+    return tf.complex(real * tf.math.real(complex_), real * tf.math.imag(complex_))
 
 
 def add(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:

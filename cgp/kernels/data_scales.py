@@ -206,7 +206,7 @@ class StartRules:
         self.described, self.is_of_each = described, False
         self.power = scales.total
         self.lengthscales_taken = 0
-        self._taken: set[int] = set()  # tones at which frequencies have started
+        self._started_tones: set[int] = set()  # tones at which frequencies have started
         self.origin: float | None = None
 
     @property
@@ -268,10 +268,10 @@ class StartRules:
         is_free = self._is_free(frequencies)
         if self.draw is None:
             free = [*(np.flatnonzero(is_free) if is_free.any() else range(len(frequencies)))]
-            if set(free) <= self._taken:
-                self._taken.clear()
-            number = next(tone for tone in free if tone not in self._taken)
-            self._taken.add(number)
+            if set(free) <= self._started_tones:
+                self._started_tones.clear()
+            number = next(tone for tone in free if tone not in self._started_tones)
+            self._started_tones.add(number)
             return self._from_origin(frequencies[number])
         # Weak tones are drawn too: that of a short envelope is wide and low.
         weights = np.sqrt(np.where(is_free, shares, 0.05 * shares)) + 0.05

@@ -33,7 +33,7 @@ class DelayProfile(Kernel):
     """A kernel of a power-delay profile, over one frequency axis."""
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         if x1.shape[-1] not in (1, None):
             kind = type(self).__name__
             raise ValueError(
@@ -59,7 +59,7 @@ class ScaledDelays(DelayProfile):
     """That parameter over the root mean square of the delays about their mean."""
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: a length scale is `1/(2π)` over the spread of delays."""
+        """The starting values: a spread of delays of `1/(2π)` over a length scale."""
         if name == self.extent:
             return self.extent_of_rms / (2.0 * math.pi * rules.lengthscale())
         return super().start_of(name, rules)
@@ -119,7 +119,7 @@ class ExponentialDelays(ScaledDelays):
     delay_spread: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def transform(self, f1: tf.Tensor, f2: tf.Tensor) -> tf.Tensor:
-        """See `DelayProfile.transform`."""
+        """The covariance between frequencies, the transform of the power-delay profile."""
         turns = self.delay_spread.value * (f1 - f2)[..., 0]
         return low_pass(self.variance.value, 2.0 * math.pi * turns)
 
@@ -166,7 +166,7 @@ class UniformDelays(ScaledDelays):
     width: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def transform(self, f1: tf.Tensor, f2: tf.Tensor) -> tf.Tensor:
-        """See `DelayProfile.transform`."""
+        """The covariance between frequencies, the transform of the power-delay profile."""
         turns = 0.5 * self.width.value * (f1 - f2)[..., 0]
         cosine, sine = cosine_and_sine(turns)
         angle = 2.0 * math.pi * turns
@@ -235,7 +235,7 @@ class TappedDelays(DelayProfile):
         }
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: equal powers; delays stay where they are."""
+        """The starting values: equal powers; delays stay where they are."""
         if name != "powers":
             return super().start_of(name, rules)
         count = self.powers.numpy().size
@@ -246,11 +246,11 @@ class TappedDelays(DelayProfile):
         return bool(np.any(np.abs(self.delays.numpy()) * np.ptp(x) < 0.01))
 
     def scale_parameters(self) -> list[Parameter]:
-        """See `Kernel.scale_parameters`: the powers."""
+        """The parameters that scale all moments, the powers."""
         return [self.powers]
 
     def transform(self, f1: tf.Tensor, f2: tf.Tensor) -> tf.Tensor:
-        """See `DelayProfile.transform`."""
+        """The covariance between frequencies, the transform of the power-delay profile."""
         lag = (f1 - f2)[..., 0]
         # One after the other: an array of pairs and taps would not fit where those of pairs do.
         turned = [(power, *cosine_and_sine(-delay * lag)) for delay, power in self._taps()]
@@ -271,12 +271,9 @@ class TappedDelays(DelayProfile):
         )
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        One state for each tap, which turns.
-        """
+        """The state-space form, of one state for each tap, which turns."""
         return direct_sum([turning_form(-delay, power) for delay, power in self._taps()])
 
     def markov_terms(self) -> Terms:
-        """See `Kernel.markov_terms`."""
+        """The Matérn terms of the process, in the order of the states of `markov_form`."""
         return tuple(Term(0, power, frequency=-delay) for delay, power in self._taps())

@@ -67,7 +67,7 @@ class EllipticalOU(Kernel):
     coefficient: Hyperparameter = Hyperparameter(UNIT_DISK, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: the damping is the rate of a length scale."""
+        """The starting values: a damping of one over a length scale."""
         if name == "damping":
             return 1.0 / rules.lengthscale()
         return rules.coefficient() if name == "coefficient" else super().start_of(name, rules)
@@ -137,8 +137,8 @@ class EllipticalOU(Kernel):
         """A, `E|dW|²/dx`, in squared units of z per unit of x."""
         return 2.0 * float(self.damping) * float(self.variance)
 
-    def _part(self) -> tf.Tensor:
-        """The variance of u + c conj(u), over 1 + |c|²: that of u, real."""
+    def _scaled_variance(self) -> tf.Tensor:
+        """The variance of u over 1 − |c|², which is that of z over 1 + |c|²."""
         return self.variance.value / (1.0 + squared_modulus(self.coefficient.value))
 
     def _transition(self, step: tf.Tensor) -> tf.Tensor:
@@ -148,24 +148,21 @@ class EllipticalOU(Kernel):
         return tf.complex(decay * cosine, decay * sine)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         if x1.shape[-1] not in (1, None):
             raise ValueError(f"{self!r} needs inputs of one dimension, got {x1.shape[-1]}")
         k, c = self._transition(x1[..., 0] - x2[..., 0]), self.coefficient.value
-        part, square = as_complex(self._part()), as_complex(squared_modulus(c))
-        return part * (k + square * tf.math.conj(k)), part * c * (k + tf.math.conj(k))
+        scale, square = as_complex(self._scaled_variance()), as_complex(squared_modulus(c))
+        return scale * (k + square * tf.math.conj(k)), scale * c * (k + tf.math.conj(k))
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        One state, u.
-        """
-        damping, part = self.damping.value, self._part()
-        P = as_complex(part)[None, None]
-        one = tf.ones([1], P.dtype)
+        """The state-space form, of one state, u."""
+        damping, variance = self.damping.value, self._scaled_variance()
+        P = as_complex(variance)[None, None]
+        h = tf.ones([1], P.dtype)
 
         def discretize(x: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            noise = -part * tf.math.expm1(-2.0 * damping * step)
+            noise = -variance * tf.math.expm1(-2.0 * damping * step)
             return self._transition(step)[..., None, None], as_complex(noise)[..., None, None]
 
         pole = tf.complex(-damping, 2.0 * math.pi * self.frequency.value)
@@ -173,14 +170,14 @@ class EllipticalOU(Kernel):
             lambda step: self._transition(step)[..., None, None],
             discretize,
             lambda x: over(P, x),
-            one,
+            h,
             None,
             Generator(pole[None, None], as_complex(2.0 * damping) * P),
         )
         return widely_linear(form, self.coefficient.value)
 
     def check_points(self, x: tf.Tensor) -> None:
-        """See `Kernel.check_points`."""
+        """Raises for points that the kernel does not take."""
         self.moments(x[..., :1, :], x[..., :1, :])
 
 

@@ -34,7 +34,7 @@ class UnaryCombination(Combination):
         return self.parts[0]
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """See `Kernel.scale_parameters`: those of the kernel inside."""
+        """The parameters that scale all moments, those of the kernel inside."""
         return self.kernel.scale_parameters()
 
 
@@ -56,20 +56,20 @@ class Conjugate(UnaryCombination):
     """
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         k, c = self.kernel.checked_moments(x1, x2)
         return tf.math.conj(k), None if c is None else tf.math.conj(c)
 
     def instructions(self) -> Instructions | None:
-        """See `Kernel.instructions`."""
+        """The instructions that evaluate the kernel in the compiled core."""
         return joined(Code.CONJUGATE, [self.kernel.instructions()])
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`."""
+        """The state-space form."""
         return conjugate(self.kernel.markov_form())
 
     def markov_terms(self) -> Terms | None:
-        """See `Kernel.markov_terms`."""
+        """The Matérn terms of the process, in the order of the states of `markov_form`."""
         return conjugate_of(self.kernel.markov_terms())
 
     def spectrum(self) -> Spectrum:
@@ -129,11 +129,11 @@ class WidelyLinear(UnaryCombination):
         self.declare_parameters(values, fixed, priors)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`."""
+        """The starting values: the coefficient from the circularity quotient of the data."""
         return rules.coefficient() if name == "coefficient" else super().start_of(name, rules)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         k, c = self.kernel.checked_moments(x1, x2)
         w = self.coefficient.value
         square = tf.math.real(w * tf.math.conj(w))
@@ -146,13 +146,13 @@ class WidelyLinear(UnaryCombination):
         return add(covariance, cross), pseudo + c + w * w * tf.math.conj(c)
 
     def instructions(self) -> Instructions | None:
-        """See `Kernel.instructions`."""
+        """The instructions that evaluate the kernel in the compiled core."""
         inner, w = self.kernel.instructions(), complex(self.coefficient.numpy())
-        own = instruction(Code.WIDELY_LINEAR, w.real, w.imag)
-        return None if inner is None else (*inner, own)
+        combination = instruction(Code.WIDELY_LINEAR, w.real, w.imag)
+        return None if inner is None else (*inner, combination)
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`."""
+        """The state-space form."""
         return widely_linear(self.kernel.markov_form(), self.coefficient.value)
 
     def spectrum(self) -> Spectrum:

@@ -140,8 +140,8 @@ def block_diagonal(blocks: Iterable[tf.Tensor]) -> tf.Tensor:
 def kronecker(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     """`a ⊗ b`, `[..., n, n]`, `[..., m, m]` -> `[..., nm, nm]`; lower triangular if both are."""
     n, m = a.shape[-1], b.shape[-1]
-    both = a[..., :, None, :, None] * b[..., None, :, None, :]
-    return tf.reshape(both, tf.concat([tf.shape(both)[:-4], [n * m, n * m]], axis=0))
+    blocks = a[..., :, None, :, None] * b[..., None, :, None, :]
+    return tf.reshape(blocks, tf.concat([tf.shape(blocks)[:-4], [n * m, n * m]], axis=0))
 
 
 # --- algebra -------------------------------------------------------------------------------------
@@ -195,9 +195,9 @@ def product(a: MarkovForm, b: MarkovForm) -> MarkovForm:
         origin = tf.zeros([], a.h.dtype.real_dtype)
         (A, W), (B, V) = a.generator, b.generator
         P, S = a.covariance(origin), b.covariance(origin)
-        one, other = (tf.eye(form.size, dtype=a.h.dtype) for form in (a, b))
+        I_a, I_b = (tf.eye(form.size, dtype=a.h.dtype) for form in (a, b))
         generator = Generator(
-            kronecker(A, other) + kronecker(one, B), kronecker(W, S) + kronecker(P, V)
+            kronecker(A, I_b) + kronecker(I_a, B), kronecker(W, S) + kronecker(P, V)
         )
     return MarkovForm(
         lambda step: kronecker(a.transition(step), b.transition(step)),

@@ -26,23 +26,23 @@ class HalfIntegerMatern(Stationary):
     """How many derivatives the signal has."""
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form` and `matern_form`."""
+        """The state-space form, by `matern_form`."""
         if not self.is_markov:
             return super().markov_form()
         return matern_form(self.order, self.variance.value, self._rate())
 
     def markov_terms(self) -> Terms | None:
-        """See `Kernel.markov_terms`."""
+        """The Matérn terms of the process, in the order of the states of `markov_form`."""
         return (Term(self.order, self.variance.value, self._rate()),) if self.is_markov else None
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`."""
+        """The spectrum of the process."""
         if not self.is_markov:
             return super().spectrum()
         return matern(float(self.variance), float(self.lengthscale), self.order + 0.5)
 
     def check_points(self, x: tf.Tensor) -> None:
-        """See `Kernel.check_points`: one for a line takes any."""
+        """Raises for points of as many dimensions as the kernel does not have."""
         if not self.is_markov:
             super().check_points(x)
 
@@ -105,10 +105,10 @@ def _incomplete_gammas(most: int, y: tf.Tensor) -> list[tf.Tensor]:
     From the last one down, by `P(k, y) = P(k+1, y) + e^{−y} yᵏ/k!`, a sum of positive terms.
     """
     decay = tf.exp(-y)
-    found = [_incomplete_gamma(most, y)]
+    gammas = [_incomplete_gamma(most, y)]
     for k in reversed(range(1, most)):
-        found.append(found[-1] + decay * y**k / math.factorial(k))
-    return found[::-1]
+        gammas.append(gammas[-1] + decay * y**k / math.factorial(k))
+    return gammas[::-1]
 
 
 def _incomplete_gamma(k: int, y: tf.Tensor) -> tf.Tensor:
@@ -139,7 +139,7 @@ class Matern12(HalfIntegerMatern):
     code = Code.MATERN12
 
     def correlation(self) -> Any:
-        """See `Stationary.correlation`."""
+        """The correlation as a kernel of TensorFlow Probability."""
         return psd_kernels().MaternOneHalf()
 
 
@@ -159,7 +159,7 @@ class Matern32(HalfIntegerMatern):
     code = Code.MATERN32
 
     def correlation(self) -> Any:
-        """See `Stationary.correlation`."""
+        """The correlation as a kernel of TensorFlow Probability."""
         return psd_kernels().MaternThreeHalves()
 
 
@@ -179,5 +179,5 @@ class Matern52(HalfIntegerMatern):
     code = Code.MATERN52
 
     def correlation(self) -> Any:
-        """See `Stationary.correlation`."""
+        """The correlation as a kernel of TensorFlow Probability."""
         return psd_kernels().MaternFiveHalves()

@@ -53,8 +53,8 @@ def companion(process: Autoregression, variance: tf.Tensor, h: tf.Tensor) -> Com
     C = tf.concat([a[None], tf.eye(n - 1, n, dtype=a.dtype)], axis=0)
     # E[u[t−i] conj(u[t−j])] depends on j − i.
     P = tf.linalg.LinearOperatorToeplitz(tf.math.conj(r[:n]), r[:n]).to_dense()
-    own = tf.math.real(tf.reduce_sum(h * tf.linalg.matvec(P, tf.math.conj(h))))
-    scale = variance / own
+    unscaled = tf.math.real(tf.reduce_sum(h * tf.linalg.matvec(P, tf.math.conj(h))))
+    scale = variance / unscaled
     return Companion(C, scale * innovation, as_complex(scale) * P, h)
 
 
@@ -71,16 +71,16 @@ class OnGrid(Kernel):
     """The spacing of the grid, in units of x; None until a first fit takes that of its x."""
 
     def starts(
-        self, rules: StartRules, power: float, wanted: Callable[[Parameter], bool]
+        self, rules: StartRules, power: float, is_selected: Callable[[Parameter], bool]
     ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
-        """See `Kernel.starts`: the grid first, if it was left out."""
+        """Hyperparameters and their starting values; a step that was left out is set first."""
         if self.step is None:
             self._settle(step=step_of_grid(rules.scales.x))
-        yield from super().starts(rules, power, wanted)
+        yield from super().starts(rules, power, is_selected)
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """See `Kernel.undone_on_error`."""
+        """A context after which the step of the grid is that of before if it raises."""
         before = self.step
         try:
             with super().undone_on_error():
@@ -100,8 +100,8 @@ class OnGrid(Kernel):
         runs = []
         for series in rules.scales.z[:, by_place]:
             missing = np.flatnonzero(np.isnan(series))
-            pieces = np.split(series, np.union1d(breaks, np.union1d(missing, missing + 1)))
-            runs += [run for run in pieces if not np.isnan(run).any()]
+            stretches = np.split(series, np.union1d(breaks, np.union1d(missing, missing + 1)))
+            runs += [run for run in stretches if not np.isnan(run).any()]
         if max(map(len, runs), default=0) <= order:
             return np.zeros(order)
         return burg(runs, order) * (1.0 if rules.draw is None else 0.5 + 0.5 * rules.uniform())
@@ -132,7 +132,7 @@ class OnGrid(Kernel):
         return tf.where(off, tf.zeros_like(counts), counts), off
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         if x1.shape[-1] not in (1, None):
             raise ValueError(f"{self!r} needs inputs of one dimension, got {x1.shape[-1]}")
         lag = x1[..., 0] - x2[..., 0]
@@ -156,14 +156,11 @@ class OnGrid(Kernel):
         return tf.where(off, tf.constant(np.nan, k.dtype), k), None
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        The state is that of the companion form.
-        """
+        """The state-space form, whose state is that of the companion form."""
         C, innovation, P, h = self.companion()
         first = tf.one_hot(0, h.shape[0], dtype=h.dtype)
         noise = as_complex(innovation) * tf.linalg.diag(first)
-        one = tf.linalg.diag(tf.ones_like(h))
+        identity = tf.linalg.diag(tf.ones_like(h))
 
         def discretized(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             counts, off = self._counts(step)
@@ -176,7 +173,7 @@ class OnGrid(Kernel):
                 Q = tf.where(on, _spread(power, Q) + added, Q)
                 return 2.0 * k, power @ power, _spread(power, added) + added, F, Q
 
-            start = (C, noise, over(one, step), over(tf.zeros_like(noise), step))
+            start = (C, noise, over(identity, step), over(tf.zeros_like(noise), step))
             *_, F, Q = _while_any(counts, double, *start)
             off = off[..., None, None]
             nan = tf.constant(np.nan, h.dtype)
@@ -190,7 +187,7 @@ class OnGrid(Kernel):
         )
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`.
+        """The spectrum of the process.
 
         Between plus and minus half of a cycle per step, `step E|w|² |Σ h[k] e^{−i2πfk}|² /
         |1 − Σ a[k] e^{−i2πfk}|²`, f in cycles per step (Brockwell & Davis, 1991, §4.4).
@@ -212,7 +209,7 @@ class OnGrid(Kernel):
         return Spectrum(density)
 
     def check_points(self, x: tf.Tensor) -> None:
-        """See `Kernel.check_points`."""
+        """Raises for points that the kernel does not take."""
         if x.shape[-1] != 1:
             raise ValueError(f"{self!r} needs inputs of one dimension, got {x.shape[-1]}")
         self._counts(x - x[..., :1, :])
@@ -291,7 +288,7 @@ def vector_of(values: ArrayLike, name: str) -> np.ndarray:
     Raises:
         ValueError: They are no vector of numbers.
     """
-    found = np.asarray(values)
-    if found.ndim != 1 or not found.size or found.dtype.kind not in "iufc":
+    vector = np.asarray(values)
+    if vector.ndim != 1 or not vector.size or vector.dtype.kind not in "iufc":
         raise ValueError(f"{name} must be numbers [p], p > 0, got {values!r}")
-    return found
+    return vector

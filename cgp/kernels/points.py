@@ -32,20 +32,20 @@ def as_points(x: ArrayLike, dtype: str, name: str = "x") -> tf.Tensor:
         ValueError: A scalar or a ragged sequence; or (eagerly) NaN, numbers whose squares overflow,
             or points that the dtype does not tell apart.
     """
-    given = as_array(x, name)
-    if tf.is_tensor(given):
-        points = tf.cast(given, dtype)
+    inputs = as_array(x, name)
+    if tf.is_tensor(inputs):
+        points = tf.cast(inputs, dtype)
     else:
         with np.errstate(over="ignore"):  # 1e300 in float32 is refused below
-            points = tf.convert_to_tensor(given.astype(dtype, copy=False))
+            points = tf.convert_to_tensor(inputs.astype(dtype, copy=False))
     if points.shape.rank == 0:
         raise ValueError(f"{name} must be [N] or [..., N, D], got a scalar")
     if tf.executing_eagerly():
         if not within(np.asarray(points), LARGEST[dtype]):
-            _refuse_magnitude(np.asarray(given), dtype, name)
-        given_dtype = tf.as_dtype(given.dtype).as_numpy_dtype
-        if not _is_contained(np.dtype(given_dtype), dtype):
-            values = np.asarray(given)
+            _refuse_magnitude(np.asarray(inputs), dtype, name)
+        dtype_of_inputs = tf.as_dtype(inputs.dtype).as_numpy_dtype
+        if not _is_contained(np.dtype(dtype_of_inputs), dtype):
+            values = np.asarray(inputs)
             columns = values.reshape(-1, values.shape[-1] if values.ndim > 1 else 1)
             for coordinate in np.moveaxis(columns, -1, 0):
                 _check_rounding(coordinate, dtype, name)
@@ -105,13 +105,13 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
             f"{name} must be real numbers, got bool: give {as_code(name, x_of_user)}.astype(float)"
         )
     if kind in "OU":
-        what = "text" if kind == "U" else "objects"
+        content = "text" if kind == "U" else "objects"
         flat = x.ravel().tolist()
-        others = [a for a in flat if not isinstance(a, Number)][:1] or flat[:1]
-        is_missing = others and (others[0] is None or type(others[0]).__name__ == "NAType")
+        example = [a for a in flat if not isinstance(a, Number)][:1] or flat[:1]
+        is_missing = example and (example[0] is None or type(example[0]).__name__ == "NAType")
         convert = "convert it to numbers, times by pandas.to_datetime and cgp.Clock"
         convert = "leave out the samples where it is missing" if is_missing else convert
-        raise TypeError(f"{name} must be real numbers, got {what} such as {others}: {convert}")
+        raise TypeError(f"{name} must be real numbers, got {content} such as {example}: {convert}")
     if kind not in "iuf":
         raise TypeError(f"{name} must be real numbers, got {type_name}")
     return x
@@ -170,11 +170,11 @@ def as_pairs(x1: ArrayLike, x2: ArrayLike | None, dtype: str) -> tuple[tf.Tensor
     return first, second
 
 
-def _is_contained(given: np.dtype, dtype: str) -> bool:
-    """Whether a real dtype holds all numbers of the given one."""
-    if given.kind == "f":
-        return given.itemsize <= np.dtype(dtype).itemsize
-    return 8 * given.itemsize <= np.finfo(dtype).nmant + 1
+def _is_contained(source: np.dtype, dtype: str) -> bool:
+    """Whether a real dtype represents all numbers of a source dtype exactly."""
+    if source.kind == "f":
+        return source.itemsize <= np.dtype(dtype).itemsize
+    return 8 * source.itemsize <= np.finfo(dtype).nmant + 1
 
 
 def _widened(x: np.ndarray) -> np.ndarray:
@@ -231,7 +231,7 @@ class RecentInputs:
     """
 
     def __init__(self) -> None:
-        self._held: deque[np.ndarray] = deque(maxlen=_RECENT)
+        self._recent: deque[np.ndarray] = deque(maxlen=_RECENT)
 
     def check(self, x: np.ndarray, dtype: str, name: str = "x") -> None:
         """Takes the next input of all streams in, `[...]` of any shape, or refuses it.
@@ -241,17 +241,17 @@ class RecentInputs:
         """
         if _is_contained(x.dtype, dtype):
             return
-        x, held = _widened(x), self._held
-        if held and held[-1].shape != x.shape:  # of other streams
-            held.clear()
-        if held:
-            moved, series = _moved(x, dtype), np.sort([*held, x], axis=0)
+        x, recent = _widened(x), self._recent
+        if recent and recent[-1].shape != x.shape:  # of other streams
+            recent.clear()
+        if recent:
+            moved, series = _moved(x, dtype), np.sort([*recent, x], axis=0)
             steps = _steps(series)
             smallest = np.min(np.where(steps > 0, steps, np.inf), axis=0)
             # Mostly the smallest step shows that all is well, in little time.
             for i in map(tuple, np.argwhere(moved > 0.1 * smallest)):
                 _check_rounding(series[:, *i], dtype, name, moved[i])
-        held.append(x)
+        recent.append(x)
 
     def check_block(self, x: np.ndarray, dtype: str, name: str = "x") -> None:
         """Takes the next inputs in, `[T]`, `[T, D]` or `[B, T, D]`, told apart among themselves.
@@ -263,11 +263,11 @@ class RecentInputs:
         by_time = np.moveaxis(x, -2, 0)[..., None, :]  # each as one sample comes
         self.check(by_time[0], dtype, name)
         if not _is_contained(x.dtype, dtype):
-            self._held.extend(_widened(by_time[1:][-_RECENT:]))
+            self._recent.extend(_widened(by_time[1:][-_RECENT:]))
 
     def clear(self) -> None:
         """Forgets them: what comes next is another stream."""
-        self._held.clear()
+        self._recent.clear()
 
 
 def per_dimension(parameter: Parameter, x: tf.Tensor) -> tf.Tensor:

@@ -44,15 +44,15 @@ def instruction(code: Code, *numbers: Any) -> Instruction:
     return Instruction(code, np.concatenate([np.ravel(n) for n in numbers]))
 
 
-def joined(code: Code, parts: Iterable[Instructions | None]) -> Instructions | None:
+def joined(code: Code, programs: Iterable[Instructions | None]) -> Instructions | None:
     """The instructions of several kernels and one that combines them; None if one has none."""
-    found: list[Instruction] = []
-    parts = list(parts)
-    for part in parts:
-        if part is None:
+    sequence: list[Instruction] = []
+    programs = list(programs)
+    for instructions in programs:
+        if instructions is None:
             return None
-        found += part
-    return (*found, instruction(code, len(parts)))
+        sequence += instructions
+    return (*sequence, instruction(code, len(programs)))
 
 
 def as_numbers(instructions: Instructions) -> np.ndarray:

@@ -62,7 +62,7 @@ class Rotation(Kernel):
 
     @property
     def turn(self) -> Parameter:
-        """See `Kernel.turn`."""
+        """The frequency by which the rotation shifts those of the other factors of a product."""
         return self.frequency
 
     def has_level(self, x: np.ndarray) -> bool:
@@ -70,14 +70,14 @@ class Rotation(Kernel):
         return bool(np.all(np.abs(self.frequency.numpy()) * np.ptp(x, axis=0) < 0.01))
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         self._check_resolved(x1, x2)
         # The difference first: a date times a frequency would lose the digits that matter.
         turns = tf.reduce_sum(per_dimension(self.frequency, x1) * (x1 - x2), axis=-1)
         return tf.complex(*cosine_and_sine(turns)), None
 
     def instructions(self) -> Instructions:
-        """See `Kernel.instructions`."""
+        """The instructions that evaluate the kernel in the compiled core."""
         return (instruction(Code.ROTATION, self.frequency),)
 
     def _check_resolved(self, *points: tf.Tensor) -> None:
@@ -95,17 +95,14 @@ class Rotation(Kernel):
                 )
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        One state, which turns.
-        """
+        """The state-space form, of one state, which turns."""
         if not self.is_markov:
             return super().markov_form()
         frequency = self.frequency.value
         return turning_form(frequency, tf.ones_like(frequency))
 
     def markov_terms(self) -> Terms | None:
-        """See `Kernel.markov_terms`."""
+        """The Matérn terms of the process, in the order of the states of `markov_form`."""
         if not self.is_markov:
             return None
         frequency = self.frequency.value
@@ -118,7 +115,7 @@ class Rotation(Kernel):
         return line(float(self.frequency), 1.0)
 
     def check_points(self, x: tf.Tensor) -> None:
-        """See `Kernel.check_points`."""
+        """Raises for points that the kernel does not take."""
         per_dimension(self.frequency, x)
         self._check_resolved(x)
 
@@ -180,8 +177,8 @@ class Rotation(Kernel):
                 "z is constant, and its periodogram has no peak: give the frequency to the "
                 "constructor"
             )
-        found, _ = Periodogram(x, z[None]).peaks(1 if count is None else count)
-        rotations = [cls(frequency=float(frequency), **kwargs) for frequency in found]
+        frequencies, _ = Periodogram(x, z[None]).peaks(1 if count is None else count)
+        rotations = [cls(frequency=float(frequency), **kwargs) for frequency in frequencies]
         return rotations[0] if count is None else rotations
 
 
@@ -194,14 +191,14 @@ def turning_form(frequency: tf.Tensor, variance: tf.Tensor) -> MarkovForm:
         return tf.complex(tf.cos(angle), tf.sin(angle))[..., None, None]
 
     covariance = as_complex(variance)[None, None]
-    one, zero = tf.ones_like(covariance), tf.zeros_like(covariance)
+    identity, zero = tf.ones_like(covariance), tf.zeros_like(covariance)
     return MarkovForm(
         transition,
         lambda x, step: (transition(step), over(zero, step)),
         lambda x: over(covariance, x),
-        one[0],
+        identity[0],
         None,
-        Generator(1j * as_complex(rate) * one, zero),
+        Generator(1j * as_complex(rate) * identity, zero),
     )
 
 

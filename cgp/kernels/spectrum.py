@@ -96,9 +96,9 @@ def of_form(form: MarkovForm) -> Spectrum | None:
 
     def density_of(h: np.ndarray) -> Density:
         def density(f: np.ndarray) -> np.ndarray:
-            left = 2j * np.pi * f[..., None, None] * np.eye(len(A)) - A
+            pencil = 2j * np.pi * f[..., None, None] * np.eye(len(A)) - A
             # h G, from Gᴴ hᴴ: one system for each frequency.
-            column = np.linalg.solve(np.conj(np.swapaxes(left, -1, -2)), np.conj(h)[:, None])
+            column = np.linalg.solve(np.conj(np.swapaxes(pencil, -1, -2)), np.conj(h)[:, None])
             return np.real(np.conj(np.swapaxes(column, -1, -2)) @ W @ column)[..., 0, 0]
 
         return density

@@ -61,7 +61,7 @@ class Stationary(Kernel):
         raise NotImplementedError
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         # The difference first: a date over a length scale would lose the digits that matter.
         r = (x1 - x2) / per_dimension(self.lengthscale, x1)
         return self.variance.value * self.correlation().apply(r, tf.zeros_like(r)), None
@@ -73,7 +73,7 @@ class Stationary(Kernel):
         return not is_left_out and bool(np.all(lengthscale.numpy() > 10.0 * np.ptp(x, axis=0)))
 
     def instructions(self) -> Instructions:
-        """See `Kernel.instructions`."""
+        """The instructions that evaluate the kernel in the compiled core."""
         return (instruction(self.code, self.variance, self.lengthscale),)
 
 
@@ -94,7 +94,7 @@ class RBF(Stationary):
     code = Code.RBF
 
     def correlation(self) -> Any:
-        """See `Stationary.correlation`."""
+        """The correlation as a kernel of TensorFlow Probability."""
         return psd_kernels().ExponentiatedQuadratic()
 
     def spectrum(self) -> Spectrum:
@@ -130,11 +130,11 @@ class RationalQuadratic(Stationary):
     alpha: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: a wide mixture, alpha = 1."""
+        """The starting values: a wide mixture of length scales, alpha = 1."""
         return rules.scattered(1.0, 2.0) if name == "alpha" else super().start_of(name, rules)
 
     def correlation(self) -> Any:
-        """See `Stationary.correlation`."""
+        """The correlation as a kernel of TensorFlow Probability."""
         return psd_kernels().RationalQuadratic(scale_mixture_rate=self.alpha.value)
 
     def spectrum(self) -> Spectrum:
@@ -164,7 +164,7 @@ class RationalQuadratic(Stationary):
         return Spectrum(density)
 
     def instructions(self) -> Instructions:
-        """See `Kernel.instructions`."""
+        """The instructions that evaluate the kernel in the compiled core."""
         numbers = self.variance, self.alpha, self.lengthscale
         return (instruction(Code.RATIONAL_QUADRATIC, *numbers),)
 
@@ -206,7 +206,7 @@ class Periodic(Kernel):
         return True
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: smooth within a period, whose rate is that of the highest peak."""
+        """The starting values: a smooth waveform, at the frequency of the highest peak."""
         if name == "lengthscale":
             return rules.scattered(1.0, 1.0)
         if name == "frequency":
@@ -214,7 +214,7 @@ class Periodic(Kernel):
         return super().start_of(name, rules)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         turns = per_dimension(self.frequency, x1) * (x1 - x2)
         kernel = psd_kernels().ExpSinSquared(length_scale=self.lengthscale.value)
         return self.variance.value * kernel.apply(turns, tf.zeros_like(turns)), None
@@ -234,5 +234,5 @@ class Periodic(Kernel):
         return Spectrum(lines=lines, powers=float(self.variance) * shares[there])
 
     def instructions(self) -> Instructions:
-        """See `Kernel.instructions`."""
+        """The instructions that evaluate the kernel in the compiled core."""
         return (instruction(Code.PERIODIC, self.variance, self.lengthscale, self.frequency),)

@@ -64,11 +64,11 @@ class Szego(Kernel):
         self.is_proper = not self.real_response
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: the decay is π times a length scale."""
+        """The starting values: a decay of π times a length scale."""
         return math.pi * rules.lengthscale() if name == "decay" else super().start_of(name, rules)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         if x1.shape[-1] not in (1, None):
             raise ValueError(
                 f"{self!r} is over a frequency axis: x must have one dimension, got {x1.shape[-1]}"

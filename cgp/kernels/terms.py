@@ -22,7 +22,7 @@ class Term(NamedTuple):
     variance: tf.Tensor
     """In squared units of z."""
     rate: tf.Tensor | None = None
-    """That of the cascade of states, per unit of x; None where it does not decay, of order 0."""
+    """The rate of the cascade of states, per unit of x; None for order 0 without decay."""
     frequency: tf.Tensor | None = None
     """In cycles per unit of x; None where it does not turn."""
 
@@ -31,14 +31,14 @@ Terms = tuple[Term, ...]
 """The terms of a sum, in the order of its states."""
 
 
-def sum_of(parts: Sequence[Terms | None]) -> Terms | None:
-    """The terms of a sum of processes; None where those of a part are not known."""
-    found: Terms = ()
-    for terms in parts:
+def sum_of(processes: Sequence[Terms | None]) -> Terms | None:
+    """The terms of a sum of processes; None where those of one process are not known."""
+    sum_: Terms = ()
+    for terms in processes:
         if terms is None:
             return None
-        found += terms
-    return found
+        sum_ += terms
+    return sum_
 
 
 def product_of(a: Terms | None, b: Terms | None) -> Terms | None:
@@ -47,17 +47,17 @@ def product_of(a: Terms | None, b: Terms | None) -> Terms | None:
         return None
     if 1 not in (_size(a), _size(b)) and any(term.order for term in a + b):
         return None  # the states of a pair would not follow one another
-    pairs = [(one, other) for one in a for other in b]
-    if any(one.order + other.order and None not in (one.rate, other.rate) for one, other in pairs):
+    pairs = [(p, q) for p in a for q in b]
+    if any(p.order + q.order and None not in (p.rate, q.rate) for p, q in pairs):
         return None  # a smooth process that decays faster is no Matérn process
     return tuple(
         Term(
-            max(one.order, other.order),
-            one.variance * other.variance,
-            _added(one.rate, other.rate),
-            _added(one.frequency, other.frequency),
+            max(p.order, q.order),
+            p.variance * q.variance,
+            _added(p.rate, q.rate),
+            _added(p.frequency, q.frequency),
         )
-        for one, other in pairs
+        for p, q in pairs
     )
 
 
@@ -76,5 +76,5 @@ def _size(terms: Terms) -> int:
 
 
 def _added(a: tf.Tensor | None, b: tf.Tensor | None) -> tf.Tensor | None:
-    """The sum of what is there; one alone stays the object that it is, by which it is known."""
+    """The sum of two rates or frequencies; one beside None stays the same object."""
     return b if a is None else a if b is None else a + b

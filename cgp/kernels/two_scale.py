@@ -62,52 +62,52 @@ class TwoScale(Kernel):
         """A kernel with a length scale for each dimension is not Markov."""
         self.is_markov = self.lengthscale.variable.ndim == 0
 
-    def _parts(self) -> tuple[tuple[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-        """Variance and length scale of either part, the long one first."""
+    def _scales(self) -> tuple[tuple[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+        """Variance and length scale of both Matérn terms, the long scale first."""
         variance, share, long = self.variance.value, self.share.value, self.lengthscale.value
         return ((1.0 - share) * variance, long), (share * variance, self.ratio.value * long)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: a fifth each, of the long scale and of the variance."""
+        """The starting values: a fifth of the long scale and a fifth of the variance."""
         if name in ("ratio", "share"):
             return min(rules.scattered(0.2, 1.2), 0.9)
         return super().start_of(name, rules)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         per_dimension(self.lengthscale, x1)  # may refuse x
         correlation, difference = psd_kernels().MaternFiveHalves(), x1 - x2
-        parts = [
+        terms = [
             variance * correlation.apply(difference / scale, tf.zeros_like(difference))
-            for variance, scale in self._parts()
+            for variance, scale in self._scales()
         ]
-        return tf.add_n(parts), None
+        return tf.add_n(terms), None
 
     def instructions(self) -> Instructions | None:
-        """See `Kernel.instructions`."""
-        parts = [(instruction(Code.MATERN52, *numbers),) for numbers in self._parts()]
-        return joined(Code.SUM, parts)
+        """The instructions that evaluate the kernel in the compiled core."""
+        programs = [(instruction(Code.MATERN52, *numbers),) for numbers in self._scales()]
+        return joined(Code.SUM, programs)
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`: those of both parts."""
+        """The state-space form, of the states of both Matérn terms."""
         if not self.is_markov:
             return super().markov_form()
         return direct_sum(
-            [matern_form(2, variance, math.sqrt(5.0) / scale) for variance, scale in self._parts()]
+            [matern_form(2, variance, math.sqrt(5.0) / scale) for variance, scale in self._scales()]
         )
 
     def markov_terms(self) -> Terms | None:
-        """See `Kernel.markov_terms`."""
+        """The Matérn terms of the process, in the order of the states of `markov_form`."""
         if not self.is_markov:
             return None
-        return tuple(Term(2, v, math.sqrt(5.0) / scale) for v, scale in self._parts())
+        return tuple(Term(2, v, math.sqrt(5.0) / scale) for v, scale in self._scales())
 
     def spectrum(self) -> Spectrum:
         """The spectrum, the sum of the spectra of both Matérn terms."""
         if not self.is_markov:
             return super().spectrum()
-        return spectra_added([matern(float(v), float(scale), 2.5) for v, scale in self._parts()])
+        return spectra_added([matern(float(v), float(scale), 2.5) for v, scale in self._scales()])
 
     def check_points(self, x: tf.Tensor) -> None:
-        """See `Kernel.check_points`."""
+        """Raises for points that the kernel does not take."""
         per_dimension(self.lengthscale, x)

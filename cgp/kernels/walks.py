@@ -82,25 +82,22 @@ class RandomWalk(_FromStart):
     start: float = setting(finite_number, default=0.0)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         return self.variance.value * tf.minimum(self.since(x1), self.since(x2)), None
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: the walk reaches the size of z over the span of x."""
+        """The starting variance, with which the walk reaches the size of z over the span of x."""
         return rules.variance() / rules.scales.span
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        One state, which adds up white noise.
-        """
+        """The state-space form, of one state, the sum of white noise."""
         variance = self.variance.value
-        one = tf.ones([1, 1], as_complex(variance).dtype)
+        identity = tf.ones([1, 1], as_complex(variance).dtype)
         return MarkovForm(
-            lambda step: over(one, step),
-            lambda x, step: (over(one, step), stacked([[variance * step]])),
+            lambda step: over(identity, step),
+            lambda x, step: (over(identity, step), stacked([[variance * step]])),
             lambda x: stacked([[variance * _nan_if_negative(x - self.start)]]),
-            one[0],
+            identity[0],
             is_stationary=False,
         )
 
@@ -138,7 +135,7 @@ class IntegratedRandomWalk(_FromStart):
     start: float = setting(finite_number, default=0.0)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         first, second = self.since(x1), self.since(x2)
         a, b = tf.minimum(first, second), tf.maximum(first, second)
         bend = self.variance.value * a**2 * (3.0 * b - a) / 6.0
@@ -150,25 +147,21 @@ class IntegratedRandomWalk(_FromStart):
         return 1
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """See `Kernel.scale_parameters`: both variances."""
+        """The parameters that scale all moments, both variances."""
         return [self.variance, self.slope_variance]
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: slope and bend take z to its size over the span of x."""
+        """The starting variances, with which slope and bend take z to its size over the span."""
         if name == "slope_variance":
             return rules.trend_variance(1) / rules.scales.span**2
         return rules.variance() / rules.scales.span**3
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        Two states: the slope, a random walk, and the level, its integral.
-        """
+        """The state-space form: the slope, a random walk, and the level, its integral."""
         variance, slope_variance = self.variance.value, self.slope_variance.value
 
         def transition(step: tf.Tensor) -> tf.Tensor:
-            one, zero = tf.ones_like(step), tf.zeros_like(step)
-            return stacked([[one, zero], [step, one]])
+            return stacked([[tf.ones_like(step), tf.zeros_like(step)], [step, tf.ones_like(step)]])
 
         def noise(step: tf.Tensor) -> tf.Tensor:
             rows = [[step, step**2 / 2.0], [step**2 / 2.0, step**3 / 3.0]]

@@ -40,27 +40,24 @@ class White(Kernel):
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: the variance is that of white noise."""
+        """The starting variance, that of the white noise of the data."""
         return rules.noise_variance()
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         same = tf.reduce_all(x1 == x2, axis=-1)
         return self.variance.value * tf.cast(same, self.variable_dtype), None
 
     def instructions(self) -> Instructions:
-        """See `Kernel.instructions`."""
+        """The instructions that evaluate the kernel in the compiled core."""
         return (instruction(Code.WHITE, self.variance),)
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`."""
+        """The spectrum of the process."""
         return Spectrum(white=float(self.variance))
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        One state, drawn anew at each x, and the same for all points there.
-        """
+        """The state-space form, of one state, drawn anew at each x, where all points share it."""
         variance = as_complex(self.variance.value)
 
         def transition(step: tf.Tensor) -> tf.Tensor:
@@ -103,11 +100,11 @@ class Zero(Kernel):
     is_real = True
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """See `Kernel.scale_parameters`: none, of all multiples."""
+        """The parameters that scale all moments: none, as any multiple of zero is zero."""
         return []
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         shape = tf.broadcast_dynamic_shape(tf.shape(x1)[:-1], tf.shape(x2)[:-1])
         return tf.zeros(shape, self.variable_dtype), None
 

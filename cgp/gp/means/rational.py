@@ -129,7 +129,7 @@ class Rational(Mean):
         return middle, span
 
     def prepare(self, x: np.ndarray, z: np.ndarray) -> None:
-        """See `Mean.prepare`."""
+        """Locates the poles and the delay of series `[B, N]` over common inputs `[1, N, 1]`."""
         if len(x) > 1:
             raise ValueError(
                 f"{self!r} has one set of poles for all series, and needs common inputs; got "
@@ -186,7 +186,7 @@ class Rational(Mean):
             )
 
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
-        """See `Mean.basis`."""
+        """The basis functions of a marginalised trend, complex `[..., N, q]`, or None."""
         self._check_dimensions(x.shape[-1])
         with tf.init_scope():  # a graph reads what there is when it runs
             self._middle_and_span()
@@ -200,7 +200,7 @@ class Rational(Mean):
         return tf.einsum("...i,ij->...j", columns, mixing)
 
     def used(self, columns: np.ndarray) -> np.ndarray:
-        """See `Mean.used`: all but the derivatives by poles that have none."""
+        """The columns of a basis but for derivatives by poles that its prior or a bound holds."""
         return columns[:, self._mixing.numpy().any(axis=(0, 2))]
 
     def __repr__(self) -> str:

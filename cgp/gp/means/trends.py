@@ -55,7 +55,7 @@ class Constant(Mean):
     value: Hyperparameter = Hyperparameter(in_steps_of(1.0, COMPLEX), default=None)
 
     def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
-        """See `Mean.start_of`."""
+        """The starting value, the mean of the targets."""
         return z.mean()
 
     def functions(self, x: tf.Tensor) -> tf.Tensor | None:
@@ -63,7 +63,7 @@ class Constant(Mean):
         return None if self.value.fixed else as_complex(tf.ones_like(x[..., :1]))
 
     def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
-        """See `Mean.evaluate`."""
+        """The mean at points `[..., N, D]`, complex `[..., N]`; None for zero."""
         return tf.broadcast_to(self.value.value, tf.shape(x)[:-1])
 
 
@@ -134,7 +134,7 @@ class Polynomial(Mean):
         return {"coefficients": (coefficients, constraint)}
 
     def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
-        """See `Mean.start_of`."""
+        """The starting coefficients, those of least squares."""
         powers = self._powers(tf.constant(x, self.variable_dtype)).numpy()
         return np.linalg.lstsq(powers, z, rcond=None)[0]
 
@@ -148,7 +148,7 @@ class Polynomial(Mean):
         return as_complex(tf.stack(powers, axis=-1))
 
     def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
-        """See `Mean.evaluate`."""
+        """The mean at points `[..., N, D]`, complex `[..., N]`; None for zero."""
         if self.marginalized:
             return None
         return tf.linalg.matvec(self._powers(x), self.coefficients.value)
@@ -158,11 +158,11 @@ class Polynomial(Mean):
         return None if self.marginalized or self.coefficients.fixed else self._powers(x)
 
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
-        """See `Mean.basis`."""
+        """The basis functions of a marginalised trend, complex `[..., N, q]`, or None."""
         return self._powers(x) if self.marginalized else None
 
     def remedy_of(self, x: np.ndarray, needed: int) -> str:
-        """See `Mean.remedy_of`: a lower degree, or a center and a scale of x."""
+        """The remedy for an undetermined trend: a lower degree, or a center and a scale of x."""
         if len(np.unique(x)) < needed:
             return super().remedy_of(x, needed)
         if np.abs((x - self.center) / self.scale).max() < 2.0:
