@@ -81,7 +81,7 @@ class CovarianceFunction(HyperparameterLayer):
         return tf.math.real(k) if self.is_real else k, c
 
     def checked_moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """`moments`, compared with the flags and with `markov_form`; for kernels made of others.
+        """The moments, after a comparison with the flags and with `markov_form`.
 
         Raises:
             TypeError: They are not what the flags say.
@@ -107,11 +107,11 @@ class CovarianceFunction(HyperparameterLayer):
         )
 
     def instructions(self) -> Instructions | None:
-        """The kernel at its present hyperparameters, for the compiled core; None if it has none."""
+        """The instructions that evaluate the kernel in the compiled core; None without any."""
         return None
 
     def program(self) -> np.ndarray | None:
-        """`instructions` as numbers; None where a class of its own may compute something else."""
+        """The instructions as an array of numbers; None for a kernel of a class outside of cgp."""
         if not all(type(kernel).__module__.startswith("cgp.kernels.") for kernel in self.walk()):
             return None
         instructions = self.instructions()
@@ -194,7 +194,7 @@ class CovarianceFunction(HyperparameterLayer):
         return np.zeros(f.shape) if spectrum.density is None else np.asarray(spectrum.density(f))
 
     def _other_terms(self, conjunction: str) -> str:
-        """What to do about a sum some terms of which have no density; empty where none has."""
+        """The remedy for a sum of which some terms have a density; empty where none has."""
         spectra = [term.spectrum() for term in self.parts if self.is_sum]
         terms = [i for i, s in enumerate(spectra) if not s.powers.size and not s.white]
         codes = " + ".join(f"kernel.parts[{i}].spectral_density(f)" for i in terms)
@@ -208,7 +208,7 @@ class CovarianceFunction(HyperparameterLayer):
         self.moments_diagonal(x)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises: what a kernel computes has a name."""
+        """Raises a TypeError that names the methods that evaluate the kernel."""
         raise TypeError(
             f"{self!r} is not called: kernel.covariance(x1, x2) is its covariance matrix, and "
             "kernel.pseudo_covariance(x1, x2) its pseudo-covariance matrix"
@@ -252,7 +252,7 @@ class CovarianceFunction(HyperparameterLayer):
         return SecondMoments(as_complex(k), None if c is None else as_complex(c))
 
     def inside(self) -> Iterator["CovarianceFunction"]:
-        """The kernels directly inside this one, in whatever it holds."""
+        """The kernels directly inside this one, in any of its attributes."""
         for layer in sublayers(self):
             inner = [layer] if isinstance(layer, CovarianceFunction) else flatten_layers(layer)
             yield from (kernel for kernel in inner if isinstance(kernel, CovarianceFunction))
@@ -266,7 +266,7 @@ class CovarianceFunction(HyperparameterLayer):
     # --- starts ----------------------------------------------------------------------------------
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """The value from which a hyperparameter starts that was left out.
+        """The starting value of a hyperparameter that was left out.
 
         Args:
             name: Its name.
@@ -282,7 +282,7 @@ class CovarianceFunction(HyperparameterLayer):
     def starts(
         self, rules: StartRules, power: float, is_selected: Callable[[Parameter], bool]
     ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
-        """Hyperparameters of this kernel and those inside it, with values to start from.
+        """Hyperparameters of this kernel and those inside it, with their starting values.
 
         Args:
             rules: Values by kind, from the scales of the data.
@@ -299,7 +299,7 @@ class CovarianceFunction(HyperparameterLayer):
 
     @property
     def trend_degree(self) -> int | None:
-        """The degree of the trend over x that this is of, 0 a constant, 1 a line; None of none.
+        """The degree of the trend that the kernel describes: 0 a constant, 1 a line, None for none.
 
         Data are freed of it before other hyperparameters start from their scales.
         """
@@ -317,11 +317,11 @@ class CovarianceFunction(HyperparameterLayer):
 
     @property
     def turn(self) -> Parameter | None:
-        """The frequency by which this kernel shifts those of the others in a product, or None."""
+        """The frequency by which this kernel shifts the other factors of a product, or None."""
         return None
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """The hyperparameters that, all multiplied by one number, multiply all moments by it.
+        """The hyperparameters whose common factor is a factor of all moments.
 
         By default the "variance"; None where there are none.
         """
@@ -329,7 +329,7 @@ class CovarianceFunction(HyperparameterLayer):
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """A context after which what a start sets beside hyperparameters is undone if it raises.
+        """A context that restores the attributes that starting values changed if it raises.
 
         By default whether the kernel is Markov, which it is not over several dimensions.
         """
@@ -342,16 +342,16 @@ class CovarianceFunction(HyperparameterLayer):
             raise
 
     def left_out(self) -> list[Parameter]:
-        """The hyperparameters without which there are no moments, and which have no value yet."""
+        """The hyperparameters without a value, without which there are no moments."""
         of_kernel = [p for p in self.own_parameters if p.is_left_out]
         return of_kernel + [p for kernel in self.inside() for p in kernel.left_out()]
 
     def shares(self, power: float, is_selected: Callable[[Parameter], bool]) -> list[float]:
-        """The shares of the power of the kernels inside; by default all of it for each."""
+        """The shares of the power that the kernels inside start from; by default all for each."""
         return [power for _ in self.inside()]
 
     def named_layers(self) -> list[tuple[str, Parameterized]]:
-        """This kernel and all inside it, with the names that `parameters` gives them."""
+        """This kernel and all kernels inside it, with their prefixes in `parameters`."""
         return [(kernel.prefix, kernel) for kernel in self.walk()]
 
     def parameters(self) -> dict[str, np.ndarray]:
@@ -374,7 +374,7 @@ class CovarianceFunction(HyperparameterLayer):
 
 
 def _definer(kind: type, name: str) -> int:
-    """The place, among a class and its bases, of the first that defines a method."""
+    """The index, among a class and its bases, of the first class that defines a method."""
     return next(i for i, base in enumerate(kind.__mro__) if name in vars(base))
 
 
@@ -385,7 +385,7 @@ def _is_foreign(kind: type[CovarianceFunction]) -> bool:
 
 
 def check_moments(moments: Any, kernel: Any) -> Pair:
-    """Returns moments that are what the flags of their kernel say.
+    """Returns moments, if they are what the flags of their kernel say.
 
     Raises:
         TypeError: They are not.

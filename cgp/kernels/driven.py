@@ -162,7 +162,7 @@ class Driven(Combination):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Driven":
-        """The kernel of a config; parts that are one object in it are one object again."""
+        """The kernel of a config; kernels that are one object in it are one object again."""
         with sharing_scope():
             excitation = keras.saving.deserialize_keras_object(config["excitation"])
             return super().from_config({**config, "excitation": excitation})

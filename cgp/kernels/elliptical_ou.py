@@ -142,7 +142,7 @@ class EllipticalOU(Kernel):
         return self.variance.value / (1.0 + squared_modulus(self.coefficient.value))
 
     def _transition(self, step: tf.Tensor) -> tf.Tensor:
-        """`exp(λ |step|)`, with the turn of the step's sign; complex, shaped like it."""
+        """The transition `exp(λ |step|)`, whose phase has the sign of the step; complex."""
         decay = tf.exp(-self.damping.value * tf.abs(step))
         cosine, sine = cosine_and_sine(self.frequency.value * step)
         return tf.complex(decay * cosine, decay * sine)

@@ -30,7 +30,7 @@ class UnaryCombination(Combination):
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel it is made of."""
+        """The kernel inside."""
         return self.parts[0]
 
     def scale_parameters(self) -> list[Parameter] | None:

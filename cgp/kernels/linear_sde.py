@@ -104,7 +104,7 @@ def linear_sde(
 
 
 def decays(A: tf.Tensor) -> bool:
-    """Whether, eagerly, all eigenvalues of a drift have negative real parts."""
+    """Whether all eigenvalues of a drift have negative real parts, eagerly."""
     return bool(np.all(np.linalg.eigvals(A.numpy()).real < 0.0))
 
 
@@ -115,7 +115,7 @@ def _tensor(a: ArrayLike) -> tf.Tensor:
 def _checked(
     generator: Generator, h: ArrayLike, stationary: ArrayLike | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """A, W, h and P as complex tensors of the precision of A, or an error."""
+    """The matrices A, W, h and P as complex tensors of the precision of A, or an error."""
     A = as_complex(_tensor(generator.A))
     n = A.shape[-1]
 

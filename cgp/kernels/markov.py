@@ -34,7 +34,7 @@ class Generator(NamedTuple):
 
 
 class MarkovForm(NamedTuple):
-    """The state-space form of a kernel: what `Kernel.markov_form` returns.
+    """The state-space form of a kernel, which `Kernel.markov_form` returns.
 
     `z(x) = h s(x) + h_conj conj(s(x))`; from a point x to the next, at x + step, the state becomes
     `F s + q`, `E[q qᴴ] = Q`. Points and steps are real tensors of any shape `[...]`, matrices are

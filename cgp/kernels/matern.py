@@ -23,7 +23,7 @@ class HalfIntegerMatern(Stationary):
     """A Matérn kernel of smoothness order + ½; the arguments are those of `Stationary`."""
 
     order: int
-    """How many derivatives the signal has."""
+    """The number of derivatives of the signal."""
 
     def markov_form(self) -> MarkovForm:
         """The state-space form, by `matern_form`."""
@@ -42,7 +42,7 @@ class HalfIntegerMatern(Stationary):
         return matern(float(self.variance), float(self.lengthscale), self.order + 0.5)
 
     def check_points(self, x: tf.Tensor) -> None:
-        """Raises for points of as many dimensions as the kernel does not have."""
+        """Raises for points of other dimensions than the length scale."""
         if not self.is_markov:
             super().check_points(x)
 

@@ -28,7 +28,7 @@ _TOLERANCE = 0.01
 
 
 class Companion(NamedTuple):
-    """A process on a grid: `z = h s`, `s' = C s + e w`, e the first unit vector."""
+    """The companion form of a process on a grid: `z = h s`, `s' = C s + e w`, e = [1, 0, …]."""
 
     C: tf.Tensor
     """The companion matrix, `[n, n]`, complex."""
@@ -41,7 +41,7 @@ class Companion(NamedTuple):
 
 
 def companion(process: Autoregression, variance: tf.Tensor, h: tf.Tensor) -> Companion:
-    """The companion form of `h s`, of the given variance; s has as many values as h `[n]`.
+    """The companion form of the process `h s` of a given variance, with as many states as h `[n]`.
 
     Args:
         process: The autoregression u, of order n.
@@ -90,7 +90,7 @@ class OnGrid(Kernel):
             raise
 
     def start_of_reflections(self, rules: StartRules, order: int) -> np.ndarray:
-        """Where reflection coefficients start: by Burg's method, of the runs without gaps.
+        """The starting reflection coefficients, by Burg's method, of the runs without gaps.
 
         Zeros where no run is longer than the order. Drawn between half of them and all.
         """
@@ -119,7 +119,7 @@ class OnGrid(Kernel):
         raise NotImplementedError
 
     def _counts(self, distance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Distances in steps of the grid, whole numbers, and whether they are none (then 0)."""
+        """Distances in whole steps of the grid, and whether they are no whole steps (then 0)."""
         steps = distance / self._step()
         counts = tf.round(steps)
         off = ~(tf.abs(steps - counts) <= _TOLERANCE)
@@ -246,7 +246,7 @@ def _has(counts: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
 
 
 def _spread(F: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
-    """`F Q Fᴴ`, Hermitian to the last digit."""
+    """The covariance `F Q Fᴴ`, Hermitian to the last digit."""
     spread = tf.linalg.matmul(F, tf.linalg.matmul(Q, F, adjoint_b=True))
     return 0.5 * (spread + tf.linalg.adjoint(spread))
 

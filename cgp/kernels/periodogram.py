@@ -103,7 +103,7 @@ class Periodogram:
         return np.interp(self.grid, frequencies[order], powers[order])
 
     def _directly(self, frequencies: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """In blocks of frequencies that fit into memory."""
+        """The periodogram at any frequencies, in blocks that fit into memory."""
         blocks = np.array_split(frequencies, 1 + frequencies.size * self.x.size // 2_000_000)
         sums = [np.exp(-2j * np.pi * np.outer(block, self.x)) @ z.T for block in blocks]
         return np.sum(np.abs(np.concatenate(sums)) ** 2, axis=1)
@@ -189,7 +189,7 @@ def _power(z: np.ndarray) -> float:
 
 
 def deviations(z: np.ndarray) -> tuple[np.ndarray, float]:
-    """Deviations from the mean of each series, over their largest modulus, and that modulus.
+    """Deviations from the mean of each series, over their largest modulus, and the modulus.
 
     Their squares neither overflow nor underflow. Of a constant signal they are zero.
     """

@@ -53,7 +53,7 @@ def as_points(x: ArrayLike, dtype: str, name: str = "x") -> tf.Tensor:
 
 
 def within(values: np.ndarray, largest: float) -> bool:
-    """Whether no real number is NaN or beyond a modulus; passes over the array alone."""
+    """Whether all real numbers are at most `largest` in modulus, and none is NaN."""
     return not values.size or bool(-largest <= values.min() and values.max() <= largest)
 
 
@@ -134,7 +134,7 @@ def _refuse_lines(x: Any, name: str) -> None:
 
 
 def _points_of_lines(name: str) -> str:
-    """How the lines of a grid become inputs."""
+    """Code that makes inputs of the coordinates of a grid."""
     points = f'np.stack(np.meshgrid(*{name}, indexing="ij"), -1).reshape(-1, len({name}))'
     return f"the lines of a grid become its points by {points}, and its z [T, F] by z.ravel()"
 
@@ -178,12 +178,12 @@ def _is_contained(source: np.dtype, dtype: str) -> bool:
 
 
 def _widened(x: np.ndarray) -> np.ndarray:
-    """Integers as those of 64 bits, other numbers as they are."""
+    """Integers in 64 bits; other numbers as they are."""
     return x.astype({"i": np.int64, "u": np.uint64}.get(x.dtype.kind, x.dtype))
 
 
 def _moved(x: np.ndarray, dtype: str) -> np.ndarray:
-    """How far rounding to a dtype moves floats or integers of 64 bits, exactly; float64."""
+    """The distance by which rounding to a dtype moves floats or 64-bit integers, in float64."""
     rounded = x.astype(dtype).astype(np.float64)
     if x.dtype.kind == "f":
         return np.abs(rounded - x)
@@ -224,7 +224,7 @@ def _steps(values: np.ndarray) -> np.ndarray:
 
 
 class RecentInputs:
-    """The last inputs of a stream, by which the rounding of the next is judged.
+    """The last inputs of a stream, with whose steps the rounding of the next is compared.
 
     One number has no step. It is compared with those before it by the rule of `as_points`: rounding
     may move it by a tenth of the median step between the last few, wherever it lies.
@@ -234,7 +234,7 @@ class RecentInputs:
         self._recent: deque[np.ndarray] = deque(maxlen=_RECENT)
 
     def check(self, x: np.ndarray, dtype: str, name: str = "x") -> None:
-        """Takes the next input of all streams in, `[...]` of any shape, or refuses it.
+        """Records the next input of all streams, `[...]` of any shape.
 
         Raises:
             ValueError: The dtype does not tell it from those before; it is not taken in then.
@@ -254,7 +254,7 @@ class RecentInputs:
         recent.append(x)
 
     def check_block(self, x: np.ndarray, dtype: str, name: str = "x") -> None:
-        """Takes the next inputs in, `[T]`, `[T, D]` or `[B, T, D]`, told apart among themselves.
+        """Records the next inputs, `[T]`, `[T, D]` or `[B, T, D]`, distinct in the dtype.
 
         Raises:
             ValueError: The dtype does not tell the first from those before.
@@ -266,7 +266,7 @@ class RecentInputs:
             self._recent.extend(_widened(by_time[1:][-_RECENT:]))
 
     def clear(self) -> None:
-        """Forgets them: what comes next is another stream."""
+        """Forgets the inputs, before another stream."""
         self._recent.clear()
 
 

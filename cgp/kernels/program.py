@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Code(IntEnum):
-    """What an instruction does: the first push a value, the others combine values."""
+    """The operation of an instruction: the first push a value, the others combine values."""
 
     CONSTANT = 0
     WHITE = 1
@@ -30,7 +30,7 @@ class Code(IntEnum):
 
 
 class Instruction(NamedTuple):
-    """One instruction and its numbers: those of all dimensions first, one for each or all last."""
+    """An instruction and its numbers, of which those for each dimension of x are the last."""
 
     code: Code
     numbers: np.ndarray
@@ -40,7 +40,7 @@ Instructions = tuple[Instruction, ...]
 
 
 def instruction(code: Code, *numbers: Any) -> Instruction:
-    """An instruction with the values of parameters, or numbers."""
+    """The instruction with the values of parameters, or with numbers."""
     return Instruction(code, np.concatenate([np.ravel(n) for n in numbers]))
 
 
@@ -56,6 +56,6 @@ def joined(code: Code, programs: Iterable[Instructions | None]) -> Instructions 
 
 
 def as_numbers(instructions: Instructions) -> np.ndarray:
-    """Instructions in a row: of each its code, the count of its numbers, and these."""
+    """Instructions as an array: the code of each, the count of its numbers, and the numbers."""
     rows = [[float(code), float(len(numbers)), *numbers] for code, numbers in instructions]
     return np.concatenate([np.zeros(0), *rows])

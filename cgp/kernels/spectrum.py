@@ -66,7 +66,7 @@ def times_lines(spectrum: Spectrum, lines: Spectrum) -> Spectrum:
 
 
 def matern(variance: float, lengthscale: float, smoothness: float) -> Spectrum:
-    """Of the Matérn covariance (Rasmussen & Williams, 2006, eq. 4.15)."""
+    """The spectrum of the Matérn covariance (Rasmussen & Williams, 2006, eq. 4.15)."""
     from scipy.special import gammaln  # here: importing it takes long
 
     nu = smoothness
@@ -80,7 +80,7 @@ def matern(variance: float, lengthscale: float, smoothness: float) -> Spectrum:
 
 
 def of_form(form: MarkovForm) -> Spectrum | None:
-    """Of a stationary differential equation `ds = A s dx + dβ`, `z = h s + g conj(s)`.
+    """The spectrum of a stationary process `ds = A s dx + dβ`, `z = h s + g conj(s)`.
 
     `S(f) = h G W Gᴴ hᴴ` with `G = (i2πf − A)⁻¹`, and that of `conj(g) s` at −f (Särkkä & Solin,
     *Applied Stochastic Differential Equations*, 2019, §12.3). None where the form has no such

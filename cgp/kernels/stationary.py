@@ -50,7 +50,7 @@ class Stationary(Kernel):
     variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
     lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None, per_dimension=True)
     code: ClassVar[Code]
-    """The instruction that computes it."""
+    """The instruction that evaluates the kernel."""
 
     def set_derived_attributes(self) -> None:
         """A kernel with a length scale for each dimension is not Markov."""
@@ -67,7 +67,7 @@ class Stationary(Kernel):
         return self.variance.value * self.correlation().apply(r, tf.zeros_like(r)), None
 
     def has_level(self, x: np.ndarray) -> bool:
-        """Whether a large constant is likely: yes if a given length scale is far above the span."""
+        """Whether a large constant is likely: yes if its length scale is far above the span of x."""
         lengthscale = self.lengthscale
         is_left_out = lengthscale.is_left_out
         return not is_left_out and bool(np.all(lengthscale.numpy() > 10.0 * np.ptp(x, axis=0)))

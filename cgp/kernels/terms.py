@@ -11,20 +11,20 @@ import tensorflow as tf
 
 
 class Term(NamedTuple):
-    """One of the independent processes of a sum: Matérn, and turning.
+    """An independent term of a sum of processes: a Matérn process times a rotation.
 
     Its states are those of `HalfIntegerMatern.markov_form`, the last of them is the signal. All
     numbers are real scalars of the precision of the kernel.
     """
 
     order: int
-    """How many derivatives it has, 0, 1 or 2; it has order + 1 states."""
+    """The number of derivatives of the process, 0, 1 or 2; it has order + 1 states."""
     variance: tf.Tensor
-    """In squared units of z."""
+    """The variance, in squared units of z."""
     rate: tf.Tensor | None = None
     """The rate of the cascade of states, per unit of x; None for order 0 without decay."""
     frequency: tf.Tensor | None = None
-    """In cycles per unit of x; None where it does not turn."""
+    """The frequency, in cycles per unit of x; None without a rotation."""
 
 
 Terms = tuple[Term, ...]

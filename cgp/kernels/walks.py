@@ -39,16 +39,16 @@ class _FromStart(Kernel):
         return f"{super().__repr__()[:-1]}, start={self.start:g})"
 
 
-def finite_number(value: float, name: str) -> float:
+def finite_number(number: float, name: str) -> float:
     """Returns a finite real number.
 
     Raises:
         TypeError: It is no number.
         ValueError: It is complex, infinite or NaN, or has another shape.
     """
-    if np.iscomplexobj(one_number(value, name)) or not np.isfinite(value):
-        raise ValueError(f"{name} must be a finite real number, got {value!r}")
-    return float(value)
+    if np.iscomplexobj(one_number(number, name)) or not np.isfinite(number):
+        raise ValueError(f"{name} must be a finite real number, got {number!r}")
+    return float(number)
 
 
 def _nan_if_negative(since: tf.Tensor) -> tf.Tensor:

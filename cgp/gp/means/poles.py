@@ -109,9 +109,9 @@ class ConjugatePairs:
         below = np.concatenate([-modulus, 2.0 * poles.real[..., None, :] * diagonal], axis=-1)
         by_s, by_one = np.split(coefficients, 2, axis=-1)
         below = below - np.concatenate([by_one, by_s], axis=-1)[..., None, :]
-        found = np.linalg.eigvals(np.concatenate([above, below], axis=-2)).astype(complex)
-        order_of = np.argsort(-found.imag, axis=-1, kind="stable")
-        return np.take_along_axis(found, order_of, axis=-1)[..., :order]
+        zeros = np.linalg.eigvals(np.concatenate([above, below], axis=-2)).astype(complex)
+        by_place = np.argsort(-zeros.imag, axis=-1, kind="stable")
+        return np.take_along_axis(zeros, by_place, axis=-1)[..., :order]
 
     def sections(self, s: tf.Tensor, poles: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Fractions of unit length, and the all-pass function of each pair."""

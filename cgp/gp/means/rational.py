@@ -152,13 +152,13 @@ class Rational(Mean):
         u, z = (f[ordered] - axis[0]) / axis[1], z[:, ordered]
         size = max(np.abs(z).max(), 1e-300)
         z = z / size
-        found = locate(u, z, self.order, self._arrangement)
-        _warn_of_other_data(u, z, found, self, size)
-        at_optimum = are_at_optimum(u, z, found, self._arrangement)
+        located = locate(u, z, self.order, self._arrangement)
+        _warn_of_other_data(u, z, located, self, size)
+        at_optimum = are_at_optimum(u, z, located, self._arrangement)
         # The squares of the first k poles have the span of the first k functions of the squares.
-        poles = found.poles[np.argsort(~at_optimum, kind="stable")]
+        poles = located.poles[np.argsort(~at_optimum, kind="stable")]
         columns = _columns(
-            tf.constant(u), tf.constant(poles), tf.constant(found.delay), self._arrangement
+            tf.constant(u), tf.constant(poles), tf.constant(located.delay), self._arrangement
         ).numpy()
         each = self._arrangement.fractions_of_each
         squares = np.repeat(sorted(at_optimum)[::-1], each)
@@ -167,12 +167,12 @@ class Rational(Mean):
         rows = rows_of(columns[:, used], self.has_real_coefficients)
         mixing[np.ix_(used, used)] = np.linalg.inv(np.linalg.qr(rows)[1])
         self._axis.assign(axis)
-        self._located_poles.assign(_parts(poles))
-        self._located_delay.assign(found.delay)
-        self._mixing.assign(_parts(mixing))
+        self._located_poles.assign(_re_and_im(poles))
+        self._located_delay.assign(located.delay)
+        self._mixing.assign(_re_and_im(mixing))
 
     def _needed(self) -> int:
-        """The least number of points, of which each tells a real and an imaginary part.
+        """The least number of points that determine poles, delay and coefficients.
 
         A tenth more than there are numbers to be found: poles, delay and coefficients.
         """
@@ -218,8 +218,8 @@ def _warn_of_other_data(
     Args:
         u: As for `locate`.
         z: As for `locate`, in units of `size`.
-        located: What that has found.
-        mean: The mean.
+        located: The poles and the delay of `locate`.
+        mean: The mean, for messages.
         size: The largest |z| of the data.
     """
     offsets = z.mean(axis=-1, keepdims=True)
@@ -260,14 +260,14 @@ def _warn_of_better_fit(
     mean: Rational,
     z: np.ndarray,
     located: PolesAndDelay,
-    other: str,
+    target: str,
     better: PolesAndDelay,
     remedy: str,
 ) -> None:
     power = np.mean(np.abs(z) ** 2)
     here, there = (10.0 * np.log10(max(fit.power / power, 1e-32)) for fit in (located, better))
     warnings.warn(
-        f"{mean!r} fits {other} to an error of {there:.1f} dB of z, and z to {here:.1f} dB alone: "
+        f"{mean!r} fits {target} to an error of {there:.1f} dB of z, and z to {here:.1f} dB alone: "
         f"{remedy}",
         RuntimeWarning,
         stacklevel=7,
@@ -277,7 +277,7 @@ def _warn_of_better_fit(
 def _constants(
     u: np.ndarray, z: np.ndarray, located: PolesAndDelay, arrangement: Arrangement
 ) -> np.ndarray:
-    """The constants of series that a response of given poles and delay leaves, `[B, 1]`."""
+    """The constants of series beside a response of given poles and delay, `[B, 1]`."""
     turn = np.exp(-2j * np.pi * located.delay * u)[:, None]
     fractions = arrangement.fractions(2j * np.pi * u[:, None], located.poles)
     response = np.concatenate([fractions, np.ones_like(turn)], axis=-1) * turn
@@ -288,7 +288,7 @@ def _constants(
 def _columns(
     u: tf.Tensor, poles: tf.Tensor, delay: tf.Tensor, arrangement: Arrangement
 ) -> tf.Tensor:
-    """Fractions, a constant, squares of fractions, and iu, behind a delay: `[..., columns]`.
+    """The basis `[..., columns]`: fractions, a constant, squares of fractions, iu, and a delay.
 
     Fractions and squares as Takenaka and Malmquist's functions of each pole twice, or Kautz's of
     each pair, which span the same, are orthonormal over the whole axis, and are independent where
@@ -298,9 +298,9 @@ def _columns(
     zero = tf.zeros_like(u)
     s = tf.complex(zero, 2.0 * math.pi * u)[..., None]
     sections, all_passes = arrangement.sections(s, tf.concat([poles, poles], axis=0))
-    one = tf.ones_like(s)
+    constant = tf.ones_like(s)
     count = sections.shape[-2]
-    products = [one]  # not cumprod, whose gradient is wrong for complex values
+    products = [constant]  # not cumprod, whose gradient is wrong for complex values
     for k in range(count - 1):
         products.append(products[-1] * all_passes[..., k : k + 1])
     functions = sections * tf.concat(products, axis=-1)[..., :count, None]
@@ -309,12 +309,12 @@ def _columns(
     )
     fractions, squares = tf.split(functions, 2, axis=-1)
     turn = tf.exp(tf.complex(zero, -2.0 * math.pi * delay * u))[..., None]
-    return turn * tf.concat([fractions, one, squares, tf.complex(zero, u)[..., None]], axis=-1)
+    return turn * tf.concat([fractions, constant, squares, tf.complex(zero, u)[..., None]], axis=-1)
 
 
-def _complex(parts: np.ndarray) -> np.ndarray:
-    return parts[..., 0] + 1j * parts[..., 1]
+def _complex(re_and_im: np.ndarray) -> np.ndarray:
+    return re_and_im[..., 0] + 1j * re_and_im[..., 1]
 
 
-def _parts(values: np.ndarray) -> ArrayLike:
+def _re_and_im(values: np.ndarray) -> ArrayLike:
     return np.stack([values.real, values.imag], axis=-1)

@@ -20,16 +20,16 @@ from cgp.training.parameters import COMPLEX, in_steps_of
 from cgp.training.sizes import check_size
 
 
-def real_number(value: float, name: str) -> float:
+def real_number(number: float, name: str) -> float:
     """Returns a real number.
 
     Raises:
         TypeError: It is complex, or no number.
         ValueError: It has another shape.
     """
-    if np.iscomplexobj(one_number(value, name)):
-        raise TypeError(f"{name} must be real, got {value!r}")
-    return float(value)
+    if np.iscomplexobj(one_number(number, name)):
+        raise TypeError(f"{name} must be real, got {number!r}")
+    return float(number)
 
 
 @keras.saving.register_keras_serializable(package="cgp.means")
