@@ -15,10 +15,20 @@ import tensorflow as tf
 
 from cgp.kernels.covariance_function import CovarianceFunction, add, multiply
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import Generator, MarkovForm, Pair, direct_sum, over, product
+from cgp.kernels.markov import (
+    Generator,
+    MarkovForm,
+    Pair,
+    Term,
+    Terms,
+    direct_sum,
+    over,
+    product,
+    product_of,
+    sum_of,
+)
 from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.kernels.spectrum import Spectrum, line, of_form, spectra_added, times_lines
-from cgp.kernels.terms import Term, Terms, product_of, sum_of
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import Hyperparameter, declared
 from cgp.training.parameters import POSITIVE, Parameter
@@ -270,7 +280,7 @@ def _flattened(kind: type[Kernel], kernels: Iterable[Kernel]) -> list[Kernel]:
         raise TypeError(f"{kind.__name__} takes a list of kernels, got {kernels!r}")
     flat: list[Kernel] = []
     for kernel in kernels:
-        is_unnamed = type(kernel) is kind and kernel._given_name is None
+        is_unnamed = type(kernel) is kind and kernel.explicit_name is None
         flat.extend(kernel.parts if is_unnamed else [kernel])
     return flat
 

@@ -11,11 +11,10 @@ from cgp.autograph import as_it_stands
 from cgp.clock import is_time
 from cgp.distributions.forms import SecondMoments
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import MarkovForm, Pair
+from cgp.kernels.markov import MarkovForm, Pair, Terms
 from cgp.kernels.points import as_array, as_pairs, as_points
 from cgp.kernels.program import Instructions, as_numbers
 from cgp.kernels.spectrum import Spectrum, of_form
-from cgp.kernels.terms import Terms
 from cgp.linalg.arguments import ArrayLike, as_complex, is_complex
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.keras_private import flatten_layers, sublayers

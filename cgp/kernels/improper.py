@@ -9,10 +9,9 @@ import tensorflow as tf
 from cgp.kernels.base import Combination, Kernel
 from cgp.kernels.covariance_function import add, multiply
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import MarkovForm, Pair, conjugate, widely_linear
+from cgp.kernels.markov import MarkovForm, Pair, Terms, conjugate, conjugate_of, widely_linear
 from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.kernels.spectrum import Spectrum, spectra_added
-from cgp.kernels.terms import Terms, conjugate_of
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import Hyperparameter, declared
 from cgp.training.parameters import UNIT_DISK, Parameter

@@ -9,12 +9,11 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.kernels.base import Kernel
-from cgp.kernels.markov import Generator, MarkovForm, Pair, over
+from cgp.kernels.markov import Generator, MarkovForm, Pair, Term, Terms, over
 from cgp.kernels.periodogram import Periodogram, deviations
 from cgp.kernels.points import as_array, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction
 from cgp.kernels.spectrum import Spectrum, line
-from cgp.kernels.terms import Term, Terms
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.observations import as_observations, check_same_labels
 from cgp.training.hyperparameters import Hyperparameter, declared

@@ -67,7 +67,7 @@ class Stationary(Kernel):
         return self.variance.value * self.correlation().apply(r, tf.zeros_like(r)), None
 
     def has_level(self, x: np.ndarray) -> bool:
-        """Whether a large constant is likely: yes if its length scale is far above the span of x."""
+        """Whether a large constant is likely: yes if a length scale is far above the span of x."""
         lengthscale = self.lengthscale
         is_left_out = lengthscale.is_left_out
         return not is_left_out and bool(np.all(lengthscale.numpy() > 10.0 * np.ptp(x, axis=0)))

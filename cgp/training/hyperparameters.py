@@ -228,7 +228,8 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
             raise ValueError(
                 f"dtype must be float32 or float64 (complex values follow), got {dtype!r}"
             )
-        self._given_name = name
+        # None for a name that is made from the class
+        self.explicit_name = name
         self.built = True  # subclasses make their weights in the constructor
 
     def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:
@@ -251,13 +252,13 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
     @property
     def prefix(self) -> str:
         """The prefix of its parameters in `parameters`."""
-        return self._given_name or type(self).__name__.lower()
+        return self.explicit_name or type(self).__name__.lower()
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor, complex numbers as [re, im]."""
         return {
             **super().get_config(),
-            "name": self._given_name,
+            "name": self.explicit_name,
             "dtype": self.variable_dtype,
             **self.parameters_config(),
             **{n: getattr(self, n) for n, f in self.declared_fields.items() if type(f) is Setting},
