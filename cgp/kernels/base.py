@@ -56,20 +56,19 @@ class Kernel(CovarianceFunction):
         dtype: "float64" (complex128 covariances) or "float32" (complex64).
 
     Example:
-        Straight lines of a random slope. The arguments of the constructor are named as the
-        parameters and passed on; the registration is for loading; `is_real` is for products with
+        Straight lines of a random slope. The hyperparameters are declared as fields, of which
+        `declared` writes the constructor; a class may have its own, which passes on keywords and
+        calls `declare_parameters`. The registration is for loading; `is_real` is for products with
         improper kernels.
 
         >>> import keras, tensorflow as tf
         >>> from cgp.kernels import RBF, Kernel
-        >>> from cgp.training import POSITIVE
+        >>> from cgp.training import POSITIVE, Hyperparameter, declared
         >>> @keras.saving.register_keras_serializable(package="mine")
+        ... @declared
         ... class Line(Kernel):
         ...     is_real = True
-        ...
-        ...     def __init__(self, variance=1.0, *, fixed=(), priors=None, **kwargs):
-        ...         super().__init__(**kwargs)
-        ...         self.declare_parameters({"variance": (variance, POSITIVE)}, fixed, priors)
+        ...     variance: Hyperparameter = Hyperparameter(POSITIVE, default=1.0)
         ...
         ...     def moments(self, x1, x2):
         ...         return self.variance.value * tf.reduce_sum(x1 * x2, axis=-1), None

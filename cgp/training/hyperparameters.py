@@ -1,14 +1,6 @@
 """The base class of layers that own hyperparameters and are shared by others: kernels, means.
 
-A class declares the arguments of its constructor as fields, and `declared` writes the constructor:
-
-    @declared
-    class Power(Kernel):
-        variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
-        exponent: int = setting(whole_number, default=1)
-
-Hyperparameters become `Parameter`s, settings attributes and entries of the config. What depends on
-several arguments is done in `initial_values` and `set_derived_attributes`.
+A class declares the arguments of its constructor as fields, and `declared` writes the constructor.
 """
 
 import inspect
@@ -59,7 +51,7 @@ def one_number(value: ArrayLike, name: str, or_vector: bool = False) -> ArrayLik
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """The declaration of a hyperparameter: one number, if `initial_values` does not say otherwise.
+    """The declaration of a hyperparameter, one number, in the body of a class under `declared`.
 
     To type checkers it is an attribute that is a `Parameter`, and is made from a number.
 
@@ -68,8 +60,10 @@ class Hyperparameter:
         default: None for a hyperparameter that starts from the data where it is left out; without a
             default the constructor requires it.
         per_dimension: Whether it may have a value for each dimension of x.
-        relative_step: The unit of its weight, relative to its initial value (see `in_steps_of`).
-        length: Of a vector, the number of its elements in a layer whose settings are attributes.
+        relative_step: By how much of the modulus of the initial value, 1 if that is zero, an
+            optimizer moves it where it would move a weight by 1; None for the weight itself.
+        length: A function from the layer, whose settings are attributes by then, to the number of
+            elements of a vector; None for one number.
     """
 
     constraint: Constraint
@@ -126,7 +120,9 @@ class Setting:
 def setting(
     convert: Callable[[Any, str], Any], *, default: Any = _REQUIRED, kw_only: bool = False
 ) -> Any:
-    """Declares an argument of a constructor that is no hyperparameter, such as an order.
+    """Declares an argument that is no hyperparameter, such as an order, as `Hyperparameter` does.
+
+    The attribute has its value and cannot be changed, and the config has it.
 
     Args:
         convert: From the argument and its name to the value of the attribute, or an error.
@@ -141,9 +137,41 @@ Class = TypeVar("Class", bound=type)
 
 @dataclass_transform(field_specifiers=(Hyperparameter, setting))
 def declared(kind: Class) -> Class:
-    """Writes the constructor of a layer from its fields, as `dataclasses.dataclass` does.
+    """Writes the constructor of a kernel or a mean from its fields, as `dataclass` does.
 
-    Fields of a class follow those of its bases. A constructor in the body of the class stays.
+    It takes the fields in their order, those of base classes first, and by name `fixed`, `priors`,
+    `name` and `dtype`. Hyperparameters become attributes that are `Parameter`s; the config is
+    written too. Initial values that depend on several arguments are given by the method
+    `initial_values`, and attributes that follow from them are set by `set_derived_attributes`. A
+    constructor in the body of the class stays as it is.
+
+    Args:
+        kind: A subclass of `cgp.kernels.Kernel` or of `cgp.means.Mean`.
+
+    Returns:
+        The class.
+
+    Raises:
+        TypeError: A field without a default after one with a default.
+
+    Example:
+        The covariance of a polynomial without a constant, `variance · (x1 x2)^degree`.
+
+        >>> import tensorflow as tf
+        >>> from cgp.kernels import Kernel
+        >>> from cgp.training import POSITIVE, Hyperparameter, declared, setting
+        >>> @declared
+        ... class Power(Kernel):
+        ...     is_real = True
+        ...     variance: Hyperparameter = Hyperparameter(POSITIVE, default=1.0)
+        ...     degree: int = setting(lambda degree, name: int(degree), default=1)
+        ...
+        ...     def moments(self, x1, x2):
+        ...         product = tf.reduce_sum(x1 * x2, axis=-1)
+        ...         return self.variance.value * product**self.degree, None
+        >>> kernel = Power(2.0, degree=3, fixed="variance")
+        >>> kernel, kernel.degree, kernel.covariance([2.0]).numpy()
+        (Power(variance=2. (fixed)), 3, array([[128.+0.j]]))
     """
     fields = dict(getattr(kind, "declared_fields", {}))
     for name, field in list(vars(kind).items()):
@@ -175,6 +203,12 @@ def _constructor(kind: type, fields: Mapping[str, Any]) -> Callable[..., None]:
     is_learned = any(isinstance(field, Hyperparameter) for field in fields.values())
     learning = {"fixed": (), "priors": None} if is_learned else {}
     by_place = {name: field.default for name, field in fields.items() if not field.kw_only}
+    are_required = [default is _REQUIRED for default in by_place.values()]
+    if are_required != sorted(are_required, reverse=True):
+        raise TypeError(
+            f"fields of {kind.__name__} without a default must precede those with one, got "
+            f"{', '.join(by_place)}"
+        )
     by_name = {name: field.default for name, field in fields.items() if field.kw_only}
     by_name |= learning | {"name": None, "dtype": "float64"}
     namespace: dict[str, Any] = {"construct": construct}
@@ -189,7 +223,7 @@ def _constructor(kind: type, fields: Mapping[str, Any]) -> Callable[..., None]:
     init.__defaults__ = tuple(d for d in by_place.values() if d is not _REQUIRED)
     init.__kwdefaults__ = by_name
     init.__module__, init.__qualname__ = kind.__module__, f"{kind.__qualname__}.__init__"
-    types = dict(_ANNOTATIONS)
+    types: dict[str, Any] = dict.fromkeys(fields, Any) | _ANNOTATIONS
     for base in reversed(kind.__mro__):
         types |= inspect.get_annotations(base)
     for name, field in fields.items():
