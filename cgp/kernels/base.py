@@ -22,13 +22,19 @@ from cgp.kernels.markov import (
     Term,
     Terms,
     direct_sum,
-    over,
+    over_points,
     product,
-    product_of,
-    sum_of,
+    terms_of_product,
+    terms_of_sum,
 )
 from cgp.kernels.program import Code, Instructions, instruction, joined
-from cgp.kernels.spectrum import Spectrum, line, of_form, spectra_added, times_lines
+from cgp.kernels.spectrum import (
+    Spectrum,
+    line_spectrum,
+    spectrum_of_form,
+    sum_of_spectra,
+    times_lines,
+)
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import Hyperparameter, declared
 from cgp.training.parameters import POSITIVE, Parameter
@@ -177,9 +183,9 @@ class Constant(Kernel):
         identity = tf.ones([1, 1], variance.dtype)
         zero = tf.zeros_like(identity)
         return MarkovForm(
-            lambda step: over(identity, step),
-            lambda x, step: (over(identity, step), over(zero, step)),
-            lambda x: over(variance * identity, x),
+            lambda step: over_points(identity, step),
+            lambda x, step: (over_points(identity, step), over_points(zero, step)),
+            lambda x: over_points(variance * identity, x),
             identity[0],
             None,
             Generator(zero, zero),
@@ -191,7 +197,7 @@ class Constant(Kernel):
 
     def spectrum(self) -> Spectrum:
         """The spectrum, a line."""
-        return line(0.0, float(self.variance))
+        return line_spectrum(0.0, float(self.variance))
 
     def check_points(self, x: tf.Tensor) -> None:
         """Raises for no points: a constant has a covariance at all of them."""
@@ -348,11 +354,11 @@ class Sum(Combination):
 
     def markov_terms(self) -> Terms | None:
         """The Matérn terms of the process, in the order of the states of `markov_form`."""
-        return sum_of([term.markov_terms() for term in self.parts])
+        return terms_of_sum([term.markov_terms() for term in self.parts])
 
     def spectrum(self) -> Spectrum:
         """The spectrum of the process."""
-        return spectra_added([term.spectrum() for term in self.parts])
+        return sum_of_spectra([term.spectrum() for term in self.parts])
 
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.parts))
@@ -470,7 +476,7 @@ class Product(Combination):
 
     def markov_terms(self) -> Terms | None:
         """The Matérn terms of the process, in the order of the states of `markov_form`."""
-        return functools.reduce(product_of, [factor.markov_terms() for factor in self.parts])
+        return functools.reduce(terms_of_product, [factor.markov_terms() for factor in self.parts])
 
     def spectrum(self) -> Spectrum:
         """The spectrum of the process.
@@ -484,11 +490,11 @@ class Product(Combination):
         is_spread = [s.density is not None or bool(s.white) for s in spectra]
         envelopes = [factor for factor, spread in zip(self.parts, is_spread, strict=True) if spread]
         lines = [s for s, spread in zip(spectra, is_spread, strict=True) if not spread]
-        spectrum = spectra[is_spread.index(True)] if envelopes else line(0.0, 1.0)
+        spectrum = spectra[is_spread.index(True)] if envelopes else line_spectrum(0.0, 1.0)
         if len(envelopes) > 1:
             forms = [factor.markov_form() for factor in envelopes if factor.is_markov]
             are_markov = len(forms) == len(envelopes)
-            convolution = of_form(functools.reduce(product, forms)) if are_markov else None
+            convolution = spectrum_of_form(functools.reduce(product, forms)) if are_markov else None
             if convolution is None:
                 raise ValueError(
                     f"the spectral density of the product {self!r} is a convolution of which no "

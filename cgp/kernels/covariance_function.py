@@ -14,7 +14,7 @@ from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import MarkovForm, Pair, Terms
 from cgp.kernels.points import as_array, as_pairs, as_points
 from cgp.kernels.program import Instructions, as_numbers
-from cgp.kernels.spectrum import Spectrum, of_form
+from cgp.kernels.spectrum import Spectrum, spectrum_of_form
 from cgp.linalg.arguments import ArrayLike, as_complex, is_complex
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.keras_private import flatten_layers, sublayers
@@ -45,15 +45,15 @@ class CovarianceFunction(HyperparameterLayer):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         # What is inherited describes the methods beside it, not one that overrides these.
-        form = _definer(cls, "markov_form")
-        if form < _definer(cls, "is_markov"):
+        form = _index_of_definition(cls, "markov_form")
+        if form < _index_of_definition(cls, "is_markov"):
             cls.is_markov = True
-        if form < _definer(cls, "markov_terms"):
+        if form < _index_of_definition(cls, "markov_terms"):
             cls.markov_terms = CovarianceFunction.markov_terms  # type: ignore[method-assign]
-        methods = min(form, _definer(cls, "moments"))
-        if methods < _definer(cls, "spectrum"):
+        methods = min(form, _index_of_definition(cls, "moments"))
+        if methods < _index_of_definition(cls, "spectrum"):
             cls.spectrum = CovarianceFunction.spectrum  # type: ignore[method-assign]
-        if _is_foreign(cls) and methods < _definer(cls, "check_points"):
+        if _is_foreign(cls) and methods < _index_of_definition(cls, "check_points"):
             cls.check_points = CovarianceFunction.check_points  # type: ignore[method-assign]
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
@@ -132,7 +132,7 @@ class CovarianceFunction(HyperparameterLayer):
         Raises:
             ValueError: It has none: says which part of the kernel has not.
         """
-        spectrum = of_form(self.markov_form()) if self.is_markov else None
+        spectrum = spectrum_of_form(self.markov_form()) if self.is_markov else None
         if spectrum is None:
             raise ValueError(
                 f"no spectral density of {self!r} is known: it is not stationary, its inputs have "
@@ -372,7 +372,7 @@ class CovarianceFunction(HyperparameterLayer):
         return values_by_name(named_parameters(self.named_layers()), self.left_out())
 
 
-def _definer(kind: type, name: str) -> int:
+def _index_of_definition(kind: type, name: str) -> int:
     """The index, among a class and its bases, of the first class that defines a method."""
     return next(i for i, base in enumerate(kind.__mro__) if name in vars(base))
 

@@ -10,7 +10,7 @@ from cgp.kernels.periodogram import Periodogram, deviations, peaks_over_dimensio
 
 _TONES = 8  # peaks of a periodogram among which starts of a frequency are drawn
 _MOST_DIMENSIONS = 3  # over which tones are looked for
-_OWN = 1.5  # cycles over the span, within which a tone is that of another term
+_SAME_TONE = 1.5  # cycles over the span, within which a tone is that of another term
 _ROUNDING = 1e-13  # of z, below which deviations are rounding
 _LONGEST = 20_000  # points from which scales are taken: beyond it a stretch in the middle
 
@@ -130,7 +130,7 @@ class DataScales:
 
     def share_around(self, frequency: float, width: float) -> float:
         """The share of the power within `width` of a frequency; 0 where x does not resolve it."""
-        if self._periodogram is None or abs(frequency) * self.span < _OWN / width:
+        if self._periodogram is None or abs(frequency) * self.span < _SAME_TONE / width:
             return 0.0
         periodogram = self._periodogram[0]
         if abs(frequency) * (1.0 + width) > periodogram.grid[-1]:  # an alias is of either sign
@@ -289,7 +289,7 @@ class StartRules:
             described = [tone for tone in described if not tone.ndim]
         free = np.ones(len(frequencies), bool)
         for tone in described:
-            far = np.abs(frequencies - tone) > _OWN / self.span
+            far = np.abs(frequencies - tone) > _SAME_TONE / self.span
             free &= far.any(axis=-1) if self.is_of_each else far
         return free
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from cgp.kernels.base import Combination, Constant, Kernel, Product, left_out_of_factors
 from cgp.kernels.improper import Conjugate
 from cgp.kernels.linear_sde import decays, linear_sde
-from cgp.kernels.markov import Generator, MarkovForm, unit
+from cgp.kernels.markov import Generator, MarkovForm, emission_of_last
 from cgp.kernels.matern import Matern12
 from cgp.kernels.rotation import Rotation
 from cgp.linalg.arguments import as_complex
@@ -138,7 +138,7 @@ class Driven(Combination):
             axis=0,
         )
         W = tf.pad(W, [[0, count], [0, count]])
-        last = unit(A.shape[-1], A.dtype)
+        last = emission_of_last(A.shape[-1], A.dtype)
         if form.h_conj is None:
             return linear_sde(Generator(A, W), last)
         return linear_sde(Generator(A, W), tf.roll(last, -1, axis=0))._replace(h_conj=last)

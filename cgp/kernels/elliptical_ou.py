@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import Generator, MarkovForm, Pair, over, widely_linear
+from cgp.kernels.markov import Generator, MarkovForm, Pair, over_points, widely_linear
 from cgp.kernels.rotation import cosine_and_sine
 from cgp.linalg.arguments import ArrayLike, as_complex, squared_modulus
 from cgp.training.hyperparameters import Hyperparameter, declared
@@ -169,7 +169,7 @@ class EllipticalOU(Kernel):
         form = MarkovForm(
             lambda step: self._transition(step)[..., None, None],
             discretize,
-            lambda x: over(P, x),
+            lambda x: over_points(P, x),
             h,
             None,
             Generator(pole[None, None], as_complex(2.0 * damping) * P),

@@ -9,9 +9,9 @@ import tensorflow as tf
 from cgp.kernels.base import Combination, Kernel
 from cgp.kernels.covariance_function import add, multiply
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import MarkovForm, Pair, Terms, conjugate, conjugate_of, widely_linear
+from cgp.kernels.markov import MarkovForm, Pair, Terms, conjugate, terms_of_conjugate, widely_linear
 from cgp.kernels.program import Code, Instructions, instruction, joined
-from cgp.kernels.spectrum import Spectrum, spectra_added
+from cgp.kernels.spectrum import Spectrum, sum_of_spectra
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import Hyperparameter, declared
 from cgp.training.parameters import UNIT_DISK, Parameter
@@ -69,7 +69,7 @@ class Conjugate(UnaryCombination):
 
     def markov_terms(self) -> Terms | None:
         """The Matérn terms of the process, in the order of the states of `markov_form`."""
-        return conjugate_of(self.kernel.markov_terms())
+        return terms_of_conjugate(self.kernel.markov_terms())
 
     def spectrum(self) -> Spectrum:
         """The spectrum of the conjugate signal: all frequencies have the other sign."""
@@ -159,7 +159,7 @@ class WidelyLinear(UnaryCombination):
         if not self.kernel.is_proper:
             return super().spectrum()
         of_u, share = self.kernel.spectrum(), abs(complex(self.coefficient)) ** 2
-        return spectra_added([of_u, of_u.conjugate().shifted(0.0, share)])
+        return sum_of_spectra([of_u, of_u.conjugate().shifted(0.0, share)])
 
     def __repr__(self) -> str:
         return f"WidelyLinear({self.kernel!r}, {', '.join(map(repr, self.own_parameters))})"

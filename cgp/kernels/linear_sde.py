@@ -5,7 +5,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from cgp.kernels.markov import Generator, MarkovForm, over
+from cgp.kernels.markov import Generator, MarkovForm, over_points
 from cgp.linalg.arguments import ArrayLike, as_complex, real_as
 
 # Terms of the power series, where the norm of A times the step is at most a half.
@@ -96,7 +96,7 @@ def linear_sde(
     return MarkovForm(
         lambda step: discretized(step)[0],
         lambda x, step: discretized(step),
-        lambda x: over(P, x),
+        lambda x: over_points(P, x),
         h,
         None,
         Generator(A, W),

@@ -111,17 +111,17 @@ class MarkovForm(NamedTuple):
 # --- matrices ------------------------------------------------------------------------------------
 
 
-def over(matrix: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+def over_points(matrix: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """Broadcasts a matrix `[n, n]` over points `[...]`: `[..., n, n]`."""
     return tf.broadcast_to(matrix, tf.concat([tf.shape(x), tf.shape(matrix)], axis=0))
 
 
-def stacked(rows: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
+def stack_matrices(rows: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
     """Stacks rows of real tensors `[...]` of one shape into complex matrices `[..., n, n]`."""
     return as_complex(tf.stack([tf.stack(list(row), axis=-1) for row in rows], axis=-2))
 
 
-def unit(n: int, dtype: tf.DType) -> tf.Tensor:
+def emission_of_last(n: int, dtype: tf.DType) -> tf.Tensor:
     """The emission `[n]` that reads the last of n states."""
     return tf.one_hot(n - 1, n, dtype=dtype)
 
@@ -264,7 +264,7 @@ Terms = tuple[Term, ...]
 """The terms of a sum, in the order of its states."""
 
 
-def sum_of(processes: Sequence[Terms | None]) -> Terms | None:
+def terms_of_sum(processes: Sequence[Terms | None]) -> Terms | None:
     """The terms of a sum of processes; None where those of one process are not known."""
     sum_: Terms = ()
     for terms in processes:
@@ -274,7 +274,7 @@ def sum_of(processes: Sequence[Terms | None]) -> Terms | None:
     return sum_
 
 
-def product_of(a: Terms | None, b: Terms | None) -> Terms | None:
+def terms_of_product(a: Terms | None, b: Terms | None) -> Terms | None:
     """The terms of a product of processes, one for each pair; None where it has another form."""
     if a is None or b is None:
         return None
@@ -294,7 +294,7 @@ def product_of(a: Terms | None, b: Terms | None) -> Terms | None:
     )
 
 
-def conjugate_of(terms: Terms | None) -> Terms | None:
+def terms_of_conjugate(terms: Terms | None) -> Terms | None:
     """The terms of the conjugate process, which turns the other way."""
     if terms is None:
         return None

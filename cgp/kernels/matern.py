@@ -21,13 +21,13 @@ from cgp.kernels.markov import (
     Term,
     Terms,
     direct_sum,
-    over,
-    stacked,
-    unit,
+    emission_of_last,
+    over_points,
+    stack_matrices,
 )
 from cgp.kernels.points import per_dimension
 from cgp.kernels.program import Code, Instructions, instruction, joined
-from cgp.kernels.spectrum import Spectrum, matern, spectra_added
+from cgp.kernels.spectrum import Spectrum, matern_spectrum, sum_of_spectra
 from cgp.kernels.stationary import Stationary, psd_kernels
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.constraints import FRACTION
@@ -55,7 +55,7 @@ class HalfIntegerMatern(Stationary):
         """The spectrum of the process."""
         if not self.is_markov:
             return super().spectrum()
-        return matern(float(self.variance), float(self.lengthscale), self.order + 0.5)
+        return matern_spectrum(float(self.variance), float(self.lengthscale), self.order + 0.5)
 
     def check_points(self, x: tf.Tensor) -> None:
         """Raises for points of other dimensions than the length scale."""
@@ -92,11 +92,13 @@ def matern_form(order: int, variance: tf.Tensor, rate: tf.Tensor) -> MarkovForm:
         for k in range(1, n):
             terms.append(terms[-1] * reach / k)
         zero = tf.zeros_like(decay)
-        return stacked([[terms[i - j] if i >= j else zero for j in range(n)] for i in range(n)])
+        return stack_matrices(
+            [[terms[i - j] if i >= j else zero for j in range(n)] for i in range(n)]
+        )
 
     def discretize(x: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         shares = _incomplete_gammas(2 * order + 1, 2.0 * rate * step)
-        share = stacked([[shares[i + j] for j in range(n)] for i in range(n)])
+        share = stack_matrices([[shares[i + j] for j in range(n)] for i in range(n)])
         return transition(step), stationary * share
 
     drift = np.eye(n, k=-1) - np.eye(n)
@@ -105,8 +107,8 @@ def matern_form(order: int, variance: tf.Tensor, rate: tf.Tensor) -> MarkovForm:
     return MarkovForm(
         transition,
         discretize,
-        lambda x: over(stationary, x),
-        unit(n, stationary.dtype),
+        lambda x: over_points(stationary, x),
+        emission_of_last(n, stationary.dtype),
         None,
         Generator(
             as_complex(rate * tf.constant(drift, rate.dtype)),
@@ -246,7 +248,9 @@ class Matern(Kernel):
         """The spectrum of the process."""
         if self.lengthscale.numpy().ndim:
             return super().spectrum()
-        return matern(float(self.variance), float(self.lengthscale), float(self.smoothness))
+        return matern_spectrum(
+            float(self.variance), float(self.lengthscale), float(self.smoothness)
+        )
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -335,7 +339,9 @@ class TwoScale(Kernel):
         """The spectrum, the sum of the spectra of both Matérn terms."""
         if not self.is_markov:
             return super().spectrum()
-        return spectra_added([matern(float(v), float(scale), 2.5) for v, scale in self._scales()])
+        return sum_of_spectra(
+            [matern_spectrum(float(v), float(scale), 2.5) for v, scale in self._scales()]
+        )
 
     def check_points(self, x: tf.Tensor) -> None:
         """Raises for points that the kernel does not take."""

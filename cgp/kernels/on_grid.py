@@ -16,7 +16,7 @@ import tensorflow as tf
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.levinson import Autoregression, burg
-from cgp.kernels.markov import MarkovForm, Pair, over
+from cgp.kernels.markov import MarkovForm, Pair, over_points
 from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import one_number
@@ -148,9 +148,9 @@ class OnGrid(Kernel):
         def double(
             k: tf.Tensor, power: tf.Tensor, states: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            return 2.0 * k, power @ power, apply(power, _has(different, k), states)
+            return 2.0 * k, power @ power, apply(power, _contains_power(different, k), states)
 
-        _, _, states = _while_any(different, double, C, over(start, different))
+        _, _, states = _loop_over_powers(different, double, C, over_points(start, different))
         k = tf.reshape(tf.gather(tf.linalg.matvec(states, h), index), tf.shape(lag))
         k = tf.where(counts < 0, tf.math.conj(k), k)
         return tf.where(off, tf.constant(np.nan, k.dtype), k), None
@@ -168,13 +168,13 @@ class OnGrid(Kernel):
             def double(
                 k: tf.Tensor, power: tf.Tensor, added: tf.Tensor, F: tf.Tensor, Q: tf.Tensor
             ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-                on = _has(counts, k)[..., None, None]
+                on = _contains_power(counts, k)[..., None, None]
                 F = tf.where(on, power @ F, F)
-                Q = tf.where(on, _spread(power, Q) + added, Q)
-                return 2.0 * k, power @ power, _spread(power, added) + added, F, Q
+                Q = tf.where(on, _congruence(power, Q) + added, Q)
+                return 2.0 * k, power @ power, _congruence(power, added) + added, F, Q
 
-            start = (C, noise, over(identity, step), over(tf.zeros_like(noise), step))
-            *_, F, Q = _while_any(counts, double, *start)
+            start = (C, noise, over_points(identity, step), over_points(tf.zeros_like(noise), step))
+            *_, F, Q = _loop_over_powers(counts, double, *start)
             off = off[..., None, None]
             nan = tf.constant(np.nan, h.dtype)
             return tf.where(off, nan, F), tf.where(off, nan, Q)
@@ -182,7 +182,7 @@ class OnGrid(Kernel):
         return MarkovForm(
             lambda step: discretized(step)[0],
             lambda x, step: discretized(step),
-            lambda x: over(P, x),
+            lambda x: over_points(P, x),
             h,
         )
 
@@ -240,18 +240,18 @@ def step_of_grid(x: np.ndarray) -> float:
     return step
 
 
-def _has(counts: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
+def _contains_power(counts: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
     """Whether whole numbers contain a power of two, k."""
     return tf.math.floormod(tf.math.floordiv(counts, k), 2.0) == 1.0
 
 
-def _spread(F: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
+def _congruence(F: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
     """The covariance `F Q Fᴴ`, Hermitian to the last digit."""
     spread = tf.linalg.matmul(F, tf.linalg.matmul(Q, F, adjoint_b=True))
     return 0.5 * (spread + tf.linalg.adjoint(spread))
 
 
-def _while_any(counts: tf.Tensor, double: Any, *start: tf.Tensor) -> Any:
+def _loop_over_powers(counts: tf.Tensor, double: Any, *start: tf.Tensor) -> Any:
     """Loops over the powers of two up to the largest count; `double` takes the power first."""
     most = tf.reduce_max(counts)
     return tf.while_loop(lambda k, *_: k <= most, double, (tf.ones([], counts.dtype), *start))

@@ -75,7 +75,7 @@ class Periodogram:
         if not 0 < peak < len(self.grid) - 1:
             return float(self.grid[peak])
         # The vertex of the parabola through the log powers of the peak and its neighbours.
-        nearest = self._directly(self.grid[peak - 1 : peak + 2], z)
+        nearest = self._at_frequencies(self.grid[peak - 1 : peak + 2], z)
         below, top, above = np.log(np.maximum(nearest, 1e-300))
         curvature = below - 2.0 * top + above
         offset = 0.5 * (below - above) / curvature if curvature < 0 else 0.0
@@ -84,7 +84,7 @@ class Periodogram:
     def on_grid(self, z: np.ndarray) -> np.ndarray:
         """The periodogram of series `[B, N]` at the same places, at the frequencies of `grid`."""
         if self.grid.size * self.x.size <= _MOST_PRODUCTS:
-            return self._directly(self.grid, z)
+            return self._at_frequencies(self.grid, z)
         # Each point is shared by its two neighbours on a grid four times as fine as the data.
         pitch = 0.25 * self.step
         place = (self.x - self.x.min()) / pitch
@@ -102,7 +102,7 @@ class Periodogram:
         powers /= np.sinc(frequencies * pitch) ** 4  # what sharing takes from high frequencies
         return np.interp(self.grid, frequencies[order], powers[order])
 
-    def _directly(self, frequencies: np.ndarray, z: np.ndarray) -> np.ndarray:
+    def _at_frequencies(self, frequencies: np.ndarray, z: np.ndarray) -> np.ndarray:
         """The periodogram at any frequencies, in blocks that fit into memory."""
         blocks = np.array_split(frequencies, 1 + frequencies.size * self.x.size // 2_000_000)
         sums = [np.exp(-2j * np.pi * np.outer(block, self.x)) @ z.T for block in blocks]

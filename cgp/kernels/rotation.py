@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.kernels.base import Kernel
-from cgp.kernels.markov import Generator, MarkovForm, Pair, Term, Terms, over
+from cgp.kernels.markov import Generator, MarkovForm, Pair, Term, Terms, over_points
 from cgp.kernels.periodogram import Periodogram, deviations
 from cgp.kernels.points import as_array, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction
-from cgp.kernels.spectrum import Spectrum, line
+from cgp.kernels.spectrum import Spectrum, line_spectrum
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.observations import as_observations, check_same_labels
 from cgp.training.hyperparameters import Hyperparameter, declared
@@ -111,7 +111,7 @@ class Rotation(Kernel):
         """The spectrum, a line."""
         if not self.is_markov:
             return super().spectrum()
-        return line(float(self.frequency), 1.0)
+        return line_spectrum(float(self.frequency), 1.0)
 
     def check_points(self, x: tf.Tensor) -> None:
         """Raises for points that the kernel does not take."""
@@ -193,8 +193,8 @@ def turning_form(frequency: tf.Tensor, variance: tf.Tensor) -> MarkovForm:
     identity, zero = tf.ones_like(covariance), tf.zeros_like(covariance)
     return MarkovForm(
         transition,
-        lambda x, step: (transition(step), over(zero, step)),
-        lambda x: over(covariance, x),
+        lambda x, step: (transition(step), over_points(zero, step)),
+        lambda x: over_points(covariance, x),
         identity[0],
         None,
         Generator(1j * as_complex(rate) * identity, zero),

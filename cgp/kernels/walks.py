@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import MarkovForm, Pair, over, stacked, unit
+from cgp.kernels.markov import MarkovForm, Pair, emission_of_last, over_points, stack_matrices
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.hyperparameters import Hyperparameter, declared, one_number, setting
 from cgp.training.parameters import POSITIVE, Parameter
@@ -94,9 +94,9 @@ class RandomWalk(_FromStart):
         variance = self.variance.value
         identity = tf.ones([1, 1], as_complex(variance).dtype)
         return MarkovForm(
-            lambda step: over(identity, step),
-            lambda x, step: (over(identity, step), stacked([[variance * step]])),
-            lambda x: stacked([[variance * _nan_if_negative(x - self.start)]]),
+            lambda step: over_points(identity, step),
+            lambda x, step: (over_points(identity, step), stack_matrices([[variance * step]])),
+            lambda x: stack_matrices([[variance * _nan_if_negative(x - self.start)]]),
             identity[0],
             is_stationary=False,
         )
@@ -161,21 +161,22 @@ class IntegratedRandomWalk(_FromStart):
         variance, slope_variance = self.variance.value, self.slope_variance.value
 
         def transition(step: tf.Tensor) -> tf.Tensor:
-            return stacked([[tf.ones_like(step), tf.zeros_like(step)], [step, tf.ones_like(step)]])
+            diagonal, zero = tf.ones_like(step), tf.zeros_like(step)
+            return stack_matrices([[diagonal, zero], [step, diagonal]])
 
         def noise(step: tf.Tensor) -> tf.Tensor:
             rows = [[step, step**2 / 2.0], [step**2 / 2.0, step**3 / 3.0]]
-            return as_complex(variance) * stacked(rows)
+            return as_complex(variance) * stack_matrices(rows)
 
         def covariance(x: tf.Tensor) -> tf.Tensor:
             since = _nan_if_negative(x - self.start)
-            first = stacked([[tf.ones_like(since), since], [since, since**2]])
+            first = stack_matrices([[tf.ones_like(since), since], [since, since**2]])
             return noise(since) + as_complex(slope_variance) * first
 
         return MarkovForm(
             transition,
             lambda x, step: (transition(step), noise(step)),
             covariance,
-            unit(2, as_complex(variance).dtype),
+            emission_of_last(2, as_complex(variance).dtype),
             is_stationary=False,
         )

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import MarkovForm, Pair, over
+from cgp.kernels.markov import MarkovForm, Pair, over_points
 from cgp.kernels.program import Code, Instructions, instruction
 from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike, as_complex
@@ -70,7 +70,7 @@ class White(Kernel):
         return MarkovForm(
             transition,
             discretize,
-            lambda x: over(variance[None, None], x),
+            lambda x: over_points(variance[None, None], x),
             tf.ones([1], variance.dtype),
         )
 

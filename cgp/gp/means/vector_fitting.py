@@ -87,10 +87,10 @@ def are_at_optimum(
     """
     poles, search = located.poles, _Search(x, z, arrangement)
     projected = search.projected(poles, located.delay)
-    residual = _real(_stacked(projected.residual))[:, 0]
+    residual = _real_rows(_stack_columns(projected.residual))[:, 0]
     if not len(poles):
         return np.zeros(0, bool)
-    slopes = _real(search.slopes(poles, projected).reshape(-1, 2 * len(poles)))
+    slopes = _real_rows(search.slopes(poles, projected).reshape(-1, 2 * len(poles)))
     lengths = np.linalg.norm(slopes, axis=0)
     kept = (lengths > 1e-100).reshape(2, -1).all(axis=0)  # without a residue nothing tells
     while kept.any():
@@ -174,15 +174,15 @@ class _Search:
         poles = np.tile(-0.5 * np.pi * distance + 2j * np.pi * places, (count, 1))
         for step in range(_STEPS + 1):
             basis = np.linalg.qr(self._basis(poles))[0]
-            residual = _without(basis, self._rows(z))
+            residual = _project_out(basis, self._rows(z))
             if step == _STEPS or not order:
                 break
             # σ z = fractions + constant, σ = 1 + Σ c/(s − pole): the zeros of σ are the new poles.
             # Numerators belong to each series and are projected out; c is common to all.
             fractions = self.arrangement.fractions(self.s, poles)
             series = np.split(z, z.shape[-1], axis=-1)
-            common = [_without(basis, self._rows(-z_of_one * fractions)) for z_of_one in series]
-            a, right = np.concatenate(common, axis=-2), _stacked(residual)
+            common = [_project_out(basis, self._rows(-z_of_one * fractions)) for z_of_one in series]
+            a, right = np.concatenate(common, axis=-2), _stack_columns(residual)
             lengths = np.maximum(np.linalg.norm(a, axis=-2), 1e-300)
             # The singular values of R are those of Q R, and R is small.
             q, r = np.linalg.qr(a / lengths[:, None, :])
@@ -242,7 +242,7 @@ class _Search:
         def residuals(point: np.ndarray) -> np.ndarray:
             poles, _, projected = at(point)
             return np.concatenate(
-                [_real(np.ravel(projected.residual)), deviation * self._wall(poles)]
+                [_real_rows(np.ravel(projected.residual)), deviation * self._wall(poles)]
             )
 
         def jacobian(point: np.ndarray) -> np.ndarray:
@@ -300,7 +300,7 @@ class _Search:
         lengths = np.linalg.norm(basis, axis=0)
         q, r = np.linalg.qr(basis / lengths)
         coefficients = np.linalg.lstsq(r, q.conj().T @ rows, rcond=1e-15)[0] / lengths[:, None]
-        return _Projected(_without(q, rows), turned, q, coefficients[:-1])
+        return _Projected(_project_out(q, rows), turned, q, coefficients[:-1])
 
     def slopes(self, poles: np.ndarray, projected: _Projected) -> np.ndarray:
         """The derivatives of the model by real parts and places of poles, rows `[B, R, 2 order]`.
@@ -308,28 +308,28 @@ class _Search:
         But for what the fractions and the constant amount to.
         """
         by_pole = [self.arrangement.slopes(self.s, poles, c) for c in projected.coefficients.T]
-        return np.stack([_without(projected.q, self._rows(d)) for d in by_pole])
+        return np.stack([_project_out(projected.q, self._rows(d)) for d in by_pole])
 
     def _jacobian(
         self, poles: np.ndarray, by_coordinate: np.ndarray, projected: _Projected
     ) -> np.ndarray:
         by_pole = -self.slopes(poles, projected) * by_coordinate
         by_delay = self._rows(self.s * projected.turned)
-        by_delay = _without(projected.q, by_delay).T[..., None]
+        by_delay = _project_out(projected.q, by_delay).T[..., None]
         columns = np.concatenate([by_pole, by_delay], axis=-1)  # [B, R, 2 order + 1]
-        return _real(columns.swapaxes(0, 1).reshape(-1, columns.shape[-1]))
+        return _real_rows(columns.swapaxes(0, 1).reshape(-1, columns.shape[-1]))
 
 
-def _without(q: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def _project_out(q: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """The residuals of columns after projection on orthonormal columns."""
     return columns - q @ (q.conj().mT @ columns)
 
 
-def _stacked(columns: np.ndarray) -> np.ndarray:
+def _stack_columns(columns: np.ndarray) -> np.ndarray:
     """Columns below each other, `[..., N, B] -> [..., B N, 1]`."""
     return np.concatenate(np.split(columns, columns.shape[-1], axis=-1), axis=-2)
 
 
-def _real(rows: np.ndarray) -> np.ndarray:
+def _real_rows(rows: np.ndarray) -> np.ndarray:
     """Rows of real parts and of imaginary parts; real rows as they are."""
     return np.concatenate([rows.real, rows.imag]) if np.iscomplexobj(rows) else rows
