@@ -724,6 +724,9 @@ REFUSALS = {
         r"variables must be Keras variables, got array\(\[1\., 1\.\]\)"),
     "training.Objective": (lambda: training.Objective(without_weights(), (X, Z, None)), ValueError,
         "the model has no trainable variables"),
+    "training.declared": (
+        lambda: training.declared(type("Power", (RBF,), {"degree": training.setting(int)})),
+        TypeError, "fields of Power without a default must precede those with one"),
     "training.shard_spec": (lambda: training.shard_spec(tracker(), 1), TypeError,
         "a KalmanFilter, an ExactGP or a StateSpaceGP learns from shards, got RecursiveGP"),
     "training.value_and_gradient": (

@@ -385,7 +385,7 @@ FIRST = {key.partition(":")[0]: refusal for key, refusal in reversed(REFUSALS.it
 # To be subclassed; or what takes functions, layers, or numbers as they are.
 NOTHING_TO_REFUSE = {
     "kernels.Zero", "linalg.with_gradient", "refresh", "sharing_scope", "statespace.clear_cache",
-    "training.confirm", "training.invalidate",
+    "training.confirm", "training.invalidate", "training.setting",
     "training.Parameter", "training.Parameterized", "training.Shareable",
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from cgp.gp.detrended import residuals_of_mean, scales_of
 from cgp.kernels.base import Kernel, Product, Sum
 from cgp.kernels.data_scales import DataScales, series_means
 from cgp.kernels.rotation import Rotation
-from cgp.kernels.stationary import ScaledCorrelation
+from cgp.kernels.stationary import Stationary
 from cgp.kernels.white import White
 from cgp.training.constraints import FRACTION
 from cgp.training.parameters import UNIT_DISK
@@ -222,7 +222,7 @@ def _of_lengthscales(gp: Any, scales: DataScales, vanished: list[Kernel]) -> lis
         for term in terms
         if not any(term is vanished_term for vanished_term in vanished)
         for kernel in term.walk()
-        if isinstance(kernel, ScaledCorrelation)
+        if isinstance(kernel, Stationary)
     }
     for name, parameter in gp.named_hyperparameters().items():
         if id(parameter) not in scaled:

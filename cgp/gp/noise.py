@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.kernels.points import one_number
 from cgp.linalg.arguments import ArrayLike, as_flag, is_nan
+from cgp.training.hyperparameters import one_number
 from cgp.training.parameters import POSITIVE, UNIT_DISK
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from cgp.kernels.base import Kernel
 from cgp.kernels.improper import UnaryCombination
 from cgp.kernels.linear_sde import linear_sde
-from cgp.kernels.markov import Generator, MarkovForm, over, unit
+from cgp.kernels.markov import Generator, MarkovForm, emission_of_last, over_points
 from cgp.kernels.stationary import RBF, Periodic
 from cgp.linalg.arguments import as_complex
 
@@ -71,7 +71,7 @@ class MarkovApproximation(UnaryCombination):
         self.is_markov = True
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`."""
+        """The state-space form."""
         kernel = self.kernel
         if isinstance(kernel, RBF):
             return _rbf(self.order, kernel.variance.value, kernel.lengthscale.value)
@@ -89,8 +89,8 @@ class MarkovApproximation(UnaryCombination):
             lags = float(kernel.lengthscale) * np.linspace(0.0, 10.0, 1001)
         else:
             lags = np.linspace(0.0, 0.5, 501) / float(kernel.frequency)
-        own, other = (k.covariance(lags, [0.0]).numpy() for k in (self, kernel))
-        return float(np.max(np.abs(own - other)) / variance)
+        approximation, exact = (k.covariance(lags, [0.0]).numpy() for k in (self, kernel))
+        return float(np.max(np.abs(approximation - exact)) / variance)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -120,8 +120,8 @@ def _periodic(
 
     return MarkovForm(
         transition,
-        lambda x, step: (transition(step), over(zero, step)),
-        lambda x: over(covariance, x),
+        lambda x, step: (transition(step), over_points(zero, step)),
+        lambda x: over_points(covariance, x),
         tf.ones([len(numbers)], covariance.dtype),
         None,
         Generator(tf.linalg.diag(tf.complex(tf.zeros_like(rate), rate)), zero),
@@ -151,4 +151,4 @@ def _rbf(order: int, variance: tf.Tensor, lengthscale: tf.Tensor) -> MarkovForm:
     dtype = variance.dtype
     A, W, P = (tf.constant(a, dtype) for a in (A, scale * W, scale * P))
     generator = Generator(inverse * A, variance * inverse * W)
-    return linear_sde(generator, unit(order, dtype), variance * P)
+    return linear_sde(generator, emission_of_last(order, dtype), variance * P)

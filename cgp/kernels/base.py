@@ -5,7 +5,7 @@ are here too, as the operators `+` and `*` of a kernel make them.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from numbers import Number, Real
 from typing import Any, Self
 
@@ -15,12 +15,28 @@ import tensorflow as tf
 
 from cgp.kernels.covariance_function import CovarianceFunction, add, multiply
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import Generator, MarkovForm, Pair, direct_sum, over, product
-from cgp.kernels.points import optional_number
+from cgp.kernels.markov import (
+    Generator,
+    MarkovForm,
+    Pair,
+    Term,
+    Terms,
+    direct_sum,
+    over_points,
+    product,
+    terms_of_product,
+    terms_of_sum,
+)
 from cgp.kernels.program import Code, Instructions, instruction, joined
-from cgp.kernels.spectrum import Spectrum, line, of_form, spectra_added, times_lines
-from cgp.kernels.terms import Term, Terms, product_of, sum_of
+from cgp.kernels.spectrum import (
+    Spectrum,
+    line_spectrum,
+    spectrum_of_form,
+    sum_of_spectra,
+    times_lines,
+)
 from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.training.hyperparameters import Hyperparameter, declared
 from cgp.training.parameters import POSITIVE, Parameter
 from cgp.training.sharing import sharing_scope
 
@@ -46,20 +62,19 @@ class Kernel(CovarianceFunction):
         dtype: "float64" (complex128 covariances) or "float32" (complex64).
 
     Example:
-        Straight lines of a random slope. The arguments of the constructor are named as the
-        parameters and passed on; the registration is for loading; `is_real` is for products with
+        Straight lines of a random slope. The hyperparameters are declared as fields, of which
+        `declared` writes the constructor; a class may have its own, which passes on keywords and
+        calls `declare_parameters`. The registration is for loading; `is_real` is for products with
         improper kernels.
 
         >>> import keras, tensorflow as tf
         >>> from cgp.kernels import RBF, Kernel
-        >>> from cgp.training import POSITIVE
+        >>> from cgp.training import POSITIVE, Hyperparameter, declared
         >>> @keras.saving.register_keras_serializable(package="mine")
+        ... @declared
         ... class Line(Kernel):
         ...     is_real = True
-        ...
-        ...     def __init__(self, variance=1.0, *, fixed=(), priors=None, **kwargs):
-        ...         super().__init__(**kwargs)
-        ...         self.declare_parameters({"variance": (variance, POSITIVE)}, fixed, priors)
+        ...     variance: Hyperparameter = Hyperparameter(POSITIVE, default=1.0)
         ...
         ...     def moments(self, x1, x2):
         ...         return self.variance.value * tf.reduce_sum(x1 * x2, axis=-1), None
@@ -72,38 +87,38 @@ class Kernel(CovarianceFunction):
     # NumPy then leaves `np.float64(2) * kernel` to us, and `array * kernel` is an error.
     __array_ufunc__ = None
 
-    def __add__(self, other: object) -> "Kernel":
-        if isinstance(other, Kernel):
-            return Sum([self, other])
-        if isinstance(other, Number | np.ndarray):
+    def __add__(self, addend: object) -> "Kernel":
+        if isinstance(addend, Kernel):
+            return Sum([self, addend])
+        if isinstance(addend, Number | np.ndarray):
             raise TypeError(
-                f"{self!r} is added to kernels, got {other!r}: the covariance of a constant is "
+                f"{self!r} is added to kernels, got {addend!r}: the covariance of a constant is "
                 "cgp.kernels.Constant(variance), that of white noise cgp.kernels.White(variance)"
             )
         return NotImplemented
 
-    def __radd__(self, other: object) -> "Kernel":
+    def __radd__(self, addend: object) -> "Kernel":
         # sum([k1, k2]) starts at 0
-        return self if isinstance(other, Real) and other == 0 else self.__add__(other)
+        return self if isinstance(addend, Real) and addend == 0 else self.__add__(addend)
 
-    def __mul__(self, other: object) -> "Kernel":
-        if isinstance(other, Kernel):
-            return Product([self, other])
-        if isinstance(other, Real):
+    def __mul__(self, factor: object) -> "Kernel":
+        if isinstance(factor, Kernel):
+            return Product([self, factor])
+        if isinstance(factor, Real):
             return Product(
-                [Constant(float(other), fixed="variance", dtype=self.variable_dtype), self]
+                [Constant(float(factor), fixed="variance", dtype=self.variable_dtype), self]
             )
-        if isinstance(other, Number | np.ndarray | str):
+        if isinstance(factor, Number | np.ndarray | str):
             raise TypeError(
                 f"{self!r} is multiplied by a real number, which scales its covariance, or by a "
-                f"kernel, got {other!r}: c f(x) has |c|² times the covariance of f"
+                f"kernel, got {factor!r}: c f(x) has |c|² times the covariance of f"
             )
         return NotImplemented
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: object) -> "Kernel":
-        return self * (1.0 / float(other)) if isinstance(other, Real) else NotImplemented
+    def __truediv__(self, divisor: object) -> "Kernel":
+        return self * (1.0 / float(divisor)) if isinstance(divisor, Real) else NotImplemented
 
     def __neg__(self) -> "Kernel":
         raise TypeError(
@@ -111,14 +126,15 @@ class Kernel(CovarianceFunction):
             "the difference of two independent processes has the sum of theirs"
         )
 
-    def __sub__(self, other: object) -> "Kernel":
+    def __sub__(self, subtrahend: object) -> "Kernel":
         return -self
 
-    def __rsub__(self, other: object) -> "Kernel":
+    def __rsub__(self, minuend: object) -> "Kernel":
         return -self
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class Constant(Kernel):
     """The covariance of a constant: `K(x1, x2) = variance`.
 
@@ -137,24 +153,10 @@ class Constant(Kernel):
     """
 
     is_real = True
-    variance: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        values = {"variance": (optional_number(variance, "variance"), POSITIVE)}
-        self.declare_parameters(values, fixed, priors)
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         shape = tf.broadcast_dynamic_shape(tf.shape(x1)[:-1], tf.shape(x2)[:-1])
         return tf.broadcast_to(self.variance.value, shape), None
 
@@ -172,43 +174,40 @@ class Constant(Kernel):
         return rules.trend_variance(0) if name == "variance" else super().start_of(name, rules)
 
     def instructions(self) -> Instructions:
-        """See `Kernel.instructions`."""
+        """The instructions that evaluate the kernel in the compiled core."""
         return (instruction(Code.CONSTANT, self.variance),)
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        One state, which stays as it is.
-        """
+        """The state-space form, of one state, which is constant."""
         variance = as_complex(self.variance.value)
-        one = tf.ones([1, 1], variance.dtype)
-        zero = tf.zeros_like(one)
+        identity = tf.ones([1, 1], variance.dtype)
+        zero = tf.zeros_like(identity)
         return MarkovForm(
-            lambda step: over(one, step),
-            lambda x, step: (over(one, step), over(zero, step)),
-            lambda x: over(variance * one, x),
-            one[0],
+            lambda step: over_points(identity, step),
+            lambda x, step: (over_points(identity, step), over_points(zero, step)),
+            lambda x: over_points(variance * identity, x),
+            identity[0],
             None,
             Generator(zero, zero),
         )
 
     def markov_terms(self) -> Terms:
-        """See `Kernel.markov_terms`."""
+        """The Matérn terms of the process, in the order of the states of `markov_form`."""
         return (Term(0, self.variance.value),)
 
     def spectrum(self) -> Spectrum:
         """The spectrum, a line."""
-        return line(0.0, float(self.variance))
+        return line_spectrum(0.0, float(self.variance))
 
     def check_points(self, x: tf.Tensor) -> None:
-        """See `Kernel.check_points`: any."""
+        """Raises for no points: a constant has a covariance at all of them."""
 
 
 class Combination(Kernel):
     """A kernel made of other kernels, which other holders may share."""
 
     argument = "parts"
-    """The name of the constructor's argument that takes them."""
+    """The name of the constructor's argument that takes the kernels."""
 
     def __init__(
         self,
@@ -219,27 +218,27 @@ class Combination(Kernel):
         **kwargs: Any,
     ):
         parts = tuple(parts)
-        for part in parts:
-            if not isinstance(part, Kernel):
-                raise TypeError(f"{type(self).__name__} is made of kernels, got {part!r}")
+        for kernel in parts:
+            if not isinstance(kernel, Kernel):
+                raise TypeError(f"{type(self).__name__} is made of kernels, got {kernel!r}")
         if not parts:
             raise ValueError(f"a {type(self).__name__} needs at least one kernel, got none")
         super().__init__(name=name, dtype=dtype or parts[0].variable_dtype, **kwargs)
-        for part in parts:
-            if part.variable_dtype != self.variable_dtype:
+        for kernel in parts:
+            if kernel.variable_dtype != self.variable_dtype:
                 raise TypeError(
                     f"a {type(self).__name__} and its parts must have one dtype, but it is "
-                    f"{self.variable_dtype}, and {part!r} is {part.variable_dtype}"
+                    f"{self.variable_dtype}, and {kernel!r} is {kernel.variable_dtype}"
                 )
         self.parts = parts
-        self.is_real = all(part.is_real for part in parts)
-        self.is_proper = all(part.is_proper for part in parts)
-        self.is_markov = all(part.is_markov for part in parts)
+        self.is_real = all(kernel.is_real for kernel in parts)
+        self.is_proper = all(kernel.is_proper for kernel in parts)
+        self.is_markov = all(kernel.is_markov for kernel in parts)
 
     def check_points(self, x: tf.Tensor) -> None:
-        """See `Kernel.check_points`."""
-        for part in self.parts:
-            part.check_points(x)
+        """Raises for points that the kernel does not take."""
+        for kernel in self.parts:
+            kernel.check_points(x)
 
     @property
     def trend_degree(self) -> int | None:
@@ -249,27 +248,27 @@ class Combination(Kernel):
 
     def has_level(self, x: np.ndarray) -> bool:
         """Whether a large constant is likely: yes if it is under every factor."""
-        return all(part.has_level(x) for part in self.parts)
+        return all(kernel.has_level(x) for kernel in self.parts)
 
     def inside(self) -> Iterator[CovarianceFunction]:
-        """See `Kernel.inside`: the parts, one that is there twice twice."""
+        """The kernels directly inside, in order and with repetitions."""
         return iter(self.parts)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, the parts serialised."""
-        parts = keras.saving.serialize_keras_object(getattr(self, self.argument))
-        return {**super().get_config(), self.argument: parts}
+        """The constructor's arguments, with the kernels serialised."""
+        kernels = keras.saving.serialize_keras_object(getattr(self, self.argument))
+        return {**super().get_config(), self.argument: kernels}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The kernel of a config; parts that are one object in it are one object again."""
+        """The kernel of a config; kernels that are one object in it are one object again."""
         with sharing_scope():
-            parts = keras.saving.deserialize_keras_object(config[cls.argument])
-            return super().from_config({**config, cls.argument: parts})
+            kernels = keras.saving.deserialize_keras_object(config[cls.argument])
+            return super().from_config({**config, cls.argument: kernels})
 
 
 def left_out_of_factors(factors: Iterable[CovarianceFunction]) -> list[Parameter]:
-    """See `Kernel.left_out`, of kernels that are multiplied.
+    """The hyperparameters without a value among those of the factors of a product.
 
     One variance is enough for a product: beside it, one that was left out is 1.
     """
@@ -280,13 +279,14 @@ def left_out_of_factors(factors: Iterable[CovarianceFunction]) -> list[Parameter
     return [p for factor in factors for p in factor.left_out() if id(p) not in units]
 
 
-def _flattened(kind: type[Kernel], parts: Iterable[Kernel]) -> list[Kernel]:
-    """(a + b) + c as the sum of three; a part with a name of its own stays whole."""
-    if isinstance(parts, Kernel):
-        raise TypeError(f"{kind.__name__} takes a list of kernels, got {parts!r}")
+def _flattened(kind: type[Kernel], kernels: Iterable[Kernel]) -> list[Kernel]:
+    """(a + b) + c as the sum of three kernels; a kernel with a name of its own stays whole."""
+    if isinstance(kernels, Kernel):
+        raise TypeError(f"{kind.__name__} takes a list of kernels, got {kernels!r}")
     flat: list[Kernel] = []
-    for part in parts:
-        flat.extend(part.parts if type(part) is kind and part._given_name is None else [part])
+    for kernel in kernels:
+        is_unnamed = type(kernel) is kind and kernel.explicit_name is None
+        flat.extend(kernel.parts if is_unnamed else [kernel])
     return flat
 
 
@@ -321,13 +321,13 @@ class Sum(Combination):
         super().__init__(_flattened(type(self), parts), name=name, dtype=dtype, **kwargs)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
-        ks, cs = zip(*(part.checked_moments(x1, x2) for part in self.parts), strict=True)
+        """Covariance and pseudo-covariance between points, elementwise."""
+        ks, cs = zip(*(term.checked_moments(x1, x2) for term in self.parts), strict=True)
         improper = [c for c in cs if c is not None]
         return functools.reduce(add, ks), functools.reduce(add, improper) if improper else None
 
-    def shares(self, power: float, wanted: Callable[[Parameter], bool]) -> list[float]:
-        """See `Kernel.shares`: equal ones."""
+    def shares(self, power: float, is_selected: Callable[[Parameter], bool]) -> list[float]:
+        """The shares of the power of the terms, which are equal."""
         return [power / len(self.parts)] * len(self.parts)
 
     @property
@@ -337,28 +337,28 @@ class Sum(Combination):
 
     def has_level(self, x: np.ndarray) -> bool:
         """Whether a large constant is likely: yes if it is under any term."""
-        return any(part.has_level(x) for part in self.parts)
+        return any(term.has_level(x) for term in self.parts)
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """See `Kernel.scale_parameters`: those of all parts."""
-        found = [part.scale_parameters() for part in self.parts]
-        return None if None in found else [p for parameters in found for p in parameters or ()]
+        """The parameters that scale all moments, those of all terms together."""
+        of_terms = [term.scale_parameters() for term in self.parts]
+        return None if None in of_terms else [p for ps in of_terms for p in ps or ()]
 
     def instructions(self) -> Instructions | None:
-        """See `Kernel.instructions`."""
-        return joined(Code.SUM, (part.instructions() for part in self.parts))
+        """The instructions that evaluate the kernel in the compiled core."""
+        return joined(Code.SUM, (term.instructions() for term in self.parts))
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`."""
-        return direct_sum([part.markov_form() for part in self.parts])
+        """The state-space form."""
+        return direct_sum([term.markov_form() for term in self.parts])
 
     def markov_terms(self) -> Terms | None:
-        """See `Kernel.markov_terms`."""
-        return sum_of([part.markov_terms() for part in self.parts])
+        """The Matérn terms of the process, in the order of the states of `markov_form`."""
+        return terms_of_sum([term.markov_terms() for term in self.parts])
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`."""
-        return spectra_added([part.spectrum() for part in self.parts])
+        """The spectrum of the process."""
+        return sum_of_spectra([term.spectrum() for term in self.parts])
 
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.parts))
@@ -400,8 +400,8 @@ class Product(Combination):
     ):
         super().__init__(_flattened(type(self), parts), name=name, dtype=dtype, **kwargs)
         # Two improper processes multiply K with K and C with C, as no product of states does.
-        self.is_markov &= sum(not part.is_proper for part in self.parts) < 2
-        turning = [part for part in self.parts if part.is_proper and not part.is_real]
+        self.is_markov &= sum(not factor.is_proper for factor in self.parts) < 2
+        turning = [factor for factor in self.parts if factor.is_proper and not factor.is_real]
         if turning and not self.is_proper:
             raise ValueError(
                 f"{turning[0]!r}, whose is_real is False, cannot multiply an improper kernel: put "
@@ -409,102 +409,98 @@ class Product(Combination):
             )
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
-        pairs = [part.checked_moments(x1, x2) for part in self.parts]
+        """Covariance and pseudo-covariance between points, elementwise."""
+        pairs = [factor.checked_moments(x1, x2) for factor in self.parts]
         k = functools.reduce(multiply, [k for k, _ in pairs])
         if self.is_proper:
             return k, None
         # A real process is its own conjugate: its C is its K.
         return k, functools.reduce(multiply, [k if c is None else c for k, c in pairs])
 
-    def shares(self, power: float, wanted: Callable[[Parameter], bool]) -> list[float]:
-        """See `Kernel.shares`: all of it for the first part with a variance to start, 1 for others.
+    def shares(self, power: float, is_selected: Callable[[Parameter], bool]) -> list[float]:
+        """The shares of the power: all for the first factor with a variance to start, else 1.
 
         A variance in each factor would count the power several times.
         """
-        found = [1.0] * len(self.parts)
-        for number, part in enumerate(self.parts):
-            parameters = (p for kernel in part.walk() for p in kernel.own_parameters)
-            if any(p.name in ("variance", "powers") and wanted(p) for p in parameters):
-                found[number] = power
+        shares = [1.0] * len(self.parts)
+        for number, factor in enumerate(self.parts):
+            parameters = (p for kernel in factor.walk() for p in kernel.own_parameters)
+            if any(p.name in ("variance", "powers") and is_selected(p) for p in parameters):
+                shares[number] = power
                 break
-        return found
+        return shares
 
     def left_out(self) -> list[Parameter]:
-        """See `Kernel.left_out`."""
+        """The hyperparameters without a value; one variance is enough for a product."""
         return left_out_of_factors(self.parts)
 
     def starts(
-        self, rules: StartRules, power: float, wanted: Callable[[Parameter], bool]
+        self, rules: StartRules, power: float, is_selected: Callable[[Parameter], bool]
     ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
-        """See `Kernel.starts`: rotations first, as frequencies of the others are from theirs."""
-        parts = zip(self.parts, self.shares(power, wanted), strict=True)
+        """Hyperparameters and starting values, with rotations first, from which others turn."""
+        factors = zip(self.parts, self.shares(power, is_selected), strict=True)
         around = rules.origin
-        for part, share in sorted(parts, key=lambda one: one[0].turn is None):
+        for factor, share in sorted(factors, key=lambda pair: pair[0].turn is None):
             started: dict[int, ArrayLike | None] = {}
-            for parameter, value in part.starts(rules, share, wanted):
-                started[id(parameter)] = value
-                yield parameter, value
-            if part.turn is not None:
-                turn = np.asarray(started.get(id(part.turn), part.turn.numpy()))
+            for parameter, start in factor.starts(rules, share, is_selected):
+                started[id(parameter)] = start
+                yield parameter, start
+            if factor.turn is not None:
+                turn = np.asarray(started.get(id(factor.turn), factor.turn.numpy()))
                 rules.origin = float(turn) + (rules.origin or 0.0) if turn.ndim == 0 else around
         rules.origin = around
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """See `Kernel.scale_parameters`: those of one part, not fixed and of no other part."""
-        for part in self.parts:
-            found = part.scale_parameters() or ()
-            others = [other for other in self.parts if other is not part]
-            count = sum(other is part for other in self.parts)
-            inside = [p for k in others for layer in k.walk() for p in layer.own_parameters]
-            alone = count == 1 and not any(p is q for p in found for q in inside)
-            if found and alone and not any(p.fixed for p in found):
-                return list(found)
+        """The parameters that scale all moments: those of one factor alone that are not fixed."""
+        for number, factor in enumerate(self.parts):
+            scales = factor.scale_parameters() or []
+            remaining = self.parts[:number] + self.parts[number + 1 :]
+            inside = [p for f in remaining for layer in f.walk() for p in layer.own_parameters]
+            is_shared = any(p is q for p in scales for q in inside)
+            if scales and not is_shared and not any(p.fixed for p in scales):
+                return scales
         return None
 
     def instructions(self) -> Instructions | None:
-        """See `Kernel.instructions`."""
-        return joined(Code.PRODUCT, (part.instructions() for part in self.parts))
+        """The instructions that evaluate the kernel in the compiled core."""
+        return joined(Code.PRODUCT, (factor.instructions() for factor in self.parts))
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`."""
-        if sum(not part.is_proper for part in self.parts) > 1:
+        """The state-space form."""
+        if sum(not factor.is_proper for factor in self.parts) > 1:
             raise ValueError(
                 f"{self!r} is not Markov: a product of two improper kernels has no state-space "
                 "form; take ExactGP"
             )
-        return functools.reduce(product, [part.markov_form() for part in self.parts])
+        return functools.reduce(product, [factor.markov_form() for factor in self.parts])
 
     def markov_terms(self) -> Terms | None:
-        """See `Kernel.markov_terms`."""
-        return functools.reduce(product_of, [part.markov_terms() for part in self.parts])
+        """The Matérn terms of the process, in the order of the states of `markov_form`."""
+        return functools.reduce(terms_of_product, [factor.markov_terms() for factor in self.parts])
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`.
+        """The spectrum of the process.
 
         Lines shift the density of another factor. That of several densities, a convolution, is
         known where all of them are of differential equations.
         """
-        spectra = [part.spectrum() for part in self.parts]
+        spectra = [factor.spectrum() for factor in self.parts]
         if any(s.white and s.density is None and not s.powers.size for s in spectra):
             return Spectrum(white=float(np.real(self.covariance([0.0]).numpy()[0, 0])))
-        spread = [
-            (part, of_part)
-            for part, of_part in zip(self.parts, spectra, strict=True)
-            if of_part.density is not None or of_part.white
-        ]
-        spectrum = spread[0][1] if spread else line(0.0, 1.0)
-        if len(spread) > 1:
-            parts = [part for part, _ in spread]
-            forms = [part.markov_form() for part in parts if part.is_markov]
-            known = of_form(functools.reduce(product, forms)) if len(forms) == len(parts) else None
-            if known is None:
+        is_spread = [s.density is not None or bool(s.white) for s in spectra]
+        envelopes = [factor for factor, spread in zip(self.parts, is_spread, strict=True) if spread]
+        lines = [s for s, spread in zip(spectra, is_spread, strict=True) if not spread]
+        spectrum = spectra[is_spread.index(True)] if envelopes else line_spectrum(0.0, 1.0)
+        if len(envelopes) > 1:
+            forms = [factor.markov_form() for factor in envelopes if factor.is_markov]
+            are_markov = len(forms) == len(envelopes)
+            convolution = spectrum_of_form(functools.reduce(product, forms)) if are_markov else None
+            if convolution is None:
                 raise ValueError(
                     f"the spectral density of the product {self!r} is a convolution of which no "
                     "closed form is known: take the Fourier transform of kernel.covariance"
                 )
-            spectrum = known
-        lines = [of_part for of_part in spectra if all(of_part is not one for _, one in spread)]
+            spectrum = convolution
         return functools.reduce(times_lines, lines, spectrum)
 
     def __repr__(self) -> str:

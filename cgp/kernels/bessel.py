@@ -40,8 +40,9 @@ def matern_correlation(smoothness: tf.Tensor, square: tf.Tensor) -> tf.Tensor:
     square = tf.where(is_zero, tf.ones_like(square), square)
     scale = tf.math.lgamma(smoothness)
     fixed = tf.stop_gradient(scale)
-    value = _integral(0, smoothness, 0.5 * smoothness * square, fixed) * tf.exp(fixed - scale)
-    return tf.where(is_zero, tf.ones_like(value), value)
+    integral = _integral(0, smoothness, 0.5 * smoothness * square, fixed)
+    correlation = integral * tf.exp(fixed - scale)
+    return tf.where(is_zero, tf.ones_like(correlation), correlation)
 
 
 def _integral(j: int, order: tf.Tensor, c: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
@@ -54,12 +55,12 @@ def _integral(j: int, order: tf.Tensor, c: tf.Tensor, scale: tf.Tensor) -> tf.Te
             return by_order, -bar * _integral(j, order - 1.0, c, scale), None
 
         few = tf.size(c) <= _NODES
-        value = tf.cond(
+        integral = tf.cond(
             few,
             lambda: _trapezoidal(j, order, c, scale),
             lambda: _interpolated(j, order, c, scale),
         )
-        return value, backward
+        return integral, backward
 
     return function(order, c, scale)
 
@@ -69,12 +70,12 @@ def _interpolated(j: int, order: tf.Tensor, c: tf.Tensor, scale: tf.Tensor) -> t
     low, high = tf.reduce_min(places), tf.reduce_max(places)
     width = tf.maximum(high - low, 1e-3) / (_NODES - 1)
     nodes = tf.exp(low + width * tf.range(_NODES, dtype=c.dtype))
-    value = _trapezoidal(j, order, nodes, scale)
+    height = _trapezoidal(j, order, nodes, scale)
     slope = -width * nodes * _trapezoidal(j, order - 1.0, nodes, scale)
     # Hermite's cubics between neighbours.
-    rise, before, after = value[1:] - value[:-1], slope[:-1], slope[1:]
+    rise, before, after = height[1:] - height[:-1], slope[:-1], slope[1:]
     coefficients = (
-        value[:-1],
+        height[:-1],
         before,
         3.0 * rise - 2.0 * before - after,
         before + after - 2.0 * rise,
@@ -82,10 +83,10 @@ def _interpolated(j: int, order: tf.Tensor, c: tf.Tensor, scale: tf.Tensor) -> t
     t = (places - low) / width
     i = tf.clip_by_value(tf.cast(t, tf.int32), 0, _NODES - 2)
     t -= tf.cast(i, t.dtype)
-    found = tf.zeros_like(t)
+    cubic = tf.zeros_like(t)
     for a in reversed(coefficients):
-        found = found * t + tf.gather(a, i)
-    return found
+        cubic = cubic * t + tf.gather(a, i)
+    return cubic
 
 
 def _trapezoidal(j: int, order: tf.Tensor, c: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
@@ -94,9 +95,9 @@ def _trapezoidal(j: int, order: tf.Tensor, c: tf.Tensor, scale: tf.Tensor) -> tf
     A = tf.where(order > 0.0, 0.5 * (root + order), 2.0 * c / (root - tf.minimum(order, 0.0)))
     B = c / A
     drop = -np.log(np.finfo(c.dtype.as_numpy_dtype).eps) + 1.0
-    left = _reach(B, A, drop)
-    step = (left + _reach(A, B, drop)) / _STEPS
-    y, E = tf.math.log(A) - left, A * tf.exp(-left)
+    below = _reach(B, A, drop)
+    step = (below + _reach(A, B, drop)) / _STEPS
+    y, E = tf.math.log(A) - below, A * tf.exp(-below)
     grow, offset = tf.exp(step), scale
     total = tf.zeros_like(step)
 

@@ -11,11 +11,10 @@ from cgp.autograph import as_it_stands
 from cgp.clock import is_time
 from cgp.distributions.forms import SecondMoments
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import MarkovForm, Pair
+from cgp.kernels.markov import MarkovForm, Pair, Terms
 from cgp.kernels.points import as_array, as_pairs, as_points
 from cgp.kernels.program import Instructions, as_numbers
-from cgp.kernels.spectrum import Spectrum, of_form
-from cgp.kernels.terms import Terms
+from cgp.kernels.spectrum import Spectrum, spectrum_of_form
 from cgp.linalg.arguments import ArrayLike, as_complex, is_complex
 from cgp.training.hyperparameters import HyperparameterLayer
 from cgp.training.keras_private import flatten_layers, sublayers
@@ -46,15 +45,15 @@ class CovarianceFunction(HyperparameterLayer):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         # What is inherited describes the methods beside it, not one that overrides these.
-        form = _definer(cls, "markov_form")
-        if form < _definer(cls, "is_markov"):
+        form = _index_of_definition(cls, "markov_form")
+        if form < _index_of_definition(cls, "is_markov"):
             cls.is_markov = True
-        if form < _definer(cls, "markov_terms"):
+        if form < _index_of_definition(cls, "markov_terms"):
             cls.markov_terms = CovarianceFunction.markov_terms  # type: ignore[method-assign]
-        methods = min(form, _definer(cls, "moments"))
-        if methods < _definer(cls, "spectrum"):
+        methods = min(form, _index_of_definition(cls, "moments"))
+        if methods < _index_of_definition(cls, "spectrum"):
             cls.spectrum = CovarianceFunction.spectrum  # type: ignore[method-assign]
-        if _is_foreign(cls) and methods < _definer(cls, "check_points"):
+        if _is_foreign(cls) and methods < _index_of_definition(cls, "check_points"):
             cls.check_points = CovarianceFunction.check_points  # type: ignore[method-assign]
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
@@ -81,7 +80,7 @@ class CovarianceFunction(HyperparameterLayer):
         return tf.math.real(k) if self.is_real else k, c
 
     def checked_moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """`moments`, compared with the flags and with `markov_form`; for kernels made of others.
+        """The moments, after a comparison with the flags and with `markov_form`.
 
         Raises:
             TypeError: They are not what the flags say.
@@ -107,11 +106,11 @@ class CovarianceFunction(HyperparameterLayer):
         )
 
     def instructions(self) -> Instructions | None:
-        """The kernel at its present hyperparameters, for the compiled core; None if it has none."""
+        """The instructions that evaluate the kernel in the compiled core; None without any."""
         return None
 
     def program(self) -> np.ndarray | None:
-        """`instructions` as numbers; None where a class of its own may compute something else."""
+        """The instructions as an array of numbers; None for a kernel of a class outside of cgp."""
         if not all(type(kernel).__module__.startswith("cgp.kernels.") for kernel in self.walk()):
             return None
         instructions = self.instructions()
@@ -133,7 +132,7 @@ class CovarianceFunction(HyperparameterLayer):
         Raises:
             ValueError: It has none: says which part of the kernel has not.
         """
-        spectrum = of_form(self.markov_form()) if self.is_markov else None
+        spectrum = spectrum_of_form(self.markov_form()) if self.is_markov else None
         if spectrum is None:
             raise ValueError(
                 f"no spectral density of {self!r} is known: it is not stationary, its inputs have "
@@ -194,8 +193,8 @@ class CovarianceFunction(HyperparameterLayer):
         return np.zeros(f.shape) if spectrum.density is None else np.asarray(spectrum.density(f))
 
     def _other_terms(self, conjunction: str) -> str:
-        """What to do about a sum some terms of which have no density; empty where none has."""
-        spectra = [part.spectrum() for part in self.parts if self.is_sum]
+        """The remedy for a sum of which some terms have a density; empty where none has."""
+        spectra = [term.spectrum() for term in self.parts if self.is_sum]
         terms = [i for i, s in enumerate(spectra) if not s.powers.size and not s.white]
         codes = " + ".join(f"kernel.parts[{i}].spectral_density(f)" for i in terms)
         return f"take that of the other terms, {codes}, {conjunction} " if terms else ""
@@ -208,7 +207,7 @@ class CovarianceFunction(HyperparameterLayer):
         self.moments_diagonal(x)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises: what a kernel computes has a name."""
+        """Raises a TypeError that names the methods that evaluate the kernel."""
         raise TypeError(
             f"{self!r} is not called: kernel.covariance(x1, x2) is its covariance matrix, and "
             "kernel.pseudo_covariance(x1, x2) its pseudo-covariance matrix"
@@ -252,7 +251,7 @@ class CovarianceFunction(HyperparameterLayer):
         return SecondMoments(as_complex(k), None if c is None else as_complex(c))
 
     def inside(self) -> Iterator["CovarianceFunction"]:
-        """The kernels directly inside this one, in whatever it holds."""
+        """The kernels directly inside this one, in any of its attributes."""
         for layer in sublayers(self):
             inner = [layer] if isinstance(layer, CovarianceFunction) else flatten_layers(layer)
             yield from (kernel for kernel in inner if isinstance(kernel, CovarianceFunction))
@@ -266,7 +265,7 @@ class CovarianceFunction(HyperparameterLayer):
     # --- starts ----------------------------------------------------------------------------------
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """The value from which a hyperparameter starts that was left out.
+        """The starting value of a hyperparameter that was left out.
 
         Args:
             name: Its name.
@@ -276,30 +275,30 @@ class CovarianceFunction(HyperparameterLayer):
             By default that of the name, for "variance", "lengthscale" and "frequency"; None where
             there is no rule, which leaves the placeholder.
         """
-        known = ("variance", "lengthscale", "frequency")
-        return getattr(rules, name)() if name in known else None
+        has_rule = name in ("variance", "lengthscale", "frequency")
+        return getattr(rules, name)() if has_rule else None
 
     def starts(
-        self, rules: StartRules, power: float, wanted: Callable[[Parameter], bool]
+        self, rules: StartRules, power: float, is_selected: Callable[[Parameter], bool]
     ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
-        """Hyperparameters of this kernel and those inside it, with values to start from.
+        """Hyperparameters of this kernel and those inside it, with their starting values.
 
         Args:
             rules: Values by kind, from the scales of the data.
             power: The share of `E|z|²` that belongs to this kernel.
-            wanted: Whether a hyperparameter is to start.
+            is_selected: Whether a hyperparameter is to start.
         """
         rules.power = power
         for parameter in self.own_parameters:
-            if wanted(parameter):
+            if is_selected(parameter):
                 rules.is_of_each = parameter.constraint.is_per_dimension and np.ndim(parameter) == 1
                 yield parameter, self.start_of(parameter.name, rules)
-        for kernel, share in zip(self.inside(), self.shares(power, wanted), strict=True):
-            yield from kernel.starts(rules, share, wanted)
+        for kernel, share in zip(self.inside(), self.shares(power, is_selected), strict=True):
+            yield from kernel.starts(rules, share, is_selected)
 
     @property
     def trend_degree(self) -> int | None:
-        """The degree of the trend over x that this is of, 0 a constant, 1 a line; None of none.
+        """The degree of the trend that the kernel describes: 0 a constant, 1 a line, None for none.
 
         Data are freed of it before other hyperparameters start from their scales.
         """
@@ -317,11 +316,11 @@ class CovarianceFunction(HyperparameterLayer):
 
     @property
     def turn(self) -> Parameter | None:
-        """The frequency by which this kernel shifts those of the others in a product, or None."""
+        """The frequency by which this kernel shifts the other factors of a product, or None."""
         return None
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """The hyperparameters that, all multiplied by one number, multiply all moments by it.
+        """The hyperparameters whose common factor is a factor of all moments.
 
         By default the "variance"; None where there are none.
         """
@@ -329,7 +328,7 @@ class CovarianceFunction(HyperparameterLayer):
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """A context after which what a start sets beside hyperparameters is undone if it raises.
+        """A context that restores the attributes that starting values changed if it raises.
 
         By default whether the kernel is Markov, which it is not over several dimensions.
         """
@@ -342,16 +341,16 @@ class CovarianceFunction(HyperparameterLayer):
             raise
 
     def left_out(self) -> list[Parameter]:
-        """The hyperparameters without which there are no moments, and which have no value yet."""
-        own = [parameter for parameter in self.own_parameters if parameter.is_left_out]
-        return own + [parameter for kernel in self.inside() for parameter in kernel.left_out()]
+        """The hyperparameters without a value, without which there are no moments."""
+        of_kernel = [p for p in self.own_parameters if p.is_left_out]
+        return of_kernel + [p for kernel in self.inside() for p in kernel.left_out()]
 
-    def shares(self, power: float, wanted: Callable[[Parameter], bool]) -> list[float]:
-        """The shares of the power of the kernels inside; by default all of it for each."""
+    def shares(self, power: float, is_selected: Callable[[Parameter], bool]) -> list[float]:
+        """The shares of the power that the kernels inside start from; by default all for each."""
         return [power for _ in self.inside()]
 
     def named_layers(self) -> list[tuple[str, Parameterized]]:
-        """This kernel and all inside it, with the names that `parameters` gives them."""
+        """This kernel and all kernels inside it, with their prefixes in `parameters`."""
         return [(kernel.prefix, kernel) for kernel in self.walk()]
 
     def parameters(self) -> dict[str, np.ndarray]:
@@ -373,8 +372,8 @@ class CovarianceFunction(HyperparameterLayer):
         return values_by_name(named_parameters(self.named_layers()), self.left_out())
 
 
-def _definer(kind: type, name: str) -> int:
-    """The place, among a class and its bases, of the first that defines a method."""
+def _index_of_definition(kind: type, name: str) -> int:
+    """The index, among a class and its bases, of the first class that defines a method."""
     return next(i for i, base in enumerate(kind.__mro__) if name in vars(base))
 
 
@@ -385,7 +384,7 @@ def _is_foreign(kind: type[CovarianceFunction]) -> bool:
 
 
 def check_moments(moments: Any, kernel: Any) -> Pair:
-    """Returns moments that are what the flags of their kernel say.
+    """Returns moments, if they are what the flags of their kernel say.
 
     Raises:
         TypeError: They are not.
@@ -454,8 +453,8 @@ def multiply(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     """The product of two tensors, each real or complex."""
     if a.dtype == b.dtype:
         return a * b
-    real, other = (a, b) if b.dtype.is_complex else (b, a)
-    return tf.complex(real * tf.math.real(other), real * tf.math.imag(other))
+    real, complex_ = (a, b) if b.dtype.is_complex else (b, a)
+    return tf.complex(real * tf.math.real(complex_), real * tf.math.imag(complex_))
 
 
 def add(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:

@@ -10,7 +10,7 @@ from cgp.kernels.periodogram import Periodogram, deviations, peaks_over_dimensio
 
 _TONES = 8  # peaks of a periodogram among which starts of a frequency are drawn
 _MOST_DIMENSIONS = 3  # over which tones are looked for
-_OWN = 1.5  # cycles over the span, within which a tone is that of another term
+_SAME_TONE = 1.5  # cycles over the span, within which a tone is that of another term
 _ROUNDING = 1e-13  # of z, below which deviations are rounding
 _LONGEST = 20_000  # points from which scales are taken: beyond it a stretch in the middle
 
@@ -81,13 +81,13 @@ class DataScales:
 
     @cached_property
     def is_grid(self) -> bool:
-        """Whether at least half of all combinations of the coordinates that there are are there."""
+        """Whether x has at least half of all combinations of its coordinates."""
         different = [len(np.unique(column)) for column in self.x.T]
         return bool(np.prod([float(count) for count in different]) <= 2.0 * len(self.x))
 
     @cached_property
     def is_regular(self) -> bool:
-        """Whether x is one line of whole steps of the spacing."""
+        """Whether x is one-dimensional, in whole steps of the spacing."""
         if self.x.shape[1] != 1:
             return False
         places = (self.x[:, 0] - self.x[:, 0].min()) / self.spacing
@@ -104,7 +104,7 @@ class DataScales:
 
     @cached_property
     def _periodogram(self) -> tuple[Periodogram, float] | None:
-        """That of a stretch that all series have, and the unit of z in it; None without one."""
+        """The periodogram of a stretch without gaps, and its unit of z; None without one."""
         whole = ~np.isnan(self.z).any(axis=0)
         x, z = self.x[whole], self.z[:, whole]
         if x.shape[1] != 1 or len(x) < 3:
@@ -129,8 +129,8 @@ class DataScales:
         return periodogram.peaks(min(_TONES, max(len(periodogram.x) // 3, 1)))
 
     def share_around(self, frequency: float, width: float) -> float:
-        """The share of the power within `width` of a frequency around it; 0 where none is told."""
-        if self._periodogram is None or abs(frequency) * self.span < _OWN / width:
+        """The share of the power within `width` of a frequency; 0 where x does not resolve it."""
+        if self._periodogram is None or abs(frequency) * self.span < _SAME_TONE / width:
             return 0.0
         periodogram = self._periodogram[0]
         if abs(frequency) * (1.0 + width) > periodogram.grid[-1]:  # an alias is of either sign
@@ -168,7 +168,7 @@ def series_means(values: np.ndarray) -> np.ndarray:
 
 
 def _mean_square(z: np.ndarray) -> float:
-    """`E|z|²` of values, NaN where missing, whatever their size."""
+    """`E|z|²` of values, NaN where missing, without overflow or underflow."""
     size = np.nanmax(np.abs(z), initial=0.0)
     return float(size**2 * np.nanmean(np.abs(z / size) ** 2)) if size > 0 else 0.0
 
@@ -206,20 +206,20 @@ class StartRules:
         self.described, self.is_of_each = described, False
         self.power = scales.total
         self.lengthscales_taken = 0
-        self._taken: set[int] = set()  # tones at which frequencies have started
+        self._started_tones: set[int] = set()  # tones at which frequencies have started
         self.origin: float | None = None
 
     @property
     def span(self) -> Any:
-        """That of x, or those of its dimensions."""
+        """The span of x, or the span of each dimension."""
         return self.scales.spans if self.is_of_each else self.scales.span
 
     def uniform(self) -> float:
-        """The next number of the draw; the middle of the range without one."""
+        """The next random number between 0 and 1; 0.5 without a draw."""
         return 0.5 if self.draw is None else float(next(self.draw))
 
     def scattered(self, value: float, decades: float) -> float:
-        """A positive value, or one drawn within so many decades around it."""
+        """A positive number, or one drawn within so many decades around it."""
         return float(value * 10.0 ** (decades * (self.uniform() - 0.5)))
 
     def variance(self) -> float:
@@ -227,7 +227,7 @@ class StartRules:
         return self.scattered(self.power, 2.0)
 
     def trend_variance(self, degree: int) -> float:
-        """A variance: what the data have of a power of x, or the share of the kernel if larger."""
+        """A variance: that of a power of x in the data, or the share of the kernel if larger."""
         return self.scattered(max(self.power, self.scales.slow.get(degree, 0.0)), 2.0)
 
     def noise_variance(self) -> float:
@@ -250,7 +250,7 @@ class StartRules:
         return spacing ** (1.0 - way) * longest**way
 
     def _uniforms(self) -> Any:
-        """The next number of the draw, or the next for each dimension."""
+        """The next random number, or one for each dimension."""
         if not self.is_of_each:
             return self.uniform()
         return np.array([self.uniform() for _ in self.scales.spans])
@@ -268,10 +268,10 @@ class StartRules:
         is_free = self._is_free(frequencies)
         if self.draw is None:
             free = [*(np.flatnonzero(is_free) if is_free.any() else range(len(frequencies)))]
-            if set(free) <= self._taken:
-                self._taken.clear()
-            number = next(tone for tone in free if tone not in self._taken)
-            self._taken.add(number)
+            if set(free) <= self._started_tones:
+                self._started_tones.clear()
+            number = next(tone for tone in free if tone not in self._started_tones)
+            self._started_tones.add(number)
             return self._from_origin(frequencies[number])
         # Weak tones are drawn too: that of a short envelope is wide and low.
         weights = np.sqrt(np.where(is_free, shares, 0.05 * shares)) + 0.05
@@ -289,7 +289,7 @@ class StartRules:
             described = [tone for tone in described if not tone.ndim]
         free = np.ones(len(frequencies), bool)
         for tone in described:
-            far = np.abs(frequencies - tone) > _OWN / self.span
+            far = np.abs(frequencies - tone) > _SAME_TONE / self.span
             free &= far.any(axis=-1) if self.is_of_each else far
         return free
 

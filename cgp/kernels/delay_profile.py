@@ -9,8 +9,8 @@ It is Hermitian and complex: all echoes come late, none early.
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -18,14 +18,12 @@ import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import MarkovForm, Pair, direct_sum
+from cgp.kernels.markov import MarkovForm, Pair, Term, Terms, direct_sum
 from cgp.kernels.on_grid import vector_of
-from cgp.kernels.points import optional_number
 from cgp.kernels.rotation import cosine_and_sine, turning_form
 from cgp.kernels.spectrum import Spectrum
-from cgp.kernels.szego import exponential_delays, low_pass
-from cgp.kernels.terms import Term, Terms
-from cgp.linalg.arguments import ArrayLike
+from cgp.linalg.arguments import ArrayLike, as_flag
+from cgp.training.hyperparameters import Hyperparameter, InitialValues, declared, setting
 from cgp.training.parameters import POSITIVE, REAL, Parameter, in_steps_of
 
 
@@ -33,7 +31,7 @@ class DelayProfile(Kernel):
     """A kernel of a power-delay profile, over one frequency axis."""
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         if x1.shape[-1] not in (1, None):
             kind = type(self).__name__
             raise ValueError(
@@ -48,36 +46,25 @@ class DelayProfile(Kernel):
         raise NotImplementedError
 
 
+@declared
 class ScaledDelays(DelayProfile):
     """A profile of one shape, scaled along the axis of delays by a parameter named in `extent`."""
 
-    variance: Parameter
-    extent: str
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    extent: ClassVar[str]
     """The name of the parameter that scales delays."""
-    extent_of_rms: float
-    """That parameter over the root mean square of the delays about their mean."""
-
-    def _declare(
-        self,
-        variance: ArrayLike | None,
-        extent: ArrayLike | None,
-        fixed: str | Iterable[str],
-        priors: Mapping[str, Any] | None,
-    ) -> None:
-        values = {
-            "variance": (optional_number(variance, "variance"), POSITIVE),
-            self.extent: (optional_number(extent, self.extent), POSITIVE),
-        }
-        self.declare_parameters(values, fixed, priors)
+    extent_of_rms: ClassVar[float]
+    """The parameter over the root mean square of the delays about their mean."""
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: a length scale is `1/(2π)` over the spread of delays."""
+        """The starting values: a spread of delays of `1/(2π)` over a length scale."""
         if name == self.extent:
             return self.extent_of_rms / (2.0 * math.pi * rules.lengthscale())
         return super().start_of(name, rules)
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class ExponentialDelays(ScaledDelays):
     """A channel over frequency whose echoes decay exponentially with their delay.
 
@@ -127,24 +114,10 @@ class ExponentialDelays(ScaledDelays):
 
     extent = "delay_spread"
     extent_of_rms = 1.0
-    delay_spread: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        delay_spread: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self._declare(variance, delay_spread, fixed, priors)
+    delay_spread: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def transform(self, f1: tf.Tensor, f2: tf.Tensor) -> tf.Tensor:
-        """See `DelayProfile.transform`."""
+        """The covariance between frequencies, the transform of the power-delay profile."""
         turns = self.delay_spread.value * (f1 - f2)[..., 0]
         return low_pass(self.variance.value, 2.0 * math.pi * turns)
 
@@ -154,6 +127,7 @@ class ExponentialDelays(ScaledDelays):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class UniformDelays(ScaledDelays):
     """A channel over frequency whose echoes have equal power at all delays from 0 to a width.
 
@@ -187,24 +161,10 @@ class UniformDelays(ScaledDelays):
 
     extent = "width"
     extent_of_rms = math.sqrt(12.0)
-    width: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        width: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self._declare(variance, width, fixed, priors)
+    width: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def transform(self, f1: tf.Tensor, f2: tf.Tensor) -> tf.Tensor:
-        """See `DelayProfile.transform`."""
+        """The covariance between frequencies, the transform of the power-delay profile."""
         turns = 0.5 * self.width.value * (f1 - f2)[..., 0]
         cosine, sine = cosine_and_sine(turns)
         angle = 2.0 * math.pi * turns
@@ -222,6 +182,7 @@ class UniformDelays(ScaledDelays):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class TappedDelays(DelayProfile):
     """A channel over frequency of echoes at a few delays, a tapped delay line.
 
@@ -254,36 +215,25 @@ class TappedDelays(DelayProfile):
         array([[1.-0.5j]])
     """
 
-    delays: Parameter
-    powers: Parameter
+    delays: Hyperparameter = Hyperparameter(REAL)
+    powers: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
-    def __init__(
-        self,
-        delays: ArrayLike,
-        powers: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        delays = vector_of(delays, "delays")
+    def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:
+        """Delays, as many as there are taps, and their powers."""
+        delays, powers = vector_of(arguments["delays"], "delays"), arguments["powers"]
         if powers is not None and np.shape(powers) != delays.shape:
             raise ValueError(
                 f"powers must be one for each of {len(delays)} delays, got {np.shape(powers)}"
             )
         # Optimizers move all delays in steps of a hundredth of the largest.
         size = np.max(np.abs(delays))
-        values = {
+        return {
             "delays": (delays, in_steps_of(0.01 * (size if 0 < size < np.inf else 1.0), REAL)),
             "powers": (powers, POSITIVE._replace(placeholder=np.ones(len(delays)))),
         }
-        self.declare_parameters(values, fixed, priors)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: equal powers; delays stay where they are."""
+        """The starting values: equal powers; delays stay where they are."""
         if name != "powers":
             return super().start_of(name, rules)
         count = self.powers.numpy().size
@@ -294,11 +244,11 @@ class TappedDelays(DelayProfile):
         return bool(np.any(np.abs(self.delays.numpy()) * np.ptp(x) < 0.01))
 
     def scale_parameters(self) -> list[Parameter]:
-        """See `Kernel.scale_parameters`: the powers."""
+        """The parameters that scale all moments, the powers."""
         return [self.powers]
 
     def transform(self, f1: tf.Tensor, f2: tf.Tensor) -> tf.Tensor:
-        """See `DelayProfile.transform`."""
+        """The covariance between frequencies, the transform of the power-delay profile."""
         lag = (f1 - f2)[..., 0]
         # One after the other: an array of pairs and taps would not fit where those of pairs do.
         turned = [(power, *cosine_and_sine(-delay * lag)) for delay, power in self._taps()]
@@ -319,12 +269,98 @@ class TappedDelays(DelayProfile):
         )
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        One state for each tap, which turns.
-        """
+        """The state-space form, of one state for each tap, which turns."""
         return direct_sum([turning_form(-delay, power) for delay, power in self._taps()])
 
     def markov_terms(self) -> Terms:
-        """See `Kernel.markov_terms`."""
+        """The Matérn terms of the process, in the order of the states of `markov_form`."""
         return tuple(Term(0, power, frequency=-delay) for delay, power in self._taps())
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
+class Szego(Kernel):
+    """The Szegő kernel: transfer functions of stable, causal systems, over their frequencies.
+
+    The impulse response h is decaying white noise, `E[h(t) conj(h(s))] ∝ e^{−2 decay t} δ(t − s)`
+    for t > 0, and zero before. Its transform `H(f) = ∫ h(t) e^{−i2πft} dt` has
+
+        covariance         variance · 2 decay / (2 decay + i2π (f1 − f2)),
+        pseudo-covariance  variance · 2 decay / (2 decay + i2π (f1 + f2)),
+
+    the latter where h is real, so that `H(−f) = conj(H(f))`, and zero where h is complex and proper
+    (Bect, Georg, Römer & Schöps, 2023, arXiv:2307.13484). Frequencies that are positive and far
+    above the decay make both alike. Times `Rotation(frequency=-delay)` the response begins after a
+    delay; a real response has no such product, as its pseudo-covariance would turn as well.
+
+    Args:
+        variance: `E|H|²`, positive; in squared units of H.
+        decay: The decay rate of the envelope of h, positive; in nepers per unit of time, time
+            counting in cycles per unit of f (nanoseconds where f is in gigahertz).
+        real_response: Whether h is real, as those of physical systems are. Frequencies then count
+            from zero; leave it False where f has another origin, a carrier for instance.
+        fixed: Names of parameters that training leaves alone.
+        priors: TFP distributions of parameters, by name.
+        name: A name for its parameters.
+        dtype: "float64" or "float32".
+
+    Raises:
+        TypeError: A `real_response` that is not a bool.
+        ValueError: A variance or a decay that is not positive; frequencies of several dimensions,
+            when it is evaluated.
+
+    Example:
+        >>> import math
+        >>> from cgp.kernels import Szego
+        >>> kernel = Szego(variance=2.0, decay=math.pi, real_response=True)
+        >>> kernel.covariance([1.0], [0.0]).numpy(), kernel.pseudo_covariance([1.0]).numpy()
+        (array([[1.-1.j]]), array([[0.4-0.8j]]))
+    """
+
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    decay: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    real_response: bool = setting(as_flag, default=False)
+
+    def set_derived_attributes(self) -> None:
+        """A response is improper where its impulse response is real."""
+        self.is_proper = not self.real_response
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """The starting values: a decay of π times a length scale."""
+        return math.pi * rules.lengthscale() if name == "decay" else super().start_of(name, rules)
+
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
+        """Covariance and pseudo-covariance between points, elementwise."""
+        if x1.shape[-1] not in (1, None):
+            raise ValueError(
+                f"{self!r} is over a frequency axis: x must have one dimension, got {x1.shape[-1]}"
+            )
+        f1, f2 = x1[..., 0], x2[..., 0]
+        return self._low_pass(f1 - f2), self._low_pass(f1 + f2) if self.real_response else None
+
+    def _low_pass(self, f: tf.Tensor) -> tf.Tensor:
+        return low_pass(self.variance.value, math.pi * f / self.decay.value)
+
+    def spectrum(self) -> Spectrum:
+        """The spectral density, the power of the impulse response at the time −f."""
+        return exponential_delays(float(self.variance), 0.5 / float(self.decay))
+
+    def __repr__(self) -> str:
+        real = ", real_response=True" if self.real_response else ""
+        return f"{super().__repr__()[:-1]}{real})"
+
+
+def low_pass(variance: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
+    """`variance / (1 + i ratio)`, complex, in parts of modulus at most `variance`."""
+    re = variance / (1.0 + ratio**2)
+    return tf.complex(re, -ratio * re)
+
+
+def exponential_delays(variance: float, spread: float) -> Spectrum:
+    """The spectrum over frequency of powers that decay exponentially with a delay τ = −f."""
+
+    def density(f: np.ndarray) -> np.ndarray:
+        late = np.minimum(f, 0.0) / spread
+        return np.where(f <= 0.0, variance / spread * np.exp(late), 0.0)
+
+    return Spectrum(density)

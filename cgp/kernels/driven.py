@@ -10,7 +10,7 @@ import tensorflow as tf
 from cgp.kernels.base import Combination, Constant, Kernel, Product, left_out_of_factors
 from cgp.kernels.improper import Conjugate
 from cgp.kernels.linear_sde import decays, linear_sde
-from cgp.kernels.markov import Generator, MarkovForm, unit
+from cgp.kernels.markov import Generator, MarkovForm, emission_of_last
 from cgp.kernels.matern import Matern12
 from cgp.kernels.rotation import Rotation
 from cgp.linalg.arguments import as_complex
@@ -93,14 +93,14 @@ class Driven(Combination):
         if isinstance(kernel, Conjugate):
             pole, gain = self._pole(kernel.kernel)
             return tf.math.conj(pole), gain
-        one = tf.ones([], self.variable_dtype)
+        unit_gain = tf.ones([], self.variable_dtype)
         if isinstance(kernel, Matern12) and kernel.is_markov:
             return as_complex(-1.0 / kernel.lengthscale.value), kernel.variance.value
         if isinstance(kernel, Rotation) and kernel.is_markov:
             rate = 2.0 * math.pi * kernel.frequency.value
-            return tf.complex(tf.zeros_like(rate), rate), one
+            return tf.complex(tf.zeros_like(rate), rate), unit_gain
         if isinstance(kernel, Constant):
-            return as_complex(0.0 * one), kernel.variance.value
+            return as_complex(0.0 * unit_gain), kernel.variance.value
         raise ValueError(
             f"the resonance must be a product of a Matern12 and a Rotation, got {kernel!r}"
         )
@@ -116,7 +116,7 @@ class Driven(Combination):
         return form.generator, form
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
+        """The state-space form of the cascade.
 
         The state is that of the excitation, `χ = h s + g conj(s)`, and p; of an improper one it is
         the part of p that h s drives and the conjugate of the part that g conj(s) drives, which is
@@ -129,30 +129,30 @@ class Driven(Combination):
         if form.h_conj is not None:
             poles.append(tf.math.conj(pole))
             drives.append(tf.math.conj(-pole * gain * form.h_conj))
-        parts = len(poles)
+        count = len(poles)
         A = tf.concat(
             [
-                tf.pad(A, [[0, 0], [0, parts]]),
+                tf.pad(A, [[0, 0], [0, count]]),
                 tf.concat([tf.stack(drives), tf.linalg.diag(tf.stack(poles))], axis=1),
             ],
             axis=0,
         )
-        W = tf.pad(W, [[0, parts], [0, parts]])
-        last = unit(A.shape[-1], A.dtype)
+        W = tf.pad(W, [[0, count], [0, count]])
+        last = emission_of_last(A.shape[-1], A.dtype)
         if form.h_conj is None:
             return linear_sde(Generator(A, W), last)
         return linear_sde(Generator(A, W), tf.roll(last, -1, axis=0))._replace(h_conj=last)
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """See `Kernel.scale_parameters`: those of the excitation."""
+        """The parameters that scale all moments, those of the excitation."""
         return self.excitation.scale_parameters()
 
     def left_out(self) -> list[Parameter]:
-        """See `Kernel.left_out`: the gain multiplies the excitation."""
+        """The hyperparameters without a value, but for the gain where there is a variance."""
         return left_out_of_factors(self.parts)
 
-    def shares(self, power: float, wanted: Callable[[Parameter], bool]) -> list[float]:
-        """See `Kernel.shares`: all of it for the excitation, whose variance scales the signal."""
+    def shares(self, power: float, is_selected: Callable[[Parameter], bool]) -> list[float]:
+        """The shares of the power: all for the excitation, whose variance scales the signal."""
         return [1.0, power]
 
     def get_config(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class Driven(Combination):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Driven":
-        """The kernel of a config; parts that are one object in it are one object again."""
+        """The kernel of a config; kernels that are one object in it are one object again."""
         with sharing_scope():
             excitation = keras.saving.deserialize_keras_object(config["excitation"])
             return super().from_config({**config, "excitation": excitation})

@@ -1,23 +1,22 @@
 """The elliptical Ornstein-Uhlenbeck process: a damped rotation along an ellipse."""
 
 import math
-from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import Generator, MarkovForm, Pair, over, widely_linear
-from cgp.kernels.points import one_number, optional_number
+from cgp.kernels.markov import Generator, MarkovForm, Pair, over_points, widely_linear
 from cgp.kernels.rotation import cosine_and_sine
 from cgp.linalg.arguments import ArrayLike, as_complex, squared_modulus
-from cgp.training.parameters import POSITIVE, REAL, UNIT_DISK, Parameter, in_steps_of
+from cgp.training.hyperparameters import Hyperparameter, declared
+from cgp.training.parameters import POSITIVE, REAL, UNIT_DISK
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class EllipticalOU(Kernel):
     """The elliptical Ornstein-Uhlenbeck process, a damped rotation along an ellipse.
 
@@ -61,39 +60,14 @@ class EllipticalOU(Kernel):
         (-0.5, -0.3, 2.0)
     """
 
-    variance: Parameter
-    damping: Parameter
-    frequency: Parameter
-    coefficient: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        damping: ArrayLike | None = None,
-        frequency: ArrayLike | None = None,
-        coefficient: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self.is_proper = False
-        # One percent, as in `Rotation`.
-        size = 1.0 if frequency is None else np.abs(np.asarray(one_number(frequency, "frequency")))
-        step = 0.01 * np.where(size == 0, 1.0, size)
-        values = {
-            "variance": (optional_number(variance, "variance"), POSITIVE),
-            "damping": (optional_number(damping, "damping"), POSITIVE),
-            "frequency": (frequency, in_steps_of(step, REAL)),
-            "coefficient": (optional_number(coefficient, "coefficient"), UNIT_DISK),
-        }
-        self.declare_parameters(values, fixed, priors)
+    is_proper = False
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    damping: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    frequency: Hyperparameter = Hyperparameter(REAL, default=None, relative_step=0.01)
+    coefficient: Hyperparameter = Hyperparameter(UNIT_DISK, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: the damping is the rate of a length scale."""
+        """The starting values: a damping of one over a length scale."""
         if name == "damping":
             return 1.0 / rules.lengthscale()
         return rules.coefficient() if name == "coefficient" else super().start_of(name, rules)
@@ -163,50 +137,47 @@ class EllipticalOU(Kernel):
         """A, `E|dW|²/dx`, in squared units of z per unit of x."""
         return 2.0 * float(self.damping) * float(self.variance)
 
-    def _part(self) -> tf.Tensor:
-        """The variance of u + c conj(u), over 1 + |c|²: that of u, real."""
+    def _scaled_variance(self) -> tf.Tensor:
+        """The variance of u over 1 − |c|², which is that of z over 1 + |c|²."""
         return self.variance.value / (1.0 + squared_modulus(self.coefficient.value))
 
     def _transition(self, step: tf.Tensor) -> tf.Tensor:
-        """`exp(λ |step|)`, with the turn of the step's sign; complex, shaped like it."""
+        """The transition `exp(λ |step|)`, whose phase has the sign of the step; complex."""
         decay = tf.exp(-self.damping.value * tf.abs(step))
         cosine, sine = cosine_and_sine(self.frequency.value * step)
         return tf.complex(decay * cosine, decay * sine)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         if x1.shape[-1] not in (1, None):
             raise ValueError(f"{self!r} needs inputs of one dimension, got {x1.shape[-1]}")
         k, c = self._transition(x1[..., 0] - x2[..., 0]), self.coefficient.value
-        part, square = as_complex(self._part()), as_complex(squared_modulus(c))
-        return part * (k + square * tf.math.conj(k)), part * c * (k + tf.math.conj(k))
+        scale, square = as_complex(self._scaled_variance()), as_complex(squared_modulus(c))
+        return scale * (k + square * tf.math.conj(k)), scale * c * (k + tf.math.conj(k))
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        One state, u.
-        """
-        damping, part = self.damping.value, self._part()
-        P = as_complex(part)[None, None]
-        one = tf.ones([1], P.dtype)
+        """The state-space form, of one state, u."""
+        damping, variance = self.damping.value, self._scaled_variance()
+        P = as_complex(variance)[None, None]
+        h = tf.ones([1], P.dtype)
 
         def discretize(x: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            noise = -part * tf.math.expm1(-2.0 * damping * step)
+            noise = -variance * tf.math.expm1(-2.0 * damping * step)
             return self._transition(step)[..., None, None], as_complex(noise)[..., None, None]
 
         pole = tf.complex(-damping, 2.0 * math.pi * self.frequency.value)
         form = MarkovForm(
             lambda step: self._transition(step)[..., None, None],
             discretize,
-            lambda x: over(P, x),
-            one,
+            lambda x: over_points(P, x),
+            h,
             None,
             Generator(pole[None, None], as_complex(2.0 * damping) * P),
         )
         return widely_linear(form, self.coefficient.value)
 
     def check_points(self, x: tf.Tensor) -> None:
-        """See `Kernel.check_points`."""
+        """Raises for points that the kernel does not take."""
         self.moments(x[..., :1, :], x[..., :1, :])
 
 

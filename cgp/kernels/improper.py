@@ -9,12 +9,11 @@ import tensorflow as tf
 from cgp.kernels.base import Combination, Kernel
 from cgp.kernels.covariance_function import add, multiply
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import MarkovForm, Pair, conjugate, widely_linear
-from cgp.kernels.points import optional_number
+from cgp.kernels.markov import MarkovForm, Pair, Terms, conjugate, terms_of_conjugate, widely_linear
 from cgp.kernels.program import Code, Instructions, instruction, joined
-from cgp.kernels.spectrum import Spectrum, spectra_added
-from cgp.kernels.terms import Terms, conjugate_of
+from cgp.kernels.spectrum import Spectrum, sum_of_spectra
 from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.training.hyperparameters import Hyperparameter, declared
 from cgp.training.parameters import UNIT_DISK, Parameter
 
 
@@ -30,11 +29,11 @@ class UnaryCombination(Combination):
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel it is made of."""
+        """The kernel inside."""
         return self.parts[0]
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """See `Kernel.scale_parameters`: those of the kernel inside."""
+        """The parameters that scale all moments, those of the kernel inside."""
         return self.kernel.scale_parameters()
 
 
@@ -56,21 +55,21 @@ class Conjugate(UnaryCombination):
     """
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         k, c = self.kernel.checked_moments(x1, x2)
         return tf.math.conj(k), None if c is None else tf.math.conj(c)
 
     def instructions(self) -> Instructions | None:
-        """See `Kernel.instructions`."""
+        """The instructions that evaluate the kernel in the compiled core."""
         return joined(Code.CONJUGATE, [self.kernel.instructions()])
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`."""
+        """The state-space form."""
         return conjugate(self.kernel.markov_form())
 
     def markov_terms(self) -> Terms | None:
-        """See `Kernel.markov_terms`."""
-        return conjugate_of(self.kernel.markov_terms())
+        """The Matérn terms of the process, in the order of the states of `markov_form`."""
+        return terms_of_conjugate(self.kernel.markov_terms())
 
     def spectrum(self) -> Spectrum:
         """The spectrum of the conjugate signal: all frequencies have the other sign."""
@@ -81,6 +80,7 @@ class Conjugate(UnaryCombination):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class WidelyLinear(UnaryCombination):
     """The improper kernel of `z = u + c conj(u)`, u being a process of the given kernel.
 
@@ -109,7 +109,7 @@ class WidelyLinear(UnaryCombination):
         (array([[1.25+0.j]]), array([[0.+1.j]]))
     """
 
-    coefficient: Parameter
+    coefficient: Hyperparameter = Hyperparameter(UNIT_DISK, default=None)
 
     def __init__(
         self,
@@ -124,15 +124,15 @@ class WidelyLinear(UnaryCombination):
     ):
         super().__init__(kernel, name=name, dtype=dtype, **kwargs)
         self.is_proper = self.is_real = False
-        values = {"coefficient": (optional_number(coefficient, "coefficient"), UNIT_DISK)}
+        values = self.initial_values({"coefficient": coefficient})
         self.declare_parameters(values, fixed, priors)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`."""
+        """The starting values: the coefficient from the circularity quotient of the data."""
         return rules.coefficient() if name == "coefficient" else super().start_of(name, rules)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         k, c = self.kernel.checked_moments(x1, x2)
         w = self.coefficient.value
         square = tf.math.real(w * tf.math.conj(w))
@@ -145,13 +145,13 @@ class WidelyLinear(UnaryCombination):
         return add(covariance, cross), pseudo + c + w * w * tf.math.conj(c)
 
     def instructions(self) -> Instructions | None:
-        """See `Kernel.instructions`."""
+        """The instructions that evaluate the kernel in the compiled core."""
         inner, w = self.kernel.instructions(), complex(self.coefficient.numpy())
-        own = instruction(Code.WIDELY_LINEAR, w.real, w.imag)
-        return None if inner is None else (*inner, own)
+        combination = instruction(Code.WIDELY_LINEAR, w.real, w.imag)
+        return None if inner is None else (*inner, combination)
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`."""
+        """The state-space form."""
         return widely_linear(self.kernel.markov_form(), self.coefficient.value)
 
     def spectrum(self) -> Spectrum:
@@ -159,7 +159,7 @@ class WidelyLinear(UnaryCombination):
         if not self.kernel.is_proper:
             return super().spectrum()
         of_u, share = self.kernel.spectrum(), abs(complex(self.coefficient)) ** 2
-        return spectra_added([of_u, of_u.conjugate().shifted(0.0, share)])
+        return sum_of_spectra([of_u, of_u.conjugate().shifted(0.0, share)])
 
     def __repr__(self) -> str:
         return f"WidelyLinear({self.kernel!r}, {', '.join(map(repr, self.own_parameters))})"

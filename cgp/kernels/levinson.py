@@ -46,16 +46,16 @@ def reflections_of(coefficients: np.ndarray, name: str) -> np.ndarray:
         ValueError: The polynomial `1 − Σ a[k] B^k` has a root on or inside the unit circle.
     """
     a = np.array(coefficients, complex)
-    found = np.zeros_like(a)
+    reflections = np.zeros_like(a)
     for k in reversed(range(len(a))):
-        found[k] = a[k]
+        reflections[k] = a[k]
         if not abs(a[k]) < 1.0:
             raise ValueError(
                 f"{name} must have all roots outside the unit circle (their reflection "
                 f"coefficients then have moduli below 1), got {coefficients!r}"
             )
         a = (a[:k] + a[k] * np.conj(a[:k][::-1])) / (1.0 - abs(a[k]) ** 2)
-    return found
+    return reflections
 
 
 def burg(runs: Sequence[np.ndarray], order: int) -> np.ndarray:
@@ -72,11 +72,11 @@ def burg(runs: Sequence[np.ndarray], order: int) -> np.ndarray:
             f"an autoregression of order {order} needs a run of more than {order} samples without "
             f"a gap, got {max(map(len, runs), default=0)}"
         )
-    errors, found = [(run, run) for run in runs], np.zeros(order, complex)
+    errors, reflections = [(run, run) for run in runs], np.zeros(order, complex)
     for k in range(order):
         errors = [(f[1:], b[:-1]) for f, b in errors if len(f) > 1]
         power = sum(np.vdot(f, f).real + np.vdot(b, b).real for f, b in errors)
         cross = sum(np.vdot(b, f) for f, b in errors)
-        found[k] = 2.0 * cross / power if power > 0 else 0.0
-        errors = [(f - found[k] * b, b - np.conj(found[k]) * f) for f, b in errors]
-    return found
+        reflections[k] = 2.0 * cross / power if power > 0 else 0.0
+        errors = [(f - reflections[k] * b, b - np.conj(reflections[k]) * f) for f, b in errors]
+    return reflections

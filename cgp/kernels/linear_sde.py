@@ -5,7 +5,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from cgp.kernels.markov import Generator, MarkovForm, over
+from cgp.kernels.markov import Generator, MarkovForm, over_points
 from cgp.linalg.arguments import ArrayLike, as_complex, real_as
 
 # Terms of the power series, where the norm of A times the step is at most a half.
@@ -77,12 +77,12 @@ def linear_sde(
         doublings = tf.math.ceil(tf.math.log(reach) / math.log(2.0))
         short = step * 0.5**doublings
         E, Q = _series(A, W, size, short)
-        one = tf.eye(A.shape[-1], dtype=A.dtype)
+        identity = tf.eye(A.shape[-1], dtype=A.dtype)
 
         def double(
             k: tf.Tensor, E: tf.Tensor, Q: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            F = one + E
+            F = identity + E
             spread = tf.linalg.matmul(F, tf.linalg.matmul(Q, F, adjoint_b=True))
             more = (k < doublings)[..., None, None]
             E = tf.where(more, 2.0 * E + tf.linalg.matmul(E, E), E)
@@ -91,12 +91,12 @@ def linear_sde(
         most = tf.reduce_max(doublings)
         start = (tf.zeros_like(most), E, Q)
         _, E, Q = tf.while_loop(lambda k, *_: k < most, double, start)
-        return one + E, Q
+        return identity + E, Q
 
     return MarkovForm(
         lambda step: discretized(step)[0],
         lambda x, step: discretized(step),
-        lambda x: over(P, x),
+        lambda x: over_points(P, x),
         h,
         None,
         Generator(A, W),
@@ -104,7 +104,7 @@ def linear_sde(
 
 
 def decays(A: tf.Tensor) -> bool:
-    """Whether, eagerly, all eigenvalues of a drift have negative real parts."""
+    """Whether all eigenvalues of a drift have negative real parts, eagerly."""
     return bool(np.all(np.linalg.eigvals(A.numpy()).real < 0.0))
 
 
@@ -115,7 +115,7 @@ def _tensor(a: ArrayLike) -> tf.Tensor:
 def _checked(
     generator: Generator, h: ArrayLike, stationary: ArrayLike | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """A, W, h and P as complex tensors of the precision of A, or an error."""
+    """The matrices A, W, h and P as complex tensors of the precision of A, or an error."""
     A = as_complex(_tensor(generator.A))
     n = A.shape[-1]
 
@@ -170,11 +170,11 @@ def _series(
 def _lyapunov(A: tf.Tensor, W: tf.Tensor) -> tf.Tensor:
     """The solution P of the Lyapunov equation `A P + P Aᴴ + W = 0`."""
     n = A.shape[-1]
-    one = tf.linalg.LinearOperatorIdentity(n, dtype=A.dtype)
+    identity = tf.linalg.LinearOperatorIdentity(n, dtype=A.dtype)
     full = tf.linalg.LinearOperatorFullMatrix
     # For the rows of P one after the other: (A ⊗ I + I ⊗ Ā) vec P = −vec W.
-    left = tf.linalg.LinearOperatorKronecker([full(A), one]).to_dense()
-    right = tf.linalg.LinearOperatorKronecker([one, full(tf.math.conj(A))]).to_dense()
-    solution = tf.linalg.solve(left + right, -tf.reshape(W, [-1, 1]))
+    by_A = tf.linalg.LinearOperatorKronecker([full(A), identity]).to_dense()
+    by_adjoint = tf.linalg.LinearOperatorKronecker([identity, full(tf.math.conj(A))]).to_dense()
+    solution = tf.linalg.solve(by_A + by_adjoint, -tf.reshape(W, [-1, 1]))
     P = tf.reshape(solution, [n, n])
     return 0.5 * (P + tf.linalg.adjoint(P))

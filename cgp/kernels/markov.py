@@ -34,7 +34,7 @@ class Generator(NamedTuple):
 
 
 class MarkovForm(NamedTuple):
-    """The state-space form of a kernel: what `Kernel.markov_form` returns.
+    """The state-space form of a kernel, which `Kernel.markov_form` returns.
 
     `z(x) = h s(x) + h_conj conj(s(x))`; from a point x to the next, at x + step, the state becomes
     `F s + q`, `E[q qᴴ] = Q`. Points and steps are real tensors of any shape `[...]`, matrices are
@@ -111,17 +111,17 @@ class MarkovForm(NamedTuple):
 # --- matrices ------------------------------------------------------------------------------------
 
 
-def over(matrix: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+def over_points(matrix: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """Broadcasts a matrix `[n, n]` over points `[...]`: `[..., n, n]`."""
     return tf.broadcast_to(matrix, tf.concat([tf.shape(x), tf.shape(matrix)], axis=0))
 
 
-def stacked(rows: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
+def stack_matrices(rows: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
     """Stacks rows of real tensors `[...]` of one shape into complex matrices `[..., n, n]`."""
     return as_complex(tf.stack([tf.stack(list(row), axis=-1) for row in rows], axis=-2))
 
 
-def unit(n: int, dtype: tf.DType) -> tf.Tensor:
+def emission_of_last(n: int, dtype: tf.DType) -> tf.Tensor:
     """The emission `[n]` that reads the last of n states."""
     return tf.one_hot(n - 1, n, dtype=dtype)
 
@@ -140,8 +140,8 @@ def block_diagonal(blocks: Iterable[tf.Tensor]) -> tf.Tensor:
 def kronecker(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     """`a ⊗ b`, `[..., n, n]`, `[..., m, m]` -> `[..., nm, nm]`; lower triangular if both are."""
     n, m = a.shape[-1], b.shape[-1]
-    both = a[..., :, None, :, None] * b[..., None, :, None, :]
-    return tf.reshape(both, tf.concat([tf.shape(both)[:-4], [n * m, n * m]], axis=0))
+    blocks = a[..., :, None, :, None] * b[..., None, :, None, :]
+    return tf.reshape(blocks, tf.concat([tf.shape(blocks)[:-4], [n * m, n * m]], axis=0))
 
 
 # --- algebra -------------------------------------------------------------------------------------
@@ -195,9 +195,9 @@ def product(a: MarkovForm, b: MarkovForm) -> MarkovForm:
         origin = tf.zeros([], a.h.dtype.real_dtype)
         (A, W), (B, V) = a.generator, b.generator
         P, S = a.covariance(origin), b.covariance(origin)
-        one, other = (tf.eye(form.size, dtype=a.h.dtype) for form in (a, b))
+        I_a, I_b = (tf.eye(form.size, dtype=a.h.dtype) for form in (a, b))
         generator = Generator(
-            kronecker(A, other) + kronecker(one, B), kronecker(W, S) + kronecker(P, V)
+            kronecker(A, I_b) + kronecker(I_a, B), kronecker(W, S) + kronecker(P, V)
         )
     return MarkovForm(
         lambda step: kronecker(a.transition(step), b.transition(step)),
@@ -235,3 +235,79 @@ def widely_linear(form: MarkovForm, coefficient: tf.Tensor) -> MarkovForm:
     conj = tf.math.conj
     h, g = form.h, tf.zeros_like(form.h) if form.h_conj is None else form.h_conj
     return form._replace(h=h + coefficient * conj(g), h_conj=g + coefficient * conj(h))
+
+
+# --- terms in closed form ------------------------------------------------------------------------
+#
+# Compiled ops compute the transitions of a sum of Matérn processes times rotations from few numbers
+# of each, its terms, where `markov_form` has functions that return matrices.
+
+
+class Term(NamedTuple):
+    """An independent term of a sum of processes: a Matérn process times a rotation.
+
+    Its states are those of `HalfIntegerMatern.markov_form`, the last of them is the signal. All
+    numbers are real scalars of the precision of the kernel.
+    """
+
+    order: int
+    """The number of derivatives of the process, 0, 1 or 2; it has order + 1 states."""
+    variance: tf.Tensor
+    """The variance, in squared units of z."""
+    rate: tf.Tensor | None = None
+    """The rate of the cascade of states, per unit of x; None for order 0 without decay."""
+    frequency: tf.Tensor | None = None
+    """The frequency, in cycles per unit of x; None without a rotation."""
+
+
+Terms = tuple[Term, ...]
+"""The terms of a sum, in the order of its states."""
+
+
+def terms_of_sum(processes: Sequence[Terms | None]) -> Terms | None:
+    """The terms of a sum of processes; None where those of one process are not known."""
+    sum_: Terms = ()
+    for terms in processes:
+        if terms is None:
+            return None
+        sum_ += terms
+    return sum_
+
+
+def terms_of_product(a: Terms | None, b: Terms | None) -> Terms | None:
+    """The terms of a product of processes, one for each pair; None where it has another form."""
+    if a is None or b is None:
+        return None
+    if 1 not in (_size(a), _size(b)) and any(term.order for term in a + b):
+        return None  # the states of a pair would not follow one another
+    pairs = [(p, q) for p in a for q in b]
+    if any(p.order + q.order and None not in (p.rate, q.rate) for p, q in pairs):
+        return None  # a smooth process that decays faster is no Matérn process
+    return tuple(
+        Term(
+            max(p.order, q.order),
+            p.variance * q.variance,
+            _added(p.rate, q.rate),
+            _added(p.frequency, q.frequency),
+        )
+        for p, q in pairs
+    )
+
+
+def terms_of_conjugate(terms: Terms | None) -> Terms | None:
+    """The terms of the conjugate process, which turns the other way."""
+    if terms is None:
+        return None
+    return tuple(
+        term._replace(frequency=None if term.frequency is None else -term.frequency)
+        for term in terms
+    )
+
+
+def _size(terms: Terms) -> int:
+    return sum(term.order + 1 for term in terms)
+
+
+def _added(a: tf.Tensor | None, b: tf.Tensor | None) -> tf.Tensor | None:
+    """The sum of two rates or frequencies; one beside None stays the same object."""
+    return b if a is None else a if b is None else a + b

@@ -1,7 +1,7 @@
-"""Matérn kernels: signals of finite smoothness, stationary and Markov.
+"""Matérn kernels: signals of finite smoothness.
 
 Formulas after Rasmussen & Williams, *Gaussian Processes for Machine Learning* (2006), §4.2, with
-r = |(x1 − x2)/lengthscale|.
+r = |(x1 − x2)/lengthscale|. Those of half-integer smoothness are Markov.
 """
 
 import math
@@ -11,38 +11,54 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.kernels.markov import Generator, MarkovForm, over, stacked, unit
-from cgp.kernels.program import Code
-from cgp.kernels.spectrum import Spectrum, matern
+from cgp.kernels.base import Kernel
+from cgp.kernels.bessel import matern_correlation
+from cgp.kernels.data_scales import StartRules
+from cgp.kernels.markov import (
+    Generator,
+    MarkovForm,
+    Pair,
+    Term,
+    Terms,
+    direct_sum,
+    emission_of_last,
+    over_points,
+    stack_matrices,
+)
+from cgp.kernels.points import per_dimension
+from cgp.kernels.program import Code, Instructions, instruction, joined
+from cgp.kernels.spectrum import Spectrum, matern_spectrum, sum_of_spectra
 from cgp.kernels.stationary import Stationary, psd_kernels
-from cgp.kernels.terms import Term, Terms
-from cgp.linalg.arguments import as_complex
+from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.training.constraints import FRACTION
+from cgp.training.hyperparameters import Hyperparameter, declared
+from cgp.training.parameters import POSITIVE
 
 
 class HalfIntegerMatern(Stationary):
     """A Matérn kernel of smoothness order + ½; the arguments are those of `Stationary`."""
 
     order: int
-    """How many derivatives the signal has."""
+    """The number of derivatives of the signal."""
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form` and `matern_form`."""
+        """The state-space form, by `matern_form`."""
         if not self.is_markov:
             return super().markov_form()
         return matern_form(self.order, self.variance.value, self._rate())
 
     def markov_terms(self) -> Terms | None:
-        """See `Kernel.markov_terms`."""
+        """The Matérn terms of the process, in the order of the states of `markov_form`."""
         return (Term(self.order, self.variance.value, self._rate()),) if self.is_markov else None
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`."""
+        """The spectrum of the process."""
         if not self.is_markov:
             return super().spectrum()
-        return matern(float(self.variance), float(self.lengthscale), self.order + 0.5)
+        return matern_spectrum(float(self.variance), float(self.lengthscale), self.order + 0.5)
 
     def check_points(self, x: tf.Tensor) -> None:
-        """See `Kernel.check_points`: one for a line takes any."""
+        """Raises for points of other dimensions than the length scale."""
         if not self.is_markov:
             super().check_points(x)
 
@@ -76,11 +92,13 @@ def matern_form(order: int, variance: tf.Tensor, rate: tf.Tensor) -> MarkovForm:
         for k in range(1, n):
             terms.append(terms[-1] * reach / k)
         zero = tf.zeros_like(decay)
-        return stacked([[terms[i - j] if i >= j else zero for j in range(n)] for i in range(n)])
+        return stack_matrices(
+            [[terms[i - j] if i >= j else zero for j in range(n)] for i in range(n)]
+        )
 
     def discretize(x: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         shares = _incomplete_gammas(2 * order + 1, 2.0 * rate * step)
-        share = stacked([[shares[i + j] for j in range(n)] for i in range(n)])
+        share = stack_matrices([[shares[i + j] for j in range(n)] for i in range(n)])
         return transition(step), stationary * share
 
     drift = np.eye(n, k=-1) - np.eye(n)
@@ -89,8 +107,8 @@ def matern_form(order: int, variance: tf.Tensor, rate: tf.Tensor) -> MarkovForm:
     return MarkovForm(
         transition,
         discretize,
-        lambda x: over(stationary, x),
-        unit(n, stationary.dtype),
+        lambda x: over_points(stationary, x),
+        emission_of_last(n, stationary.dtype),
         None,
         Generator(
             as_complex(rate * tf.constant(drift, rate.dtype)),
@@ -105,10 +123,10 @@ def _incomplete_gammas(most: int, y: tf.Tensor) -> list[tf.Tensor]:
     From the last one down, by `P(k, y) = P(k+1, y) + e^{−y} yᵏ/k!`, a sum of positive terms.
     """
     decay = tf.exp(-y)
-    found = [_incomplete_gamma(most, y)]
+    gammas = [_incomplete_gamma(most, y)]
     for k in reversed(range(1, most)):
-        found.append(found[-1] + decay * y**k / math.factorial(k))
-    return found[::-1]
+        gammas.append(gammas[-1] + decay * y**k / math.factorial(k))
+    return gammas[::-1]
 
 
 def _incomplete_gamma(k: int, y: tf.Tensor) -> tf.Tensor:
@@ -139,7 +157,7 @@ class Matern12(HalfIntegerMatern):
     code = Code.MATERN12
 
     def correlation(self) -> Any:
-        """See `ScaledCorrelation.correlation`."""
+        """The correlation as a kernel of TensorFlow Probability."""
         return psd_kernels().MaternOneHalf()
 
 
@@ -159,7 +177,7 @@ class Matern32(HalfIntegerMatern):
     code = Code.MATERN32
 
     def correlation(self) -> Any:
-        """See `ScaledCorrelation.correlation`."""
+        """The correlation as a kernel of TensorFlow Probability."""
         return psd_kernels().MaternThreeHalves()
 
 
@@ -179,5 +197,152 @@ class Matern52(HalfIntegerMatern):
     code = Code.MATERN52
 
     def correlation(self) -> Any:
-        """See `ScaledCorrelation.correlation`."""
+        """The correlation as a kernel of TensorFlow Probability."""
         return psd_kernels().MaternFiveHalves()
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
+class Matern(Kernel):
+    """The Matérn kernel of any smoothness ν, `variance · 2^{1−ν}/Γ(ν) (√(2ν) r)^ν K_ν(√(2ν) r)`.
+
+    K_ν is a modified Bessel function, r = |(x1 − x2)/lengthscale| (Rasmussen & Williams, 2006,
+    §4.2.1). The signal has ν derivatives, rounded up less one: ½, 3/2 and 5/2 are `Matern12`,
+    `Matern32` and `Matern52`, which are Markov and take a fraction of the time; large ν tend to
+    `RBF`. It has no finite state-space form: learn ν by `ExactGP`, then take the nearest of these.
+
+    Args:
+        variance: `E|z|²`, positive; in squared units of z.
+        lengthscale: In units of x, positive; one number, or one for each dimension of x.
+        smoothness: ν, positive, without units.
+        fixed: Names of parameters that training leaves alone.
+        priors: TFP distributions of parameters, by name.
+        name: A name for its parameters.
+        dtype: "float64" or "float32".
+
+    Raises:
+        ValueError: Parameters that are not positive.
+
+    Example:
+        >>> from cgp.kernels import Matern
+        >>> Matern(2.0, lengthscale=3.0, smoothness=1.5).covariance([0.0], [3.0]).numpy().round(4)
+        array([[0.9667+0.j]])
+    """
+
+    is_real = True
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None, per_dimension=True)
+    smoothness: Hyperparameter = Hyperparameter(POSITIVE._replace(placeholder=1.5), default=None)
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """The starting values: a smoothness of 3/2."""
+        return rules.scattered(1.5, 1.0) if name == "smoothness" else super().start_of(name, rules)
+
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
+        """Covariance and pseudo-covariance between points, elementwise."""
+        # The difference first: a date over a length scale would lose the digits that matter.
+        square = tf.reduce_sum(((x1 - x2) / per_dimension(self.lengthscale, x1)) ** 2, axis=-1)
+        return self.variance.value * matern_correlation(self.smoothness.value, square), None
+
+    def spectrum(self) -> Spectrum:
+        """The spectrum of the process."""
+        if self.lengthscale.numpy().ndim:
+            return super().spectrum()
+        return matern_spectrum(
+            float(self.variance), float(self.lengthscale), float(self.smoothness)
+        )
+
+
+@keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
+class TwoScale(Kernel):
+    """A Matérn-5/2 kernel of two length scales: a smooth signal with finer structure on it.
+
+        variance · ((1 − share) m(r) + share m(r/ratio)),   m(r) = (1 + √5 r + 5r²/3) e^{−√5 r}
+
+    with r = |(x1 − x2)/lengthscale|. The long scale carries the signal across gaps, where the short
+    one alone would return to the mean, and the short one follows what the long one would smooth
+    away. As the ratio is below one, the two never change places. It is Markov, of six states, where
+    the length scale is one number.
+
+    Args:
+        variance: `E|z|²` of both together, positive; in squared units of z.
+        lengthscale: The long one, in units of x, positive; one number, or one for each dimension.
+        ratio: The short length scale over the long one, between 0 and 1.
+        share: The part of the variance that is of the short scale, between 0 and 1.
+        fixed: Names of parameters that training leaves alone.
+        priors: TFP distributions of parameters, by name.
+        name: A name for its parameters.
+        dtype: "float64" or "float32".
+
+    Raises:
+        ValueError: Parameters outside their ranges.
+
+    Example:
+        >>> from cgp.kernels import TwoScale
+        >>> kernel = TwoScale(2.0, lengthscale=3.0, ratio=0.2, share=0.25)
+        >>> kernel.covariance([0.0], [0.0, 0.6, 3.0]).numpy().real.round(4)
+        array([[2.    , 1.714 , 0.7864]])
+    """
+
+    is_real = True
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None, per_dimension=True)
+    ratio: Hyperparameter = Hyperparameter(FRACTION, default=None)
+    share: Hyperparameter = Hyperparameter(FRACTION, default=None)
+
+    def set_derived_attributes(self) -> None:
+        """A kernel with a length scale for each dimension is not Markov."""
+        self.is_markov = self.lengthscale.variable.ndim == 0
+
+    def _scales(self) -> tuple[tuple[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+        """Variance and length scale of both Matérn terms, the long scale first."""
+        variance, share, long = self.variance.value, self.share.value, self.lengthscale.value
+        return ((1.0 - share) * variance, long), (share * variance, self.ratio.value * long)
+
+    def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
+        """The starting values: a fifth of the long scale and a fifth of the variance."""
+        if name in ("ratio", "share"):
+            return min(rules.scattered(0.2, 1.2), 0.9)
+        return super().start_of(name, rules)
+
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
+        """Covariance and pseudo-covariance between points, elementwise."""
+        per_dimension(self.lengthscale, x1)  # may refuse x
+        correlation, difference = psd_kernels().MaternFiveHalves(), x1 - x2
+        terms = [
+            variance * correlation.apply(difference / scale, tf.zeros_like(difference))
+            for variance, scale in self._scales()
+        ]
+        return tf.add_n(terms), None
+
+    def instructions(self) -> Instructions | None:
+        """The instructions that evaluate the kernel in the compiled core."""
+        programs = [(instruction(Code.MATERN52, *numbers),) for numbers in self._scales()]
+        return joined(Code.SUM, programs)
+
+    def markov_form(self) -> MarkovForm:
+        """The state-space form, of the states of both Matérn terms."""
+        if not self.is_markov:
+            return super().markov_form()
+        return direct_sum(
+            [matern_form(2, variance, math.sqrt(5.0) / scale) for variance, scale in self._scales()]
+        )
+
+    def markov_terms(self) -> Terms | None:
+        """The Matérn terms of the process, in the order of the states of `markov_form`."""
+        if not self.is_markov:
+            return None
+        return tuple(Term(2, v, math.sqrt(5.0) / scale) for v, scale in self._scales())
+
+    def spectrum(self) -> Spectrum:
+        """The spectrum, the sum of the spectra of both Matérn terms."""
+        if not self.is_markov:
+            return super().spectrum()
+        return sum_of_spectra(
+            [matern_spectrum(float(v), float(scale), 2.5) for v, scale in self._scales()]
+        )
+
+    def check_points(self, x: tf.Tensor) -> None:
+        """Raises for points that the kernel does not take."""
+        per_dimension(self.lengthscale, x)

@@ -16,19 +16,19 @@ import tensorflow as tf
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.levinson import Autoregression, burg
-from cgp.kernels.markov import MarkovForm, Pair, over
-from cgp.kernels.points import one_number
+from cgp.kernels.markov import MarkovForm, Pair, over_points
 from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.training.array_memory import check_size
-from cgp.training.parameters import UNIT_DISK, Constraint, Parameter
+from cgp.training.hyperparameters import one_number
+from cgp.training.parameters import Parameter
 
 # Steps further from a whole multiple of the grid's, in parts of it, are none.
 _TOLERANCE = 0.01
 
 
 class Companion(NamedTuple):
-    """A process on a grid: `z = h s`, `s' = C s + e w`, e the first unit vector."""
+    """The companion form of a process on a grid: `z = h s`, `s' = C s + e w`, e = [1, 0, …]."""
 
     C: tf.Tensor
     """The companion matrix, `[n, n]`, complex."""
@@ -41,7 +41,7 @@ class Companion(NamedTuple):
 
 
 def companion(process: Autoregression, variance: tf.Tensor, h: tf.Tensor) -> Companion:
-    """The companion form of `h s`, of the given variance; s has as many values as h `[n]`.
+    """The companion form of the process `h s` of a given variance, with as many states as h `[n]`.
 
     Args:
         process: The autoregression u, of order n.
@@ -53,19 +53,13 @@ def companion(process: Autoregression, variance: tf.Tensor, h: tf.Tensor) -> Com
     C = tf.concat([a[None], tf.eye(n - 1, n, dtype=a.dtype)], axis=0)
     # E[u[t−i] conj(u[t−j])] depends on j − i.
     P = tf.linalg.LinearOperatorToeplitz(tf.math.conj(r[:n]), r[:n]).to_dense()
-    own = tf.math.real(tf.reduce_sum(h * tf.linalg.matvec(P, tf.math.conj(h))))
-    scale = variance / own
+    unscaled = tf.math.real(tf.reduce_sum(h * tf.linalg.matvec(P, tf.math.conj(h))))
+    scale = variance / unscaled
     return Companion(C, scale * innovation, as_complex(scale) * P, h)
 
 
 class OnGrid(Kernel):
     """A kernel of a process over a regular grid of one dimension.
-
-    Args:
-        step: The spacing of the grid, positive, in units of x; if None, the first fit takes that
-            of a regular x.
-        name: A name for its parameters.
-        dtype: "float64" or "float32".
 
     Raises:
         ValueError: A step that is not a positive number; when it is used, a step that was left out
@@ -73,32 +67,20 @@ class OnGrid(Kernel):
             of the step). In graphs their covariances are NaN.
     """
 
-    def __init__(
-        self,
-        step: float | None,
-        *,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        if step is not None and (
-            np.iscomplexobj(one_number(step, "step")) or not 0.0 < step < np.inf
-        ):
-            raise ValueError(f"step must be a positive number, got {step!r}")
-        self.step = None if step is None else float(step)
+    step: float | None
+    """The spacing of the grid, in units of x; None until a first fit takes that of its x."""
 
     def starts(
-        self, rules: StartRules, power: float, wanted: Callable[[Parameter], bool]
+        self, rules: StartRules, power: float, is_selected: Callable[[Parameter], bool]
     ) -> Iterator[tuple[Parameter, ArrayLike | None]]:
-        """See `Kernel.starts`: the grid first, if it was left out."""
+        """Hyperparameters and their starting values; a step that was left out is set first."""
         if self.step is None:
             self._set_from_data(step=step_of_grid(rules.scales.x))
-        yield from super().starts(rules, power, wanted)
+        yield from super().starts(rules, power, is_selected)
 
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """See `Kernel.undone_on_error`."""
+        """A context after which the step of the grid is that of before if it raises."""
         before = self.step
         try:
             with super().undone_on_error():
@@ -108,7 +90,7 @@ class OnGrid(Kernel):
             raise
 
     def start_of_reflections(self, rules: StartRules, order: int) -> np.ndarray:
-        """Where reflection coefficients start: by Burg's method, of the runs without gaps.
+        """The starting reflection coefficients, by Burg's method, of the runs without gaps.
 
         Zeros where no run is longer than the order. Drawn between half of them and all.
         """
@@ -118,8 +100,8 @@ class OnGrid(Kernel):
         runs = []
         for series in rules.scales.z[:, by_place]:
             missing = np.flatnonzero(np.isnan(series))
-            pieces = np.split(series, np.union1d(breaks, np.union1d(missing, missing + 1)))
-            runs += [run for run in pieces if not np.isnan(run).any()]
+            stretches = np.split(series, np.union1d(breaks, np.union1d(missing, missing + 1)))
+            runs += [run for run in stretches if not np.isnan(run).any()]
         if max(map(len, runs), default=0) <= order:
             return np.zeros(order)
         return burg(runs, order) * (1.0 if rules.draw is None else 0.5 + 0.5 * rules.uniform())
@@ -137,7 +119,7 @@ class OnGrid(Kernel):
         raise NotImplementedError
 
     def _counts(self, distance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Distances in steps of the grid, whole numbers, and whether they are none (then 0)."""
+        """Distances in whole steps of the grid, and whether they are no whole steps (then 0)."""
         steps = distance / self._step()
         counts = tf.round(steps)
         off = ~(tf.abs(steps - counts) <= _TOLERANCE)
@@ -150,7 +132,7 @@ class OnGrid(Kernel):
         return tf.where(off, tf.zeros_like(counts), counts), off
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         if x1.shape[-1] not in (1, None):
             raise ValueError(f"{self!r} needs inputs of one dimension, got {x1.shape[-1]}")
         lag = x1[..., 0] - x2[..., 0]
@@ -166,22 +148,19 @@ class OnGrid(Kernel):
         def double(
             k: tf.Tensor, power: tf.Tensor, states: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            return 2.0 * k, power @ power, apply(power, _has(different, k), states)
+            return 2.0 * k, power @ power, apply(power, _contains_power(different, k), states)
 
-        _, _, states = _while_any(different, double, C, over(start, different))
+        _, _, states = _loop_over_powers(different, double, C, over_points(start, different))
         k = tf.reshape(tf.gather(tf.linalg.matvec(states, h), index), tf.shape(lag))
         k = tf.where(counts < 0, tf.math.conj(k), k)
         return tf.where(off, tf.constant(np.nan, k.dtype), k), None
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        The state is that of the companion form.
-        """
+        """The state-space form, whose state is that of the companion form."""
         C, innovation, P, h = self.companion()
         first = tf.one_hot(0, h.shape[0], dtype=h.dtype)
         noise = as_complex(innovation) * tf.linalg.diag(first)
-        one = tf.linalg.diag(tf.ones_like(h))
+        identity = tf.linalg.diag(tf.ones_like(h))
 
         def discretized(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             counts, off = self._counts(step)
@@ -189,13 +168,13 @@ class OnGrid(Kernel):
             def double(
                 k: tf.Tensor, power: tf.Tensor, added: tf.Tensor, F: tf.Tensor, Q: tf.Tensor
             ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-                on = _has(counts, k)[..., None, None]
+                on = _contains_power(counts, k)[..., None, None]
                 F = tf.where(on, power @ F, F)
-                Q = tf.where(on, _spread(power, Q) + added, Q)
-                return 2.0 * k, power @ power, _spread(power, added) + added, F, Q
+                Q = tf.where(on, _congruence(power, Q) + added, Q)
+                return 2.0 * k, power @ power, _congruence(power, added) + added, F, Q
 
-            start = (C, noise, over(one, step), over(tf.zeros_like(noise), step))
-            *_, F, Q = _while_any(counts, double, *start)
+            start = (C, noise, over_points(identity, step), over_points(tf.zeros_like(noise), step))
+            *_, F, Q = _loop_over_powers(counts, double, *start)
             off = off[..., None, None]
             nan = tf.constant(np.nan, h.dtype)
             return tf.where(off, nan, F), tf.where(off, nan, Q)
@@ -203,12 +182,12 @@ class OnGrid(Kernel):
         return MarkovForm(
             lambda step: discretized(step)[0],
             lambda x, step: discretized(step),
-            lambda x: over(P, x),
+            lambda x: over_points(P, x),
             h,
         )
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`.
+        """The spectrum of the process.
 
         Between plus and minus half of a cycle per step, `step E|w|² |Σ h[k] e^{−i2πfk}|² /
         |1 − Σ a[k] e^{−i2πfk}|²`, f in cycles per step (Brockwell & Davis, 1991, §4.4).
@@ -230,14 +209,10 @@ class OnGrid(Kernel):
         return Spectrum(density)
 
     def check_points(self, x: tf.Tensor) -> None:
-        """See `Kernel.check_points`."""
+        """Raises for points that the kernel does not take."""
         if x.shape[-1] != 1:
             raise ValueError(f"{self!r} needs inputs of one dimension, got {x.shape[-1]}")
         self._counts(x - x[..., :1, :])
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "step": self.step}
 
     def __repr__(self) -> str:
         step = "to be learned" if self.step is None else f"{self.step:g}"
@@ -265,24 +240,37 @@ def step_of_grid(x: np.ndarray) -> float:
     return step
 
 
-def _has(counts: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
+def _contains_power(counts: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
     """Whether whole numbers contain a power of two, k."""
     return tf.math.floormod(tf.math.floordiv(counts, k), 2.0) == 1.0
 
 
-def _spread(F: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
-    """`F Q Fᴴ`, Hermitian to the last digit."""
+def _congruence(F: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
+    """The covariance `F Q Fᴴ`, Hermitian to the last digit."""
     spread = tf.linalg.matmul(F, tf.linalg.matmul(Q, F, adjoint_b=True))
     return 0.5 * (spread + tf.linalg.adjoint(spread))
 
 
-def _while_any(counts: tf.Tensor, double: Any, *start: tf.Tensor) -> Any:
+def _loop_over_powers(counts: tf.Tensor, double: Any, *start: tf.Tensor) -> Any:
     """Loops over the powers of two up to the largest count; `double` takes the power first."""
     most = tf.reduce_max(counts)
     return tf.while_loop(lambda k, *_: k <= most, double, (tf.ones([], counts.dtype), *start))
 
 
-def order_of(order: int, name: str = "order") -> int:
+def step_or_none(step: float | None, name: str) -> float | None:
+    """Returns the spacing of a grid, positive, or None if it is left out.
+
+    Raises:
+        ValueError: It is not positive.
+    """
+    if step is None:
+        return None
+    if np.iscomplexobj(one_number(step, name)) or not 0.0 < step < np.inf:
+        raise ValueError(f"{name} must be a positive number, got {step!r}")
+    return float(step)
+
+
+def order_of(order: int, name: str) -> int:
     """Returns an order, if it is a whole number of at least 1.
 
     Raises:
@@ -294,26 +282,13 @@ def order_of(order: int, name: str = "order") -> int:
     return int(order)
 
 
-def reflections_or_none(
-    reflections: ArrayLike | None, order: int, name: str
-) -> tuple[ArrayLike | None, Constraint]:
-    """Returns reflection coefficients `[order]`, None if they are left out, and their constraint.
-
-    Raises:
-        ValueError: They have another shape.
-    """
-    if reflections is not None and np.shape(reflections) != (order,):
-        raise ValueError(f"{name} must have shape [{order}], got {list(np.shape(reflections))}")
-    return reflections, UNIT_DISK._replace(placeholder=np.zeros(order))
-
-
 def vector_of(values: ArrayLike, name: str) -> np.ndarray:
     """Returns coefficients `[p]`, p > 0, as an array.
 
     Raises:
         ValueError: They are no vector of numbers.
     """
-    found = np.asarray(values)
-    if found.ndim != 1 or not found.size or found.dtype.kind not in "iufc":
+    vector = np.asarray(values)
+    if vector.ndim != 1 or not vector.size or vector.dtype.kind not in "iufc":
         raise ValueError(f"{name} must be numbers [p], p > 0, got {values!r}")
-    return found
+    return vector

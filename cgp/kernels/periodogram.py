@@ -56,17 +56,17 @@ class Periodogram:
         One after the other the highest peak is taken, and the tones so far are fitted together
         and subtracted (orthogonal matching pursuit: Pati, Rezaiifar & Krishnaprasad, 1993).
         """
-        found: list[float] = []
+        frequencies: list[float] = []
         shares = []
         residual, total = self.z, _power(self.z)
         for _ in range(count):
-            left = _power(residual)
-            found.append(self._highest(residual))
-            tones = np.exp(2j * np.pi * np.outer(self.x, found))
+            power_before = _power(residual)
+            frequencies.append(self._highest(residual))
+            tones = np.exp(2j * np.pi * np.outer(self.x, frequencies))
             amplitudes = np.linalg.lstsq(tones, self.z.T, rcond=None)[0]
             residual = self.z - (tones @ amplitudes).T
-            shares.append(max(left - _power(residual), 0.0) / total)
-        return np.array(found), np.array(shares)
+            shares.append(max(power_before - _power(residual), 0.0) / total)
+        return np.array(frequencies), np.array(shares)
 
     def _highest(self, z: np.ndarray) -> float:
         """The frequency of the highest peak, refined between the points of the grid."""
@@ -75,35 +75,35 @@ class Periodogram:
         if not 0 < peak < len(self.grid) - 1:
             return float(self.grid[peak])
         # The vertex of the parabola through the log powers of the peak and its neighbours.
-        nearest = self._directly(self.grid[peak - 1 : peak + 2], z)
-        left, top, right = np.log(np.maximum(nearest, 1e-300))
-        curvature = left - 2.0 * top + right
-        offset = 0.5 * (left - right) / curvature if curvature < 0 else 0.0
+        nearest = self._at_frequencies(self.grid[peak - 1 : peak + 2], z)
+        below, top, above = np.log(np.maximum(nearest, 1e-300))
+        curvature = below - 2.0 * top + above
+        offset = 0.5 * (below - above) / curvature if curvature < 0 else 0.0
         return float(self.grid[peak] + np.clip(offset, -1.0, 1.0) * self.spacing)
 
     def on_grid(self, z: np.ndarray) -> np.ndarray:
         """The periodogram of series `[B, N]` at the same places, at the frequencies of `grid`."""
         if self.grid.size * self.x.size <= _MOST_PRODUCTS:
-            return self._directly(self.grid, z)
+            return self._at_frequencies(self.grid, z)
         # Each point is shared by its two neighbours on a grid four times as fine as the data.
         pitch = 0.25 * self.step
         place = (self.x - self.x.min()) / pitch
-        left = np.floor(place).astype(int)
-        share = place - left
+        lower = np.floor(place).astype(int)
+        share = place - lower
         size = round(4.0 * self.span / pitch)  # a quarter of a cycle per span
         frequencies = np.fft.fftfreq(size, pitch)
         order = np.argsort(frequencies)
         powers = np.zeros(size)
         for series in z:
             spread = np.zeros(size, complex)
-            np.add.at(spread, left, (1.0 - share) * series)
-            np.add.at(spread, left + 1, share * series)
+            np.add.at(spread, lower, (1.0 - share) * series)
+            np.add.at(spread, lower + 1, share * series)
             powers += np.abs(np.fft.fft(spread)) ** 2
         powers /= np.sinc(frequencies * pitch) ** 4  # what sharing takes from high frequencies
         return np.interp(self.grid, frequencies[order], powers[order])
 
-    def _directly(self, frequencies: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """In blocks of frequencies that fit into memory."""
+    def _at_frequencies(self, frequencies: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """The periodogram at any frequencies, in blocks that fit into memory."""
         blocks = np.array_split(frequencies, 1 + frequencies.size * self.x.size // 2_000_000)
         sums = [np.exp(-2j * np.pi * np.outer(block, self.x)) @ z.T for block in blocks]
         return np.sum(np.abs(np.concatenate(sums)) ** 2, axis=1)
@@ -177,9 +177,9 @@ def _refined(peak: np.ndarray, x: np.ndarray, z: np.ndarray, steps: np.ndarray) 
             near = np.tile(peak, (3, 1))
             near[:, dimension] += step * np.array([-1.0, 0.0, 1.0])
             powers = np.sum(np.abs(np.exp(-2j * np.pi * near @ x.T) @ z.T) ** 2, axis=1)
-            left, top, right = np.log(np.maximum(powers, 1e-300))
-            curvature = left - 2.0 * top + right
-            offset = 0.5 * (left - right) / curvature if curvature < 0 else 0.0
+            below, top, above = np.log(np.maximum(powers, 1e-300))
+            curvature = below - 2.0 * top + above
+            offset = 0.5 * (below - above) / curvature if curvature < 0 else 0.0
             peak[dimension] += np.clip(offset, -1.0, 1.0) * step
     return peak
 
@@ -189,7 +189,7 @@ def _power(z: np.ndarray) -> float:
 
 
 def deviations(z: np.ndarray) -> tuple[np.ndarray, float]:
-    """Deviations from the mean of each series, over their largest modulus, and that modulus.
+    """Deviations from the mean of each series, over their largest modulus, and the modulus.
 
     Their squares neither overflow nor underflow. Of a constant signal they are zero.
     """
@@ -197,8 +197,8 @@ def deviations(z: np.ndarray) -> tuple[np.ndarray, float]:
     if not largest > 0:
         return np.zeros_like(z), 0.0
     scaled = z / largest
-    found = scaled - scaled.mean(axis=-1, keepdims=True)
-    size = np.max(np.abs(found))
+    centred = scaled - scaled.mean(axis=-1, keepdims=True)
+    size = np.max(np.abs(centred))
     if size < 1e-13:  # the rounding of the mean
         return np.zeros_like(z), 0.0
-    return found / size, float(size * largest)
+    return centred / size, float(size * largest)

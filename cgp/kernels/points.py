@@ -10,7 +10,7 @@ import tensorflow as tf
 from cgp.axes import as_code
 from cgp.clock import is_time, remedy
 from cgp.linalg.arguments import ArrayLike, refuse_containers
-from cgp.training.parameters import Constraint, Parameter
+from cgp.training.parameters import Parameter
 
 LARGEST = {dtype: 0.25 * float(np.sqrt(np.finfo(dtype).max)) for dtype in ("float64", "float32")}
 """The largest number of each dtype to work with: squares of differences beyond it overflow."""
@@ -32,20 +32,20 @@ def as_points(x: ArrayLike, dtype: str, name: str = "x") -> tf.Tensor:
         ValueError: A scalar or a ragged sequence; or (eagerly) NaN, numbers whose squares overflow,
             or points that the dtype does not tell apart.
     """
-    given = as_array(x, name)
-    if tf.is_tensor(given):
-        points = tf.cast(given, dtype)
+    inputs = as_array(x, name)
+    if tf.is_tensor(inputs):
+        points = tf.cast(inputs, dtype)
     else:
         with np.errstate(over="ignore"):  # 1e300 in float32 is refused below
-            points = tf.convert_to_tensor(given.astype(dtype, copy=False))
+            points = tf.convert_to_tensor(inputs.astype(dtype, copy=False))
     if points.shape.rank == 0:
         raise ValueError(f"{name} must be [N] or [..., N, D], got a scalar")
     if tf.executing_eagerly():
         if not within(np.asarray(points), LARGEST[dtype]):
-            _refuse_magnitude(np.asarray(given), dtype, name)
-        given_dtype = tf.as_dtype(given.dtype).as_numpy_dtype
-        if not _is_contained(np.dtype(given_dtype), dtype):
-            values = np.asarray(given)
+            _refuse_magnitude(np.asarray(inputs), dtype, name)
+        dtype_of_inputs = tf.as_dtype(inputs.dtype).as_numpy_dtype
+        if not _is_contained(np.dtype(dtype_of_inputs), dtype):
+            values = np.asarray(inputs)
             columns = values.reshape(-1, values.shape[-1] if values.ndim > 1 else 1)
             for coordinate in np.moveaxis(columns, -1, 0):
                 _check_rounding(coordinate, dtype, name)
@@ -53,7 +53,7 @@ def as_points(x: ArrayLike, dtype: str, name: str = "x") -> tf.Tensor:
 
 
 def within(values: np.ndarray, largest: float) -> bool:
-    """Whether no real number is NaN or beyond a modulus; passes over the array alone."""
+    """Whether all real numbers are at most `largest` in modulus, and none is NaN."""
     return not values.size or bool(-largest <= values.min() and values.max() <= largest)
 
 
@@ -105,13 +105,13 @@ def as_array(x: Any, name: str) -> np.ndarray | tf.Tensor:
             f"{name} must be real numbers, got bool: give {as_code(name, x_of_user)}.astype(float)"
         )
     if kind in "OU":
-        what = "text" if kind == "U" else "objects"
+        content = "text" if kind == "U" else "objects"
         flat = x.ravel().tolist()
-        others = [a for a in flat if not isinstance(a, Number)][:1] or flat[:1]
-        is_missing = others and (others[0] is None or type(others[0]).__name__ == "NAType")
+        example = [a for a in flat if not isinstance(a, Number)][:1] or flat[:1]
+        is_missing = example and (example[0] is None or type(example[0]).__name__ == "NAType")
         convert = "convert it to numbers, times by pandas.to_datetime and cgp.Clock"
         convert = "leave out the samples where it is missing" if is_missing else convert
-        raise TypeError(f"{name} must be real numbers, got {what} such as {others}: {convert}")
+        raise TypeError(f"{name} must be real numbers, got {content} such as {example}: {convert}")
     if kind not in "iuf":
         raise TypeError(f"{name} must be real numbers, got {type_name}")
     return x
@@ -134,7 +134,7 @@ def _refuse_lines(x: Any, name: str) -> None:
 
 
 def _points_of_lines(name: str) -> str:
-    """How the lines of a grid become inputs."""
+    """Code that makes inputs of the coordinates of a grid."""
     points = f'np.stack(np.meshgrid(*{name}, indexing="ij"), -1).reshape(-1, len({name}))'
     return f"the lines of a grid become its points by {points}, and its z [T, F] by z.ravel()"
 
@@ -170,20 +170,20 @@ def as_pairs(x1: ArrayLike, x2: ArrayLike | None, dtype: str) -> tuple[tf.Tensor
     return first, second
 
 
-def _is_contained(given: np.dtype, dtype: str) -> bool:
-    """Whether a real dtype holds all numbers of the given one."""
-    if given.kind == "f":
-        return given.itemsize <= np.dtype(dtype).itemsize
-    return 8 * given.itemsize <= np.finfo(dtype).nmant + 1
+def _is_contained(source: np.dtype, dtype: str) -> bool:
+    """Whether a real dtype represents all numbers of a source dtype exactly."""
+    if source.kind == "f":
+        return source.itemsize <= np.dtype(dtype).itemsize
+    return 8 * source.itemsize <= np.finfo(dtype).nmant + 1
 
 
 def _widened(x: np.ndarray) -> np.ndarray:
-    """Integers as those of 64 bits, other numbers as they are."""
+    """Integers in 64 bits; other numbers as they are."""
     return x.astype({"i": np.int64, "u": np.uint64}.get(x.dtype.kind, x.dtype))
 
 
 def _moved(x: np.ndarray, dtype: str) -> np.ndarray:
-    """How far rounding to a dtype moves floats or integers of 64 bits, exactly; float64."""
+    """The distance by which rounding to a dtype moves floats or 64-bit integers, in float64."""
     rounded = x.astype(dtype).astype(np.float64)
     if x.dtype.kind == "f":
         return np.abs(rounded - x)
@@ -224,37 +224,37 @@ def _steps(values: np.ndarray) -> np.ndarray:
 
 
 class RecentInputs:
-    """The last inputs of a stream, by which the rounding of the next is judged.
+    """The last inputs of a stream, with whose steps the rounding of the next is compared.
 
     One number has no step. It is compared with those before it by the rule of `as_points`: rounding
     may move it by a tenth of the median step between the last few, wherever it lies.
     """
 
     def __init__(self) -> None:
-        self._held: deque[np.ndarray] = deque(maxlen=_RECENT)
+        self._recent: deque[np.ndarray] = deque(maxlen=_RECENT)
 
     def check(self, x: np.ndarray, dtype: str, name: str = "x") -> None:
-        """Takes the next input of all streams in, `[...]` of any shape, or refuses it.
+        """Records the next input of all streams, `[...]` of any shape.
 
         Raises:
             ValueError: The dtype does not tell it from those before; it is not taken in then.
         """
         if _is_contained(x.dtype, dtype):
             return
-        x, held = _widened(x), self._held
-        if held and held[-1].shape != x.shape:  # of other streams
-            held.clear()
-        if held:
-            moved, series = _moved(x, dtype), np.sort([*held, x], axis=0)
+        x, recent = _widened(x), self._recent
+        if recent and recent[-1].shape != x.shape:  # of other streams
+            recent.clear()
+        if recent:
+            moved, series = _moved(x, dtype), np.sort([*recent, x], axis=0)
             steps = _steps(series)
             smallest = np.min(np.where(steps > 0, steps, np.inf), axis=0)
             # Mostly the smallest step shows that all is well, in little time.
             for i in map(tuple, np.argwhere(moved > 0.1 * smallest)):
                 _check_rounding(series[:, *i], dtype, name, moved[i])
-        held.append(x)
+        recent.append(x)
 
     def check_block(self, x: np.ndarray, dtype: str, name: str = "x") -> None:
-        """Takes the next inputs in, `[T]`, `[T, D]` or `[B, T, D]`, told apart among themselves.
+        """Records the next inputs, `[T]`, `[T, D]` or `[B, T, D]`, distinct in the dtype.
 
         Raises:
             ValueError: The dtype does not tell the first from those before.
@@ -263,51 +263,11 @@ class RecentInputs:
         by_time = np.moveaxis(x, -2, 0)[..., None, :]  # each as one sample comes
         self.check(by_time[0], dtype, name)
         if not _is_contained(x.dtype, dtype):
-            self._held.extend(_widened(by_time[1:][-_RECENT:]))
+            self._recent.extend(_widened(by_time[1:][-_RECENT:]))
 
     def clear(self) -> None:
-        """Forgets them: what comes next is another stream."""
-        self._held.clear()
-
-
-def one_number(value: ArrayLike, name: str, or_vector: bool = False) -> ArrayLike:
-    """Returns `value`, if it is one number; or, with `or_vector`, one for each dimension of x.
-
-    Raises:
-        TypeError: It is no number.
-        ValueError: It has another shape.
-    """
-    if np.asarray(value).dtype.kind not in "iufc":
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    shape = np.shape(value)
-    if len(shape) > int(or_vector) or 0 in shape:
-        wanted = "one number" + (", or one for each dimension of x" if or_vector else "")
-        raise ValueError(f"{name} must be {wanted}, got shape {shape}")
-    return value
-
-
-def optional_number(
-    value: ArrayLike | None, name: str, or_vector: bool = False
-) -> ArrayLike | None:
-    """`one_number`, or None for a hyperparameter that is left out, to start from data."""
-    return None if value is None else one_number(value, name, or_vector)
-
-
-def one_or_each(
-    value: ArrayLike | None, name: str, constraint: Constraint
-) -> tuple[ArrayLike | None, Constraint]:
-    """A hyperparameter of one number, or one for each dimension of x, and its constraint.
-
-    It may be left out: None, or `[None] * D` of a value for each of D dimensions.
-
-    Raises:
-        TypeError, ValueError: As for `one_number`.
-    """
-    constraint = constraint._replace(is_per_dimension=True)
-    if isinstance(value, list | tuple) and value and all(part is None for part in value):
-        placeholder = np.full(len(value), constraint.placeholder)
-        return None, constraint._replace(placeholder=placeholder)
-    return optional_number(value, name, or_vector=True), constraint
+        """Forgets the inputs, before another stream."""
+        self._recent.clear()
 
 
 def per_dimension(parameter: Parameter, x: tf.Tensor) -> tf.Tensor:

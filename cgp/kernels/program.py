@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Code(IntEnum):
-    """What an instruction does: the first push a value, the others combine values."""
+    """The operation of an instruction: the first push a value, the others combine values."""
 
     CONSTANT = 0
     WHITE = 1
@@ -30,7 +30,7 @@ class Code(IntEnum):
 
 
 class Instruction(NamedTuple):
-    """One instruction and its numbers: those of all dimensions first, one for each or all last."""
+    """An instruction and its numbers, of which those for each dimension of x are the last."""
 
     code: Code
     numbers: np.ndarray
@@ -40,22 +40,22 @@ Instructions = tuple[Instruction, ...]
 
 
 def instruction(code: Code, *numbers: Any) -> Instruction:
-    """An instruction with the values of parameters, or numbers."""
+    """The instruction with the values of parameters, or with numbers."""
     return Instruction(code, np.concatenate([np.ravel(n) for n in numbers]))
 
 
-def joined(code: Code, parts: Iterable[Instructions | None]) -> Instructions | None:
+def joined(code: Code, programs: Iterable[Instructions | None]) -> Instructions | None:
     """The instructions of several kernels and one that combines them; None if one has none."""
-    found: list[Instruction] = []
-    parts = list(parts)
-    for part in parts:
-        if part is None:
+    sequence: list[Instruction] = []
+    programs = list(programs)
+    for instructions in programs:
+        if instructions is None:
             return None
-        found += part
-    return (*found, instruction(code, len(parts)))
+        sequence += instructions
+    return (*sequence, instruction(code, len(programs)))
 
 
 def as_numbers(instructions: Instructions) -> np.ndarray:
-    """Instructions in a row: of each its code, the count of its numbers, and these."""
+    """Instructions as an array: the code of each, the count of its numbers, and the numbers."""
     rows = [[float(code), float(len(numbers)), *numbers] for code, numbers in instructions]
     return np.concatenate([np.zeros(0), *rows])

@@ -1,7 +1,6 @@
 """The rotation kernel: a tone over time, a delay over frequency."""
 
 import math
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -10,18 +9,19 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.kernels.base import Kernel
-from cgp.kernels.markov import Generator, MarkovForm, Pair, over
+from cgp.kernels.markov import Generator, MarkovForm, Pair, Term, Terms, over_points
 from cgp.kernels.periodogram import Periodogram, deviations
-from cgp.kernels.points import as_array, one_or_each, per_dimension
+from cgp.kernels.points import as_array, per_dimension
 from cgp.kernels.program import Code, Instructions, instruction
-from cgp.kernels.spectrum import Spectrum, line
-from cgp.kernels.terms import Term, Terms
+from cgp.kernels.spectrum import Spectrum, line_spectrum
 from cgp.linalg.arguments import ArrayLike, as_complex
 from cgp.observations import as_observations, check_same_labels
-from cgp.training.parameters import REAL, Parameter, in_steps_of
+from cgp.training.hyperparameters import Hyperparameter, declared
+from cgp.training.parameters import REAL, Parameter
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class Rotation(Kernel):
     """The rotation `e^{+i2π frequency (x1 − x2)}`.
 
@@ -50,31 +50,18 @@ class Rotation(Kernel):
         array([[0.+1.j]])
     """
 
-    frequency: Parameter
+    # Optimizers move it in steps of a hundredth of its initial value.
+    frequency: Hyperparameter = Hyperparameter(
+        REAL, default=None, per_dimension=True, relative_step=0.01
+    )
 
-    def __init__(
-        self,
-        frequency: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self.is_markov = frequency is None or np.ndim(frequency) == 0
-        value, constraint = one_or_each(frequency, "frequency", REAL)
-        # Optimizers move it in steps of a hundredth of its initial value.
-        size = np.abs(np.asarray(1.0 if value is None else value))
-        step = 0.01 * np.where(size == 0, 1.0, size)
-        self.declare_parameters(
-            {"frequency": (value, in_steps_of(step, constraint))}, fixed, priors
-        )
+    def set_derived_attributes(self) -> None:
+        """A rotation is Markov over one dimension alone."""
+        self.is_markov = self.frequency.variable.ndim == 0
 
     @property
     def turn(self) -> Parameter:
-        """See `Kernel.turn`."""
+        """The frequency by which the rotation shifts those of the other factors of a product."""
         return self.frequency
 
     def has_level(self, x: np.ndarray) -> bool:
@@ -82,14 +69,14 @@ class Rotation(Kernel):
         return bool(np.all(np.abs(self.frequency.numpy()) * np.ptp(x, axis=0) < 0.01))
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         self._check_resolved(x1, x2)
         # The difference first: a date times a frequency would lose the digits that matter.
         turns = tf.reduce_sum(per_dimension(self.frequency, x1) * (x1 - x2), axis=-1)
         return tf.complex(*cosine_and_sine(turns)), None
 
     def instructions(self) -> Instructions:
-        """See `Kernel.instructions`."""
+        """The instructions that evaluate the kernel in the compiled core."""
         return (instruction(Code.ROTATION, self.frequency),)
 
     def _check_resolved(self, *points: tf.Tensor) -> None:
@@ -107,17 +94,14 @@ class Rotation(Kernel):
                 )
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        One state, which turns.
-        """
+        """The state-space form, of one state, which turns."""
         if not self.is_markov:
             return super().markov_form()
         frequency = self.frequency.value
         return turning_form(frequency, tf.ones_like(frequency))
 
     def markov_terms(self) -> Terms | None:
-        """See `Kernel.markov_terms`."""
+        """The Matérn terms of the process, in the order of the states of `markov_form`."""
         if not self.is_markov:
             return None
         frequency = self.frequency.value
@@ -127,10 +111,10 @@ class Rotation(Kernel):
         """The spectrum, a line."""
         if not self.is_markov:
             return super().spectrum()
-        return line(float(self.frequency), 1.0)
+        return line_spectrum(float(self.frequency), 1.0)
 
     def check_points(self, x: tf.Tensor) -> None:
-        """See `Kernel.check_points`."""
+        """Raises for points that the kernel does not take."""
         per_dimension(self.frequency, x)
         self._check_resolved(x)
 
@@ -192,8 +176,8 @@ class Rotation(Kernel):
                 "z is constant, and its periodogram has no peak: give the frequency to the "
                 "constructor"
             )
-        found, _ = Periodogram(x, z[None]).peaks(1 if count is None else count)
-        rotations = [cls(frequency=float(frequency), **kwargs) for frequency in found]
+        frequencies, _ = Periodogram(x, z[None]).peaks(1 if count is None else count)
+        rotations = [cls(frequency=float(frequency), **kwargs) for frequency in frequencies]
         return rotations[0] if count is None else rotations
 
 
@@ -206,14 +190,14 @@ def turning_form(frequency: tf.Tensor, variance: tf.Tensor) -> MarkovForm:
         return tf.complex(tf.cos(angle), tf.sin(angle))[..., None, None]
 
     covariance = as_complex(variance)[None, None]
-    one, zero = tf.ones_like(covariance), tf.zeros_like(covariance)
+    identity, zero = tf.ones_like(covariance), tf.zeros_like(covariance)
     return MarkovForm(
         transition,
-        lambda x, step: (transition(step), over(zero, step)),
-        lambda x: over(covariance, x),
-        one[0],
+        lambda x, step: (transition(step), over_points(zero, step)),
+        lambda x: over_points(covariance, x),
+        identity[0],
         None,
-        Generator(1j * as_complex(rate) * one, zero),
+        Generator(1j * as_complex(rate) * identity, zero),
     )
 
 

@@ -41,12 +41,12 @@ class Spectrum(NamedTuple):
         return self._replace(density=turned, lines=-self.lines)
 
 
-def line(frequency: float, power: float) -> Spectrum:
+def line_spectrum(frequency: float, power: float) -> Spectrum:
     """The spectrum of a tone."""
     return Spectrum(lines=np.array([frequency]), powers=np.array([power]))
 
 
-def spectra_added(spectra: list[Spectrum]) -> Spectrum:
+def sum_of_spectra(spectra: list[Spectrum]) -> Spectrum:
     """The spectrum of a sum of independent processes."""
     densities = [s.density for s in spectra if s.density is not None]
     return Spectrum(
@@ -59,14 +59,14 @@ def spectra_added(spectra: list[Spectrum]) -> Spectrum:
 
 def times_lines(spectrum: Spectrum, lines: Spectrum) -> Spectrum:
     """The spectrum of a process times an independent one of lines alone."""
-    return spectra_added(
+    return sum_of_spectra(
         [Spectrum()]  # of no lines at all
         + [spectrum.shifted(f, p) for f, p in zip(lines.lines, lines.powers, strict=True)]
     )
 
 
-def matern(variance: float, lengthscale: float, smoothness: float) -> Spectrum:
-    """Of the Matérn covariance (Rasmussen & Williams, 2006, eq. 4.15)."""
+def matern_spectrum(variance: float, lengthscale: float, smoothness: float) -> Spectrum:
+    """The spectrum of the Matérn covariance (Rasmussen & Williams, 2006, eq. 4.15)."""
     from scipy.special import gammaln  # here: importing it takes long
 
     nu = smoothness
@@ -79,8 +79,8 @@ def matern(variance: float, lengthscale: float, smoothness: float) -> Spectrum:
     return Spectrum(density)
 
 
-def of_form(form: MarkovForm) -> Spectrum | None:
-    """Of a stationary differential equation `ds = A s dx + dβ`, `z = h s + g conj(s)`.
+def spectrum_of_form(form: MarkovForm) -> Spectrum | None:
+    """The spectrum of a stationary process `ds = A s dx + dβ`, `z = h s + g conj(s)`.
 
     `S(f) = h G W Gᴴ hᴴ` with `G = (i2πf − A)⁻¹`, and that of `conj(g) s` at −f (Särkkä & Solin,
     *Applied Stochastic Differential Equations*, 2019, §12.3). None where the form has no such
@@ -96,9 +96,9 @@ def of_form(form: MarkovForm) -> Spectrum | None:
 
     def density_of(h: np.ndarray) -> Density:
         def density(f: np.ndarray) -> np.ndarray:
-            left = 2j * np.pi * f[..., None, None] * np.eye(len(A)) - A
+            pencil = 2j * np.pi * f[..., None, None] * np.eye(len(A)) - A
             # h G, from Gᴴ hᴴ: one system for each frequency.
-            column = np.linalg.solve(np.conj(np.swapaxes(left, -1, -2)), np.conj(h)[:, None])
+            column = np.linalg.solve(np.conj(np.swapaxes(pencil, -1, -2)), np.conj(h)[:, None])
             return np.real(np.conj(np.swapaxes(column, -1, -2)) @ W @ column)[..., 0, 0]
 
         return density
@@ -107,4 +107,4 @@ def of_form(form: MarkovForm) -> Spectrum | None:
     if form.h_conj is None:
         return spectrum
     of_conjugate = Spectrum(density_of(np.conj(np.asarray(form.h_conj, complex))))
-    return spectra_added([spectrum, of_conjugate.conjugate()])
+    return sum_of_spectra([spectrum, of_conjugate.conjugate()])

@@ -7,8 +7,7 @@ Learning* (2006), §4.2, with r = |(x1 − x2)/lengthscale|.
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -18,11 +17,12 @@ from cgp.kernels.base import Kernel
 from cgp.kernels.bessel import matern_correlation
 from cgp.kernels.data_scales import StartRules
 from cgp.kernels.markov import Pair
-from cgp.kernels.points import one_or_each, optional_number, per_dimension
+from cgp.kernels.points import per_dimension
 from cgp.kernels.program import Code, Instructions, instruction
 from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike
-from cgp.training.parameters import POSITIVE, Parameter, in_steps_of
+from cgp.training.hyperparameters import Hyperparameter, declared
+from cgp.training.parameters import POSITIVE, in_steps_of
 
 
 def psd_kernels() -> Any:
@@ -32,41 +32,9 @@ def psd_kernels() -> Any:
     return tfp.math.psd_kernels
 
 
-class ScaledCorrelation(Kernel):
+@declared
+class Stationary(Kernel):
     """`variance` times a function `correlation` of `(x1 − x2)/lengthscale`.
-
-    A subclass declares both parameters, and those of its own.
-    """
-
-    is_real = True
-    variance: Parameter
-    lengthscale: Parameter
-    code: Code
-    """The instruction that computes it."""
-
-    def correlation(self) -> Any:
-        """The kernel at unit variance and length scale, one of TensorFlow Probability's."""
-        raise NotImplementedError
-
-    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
-        # The difference first: a date over a length scale would lose the digits that matter.
-        r = (x1 - x2) / per_dimension(self.lengthscale, x1)
-        return self.variance.value * self.correlation().apply(r, tf.zeros_like(r)), None
-
-    def has_level(self, x: np.ndarray) -> bool:
-        """Whether a large constant is likely: yes if a given length scale is far above the span."""
-        lengthscale = self.lengthscale
-        is_left_out = lengthscale.is_left_out
-        return not is_left_out and bool(np.all(lengthscale.numpy() > 10.0 * np.ptp(x, axis=0)))
-
-    def instructions(self) -> Instructions:
-        """See `Kernel.instructions`."""
-        return (instruction(self.code, self.variance, self.lengthscale),)
-
-
-class Stationary(ScaledCorrelation):
-    """A kernel of a variance and a length scale.
 
     Args:
         variance: `E|z|²`, positive; in squared units of z.
@@ -78,27 +46,35 @@ class Stationary(ScaledCorrelation):
         dtype: "float64" (complex128 covariances) or "float32" (complex64).
     """
 
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        lengthscale: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self.declare_parameters(_scales(variance, lengthscale), fixed, priors)
-        self.is_markov = self.is_markov and (lengthscale is None or np.ndim(lengthscale) == 0)
+    is_real = True
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None, per_dimension=True)
+    code: ClassVar[Code]
+    """The instruction that evaluates the kernel."""
 
+    def set_derived_attributes(self) -> None:
+        """A kernel with a length scale for each dimension is not Markov."""
+        self.is_markov = self.is_markov and self.lengthscale.variable.ndim == 0
 
-def _scales(variance: ArrayLike, lengthscale: ArrayLike) -> dict[str, Any]:
-    return {
-        "variance": (optional_number(variance, "variance"), POSITIVE),
-        "lengthscale": one_or_each(lengthscale, "lengthscale", POSITIVE),
-    }
+    def correlation(self) -> Any:
+        """The kernel at unit variance and length scale, one of TensorFlow Probability's."""
+        raise NotImplementedError
+
+    def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
+        """Covariance and pseudo-covariance between points, elementwise."""
+        # The difference first: a date over a length scale would lose the digits that matter.
+        r = (x1 - x2) / per_dimension(self.lengthscale, x1)
+        return self.variance.value * self.correlation().apply(r, tf.zeros_like(r)), None
+
+    def has_level(self, x: np.ndarray) -> bool:
+        """Whether a large constant is likely: yes if a length scale is far above the span of x."""
+        lengthscale = self.lengthscale
+        is_left_out = lengthscale.is_left_out
+        return not is_left_out and bool(np.all(lengthscale.numpy() > 10.0 * np.ptp(x, axis=0)))
+
+    def instructions(self) -> Instructions:
+        """The instructions that evaluate the kernel in the compiled core."""
+        return (instruction(self.code, self.variance, self.lengthscale),)
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
@@ -118,7 +94,7 @@ class RBF(Stationary):
     code = Code.RBF
 
     def correlation(self) -> Any:
-        """See `ScaledCorrelation.correlation`."""
+        """The correlation as a kernel of TensorFlow Probability."""
         return psd_kernels().ExponentiatedQuadratic()
 
     def spectrum(self) -> Spectrum:
@@ -131,7 +107,8 @@ class RBF(Stationary):
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
-class RationalQuadratic(ScaledCorrelation):
+@declared
+class RationalQuadratic(Stationary):
     """The rational quadratic kernel `variance · (1 + r²/(2 alpha))^{−alpha}`: many length scales.
 
     Args:
@@ -150,33 +127,14 @@ class RationalQuadratic(ScaledCorrelation):
         array([[1.4142+0.j]])
     """
 
-    alpha: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        lengthscale: ArrayLike | None = None,
-        alpha: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        values = {
-            **_scales(variance, lengthscale),
-            "alpha": (optional_number(alpha, "alpha"), POSITIVE),
-        }
-        self.declare_parameters(values, fixed, priors)
+    alpha: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: a wide mixture, alpha = 1."""
+        """The starting values: a wide mixture of length scales, alpha = 1."""
         return rules.scattered(1.0, 2.0) if name == "alpha" else super().start_of(name, rules)
 
     def correlation(self) -> Any:
-        """See `ScaledCorrelation.correlation`."""
+        """The correlation as a kernel of TensorFlow Probability."""
         return psd_kernels().RationalQuadratic(scale_mixture_rate=self.alpha.value)
 
     def spectrum(self) -> Spectrum:
@@ -206,12 +164,13 @@ class RationalQuadratic(ScaledCorrelation):
         return Spectrum(density)
 
     def instructions(self) -> Instructions:
-        """See `Kernel.instructions`."""
+        """The instructions that evaluate the kernel in the compiled core."""
         numbers = self.variance, self.alpha, self.lengthscale
         return (instruction(Code.RATIONAL_QUADRATIC, *numbers),)
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class Periodic(Kernel):
     """The periodic kernel `variance · e^{−2 Σ sin²(π frequency (x1 − x2)) / lengthscale²}`.
 
@@ -235,37 +194,19 @@ class Periodic(Kernel):
     """
 
     is_real = True
-    variance: Parameter
-    lengthscale: Parameter
-    frequency: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        lengthscale: ArrayLike | None = None,
-        frequency: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        values = {
-            "variance": (optional_number(variance, "variance"), POSITIVE),
-            "lengthscale": (optional_number(lengthscale, "lengthscale"), POSITIVE),
-            # In steps of one percent, as in `Rotation`.
-            "frequency": one_or_each(frequency, "frequency", in_steps_of(0.01, POSITIVE)),
-        }
-        self.declare_parameters(values, fixed, priors)
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    lengthscale: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    # In steps of one percent, as in `Rotation`.
+    frequency: Hyperparameter = Hyperparameter(
+        in_steps_of(0.01, POSITIVE), default=None, per_dimension=True
+    )
 
     def has_level(self, x: np.ndarray) -> bool:
         """Whether a large constant is likely: yes, as the mean of the waveform."""
         return True
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: smooth within a period, whose rate is that of the highest peak."""
+        """The starting values: a smooth waveform, at the frequency of the highest peak."""
         if name == "lengthscale":
             return rules.scattered(1.0, 1.0)
         if name == "frequency":
@@ -273,7 +214,7 @@ class Periodic(Kernel):
         return super().start_of(name, rules)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         turns = per_dimension(self.frequency, x1) * (x1 - x2)
         kernel = psd_kernels().ExpSinSquared(length_scale=self.lengthscale.value)
         return self.variance.value * kernel.apply(turns, tf.zeros_like(turns)), None
@@ -293,5 +234,5 @@ class Periodic(Kernel):
         return Spectrum(lines=lines, powers=float(self.variance) * shares[there])
 
     def instructions(self) -> Instructions:
-        """See `Kernel.instructions`."""
+        """The instructions that evaluate the kernel in the compiled core."""
         return (instruction(Code.PERIODIC, self.variance, self.lengthscale, self.frequency),)

@@ -1,17 +1,14 @@
 """Random walks: integrals of white noise, once for a level and twice for a trend."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import MarkovForm, Pair, over, stacked, unit
-from cgp.kernels.points import one_number, optional_number
+from cgp.kernels.markov import MarkovForm, Pair, emission_of_last, over_points, stack_matrices
 from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.training.hyperparameters import Hyperparameter, declared, one_number, setting
 from cgp.training.parameters import POSITIVE, Parameter
 
 
@@ -20,15 +17,7 @@ class _FromStart(Kernel):
 
     is_real = True
     is_walk = True
-    variance: Parameter
-
-    def __init__(
-        self, start: float, *, name: str | None = None, dtype: str = "float64", **kwargs: Any
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        if np.iscomplexobj(one_number(start, "start")) or not np.isfinite(start):
-            raise ValueError(f"start must be a finite real number, got {start!r}")
-        self.start = float(start)
+    start: float
 
     def since(self, x: tf.Tensor) -> tf.Tensor:
         """The distance `x − start` of points `[..., 1]`, `[...]`; NaN before the start."""
@@ -46,12 +35,20 @@ class _FromStart(Kernel):
         """Whether a large constant is likely: yes if it began over a span of x ago."""
         return bool(np.min(x) - self.start > np.ptp(x))
 
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "start": self.start}
-
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, start={self.start:g})"
+
+
+def finite_number(number: float, name: str) -> float:
+    """Returns a finite real number.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is complex, infinite or NaN, or has another shape.
+    """
+    if np.iscomplexobj(one_number(number, name)) or not np.isfinite(number):
+        raise ValueError(f"{name} must be a finite real number, got {number!r}")
+    return float(number)
 
 
 def _nan_if_negative(since: tf.Tensor) -> tf.Tensor:
@@ -59,6 +56,7 @@ def _nan_if_negative(since: tf.Tensor) -> tf.Tensor:
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class RandomWalk(_FromStart):
     """The random walk, `variance · min(x1 − start, x2 − start)`: a level that drifts.
 
@@ -80,46 +78,32 @@ class RandomWalk(_FromStart):
                [2., 6.]])
     """
 
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        start: float = 0.0,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(start, name=name, dtype=dtype, **kwargs)
-        values = {"variance": (optional_number(variance, "variance"), POSITIVE)}
-        self.declare_parameters(values, fixed, priors)
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    start: float = setting(finite_number, default=0.0)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         return self.variance.value * tf.minimum(self.since(x1), self.since(x2)), None
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: the walk reaches the size of z over the span of x."""
+        """The starting variance, with which the walk reaches the size of z over the span of x."""
         return rules.variance() / rules.scales.span
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        One state, which adds up white noise.
-        """
+        """The state-space form, of one state, the sum of white noise."""
         variance = self.variance.value
-        one = tf.ones([1, 1], as_complex(variance).dtype)
+        identity = tf.ones([1, 1], as_complex(variance).dtype)
         return MarkovForm(
-            lambda step: over(one, step),
-            lambda x, step: (over(one, step), stacked([[variance * step]])),
-            lambda x: stacked([[variance * _nan_if_negative(x - self.start)]]),
-            one[0],
+            lambda step: over_points(identity, step),
+            lambda x, step: (over_points(identity, step), stack_matrices([[variance * step]])),
+            lambda x: stack_matrices([[variance * _nan_if_negative(x - self.start)]]),
+            identity[0],
             is_stationary=False,
         )
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class IntegratedRandomWalk(_FromStart):
     """A trend: the integral of a slope that is a random walk.
 
@@ -146,29 +130,12 @@ class IntegratedRandomWalk(_FromStart):
                [ 4.5, 12. ]])
     """
 
-    slope_variance: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        slope_variance: ArrayLike | None = None,
-        start: float = 0.0,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(start, name=name, dtype=dtype, **kwargs)
-        values = {
-            "variance": (optional_number(variance, "variance"), POSITIVE),
-            "slope_variance": (optional_number(slope_variance, "slope_variance"), POSITIVE),
-        }
-        self.declare_parameters(values, fixed, priors)
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    slope_variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
+    start: float = setting(finite_number, default=0.0)
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         first, second = self.since(x1), self.since(x2)
         a, b = tf.minimum(first, second), tf.maximum(first, second)
         bend = self.variance.value * a**2 * (3.0 * b - a) / 6.0
@@ -180,39 +147,36 @@ class IntegratedRandomWalk(_FromStart):
         return 1
 
     def scale_parameters(self) -> list[Parameter] | None:
-        """See `Kernel.scale_parameters`: both variances."""
+        """The parameters that scale all moments, both variances."""
         return [self.variance, self.slope_variance]
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: slope and bend take z to its size over the span of x."""
+        """The starting variances, with which slope and bend take z to its size over the span."""
         if name == "slope_variance":
             return rules.trend_variance(1) / rules.scales.span**2
         return rules.variance() / rules.scales.span**3
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        Two states: the slope, a random walk, and the level, its integral.
-        """
+        """The state-space form: the slope, a random walk, and the level, its integral."""
         variance, slope_variance = self.variance.value, self.slope_variance.value
 
         def transition(step: tf.Tensor) -> tf.Tensor:
-            one, zero = tf.ones_like(step), tf.zeros_like(step)
-            return stacked([[one, zero], [step, one]])
+            diagonal, zero = tf.ones_like(step), tf.zeros_like(step)
+            return stack_matrices([[diagonal, zero], [step, diagonal]])
 
         def noise(step: tf.Tensor) -> tf.Tensor:
             rows = [[step, step**2 / 2.0], [step**2 / 2.0, step**3 / 3.0]]
-            return as_complex(variance) * stacked(rows)
+            return as_complex(variance) * stack_matrices(rows)
 
         def covariance(x: tf.Tensor) -> tf.Tensor:
             since = _nan_if_negative(x - self.start)
-            first = stacked([[tf.ones_like(since), since], [since, since**2]])
+            first = stack_matrices([[tf.ones_like(since), since], [since, since**2]])
             return noise(since) + as_complex(slope_variance) * first
 
         return MarkovForm(
             transition,
             lambda x, step: (transition(step), noise(step)),
             covariance,
-            unit(2, as_complex(variance).dtype),
+            emission_of_last(2, as_complex(variance).dtype),
             is_stationary=False,
         )

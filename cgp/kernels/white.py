@@ -1,22 +1,20 @@
 """White noise that is part of the signal, and no signal at all."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 import keras
 import tensorflow as tf
 
 from cgp.kernels.base import Kernel
 from cgp.kernels.data_scales import StartRules
-from cgp.kernels.markov import MarkovForm, Pair, over
-from cgp.kernels.points import optional_number
+from cgp.kernels.markov import MarkovForm, Pair, over_points
 from cgp.kernels.program import Code, Instructions, instruction
 from cgp.kernels.spectrum import Spectrum
 from cgp.linalg.arguments import ArrayLike, as_complex
+from cgp.training.hyperparameters import Hyperparameter, declared
 from cgp.training.parameters import POSITIVE, Parameter
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class White(Kernel):
     """The covariance of white noise, `variance` where `x1 = x2` and zero elsewhere.
 
@@ -39,44 +37,27 @@ class White(Kernel):
     """
 
     is_real = True
-    variance: Parameter
-
-    def __init__(
-        self,
-        variance: ArrayLike | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        values = {"variance": (optional_number(variance, "variance"), POSITIVE)}
-        self.declare_parameters(values, fixed, priors)
+    variance: Hyperparameter = Hyperparameter(POSITIVE, default=None)
 
     def start_of(self, name: str, rules: StartRules) -> ArrayLike | None:
-        """See `Kernel.start_of`: the variance is that of white noise."""
+        """The starting variance, that of the white noise of the data."""
         return rules.noise_variance()
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         same = tf.reduce_all(x1 == x2, axis=-1)
         return self.variance.value * tf.cast(same, self.variable_dtype), None
 
     def instructions(self) -> Instructions:
-        """See `Kernel.instructions`."""
+        """The instructions that evaluate the kernel in the compiled core."""
         return (instruction(Code.WHITE, self.variance),)
 
     def spectrum(self) -> Spectrum:
-        """See `Kernel.spectrum`."""
+        """The spectrum of the process."""
         return Spectrum(white=float(self.variance))
 
     def markov_form(self) -> MarkovForm:
-        """See `Kernel.markov_form`.
-
-        One state, drawn anew at each x, and the same for all points there.
-        """
+        """The state-space form, of one state, drawn anew at each x, where all points share it."""
         variance = as_complex(self.variance.value)
 
         def transition(step: tf.Tensor) -> tf.Tensor:
@@ -89,12 +70,13 @@ class White(Kernel):
         return MarkovForm(
             transition,
             discretize,
-            lambda x: over(variance[None, None], x),
+            lambda x: over_points(variance[None, None], x),
             tf.ones([1], variance.dtype),
         )
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")
+@declared
 class Zero(Kernel):
     """The covariance of no process: zero everywhere.
 
@@ -117,16 +99,12 @@ class Zero(Kernel):
 
     is_real = True
 
-    def __init__(self, *, name: str | None = None, dtype: str = "float64", **kwargs: Any):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self.declare_parameters({}, (), None)
-
     def scale_parameters(self) -> list[Parameter] | None:
-        """See `Kernel.scale_parameters`: none, of all multiples."""
+        """The parameters that scale all moments: none, as any multiple of zero is zero."""
         return []
 
     def moments(self, x1: tf.Tensor, x2: tf.Tensor) -> Pair:
-        """See `Kernel.moments`."""
+        """Covariance and pseudo-covariance between points, elementwise."""
         shape = tf.broadcast_dynamic_shape(tf.shape(x1)[:-1], tf.shape(x2)[:-1])
         return tf.zeros(shape, self.variable_dtype), None
 

@@ -12,7 +12,7 @@ from cgp.gp.interpolation import Interpolation, interpolate
 from cgp.gp.noise import NoiseArguments
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels.base import Kernel
-from cgp.kernels.points import as_points, one_number
+from cgp.kernels.points import as_points
 from cgp.layers.interpolator_checks import (
     check_dimensions,
     check_shapes,
@@ -22,7 +22,7 @@ from cgp.layers.interpolator_checks import (
 from cgp.layers.likelihood_objective import LikelihoodObjective
 from cgp.linalg.arguments import ArrayLike, complex_dtype
 from cgp.tensorflow_private import is_compiled_by_xla
-from cgp.training.hyperparameters import HyperparameterLayer
+from cgp.training.hyperparameters import HyperparameterLayer, one_number
 from cgp.training.keras_private import as_added_loss
 from cgp.training.parameters import POSITIVE, Parameter, named_parameters, values_by_name
 from cgp.training.sharing import sharing_scope

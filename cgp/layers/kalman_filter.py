@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.marginals import Step
-from cgp.kernels.points import one_number
 from cgp.layers.filter_outputs import output_spec, outputs
 from cgp.layers.filter_rows import filter_rows
 from cgp.layers.filter_training import LearnsFromSeries
@@ -33,6 +32,7 @@ from cgp.statespace.linearization.linearized_model import (
 from cgp.statespace.online.stream_samples import StateArrays, checked_state
 from cgp.statespace.series import check_labels
 from cgp.training import Model, keras_private
+from cgp.training.hyperparameters import one_number
 from cgp.training.notebook_table import notebook_table
 from cgp.training.parameters import Parameterized
 from cgp.training.saving import numbered

@@ -1,6 +1,7 @@
 """Training machinery: models, post-gradient updates, sharing, hyperparameters, optimizers."""
 
 from cgp.training import optimizers
+from cgp.training.hyperparameters import Hyperparameter, declared, setting
 from cgp.training.model import Functional, Model
 from cgp.training.objective import Objective
 from cgp.training.parameters import (
@@ -22,6 +23,7 @@ __all__ = [
     "REAL",
     "UNIT_DISK",
     "Functional",
+    "Hyperparameter",
     "Model",
     "Objective",
     "Parameter",
@@ -29,11 +31,13 @@ __all__ = [
     "Shareable",
     "clone_model",
     "confirm",
+    "declared",
     "invalidate",
     "load_model",
     "optimizers",
     "refresh",
     "register_post_update",
+    "setting",
     "shard_spec",
     "sharing_scope",
     "value_and_gradient",

@@ -1,16 +1,240 @@
-"""The base class of layers that own hyperparameters and are shared by others: kernels, means."""
+"""The base class of layers that own hyperparameters and are shared by others: kernels, means.
 
-from typing import Any, Self
+A class declares the arguments of its constructor as fields, and `declared` writes the constructor.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import InitVar, dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import keras
 import numpy as np
 
+from cgp.linalg.arguments import ArrayLike
 from cgp.training import keras_private
+from cgp.training.constraints import Constraint, in_steps_of
 from cgp.training.layer_arguments import names_told
-from cgp.training.parameters import Parameterized, complex_from_config
+from cgp.training.parameters import Parameter, Parameterized, complex_from_config
 from cgp.training.sharing import Shareable
 
+InitialValues = dict[str, tuple[ArrayLike | None, Constraint]]
+"""Initial values, None if they are left out, and constraints of hyperparameters by name."""
 
+_REQUIRED = inspect.Parameter.empty
+# Of the arguments that all constructors take that `declared` writes.
+_ANNOTATIONS = {
+    "fixed": str | Iterable[str],
+    "priors": Mapping[str, Any] | None,
+    "name": str | None,
+    "dtype": str,
+    "kwargs": Any,
+}
+
+
+def one_number(value: ArrayLike, name: str, or_vector: bool = False) -> ArrayLike:
+    """Returns `value`, if it is one number; or, with `or_vector`, one for each dimension of x.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It has another shape.
+    """
+    if np.asarray(value).dtype.kind not in "iufc":
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    shape = np.shape(value)
+    if len(shape) > int(or_vector) or 0 in shape:
+        expected = "one number" + (", or one for each dimension of x" if or_vector else "")
+        raise ValueError(f"{name} must be {expected}, got shape {shape}")
+    return value
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """The declaration of a hyperparameter, one number, in the body of a class under `declared`.
+
+    To type checkers it is an attribute that is a `Parameter`, and is made from a number.
+
+    Args:
+        constraint: The set of its values.
+        default: None for a hyperparameter that starts from the data where it is left out; without a
+            default the constructor requires it.
+        per_dimension: Whether it may have a value for each dimension of x.
+        relative_step: By how much of the modulus of the initial value, 1 if that is zero, an
+            optimizer moves it where it would move a weight by 1; None for the weight itself.
+        length: A function from the layer, whose settings are attributes by then, to the number of
+            elements of a vector; None for one number.
+    """
+
+    constraint: Constraint
+    default: Any = _REQUIRED
+    per_dimension: bool = False
+    relative_step: float | None = None
+    length: Callable[[Any], int] | None = None
+    kw_only = False
+
+    def initial_value(
+        self, layer: Any, name: str, value: Any
+    ) -> tuple[ArrayLike | None, Constraint]:
+        """An argument of the constructor as initial value, None if left out, and its constraint.
+
+        One that may have a value for each of D dimensions is left out by `[None] * D` as well.
+
+        Raises:
+            TypeError, ValueError: As for `one_number`; a vector of another length.
+        """
+        constraint = self.constraint
+        if self.length is not None:
+            length = self.length(layer)
+            if value is not None and np.shape(value) != (length,):
+                raise ValueError(f"{name} must have shape [{length}], got {list(np.shape(value))}")
+            return value, constraint._replace(placeholder=np.full(length, constraint.placeholder))
+        if self.per_dimension:
+            constraint = constraint._replace(is_per_dimension=True)
+            if isinstance(value, list | tuple) and value and all(v is None for v in value):
+                placeholder = np.full(len(value), constraint.placeholder)
+                value, constraint = None, constraint._replace(placeholder=placeholder)
+        if value is not None:
+            value = one_number(value, name, self.per_dimension)
+        if self.relative_step is not None:
+            size = np.abs(np.asarray(1.0 if value is None else value))
+            step = self.relative_step * np.where(size == 0, 1.0, size)
+            constraint = in_steps_of(step, constraint)
+        return value, constraint
+
+    if TYPE_CHECKING:
+
+        def __get__(self, layer: object, kind: type | None = None) -> Parameter: ...
+        def __set__(self, layer: object, value: ArrayLike | None) -> None: ...
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The declaration of an argument that is no hyperparameter, by `setting`."""
+
+    convert: Callable[[Any, str], Any]
+    default: Any
+    kw_only: bool
+
+
+def setting(
+    convert: Callable[[Any, str], Any], *, default: Any = _REQUIRED, kw_only: bool = False
+) -> Any:
+    """Declares an argument that is no hyperparameter, such as an order, as `Hyperparameter` does.
+
+    The attribute has its value and cannot be changed, and the config has it.
+
+    Args:
+        convert: From the argument and its name to the value of the attribute, or an error.
+        default: The default of the argument; without one the constructor requires it.
+        kw_only: Whether it is given by its name alone.
+    """
+    return Setting(convert, default, kw_only)
+
+
+Class = TypeVar("Class", bound=type)
+
+
+@dataclass_transform(field_specifiers=(Hyperparameter, setting))
+def declared(kind: Class) -> Class:
+    """Writes the constructor of a kernel or a mean from its fields, as `dataclass` does.
+
+    It takes the fields in their order, those of base classes first, and by name `fixed`, `priors`,
+    `name` and `dtype`. Hyperparameters become attributes that are `Parameter`s; the config is
+    written too. Initial values that depend on several arguments are given by the method
+    `initial_values`, and attributes that follow from them are set by `set_derived_attributes`. A
+    constructor in the body of the class stays as it is.
+
+    Args:
+        kind: A subclass of `cgp.kernels.Kernel` or of `cgp.means.Mean`.
+
+    Returns:
+        The class.
+
+    Raises:
+        TypeError: A field without a default after one with a default.
+
+    Example:
+        The covariance of a polynomial without a constant, `variance · (x1 x2)^degree`.
+
+        >>> import tensorflow as tf
+        >>> from cgp.kernels import Kernel
+        >>> from cgp.training import POSITIVE, Hyperparameter, declared, setting
+        >>> @declared
+        ... class Power(Kernel):
+        ...     is_real = True
+        ...     variance: Hyperparameter = Hyperparameter(POSITIVE, default=1.0)
+        ...     degree: int = setting(lambda degree, name: int(degree), default=1)
+        ...
+        ...     def moments(self, x1, x2):
+        ...         product = tf.reduce_sum(x1 * x2, axis=-1)
+        ...         return self.variance.value * product**self.degree, None
+        >>> kernel = Power(2.0, degree=3, fixed="variance")
+        >>> kernel, kernel.degree, kernel.covariance([2.0]).numpy()
+        (Power(variance=2. (fixed)), 3, array([[128.+0.j]]))
+    """
+    fields = dict(getattr(kind, "declared_fields", {}))
+    for name, field in list(vars(kind).items()):
+        if isinstance(field, Hyperparameter | Setting):
+            fields[name] = field
+            delattr(kind, name)  # each layer has its own
+    kind.declared_fields = fields  # type: ignore[attr-defined]
+    if "__init__" not in vars(kind):
+        kind.__init__ = _constructor(kind, fields)  # type: ignore[misc]
+        kind.collect_arguments()  # type: ignore[attr-defined]
+    return kind
+
+
+def _constructor(kind: type, fields: Mapping[str, Any]) -> Callable[..., None]:
+    """The function `__init__` of a class of declared fields."""
+    inits = (vars(base).get("__init__") for base in kind.__mro__)
+    init_of_base = next(init for init in inits if init and not hasattr(init, "declared_fields"))
+
+    def construct(
+        layer: Any, arguments: dict[str, Any], learning: tuple[Any, ...], **keywords: Any
+    ) -> None:
+        init_of_base(layer, **keywords)
+        for name, field in fields.items():
+            if isinstance(field, Setting):
+                setattr(layer, name, field.convert(arguments[name], name))
+        layer.declare_parameters(layer.initial_values(arguments), *learning)
+        layer.set_derived_attributes()
+
+    is_learned = any(isinstance(field, Hyperparameter) for field in fields.values())
+    learning = {"fixed": (), "priors": None} if is_learned else {}
+    by_place = {name: field.default for name, field in fields.items() if not field.kw_only}
+    are_required = [default is _REQUIRED for default in by_place.values()]
+    if are_required != sorted(are_required, reverse=True):
+        raise TypeError(
+            f"fields of {kind.__name__} without a default must precede those with one, got "
+            f"{', '.join(by_place)}"
+        )
+    by_name = {name: field.default for name, field in fields.items() if field.kw_only}
+    by_name |= learning | {"name": None, "dtype": "float64"}
+    namespace: dict[str, Any] = {"construct": construct}
+    exec(
+        f"def __init__({', '.join(['self', *by_place])}, *, {', '.join(by_name)}, **kwargs):\n"
+        f"    arguments = dict({', '.join(f'{name}={name}' for name in fields)})\n"
+        f"    learning = ({''.join(f'{name}, ' for name in learning)})\n"
+        "    construct(self, arguments, learning, name=name, dtype=dtype, **kwargs)",
+        namespace,
+    )
+    init = namespace["__init__"]
+    init.__defaults__ = tuple(d for d in by_place.values() if d is not _REQUIRED)
+    init.__kwdefaults__ = by_name
+    init.__module__, init.__qualname__ = kind.__module__, f"{kind.__qualname__}.__init__"
+    types: dict[str, Any] = dict.fromkeys(fields, Any) | _ANNOTATIONS
+    for base in reversed(kind.__mro__):
+        types |= inspect.get_annotations(base)
+    for name, field in fields.items():
+        if isinstance(field, Hyperparameter):
+            types[name] = ArrayLike if field.default is _REQUIRED else ArrayLike | None
+    init.__annotations__ = {name: types[name] for name in (*by_place, *by_name, "kwargs")}
+    init.declared_fields = fields
+    return init
+
+
+@declared
 class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
     """A layer that owns hyperparameters, is built when it is constructed, and can be shared.
 
@@ -22,6 +246,15 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
         ValueError: Another dtype.
     """
 
+    declared_fields: ClassVar[Mapping[str, Hyperparameter | Setting]] = MappingProxyType({})
+    """The arguments of the constructor by name, where `declared` has written it."""
+
+    if TYPE_CHECKING:  # the arguments that all constructors take that `declared` writes
+        fixed: InitVar[str | Iterable[str]] = setting(str, default=(), kw_only=True)
+        priors: InitVar[Mapping[str, Any] | None] = setting(str, default=None, kw_only=True)
+        name: InitVar[str | None] = setting(str, default=None, kw_only=True)
+        dtype: InitVar[str] = setting(str, default="float64", kw_only=True)
+
     def __init__(self, *, name: str | None = None, dtype: str = "float64", **kwargs: Any) -> None:
         with names_told(type(self)):
             super().__init__(name=name, dtype=dtype or "float64", **kwargs)
@@ -29,18 +262,41 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
             raise ValueError(
                 f"dtype must be float32 or float64 (complex values follow), got {dtype!r}"
             )
-        self._given_name = name
+        # None for a name that is made from the class
+        self.explicit_name = name
         self.built = True  # subclasses make their weights in the constructor
+
+    def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:
+        """Initial values and constraints of the declared hyperparameters, by name.
+
+        Settings are attributes by then.
+
+        Args:
+            arguments: Those of the constructor, by name.
+        """
+        return {
+            name: field.initial_value(self, name, arguments[name])
+            for name, field in self.declared_fields.items()
+            if isinstance(field, Hyperparameter)
+        }
+
+    def set_derived_attributes(self) -> None:
+        """Sets attributes that follow from the arguments; by default none."""
 
     @property
     def prefix(self) -> str:
         """The prefix of its parameters in `parameters`."""
-        return self._given_name or type(self).__name__.lower()
+        return self.explicit_name or type(self).__name__.lower()
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor, complex numbers as [re, im]."""
-        config = {"name": self._given_name, "dtype": self.variable_dtype}
-        return {**super().get_config(), **config, **self.parameters_config()}
+        return {
+            **super().get_config(),
+            "name": self.explicit_name,
+            "dtype": self.variable_dtype,
+            **self.parameters_config(),
+            **{n: getattr(self, n) for n, f in self.declared_fields.items() if type(f) is Setting},
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

@@ -28,6 +28,11 @@ class ReadOnlyArguments:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.collect_arguments()
+
+    @classmethod
+    def collect_arguments(cls) -> None:
+        """Collects the arguments of the constructors of the class and its bases."""
         names = set().union(*(getattr(base, "_arguments", ()) for base in cls.__mro__))
         if "__init__" in cls.__dict__ and cls.__module__.split(".")[0] == "cgp":
             code = cls.__init__.__code__

@@ -82,8 +82,8 @@ class Mean(HyperparameterLayer):
                     f"determine {rank} of them, {remedy}"
                 )
             # A point of leverage 1 is alone in determining some part of the trend.
-            parts = np.linalg.qr(rows)[0].reshape(-1, points, needed).swapaxes(0, 1)
-            leverage = np.linalg.norm(parts, ord=2, axis=(1, 2)) ** 2
+            q_of_points = np.linalg.qr(rows)[0].reshape(-1, points, needed).swapaxes(0, 1)
+            leverage = np.linalg.norm(q_of_points, ord=2, axis=(1, 2)) ** 2
             if leave_out and leverage.max() > 1.0 - 1e-9:
                 raise ValueError(
                     f"a trend of {needed} coefficients is not determined without the point at "
@@ -91,7 +91,7 @@ class Mean(HyperparameterLayer):
                 )
 
     def remedy_of(self, x: np.ndarray, needed: int) -> str:
-        """What to do where inputs `[N, D]` do not determine so many coefficients, in words."""
+        """The remedy, in words, where inputs `[N, D]` do not determine so many coefficients."""
         return "it needs more different x"
 
     def nearest(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -117,7 +117,7 @@ class Mean(HyperparameterLayer):
         return nearest
 
     def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
-        """The value from which a hyperparameter starts that was left out; None without a rule.
+        """The starting value of a hyperparameter that was left out; None without a rule.
 
         Args:
             name: Its name.
@@ -140,13 +140,13 @@ class Mean(HyperparameterLayer):
     @property
     def prefix(self) -> str:
         """The name under which `gp.parameters()` lists this mean."""
-        return self._given_name or "mean"
+        return self.explicit_name or "mean"
 
 
 def _coefficients(columns: np.ndarray, z: np.ndarray, are_real: bool) -> np.ndarray:
-    """Those of functions `[..., q]` by least squares from values `[...]`, NaN where missing."""
-    there = ~np.isnan(z)
-    a, b = (rows_of(part, are_real) for part in (columns[there], z[there][:, None]))
+    """The coefficients of functions `[..., q]` by least squares; values `[...]`, NaN if missing."""
+    present = ~np.isnan(z)
+    a, b = (rows_of(rows, are_real) for rows in (columns[present], z[present][:, None]))
     lengths = np.maximum(np.abs(a).max(axis=0), 1e-300)  # powers of a date differ in size
     return np.linalg.lstsq(a / lengths, b, rcond=None)[0][:, 0] / lengths
 
@@ -160,10 +160,10 @@ def rows_of(a: np.ndarray, has_real_coefficients: bool) -> np.ndarray:
     return np.concatenate([a.real, a.imag], axis=-2) if has_real_coefficients else a
 
 
-def whole_number(value: Any, name: str) -> int:
+def whole_number(number: Any, name: str) -> int:
     """A whole number, at least 0, or an error that names the argument."""
-    is_number = isinstance(value, int | float | np.integer | np.floating)
-    is_number = is_number and not isinstance(value, bool)
-    if not (is_number and 0 <= value < np.inf and value == int(value)):
-        raise ValueError(f"{name} must be a whole number, at least 0, got {value!r}")
-    return int(value)
+    is_number = isinstance(number, int | float | np.integer | np.floating)
+    is_number = is_number and not isinstance(number, bool)
+    if not (is_number and 0 <= number < np.inf and number == int(number)):
+        raise ValueError(f"{name} must be a whole number, at least 0, got {number!r}")
+    return int(number)

@@ -77,22 +77,22 @@ class ConjugatePairs:
     lowest = 0.0
 
     def band(self, x: np.ndarray) -> tuple[float, float]:
-        """See `FreePoles.band`."""
+        """The least and the largest place of poles inside the band of x, in cycles."""
         low, high = float(x.min()), float(x.max())
         return max(low, -high, 0.0), max(high, -low)
 
     def all(self, poles: np.ndarray) -> np.ndarray:
-        """See `FreePoles.all`."""
+        """All poles and their conjugates, in the order of their places."""
         return FreePoles().all(np.concatenate([poles, poles.conj()]))
 
     def fractions(self, s: np.ndarray, poles: np.ndarray) -> np.ndarray:
-        """See `FreePoles.fractions`."""
+        """The fractions of pairs `[..., order]` at `[..., N, 1]`: `[..., N, 2 order]`."""
         poles = poles[..., None, :]
         denominators = (s - poles) * (s - poles.conj())
         return np.concatenate([s / denominators, np.abs(poles) / denominators], axis=-1)
 
     def slopes(self, s: np.ndarray, poles: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """See `FreePoles.slopes`."""
+        """The derivatives of a model by real parts and imaginary parts of poles, `[N, 2 order]`."""
         by_s, by_one = np.split(coefficients, 2)
         numerators = by_s * s + by_one * np.abs(poles)
         # D = (s − Re p)² + (Im p)²
@@ -101,7 +101,7 @@ class ConjugatePairs:
         return np.concatenate(slopes, axis=-1)
 
     def zeros(self, poles: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """See `FreePoles.zeros`."""
+        """The zeros of 1 plus fractions `[..., order]` with coefficients `[..., columns]`."""
         # (c₁ s + c₀ |p|)/D is c (s − A)⁻¹ b with A = [[0, |p|], [−|p|, 2 Re p]], b = [0, 1].
         order = poles.shape[-1]
         modulus, diagonal = np.abs(poles)[..., None, :] * np.eye(order), np.eye(order)
@@ -109,12 +109,12 @@ class ConjugatePairs:
         below = np.concatenate([-modulus, 2.0 * poles.real[..., None, :] * diagonal], axis=-1)
         by_s, by_one = np.split(coefficients, 2, axis=-1)
         below = below - np.concatenate([by_one, by_s], axis=-1)[..., None, :]
-        found = np.linalg.eigvals(np.concatenate([above, below], axis=-2)).astype(complex)
-        order_of = np.argsort(-found.imag, axis=-1, kind="stable")
-        return np.take_along_axis(found, order_of, axis=-1)[..., :order]
+        zeros = np.linalg.eigvals(np.concatenate([above, below], axis=-2)).astype(complex)
+        by_place = np.argsort(-zeros.imag, axis=-1, kind="stable")
+        return np.take_along_axis(zeros, by_place, axis=-1)[..., :order]
 
     def sections(self, s: tf.Tensor, poles: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """See `FreePoles.sections`."""
+        """Fractions of unit length, and the all-pass function of each pair."""
         conjugates = tf.math.conj(poles)
         denominators = (s - poles) * (s - conjugates)
         fractions = tf.stack([s / denominators, tf.cast(tf.abs(poles), s.dtype) / denominators], -1)

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from typing import Any
 
 import keras
 import numpy as np
@@ -13,12 +12,14 @@ from cgp.gp.means.poles import Arrangement, ConjugatePairs, FreePoles
 from cgp.gp.means.vector_fitting import PolesAndDelay, are_at_optimum, locate
 from cgp.linalg.arguments import ArrayLike, as_flag
 from cgp.training.array_memory import check_size
+from cgp.training.hyperparameters import declared, setting
 
 _GOOD = 1e-3  # of the power of z: what a good fit leaves
 _FAR_BETTER = 0.25  # of the residual power: 6 dB, where it is by chance up to 2
 
 
 @keras.saving.register_keras_serializable(package="cgp.means")
+@declared
 class Rational(Mean):
     """A rational function of a frequency, behind a delay, that is located anew at each `fit`.
 
@@ -80,24 +81,15 @@ class Rational(Mean):
     """
 
     marginalized = True
+    order: int = setting(whole_number)
+    real_response: bool = setting(as_flag, default=False, kw_only=True)
 
-    def __init__(
-        self,
-        order: int,
-        *,
-        real_response: bool = False,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self.order = whole_number(order, "order")
-        is_real = as_flag(real_response, "real_response")
-        self.declare_parameters({}, (), None)
-        self._arrangement = ConjugatePairs() if is_real else FreePoles()
+    def set_derived_attributes(self) -> None:
+        """Creates the weights of poles and delay, which are located at each fit."""
+        self._arrangement = ConjugatePairs() if self.real_response else FreePoles()
         self.has_real_coefficients = self._arrangement.has_real_coefficients
         columns = 2 * self._arrangement.fractions_of_each * self.order + 2
-        numbers, of_mean = 2 * columns**2, f"a rational function of order {order}"
+        numbers, of_mean = 2 * columns**2, f"a rational function of order {self.order}"
         check_size(numbers, of_mean, self.variable_dtype, "take a smaller order")
         # Poles and delay are those over (f − middle)/span. The span is 0 until the first fit.
         self._axis = self._weight("axis", 2)
@@ -137,7 +129,7 @@ class Rational(Mean):
         return middle, span
 
     def prepare(self, x: np.ndarray, z: np.ndarray) -> None:
-        """See `Mean.prepare`."""
+        """Locates the poles and the delay of series `[B, N]` over common inputs `[1, N, 1]`."""
         if len(x) > 1:
             raise ValueError(
                 f"{self!r} has one set of poles for all series, and needs common inputs; got "
@@ -160,13 +152,13 @@ class Rational(Mean):
         u, z = (f[ordered] - axis[0]) / axis[1], z[:, ordered]
         size = max(np.abs(z).max(), 1e-300)
         z = z / size
-        found = locate(u, z, self.order, self._arrangement)
-        _warn_of_other_data(u, z, found, self, size)
-        at_optimum = are_at_optimum(u, z, found, self._arrangement)
+        located = locate(u, z, self.order, self._arrangement)
+        _warn_of_other_data(u, z, located, self, size)
+        at_optimum = are_at_optimum(u, z, located, self._arrangement)
         # The squares of the first k poles have the span of the first k functions of the squares.
-        poles = found.poles[np.argsort(~at_optimum, kind="stable")]
+        poles = located.poles[np.argsort(~at_optimum, kind="stable")]
         columns = _columns(
-            tf.constant(u), tf.constant(poles), tf.constant(found.delay), self._arrangement
+            tf.constant(u), tf.constant(poles), tf.constant(located.delay), self._arrangement
         ).numpy()
         each = self._arrangement.fractions_of_each
         squares = np.repeat(sorted(at_optimum)[::-1], each)
@@ -175,12 +167,12 @@ class Rational(Mean):
         rows = rows_of(columns[:, used], self.has_real_coefficients)
         mixing[np.ix_(used, used)] = np.linalg.inv(np.linalg.qr(rows)[1])
         self._axis.assign(axis)
-        self._located_poles.assign(_parts(poles))
-        self._located_delay.assign(found.delay)
-        self._mixing.assign(_parts(mixing))
+        self._located_poles.assign(_re_and_im(poles))
+        self._located_delay.assign(located.delay)
+        self._mixing.assign(_re_and_im(mixing))
 
     def _needed(self) -> int:
-        """The least number of points, of which each tells a real and an imaginary part.
+        """The least number of points that determine poles, delay and coefficients.
 
         A tenth more than there are numbers to be found: poles, delay and coefficients.
         """
@@ -194,7 +186,7 @@ class Rational(Mean):
             )
 
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
-        """See `Mean.basis`."""
+        """The basis functions of a marginalised trend, complex `[..., N, q]`, or None."""
         self._check_dimensions(x.shape[-1])
         with tf.init_scope():  # a graph reads what there is when it runs
             self._middle_and_span()
@@ -208,13 +200,8 @@ class Rational(Mean):
         return tf.einsum("...i,ij->...j", columns, mixing)
 
     def used(self, columns: np.ndarray) -> np.ndarray:
-        """See `Mean.used`: all but the derivatives by poles that have none."""
+        """The columns of a basis but for derivatives by poles that its prior or a bound holds."""
         return columns[:, self._mixing.numpy().any(axis=(0, 2))]
-
-    def get_config(self) -> dict[str, Any]:
-        """See `Mean.get_config`."""
-        config = {**super().get_config(), "order": self.order}
-        return {**config, "real_response": self.has_real_coefficients}
 
     def __repr__(self) -> str:
         return f"Rational({self.order}{', real_response=True' * self.has_real_coefficients})"
@@ -231,8 +218,8 @@ def _warn_of_other_data(
     Args:
         u: As for `locate`.
         z: As for `locate`, in units of `size`.
-        located: What that has found.
-        mean: The mean.
+        located: The poles and the delay of `locate`.
+        mean: The mean, for messages.
         size: The largest |z| of the data.
     """
     offsets = z.mean(axis=-1, keepdims=True)
@@ -273,14 +260,14 @@ def _warn_of_better_fit(
     mean: Rational,
     z: np.ndarray,
     located: PolesAndDelay,
-    other: str,
+    target: str,
     better: PolesAndDelay,
     remedy: str,
 ) -> None:
     power = np.mean(np.abs(z) ** 2)
     here, there = (10.0 * np.log10(max(fit.power / power, 1e-32)) for fit in (located, better))
     warnings.warn(
-        f"{mean!r} fits {other} to an error of {there:.1f} dB of z, and z to {here:.1f} dB alone: "
+        f"{mean!r} fits {target} to an error of {there:.1f} dB of z, and z to {here:.1f} dB alone: "
         f"{remedy}",
         RuntimeWarning,
         stacklevel=7,
@@ -290,7 +277,7 @@ def _warn_of_better_fit(
 def _constants(
     u: np.ndarray, z: np.ndarray, located: PolesAndDelay, arrangement: Arrangement
 ) -> np.ndarray:
-    """The constants of series that a response of given poles and delay leaves, `[B, 1]`."""
+    """The constants of series beside a response of given poles and delay, `[B, 1]`."""
     turn = np.exp(-2j * np.pi * located.delay * u)[:, None]
     fractions = arrangement.fractions(2j * np.pi * u[:, None], located.poles)
     response = np.concatenate([fractions, np.ones_like(turn)], axis=-1) * turn
@@ -301,7 +288,7 @@ def _constants(
 def _columns(
     u: tf.Tensor, poles: tf.Tensor, delay: tf.Tensor, arrangement: Arrangement
 ) -> tf.Tensor:
-    """Fractions, a constant, squares of fractions, and iu, behind a delay: `[..., columns]`.
+    """The basis `[..., columns]`: fractions, a constant, squares of fractions, iu, and a delay.
 
     Fractions and squares as Takenaka and Malmquist's functions of each pole twice, or Kautz's of
     each pair, which span the same, are orthonormal over the whole axis, and are independent where
@@ -311,9 +298,9 @@ def _columns(
     zero = tf.zeros_like(u)
     s = tf.complex(zero, 2.0 * math.pi * u)[..., None]
     sections, all_passes = arrangement.sections(s, tf.concat([poles, poles], axis=0))
-    one = tf.ones_like(s)
+    constant = tf.ones_like(s)
     count = sections.shape[-2]
-    products = [one]  # not cumprod, whose gradient is wrong for complex values
+    products = [constant]  # not cumprod, whose gradient is wrong for complex values
     for k in range(count - 1):
         products.append(products[-1] * all_passes[..., k : k + 1])
     functions = sections * tf.concat(products, axis=-1)[..., :count, None]
@@ -322,12 +309,12 @@ def _columns(
     )
     fractions, squares = tf.split(functions, 2, axis=-1)
     turn = tf.exp(tf.complex(zero, -2.0 * math.pi * delay * u))[..., None]
-    return turn * tf.concat([fractions, one, squares, tf.complex(zero, u)[..., None]], axis=-1)
+    return turn * tf.concat([fractions, constant, squares, tf.complex(zero, u)[..., None]], axis=-1)
 
 
-def _complex(parts: np.ndarray) -> np.ndarray:
-    return parts[..., 0] + 1j * parts[..., 1]
+def _complex(re_and_im: np.ndarray) -> np.ndarray:
+    return re_and_im[..., 0] + 1j * re_and_im[..., 1]
 
 
-def _parts(values: np.ndarray) -> ArrayLike:
+def _re_and_im(values: np.ndarray) -> ArrayLike:
     return np.stack([values.real, values.imag], axis=-1)

@@ -1,6 +1,6 @@
 """Mean functions with complex values: constants and polynomial trends."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -8,13 +8,32 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.means.base import Mean, whole_number
-from cgp.kernels.points import one_number, optional_number
 from cgp.linalg.arguments import ArrayLike, as_complex, as_flag
 from cgp.training.array_memory import check_size
+from cgp.training.hyperparameters import (
+    Hyperparameter,
+    InitialValues,
+    declared,
+    one_number,
+    setting,
+)
 from cgp.training.parameters import COMPLEX, in_steps_of
 
 
+def real_number(number: float, name: str) -> float:
+    """Returns a real number.
+
+    Raises:
+        TypeError: It is complex, or no number.
+        ValueError: It has another shape.
+    """
+    if np.iscomplexobj(one_number(number, name)):
+        raise TypeError(f"{name} must be real, got {number!r}")
+    return float(number)
+
+
 @keras.saving.register_keras_serializable(package="cgp.means")
+@declared
 class Constant(Mean):
     """A constant complex mean, learned with the hyperparameters.
 
@@ -33,22 +52,10 @@ class Constant(Mean):
         array([1.+2.j])
     """
 
-    def __init__(
-        self,
-        value: complex | None = None,
-        *,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        values = {"value": (optional_number(value, "value"), in_steps_of(1.0, COMPLEX))}
-        self.declare_parameters(values, fixed, priors)
+    value: Hyperparameter = Hyperparameter(in_steps_of(1.0, COMPLEX), default=None)
 
     def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
-        """See `Mean.start_of`."""
+        """The starting value, the mean of the targets."""
         return z.mean()
 
     def functions(self, x: tf.Tensor) -> tf.Tensor | None:
@@ -56,11 +63,12 @@ class Constant(Mean):
         return None if self.value.fixed else as_complex(tf.ones_like(x[..., :1]))
 
     def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
-        """See `Mean.evaluate`."""
+        """The mean at points `[..., N, D]`, complex `[..., N]`; None for zero."""
         return tf.broadcast_to(self.value.value, tf.shape(x)[:-1])
 
 
 @keras.saving.register_keras_serializable(package="cgp.means")
+@declared
 class Polynomial(Mean):
     """A polynomial trend `Σ_k β_k ((x − center)/scale)^k` over one-dimensional inputs.
 
@@ -98,45 +106,35 @@ class Polynomial(Mean):
         array([20.+20.j])
     """
 
-    def __init__(
-        self,
-        degree: int,
-        coefficients: ArrayLike | None = None,
-        *,
-        marginalized: bool = False,
-        center: float = 0.0,
-        scale: float = 1.0,
-        fixed: str | Iterable[str] = (),
-        priors: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        dtype: str = "float64",
-        **kwargs: Any,
-    ):
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        for argument, number in (("center", center), ("scale", scale)):
-            if np.iscomplexobj(one_number(number, argument)):
-                raise TypeError(f"{argument} must be real, got {number!r}")
-        if not (np.isfinite(center) and np.isfinite(scale) and scale > 0):
-            raise ValueError(f"scale must be positive and center finite, got {scale} and {center}")
-        self.degree = whole_number(degree, "degree")
-        self.marginalized = as_flag(marginalized, "marginalized")
-        self.center, self.scale = float(center), float(scale)
-        if not marginalized:
-            numbers, trend = 2 * (self.degree + 1), f"a polynomial of degree {degree}"
-            check_size(numbers, trend, self.variable_dtype, "take a smaller degree")
-        if marginalized and coefficients is not None:
-            raise ValueError("a marginalised trend has no coefficients to start from")
-        if coefficients is not None and np.shape(coefficients) != (self.degree + 1,):
+    degree: int = setting(whole_number)
+    coefficients: Hyperparameter = Hyperparameter(COMPLEX, default=None)
+    marginalized: bool = setting(as_flag, default=False, kw_only=True)
+    center: float = setting(real_number, default=0.0, kw_only=True)
+    scale: float = setting(real_number, default=1.0, kw_only=True)
+
+    def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:
+        """The coefficients; none of a marginalised trend."""
+        coefficients, count = arguments["coefficients"], self.degree + 1
+        if not (np.isfinite(self.center) and np.isfinite(self.scale) and self.scale > 0):
             raise ValueError(
-                f"a polynomial of degree {degree} has {self.degree + 1} coefficients, got shape "
-                f"{np.shape(coefficients)}"
+                f"scale must be positive and center finite, got {arguments['scale']} and "
+                f"{arguments['center']}"
             )
-        constraint = in_steps_of(1.0, COMPLEX)._replace(placeholder=np.zeros(self.degree + 1))
-        values = {} if marginalized else {"coefficients": (coefficients, constraint)}
-        self.declare_parameters(values, fixed, priors)
+        if self.marginalized:
+            if coefficients is not None:
+                raise ValueError("a marginalised trend has no coefficients to start from")
+            return {}
+        trend = f"a polynomial of degree {arguments['degree']}"
+        check_size(2 * count, trend, self.variable_dtype, "take a smaller degree")
+        if coefficients is not None and np.shape(coefficients) != (count,):
+            raise ValueError(
+                f"{trend} has {count} coefficients, got shape {np.shape(coefficients)}"
+            )
+        constraint = in_steps_of(1.0, COMPLEX)._replace(placeholder=np.zeros(count))
+        return {"coefficients": (coefficients, constraint)}
 
     def start_of(self, name: str, x: np.ndarray, z: np.ndarray) -> ArrayLike | None:
-        """See `Mean.start_of`."""
+        """The starting coefficients, those of least squares."""
         powers = self._powers(tf.constant(x, self.variable_dtype)).numpy()
         return np.linalg.lstsq(powers, z, rcond=None)[0]
 
@@ -150,7 +148,7 @@ class Polynomial(Mean):
         return as_complex(tf.stack(powers, axis=-1))
 
     def evaluate(self, x: tf.Tensor) -> tf.Tensor | None:
-        """See `Mean.evaluate`."""
+        """The mean at points `[..., N, D]`, complex `[..., N]`; None for zero."""
         if self.marginalized:
             return None
         return tf.linalg.matvec(self._powers(x), self.coefficients.value)
@@ -160,22 +158,17 @@ class Polynomial(Mean):
         return None if self.marginalized or self.coefficients.fixed else self._powers(x)
 
     def basis(self, x: tf.Tensor) -> tf.Tensor | None:
-        """See `Mean.basis`."""
+        """The basis functions of a marginalised trend, complex `[..., N, q]`, or None."""
         return self._powers(x) if self.marginalized else None
 
     def remedy_of(self, x: np.ndarray, needed: int) -> str:
-        """See `Mean.remedy_of`: a lower degree, or a center and a scale of x."""
+        """The remedy for an undetermined trend: a lower degree, or a center and a scale of x."""
         if len(np.unique(x)) < needed:
             return super().remedy_of(x, needed)
         if np.abs((x - self.center) / self.scale).max() < 2.0:
             return "as its powers are alike to rounding: take a lower degree"
         center, scale = float(x.max() + x.min()) / 2, float(x.max() - x.min()) / 2
         return f"as powers of x lose their digits: take center={center!r} and scale={scale!r}"
-
-    def get_config(self) -> dict[str, Any]:
-        """See `Mean.get_config`."""
-        names = ("degree", "marginalized", "center", "scale")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
     def __repr__(self) -> str:
         inside = "marginalized" if self.marginalized else repr(self.coefficients)

@@ -36,13 +36,13 @@ _FARTHEST = 4.0  # from the middle, in spans of x
 
 
 class PolesAndDelay(NamedTuple):
-    """What is located, in radians and cycles per unit of the x that was given."""
+    """The poles and the delay of a rational function, in radians and cycles per unit of x."""
 
     poles: np.ndarray
     """Complex, `[order]`; the real parts are negative."""
     delay: float
     power: float
-    """The mean square of what the model leaves, and of what the prior adds."""
+    """The mean square of the residual, and of what the prior adds."""
 
 
 def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -> PolesAndDelay:
@@ -61,18 +61,18 @@ def locate(x: np.ndarray, z: np.ndarray, order: int, arrangement: Arrangement) -
         The best of several starts of the delay.
     """
     search, delays = _Search(x, z, arrangement), np.array(_delays(x, z))
-    found = search.best(search.relocated(delays, order), _REFINED)
+    optima = search.best(search.relocated(delays, order), _REFINED)
     if arrangement.has_real_coefficients:
         free = _Search(x - 0.5 * (x[0] + x[-1]), z, FreePoles())
         located = free.best(free.relocated(delays, order), _FINISHED)[0]
-        found += search.best(search.near_free_poles(located), _REFINED)
-        found.sort(key=lambda one: one.power)
-    finished = [search.refined(one, 60, 1e-15) for one in found[:_FINISHED]]
-    return min(finished, key=lambda one: one.power)
+        optima += search.best(search.near_free_poles(located), _REFINED)
+        optima.sort(key=lambda optimum: optimum.power)
+    finished = [search.refined(start, 60, 1e-15) for start in optima[:_FINISHED]]
+    return min(finished, key=lambda optimum: optimum.power)
 
 
 def are_at_optimum(
-    x: np.ndarray, z: np.ndarray, found: PolesAndDelay, arrangement: Arrangement
+    x: np.ndarray, z: np.ndarray, located: PolesAndDelay, arrangement: Arrangement
 ) -> np.ndarray:
     """Whether the linearised model keeps a pole within a tenth of its half-width, `[order]`.
 
@@ -82,20 +82,20 @@ def are_at_optimum(
     Args:
         x: As for `locate`.
         z: As for `locate`.
-        found: What that has found.
+        located: The poles and the delay of `locate`.
         arrangement: As for `locate`.
     """
-    poles, search = found.poles, _Search(x, z, arrangement)
-    projected = search.projected(poles, found.delay)
-    left = _real(_stacked(projected.left))[:, 0]
+    poles, search = located.poles, _Search(x, z, arrangement)
+    projected = search.projected(poles, located.delay)
+    residual = _real_rows(_stack_columns(projected.residual))[:, 0]
     if not len(poles):
         return np.zeros(0, bool)
-    slopes = _real(search.slopes(poles, projected).reshape(-1, 2 * len(poles)))
+    slopes = _real_rows(search.slopes(poles, projected).reshape(-1, 2 * len(poles)))
     lengths = np.linalg.norm(slopes, axis=0)
     kept = (lengths > 1e-100).reshape(2, -1).all(axis=0)  # without a residue nothing tells
     while kept.any():
         used = np.tile(kept, 2)
-        steps = np.linalg.lstsq(slopes[:, used] / lengths[used], left, rcond=1e-14)[0]
+        steps = np.linalg.lstsq(slopes[:, used] / lengths[used], residual, rcond=1e-14)[0]
         along, across = np.split(steps / lengths[used], 2)
         shares = np.hypot(along, across) / -poles[kept].real
         if shares.max() < 0.1:
@@ -105,19 +105,19 @@ def are_at_optimum(
 
 
 def _step(x: np.ndarray) -> float:
-    """The median step; x that are a thousandth of the mean step apart are one."""
+    """The median step of x, without steps below a thousandth of the mean step."""
     steps = np.diff(np.sort(x))
     return float(np.median(steps[steps > 1e-3 * np.ptp(x) / len(x)]))
 
 
 def _delays(x: np.ndarray, z: np.ndarray) -> list[float]:
-    """Delays to start from: zero, the mean, and some up to each peak of the delay spectrum.
+    """Starting delays: zero, the mean, and some up to each peak of the delay spectrum.
 
     The response of a pole begins at the delay and peaks after it, that of many poles long after.
     """
     step = _step(x)
     turn = np.vdot(z[:, :-1], z[:, 1:] * (np.diff(x) < 1.5 * step))
-    found = [0.0, float(-np.angle(turn) / (2.0 * np.pi * step))]
+    delays = [0.0, float(-np.angle(turn) / (2.0 * np.pi * step))]
     scaled, size = deviations(z)
     if size > 0 and len(x) > _PEAKS:
         try:
@@ -125,22 +125,23 @@ def _delays(x: np.ndarray, z: np.ndarray) -> list[float]:
             peaks = -Periodogram(places, scaled).peaks(_PEAKS)[0]
         except ValueError:  # bursts: too many delays
             peaks = np.zeros(0)
-        found += [float(delay) for peak in peaks[:1] for delay in np.linspace(0, peak, _UP_TO_PEAK)]
-        found += [float(peak - back) for peak in peaks for back in _BEFORE_PEAK]
-    return list(dict.fromkeys(np.round(np.multiply(found, 4.0)) / 4.0))
+        highest = peaks[:1]
+        delays += [float(d) for peak in highest for d in np.linspace(0, peak, _UP_TO_PEAK)]
+        delays += [float(peak - back) for peak in peaks for back in _BEFORE_PEAK]
+    return list(dict.fromkeys(np.round(np.multiply(delays, 4.0)) / 4.0))
 
 
 class _Projected(NamedTuple):
-    """A linear model by least squares, where poles and delay are given."""
+    """The linear model of least squares for given poles and delay."""
 
-    left: np.ndarray
-    """What it leaves of each series, rows `[R, B]`."""
+    residual: np.ndarray
+    """The residual of each series, rows `[R, B]`."""
     turned: np.ndarray
     """The series without the delay, complex `[N, B]`."""
     q: np.ndarray
     """Orthonormal columns with the span of its basis, rows `[R, columns]`."""
     coefficients: np.ndarray
-    """Those of the fractions, `[columns − 1, B]`."""
+    """The coefficients of the fractions, `[columns − 1, B]`."""
 
 
 class _Search:
@@ -172,24 +173,24 @@ class _Search:
         places = low + distance * (np.arange(order) + 0.5)
         poles = np.tile(-0.5 * np.pi * distance + 2j * np.pi * places, (count, 1))
         for step in range(_STEPS + 1):
-            own = np.linalg.qr(self._basis(poles))[0]
-            left = _without(own, self._rows(z))
+            basis = np.linalg.qr(self._basis(poles))[0]
+            residual = _project_out(basis, self._rows(z))
             if step == _STEPS or not order:
                 break
             # σ z = fractions + constant, σ = 1 + Σ c/(s − pole): the zeros of σ are the new poles.
             # Numerators belong to each series and are projected out; c is common to all.
             fractions = self.arrangement.fractions(self.s, poles)
             series = np.split(z, z.shape[-1], axis=-1)
-            common = [_without(own, self._rows(-one * fractions)) for one in series]
-            a, right = np.concatenate(common, axis=-2), _stacked(left)
+            common = [_project_out(basis, self._rows(-z_of_one * fractions)) for z_of_one in series]
+            a, right = np.concatenate(common, axis=-2), _stack_columns(residual)
             lengths = np.maximum(np.linalg.norm(a, axis=-2), 1e-300)
             # The singular values of R are those of Q R, and R is small.
             q, r = np.linalg.qr(a / lengths[:, None, :])
             c = np.linalg.pinv(r, rcond=1e-14) @ (q.conj().mT @ right)
             poles = self.arrangement.zeros(poles, c[..., 0] / lengths)
             poles = -np.maximum(np.abs(poles.real), 1e-6) + 1j * poles.imag
-        powers = np.sum(np.abs(left) ** 2, axis=(-2, -1)) / self.z.size
-        return [PolesAndDelay(*one) for one in zip(poles, delays, powers, strict=True)]
+        powers = np.sum(np.abs(residual) ** 2, axis=(-2, -1)) / self.z.size
+        return [PolesAndDelay(*start) for start in zip(poles, delays, powers, strict=True)]
 
     def near_free_poles(self, free: PolesAndDelay) -> list[PolesAndDelay]:
         """Starts of a model with real coefficients, at the delay of free poles and near it.
@@ -209,14 +210,14 @@ class _Search:
         return [*same, *self.relocated(delays, len(poles))]
 
     def best(self, starts: list[PolesAndDelay], count: int) -> list[PolesAndDelay]:
-        """What the best starts lead to in a few steps, the best first."""
+        """The optima of the best starts after a few steps, the best first."""
         chosen = sorted(starts, key=lambda start: start.power)[:count]
-        found = [self.refined(start, 30, 1e-6) for start in chosen]
-        return sorted(found, key=lambda one: one.power)
+        optima = [self.refined(start, 30, 1e-6) for start in chosen]
+        return sorted(optima, key=lambda optimum: optimum.power)
 
     def power(self, poles: np.ndarray, delay: float) -> float:
-        """The mean square of what the model leaves."""
-        return float(np.sum(np.abs(self.projected(poles, delay).left) ** 2) / self.z.size)
+        """The mean square of the residual."""
+        return float(np.sum(np.abs(self.projected(poles, delay).residual) ** 2) / self.z.size)
 
     def refined(self, start: PolesAndDelay, evaluations: int, tolerance: float) -> PolesAndDelay:
         """Poles and delay of the least squares that a start leads to.
@@ -240,14 +241,16 @@ class _Search:
 
         def residuals(point: np.ndarray) -> np.ndarray:
             poles, _, projected = at(point)
-            return np.concatenate([_real(np.ravel(projected.left)), deviation * self._wall(poles)])
+            return np.concatenate(
+                [_real_rows(np.ravel(projected.residual)), deviation * self._wall(poles)]
+            )
 
         def jacobian(point: np.ndarray) -> np.ndarray:
             poles, slopes, projected = at(point)
             wall = deviation * self._slope_of_wall(poles, slopes)
             return np.concatenate([self._jacobian(poles, slopes, projected), wall])
 
-        found = least_squares(
+        optimum = least_squares(
             residuals,
             np.concatenate([self._coordinates(start.poles), [0.0]]),
             jac=jacobian,
@@ -257,8 +260,8 @@ class _Search:
             ftol=tolerance,
             gtol=3e-16,
         )
-        poles, _ = self._poles(found.x)
-        return PolesAndDelay(poles, start.delay + found.x[-1], 2.0 * found.cost / self.z.size)
+        poles, _ = self._poles(optimum.x)
+        return PolesAndDelay(poles, start.delay + optimum.x[-1], 2.0 * optimum.cost / self.z.size)
 
     # Widths on a log scale and places, both on a sine between their bounds.
 
@@ -280,11 +283,11 @@ class _Search:
         return -width + 1j * place, np.concatenate(slopes)
 
     def _wall(self, poles: np.ndarray) -> np.ndarray:
-        """By how many deviations of the prior poles are too narrow, `[order]`."""
+        """The deviations of the prior by which poles are too narrow, `[order]`."""
         return np.maximum(np.log(self.narrow / -poles.real) / _WALL, 0.0)
 
     def _slope_of_wall(self, poles: np.ndarray, by_coordinate: np.ndarray) -> np.ndarray:
-        """The derivatives of that by all coordinates, `[order, 2 order + 1]`."""
+        """The derivatives of `_wall` by all coordinates, `[order, 2 order + 1]`."""
         order, is_narrow = len(poles), -poles.real < self.narrow
         slopes = np.zeros((order, 2 * order + 1))
         np.fill_diagonal(slopes, is_narrow * by_coordinate[:order] / -poles.real / _WALL)
@@ -297,7 +300,7 @@ class _Search:
         lengths = np.linalg.norm(basis, axis=0)
         q, r = np.linalg.qr(basis / lengths)
         coefficients = np.linalg.lstsq(r, q.conj().T @ rows, rcond=1e-15)[0] / lengths[:, None]
-        return _Projected(_without(q, rows), turned, q, coefficients[:-1])
+        return _Projected(_project_out(q, rows), turned, q, coefficients[:-1])
 
     def slopes(self, poles: np.ndarray, projected: _Projected) -> np.ndarray:
         """The derivatives of the model by real parts and places of poles, rows `[B, R, 2 order]`.
@@ -305,28 +308,28 @@ class _Search:
         But for what the fractions and the constant amount to.
         """
         by_pole = [self.arrangement.slopes(self.s, poles, c) for c in projected.coefficients.T]
-        return np.stack([_without(projected.q, self._rows(d)) for d in by_pole])
+        return np.stack([_project_out(projected.q, self._rows(d)) for d in by_pole])
 
     def _jacobian(
         self, poles: np.ndarray, by_coordinate: np.ndarray, projected: _Projected
     ) -> np.ndarray:
         by_pole = -self.slopes(poles, projected) * by_coordinate
         by_delay = self._rows(self.s * projected.turned)
-        by_delay = _without(projected.q, by_delay).T[..., None]
+        by_delay = _project_out(projected.q, by_delay).T[..., None]
         columns = np.concatenate([by_pole, by_delay], axis=-1)  # [B, R, 2 order + 1]
-        return _real(columns.swapaxes(0, 1).reshape(-1, columns.shape[-1]))
+        return _real_rows(columns.swapaxes(0, 1).reshape(-1, columns.shape[-1]))
 
 
-def _without(q: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Columns less their projection on orthonormal ones."""
+def _project_out(q: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The residuals of columns after projection on orthonormal columns."""
     return columns - q @ (q.conj().mT @ columns)
 
 
-def _stacked(columns: np.ndarray) -> np.ndarray:
+def _stack_columns(columns: np.ndarray) -> np.ndarray:
     """Columns below each other, `[..., N, B] -> [..., B N, 1]`."""
     return np.concatenate(np.split(columns, columns.shape[-1], axis=-1), axis=-2)
 
 
-def _real(rows: np.ndarray) -> np.ndarray:
-    """Rows of real and imaginary parts of complex ones; real ones as they are."""
+def _real_rows(rows: np.ndarray) -> np.ndarray:
+    """Rows of real parts and of imaginary parts; real rows as they are."""
     return np.concatenate([rows.real, rows.imag]) if np.iscomplexobj(rows) else rows

@@ -28,7 +28,7 @@ from cgp.gp.served import points
 from cgp.gp.starts import start_left_out, undone_on_error
 from cgp.gp.stream_samples import as_block
 from cgp.kernels.base import Kernel
-from cgp.kernels.points import as_points, one_number
+from cgp.kernels.points import as_points
 from cgp.likelihoods import Likelihood
 from cgp.linalg import stored_cholesky
 from cgp.linalg.arguments import ArrayLike, check_whole
@@ -38,6 +38,7 @@ from cgp.online.online import RunsOnline
 from cgp.online.stream import Stream
 from cgp.training import keras_private
 from cgp.training.batches import check_epochs, compile_as_usual, require_one_replica
+from cgp.training.hyperparameters import one_number
 from cgp.training.keras_private import saved_variables
 from cgp.training.optimizers import LBFGS
 from cgp.training.saving import numbered

@@ -11,7 +11,7 @@ import tensorflow as tf
 from cgp import native
 from cgp.gp.data import Data
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.kernels.terms import Terms
+from cgp.kernels.markov import Terms
 from cgp.linalg.gradients import without_gradient
 
 
