@@ -6,8 +6,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.likelihoods.bessel import log_i0
-from cgp.likelihoods.quadrature import points_1d
+from cgp.likelihoods.quadrature import log_i0, points_1d
 from cgp.likelihoods.sites import LEAST, Moments, Site, trace
 from cgp.likelihoods.variational import Variational
 

@@ -7,8 +7,7 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from cgp.likelihoods.bessel import log_i0
-from cgp.likelihoods.quadrature import points_2d
+from cgp.likelihoods.quadrature import log_i0, points_2d
 from cgp.likelihoods.variational import Variational
 
 _ORDERS = (32, 8)

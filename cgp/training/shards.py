@@ -153,21 +153,25 @@ def _revived(spec: bytes) -> _Revived:
     return _Revived(model, size, function, threading.Lock())
 
 
-def shards_of(model: keras.Model, x: Any, y: Any, engine: Any, **sample_arguments: Any) -> Shards:
+def shards_of(
+    model: keras.Model, x: Any, y: Any, sample_weight: Any, validation_split: float, engine: Any
+) -> Shards:
     """Checks the arguments of a `fit` with an engine, and returns the shards.
 
     Args:
         model: The model.
         x: The shards.
-        y: Targets: None.
+        y: None, as shards have their own targets.
+        sample_weight: None.
+        validation_split: Zero.
         engine: The engine.
-        **sample_arguments: What `fit` was given for samples of arrays, each of which must be None.
 
     Raises:
         TypeError: No list, or targets beside it; an engine that maps nothing.
-        ValueError: Another optimizer than `LBFGS`; one of the others.
+        ValueError: Another optimizer than `LBFGS`; weights, or a split.
     """
-    for name, argument in sample_arguments.items():
+    per_sample = {"sample_weight": sample_weight, "validation_split": validation_split or None}
+    for name, argument in per_sample.items():
         if argument is not None:
             raise ValueError(f"{name} is for one set of arrays, and has no meaning with an engine")
     if not isinstance(getattr(model, "optimizer", None), LBFGS):
