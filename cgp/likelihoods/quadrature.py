@@ -1,4 +1,4 @@
-"""Expectations under normals by Gauss and Hermite's rule, and the Bessel function in two of them."""
+"""Expectations under normals by Gauss and Hermite's rule, and the Bessel function in them."""
 
 import functools
 

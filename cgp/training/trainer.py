@@ -380,10 +380,12 @@ def _check_callbacks(callbacks: Any) -> None:
 
 def _validation_batches(data: Any, batch_size: int | None, steps: int | None) -> Any:
     """The `validation_data` of `fit`, with arrays as a dataset in their own dtype."""
-    arrays = () if data is None else keras.utils.unpack_x_y_sample_weight(data)
-    if not are_arrays(*arrays):
+    if data is None:
+        return None
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    if not are_arrays(x, y, sample_weight):
         return data
-    return batches(*arrays, batch_size=batch_size, steps=steps)
+    return batches(x, y, sample_weight, batch_size, steps=steps)
 
 
 def _check_optimizer(optimizer: Any) -> None:
