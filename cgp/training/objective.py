@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import operator
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -125,7 +124,8 @@ def _compiled(model: Any, variables: list[keras.Variable], batch: tuple) -> Call
     )
     signature = (shapes, model.jit_compile)
     kept: _Kept | None = getattr(model, "_kept_objective", None)
-    if kept is None or kept.signature != signature or not _same(kept.variables, variables):
+    same = kept is not None and list(map(id, kept.variables)) == list(map(id, variables))
+    if kept is None or not same or kept.signature != signature:
         function = tf.function(
             functools.partial(evaluate, model, variables),
             jit_compile=model.jit_compile,
@@ -133,10 +133,6 @@ def _compiled(model: Any, variables: list[keras.Variable], batch: tuple) -> Call
         )
         kept = model._kept_objective = _Kept(variables, signature, function)
     return kept.function
-
-
-def _same(first: list, second: list) -> bool:
-    return len(first) == len(second) and all(map(operator.is_, first, second))
 
 
 def evaluate(

@@ -16,31 +16,13 @@ import tensorflow as tf
 
 from cgp.linalg.arguments import ArrayLike
 from cgp.training import keras_private
-from cgp.training.constraints import (
-    COMPLEX,
-    POSITIVE,
-    REAL,
-    UNIT_DISK,
-    Constraint,
-    in_steps_of,
-    split,
-)
+from cgp.training.constraints import COMPLEX as COMPLEX
+from cgp.training.constraints import POSITIVE as POSITIVE
+from cgp.training.constraints import REAL as REAL
+from cgp.training.constraints import UNIT_DISK as UNIT_DISK
+from cgp.training.constraints import Constraint, split
+from cgp.training.constraints import in_steps_of as in_steps_of
 from cgp.training.layer_arguments import ReadOnlyArguments
-
-__all__ = [
-    "COMPLEX",
-    "POSITIVE",
-    "REAL",
-    "UNIT_DISK",
-    "Constraint",
-    "Parameter",
-    "Parameterized",
-    "complex_from_config",
-    "in_steps_of",
-    "named_parameters",
-    "number_to_config",
-    "values_by_name",
-]
 
 
 def _weight(
