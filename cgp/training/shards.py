@@ -102,26 +102,26 @@ def value_and_gradient(spec: bytes, point: npt.ArrayLike, shard: Any) -> ShardVa
         >>> sum(part.gradient for part in parts).shape
         (2,)
     """
-    revived, point = _revived(spec), np.asarray(point, np.float64)
-    if point.shape != (revived.size,):
-        raise ValueError(f"point must have {revived.size} values, got shape {point.shape}")
+    restored, point = _restored(spec), np.asarray(point, np.float64)
+    if point.shape != (restored.size,):
+        raise ValueError(f"point must have {restored.size} values, got shape {point.shape}")
     data = shard() if callable(shard) else shard
     try:
-        x, count = revived.model.batch_of_shard(data)
+        x, count = restored.model.batch_of_shard(data)
     except (TypeError, ValueError) as error:
         shapes = [np.shape(a) for a in (data if isinstance(data, tuple | list) else [data])]
         error.add_note(f"It is the shard of arrays of the shapes {shapes}")
         raise
     try:
-        with revived.mutex:
-            value, gradient = revived.function(tf.constant(point), (x, None, None))
+        with restored.mutex:
+            value, gradient = restored.function(tf.constant(point), (x, None, None))
     except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError):
-        return ShardValue(np.nan, np.full(revived.size, np.nan), count)
+        return ShardValue(np.nan, np.full(restored.size, np.nan), count)
     weight = max(count, 1.0)  # what the loss was divided by: a share of priors is there without
     return ShardValue(weight * float(value), weight * gradient.numpy(), count)
 
 
-class _Revived(NamedTuple):
+class _RestoredModel(NamedTuple):
     """A model made from its description, with its compiled loss as a function of a point and a
     batch.
     """
@@ -135,7 +135,7 @@ class _Revived(NamedTuple):
 
 
 @functools.lru_cache(maxsize=2)
-def _revived(spec: bytes) -> _Revived:
+def _restored(spec: bytes) -> _RestoredModel:
     config, weights, jit_compile, shards = pickle.loads(spec)
     with sharing_scope():
         model = keras.saving.deserialize_keras_object(config)
@@ -150,7 +150,7 @@ def _revived(spec: bytes) -> _Revived:
         reduce_retracing=True,  # shards may be of any length
     )
     size = sum(v.shape.num_elements() for v in model.trainable_variables)
-    return _Revived(model, size, function, threading.Lock())
+    return _RestoredModel(model, size, function, threading.Lock())
 
 
 def shards_of(
