@@ -43,10 +43,10 @@ class Scores(NamedTuple):
     log_likelihood: float
     """The log marginal likelihood of all data, at its maximum."""
     parameters: int
-    """How many real numbers have been learned."""
+    """The number of real numbers that were learned."""
     bic: float
     """`parameters · log N − 2 log_likelihood`: the lower, the better. What a mean marginalises, as
-    `Rational` its poles, is no parameter: between orders of it cross-validation tells."""
+    `Rational` its poles, is not counted: use cross-validation to choose its order."""
     cv_density: float
     """The mean log predictive density of targets left out of a fit, in nats."""
     cv_error_db: float

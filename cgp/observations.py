@@ -347,7 +347,7 @@ class _LabelledAxis(NamedTuple):
     aligned: str
     """The array with other labels, as code with {} for these."""
     is_index: bool = False
-    """Whether the array is the labels itself, an index, which may stand beside any other labels."""
+    """Whether the array is itself an index, which may stand beside any other labels."""
 
 
 def check_same_labels(**arrays: tuple[Any, int]) -> None:

@@ -13,7 +13,7 @@ from cgp.likelihoods.variational import Variational
 _ORDER = 16
 _ACROSS = 1e-5
 """The precision across the mean, of which a modulus tells nothing, as a share of that along it:
-numbers of both have to go into one matrix."""
+both are elements of one matrix."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from cgp.likelihoods.quadrature import log_i0, points_2d
 from cgp.likelihoods.variational import Variational
 
 _ORDERS = (32, 8)
-"""Of the rule along the phase and across it."""
+"""The orders of the quadrature along the phase and across it."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -156,7 +156,7 @@ class _TaperedPeriodogram(NamedTuple):
     gain: float
     """The height of a line over its power."""
     spacing: float
-    """Of the frequencies of `scatter`, which `frequencies` have twice."""
+    """The spacing of the frequencies of `scatter`, half of that of `frequencies`."""
     scatter: np.ndarray | None
     """The heights around a line over its power, at `4 L + 1` differences of frequencies of which
     the middle one is 0, `frequencies` lying within L of it; None for regular x without gaps."""

@@ -21,12 +21,11 @@ class Constraint(NamedTuple):
     step: np.ndarray | float | None = None
     """The unit of the weight, in unconstrained numbers; see `in_steps_of`."""
     placeholder: np.ndarray | float = 0.0
-    """The value of a hyperparameter that was left out, until data give it one."""
+    """The value of a hyperparameter that was left out, until a fit initialises it."""
     is_per_dimension: bool = False
-    """Whether it is one number, or one for each dimension of x; left out, it becomes the latter."""
+    """Whether there is one number, or one for each dimension of x; if left out, one for each."""
     log_jacobian: Callable[[tf.Tensor], tf.Tensor] | None = None
-    """The log of what `forward` multiplies a small length by, or of a complex value an area: what a
-    density over unconstrained numbers has more than that over values. None if it is not known."""
+    """The log of the Jacobian determinant of `forward`, for densities; None if it is not known."""
 
 
 def _disk_from_plane(raw: tf.Tensor) -> tf.Tensor:

@@ -29,12 +29,12 @@ class ShardValue(NamedTuple):
     """The loss of a shard, a term of the loss of all data."""
 
     value: float
-    """The negative log likelihood of its series, and its share of that of the priors; NaN where it
-    has no value."""
+    """The negative log likelihood of its series, plus its share of the priors; NaN where it has no
+    value."""
     gradient: np.ndarray
     """Its gradient by the trainable variables, one after the other, float64."""
     observations: float
-    """How many it has."""
+    """The number of its observations."""
 
 
 class Shards(NamedTuple):
@@ -131,7 +131,7 @@ class _RestoredModel(NamedTuple):
     """The number of values of a point."""
     function: Callable[..., Any]
     mutex: threading.Lock
-    """Of its variables, which a call assigns: threads of a process take turns."""
+    """A lock of its variables, which a call assigns: threads of a process take turns."""
 
 
 @functools.lru_cache(maxsize=2)

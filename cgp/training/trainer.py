@@ -263,8 +263,9 @@ class Trainer(Saving):
         return super().__call__(*args, **kwargs)
 
     batch_count: tf.Variable | None = None
-    """The number of batches of all the data, for a loss a part of which counts once in all of them;
-    1 outside of `fit` and `evaluate`. A model with such a loss makes the variable."""
+    """The number of batches of all the data, 1 outside of `fit` and `evaluate`: a loss of which one
+    term belongs to all batches together takes a share of it in each. A model with such a loss makes
+    the variable."""
 
     @contextlib.contextmanager
     def _in_batches(self, data: Any, steps: int | None) -> Iterator[None]:
