@@ -36,15 +36,15 @@ def run(code, **environment):
 
 
 def test_packages_import_only_what_stands_below_them():
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert re.search(r"[1-9]\d* kept, 0 broken", found.stdout), found.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(r"[1-9]\d* kept, 0 broken", result.stdout), result.stdout
 
 
 MANNERS = """
@@ -94,8 +94,8 @@ print("unchanged")
 
 @pytest.mark.long
 def test_importing_and_using_cgp_changes_no_global_setting():
-    found = run(MANNERS)
-    assert found.stdout.strip() == "unchanged", found.stdout + found.stderr
+    result = run(MANNERS)
+    assert result.stdout.strip() == "unchanged", result.stdout + result.stderr
 
 
 @pytest.mark.long
@@ -106,8 +106,8 @@ def test_cgp_is_float64_under_any_floatx():
         "print({str(v.dtype) for v in gp.trainable_variables}, gp.predict([0.5])['mean'].dtype,"
         "keras.config.floatx())"
     )
-    found = run(code)
-    assert found.stdout.strip() == "{'float64'} complex128 float16", found.stdout + found.stderr
+    result = run(code)
+    assert result.stdout.strip() == "{'float64'} complex128 float16", result.stdout + result.stderr
 
 
 @pytest.mark.long
@@ -116,13 +116,13 @@ def test_importing_cgp_prints_nothing_and_loads_little_beside_tensorflow_and_ker
 
     Modules of cgp are not counted: they are small, and each has a file of its own.
     """
-    found = run(
+    result = run(
         "import sys, tensorflow, keras; before = set(sys.modules); import cgp;"
         "print('loaded', *(set(sys.modules) - before))",
         TF_ENABLE_ONEDNN_OPTS="0",
     )
-    assert found.returncode == 0, found.stderr
-    first, *loaded = found.stdout.split()
+    assert result.returncode == 0, result.stderr
+    first, *loaded = result.stdout.split()
     assert first == "loaded"  # nothing was printed before
     packages = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)
     assert packages <= {"cgp", "tensorflow", "keras"}
@@ -132,21 +132,21 @@ def test_importing_cgp_prints_nothing_and_loads_little_beside_tensorflow_and_ker
 
 @pytest.mark.long
 def test_cgp_needs_neither_pandas_nor_xarray():
-    found = run(
+    result = run(
         "import sys; sys.modules.update(pandas=None, xarray=None); import cgp, datetime;"
         "gp = cgp.ExactGP(cgp.kernels.Matern12(1, 1), 0.1); clock = cgp.Clock('day', '2026-01-01');"
         "gp.condition(clock([datetime.date(2026, 1, 2)]), [1j]);"
         "print(gp.predict([1.0])['mean'].shape)"
     )
-    assert found.stdout.strip() == "(1,)", found.stdout + found.stderr
+    assert result.stdout.strip() == "(1,)", result.stdout + result.stderr
 
 
 @pytest.mark.long
 def test_another_backend_of_keras_is_refused_with_the_remedy():
     # Other backends need packages that are not here, so that Keras only says it has one.
-    found = run("import keras; keras.config.backend = lambda: 'numpy'; import cgp")
-    assert found.returncode != 0
-    error = found.stderr.strip().splitlines()[-1]
+    result = run("import keras; keras.config.backend = lambda: 'numpy'; import cgp")
+    assert result.returncode != 0
+    error = result.stderr.strip().splitlines()[-1]
     assert error.startswith("ImportError: cgp runs on Keras's TensorFlow backend")
     assert "'numpy'" in error
     assert "KERAS_BACKEND" in error
@@ -296,13 +296,13 @@ def test_few_modules_exist_for_one_other_alone():
 
 def reachable(module: str, imported: dict[str, set[str]]) -> set[str]:
     """The modules that a module imports, directly and through others."""
-    found, waiting = set(), list(imported[module])
+    result, waiting = set(), list(imported[module])
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in result:
+            result.add(name)
             waiting += imported[name]
-    return found
+    return result
 
 
 PRIVATE_READS = 47  # the aim is 10
@@ -327,13 +327,13 @@ def private_reads(tree: ast.Module) -> Iterator[ast.expr]:
 
 
 def test_private_members_are_read_where_they_are_defined():
-    found = [
+    result = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
         for path in SOURCES
         if path.name not in DOORS
         for node in private_reads(ast.parse(path.read_text(encoding="utf-8")))
     ]
-    assert len(found) <= PRIVATE_READS, "\n".join([f"{len(found)} reads", *found])
+    assert len(result) <= PRIVATE_READS, "\n".join([f"{len(result)} reads", *result])
 
 
 def test_keras_is_private_in_one_file_alone():
@@ -346,7 +346,7 @@ def test_keras_is_private_in_one_file_alone():
         *(model, *model.layers, *model.weights, *model.metrics, model.optimizer),
         *(model._compile_loss, model._compile_metrics),
     ]
-    private = {name for found in objects for name in dir(found) if re.match("_[a-z]", name)}
+    private = {name for result in objects for name in dir(result) if re.match("_[a-z]", name)}
     private |= {"_is_default"}  # a mark on methods
     private -= {"_dtype"}  # also our own, of objects that are none of Keras's
     assert "_flatten_layers" in private
