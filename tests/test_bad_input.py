@@ -212,7 +212,7 @@ def test_an_interrupted_fit_leaves_state_and_hyperparameters_in_step(optimizer, 
         model.fit(x, z, epochs=9, verbose=0, callbacks=[Interrupt()])
     fresh = ExactGP(RBF(1.0, 1.0), 0.5)
     for mine, theirs in zip(
-        fresh.named_hyperparameters().values(), model.hyperparameters().values(), strict=True
+        fresh.named_hyperparameters().values(), model.named_hyperparameters().values(), strict=True
     ):
         mine.assign(theirs.numpy())
     fresh.condition(x, z)

@@ -285,7 +285,7 @@ def _flattened(kind: type[Kernel], kernels: Iterable[Kernel]) -> list[Kernel]:
         raise TypeError(f"{kind.__name__} takes a list of kernels, got {kernels!r}")
     flat: list[Kernel] = []
     for kernel in kernels:
-        is_unnamed = type(kernel) is kind and kernel.explicit_name is None
+        is_unnamed = type(kernel) is kind and kernel.chosen_name is None
         flat.extend(kernel.parts if is_unnamed else [kernel])
     return flat
 

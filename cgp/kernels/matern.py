@@ -30,9 +30,8 @@ from cgp.kernels.program import Code, Instructions, instruction, joined
 from cgp.kernels.spectrum import Spectrum, matern_spectrum, sum_of_spectra
 from cgp.kernels.stationary import Stationary, psd_kernels
 from cgp.linalg.arguments import ArrayLike, as_complex
-from cgp.training.constraints import FRACTION
 from cgp.training.hyperparameters import Hyperparameter, declared
-from cgp.training.parameters import POSITIVE
+from cgp.training.parameters import FRACTION, POSITIVE
 
 
 class HalfIntegerMatern(Stationary):

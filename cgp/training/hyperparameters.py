@@ -14,9 +14,14 @@ import numpy as np
 
 from cgp.linalg.arguments import ArrayLike
 from cgp.training import keras_private
-from cgp.training.constraints import Constraint, in_steps_of
 from cgp.training.layer_arguments import names_told
-from cgp.training.parameters import Parameter, Parameterized, complex_from_config
+from cgp.training.parameters import (
+    Constraint,
+    Parameter,
+    Parameterized,
+    complex_from_config,
+    in_steps_of,
+)
 from cgp.training.sharing import Shareable
 
 InitialValues = dict[str, tuple[ArrayLike | None, Constraint]]
@@ -263,7 +268,7 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
                 f"dtype must be float32 or float64 (complex values follow), got {dtype!r}"
             )
         # None for a name that is made from the class
-        self.explicit_name = name
+        self.chosen_name = name
         self.built = True  # subclasses make their weights in the constructor
 
     def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:
@@ -286,13 +291,13 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
     @property
     def prefix(self) -> str:
         """The prefix of its parameters in `parameters`."""
-        return self.explicit_name or type(self).__name__.lower()
+        return self.chosen_name or type(self).__name__.lower()
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor, complex numbers as [re, im]."""
         return {
             **super().get_config(),
-            "name": self.explicit_name,
+            "name": self.chosen_name,
             "dtype": self.variable_dtype,
             **self.parameters_config(),
             **{n: getattr(self, n) for n, f in self.declared_fields.items() if type(f) is Setting},
