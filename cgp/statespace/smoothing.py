@@ -103,15 +103,17 @@ def smooth(
         >>> statespace.smooth(walk, [1.0, np.nan, 1.0]).smoothed_means.numpy().ravel().round(6)
         array([0.6, 0.7, 0.8])
     """
-    given, parallel = model, as_flag(parallel, "parallel")
-    model, inputs = smoothing_model(given, z, missing, inputs, rule, likelihood, parallel=parallel)
+    original, parallel = model, as_flag(parallel, "parallel")
+    model, inputs = smoothing_model(
+        original, z, missing, inputs, rule, likelihood, parallel=parallel
+    )
     series, form = Series(model, z, missing, inputs), model.form
     smoothed = moments(series, parallel)
     if tf.executing_eagerly() and not all(
         np.isfinite(a).all() for a in (smoothed.means, smoothed.chols)
     ):
         filtered_moments(series, parallel)  # says where the state overflows
-    if model is not given:  # linearised where the factors, without gradient, say
+    if model is not original:  # linearised where the factors, without gradient, say
         smoothed = SmoothedMoments(*without_gradient(smoothed, smoothed, _OF_LINEAR))
     lags = form.moments(smoothed.lags[..., :-1, :, :])
     return Smoothed(
@@ -174,8 +176,8 @@ def smoothing_model(
     along = Along(model, z, missing, inputs, rule, likelihood)
     linear, last, change = along.of_filter().model, None, np.inf
     for _ in range(along.iterations if likelihood is None else MOST_TURNS):
-        found = moments(Series(linear, z, missing), parallel)
-        means, chols = found.means, found.chols
+        smoothed = moments(Series(linear, z, missing), parallel)
+        means, chols = smoothed.means, smoothed.chols
         if last is not None:
             means += along.damping * (last[0] - means)
             if likelihood is not None:

@@ -118,10 +118,10 @@ def _next(a: tf.Tensor) -> tf.Tensor:
     return tf.concat([a[..., 1:, :], tf.zeros_like(a[..., :1, :])], axis=-2)
 
 
-def _like(gradient: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+def _like(gradient: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
     """Sums a gradient over time and over the batch where `value` does not vary along them."""
-    if value.shape[-1] == 1 and gradient.shape[-1] != 1:
+    if a.shape[-1] == 1 and gradient.shape[-1] != 1:
         gradient = tf.reduce_sum(gradient, axis=-1, keepdims=True)
-    if value.shape[-2] == 1 and gradient.shape[-2] != 1:
+    if a.shape[-2] == 1 and gradient.shape[-2] != 1:
         gradient = tf.reduce_sum(gradient, axis=-2, keepdims=True)
     return gradient

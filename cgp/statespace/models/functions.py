@@ -44,8 +44,8 @@ def check_holomorphic(
     count = _POINTS * len(_REACHES)
     reach = np.repeat(_REACHES, _POINTS)[:, None]
     points = centre + rng.normal(size=(count, n, 2)).view(complex)[..., 0] * size * reach
-    known = rng.normal(size=(count, inputs, 2)).view(complex)[..., 0]
-    function = function_of(tf.constant(known, mean.dtype))
+    drives = rng.normal(size=(count, inputs, 2)).view(complex)[..., 0]
+    function = function_of(tf.constant(drives, mean.dtype))
     by_state, by_conjugate = _derivatives(function, tf.constant(points, mean.dtype))
     with np.errstate(invalid="ignore", over="ignore"):
         gap, whole = (np.sum(np.abs(a) * size, axis=-1) for a in (by_conjugate, by_state))
@@ -68,11 +68,11 @@ def _derivatives(function: Function, points: tf.Tensor) -> tuple[np.ndarray, np.
     copies = points[:, None] + tf.zeros([m, 1], points.dtype)
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(copies)
-        own = tf.linalg.diag_part(function(copies))
-        parts = (tf.math.real(own), tf.math.imag(own))
+        components = tf.linalg.diag_part(function(copies))
+        real_and_imaginary = (tf.math.real(components), tf.math.imag(components))
     by_real, by_imaginary = (
-        tape.gradient(part, copies, unconnected_gradients=tf.UnconnectedGradients.ZERO).numpy()
-        for part in parts
+        tape.gradient(component, copies, unconnected_gradients=tf.UnconnectedGradients.ZERO).numpy()
+        for component in real_and_imaginary
     )
     by_state = 0.5 * (np.conj(by_real) + 1j * np.conj(by_imaginary))
     return by_state, 0.5 * (by_real + 1j * by_imaginary)

@@ -12,9 +12,9 @@ class Settled:
 
     def _with(self, **values: Any) -> Self:
         """A copy with some attributes replaced, unchecked."""
-        other = type(self).__new__(type(self))
-        other._settle(**{**self.__dict__, **values})
-        return other
+        copy = type(self).__new__(type(self))
+        copy._settle(**{**self.__dict__, **values})
+        return copy
 
     def __setattr__(self, name: str, value: object) -> None:
         name_of_class = type(self).__name__

@@ -141,16 +141,16 @@ class NonlinearGaussian(KeepsGraphs):
                 f"the states are real and have no {', '.join(sorted(has_pseudo))}: for complex "
                 "states give a complex initial_mean"
             )
-        self._check_value(mean, transition, "transition", mean.dtype, mean.shape[-1])
-        value = self._check_value(mean, observation, "observation", None, None)
-        if value.dtype.real_dtype != mean.dtype.real_dtype:
+        self._checked_image(mean, transition, "transition", mean.dtype, mean.shape[-1])
+        image = self._checked_image(mean, observation, "observation", None, None)
+        if image.dtype.real_dtype != mean.dtype.real_dtype:
             raise TypeError(
                 f"observation must return the precision of the states, {mean.dtype.name}, got "
-                f"{value.dtype.name}"
+                f"{image.dtype.name}"
             )
         pseudo = {"Q": pseudo_Q, "R": pseudo_R, "initial_covariance": initial_pseudo_covariance}
         self._settle(_improper=frozenset(k for k, v in pseudo.items() if v is not None))
-        self._settle(noise=self._noise(states, value, R, pseudo_R))
+        self._settle(noise=self._noise(states, image, R, pseudo_R))
         if self.holomorphic:
             if not mean.dtype.is_complex:
                 raise TypeError("holomorphic=True is for complex states, but these are real")
@@ -162,12 +162,12 @@ class NonlinearGaussian(KeepsGraphs):
     def _noise(
         self,
         states: dict[str, tf.Tensor],
-        value: tf.Tensor,
+        image: tf.Tensor,
         R: ArrayLike,
         pseudo_R: ArrayLike | None,
     ) -> LinearGaussian:
         """The model of noise and initial state, with zeros for F, H and B."""
-        observed, n, m = value.dtype, states["initial_mean"].shape[-1], value.shape[-1]
+        observed, n, m = image.dtype, states["initial_mean"].shape[-1], image.shape[-1]
         noise = as_dtype(R, observed, "R")
         if self.holomorphic and (self._improper or not observed.is_complex):
             raise ValueError(
@@ -197,7 +197,7 @@ class NonlinearGaussian(KeepsGraphs):
                 raise ValueError(f"{name} must be [..., {size}, {size}], got shape {matrix.shape}")
             if tf.executing_eagerly():
                 check_finite(matrix, name)
-        given: dict[str, Any] = {
+        moments: dict[str, Any] = {
             "F": tf.zeros([rows, rows], mean.dtype),
             "H": tf.zeros([columns, rows], mean.dtype),
             "initial_mean": mean,
@@ -211,10 +211,10 @@ class NonlinearGaussian(KeepsGraphs):
         }
         if self.input_size:
             inputs = self.input_size * form.multiplicity
-            given["B"] = tf.zeros([rows, inputs], mean.dtype)
-        return LinearGaussian.from_tensors(given, None, form, observation_form)
+            moments["B"] = tf.zeros([rows, inputs], mean.dtype)
+        return LinearGaussian.from_tensors(moments, None, form, observation_form)
 
-    def _check_value(
+    def _checked_image(
         self,
         mean: tf.Tensor,
         function: Callable[..., Any],
@@ -228,8 +228,8 @@ class NonlinearGaussian(KeepsGraphs):
         arguments = [points, tf.zeros([2, 3, k], mean.dtype)] if k else [points]
         try:
             # As a graph, which it will be part of: that of NumPy's functions fails here.
-            graph = graph_of(lambda *given: function(*given))
-            value = tf.convert_to_tensor(graph(*arguments))
+            graph = graph_of(lambda *arrays: function(*arrays))
+            image = tf.convert_to_tensor(graph(*arguments))
         except Exception as error:
             of_inputs = f" and inputs [..., {k}]" if k else ""
             raise TypeError(
@@ -237,19 +237,19 @@ class NonlinearGaussian(KeepsGraphs):
                 f"{mean.dtype.name}, but for shape {points.shape} it raises "
                 f"{type(error).__name__}: {error}"
             ) from error
-        wanted = "[..., m]" if size is None else f"[..., {size}]"
-        fits = value.shape.rank == 3 and value.shape[:2].is_compatible_with(points.shape[:2])
-        if not fits or value.shape[-1] in (0, None) or size not in (None, value.shape[-1]):
+        expected = "[..., m]" if size is None else f"[..., {size}]"
+        fits = image.shape.rank == 3 and image.shape[:2].is_compatible_with(points.shape[:2])
+        if not fits or image.shape[-1] in (0, None) or size not in (None, image.shape[-1]):
             raise ValueError(
-                f"{name} must return {wanted} for states [..., {mean.shape[-1]}] with any batch "
-                f"axes, but for {points.shape} it returned shape {value.shape}"
+                f"{name} must return {expected} for states [..., {mean.shape[-1]}] with any batch "
+                f"axes, but for {points.shape} it returned shape {image.shape}"
             )
-        if dtype not in (None, value.dtype):
+        if dtype not in (None, image.dtype):
             raise TypeError(
                 f"{name} must return the dtype of the states, {mean.dtype.name}, got "
-                f"{value.dtype.name}"
+                f"{image.dtype.name}"
             )
-        return value
+        return image
 
     # --- working values --------------------------------------------------------------------------
 
@@ -268,8 +268,8 @@ class NonlinearGaussian(KeepsGraphs):
             if self.input_size:
                 size = self.input_size * self.form.multiplicity
                 shape = tf.concat([tf.shape(points)[:-1], [size]], axis=0)
-                known = tf.zeros([1, size], self.dtype) if inputs is None else inputs
-                arguments.append(self.form.join(tf.broadcast_to(known[:, None], shape)))
+                drive = tf.zeros([1, size], self.dtype) if inputs is None else inputs
+                arguments.append(self.form.join(tf.broadcast_to(drive[:, None], shape)))
             return form.split(tf.convert_to_tensor(function(*arguments)))
 
         return of_working
@@ -321,15 +321,15 @@ class NonlinearGaussian(KeepsGraphs):
             >>> model.replace(Q=[[0.2]]).noise.Q.numpy().trace()
             np.float64(0.2)
         """
-        given = self.arguments()
-        unknown = sorted(set(changes) - set(given))
+        arguments = self.arguments()
+        unknown = sorted(set(changes) - set(arguments))
         if unknown:
-            known = ", ".join(given)
-            raise TypeError(f"replace knows {known}, but was given {', '.join(unknown)}")
-        other = type(self)(**{**given, **changes})
-        if self._graph_key() == other._graph_key():
-            other._settle(_kept=self._kept)
-        return other
+            names = ", ".join(arguments)
+            raise TypeError(f"replace knows {names}, but was given {', '.join(unknown)}")
+        model = type(self)(**{**arguments, **changes})
+        if self._graph_key() == model._graph_key():
+            model._settle(_kept=self._kept)
+        return model
 
     def _graph_key(self) -> tuple[Any, ...]:
         """What the graphs of the functions depend on."""
@@ -340,16 +340,16 @@ class NonlinearGaussian(KeepsGraphs):
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of the constructor that make this model, by name."""
-        found: dict[str, Any] = {"transition": self.transition, "observation": self.observation}
+        arguments: dict[str, Any] = {"transition": self.transition, "observation": self.observation}
         for name in ("Q", "R", "initial_mean", "initial_covariance"):
-            found[name] = self.form.join(self.noise.initial_mean)
+            arguments[name] = self.form.join(self.noise.initial_mean)
             if name != "initial_mean":
                 form = self.observation_form if name == "R" else self.form
-                found[name], pseudo = form.moments(getattr(self.noise, name))
+                arguments[name], pseudo = form.moments(getattr(self.noise, name))
                 key = "initial_pseudo_covariance" if len(name) > 1 else f"pseudo_{name}"
-                found[key] = pseudo if name in self._improper else None
+                arguments[key] = pseudo if name in self._improper else None
         flags = ("holomorphic", "input_size", "jit_compile")
-        return found | {name: getattr(self, name) for name in flags}
+        return arguments | {name: getattr(self, name) for name in flags}
 
     def shown(self, name: str) -> tf.Tensor:
         """A moment of the noise or the initial state as users see and learn it.
@@ -363,19 +363,19 @@ class NonlinearGaussian(KeepsGraphs):
 
     def with_moments(self, moments: Mapping[str, tf.Tensor | FactoredCovariance]) -> Self:
         """The same functions with some moments replaced, unchecked; in the form of `shown`."""
-        given = dict(self.noise.parts())
-        for name, value in moments.items():
+        tensors = dict(self.noise.parts())
+        for name, moment in moments.items():
             form = self.observation_form if name == "R" else self.form
             if name == "initial_mean":
-                value = form.split(value)
+                moment = form.split(moment)
             elif form.multiplicity > 1 and name not in self._improper:
-                if isinstance(value, FactoredCovariance):
-                    value = FactoredCovariance.of_factor(form.root(value.factor))
+                if isinstance(moment, FactoredCovariance):
+                    moment = FactoredCovariance.of_factor(form.root(moment.factor))
                 else:
-                    value = composite_covariance(value, None, name)
-            given[name] = value
+                    moment = composite_covariance(moment, None, name)
+            tensors[name] = moment
         forms = (self.form, self.observation_form)
-        return self.with_noise(LinearGaussian.from_tensors(given, None, *forms))
+        return self.with_noise(LinearGaussian.from_tensors(tensors, None, *forms))
 
     def with_noise(self, noise: LinearGaussian) -> Self:
         """The same functions with other noise or another initial state, unchecked."""

@@ -13,8 +13,8 @@ from cgp.linalg.batch_last import cholesky
 from cgp.statespace.compiled import graph_of
 from cgp.statespace.engines.filter_step import State
 from cgp.statespace.engines.forward_pass import at_known
-from cgp.statespace.linearization.linearized_model import given_of
-from cgp.statespace.linearization.linearized_step import Given, Stepper
+from cgp.statespace.linearization.linearized_model import system_of
+from cgp.statespace.linearization.linearized_step import Stepper, StepSystem
 from cgp.statespace.models.conditionally_linear import ConditionallyLinear
 from cgp.statespace.models.simulation import white
 from cgp.statespace.particles.particle_model import each
@@ -73,11 +73,11 @@ def conditional_particles(
 
     Args:
         model: The model.
-        series: Of `model.linear`.
+        series: A series of `model.linear`.
         count: N, the number of particles.
         seed: Two integers.
     """
-    given, start = given_of(series)
+    system, start = system_of(series)
 
     def run(*arguments: Any) -> ConditionalParticles:
         return _run(model, *arguments)
@@ -85,7 +85,7 @@ def conditional_particles(
     loop: Callable[..., ConditionalParticles] = run
     if tf.executing_eagerly():
         loop = model.kept(conditional_particles, lambda: graph_of(run))
-    return loop(given, start, count, seed).map(series.from_series)
+    return loop(system, start, count, seed).map(series.from_series)
 
 
 class _Cloud(NamedTuple):
@@ -122,47 +122,47 @@ def _last(a: tf.Tensor) -> tf.Tensor:
 
 
 def _run(
-    model: ConditionallyLinear, given: Given, start: State, count: tf.Tensor, seed: tf.Tensor
+    model: ConditionallyLinear, system: StepSystem, start: State, count: tf.Tensor, seed: tf.Tensor
 ) -> ConditionalParticles:
-    steps, series = tf.shape(given.z)[0], tf.shape(given.z)[-1]
-    dtype, real = model.initial_mean.dtype, given.observed.dtype
+    steps, series = tf.shape(system.z)[0], tf.shape(system.z)[-1]
+    dtype, real = model.initial_mean.dtype, system.observed.dtype
     form, linear_steps = model.linear.form, Stepper(None)
     seeds = tf.random.experimental.stateless_split(seed, 3)
 
-    def noise(factor: tf.Tensor, own_seed: tf.Tensor) -> tf.Tensor:
+    def noise(factor: tf.Tensor, step_seed: tf.Tensor) -> tf.Tensor:
         shape = tf.stack([series, count, tf.shape(factor)[-1]])
-        return each(factor[None], white(shape, own_seed, dtype))
+        return each(factor[None], white(shape, step_seed, dtype))
 
-    def at_particles(t: tf.Tensor, cloud: _Cloud) -> Given:
-        """What step t gives each particle, `[…, B·N]`."""
+    def at_particles(t: tf.Tensor, cloud: _Cloud) -> StepSystem:
+        """The system of step t for each particle, `[…, B·N]`."""
 
         def spread(a: tf.Tensor) -> tf.Tensor:
             a = at_known(a, t)
             wide = tf.broadcast_to(a, tf.concat([tf.shape(a)[:-1], [series]], axis=0))
             return tf.ensure_shape(tf.repeat(wide, count, axis=-1), [*a.shape[:-1], None])
 
-        own = tf.nest.map_structure(spread, given)
+        of_particles = tf.nest.map_structure(spread, system)
         shape = tf.shape(cloud.u)[:2]
-        found = {
+        matrices = {
             name: _last(tf.broadcast_to(a, tf.concat([shape, tf.shape(a)[2:]], axis=0)))
             for name, a in model.matrices_at(cloud.u).items()
         }
-        if "Q" in found:
-            found["Q_factor"] = cholesky(found["Q"])
-        return own._replace(**found)
+        if "Q" in matrices:
+            matrices["Q_factor"] = cholesky(matrices["Q"])
+        return of_particles._replace(**matrices)
 
     def weighed(
         t: tf.Tensor, cloud: _Cloud, log_weights: tf.Tensor
     ) -> tuple[_Cloud, tf.Tensor, list[tf.Tensor]]:
-        """The particles after the observation of step t, and what is found there."""
+        """The particles after the observation of step t, and the moments there."""
         after, likelihoods, _ = linear_steps.updated(at_particles(t, cloud), cloud.state())
         likelihoods = tf.reshape(likelihoods, tf.shape(log_weights))
         log_weights, total, size = normalized(log_weights + likelihoods)
         cloud, weights = cloud.of_state(after), tf.exp(log_weights)
-        own = real_as(weights, cloud.chol.dtype)[..., None, None]
+        shares = real_as(weights, cloud.chol.dtype)[..., None, None]
         # The mean of covariances, and the covariance of means.
         within = tf.reduce_sum(
-            own * tf.linalg.matmul(cloud.chol, cloud.chol, adjoint_b=True), axis=1
+            shares * tf.linalg.matmul(cloud.chol, cloud.chol, adjoint_b=True), axis=1
         )
         pair = form.moments(within)
         mean, *between = moments_of(form.join(cloud.mean), weights)
@@ -174,17 +174,17 @@ def _run(
     def step(
         t: tf.Tensor, cloud: _Cloud, log_weights: tf.Tensor, size: tf.Tensor, kept: Any
     ) -> Any:
-        own_seed = tf.random.experimental.stateless_fold_in(seeds[2], t)
-        values, log_weights = drawn_again(list(cloud), log_weights, size, own_seed)
+        step_seed = tf.random.experimental.stateless_fold_in(seeds[2], t)
+        values, log_weights = drawn_again(list(cloud), log_weights, size, step_seed)
         cloud = _Cloud(*(tf.ensure_shape(a, b.shape) for a, b in zip(values, first, strict=True)))
         following, _ = linear_steps.predicted(at_particles(t - 1, cloud), cloud.state())
-        own_seed = tf.random.experimental.stateless_fold_in(seeds[1], t)
-        u = model.moved(cloud.u) + noise(model.Q.factor, own_seed)
+        step_seed = tf.random.experimental.stateless_fold_in(seeds[1], t)
+        u = model.moved(cloud.u) + noise(model.Q.factor, step_seed)
         cloud = cloud.of_state(following)._replace(u=tf.ensure_shape(u, first.u.shape))
-        cloud, log_weights, found = weighed(t, cloud, log_weights)
+        cloud, log_weights, moments = weighed(t, cloud, log_weights)
         log_weights = tf.ensure_shape(log_weights, equal.shape)
-        size = tf.ensure_shape(found[-1], equal.shape[:1])
-        kept = [array.write(t, a) for array, a in zip(kept, found, strict=True)]
+        size = tf.ensure_shape(moments[-1], equal.shape[:1])
+        kept = [array.write(t, a) for array, a in zip(kept, moments, strict=True)]
         return t + 1, cloud, log_weights, size, kept
 
     def of_particles(a: tf.Tensor) -> tf.Tensor:
@@ -194,10 +194,12 @@ def _run(
     u = model.initial_mean + noise(model.initial_covariance.factor, seeds[0])
     first = _Cloud(u, *map(of_particles, start))
     equal = equal_weights(series, count, real)
-    cloud, log_weights, found = weighed(tf.constant(0), first, equal)
-    kept = [tf.TensorArray(a.dtype, steps, element_shape=a.shape).write(0, a) for a in found]
+    cloud, log_weights, first_moments = weighed(tf.constant(0), first, equal)
+    kept = [
+        tf.TensorArray(a.dtype, steps, element_shape=a.shape).write(0, a) for a in first_moments
+    ]
     log_weights = tf.ensure_shape(log_weights, equal.shape)
-    size = tf.ensure_shape(found[-1], equal.shape[:1])
+    size = tf.ensure_shape(first_moments[-1], equal.shape[:1])
     loop = (tf.constant(1), cloud, log_weights, size, kept)
     _, cloud, log_weights, _, kept = tf.while_loop(lambda t, *_: t < steps, step, loop)
     # A tape that watches variables of the model must not see the loop.

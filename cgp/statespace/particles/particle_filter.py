@@ -102,10 +102,10 @@ def particle_filter(
     if tf.executing_eagerly():
         _check_density(drawn)
     loop = (_kept_graph if tf.executing_eagerly() else _loop)(model, expectation)
-    given = arguments_of(model, series)
-    found = loop(drawn, given, count, stateless_seed(seed))
-    _check_weights(found.log_likelihoods)
-    return found.map(series.from_series)
+    arguments = arguments_of(model, series)
+    particles_of_series = loop(drawn, arguments, count, stateless_seed(seed))
+    _check_weights(particles_of_series.log_likelihoods)
+    return particles_of_series.map(series.from_series)
 
 
 _Expectation = Callable[[tf.Tensor], tf.Tensor] | None

@@ -1,4 +1,4 @@
-"""What a model and a series give the particle filter, arranged for its loop."""
+"""The functions, noise and observations of a particle filter, arranged for its loop."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ class Drawn(NamedTuple):
     """Noise and observations; time is the first axis, of 1 where nothing varies, then the batch."""
 
     mean: tf.Tensor
-    """Of the initial state, `[B, n]`; B is 1 where all series share it."""
+    """The mean of the initial state, `[B, n]`; B is 1 where all series share it."""
     chol: tf.Tensor
     """`[B, n, n]`."""
     Q_factor: tf.Tensor
@@ -31,14 +31,14 @@ class Drawn(NamedTuple):
 
 
 class Functions(NamedTuple):
-    """Transition and observation of particles, `(given at one step, [B, N, n]) -> [B, N, ·]`."""
+    """Transition and observation of particles, `(arguments of a step, [B, N, n]) -> [B, N, ·]`."""
 
     transition: Callable[[Any, tf.Tensor], tf.Tensor]
     observation: Callable[[Any, tf.Tensor], tf.Tensor]
 
 
 class Matrices(NamedTuple):
-    """What a linear model gives its functions at each step, arranged as in `Drawn`."""
+    """The matrices of a linear model at each step, arranged as in `Drawn`."""
 
     F: tf.Tensor
     b: tf.Tensor
@@ -55,8 +55,8 @@ def drawn_from(series: Series) -> Drawn:
 
     R = series.of_steps(noise.R)
     observed = series.last(tf.cast(series.observed, noise.dtype.real_dtype), 2)
-    one = tf.eye(R.shape[1], dtype=noise.dtype)[None, ..., None]
-    whitening, variances, z = decorrelated(one, R, series.by_series(series.z), observed)
+    eye = tf.eye(R.shape[1], dtype=noise.dtype)[None, ..., None]
+    whitening, variances, z = decorrelated(eye, R, series.by_series(series.z), observed)
     return Drawn(
         first(series.last(noise.initial_mean, 1)),
         first(series.last(noise.initial_chol, 2)),
@@ -69,20 +69,20 @@ def drawn_from(series: Series) -> Drawn:
 
 
 def functions_of(model: AnyModel) -> Functions:
-    """The functions of a model; those of a linear one are given its matrices."""
+    """The functions of a model; those of a linear one take its matrices."""
     if isinstance(model, NonlinearGaussian):
         return Functions(
             lambda inputs, x: model.working("transition", inputs)(x),
             lambda inputs, x: model.working("observation", inputs)(x),
         )
     return Functions(
-        lambda own, x: each(own.F, x) + own.b[:, None],
-        lambda own, x: each(own.H, x) + own.d[:, None],
+        lambda matrices, x: each(matrices.F, x) + matrices.b[:, None],
+        lambda matrices, x: each(matrices.H, x) + matrices.d[:, None],
     )
 
 
 def arguments_of(model: AnyModel, series: Series) -> Any:
-    """What the functions of a model are given: known inputs, `[T, B, k]`, or `Matrices`."""
+    """The arguments of the functions of a model: known inputs, `[T, B, k]`, or `Matrices`."""
     inputs = series.inputs
     if isinstance(model, NonlinearGaussian):
         if inputs is None:

@@ -50,31 +50,31 @@ def run(
     join: Callable[[tf.Tensor], tf.Tensor],
     expectation: Callable[[tf.Tensor], tf.Tensor] | None,
     drawn: Drawn,
-    given: Any,
+    arguments: Any,
     count: tf.Tensor,
     seed: tf.Tensor,
 ) -> Particles:
     """The particle filter of a series, or of B of them.
 
     Args:
-        functions: Of the model.
+        functions: The functions of the model.
         join: Makes states of working values.
         expectation: A function of states whose mean is wanted, or None.
         drawn: Noise and observations.
-        given: What the functions are given at each step, `[T, B, …]`.
+        arguments: The arguments of the functions at each step, `[T, B, …]`.
         count: N, the number of particles.
         seed: Two integers.
 
     Returns:
-        What is found of each series, `[B, T, …]`; of the last step, `[B, N, …]`.
+        The moments of each series, `[B, T, …]`; the particles of the last step, `[B, N, …]`.
     """
     steps, series = tf.shape(drawn.z)[0], tf.shape(drawn.z)[1]
     dtype, real = drawn.mean.dtype, drawn.variances.dtype
     seeds = tf.random.experimental.stateless_split(seed, 3)
 
-    def noise(factor: tf.Tensor, own_seed: tf.Tensor) -> tf.Tensor:
+    def noise(factor: tf.Tensor, step_seed: tf.Tensor) -> tf.Tensor:
         shape = tf.stack([series, count, tf.shape(factor)[-1]])
-        return each(factor, white(shape, own_seed, dtype))
+        return each(factor, white(shape, step_seed, dtype))
 
     def at_step(values: Any, t: tf.Tensor) -> Any:
         return tf.nest.map_structure(lambda a: at_known(a, t), values)
@@ -82,39 +82,39 @@ def run(
     def weighed(
         t: tf.Tensor, x: tf.Tensor, log_weights: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """The weights after the observation of step t, and what is found there."""
-        own = Drawn(*drawn[:2], *at_step(drawn[2:], t))
-        predicted = functions.observation(at_step(given, t), x)
-        log_weights, total, size = normalized(log_weights + _log_density(own, predicted))
+        """The weights after the observation of step t, and the moments there."""
+        measurement = Drawn(*drawn[:2], *at_step(drawn[2:], t))
+        predicted = functions.observation(at_step(arguments, t), x)
+        log_weights, total, size = normalized(log_weights + _log_density(measurement, predicted))
         states, weights = join(x), tf.exp(log_weights)
-        found = [] if expectation is None else [_expected(expectation, states, weights)]
-        return log_weights, [*found, *moments_of(states, weights), total, size]
+        expectations = [] if expectation is None else [_expected(expectation, states, weights)]
+        return log_weights, [*expectations, *moments_of(states, weights), total, size]
 
     def step(t: tf.Tensor, x: tf.Tensor, log_weights: tf.Tensor, size: tf.Tensor, kept: Any) -> Any:
-        own_seed = tf.random.experimental.stateless_fold_in(seeds[2], t)
-        (x,), log_weights = drawn_again([x], log_weights, size, own_seed)
-        following = functions.transition(at_step(given, t - 1), x)
-        own_seed = tf.random.experimental.stateless_fold_in(seeds[1], t)
+        step_seed = tf.random.experimental.stateless_fold_in(seeds[2], t)
+        (x,), log_weights = drawn_again([x], log_weights, size, step_seed)
+        following = functions.transition(at_step(arguments, t - 1), x)
+        step_seed = tf.random.experimental.stateless_fold_in(seeds[1], t)
         x = tf.ensure_shape(
-            following + noise(at_known(drawn.Q_factor, t - 1), own_seed), start.shape
+            following + noise(at_known(drawn.Q_factor, t - 1), step_seed), start.shape
         )
-        log_weights, found = weighed(t, x, log_weights)
+        log_weights, moments = weighed(t, x, log_weights)
         log_weights = tf.ensure_shape(log_weights, equal.shape)
-        size = tf.ensure_shape(found[-1], equal.shape[:1])
-        kept = [array.write(t, a) for array, a in zip(kept, found, strict=True)]
+        size = tf.ensure_shape(moments[-1], equal.shape[:1])
+        kept = [array.write(t, a) for array, a in zip(kept, moments, strict=True)]
         return t + 1, x, log_weights, size, kept
 
     start = drawn.mean[:, None] + noise(drawn.chol, seeds[0])
     equal = equal_weights(series, count, real)
-    log_weights, found = weighed(tf.constant(0), start, equal)
-    kept = [tf.TensorArray(a.dtype, steps, element_shape=a.shape).write(0, a) for a in found]
-    size = tf.ensure_shape(found[-1], equal.shape[:1])
+    log_weights, moments = weighed(tf.constant(0), start, equal)
+    kept = [tf.TensorArray(a.dtype, steps, element_shape=a.shape).write(0, a) for a in moments]
+    size = tf.ensure_shape(moments[-1], equal.shape[:1])
     loop = (tf.constant(1), start, tf.ensure_shape(log_weights, equal.shape), size, kept)
     _, x, log_weights, _, kept = tf.while_loop(lambda t, *_: t < steps, step, loop)
     # A tape that watches variables of the model must not see the loop.
-    found = [tf.stop_gradient(batch_first(array.stack())) for array in kept]
-    wanted = None if expectation is None else found.pop(0)
-    mean, *covariances, totals, sizes = found
+    moments = [tf.stop_gradient(batch_first(array.stack())) for array in kept]
+    expectations = None if expectation is None else moments.pop(0)
+    mean, *covariances, totals, sizes = moments
     pseudo = covariances[1] if len(covariances) > 1 else None
     particles, log_weights = (tf.stop_gradient(a) for a in (join(x), log_weights))
     return Particles(
@@ -126,7 +126,7 @@ def run(
         effective_sizes=sizes,
         particles=particles,
         log_weights=log_weights,
-        expectations=wanted,
+        expectations=expectations,
     )
 
 
@@ -135,14 +135,14 @@ def batch_first(a: tf.Tensor) -> tf.Tensor:
     return tf.experimental.numpy.moveaxis(a, 0, 1)
 
 
-def _log_density(own: Drawn, predicted: tf.Tensor) -> tf.Tensor:
+def _log_density(measurement: Drawn, predicted: tf.Tensor) -> tf.Tensor:
     """`log p(z | x)` of the elements observed, for each particle, real, `[B, N]`."""
     scale, constant = density(predicted.dtype)
-    deviations = own.z[:, None] - each(own.whitening, predicted)
-    seen = own.observed > 0
-    variances = tf.where(seen, own.variances, tf.ones_like(own.variances))
-    distances = squared_modulus(deviations) * (own.observed / variances)[:, None]
-    normalizer = tf.reduce_sum(own.observed * (tf.math.log(variances) + constant), axis=-1)
+    deviations = measurement.z[:, None] - each(measurement.whitening, predicted)
+    is_observed = measurement.observed > 0
+    variances = tf.where(is_observed, measurement.variances, tf.ones_like(measurement.variances))
+    distances = squared_modulus(deviations) * (measurement.observed / variances)[:, None]
+    normalizer = tf.reduce_sum(measurement.observed * (tf.math.log(variances) + constant), axis=-1)
     return -scale * (tf.reduce_sum(distances, axis=-1) + normalizer[:, None])
 
 
@@ -193,7 +193,7 @@ def drawn_again(
     """Draws the particles again of each series whose effective size is below half of their number.
 
     Args:
-        values: What particles have, each `[B, N, …]`.
+        values: Arrays of particles, each `[B, N, …]`.
         log_weights: `[B, N]`.
         size: Effective sizes, `[B]`.
         seed: Two integers.
@@ -233,5 +233,5 @@ def systematic_ancestors(weights: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
     levels = tf.cast(tf.range(count), tf.float64) + tf.cast(offset, tf.float64)
     levels *= sums[..., -1:] / tf.cast(count, tf.float64)
     # The last level may round to above the total; weights may be NaN, which is refused later.
-    found = tf.searchsorted(sums, tf.minimum(levels, sums[..., -1:]), side="left")
-    return tf.minimum(found, count - 1)
+    indices = tf.searchsorted(sums, tf.minimum(levels, sums[..., -1:]), side="left")
+    return tf.minimum(indices, count - 1)
