@@ -13,7 +13,8 @@ from cgp.linalg.arguments import ArrayLike, as_flag, nan
 from cgp.linalg.cholesky import stored_cholesky
 from cgp.statespace.engines import differentiable_filter
 from cgp.statespace.engines.chunked_filter import StateMoments, check_possible
-from cgp.statespace.linearization.linearized_model import AnyModel, AnyRule, linearized, measurable
+from cgp.statespace.linearization.affine import Rule
+from cgp.statespace.linearization.linearized_model import AnyModel, linearized, measurable
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.results import Filtered, covariance_marginals
 from cgp.statespace.series import Series
@@ -26,7 +27,7 @@ def filter(
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
-    rule: AnyRule | None = None,
+    rule: Rule | None = None,
     *,
     likelihood: Likelihood | None = None,
     parallel: bool = False,
@@ -130,7 +131,7 @@ def log_likelihood(
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
-    rule: AnyRule | None = None,
+    rule: Rule | None = None,
     *,
     likelihood: Likelihood | None = None,
     parallel: bool = False,

@@ -14,7 +14,8 @@ from cgp.linalg.batch_last import to_first, to_last
 from cgp.linalg.short_repr import short_repr
 from cgp.statespace.engines.filter_step import State, predict
 from cgp.statespace.filtering import moments, observation_moments, observed_means
-from cgp.statespace.linearization.linearized_model import AnyModel, AnyRule, linearized, noise_of
+from cgp.statespace.linearization.affine import Rule
+from cgp.statespace.linearization.linearized_model import AnyModel, linearized, noise_of
 from cgp.statespace.models.conversion import as_dtype, whole_steps
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
@@ -54,7 +55,7 @@ def forecast(
     result: Filtered,
     steps: int,
     inputs: ArrayLike | None = None,
-    rule: AnyRule | None = None,
+    rule: Rule | None = None,
 ) -> Forecast:
     """Forecasts states and observations after the end of a series.
 

@@ -11,7 +11,8 @@ from cgp.linalg.gradients import without_gradient
 from cgp.linalg.short_repr import short_repr
 from cgp.statespace.engines import differentiable_filter
 from cgp.statespace.filtering import observed_means
-from cgp.statespace.linearization.linearized_model import AnyModel, AnyRule, noise_of
+from cgp.statespace.linearization.affine import Rule
+from cgp.statespace.linearization.linearized_model import AnyModel, noise_of
 from cgp.statespace.models.conversion import as_dtype, whole_steps
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
@@ -81,7 +82,7 @@ def posterior_sample(
     seed: ArrayLike | None = None,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
-    rule: AnyRule | None = None,
+    rule: Rule | None = None,
 ) -> tf.Tensor:
     """Draws states given a series, jointly over all times.
 

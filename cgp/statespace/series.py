@@ -71,7 +71,7 @@ class Series:
 
     @cached_property
     def observed(self) -> tf.Tensor:
-        """Where there is an observation, bool, of the working values, `[..., T, m]`."""
+        """Whether each working value is observed, bool, `[..., T, m]`."""
         if self._present is None:
             return tf.ones(self.z.shape, bool)
         working = [self._present] * self.model.observation_form.multiplicity
@@ -173,7 +173,7 @@ class Series:
         return tf.ensure_shape(to_first(a, self._batch), self.batch_shape.concatenate(axes))
 
     def first_if_own(self, a: tf.Tensor) -> tf.Tensor:
-        """As `first`, but with batch axes of 1 where all series share the values."""
+        """Moves the batch first, into axes of 1 where all series share the values."""
         if a.shape[-1] != 1 or self.batch_shape.rank is None:
             return self.first(a)
         ones = [1] * self.batch_shape.rank

@@ -14,11 +14,11 @@ from cgp.linalg.arguments import ArrayLike, as_flag, squared_modulus
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.engines import differentiable_smoother
 from cgp.statespace.filtering import moments as filtered_moments
+from cgp.statespace.linearization.affine import Rule
 from cgp.statespace.linearization.likelihood_update import MOST_TURNS
 from cgp.statespace.linearization.linearized_model import (
     Along,
     AnyModel,
-    AnyRule,
     checked_rule,
     measurable,
     noise_of,
@@ -46,7 +46,8 @@ class Smoothed(SeriesResult):
     lag_one_covariances: tf.Tensor = OfEachSeries()
     """`E[(x[t+1] − m[t+1]) (x[t] − m[t])ᴴ | z]`, `[..., T-1, n, n]`."""
     lag_one_pseudo_covariances: tf.Tensor | None = OfEachSeries()
-    """The same with ᵀ for ᴴ; None if the model is not widely linear, where it is zero."""
+    """`E[(x[t+1] − m[t+1]) (x[t] − m[t])ᵀ | z]`, `[..., T-1, n, n]`; None if the model is not
+    widely linear, where it is zero."""
     gains: tf.Tensor = OfEachSeries()
     """Smoother gains J[t], `[..., T-1, n, n]` (of the real composite where factors are). The
     covariance of x[t] with any later state is J[t] times that of x[t+1] with that state."""
@@ -67,7 +68,7 @@ def smooth(
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
-    rule: AnyRule | None = None,
+    rule: Rule | None = None,
     *,
     likelihood: Likelihood | None = None,
     parallel: bool = False,
@@ -160,7 +161,7 @@ def smoothing_model(
     z: ArrayLike,
     missing: ArrayLike | None,
     inputs: ArrayLike | None,
-    rule: AnyRule | None,
+    rule: Rule | None,
     likelihood: Likelihood | None = None,
     *,
     parallel: bool = False,

@@ -18,10 +18,10 @@ from cgp.statespace.engines.filter_step import State, density
 from cgp.statespace.engines.forward_pass import ForwardPass, System, at, forward_pass
 
 DIFFERENTIABLE = ("F", "Q", "h", "r", "b", "z")
-"""The parts of a `System` that gradients flow to."""
+"""The fields of a `System` that gradients flow to."""
 
 ONCE = "the filter is differentiable once: take differences of gradients for a Hessian"
-"""What a second derivative is answered with."""
+"""The answer to a second derivative."""
 
 
 class Cotangents(NamedTuple):
@@ -68,7 +68,7 @@ def backward_pass(
         by_state: Gradients with respect to the moments of the state after the chunk.
 
     Returns:
-        Gradients with respect to the parts named in `DIFFERENTIABLE`, and to the moments of the
+        Gradients with respect to the fields named in `DIFFERENTIABLE`, and to the moments of the
         state before the chunk.
     """
     forward, _ = forward_pass(system, state, length)

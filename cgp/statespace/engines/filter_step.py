@@ -45,7 +45,7 @@ class Innovation(NamedTuple):
     """The innovation of one component of an observation, given the components before it."""
 
     deviation: tf.Tensor
-    """Its value less the predicted mean, `[B]`; zero where missing."""
+    """The component less its predicted mean, `[B]`; zero where missing."""
     variance: tf.Tensor
     """The variance S of the deviation, real, `[B]`; 1 where missing."""
     cross: tf.Tensor

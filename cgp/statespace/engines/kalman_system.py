@@ -32,7 +32,7 @@ class KalmanSystem(NamedTuple):
     b: tf.Tensor
     """`[n]`, or `[T, n, B]`."""
     z: tf.Tensor
-    """The observations of each series in one piece, `[B, T, m]`."""
+    """The observations, those of each series side by side in memory, `[B, T, m]`."""
     observed: tf.Tensor
     """Real, `[m]`, or `[T, m, B]`."""
     mean: tf.Tensor
@@ -40,7 +40,7 @@ class KalmanSystem(NamedTuple):
     covariance: tf.Tensor
     """`[n, n]`, or `[n, n, B]`; gradients flow to it."""
     chol: tf.Tensor
-    """Its factor, which computations use."""
+    """The factor of the first covariance, which computations use."""
 
 
 _RANKS = KalmanSystem(
@@ -72,7 +72,7 @@ def with_covariances_of_each(system: KalmanSystem) -> KalmanSystem:
 
 
 def for_loops(system: KalmanSystem) -> tuple[System, State]:
-    """The same with all axes of a `System`, and the first state, `[n, B]` and `[n, n, B]`."""
+    """The arrays with all axes of a `System`, and the first state, `[n, B]` and `[n, n, B]`."""
     z = moveaxis(system.z, 0, -1)
     arrays = {"z": z}
     for name in System._fields:

@@ -134,7 +134,7 @@ def combine(first: Element, then: Element) -> Element:
 
 
 def _leading(a: tf.Tensor) -> tf.Tensor:
-    """What leads to each step but the first."""
+    """The arrays of the transitions to each step but the first."""
     return a if a.shape[-2] == 1 else a[..., :-1, :]
 
 

@@ -41,7 +41,7 @@ class _OfCovariances(NamedTuple):
     """The map `Λ -> A Λ Aᴴ + S`."""
 
     A: tf.Tensor
-    """As of means."""
+    """`[n, n, T, B]`, B = 1 where all series share covariances."""
     S: tf.Tensor
     """Hermitian, `[n, n, T, B]`."""
 

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
+from cgp.statespace.engines.chunked_smoother import Steps, smoother_gains
 from cgp.statespace.engines.filter_step import State
 from cgp.statespace.engines.forward_pass import System
 from cgp.statespace.engines.parallel_scan import scan
-from cgp.statespace.engines.smoother_gains import Steps, smoother_gains
 
 
 class _Element(NamedTuple):

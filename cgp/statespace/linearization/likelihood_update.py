@@ -47,7 +47,7 @@ class Measured(NamedTuple):
     R: tf.Tensor
     """The covariance of their noise, `[m, m, B]`."""
     correction: tf.Tensor
-    """What is added to their log likelihood for that of the observation, real, `[B]`."""
+    """The log likelihood of the observation less that of the normal one, real, `[B]`."""
     change: tf.Tensor
     """How far the last turn moved the signal, in standard deviations, real, `[B]`; infinite before
     the first one."""
@@ -115,7 +115,7 @@ class StepSites:
     def completed(
         self, affine: Affine, measurement: Measurement, state: State, last: Measured
     ) -> Measured:
-        """The same sites, with the correction of their log likelihood; arguments as `first`.
+        """The last sites, with the correction of their log likelihood; arguments as `first`.
 
         It is NaN where sites and state do not agree.
         """

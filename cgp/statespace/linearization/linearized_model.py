@@ -46,7 +46,7 @@ def linearized(
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
-    rule: AnyRule | None = None,
+    rule: Rule | None = None,
     likelihood: Likelihood | None = None,
 ) -> AsLinear:
     """The linear model whose filter has the moments of the filter of a model.
@@ -136,7 +136,7 @@ def noise_of(model: AnyModel) -> LinearGaussian:
     return model
 
 
-def checked_rule(rule: AnyRule | None) -> AnyRule:
+def checked_rule(rule: Rule | None) -> Rule:
     """The rule; `Taylor()` if None.
 
     Raises:
@@ -150,9 +150,7 @@ def checked_rule(rule: AnyRule | None) -> AnyRule:
     return rule
 
 
-def stepper_of(
-    model: AnyModel, rule: AnyRule | None, likelihood: Likelihood | None = None
-) -> Stepper:
+def stepper_of(model: AnyModel, rule: Rule | None, likelihood: Likelihood | None = None) -> Stepper:
     """The steps of a model by a rule, with the graphs that were compiled for them."""
     if not isinstance(model, NonlinearGaussian):
         inputs = 0 if model.B is None else model.B.shape[-1]
@@ -220,7 +218,7 @@ class Along:
         z: ArrayLike,
         missing: ArrayLike | None,
         inputs: ArrayLike | None,
-        rule: AnyRule | None,
+        rule: Rule | None,
         likelihood: Likelihood | None = None,
     ):
         self._stepper, self._likelihood = stepper_of(model, rule, likelihood), likelihood

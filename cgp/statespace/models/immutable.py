@@ -33,7 +33,7 @@ class KeepsGraphs(Settled):
     _kept: dict[Any, Any]  # settled in construction, empty
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What is made of the functions alone, such as compiled graphs; once for each key."""
+        """An object made of the functions alone, such as a graph; once for each key."""
         if key not in self._kept:
             self._kept[key] = make()
         return self._kept[key]

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
@@ -11,10 +12,16 @@ from cgp.linalg.arguments import ArrayLike, as_flag, check_finite
 from cgp.statespace.compiled import graph_of
 from cgp.statespace.models.conversion import as_dtype, of_one_dtype
 from cgp.statespace.models.factored_covariance import FactoredCovariance
-from cgp.statespace.models.functions import Function, check_holomorphic
 from cgp.statespace.models.immutable import KeepsGraphs
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.widely_linear import composite_covariance
+
+Function = Callable[[tf.Tensor], tf.Tensor]
+"""A function of working states, `[B, K, n]` -> `[B, K, m]`: K points for each member of a batch."""
+
+_POINTS, _REACHES = 8, (0.0, 0.03, 1.0, 3.0)  # in standard deviations of the initial state
+# The derivative by the conjugate counts as zero below this part of that of the component.
+_PARTS = {tf.complex128: 1e-7, tf.complex64: 1e-3}
 
 
 class NonlinearGaussian(KeepsGraphs):
@@ -157,7 +164,7 @@ class NonlinearGaussian(KeepsGraphs):
             for name in ("transition", "observation"):
                 of_inputs = functools.partial(self.working, name)
                 covariance = self.noise.initial_covariance
-                check_holomorphic(of_inputs, name, mean, covariance, self.input_size)
+                _check_holomorphic(of_inputs, name, mean, covariance, self.input_size)
 
     def _noise(
         self,
@@ -281,7 +288,7 @@ class NonlinearGaussian(KeepsGraphs):
 
     @property
     def observation_form(self) -> Form:
-        """That of observations."""
+        """The form of the working values of observations."""
         return self.noise.observation_form
 
     @property
@@ -332,7 +339,7 @@ class NonlinearGaussian(KeepsGraphs):
         return model
 
     def _graph_key(self) -> tuple[Any, ...]:
-        """What the graphs of the functions depend on."""
+        """The functions, sizes and dtypes on which the graphs of the functions depend."""
         functions = (id(self.transition), id(self.observation))
         sizes = (self.input_size, self.state_size, self.observation_size)
         dtypes = (self.noise.state_dtype, self.noise.series_dtype)
@@ -391,3 +398,68 @@ class NonlinearGaussian(KeepsGraphs):
             f"NonlinearGaussian({self.state_size} states of {states}, {self.observation_size} "
             f"observed of {observed})"
         )
+
+
+def _check_holomorphic(
+    function_of: Callable[[tf.Tensor], Function],
+    name: str,
+    mean: tf.Tensor,
+    covariance: tf.Tensor,
+    inputs: int,
+) -> None:
+    """Compares the derivatives of a function by states and by their conjugates, eagerly.
+
+    The check is local: a function that has no complex derivative only far from the initial state,
+    or at other inputs than a few random ones, passes it.
+
+    Args:
+        function_of: The function of states `[B, K, n]`, of inputs `[B, k]`.
+        name: What errors call it.
+        mean: The initial mean, `[..., n]`.
+        covariance: Its covariance, `[..., n, n]`.
+        inputs: k.
+
+    Raises:
+        TypeError: The function is not holomorphic.
+    """
+    if not tf.executing_eagerly():
+        return
+    rng, n = np.random.default_rng(0), mean.shape[-1]
+    centre = np.asarray(mean).reshape(-1, n)[0]
+    variance = np.diagonal(np.asarray(covariance), axis1=-2, axis2=-1).real.reshape(-1, n)[0]
+    size = np.sqrt(variance) + 1e-3 * np.abs(centre) + 1e-9
+    count = _POINTS * len(_REACHES)
+    reach = np.repeat(_REACHES, _POINTS)[:, None]
+    points = centre + rng.normal(size=(count, n, 2)).view(complex)[..., 0] * size * reach
+    drives = rng.normal(size=(count, inputs, 2)).view(complex)[..., 0]
+    function = function_of(tf.constant(drives, mean.dtype))
+    by_state, by_conjugate = _derivatives(function, tf.constant(points, mean.dtype))
+    with np.errstate(invalid="ignore", over="ignore"):
+        gap, whole = (np.sum(np.abs(a) * size, axis=-1) for a in (by_conjugate, by_state))
+        # Far from the mean a function may overflow.
+        wrong = np.isfinite(gap + whole) & (gap > _PARTS[mean.dtype] * (gap + whole))
+    if wrong.any():
+        raise TypeError(
+            f"{name} is not holomorphic: component {int(np.argwhere(wrong)[0, 1])} depends on the "
+            "conjugate of the state, as moduli, real parts and conjugates do. Leave "
+            "holomorphic=False"
+        )
+
+
+def _derivatives(function: Function, points: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Wirtinger's ∂f/∂x and ∂f/∂x̄ at points `[P, n]`, each `[P, m, n]`.
+
+    TensorFlow's gradient of a real number is twice its derivative by the conjugate.
+    """
+    m = function(points[:, None]).shape[-1]
+    copies = points[:, None] + tf.zeros([m, 1], points.dtype)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(copies)
+        components = tf.linalg.diag_part(function(copies))
+        real_and_imaginary = (tf.math.real(components), tf.math.imag(components))
+    by_real, by_imaginary = (
+        tape.gradient(component, copies, unconnected_gradients=tf.UnconnectedGradients.ZERO).numpy()
+        for component in real_and_imaginary
+    )
+    by_state = 0.5 * (np.conj(by_real) + 1j * np.conj(by_imaginary))
+    return by_state, 0.5 * (by_real + 1j * by_imaginary)

@@ -89,21 +89,21 @@ def conditional_particles(
 
 
 class _Cloud(NamedTuple):
-    """Particles."""
+    """The particles u, and the moments of v of each."""
 
     u: tf.Tensor
     """`[B, N, k]`."""
     mean: tf.Tensor
-    """Of v, working values, `[B, N, n]`."""
+    """The means of v, working values, `[B, N, n]`."""
     chol: tf.Tensor
     """`[B, N, n, n]`."""
 
     def state(self) -> State:
-        """Of v, batch last, `[…, B·N]`."""
+        """The moments of v, batch last, `[…, B·N]`."""
         return State(_last(self.mean), _last(self.chol))
 
     def of_state(self, state: State) -> "_Cloud":
-        """The same u with another state of v."""
+        """The particles with other moments of v."""
         mean, chol = (
             tf.reshape(tf.experimental.numpy.moveaxis(a, -1, 0), tf.shape(like))
             for a, like in zip(state, self[1:], strict=True)

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from cgp.linalg.arguments import ArrayLike, check_finite, nan
 from cgp.statespace.compiled import graph_of
+from cgp.statespace.linearization.affine import Rule
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
-    AnyRule,
     checked_rule,
     noise_of,
     stepper_of,
@@ -106,7 +106,7 @@ class InteractingModels(Settled):
         z: ArrayLike,
         missing: ArrayLike | None = None,
         inputs: ArrayLike | None = None,
-        rule: AnyRule | None = None,
+        rule: Rule | None = None,
     ) -> InteractingFiltered:
         """Runs the filter of interacting models: `cgp.statespace.filter(bank, z)`.
 
@@ -184,7 +184,7 @@ def series_of(
 def run_along(
     bank: InteractingModels,
     several: Sequence[Series],
-    rule: AnyRule | None,
+    rule: Rule | None,
     start: Modes | None = None,
 ) -> tuple[MixtureMoments, Modes]:
     """The filter along a series, and the states predicted after it.
@@ -206,7 +206,7 @@ def run_along(
     return loop(systems, bank.transition, start)
 
 
-def _loop_of(bank: InteractingModels, rule: AnyRule | None, systems: Sequence[StepSystem]) -> Loop:
+def _loop_of(bank: InteractingModels, rule: Rule | None, systems: Sequence[StepSystem]) -> Loop:
     """The recursion, eagerly as a graph that is kept for models of these functions and sizes.
 
     The matrices of models are its arguments.
