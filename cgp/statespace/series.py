@@ -85,12 +85,12 @@ class Series:
 
     @cached_property
     def nothing(self) -> tf.Tensor:
-        """NaN, which stands for what is missing."""
+        """NaN, which marks missing values."""
         return nan(self.model.series_dtype)
 
     @cached_property
     def drift(self) -> tf.Tensor | None:
-        """`B u + b`, what is added to the state from each step to the next, `[..., T, n]`."""
+        """`B u + b`, the drift of the state from each step to the next, `[..., T, n]`."""
         b = self.model.b
         if self.inputs is None:
             return b

@@ -190,7 +190,7 @@ def _component(
     of_covariances = real_as(by_s, dtype)[None] * tf.math.conj(k) + tf.math.conj(
         matvec(covariance, by_k)
     )
-    # What is missing is zero already in v; here it must be before series are summed.
+    # Missing components are zero already in v; here they must be before series are summed.
     by_h = _sum(
         -by_v[None] * tf.math.conj(mean), of_covariances * real_as(observed, dtype), system.h
     )

@@ -95,7 +95,7 @@ def _as_one_step(values: Any) -> Any:
 
 
 def _transition(system: System, forward: ForwardPass) -> tf.Tensor:
-    """Φ, which leads from what is predicted at a step to what is predicted at the next."""
+    """Φ, which leads from the predicted state of a step to that of the next."""
     (F, h, observed), dtype = (system.F[0], system.h[0], system.observed[0]), system.F.dtype
     gains = forward.crosses[0] * real_as(inverse_or_zero(forward.variances[0]), dtype)[:, None]
     rows = h * real_as(observed, dtype)[:, None]

@@ -28,7 +28,7 @@ class Settled:
 
 
 class KeepsGraphs(Settled):
-    """A model that keeps what is made of its functions; copies with the same functions share it."""
+    """A model that keeps the graphs of its functions; copies with the same functions share them."""
 
     _kept: dict[Any, Any]  # settled in construction, empty
 

@@ -53,7 +53,7 @@ class LinearGaussian(Settled):
         initial: "stationary", "diffuse", or None where a matrix was given.
         form: The form of the working values of states and inputs, complex or real composite
             (`cgp.distributions.forms`).
-        observation_form: That of observations, which may differ in a linearised model.
+        observation_form: The form of observations, which may differ in a linearised model.
         b, d: Offsets of F x and H x in such a model, working values `[..., T, n]` and
             `[..., T, m]`; otherwise None.
         dtype: complex128, complex64, float64 or float32, which the dtypes given promote to.

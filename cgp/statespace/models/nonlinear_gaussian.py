@@ -54,8 +54,8 @@ class NonlinearGaussian(KeepsGraphs):
         initial_mean: Mean of the state at the first observation, `[..., n]`.
         initial_covariance: Its covariance, `[..., n, n]`.
         pseudo_Q: Pseudo-covariance of the process noise, `[n, n]`, zero if None.
-        pseudo_R: That of the noise of complex observations, `[m, m]`.
-        initial_pseudo_covariance: That of the initial state, `[n, n]`.
+        pseudo_R: The pseudo-covariance of the noise of complex observations, `[m, m]`.
+        initial_pseudo_covariance: The pseudo-covariance of the initial state, `[n, n]`.
         holomorphic: Whether f and h have complex derivatives, as polynomials have, and moduli,
             conjugates and real parts have not; this is checked near the initial state alone. With
             proper noise the computations are then done with n complex instead of 2n real states,

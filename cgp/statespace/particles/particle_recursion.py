@@ -1,7 +1,7 @@
 """The recursion of the bootstrap particle filter, as a loop over time."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -69,54 +69,32 @@ def run(
         The moments of each series, `[B, T, …]`; the particles of the last step, `[B, N, …]`.
     """
     steps, series = tf.shape(drawn.z)[0], tf.shape(drawn.z)[1]
-    dtype, real = drawn.mean.dtype, drawn.variances.dtype
     seeds = tf.random.experimental.stateless_split(seed, 3)
 
     def noise(factor: tf.Tensor, step_seed: tf.Tensor) -> tf.Tensor:
         shape = tf.stack([series, count, tf.shape(factor)[-1]])
-        return each(factor, white(shape, step_seed, dtype))
+        return each(factor, white(shape, step_seed, drawn.mean.dtype))
 
     def at_step(values: Any, t: tf.Tensor) -> Any:
         return tf.nest.map_structure(lambda a: at_known(a, t), values)
 
-    def weighed(
-        t: tf.Tensor, x: tf.Tensor, log_weights: tf.Tensor
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """The weights after the observation of step t, and the moments there."""
-        measurement = Drawn(*drawn[:2], *at_step(drawn[2:], t))
-        predicted = functions.observation(at_step(arguments, t), x)
-        log_weights, total, size = normalized(log_weights + _log_density(measurement, predicted))
-        states, weights = join(x), tf.exp(log_weights)
-        expectations = [] if expectation is None else [_expected(expectation, states, weights)]
-        return log_weights, [*expectations, *moments_of(states, weights), total, size]
+    def moved(t: tf.Tensor, particles: Sequence[tf.Tensor], step_seed: tf.Tensor) -> Any:
+        following = functions.transition(at_step(arguments, t - 1), particles[0])
+        return (following + noise(at_known(drawn.Q_factor, t - 1), step_seed),)
 
-    def step(t: tf.Tensor, x: tf.Tensor, log_weights: tf.Tensor, size: tf.Tensor, kept: Any) -> Any:
-        step_seed = tf.random.experimental.stateless_fold_in(seeds[2], t)
-        (x,), log_weights = drawn_again([x], log_weights, size, step_seed)
-        following = functions.transition(at_step(arguments, t - 1), x)
-        step_seed = tf.random.experimental.stateless_fold_in(seeds[1], t)
-        x = tf.ensure_shape(
-            following + noise(at_known(drawn.Q_factor, t - 1), step_seed), start.shape
-        )
-        log_weights, moments = weighed(t, x, log_weights)
-        log_weights = tf.ensure_shape(log_weights, equal.shape)
-        size = tf.ensure_shape(moments[-1], equal.shape[:1])
-        kept = [array.write(t, a) for array, a in zip(kept, moments, strict=True)]
-        return t + 1, x, log_weights, size, kept
+    def weighed(t: tf.Tensor, particles: Sequence[tf.Tensor], log_weights: tf.Tensor) -> Any:
+        measurement = Drawn(*drawn[:2], *at_step(drawn[2:], t))
+        predicted = functions.observation(at_step(arguments, t), particles[0])
+        log_weights, total, size = normalized(log_weights + _log_density(measurement, predicted))
+        states, weights = join(particles[0]), tf.exp(log_weights)
+        expectations = [] if expectation is None else [_expected(expectation, states, weights)]
+        return particles, log_weights, [*expectations, *moments_of(states, weights), total, size]
 
     start = drawn.mean[:, None] + noise(drawn.chol, seeds[0])
-    equal = equal_weights(series, count, real)
-    log_weights, moments = weighed(tf.constant(0), start, equal)
-    kept = [tf.TensorArray(a.dtype, steps, element_shape=a.shape).write(0, a) for a in moments]
-    size = tf.ensure_shape(moments[-1], equal.shape[:1])
-    loop = (tf.constant(1), start, tf.ensure_shape(log_weights, equal.shape), size, kept)
-    _, x, log_weights, _, kept = tf.while_loop(lambda t, *_: t < steps, step, loop)
-    # A tape that watches variables of the model must not see the loop.
-    moments = [tf.stop_gradient(batch_first(array.stack())) for array in kept]
+    (x,), log_weights, moments = filtered_particles((start,), steps, seeds[1:], moved, weighed)
     expectations = None if expectation is None else moments.pop(0)
     mean, *covariances, totals, sizes = moments
     pseudo = covariances[1] if len(covariances) > 1 else None
-    particles, log_weights = (tf.stop_gradient(a) for a in (join(x), log_weights))
     return Particles(
         filtered_means=mean,
         filtered_covariances=covariances[0],
@@ -124,13 +102,64 @@ def run(
         log_likelihoods=totals,
         log_likelihood=tf.reduce_sum(totals, axis=-1),
         effective_sizes=sizes,
-        particles=particles,
+        particles=tf.stop_gradient(join(x)),
         log_weights=log_weights,
         expectations=expectations,
     )
 
 
-def batch_first(a: tf.Tensor) -> tf.Tensor:
+def filtered_particles(
+    start: Sequence[tf.Tensor],
+    steps: tf.Tensor,
+    seeds: tf.Tensor,
+    moved: Callable[..., Sequence[tf.Tensor]],
+    weighed: Callable[..., tuple[Sequence[tf.Tensor], tf.Tensor, list[tf.Tensor]]],
+) -> tuple[Sequence[tf.Tensor], tf.Tensor, list[tf.Tensor]]:
+    """The loop in which particles are weighed, drawn again where few count, and moved.
+
+    Args:
+        start: Arrays of the particles before the first observation, `[B, N, …]`.
+        steps: T, the number of observations.
+        seeds: Two integers for movements, and two for particles that are drawn again.
+        moved: Returns the particles at step t by those at step t − 1 and a seed.
+        weighed: Returns the particles and their log weights after the observation of step t, by
+            those before it, and moments, `[B, …]`, the last of which are the effective sizes.
+
+    Returns:
+        The particles after the last observation; their log weights, `[B, N]`; and the moments,
+        `[B, T, …]`. Gradients do not flow to the latter.
+    """
+    series, count = tf.unstack(tf.shape(start[0])[:2])
+    equal = _equal_weights(series, count, start[0].dtype.real_dtype)
+
+    def shaped(particles: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
+        return tuple(tf.ensure_shape(a, b.shape) for a, b in zip(particles, start, strict=True))
+
+    def step(
+        t: tf.Tensor, particles: Any, log_weights: tf.Tensor, size: tf.Tensor, arrays: Any
+    ) -> Any:
+        step_seed = tf.random.experimental.stateless_fold_in(seeds[1], t)
+        particles, log_weights = _drawn_again(list(particles), log_weights, size, step_seed)
+        step_seed = tf.random.experimental.stateless_fold_in(seeds[0], t)
+        particles = shaped(moved(t, shaped(particles), step_seed))
+        particles, log_weights, moments = weighed(t, particles, log_weights)
+        log_weights = tf.ensure_shape(log_weights, equal.shape)
+        size = tf.ensure_shape(moments[-1], equal.shape[:1])
+        arrays = [array.write(t, a) for array, a in zip(arrays, moments, strict=True)]
+        return t + 1, shaped(particles), log_weights, size, arrays
+
+    particles, log_weights, moments = weighed(tf.constant(0), start, equal)
+    arrays = [tf.TensorArray(a.dtype, steps, element_shape=a.shape).write(0, a) for a in moments]
+    size = tf.ensure_shape(moments[-1], equal.shape[:1])
+    log_weights = tf.ensure_shape(log_weights, equal.shape)
+    loop = (tf.constant(1), shaped(particles), log_weights, size, arrays)
+    _, particles, log_weights, _, arrays = tf.while_loop(lambda t, *_: t < steps, step, loop)
+    # A tape that watches variables of the model must not see the loop.
+    moments = [tf.stop_gradient(_batch_first(array.stack())) for array in arrays]
+    return particles, tf.stop_gradient(log_weights), moments
+
+
+def _batch_first(a: tf.Tensor) -> tf.Tensor:
     """`[T, B, …]` -> `[B, T, …]`."""
     return tf.experimental.numpy.moveaxis(a, 0, 1)
 
@@ -175,7 +204,7 @@ def moments_of(states: tf.Tensor, weights: tf.Tensor) -> list[tf.Tensor]:
     return moments
 
 
-def equal_weights(series: tf.Tensor, count: tf.Tensor, real: tf.DType) -> tf.Tensor:
+def _equal_weights(series: tf.Tensor, count: tf.Tensor, real: tf.DType) -> tf.Tensor:
     """Logarithms of `1/N`, `[B, N]`."""
     return tf.fill([series, count], -tf.math.log(tf.cast(count, real)))
 
@@ -187,7 +216,7 @@ def normalized(log_weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]
     return log_weights, total[:, 0], 1.0 / tf.reduce_sum(tf.exp(2.0 * log_weights), axis=-1)
 
 
-def drawn_again(
+def _drawn_again(
     values: list[tf.Tensor], log_weights: tf.Tensor, size: tf.Tensor, seed: tf.Tensor
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
     """Draws the particles again of each series whose effective size is below half of their number.
@@ -208,7 +237,7 @@ def drawn_again(
         offset = 1.0 - tf.random.stateless_uniform([series, 1], seed, dtype=tf.float64)
         ancestors = systematic_ancestors(tf.exp(log_weights), offset)
         ancestors = tf.where(few, ancestors, tf.range(count)[None])
-        equal = equal_weights(series, count, log_weights.dtype)
+        equal = _equal_weights(series, count, log_weights.dtype)
         drawn = [tf.gather(a, ancestors, axis=1, batch_dims=1) for a in values]
         return drawn, tf.where(few, equal, log_weights)
 
