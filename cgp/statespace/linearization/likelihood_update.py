@@ -4,6 +4,7 @@ The signal `g = A x + b` of a step has moments by those of the state, and each o
 site (see `cgp.likelihoods.sites`). Sites and state are found in turns, until both agree.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +15,11 @@ from cgp.likelihoods.base import Likelihood
 from cgp.likelihoods.sites import Moments, Site, between, distance, inverse, trace
 from cgp.linalg.arguments import nan, real_as
 from cgp.linalg.batch_last import adjoint, cholesky, divide, matmul, matvec, solve
-from cgp.statespace.engines.filter_step import State
+from cgp.statespace.engines.decorrelation import decorrelated
+from cgp.statespace.engines.filter_step import State, update
 from cgp.statespace.linearization.affine import Affine
-from cgp.statespace.linearization.affine_step import updated_by
 
+Decorrelation = Callable[..., tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 MOST_TURNS = 500
 _LITTLE = 1e6
 """The variance of the first sites, where z is no signal, in variances of the observation."""
@@ -62,6 +64,34 @@ class Measured(NamedTuple):
         R = tf.where(row & column, self.R, tf.zeros_like(self.R))
         R = tf.where(row | column, R, measurement.R)
         return self._replace(z=tf.where(there, self.z, measurement.z), R=R)
+
+
+def updated_by(
+    affine: Affine,
+    z: tf.Tensor,
+    R: tf.Tensor,
+    observed: tf.Tensor,
+    state: State,
+    decorrelate: Decorrelation = decorrelated,
+) -> tuple[State, tf.Tensor]:
+    """The moments after an observation with an affine function, and its log likelihood, `[B]`.
+
+    Args:
+        affine: The function.
+        z: The observation, `[m, B]`.
+        R: The covariance of its noise, `[m, m, B]`.
+        observed: Real, `[m, B]`: 1, or 0 where missing.
+        state: Predicted.
+        decorrelate: As `decorrelated`, for an R of another structure.
+    """
+    if affine.residual is not None:
+        R = R + matmul(affine.residual, adjoint(affine.residual))
+        decorrelate = decorrelated
+    values = tf.einsum("mb->bm", z - affine.offset)[:, None]  # a series of one step
+    h, r, values = decorrelate(affine.matrix[None], R[None], values, observed[None])
+    values = tf.einsum("bm->mb", values[:, 0])
+    after, log_likelihood, _ = update(state, h[0], r[0], values, observed)
+    return after, log_likelihood
 
 
 class StepSites:

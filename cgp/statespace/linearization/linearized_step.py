@@ -15,20 +15,21 @@ import tensorflow as tf
 
 from cgp.distributions.forms import Form, ProperForm
 from cgp.likelihoods.base import Likelihood
+from cgp.linalg.batch_last import with_factor_gradient
 from cgp.linalg.gradients import without_gradient, without_warnings_of_casts
 from cgp.statespace.compiled import CompiledByShape, graph_of
 from cgp.statespace.engines.backward_pass import ONCE
 from cgp.statespace.engines.chunked_scan import Chunks
-from cgp.statespace.engines.filter_step import State
+from cgp.statespace.engines.filter_step import State, predict
 from cgp.statespace.engines.forward_pass import at
 from cgp.statespace.linearization.affine import Affine, Rule
-from cgp.statespace.linearization.affine_step import predicted_by, updated_by
 from cgp.statespace.linearization.likelihood_update import (
     MOST_TURNS,
     Measured,
     Measurement,
     StepSites,
     accuracy,
+    updated_by,
 )
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 
@@ -258,7 +259,7 @@ class Stepper:
     def predicted(self, system: StepSystem, after: State) -> tuple[State, Affine]:
         """The state predicted from that after the observation, and how f is linearised."""
         transition = self._affine("transition", system, after)
-        return predicted_by(transition, system.Q, system.Q_factor, after), transition
+        return _predicted_by(transition, system.Q, system.Q_factor, after), transition
 
     def _every_step(self, system: StepSystem, states: State) -> tuple[State, Linearized]:
         """`step` at all steps at once, `[T, …, B]`."""
@@ -331,6 +332,22 @@ class Stepper:
         loop = (length - 1, later, arrays)
         _, later, arrays = tf.while_loop(lambda t, *_: t >= 0, step, loop)
         return _constant(arrays, later)
+
+
+def _predicted_by(affine: Affine, Q: tf.Tensor, Q_factor: tf.Tensor, after: State) -> State:
+    """The moments of an affine function of a state, and of the process noise.
+
+    Args:
+        affine: The function.
+        Q: `[n, n, B]`; gradients flow to it.
+        Q_factor: `[n, q, B]`; computations use it.
+        after: The state.
+    """
+    spread = tf.stop_gradient(Q_factor)
+    if affine.residual is not None:
+        spread = tf.concat([spread + tf.zeros_like(after.mean[None, :1]), affine.residual], 1)
+    mean, chol = predict(after, affine.matrix, spread, affine.offset)
+    return State(mean, with_factor_gradient(chol, Q))
 
 
 def _linked(states: State, shifted: State, pull: Callable[[State], State]) -> State:

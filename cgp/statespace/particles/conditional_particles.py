@@ -17,8 +17,8 @@ from cgp.statespace.linearization.linearized_model import system_of
 from cgp.statespace.linearization.linearized_step import Stepper, StepSystem
 from cgp.statespace.models.conditionally_linear import ConditionallyLinear
 from cgp.statespace.models.simulation import white
-from cgp.statespace.particles.particle_model import each
 from cgp.statespace.particles.particle_recursion import (
+    each,
     filtered_particles,
     moments_of,
     normalized,

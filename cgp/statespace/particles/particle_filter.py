@@ -17,8 +17,14 @@ from cgp.statespace.particles.conditional_particles import (
     ConditionalParticles,
     conditional_particles,
 )
-from cgp.statespace.particles.particle_model import Drawn, arguments_of, drawn_from, functions_of
-from cgp.statespace.particles.particle_recursion import Particles, run
+from cgp.statespace.particles.particle_recursion import (
+    Drawn,
+    Particles,
+    arguments_of,
+    drawn_from,
+    functions_of,
+    run,
+)
 from cgp.statespace.series import Series
 
 
