@@ -124,7 +124,7 @@ class Series:
     # --- arrangement -----------------------------------------------------------------------------
 
     def last(self, a: tf.Tensor, rank: int) -> tf.Tensor:
-        """`[..., own axes]` -> `[own axes, B]`, with B = 1 where nothing varies over the batch."""
+        """`[..., axes]` -> `[axes, B]`, with B = 1 where nothing varies over the batch."""
         shape = a.shape.as_list()
         if None not in shape[:-rank] and math.prod(shape[:-rank]) == 1:
             if None not in shape:
@@ -156,7 +156,7 @@ class Series:
         return tf.ensure_shape(a, [batch.num_elements(), *shape[-2:]])
 
     def from_series(self, a: tf.Tensor) -> tf.Tensor:
-        """`[B, own axes]` -> `[..., own axes]`, with the batch axes restored."""
+        """`[B, axes]` -> `[..., axes]`, with the batch axes restored."""
         batch = self.batch_shape
         if batch.rank == 1 and (not batch.is_fully_defined() or a.shape[:1] == batch):
             return a
@@ -166,7 +166,7 @@ class Series:
         return tf.ensure_shape(tf.reshape(a, shape), batch.concatenate(a.shape[1:]))
 
     def first(self, a: tf.Tensor) -> tf.Tensor:
-        """`[own axes, B]` -> `[..., own axes]`, with the batch axes restored."""
+        """`[axes, B]` -> `[..., axes]`, with the batch axes restored."""
         if tf.executing_eagerly():
             return to_first(a, self._batch)
         axes = a.shape[:-1]
@@ -182,7 +182,7 @@ class Series:
         return tf.reshape(a, tf.concat([ones, tf.shape(a)[:-1]], axis=0))
 
     def of_each(self, a: tf.Tensor, rank: int) -> tf.Tensor:
-        """`[..., own axes]` of each series, where some or all may share the values."""
+        """`[..., axes]` of each series, where some or all may share the values."""
         if self.batch_shape.is_fully_defined() and a.shape[:-rank] == self.batch_shape:
             return a
         shape = tf.concat([self._batch, tf.shape(a)[-rank:]], axis=0)
@@ -270,7 +270,7 @@ def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Te
 def check_labels(
     z: ArrayLike, missing: ArrayLike | None, inputs: ArrayLike | None, along: int
 ) -> None:
-    """Raises where observations and what belongs to them are labelled, but not alike.
+    """Raises where the labels of observations, missing values and inputs differ.
 
     Args:
         z: `[..., M]` with as many time axes as `along` says; those alone where M is 1.

@@ -166,7 +166,7 @@ def smoothing_model(
     *,
     parallel: bool = False,
 ) -> tuple[LinearGaussian, ArrayLike | None]:
-    """The linear model whose smoother is that of a model, and the inputs that are left to it."""
+    """The linear model whose smoother has the moments of that of a model, and its inputs."""
     model = measurable(model, likelihood)
     if likelihood is None and not isinstance(model, NonlinearGaussian):
         checked_rule(rule)  # all are exact here, and what is none is a mistake

@@ -217,7 +217,7 @@ def _sum(of_means: tf.Tensor, of_covariances: tf.Tensor, like: tf.Tensor) -> tf.
 
 
 def _like(gradient: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
-    """Gives a gradient the batch axis of one step of `value`."""
+    """Gives a gradient the batch axis of one step of `a`."""
     gradient = _summed(gradient, a)
     return gradient + tf.zeros(tf.shape(a)[1:], a.dtype)
 

@@ -26,7 +26,7 @@ from cgp.linalg.batch_last import (
 
 
 class State(NamedTuple):
-    """The moments of a state, of batches of which the axis is last: what a `Rule` linearises by.
+    """The moments of a state, by which a `Rule` linearises; the axis of the batch is the last.
 
     Example:
         >>> import tensorflow as tf

@@ -119,7 +119,7 @@ def _next(a: tf.Tensor) -> tf.Tensor:
 
 
 def _like(gradient: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
-    """Sums a gradient over time and over the batch where `value` does not vary along them."""
+    """Sums a gradient over time and over the batch where `a` does not vary along them."""
     if a.shape[-1] == 1 and gradient.shape[-1] != 1:
         gradient = tf.reduce_sum(gradient, axis=-1, keepdims=True)
     if a.shape[-2] == 1 and gradient.shape[-2] != 1:

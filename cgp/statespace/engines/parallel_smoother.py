@@ -23,7 +23,7 @@ from cgp.statespace.engines.parallel_scan import scan
 
 
 class _Element(NamedTuple):
-    """A density as above."""
+    """The density of a state given that at a later step; see above."""
 
     E: tf.Tensor
     """`[n, n, T, B]`; in matrices B is 1 where all series share covariances."""
@@ -57,7 +57,7 @@ def smooth(system: System, start: State, filtered: State) -> list[tf.Tensor]:
 
 
 def _combine(first: _Element, then: _Element) -> _Element:
-    """The density given what follows both, of that given the next and that of the next."""
+    """The density of two spans of time, the second of which follows the first."""
     return _Element(
         matmul(first.E, then.E),
         matvec(first.E, then.g) + first.g,

@@ -242,7 +242,7 @@ class LinearGaussian(Settled):
 
     @property
     def R_factor(self) -> tf.Tensor:
-        """A factor of R, likewise."""
+        """A factor of R, `[..., m, q]`, not necessarily triangular."""
         return self._covariances["R"].factor
 
     @property
@@ -367,7 +367,7 @@ class LinearGaussian(Settled):
 
     @property
     def state_dtype(self) -> tf.DType:
-        """The dtype of its states and inputs, likewise."""
+        """The dtype of states and inputs: that of the matrices; complex if those are a composite."""
         return self._dtype_in(self.form)
 
     def _dtype_in(self, form: Form) -> tf.DType:

@@ -128,7 +128,7 @@ def composite_covariance(
 
 
 def _like(a: ArrayLike, like: tf.Tensor, name: str) -> tf.Tensor:
-    """Converts `a` to the dtype of `other`, and checks that their matrix shapes agree."""
+    """Converts `a` to the dtype of `like`, and checks that their matrix shapes agree."""
     matrix = as_dtype(a, like.dtype, name)
     if matrix.shape.rank < 2 or matrix.shape[-2:] != like.shape[-2:]:
         raise ValueError(f"{name} must be {list(like.shape[-2:])}, got shape {matrix.shape}")

@@ -151,7 +151,7 @@ def _check_density(drawn: Drawn) -> None:
 
 
 def _check_weights(log_likelihoods: tf.Tensor) -> None:
-    """Raises, eagerly, where there are none; `[..., T]`."""
+    """Raises, eagerly, where no particle has a weight; `[..., T]`."""
     if not tf.executing_eagerly():
         return
     values = log_likelihoods.numpy()
