@@ -233,7 +233,7 @@ def moments(series: Series, parallel: bool = False) -> StateMoments:
 def _by_batch(series: Series, parallel: bool) -> StateMoments:
     result = differentiable_filter.moments(series.arranged(), parallel)
     by_batch = {
-        name: (series.from_series if name in _OF_EACH else series.first_if_own)(a)
+        name: (series.from_series if name in _OF_EACH else series.first_or_shared)(a)
         for name, a in result._asdict().items()
     }
     return StateMoments(**by_batch)

@@ -172,7 +172,7 @@ class Series:
         axes = a.shape[:-1]
         return tf.ensure_shape(to_first(a, self._batch), self.batch_shape.concatenate(axes))
 
-    def first_if_own(self, a: tf.Tensor) -> tf.Tensor:
+    def first_or_shared(self, a: tf.Tensor) -> tf.Tensor:
         """Moves the batch first, into axes of 1 where all series share the values."""
         if a.shape[-1] != 1 or self.batch_shape.rank is None:
             return self.first(a)

@@ -153,7 +153,7 @@ def moments(series: Series, parallel: bool = False) -> SmoothedMoments:
         parallel: As for `cgp.statespace.smooth`.
     """
     means, *of_covariances = differentiable_smoother.moments(series.arranged(), parallel)
-    return SmoothedMoments(series.from_series(means), *map(series.first_if_own, of_covariances))
+    return SmoothedMoments(series.from_series(means), *map(series.first_or_shared, of_covariances))
 
 
 def smoothing_model(

@@ -367,7 +367,7 @@ class LinearGaussian(Settled):
 
     @property
     def state_dtype(self) -> tf.DType:
-        """The dtype of states and inputs: that of the matrices; complex if those are a composite."""
+        """The dtype of states and inputs, likewise that of the matrices, or complex."""
         return self._dtype_in(self.form)
 
     def _dtype_in(self, form: Form) -> tf.DType:
