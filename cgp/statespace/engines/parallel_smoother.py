@@ -16,10 +16,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
-from cgp.statespace.engines.chunked_smoother import Steps, smoother_gains
+from cgp.statespace.engines.chunked_smoother import smoother_gains
 from cgp.statespace.engines.filter_step import State
 from cgp.statespace.engines.forward_pass import System
-from cgp.statespace.engines.parallel_scan import scan
+from cgp.statespace.engines.parallel_scan import over_steps, scan
 
 
 class _Element(NamedTuple):
@@ -36,10 +36,11 @@ class _Element(NamedTuple):
 def smooth(system: System, start: State, filtered: State) -> list[tf.Tensor]:
     """The moments of each state given all observations: as `chunked_smoother.smooth`."""
     del start
-    steps = Steps(system.F, system.Q_factor, system.b, *filtered)
-    gains, roots, predicted = smoother_gains(steps)
-    gains, roots, chols = (tf.einsum("tijb->ijtb", a) for a in (gains, roots, steps.chols))
-    means, predicted = (tf.einsum("tnb->ntb", a) for a in (steps.means, predicted))
+    system = over_steps(system)
+    means, chols = over_steps(filtered)
+    gains, roots = smoother_gains(system.F, system.Q_factor, chols)
+    columns = zip(tf.unstack(system.F, axis=1), tf.unstack(means), strict=True)
+    predicted = sum(column * mean for column, mean in columns) + system.b
     told = means[:, 1:] - predicted[:, :-1]
     smoothed = scan(
         _combine,
