@@ -134,11 +134,11 @@ def diagnostics(result: Filtered, *, lags: int | None = None, level: float = 0.9
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
 
     e = _normalized(innovations, covariances, pseudo)
-    seen = ~np.isnan(e)
-    squares = np.where(seen, np.abs(e) ** 2, 0.0)
+    is_observed = ~np.isnan(e)
+    squares = np.where(is_observed, np.abs(e) ** 2, 0.0)
     # Statistics of a series without observations are 0/0, hence NaN.
     with np.errstate(divide="ignore", invalid="ignore"):
-        observed = seen.sum(axis=-1)
+        observed = is_observed.sum(axis=-1)
         elements = np.arange(innovations.shape[-1] + 1)
         per_step = np.where(elements, d * elements, np.nan)[:, None]
         bounds_of = np.asarray(stats.chi2.ppf(tails, per_step)) / d
@@ -147,16 +147,16 @@ def diagnostics(result: Filtered, *, lags: int | None = None, level: float = 0.9
         inside = (nis_bounds[..., 0] <= nis) & (nis <= nis_bounds[..., 1])
         n_steps = np.where(counted, counted, np.nan)
         total = np.where(counted, d * observed.sum(axis=-1), np.nan)
-        auto, auto_variance, all_, all_variance = _correlations(e, seen, squares, lags, d)
+        auto, auto_variance, all_, all_variance = _correlations(e, is_observed, squares, lags, d)
         terms = d * np.abs(all_) ** 2 / all_variance
         finite = np.isfinite(terms)
         portmanteau = np.where(finite, terms, 0.0).sum(axis=(-3, -2, -1))
         degrees = d * finite.sum(axis=(-3, -2, -1))
         pseudo_variances, pseudo_bounds = None, None
         if d == 2:
-            pseudo_variances = np.where(seen, e**2, 0.0).sum(axis=-2) / squares.sum(axis=-2)
+            pseudo_variances = np.where(is_observed, e**2, 0.0).sum(axis=-2) / squares.sum(axis=-2)
             # On a sphere in N complex dimensions E|Σ e²|² / (Σ|e|²)² = N E|e|⁴ = 2/(N + 1).
-            count = np.where(seen.any(axis=-2), seen.sum(axis=-2), np.nan)
+            count = np.where(is_observed.any(axis=-2), is_observed.sum(axis=-2), np.nan)
             pseudo_bounds = np.sqrt(-np.log1p(-level) * 2.0 / (count + 1))
         return Diagnostics(
             normalized_innovations=e,
@@ -204,8 +204,8 @@ def _normalized(
     innovations: np.ndarray, covariances: np.ndarray, pseudo: np.ndarray | None
 ) -> np.ndarray:
     """Normalised innovations L⁻¹ v, `[..., T, M]`; NaN where missing."""
-    seen = ~np.isnan(innovations)
-    v = np.where(seen, innovations, 0.0)
+    is_observed = ~np.isnan(innovations)
+    v = np.where(is_observed, innovations, 0.0)
     if pseudo is not None:
         # Twice the composite covariance (cgp.linalg.to_composite), so that both parts of the
         # normalised innovations have variance ½.
@@ -213,12 +213,12 @@ def _normalized(
         lower = np.concatenate([(covariances + pseudo).imag, (covariances - pseudo).real], axis=-1)
         covariances = np.concatenate([upper, lower], axis=-2)
         v = np.concatenate([v.real, v.imag], axis=-1)
-        both = np.concatenate([seen, seen], axis=-1)
+        pairs_observed = np.concatenate([is_observed, is_observed], axis=-1)
     else:
-        both = seen
+        pairs_observed = is_observed
     # Missing elements get unit variance and no correlation, which does not affect the others.
-    pairs = both[..., :, None] & both[..., None, :]
-    covariances = np.where(pairs, covariances, np.eye(both.shape[-1]))
+    pairs = pairs_observed[..., :, None] & pairs_observed[..., None, :]
+    covariances = np.where(pairs, covariances, np.eye(pairs_observed.shape[-1]))
     try:
         chols = np.linalg.cholesky(covariances)
     except np.linalg.LinAlgError:
@@ -230,11 +230,11 @@ def _normalized(
     if pseudo is not None:
         m = innovations.shape[-1]
         e = e[..., :m] + 1j * e[..., m:]
-    return np.where(seen, e, np.nan)
+    return np.where(is_observed, e, np.nan)
 
 
 def _correlations(
-    e: np.ndarray, seen: np.ndarray, squares: np.ndarray, lags: int, d: int
+    e: np.ndarray, is_observed: np.ndarray, squares: np.ndarray, lags: int, d: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Autocorrelations, all correlations between elements, and the variances of both.
 
@@ -243,7 +243,7 @@ def _correlations(
 
     Args:
         e: Normalised innovations, `[..., T, M]`.
-        seen: Whether an element is observed, `[..., T, M]`.
+        is_observed: Whether an element is observed, `[..., T, M]`.
         squares: |e|², 0 where missing, `[..., T, M]`.
         lags: Number of lags, from 1 on.
         d: Real degrees of freedom of an element.
@@ -252,9 +252,9 @@ def _correlations(
         `(autocorrelations, variances, correlations, variances)`: twice `[..., lags, M]`, then twice
         `[..., lags, M, M]`.
     """
-    count = seen.sum(axis=-2)
+    count = is_observed.sum(axis=-2)
     scale = np.sqrt(squares.sum(axis=-2, keepdims=True) / count[..., None, :])
-    e, weight = np.where(seen, e / scale, 0.0), seen.astype(float)
+    e, weight = np.where(is_observed, e / scale, 0.0), is_observed.astype(float)
     sums, pairs = (
         np.stack(
             [
@@ -285,10 +285,10 @@ def _table(of: Diagnostics) -> str:
     if not series:
         return f"{title}\nnothing was observed"
     title += f"; {series} series, medians of these" if batch else ""
-    lines = [title, f"{'':34}{'found':>9}   {f'expected ({of.level:.0%})':18}"]
-    for name, form, value, (low, high), verdicts in _rows(of):
-        below, above = value < low, value > high
-        found, least, most = (float(np.nanmedian(x)) for x in (value, low, high))
+    lines = [title, f"{'':34}{'median':>9}   {f'expected ({of.level:.0%})':18}"]
+    for name, form, statistic, (low, high), verdicts in _rows(of):
+        below, above = statistic < low, statistic > high
+        median, least, most = (float(np.nanmedian(x)) for x in (statistic, low, high))
         expected = f"{least:{form}} to {most:{form}}"
         if least == -np.inf or most == np.inf:
             expected = f"at most {most:{form}}" if least == -np.inf else f"at least {least:{form}}"
@@ -296,7 +296,7 @@ def _table(of: Diagnostics) -> str:
         verdict = too_low if np.any(below) else too_high if np.any(above) else good
         if batch:
             verdict = f"{good}: {series - np.sum(below | above)} of {series}"
-        lines.append(f"{name:34}{found:>9{form}}   {expected:18}   {verdict}")
+        lines.append(f"{name:34}{median:>9{form}}   {expected:18}   {verdict}")
     return "\n".join(lines)
 
 
@@ -324,10 +324,10 @@ def _rows(of: Diagnostics) -> Iterator[tuple[str, str, np.ndarray, _Bounds, _Ver
     probable = (1 - of.level, np.inf)
     yield "Ljung and Box, p value", ".3f", of.portmanteau_p_value, probable, verdicts
     if of.pseudo_variances is not None and of.pseudo_variance_bounds is not None:
-        value, limits = np.abs(of.pseudo_variances), of.pseudo_variance_bounds
+        statistic, limits = np.abs(of.pseudo_variances), of.pseudo_variance_bounds
         # The bound of the largest of m moduli, each of whose squares is exponential.
         bound = np.sqrt(np.log1p(-(of.level ** (1 / m))) / np.log1p(-of.level))
-        value, bound = np.fmax.reduce(value, -1), bound * np.fmax.reduce(limits, -1)
+        statistic, bound = np.fmax.reduce(statistic, -1), bound * np.fmax.reduce(limits, -1)
         name = "pseudo-variance" + ", largest modulus" * (m > 1)
         verdicts = ("", "circular", "not circular: a pseudo-covariance is missing or wrong")
-        yield name, ".3f", value, (-np.inf, bound), verdicts
+        yield name, ".3f", statistic, (-np.inf, bound), verdicts

@@ -13,7 +13,8 @@ from cgp.linalg.arguments import ArrayLike, as_flag, nan
 from cgp.linalg.cholesky import stored_cholesky
 from cgp.statespace.engines import differentiable_filter
 from cgp.statespace.engines.chunked_filter import StateMoments, check_possible
-from cgp.statespace.linearization.linearized_model import AnyModel, AnyRule, linearized, measurable
+from cgp.statespace.linearization.affine import Rule
+from cgp.statespace.linearization.linearized_model import AnyModel, linearized, measurable
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.results import Filtered, covariance_marginals
 from cgp.statespace.series import Series
@@ -26,7 +27,7 @@ def filter(
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
-    rule: AnyRule | None = None,
+    rule: Rule | None = None,
     *,
     likelihood: Likelihood | None = None,
     parallel: bool = False,
@@ -102,15 +103,19 @@ def filter(
     linear = linearized(measurable(model, likelihood), z, missing, inputs, rule, likelihood)
     model, inputs = linear.model, linear.inputs
     series = Series(model, z, missing, inputs)
-    found = moments(series, parallel)
-    observed = observed_means(model, found.predicted_means)
-    covariances = observation_moments(model, found)
-    log_likelihoods = linear.corrected(found.log_likelihoods)
+    moments_of_states = moments(series, parallel)
+    observed = observed_means(model, moments_of_states.predicted_means)
+    covariances = observation_moments(model, moments_of_states)
+    log_likelihoods = linear.corrected(moments_of_states.log_likelihoods)
     return Filtered(
-        predicted_means=model.form.join(found.predicted_means),
-        predicted_chols=stored_cholesky(found.predicted_chols, found.predicted_covariances),
-        filtered_means=model.form.join(found.filtered_means),
-        filtered_chols=stored_cholesky(found.filtered_chols, found.filtered_covariances),
+        predicted_means=model.form.join(moments_of_states.predicted_means),
+        predicted_chols=stored_cholesky(
+            moments_of_states.predicted_chols, moments_of_states.predicted_covariances
+        ),
+        filtered_means=model.form.join(moments_of_states.filtered_means),
+        filtered_chols=stored_cholesky(
+            moments_of_states.filtered_chols, moments_of_states.filtered_covariances
+        ),
         observation_means=series.observation_axis(model.observation_form.join(observed)),
         innovations=series.observation_axis(innovate(series, observed)),
         innovation_covariances=covariances.k,
@@ -126,7 +131,7 @@ def log_likelihood(
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
-    rule: AnyRule | None = None,
+    rule: Rule | None = None,
     *,
     likelihood: Likelihood | None = None,
     parallel: bool = False,
@@ -166,13 +171,13 @@ def log_likelihood(
     linear = linearized(measurable(model, likelihood), z, missing, inputs, rule, likelihood)
     model, inputs = linear.model, linear.inputs
     series = Series(model, z, missing, inputs)
-    found = differentiable_filter.log_likelihood(series.arranged(), parallel)
-    value = series.from_series(found)
+    totals = differentiable_filter.log_likelihood(series.arranged(), parallel)
+    totals = series.from_series(totals)
     if linear.correction is not None:
-        value += tf.reduce_sum(linear.correction, axis=-1)
-    if tf.executing_eagerly() and not np.isfinite(value).all():
+        totals += tf.reduce_sum(linear.correction, axis=-1)
+    if tf.executing_eagerly() and not np.isfinite(totals).all():
         _check_overflow(series, _by_batch(series, parallel))
-    return value
+    return totals
 
 
 def _check_bank(parallel: bool, likelihood: Likelihood | None) -> None:
@@ -182,13 +187,13 @@ def _check_bank(parallel: bool, likelihood: Likelihood | None) -> None:
         raise ValueError("parallel=True is not for InteractingModels, which mix step by step")
 
 
-def _check_overflow(series: Series, found: StateMoments) -> None:
+def _check_overflow(series: Series, moments: StateMoments) -> None:
     """Raises, eagerly, where the covariance or the mean of the state has overflowed."""
     if not tf.executing_eagerly():
         return
     model = series.model
-    of_mean = np.isfinite(found.predicted_means).all(axis=-1)
-    of_covariance = np.isfinite(found.predicted_chols).all(axis=(-2, -1))
+    of_mean = np.isfinite(moments.predicted_means).all(axis=-1)
+    of_covariance = np.isfinite(moments.predicted_chols).all(axis=(-2, -1))
     if of_mean.all() and of_covariance.all():
         return
     radius = np.max(np.abs(np.linalg.eigvals(np.asarray(model.F))))
@@ -219,17 +224,17 @@ def moments(series: Series, parallel: bool = False) -> StateMoments:
         ValueError: Eagerly, an observation that contradicts a prediction without uncertainty, or a
             state that overflows.
     """
-    found = _by_batch(series, parallel)
-    _check_overflow(series, found)
-    check_possible(found)
-    return found
+    result = _by_batch(series, parallel)
+    _check_overflow(series, result)
+    check_possible(result)
+    return result
 
 
 def _by_batch(series: Series, parallel: bool) -> StateMoments:
-    found = differentiable_filter.moments(series.arranged(), parallel)
+    result = differentiable_filter.moments(series.arranged(), parallel)
     by_batch = {
-        name: (series.from_series if name in _OF_EACH else series.first_if_own)(value)
-        for name, value in found._asdict().items()
+        name: (series.from_series if name in _OF_EACH else series.first_or_shared)(a)
+        for name, a in result._asdict().items()
     }
     return StateMoments(**by_batch)
 
@@ -254,12 +259,12 @@ def observed_means(model: LinearGaussian, means: tf.Tensor) -> tf.Tensor:
     return observed if model.d is None else observed + model.d
 
 
-def observation_moments(model: LinearGaussian, found: StateMoments) -> forms.SecondMoments:
+def observation_moments(model: LinearGaussian, moments: StateMoments) -> forms.SecondMoments:
     """Predicted covariance and pseudo-covariance of the observations, `[..., T, m, m]`.
 
     As in `moments`, series may share them.
     """
-    P, H = found.predicted_covariances, model.H
+    P, H = moments.predicted_covariances, model.H
     covariances = tf.linalg.matmul(H, tf.linalg.matmul(P, H, adjoint_b=True)) + model.R
     return model.observation_form.moments(covariances)
 
@@ -284,15 +289,15 @@ class Block(NamedTuple):
 def process_block(model: LinearGaussian, z: ArrayLike, inputs: ArrayLike | None = None) -> Block:
     """Filters a block from the initial state of a model; arguments as for `filter`."""
     series = Series(model, z, inputs=inputs)
-    found, form = moments(series), model.form
-    means = model.observation_form.join(observed_means(model, found.predicted_means))
+    result, form = moments(series), model.form
+    means = model.observation_form.join(observed_means(model, result.predicted_means))
     return Block(
-        covariance_marginals(means, observation_moments(model, found)),
+        covariance_marginals(means, observation_moments(model, result)),
         covariance_marginals(
-            form.join(found.filtered_means), form.moments(found.filtered_covariances)
+            form.join(result.filtered_means), form.moments(result.filtered_covariances)
         ),
-        found,
-        found.filtered_means[..., -1, :],
-        series.of_each(found.filtered_chols[..., -1, :, :], 2),
+        result,
+        result.filtered_means[..., -1, :],
+        series.of_each(result.filtered_chols[..., -1, :, :], 2),
         series.inputs,
     )

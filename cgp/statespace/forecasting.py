@@ -14,7 +14,8 @@ from cgp.linalg.batch_last import to_first, to_last
 from cgp.linalg.short_repr import short_repr
 from cgp.statespace.engines.filter_step import State, predict
 from cgp.statespace.filtering import moments, observation_moments, observed_means
-from cgp.statespace.linearization.linearized_model import AnyModel, AnyRule, linearized, noise_of
+from cgp.statespace.linearization.affine import Rule
+from cgp.statespace.linearization.linearized_model import AnyModel, linearized, noise_of
 from cgp.statespace.models.conversion import as_dtype, whole_steps
 from cgp.statespace.models.linear_gaussian import LinearGaussian, with_time
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
@@ -54,7 +55,7 @@ def forecast(
     result: Filtered,
     steps: int,
     inputs: ArrayLike | None = None,
-    rule: AnyRule | None = None,
+    rule: Rule | None = None,
 ) -> Forecast:
     """Forecasts states and observations after the end of a series.
 
@@ -97,24 +98,26 @@ def forecast(
     chol = result.filtered_chols[..., -1, :, :]
     if isinstance(model, NonlinearGaussian):
         # A series of nothing from the last state on; that of its first step is known.
-        given = None if inputs is None else np.shape(inputs)
-        if given is not None and noise.B is not None and steps + 1 not in given[-2:]:
+        shape = None if inputs is None else np.shape(inputs)
+        if shape is not None and noise.B is not None and steps + 1 not in shape[-2:]:
             raise ValueError(
                 f"inputs must be [..., {steps + 1}, k] for {steps} steps: the first is that of the "
-                f"last observation, the last that of the last forecast; got shape {given}"
+                f"last observation, the last that of the last forecast; got shape {shape}"
             )
         nothing = _nothing(noise, steps + 1)
         after = model.starting_from(mean, chol)
-        linear, known, _ = linearized(after, nothing, inputs=inputs, rule=rule)
-        return _predicted(Series(linear, nothing, inputs=known), since=1)
-    known = known_inputs(model, inputs, steps)
-    first = None if known is None else known[..., 0, :]
+        linear, working_inputs, _ = linearized(after, nothing, inputs=inputs, rule=rule)
+        return _predicted(Series(linear, nothing, inputs=working_inputs), since=1)
+    working_inputs = known_inputs(model, inputs, steps)
+    first = None if working_inputs is None else working_inputs[..., 0, :]
     start = model.starting_from(*ahead(model, mean, chol, first))
-    if known is not None:
+    if working_inputs is not None:
         # The last input would lead beyond the last forecast.
-        known = tf.concat([known[..., 1:, :], tf.zeros_like(known[..., :1, :])], axis=-2)
-        known = model.form.join(known)
-    return forecast_of_start(start, steps, known)
+        working_inputs = tf.concat(
+            [working_inputs[..., 1:, :], tf.zeros_like(working_inputs[..., :1, :])], axis=-2
+        )
+        working_inputs = model.form.join(working_inputs)
+    return forecast_of_start(start, steps, working_inputs)
 
 
 def forecast_of_start(
@@ -141,16 +144,16 @@ def _nothing(model: LinearGaussian, steps: int) -> tf.Tensor:
 
 def _predicted(series: Series, since: int) -> Forecast:
     """The predictions of a series from a step on."""
-    model, found = series.model, moments(series)
-    observed = observation_moments(model, found)
+    model, result = series.model, moments(series)
+    observed = observation_moments(model, result)
 
     def of_each(a: tf.Tensor | None) -> tf.Tensor | None:
         return None if a is None else series.of_each(a, 3)[..., since:, :, :]
 
-    means = found.predicted_means
+    means = result.predicted_means
     return Forecast(
         model.form.join(means)[..., since:, :],
-        of_each(found.predicted_chols),
+        of_each(result.predicted_chols),
         model.observation_form.join(observed_means(model, means))[..., since:, :],
         of_each(observed.k),
         of_each(observed.c),
@@ -192,9 +195,9 @@ def ahead(
     drift = tf.zeros_like(mean) if model.b is None else model.b[..., -1, :]
     if inputs is not None and model.B is not None:
         drift += tf.linalg.matvec(with_time(model.B)[..., -1, :, :], inputs)
-    parts = [(mean, 1), (chol, 2), (F, 2), (Q_factor, 2), (drift, 1)]
-    shapes = [tf.shape(a)[: a.shape.rank - own] for a, own in parts]
+    arrays = [(mean, 1), (chol, 2), (F, 2), (Q_factor, 2), (drift, 1)]
+    shapes = [tf.shape(a)[: a.shape.rank - rank] for a, rank in arrays]
     batch = functools.reduce(tf.broadcast_dynamic_shape, shapes)
-    mean, chol, *system = (to_last(a, own, batch) for a, own in parts)
+    mean, chol, *system = (to_last(a, rank, batch) for a, rank in arrays)
     after = predict(State(mean, chol), *system)
     return to_first(after.mean, batch), to_first(after.chol, batch)

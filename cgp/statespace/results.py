@@ -27,15 +27,15 @@ class OfEachSeries:
     def __get__(self, result: Any, owner: type) -> Any:
         if result is None:
             raise AttributeError(f"{self._key} is a field of results, and has no default")
-        value, means = result.__dict__[self._key], next(iter(result.__dict__.values()))
+        a, means = result.__dict__[self._key], next(iter(result.__dict__.values()))
         batch = tf.TensorShape(means.shape[:-2])
-        if value is None or (batch.is_fully_defined() and value.shape[:-3] == batch):
-            return value
-        shape = tf.concat([tf.shape(means)[:-2], tf.shape(value)[-3:]], axis=0)
-        return tf.ensure_shape(tf.broadcast_to(value, shape), batch.concatenate(value.shape[-3:]))
+        if a is None or (batch.is_fully_defined() and a.shape[:-3] == batch):
+            return a
+        shape = tf.concat([tf.shape(means)[:-2], tf.shape(a)[-3:]], axis=0)
+        return tf.ensure_shape(tf.broadcast_to(a, shape), batch.concatenate(a.shape[-3:]))
 
-    def __set__(self, result: Any, value: Any) -> None:
-        result.__dict__[self._key] = value
+    def __set__(self, result: Any, a: Any) -> None:
+        result.__dict__[self._key] = a
 
 
 def variances_of(means: tf.Tensor, chols: tf.Tensor) -> tf.Tensor:
@@ -93,7 +93,7 @@ class SeriesResult:
 
     def map(self, function: Callable[[tf.Tensor], tf.Tensor]) -> Self:
         """The same result with a function applied to each tensor."""
-        values = (None if value is None else function(value) for value in self)
+        values = (None if a is None else function(a) for a in self)
         return self.__tf_unflatten__((), tuple(values))
 
     def __tf_flatten__(self) -> tuple[tuple[()], tuple[Any, ...]]:
@@ -163,8 +163,8 @@ class Filtered(SeriesResult):
         """
         means = self.observation_means[..., None] if self._is_vector else self.observation_means
         covariances = SecondMoments(self.innovation_covariances, self.innovation_pseudo_covariances)
-        found = covariance_marginals(means, covariances)
-        return found.map(lambda a: a[..., 0]) if self._is_vector else found
+        marginals = covariance_marginals(means, covariances)
+        return marginals.map(lambda a: a[..., 0]) if self._is_vector else marginals
 
     @property
     def _is_vector(self) -> bool:

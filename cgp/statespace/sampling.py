@@ -11,7 +11,8 @@ from cgp.linalg.gradients import without_gradient
 from cgp.linalg.short_repr import short_repr
 from cgp.statespace.engines import differentiable_filter
 from cgp.statespace.filtering import observed_means
-from cgp.statespace.linearization.linearized_model import AnyModel, AnyRule, noise_of
+from cgp.statespace.linearization.affine import Rule
+from cgp.statespace.linearization.linearized_model import AnyModel, noise_of
 from cgp.statespace.models.conversion import as_dtype, whole_steps
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
@@ -64,12 +65,12 @@ def sample(
     noise, steps = noise_of(model), whole_steps(steps)
     if noise.steps not in (None, steps):
         raise ValueError(f"steps must be {noise.steps}, as the matrices have, got {steps}")
-    known = known_inputs(noise, inputs, steps)
+    working_inputs = known_inputs(noise, inputs, steps)
     batch = noise.batch_shape
-    if known is not None:
-        batch = tf.broadcast_static_shape(batch, known.shape[:-2])
+    if working_inputs is not None:
+        batch = tf.broadcast_static_shape(batch, working_inputs.shape[:-2])
     shape = _joined(as_sample_shape(sample_shape), batch)
-    states, observations = _draw(model, steps, shape, seed, known)
+    states, observations = _draw(model, steps, shape, seed, working_inputs)
     return Sampled(noise.form.join(states), noise.observation_form.join(observations))
 
 
@@ -81,7 +82,7 @@ def posterior_sample(
     seed: ArrayLike | None = None,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
-    rule: AnyRule | None = None,
+    rule: Rule | None = None,
 ) -> tf.Tensor:
     """Draws states given a series, jointly over all times.
 
@@ -124,9 +125,9 @@ def posterior_sample(
     if inputs is not None:
         inputs = model.form.join(series.inputs)
     # A diffuse prior has been checked against z already; the sample is as wide as the prior.
-    given = model.starting_from(model.initial_mean, model.initial_chol)
-    found = smooth(given, model.observation_form.join(difference), inputs=inputs)
-    draws = model.form.join(states) + found.smoothed_means
+    centred = model.starting_from(model.initial_mean, model.initial_chol)
+    smoothed = smooth(centred, model.observation_form.join(difference), inputs=inputs)
+    draws = model.form.join(states) + smoothed.smoothed_means
     [draws] = without_gradient([draws], [draws], "draws of states are not differentiable")
     return draws
 

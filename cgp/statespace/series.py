@@ -54,24 +54,24 @@ class Series:
             check_diffuse(
                 model, z if self.is_whole else np.where(np.asarray(self._present), z, 0.0)
             )
-        known = z if self.is_whole else tf.where(self._present, z, tf.zeros_like(z))
-        self.z = model.observation_form.split(known)
+        finite = z if self.is_whole else tf.where(self._present, z, tf.zeros_like(z))
+        self.z = model.observation_form.split(finite)
         self.inputs = known_inputs(model, inputs, self.z.shape[-2])
 
-        parts = [self.z.shape[:-2], model.batch_shape]
+        shapes = [self.z.shape[:-2], model.batch_shape]
         if self.inputs is not None:
-            parts.append(self.inputs.shape[:-2])
+            shapes.append(self.inputs.shape[:-2])
         try:
-            self.batch_shape = reduce(tf.broadcast_static_shape, parts)
+            self.batch_shape = reduce(tf.broadcast_static_shape, shapes)
         except ValueError:
             raise ValueError(
                 "the batch axes of series, model and inputs do not fit together: "
-                f"{', '.join(map(str, parts))}"
+                f"{', '.join(map(str, shapes))}"
             ) from None
 
     @cached_property
     def observed(self) -> tf.Tensor:
-        """Where there is an observation, bool, of the working values, `[..., T, m]`."""
+        """Whether each working value is observed, bool, `[..., T, m]`."""
         if self._present is None:
             return tf.ones(self.z.shape, bool)
         working = [self._present] * self.model.observation_form.multiplicity
@@ -85,12 +85,12 @@ class Series:
 
     @cached_property
     def nothing(self) -> tf.Tensor:
-        """NaN, which stands for what is missing."""
+        """NaN, which marks missing values."""
         return nan(self.model.series_dtype)
 
     @cached_property
     def drift(self) -> tf.Tensor | None:
-        """`B u + b`, what is added to the state from each step to the next, `[..., T, n]`."""
+        """`B u + b`, the drift of the state from each step to the next, `[..., T, n]`."""
         b = self.model.b
         if self.inputs is None:
             return b
@@ -104,11 +104,11 @@ class Series:
             return tf.constant(self.batch_shape.as_list(), tf.int32)
         model = self.model
         matrices = (self.z, model.F, model.Q, model.H, model.R, model.B, self.inputs)
-        own = [(a, 3 if a is not self.z and a is not self.inputs else 2) for a in matrices]
-        own += [(model.initial_mean, 1), (model.initial_covariance, 2)]
+        ranked = [(a, 3 if a is not self.z and a is not self.inputs else 2) for a in matrices]
+        ranked += [(model.initial_mean, 1), (model.initial_covariance, 2)]
         shapes = [
             tf.shape(a)[: a.shape.rank - axes]
-            for a, axes in own
+            for a, axes in ranked
             if a is not None and a.shape.rank > axes
         ]
         return reduce(tf.broadcast_dynamic_shape, shapes)
@@ -123,14 +123,14 @@ class Series:
 
     # --- arrangement -----------------------------------------------------------------------------
 
-    def last(self, a: tf.Tensor, own: int) -> tf.Tensor:
-        """`[..., own axes]` -> `[own axes, B]`, with B = 1 where nothing varies over the batch."""
+    def last(self, a: tf.Tensor, rank: int) -> tf.Tensor:
+        """`[..., axes]` -> `[axes, B]`, with B = 1 where nothing varies over the batch."""
         shape = a.shape.as_list()
-        if None not in shape[:-own] and math.prod(shape[:-own]) == 1:
+        if None not in shape[:-rank] and math.prod(shape[:-rank]) == 1:
             if None not in shape:
-                return tf.reshape(a, [*shape[-own:], 1])
-            return tf.reshape(a, tf.concat([tf.shape(a)[-own:], [1]], axis=0))
-        return to_last(a, own, self._batch)
+                return tf.reshape(a, [*shape[-rank:], 1])
+            return tf.reshape(a, tf.concat([tf.shape(a)[-rank:], [1]], axis=0))
+        return to_last(a, rank, self._batch)
 
     def matrix(self, a: tf.Tensor) -> tf.Tensor:
         """A matrix of the model as it is, or as `[T, rows, columns, B]` where it varies."""
@@ -148,15 +148,15 @@ class Series:
             return a
         if batch.rank == 0:
             return tf.expand_dims(a, 0)
-        own = tf.shape(a)[-2:]
+        axes = tf.shape(a)[-2:]
         a = tf.reshape(
-            tf.broadcast_to(a, tf.concat([self._batch, own], axis=0)),
-            tf.concat([[-1], own], axis=0),
+            tf.broadcast_to(a, tf.concat([self._batch, axes], axis=0)),
+            tf.concat([[-1], axes], axis=0),
         )
         return tf.ensure_shape(a, [batch.num_elements(), *shape[-2:]])
 
     def from_series(self, a: tf.Tensor) -> tf.Tensor:
-        """`[B, own axes]` -> `[..., own axes]`, with the batch axes restored."""
+        """`[B, axes]` -> `[..., axes]`, with the batch axes restored."""
         batch = self.batch_shape
         if batch.rank == 1 and (not batch.is_fully_defined() or a.shape[:1] == batch):
             return a
@@ -166,14 +166,14 @@ class Series:
         return tf.ensure_shape(tf.reshape(a, shape), batch.concatenate(a.shape[1:]))
 
     def first(self, a: tf.Tensor) -> tf.Tensor:
-        """`[own axes, B]` -> `[..., own axes]`, with the batch axes restored."""
+        """`[axes, B]` -> `[..., axes]`, with the batch axes restored."""
         if tf.executing_eagerly():
             return to_first(a, self._batch)
-        own = a.shape[:-1]
-        return tf.ensure_shape(to_first(a, self._batch), self.batch_shape.concatenate(own))
+        axes = a.shape[:-1]
+        return tf.ensure_shape(to_first(a, self._batch), self.batch_shape.concatenate(axes))
 
-    def first_if_own(self, a: tf.Tensor) -> tf.Tensor:
-        """As `first`, but with batch axes of 1 where all series share the values."""
+    def first_or_shared(self, a: tf.Tensor) -> tf.Tensor:
+        """Moves the batch first, into axes of 1 where all series share the values."""
         if a.shape[-1] != 1 or self.batch_shape.rank is None:
             return self.first(a)
         ones = [1] * self.batch_shape.rank
@@ -181,13 +181,13 @@ class Series:
             return tf.reshape(a, [*ones, *a.shape.as_list()[:-1]])
         return tf.reshape(a, tf.concat([ones, tf.shape(a)[:-1]], axis=0))
 
-    def of_each(self, a: tf.Tensor, own: int) -> tf.Tensor:
-        """`[..., own axes]` of each series, where some or all may share the values."""
-        if self.batch_shape.is_fully_defined() and a.shape[:-own] == self.batch_shape:
+    def of_each(self, a: tf.Tensor, rank: int) -> tf.Tensor:
+        """`[..., axes]` of each series, where some or all may share the values."""
+        if self.batch_shape.is_fully_defined() and a.shape[:-rank] == self.batch_shape:
             return a
-        shape = tf.concat([self._batch, tf.shape(a)[-own:]], axis=0)
+        shape = tf.concat([self._batch, tf.shape(a)[-rank:]], axis=0)
         return tf.ensure_shape(
-            tf.broadcast_to(a, shape), self.batch_shape.concatenate(a.shape[-own:])
+            tf.broadcast_to(a, shape), self.batch_shape.concatenate(a.shape[-rank:])
         )
 
     def observations(self) -> tf.Tensor:
@@ -215,15 +215,15 @@ class Series:
         else:
             b = self.last(drift, 2)
         mean, covariance, chol = (
-            a if a.shape.rank == own else self.last(a, own)
-            for a, own in (
+            a if a.shape.rank == rank else self.last(a, rank)
+            for a, rank in (
                 (model.initial_mean, 1),
                 (model.initial_covariance, 2),
                 (model.initial_chol, 2),
             )
         )
-        given = KalmanSystem(F, Q, G, h, r, b, z, observed, mean, covariance, chol)
-        return with_covariances_of_each(given)
+        system = KalmanSystem(F, Q, G, h, r, b, z, observed, mean, covariance, chol)
+        return with_covariances_of_each(system)
 
     def _pattern(self) -> tf.Tensor:
         """1 where observed, else 0, real, `[m]` where nothing is missing, else `[T, m, B or 1]`."""
@@ -257,11 +257,11 @@ def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Te
     size = model.B.shape[-1] // model.form.multiplicity
     if inputs.shape.rank == 1 and size == 1:
         inputs = inputs[:, None]
-    wanted = f"[..., {steps or 'T'}, {size}]"
+    expected = f"[..., {steps or 'T'}, {size}]"
     if inputs.shape.rank < 2 or inputs.shape[-1] != size:
-        raise ValueError(f"inputs must be {wanted}, got shape {inputs.shape}")
+        raise ValueError(f"inputs must be {expected}, got shape {inputs.shape}")
     if steps is not None and inputs.shape[-2] not in (None, steps):
-        raise ValueError(f"inputs must be {wanted}, got shape {inputs.shape}")
+        raise ValueError(f"inputs must be {expected}, got shape {inputs.shape}")
     if tf.executing_eagerly() and not is_finite(inputs):
         raise ValueError("inputs must be finite, but there are others")
     return model.form.split(inputs)
@@ -270,7 +270,7 @@ def known_inputs(model: LinearGaussian, inputs: Any, steps: int | None) -> tf.Te
 def check_labels(
     z: ArrayLike, missing: ArrayLike | None, inputs: ArrayLike | None, along: int
 ) -> None:
-    """Raises where observations and what belongs to them are labelled, but not alike.
+    """Raises where the labels of observations, missing values and inputs differ.
 
     Args:
         z: `[..., M]` with as many time axes as `along` says; those alone where M is 1.
@@ -288,10 +288,12 @@ def check_labels(
 
 def _observations(model: LinearGaussian, z: ArrayLike, missing: ArrayLike | None) -> tf.Tensor:
     """The observations in the dtype of the model, `[T]` or `[..., T, m]`, NaN where missing."""
-    given = z
+    original = z
     z = tf.convert_to_tensor(as_observations(z, missing, model.series_dtype, promote=True))
     m = model.observation_size
     if (z.shape.rank or 0) < (1 if m == 1 else 2) or (z.shape.rank > 1 and z.shape[-1] != m):
-        hint = remedy(as_code("z", given), z.shape, lambda s: len(s) > 1 and s[-1] == m, samples=-2)
+        hint = remedy(
+            as_code("z", original), z.shape, lambda s: len(s) > 1 and s[-1] == m, samples=-2
+        )
         raise ValueError(f"z must be [..., T, {m}], got shape {z.shape}{hint}")
     return z

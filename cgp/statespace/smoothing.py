@@ -14,11 +14,11 @@ from cgp.linalg.arguments import ArrayLike, as_flag, squared_modulus
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.engines import differentiable_smoother
 from cgp.statespace.filtering import moments as filtered_moments
+from cgp.statespace.linearization.affine import Rule
 from cgp.statespace.linearization.likelihood_update import MOST_TURNS
 from cgp.statespace.linearization.linearized_model import (
     Along,
     AnyModel,
-    AnyRule,
     checked_rule,
     measurable,
     noise_of,
@@ -46,7 +46,8 @@ class Smoothed(SeriesResult):
     lag_one_covariances: tf.Tensor = OfEachSeries()
     """`E[(x[t+1] − m[t+1]) (x[t] − m[t])ᴴ | z]`, `[..., T-1, n, n]`."""
     lag_one_pseudo_covariances: tf.Tensor | None = OfEachSeries()
-    """The same with ᵀ for ᴴ; None if the model is not widely linear, where it is zero."""
+    """`E[(x[t+1] − m[t+1]) (x[t] − m[t])ᵀ | z]`, `[..., T-1, n, n]`; None if the model is not
+    widely linear, where it is zero."""
     gains: tf.Tensor = OfEachSeries()
     """Smoother gains J[t], `[..., T-1, n, n]` (of the real composite where factors are). The
     covariance of x[t] with any later state is J[t] times that of x[t+1] with that state."""
@@ -67,7 +68,7 @@ def smooth(
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
-    rule: AnyRule | None = None,
+    rule: Rule | None = None,
     *,
     likelihood: Likelihood | None = None,
     parallel: bool = False,
@@ -103,15 +104,17 @@ def smooth(
         >>> statespace.smooth(walk, [1.0, np.nan, 1.0]).smoothed_means.numpy().ravel().round(6)
         array([0.6, 0.7, 0.8])
     """
-    given, parallel = model, as_flag(parallel, "parallel")
-    model, inputs = smoothing_model(given, z, missing, inputs, rule, likelihood, parallel=parallel)
+    original, parallel = model, as_flag(parallel, "parallel")
+    model, inputs = smoothing_model(
+        original, z, missing, inputs, rule, likelihood, parallel=parallel
+    )
     series, form = Series(model, z, missing, inputs), model.form
     smoothed = moments(series, parallel)
     if tf.executing_eagerly() and not all(
         np.isfinite(a).all() for a in (smoothed.means, smoothed.chols)
     ):
         filtered_moments(series, parallel)  # says where the state overflows
-    if model is not given:  # linearised where the factors, without gradient, say
+    if model is not original:  # linearised where the factors, without gradient, say
         smoothed = SmoothedMoments(*without_gradient(smoothed, smoothed, _OF_LINEAR))
     lags = form.moments(smoothed.lags[..., :-1, :, :])
     return Smoothed(
@@ -150,7 +153,7 @@ def moments(series: Series, parallel: bool = False) -> SmoothedMoments:
         parallel: As for `cgp.statespace.smooth`.
     """
     means, *of_covariances = differentiable_smoother.moments(series.arranged(), parallel)
-    return SmoothedMoments(series.from_series(means), *map(series.first_if_own, of_covariances))
+    return SmoothedMoments(series.from_series(means), *map(series.first_or_shared, of_covariances))
 
 
 def smoothing_model(
@@ -158,12 +161,12 @@ def smoothing_model(
     z: ArrayLike,
     missing: ArrayLike | None,
     inputs: ArrayLike | None,
-    rule: AnyRule | None,
+    rule: Rule | None,
     likelihood: Likelihood | None = None,
     *,
     parallel: bool = False,
 ) -> tuple[LinearGaussian, ArrayLike | None]:
-    """The linear model whose smoother is that of a model, and the inputs that are left to it."""
+    """The linear model whose smoother has the moments of that of a model, and its inputs."""
     model = measurable(model, likelihood)
     if likelihood is None and not isinstance(model, NonlinearGaussian):
         checked_rule(rule)  # all are exact here, and what is none is a mistake
@@ -174,8 +177,8 @@ def smoothing_model(
     along = Along(model, z, missing, inputs, rule, likelihood)
     linear, last, change = along.of_filter().model, None, np.inf
     for _ in range(along.iterations if likelihood is None else MOST_TURNS):
-        found = moments(Series(linear, z, missing), parallel)
-        means, chols = found.means, found.chols
+        smoothed = moments(Series(linear, z, missing), parallel)
+        means, chols = smoothed.means, smoothed.chols
         if last is not None:
             means += along.damping * (last[0] - means)
             if likelihood is not None:

@@ -18,10 +18,10 @@ from cgp.statespace.engines.filter_step import State, density
 from cgp.statespace.engines.forward_pass import ForwardPass, System, at, forward_pass
 
 DIFFERENTIABLE = ("F", "Q", "h", "r", "b", "z")
-"""The parts of a `System` that gradients flow to."""
+"""The fields of a `System` that gradients flow to."""
 
 ONCE = "the filter is differentiable once: take differences of gradients for a Hessian"
-"""What a second derivative is answered with."""
+"""The answer to a second derivative."""
 
 
 class Cotangents(NamedTuple):
@@ -68,15 +68,15 @@ def backward_pass(
         by_state: Gradients with respect to the moments of the state after the chunk.
 
     Returns:
-        Gradients with respect to the parts named in `DIFFERENTIABLE`, and to the moments of the
+        Gradients with respect to the fields named in `DIFFERENTIABLE`, and to the moments of the
         state before the chunk.
     """
     forward, _ = forward_pass(system, state, length)
     steps = system.z.shape[0]
-    values = {name: getattr(system, name) for name in DIFFERENTIABLE}
+    inputs = {name: getattr(system, name) for name in DIFFERENTIABLE}
     arrays = {
-        name: tf.TensorArray(value.dtype, steps, element_shape=value.shape[1:])
-        for name, value in values.items()
+        name: tf.TensorArray(a.dtype, steps, element_shape=a.shape[1:])
+        for name, a in inputs.items()
     }
 
     def step(
@@ -84,7 +84,7 @@ def backward_pass(
     ) -> tuple[tf.Tensor, StateCotangent, dict[str, tf.TensorArray]]:
         gradients, by_state = step_back(system, forward, cotangents, t, by_state)
         arrays = {
-            name: array.write(t, _like(gradients[name], values[name]))
+            name: array.write(t, _like(gradients[name], inputs[name]))
             for name, array in arrays.items()
         }
         return t - 1, by_state, arrays
@@ -92,9 +92,9 @@ def backward_pass(
     _, by_state, arrays = tf.while_loop(lambda t, *_: t >= 0, step, (length - 1, by_state, arrays))
     gradients = [
         tf.reduce_sum(arrays[name].stack(), axis=0, keepdims=True)
-        if value.shape[0] == 1
+        if a.shape[0] == 1
         else arrays[name].stack()
-        for name, value in values.items()
+        for name, a in inputs.items()
     ]
     return gradients, by_state
 
@@ -112,22 +112,22 @@ def step_back(
     covariance = matmul(chol, adjoint(chol))
     spread = matmul(by_state.covariance, F)
     gradients = {
-        "F": _both(outer(by_state.mean, mean), 2.0 * matmul(spread, covariance), system.F),
+        "F": _sum(outer(by_state.mean, mean), 2.0 * matmul(spread, covariance), system.F),
         "Q": by_state.covariance,
         "b": by_state.mean,
     }
     by_state = StateCotangent(matvec(adjoint(F), by_state.mean), matmul(adjoint(F), spread))
     by_state = _plus(by_state, cotangents.filtered_means, cotangents.filtered_covariances, t)
 
-    parts, state, weight = [], (mean, covariance), at(cotangents.log_likelihoods, t)
-    own = (at(system.h, t), at(system.observed, t))
-    found = (forward.crosses[t], forward.deviations[t], forward.variances[t])
+    components, state, weight = [], (mean, covariance), at(cotangents.log_likelihoods, t)
+    row = (at(system.h, t), at(system.observed, t))
+    innovations = (forward.crosses[t], forward.deviations[t], forward.variances[t])
     # Taken apart at once: each index would be several operations of the graph.
-    for values in reversed(list(zip(*map(tf.unstack, (*own, *found)), strict=True))):
-        part, by_state, state = _component(system, forward, weight, values, by_state, state)
+    for values in reversed(list(zip(*map(tf.unstack, (*row, *innovations)), strict=True))):
+        component, by_state, state = _component(system, forward, weight, values, by_state, state)
         mean, covariance = state
-        parts.append(part)
-    for name, values in zip(("h", "r", "z"), zip(*parts[::-1], strict=True), strict=True):
+        components.append(component)
+    for name, values in zip(("h", "r", "z"), zip(*components[::-1], strict=True), strict=True):
         gradients[name] = tf.stack(values)
     by_state = _plus(by_state, cotangents.predicted_means, cotangents.predicted_covariances, t)
     return gradients, by_state
@@ -165,8 +165,8 @@ def _component(
     mean, covariance = state
     dtype = mean.dtype
     scale, _ = density(dtype)
-    h, seen, k, v, variance = values
-    h = h * real_as(seen, dtype)
+    h, observed, k, v, variance = values
+    h = h * real_as(observed, dtype)
     inverse = inverse_or_zero(variance)
     gain = k * real_as(inverse, dtype)
     e = v * real_as(inverse, dtype)
@@ -178,10 +178,10 @@ def _component(
     by_v = dot(tf.math.conj(gain), by_state.mean)
     by_s = tf.math.real(dot(tf.math.conj(gain), by_gain)) + _summed(
         -tf.math.real(tf.math.conj(by_v) * e)
-        + scale * weight * seen * (squared_modulus(e) - inverse),
+        + scale * weight * observed * (squared_modulus(e) - inverse),
         forward.variances,
     )
-    by_v = (by_v - real_as(2.0 * scale * weight, dtype) * e) * real_as(seen, dtype)
+    by_v = (by_v - real_as(2.0 * scale * weight, dtype) * e) * real_as(observed, dtype)
     by_k = (
         _summed(by_state.mean * tf.math.conj(e)[None], forward.crosses)
         - 2.0 * by_gain
@@ -190,14 +190,16 @@ def _component(
     of_covariances = real_as(by_s, dtype)[None] * tf.math.conj(k) + tf.math.conj(
         matvec(covariance, by_k)
     )
-    # What is missing is zero already in v; here it must be before series are summed.
-    by_h = _both(-by_v[None] * tf.math.conj(mean), of_covariances * real_as(seen, dtype), system.h)
+    # Missing components are zero already in v; here they must be before series are summed.
+    by_h = _sum(
+        -by_v[None] * tf.math.conj(mean), of_covariances * real_as(observed, dtype), system.h
+    )
     half = 0.5 * outer(by_k, tf.math.conj(h))
     by_state = StateCotangent(
         by_state.mean - tf.math.conj(h) * by_v[None],
         by_state.covariance + half + adjoint(half),
     )
-    return (by_h, by_s * seen, by_v), by_state, (mean, covariance)
+    return (by_h, by_s * observed, by_v), by_state, (mean, covariance)
 
 
 def _summed(x: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
@@ -207,17 +209,17 @@ def _summed(x: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     return x
 
 
-def _both(of_means: tf.Tensor, of_covariances: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+def _sum(of_means: tf.Tensor, of_covariances: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     """Adds the gradients from both recursions, whose batch axes may differ."""
     if like.shape[-1] == 1:
         return _summed(of_means, like) + _summed(of_covariances, like)
     return of_means + of_covariances
 
 
-def _like(gradient: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-    """Gives a gradient the batch axis of one step of `value`."""
-    gradient = _summed(gradient, value)
-    return gradient + tf.zeros(tf.shape(value)[1:], value.dtype)
+def _like(gradient: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
+    """Gives a gradient the batch axis of one step of `a`."""
+    gradient = _summed(gradient, a)
+    return gradient + tf.zeros(tf.shape(a)[1:], a.dtype)
 
 
 def hermitian(a: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Which engine computes a Kalman filter or smoother: the one place that chooses it.
+"""The choice of the engine that computes a Kalman filter or smoother.
 
 On a CPU, eagerly and in training, compiled ops, where they were built and do not refuse; else
 chunks that XLA compiles; all steps at once, where that is asked for.

@@ -27,10 +27,10 @@ class Chunks:
             self.length *= 2
         self.count = -(-steps // self.length)
 
-    def pad(self, value: tf.Tensor) -> tf.Tensor:
+    def pad(self, a: tf.Tensor) -> tf.Tensor:
         """Pads an array over time with zeros to a whole number of chunks."""
         missing = self.count * self.length - self.steps
-        return tf.pad(value, [[0, missing]] + [[0, 0]] * (value.shape.rank - 1))
+        return tf.pad(a, [[0, missing]] + [[0, 0]] * (a.shape.rank - 1))
 
     def pad_varying(self, values: Any, always: Collection[str] = ()) -> Any:
         """Pads the arrays of a named tuple, except those constant in time (time axis of length 1).
@@ -38,29 +38,29 @@ class Chunks:
         Arrays whose names are in `always` are padded whatever their length.
         """
         padded = {
-            name: self.pad(value) if name in always or value.shape[0] != 1 else value
-            for name, value in values._asdict().items()
+            name: self.pad(a) if name in always or a.shape[0] != 1 else a
+            for name, a in values._asdict().items()
         }
         return type(values)(**padded)
 
-    def join(self, value: tf.Tensor) -> tf.Tensor:
+    def join(self, a: tf.Tensor) -> tf.Tensor:
         """Joins the chunks of an array, `[K, L, ...]`, into one over time, `[T, ...]`."""
-        shape = tf.concat([[self.count * self.length], tf.shape(value)[2:]], axis=0)
-        joined = tf.reshape(value, shape)[: self.steps]
-        known = self.steps if isinstance(self.steps, int) else None
-        return tf.ensure_shape(joined, [known, *value.shape[2:]])
+        shape = tf.concat([[self.count * self.length], tf.shape(a)[2:]], axis=0)
+        joined = tf.reshape(a, shape)[: self.steps]
+        steps = self.steps if isinstance(self.steps, int) else None
+        return tf.ensure_shape(joined, [steps, *a.shape[2:]])
 
     def cut(self, values: Any, k: tf.Tensor) -> Any:
         """Chunk k of the padded arrays of a named tuple; arrays constant in time are unchanged."""
 
-        def cut(value: tf.Tensor | None) -> tf.Tensor | None:
-            if value is None or value.shape[0] == 1:
-                return value
+        def cut(a: tf.Tensor | None) -> tf.Tensor | None:
+            if a is None or a.shape[0] == 1:
+                return a
             # XLA needs slices of static size where it compiles the whole scan.
-            begin = tf.concat([[k * self.length], tf.zeros([value.shape.rank - 1], tf.int32)], 0)
-            size = tf.concat([[self.length], tf.shape(value)[1:]], axis=0)
-            part = tf.slice(value, begin, size)
-            return tf.ensure_shape(part, [self.length, *value.shape[1:]])
+            begin = tf.concat([[k * self.length], tf.zeros([a.shape.rank - 1], tf.int32)], 0)
+            size = tf.concat([[self.length], tf.shape(a)[1:]], axis=0)
+            chunk = tf.slice(a, begin, size)
+            return tf.ensure_shape(chunk, [self.length, *a.shape[1:]])
 
         return type(values)(*map(cut, values))
 
@@ -94,7 +94,7 @@ class Chunks:
         ) -> tuple[tf.Tensor, Any, list[tf.TensorArray]]:
             k = self.count - 1 - i if backwards else i
             values, carry = step(k, carry)
-            shapes[:] = [value.shape for value in values]
+            shapes[:] = [a.shape for a in values]
             return i + 1, carry, [a.write(k, v) for a, v in zip(arrays, values, strict=True)]
 
         loop = (tf.constant(0), start, arrays)

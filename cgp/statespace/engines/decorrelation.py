@@ -42,8 +42,8 @@ def decorrelated(
     noisy = diagonal > 0
     unit = tf.stop_gradient(tf.where(noisy, tf.sqrt(tf.where(noisy, diagonal, 1.0)), 1.0))
     scale = real_as(1.0 / unit, R.dtype)
-    seen = real_as(observed, R.dtype)
-    R = R * (scale * seen)[:, :, None] * (scale * seen)[:, None]
+    is_observed = real_as(observed, R.dtype)
+    R = R * (scale * is_observed)[:, :, None] * (scale * is_observed)[:, None]
     H, z = H * scale[:, :, None], z * _by_series(scale)
     eps = np.finfo(R.dtype.real_dtype.as_numpy_dtype).eps
     size, variances = tf.abs(H), []
@@ -63,8 +63,8 @@ def decorrelated(
         H = H - factors[:, :, None] * H[:, None, j]
         # Rounding errors of rows that cancel would count as noise-free observations. Only the
         # value is set to zero, the derivative is kept.
-        left = tf.where(tf.abs(H) > _ROUNDING * eps * size, H, tf.zeros_like(H))
-        H += tf.stop_gradient(left - H)
+        rows = tf.where(tf.abs(H) > _ROUNDING * eps * size, H, tf.zeros_like(H))
+        H += tf.stop_gradient(rows - H)
     variance = tf.stack(variances, axis=1) * unit * unit
     unit = real_as(unit, R.dtype)
     return H * unit[:, :, None], variance, z * _by_series(unit)

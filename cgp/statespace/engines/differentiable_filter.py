@@ -12,6 +12,7 @@ from cgp.statespace.engines.backward_pass import DIFFERENTIABLE, ONCE, Cotangent
 from cgp.statespace.engines.choice import Engine, computed
 from cgp.statespace.engines.chunked_filter import StateMoments
 from cgp.statespace.engines.filter_step import State
+from cgp.statespace.engines.forward_pass import System
 from cgp.statespace.engines.kalman_system import KalmanSystem, batch_of, for_loops, from_loops
 
 Pullback = Callable[[KalmanSystem, Cotangents, State], list[tf.Tensor]]
@@ -25,16 +26,13 @@ def log_likelihood(system: KalmanSystem, parallel: bool = False) -> tf.Tensor:
         parallel: Whether to compute all steps at once, by `cgp.statespace.engines.parallel_filter`.
     """
 
-    def forward(engine: Engine) -> Callable[[KalmanSystem], tuple[Any, State]]:
-        return lambda system: engine.log_likelihood(*for_loops(system))
-
     def cotangents(by_total: tf.Tensor) -> Cotangents:
         return Cotangents(None, None, None, None, by_total[:, None, None])
 
     return computed(
         parallel,
         lambda: _natively(native_engine.log_likelihood, system),
-        lambda engine: _differentiable(forward(engine), cotangents, engine, system)[0],
+        lambda engine: _differentiable(engine.log_likelihood, cotangents, engine, system)[0],
     )
 
 
@@ -46,14 +44,6 @@ def moments(system: KalmanSystem, parallel: bool = False) -> StateMoments:
         parallel: As for `log_likelihood`.
     """
 
-    def forward(engine: Engine) -> Callable[[KalmanSystem], tuple[Any, State]]:
-        def by_series(system: KalmanSystem) -> tuple[StateMoments, State]:
-            moments, starts = engine.moments(*for_loops(system))
-            of_series = {name: moveaxis(getattr(moments, name), -1, 0) for name in _OF_SERIES}
-            return moments._replace(**of_series), starts
-
-        return by_series
-
     def cotangents(*by_values: tf.Tensor) -> Cotangents:
         predicted_mean, predicted, filtered_mean, filtered, log_likelihood, *_ = by_values
         by_moments = (predicted_mean, hermitian(predicted), filtered_mean, hermitian(filtered))
@@ -62,11 +52,8 @@ def moments(system: KalmanSystem, parallel: bool = False) -> StateMoments:
     return computed(
         parallel,
         lambda: _natively(native_engine.moments, system),
-        lambda engine: StateMoments(*_differentiable(forward(engine), cotangents, engine, system)),
+        lambda engine: StateMoments(*_differentiable(engine.moments, cotangents, engine, system)),
     )
-
-
-_OF_SERIES = ("predicted_means", "filtered_means", "log_likelihoods")
 
 
 def _natively(function: Callable[[KalmanSystem], Any], system: KalmanSystem) -> Any:
@@ -75,7 +62,7 @@ def _natively(function: Callable[[KalmanSystem], Any], system: KalmanSystem) -> 
 
 
 def _differentiable(
-    forward: Callable[[KalmanSystem], tuple[Any, State]],
+    function: Callable[[System, State], tuple[Any, State]],
     cotangents: Callable[..., Cotangents],
     engine: Engine,
     system: KalmanSystem,
@@ -83,13 +70,20 @@ def _differentiable(
     """The values of a function, with the gradient of the pullback of its engine.
 
     Args:
-        forward: Returns values, and the states that the pullback starts from.
+        function: A function of the engine: values, and the states that the pullback starts from.
         cotangents: Function of the gradients with respect to the values, `[B, T, …]` and
             `[T, …, B]` as those are; those of log likelihoods are `[B, T or 1, 1]`.
         engine: The engine of the function.
         system: The series and their model.
     """
     names = (*DIFFERENTIABLE, "mean", "covariance")
+
+    def forward(system: KalmanSystem) -> tuple[Any, State]:
+        values, starts = function(*for_loops(system))
+        if isinstance(values, StateMoments):
+            names = ("predicted_means", "filtered_means", "log_likelihoods")
+            values = values._replace(**{k: moveaxis(getattr(values, k), -1, 0) for k in names})
+        return values, starts
 
     def pullback(system: KalmanSystem, by_values: Cotangents, starts: State) -> list[tf.Tensor]:
         of_loops = {

@@ -26,7 +26,7 @@ from cgp.linalg.batch_last import (
 
 
 class State(NamedTuple):
-    """The moments of a state, of batches of which the axis is last: what a `Rule` linearises by.
+    """The moments of a state, by which a `Rule` linearises; the axis of the batch is the last.
 
     Example:
         >>> import tensorflow as tf
@@ -45,7 +45,7 @@ class Innovation(NamedTuple):
     """The innovation of one component of an observation, given the components before it."""
 
     deviation: tf.Tensor
-    """Its value less the predicted mean, `[B]`; zero where missing."""
+    """The component less its predicted mean, `[B]`; zero where missing."""
     variance: tf.Tensor
     """The variance S of the deviation, real, `[B]`; 1 where missing."""
     cross: tf.Tensor
@@ -103,18 +103,18 @@ def update(
     scale, constant = density(mean.dtype)
     log_likelihood, innovations = 0.0, []
     components = (tf.unstack(a, z.shape[0]) for a in (h, r, z, observed))
-    for row, noise, value, seen in zip(*components, strict=True):
-        effective = row * real_as(seen, h.dtype)
-        noise = tf.where(seen > 0, noise, tf.ones_like(seen))
+    for row, noise, component, is_observed in zip(*components, strict=True):
+        effective = row * real_as(is_observed, h.dtype)
+        noise = tf.where(is_observed > 0, noise, tf.ones_like(is_observed))
         chol, cross, variance = condition(chol, effective, noise)
-        deviation = (value - dot(row, mean)) * real_as(seen, mean.dtype)
+        deviation = (component - dot(row, mean)) * real_as(is_observed, mean.dtype)
         mean_before = mean
         inverse = inverse_or_zero(variance)
         mean = mean + cross * (deviation * real_as(inverse, mean.dtype))
-        loss = tf.math.log(variance) + squared_modulus(deviation) * inverse + constant * seen
-        certain = _loss_of_the_certain(deviation, value, row * mean_before, loss.dtype)
+        loss = tf.math.log(variance) + squared_modulus(deviation) * inverse + constant * is_observed
+        certain = _loss_of_the_certain(deviation, component, row * mean_before, loss.dtype)
         log_likelihood -= tf.where(variance > 0, scale * loss, certain)
-        innovations.append(Innovation(deviation, variance + tf.zeros_like(seen), cross))
+        innovations.append(Innovation(deviation, variance + tf.zeros_like(is_observed), cross))
     return State(mean, chol), log_likelihood, innovations
 
 

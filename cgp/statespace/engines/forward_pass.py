@@ -108,9 +108,11 @@ def forward_pass(system: System, state: State, length: tf.Tensor) -> tuple[Forwa
         t: tf.Tensor, state: State, arrays: list[tf.TensorArray]
     ) -> tuple[tf.Tensor, State, list[tf.TensorArray]]:
         after, log_likelihood, innovations = update_at(system, t, state)
-        deviations, variances, crosses = (tf.stack(part) for part in zip(*innovations, strict=True))
+        deviations, variances, crosses = (
+            tf.stack(arrays) for arrays in zip(*innovations, strict=True)
+        )
         values = (*state, *after, log_likelihood, deviations, variances, crosses)
-        arrays = [array.write(t, value) for array, value in zip(arrays, values, strict=True)]
+        arrays = [array.write(t, a) for array, a in zip(arrays, values, strict=True)]
         return t + 1, predict_at(system, t, after), arrays
 
     _, state, arrays = tf.while_loop(

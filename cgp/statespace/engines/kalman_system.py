@@ -32,7 +32,7 @@ class KalmanSystem(NamedTuple):
     b: tf.Tensor
     """`[n]`, or `[T, n, B]`."""
     z: tf.Tensor
-    """The observations of each series in one piece, `[B, T, m]`."""
+    """The observations, those of each series side by side in memory, `[B, T, m]`."""
     observed: tf.Tensor
     """Real, `[m]`, or `[T, m, B]`."""
     mean: tf.Tensor
@@ -40,7 +40,7 @@ class KalmanSystem(NamedTuple):
     covariance: tf.Tensor
     """`[n, n]`, or `[n, n, B]`; gradients flow to it."""
     chol: tf.Tensor
-    """Its factor, which computations use."""
+    """The factor of the first covariance, which computations use."""
 
 
 _RANKS = KalmanSystem(
@@ -56,7 +56,7 @@ def batch_of(system: KalmanSystem, name: str) -> int | None:
 
 
 def with_covariances_of_each(system: KalmanSystem) -> KalmanSystem:
-    """Gives the first covariance the batch axis of what acts on covariances, if that has one."""
+    """Gives the first covariance a batch axis where arrays that change covariances have one."""
     sizes = {name: batch_of(system, name) for name in _ON_COVARIANCES}
     if set(sizes.values()) == {1} or sizes["chol"] not in (None, 1):
         return system
@@ -72,7 +72,7 @@ def with_covariances_of_each(system: KalmanSystem) -> KalmanSystem:
 
 
 def for_loops(system: KalmanSystem) -> tuple[System, State]:
-    """The same with all axes of a `System`, and the first state, `[n, B]` and `[n, n, B]`."""
+    """The arrays with all axes of a `System`, and the first state, `[n, B]` and `[n, n, B]`."""
     z = moveaxis(system.z, 0, -1)
     arrays = {"z": z}
     for name in System._fields:
@@ -88,7 +88,7 @@ def for_loops(system: KalmanSystem) -> tuple[System, State]:
 
 
 def from_loops(gradient: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-    """The gradient by an array, except z, from that by what `for_loops` made of it."""
+    """The gradient by an array, except z, from that by the array that `for_loops` made of it."""
     if gradient.shape.rank == like.shape.rank:
         return gradient
     summed = tf.reduce_sum(gradient, axis=-1)  # of a mean that all series share; else of one

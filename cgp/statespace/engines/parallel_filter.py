@@ -100,7 +100,7 @@ def _filtered(system: System, start: State) -> tuple[State, State, tf.Tensor, St
     predicted = State(*(tf.concat(pair, axis=-2) for pair in zip(start, later, strict=True)))
     # By the usual update of all steps at once, whose rounding is that of one step.
     filtered, values, _ = update(predicted, system.h, system.r, system.z, system.observed)
-    # An update takes what is not a number for certain.
+    # An update takes a mean of NaN for certain.
     is_lost = tf.reduce_any(is_nan(predicted.mean), axis=0)
     log_likelihoods = tf.where(is_lost, nan(values.dtype), values)
     before = State(tf.einsum("ntb->tnb", predicted.mean), tf.einsum("ijtb->tijb", predicted.chol))
@@ -134,7 +134,7 @@ def combine(first: Element, then: Element) -> Element:
 
 
 def _leading(a: tf.Tensor) -> tf.Tensor:
-    """What leads to each step but the first."""
+    """The arrays of the transitions to each step but the first."""
     return a if a.shape[-2] == 1 else a[..., :-1, :]
 
 

@@ -41,7 +41,7 @@ class _OfCovariances(NamedTuple):
     """The map `Λ -> A Λ Aᴴ + S`."""
 
     A: tf.Tensor
-    """As of means."""
+    """`[n, n, T, B]`, B = 1 where all series share covariances."""
     S: tf.Tensor
     """Hermitian, `[n, n, T, B]`."""
 
@@ -95,7 +95,7 @@ def _as_one_step(values: Any) -> Any:
 
 
 def _transition(system: System, forward: ForwardPass) -> tf.Tensor:
-    """Φ, which leads from what is predicted at a step to what is predicted at the next."""
+    """Φ, which leads from the predicted state of a step to that of the next."""
     (F, h, observed), dtype = (system.F[0], system.h[0], system.observed[0]), system.F.dtype
     gains = forward.crosses[0] * real_as(inverse_or_zero(forward.variances[0]), dtype)[:, None]
     rows = h * real_as(observed, dtype)[:, None]
@@ -118,10 +118,10 @@ def _next(a: tf.Tensor) -> tf.Tensor:
     return tf.concat([a[..., 1:, :], tf.zeros_like(a[..., :1, :])], axis=-2)
 
 
-def _like(gradient: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-    """Sums a gradient over time and over the batch where `value` does not vary along them."""
-    if value.shape[-1] == 1 and gradient.shape[-1] != 1:
+def _like(gradient: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
+    """Sums a gradient over time and over the batch where `a` does not vary along them."""
+    if a.shape[-1] == 1 and gradient.shape[-1] != 1:
         gradient = tf.reduce_sum(gradient, axis=-1, keepdims=True)
-    if value.shape[-2] == 1 and gradient.shape[-2] != 1:
+    if a.shape[-2] == 1 and gradient.shape[-2] != 1:
         gradient = tf.reduce_sum(gradient, axis=-2, keepdims=True)
     return gradient

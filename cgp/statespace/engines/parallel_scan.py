@@ -18,7 +18,7 @@ def over_steps(values: Any) -> Any:
 
 
 def scan(combine: Callable[[Any, Any], Any], elements: Any, reverse: bool = False) -> Any:
-    """What the elements up to each one combine to or, reversed, those from each one on.
+    """The combination of the elements up to each one or, reversed, of those from each one on.
 
     In 2 log₂ T passes, which together combine twice as often as a loop (Blelloch, *Prefix Sums and
     Their Applications*, 1990).
@@ -47,10 +47,10 @@ def scan(combine: Callable[[Any, Any], Any], elements: Any, reverse: bool = Fals
     traced = _traced(combine, kind, *((a.dtype, *a.shape[:-2]) for a in elements))
 
     def of_each(first: Any, then: Any) -> Any:
-        found = traced(then, first) if reverse else traced(first, then)
-        for value, like in zip(found, first, strict=True):
-            value.set_shape(like.shape)  # which the traced function does not know
-        return found
+        combined = traced(then, first) if reverse else traced(first, then)
+        for a, like in zip(combined, first, strict=True):
+            a.set_shape(like.shape)  # which the traced function does not know
+        return combined
 
     if not reverse:
         return tfp_math.scan_associative(of_each, elements, axis=-2)
@@ -59,16 +59,16 @@ def scan(combine: Callable[[Any, Any], Any], elements: Any, reverse: bool = Fals
 
 @functools.lru_cache(maxsize=64)
 def _traced(
-    combine: Callable[[Any, Any], Any], kind: type, *own: tuple[Any, ...]
+    combine: Callable[[Any, Any], Any], kind: type, *axes_of_each: tuple[Any, ...]
 ) -> Callable[[Any, Any], Any]:
     """`combine`, traced once for all lengths and batches: eagerly each operation costs a launch.
 
     Args:
         combine: The function.
         kind: Of named tuple, its arguments and its value.
-        *own: The dtype and the axes of each array but the last two.
+        *axes_of_each: The dtype and the axes of each array but the last two.
     """
-    spec = kind(*(tf.TensorSpec([*axes, None, None], dtype) for dtype, *axes in own))
+    spec = kind(*(tf.TensorSpec([*axes, None, None], dtype) for dtype, *axes in axes_of_each))
     return tf.function(combine, input_signature=[spec, spec], autograph=False)
 
 

@@ -16,14 +16,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cgp.linalg.batch_last import adjoint, matmul, matvec, triangularize
+from cgp.statespace.engines.chunked_smoother import smoother_gains
 from cgp.statespace.engines.filter_step import State
 from cgp.statespace.engines.forward_pass import System
-from cgp.statespace.engines.parallel_scan import scan
-from cgp.statespace.engines.smoother_gains import Steps, smoother_gains
+from cgp.statespace.engines.parallel_scan import over_steps, scan
 
 
 class _Element(NamedTuple):
-    """A density as above."""
+    """The density of a state given that at a later step; see above."""
 
     E: tf.Tensor
     """`[n, n, T, B]`; in matrices B is 1 where all series share covariances."""
@@ -36,10 +36,11 @@ class _Element(NamedTuple):
 def smooth(system: System, start: State, filtered: State) -> list[tf.Tensor]:
     """The moments of each state given all observations: as `chunked_smoother.smooth`."""
     del start
-    steps = Steps(system.F, system.Q_factor, system.b, *filtered)
-    gains, roots, predicted = smoother_gains(steps)
-    gains, roots, chols = (tf.einsum("tijb->ijtb", a) for a in (gains, roots, steps.chols))
-    means, predicted = (tf.einsum("tnb->ntb", a) for a in (steps.means, predicted))
+    system = over_steps(system)
+    means, chols = over_steps(filtered)
+    gains, roots = smoother_gains(system.F, system.Q_factor, chols)
+    columns = zip(tf.unstack(system.F, axis=1), tf.unstack(means), strict=True)
+    predicted = sum(column * mean for column, mean in columns) + system.b
     told = means[:, 1:] - predicted[:, :-1]
     smoothed = scan(
         _combine,
@@ -57,7 +58,7 @@ def smooth(system: System, start: State, filtered: State) -> list[tf.Tensor]:
 
 
 def _combine(first: _Element, then: _Element) -> _Element:
-    """The density given what follows both, of that given the next and that of the next."""
+    """The density of two spans of time, the second of which follows the first."""
     return _Element(
         matmul(first.E, then.E),
         matvec(first.E, then.g) + first.g,

@@ -107,8 +107,8 @@ def _inverse(chol: tf.Tensor) -> tf.Tensor:
     power = squared_modulus(chol)
     eps = np.finfo(power.dtype.as_numpy_dtype).eps
     of_pivots = tf.einsum("ii...->...i", power)
-    # What is left of a component given those before it, of which a factor of a singular Q keeps
-    # the rounding of Q.
+    # Pivots are variances of a component given those before it; with a singular Q they are zero
+    # but for the rounding of its factor.
     regular = of_pivots > 10.0 * eps * tf.einsum("ij...->...i", power)
     regular = tf.reduce_all(regular, axis=-1)
     unit = tf.eye(chol.shape[0], dtype=chol.dtype)[:, :, None, None]

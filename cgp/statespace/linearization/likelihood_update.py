@@ -1,9 +1,10 @@
-"""Observations of another likelihood in a filter, as normal ones of the same signal.
+"""Observations whose noise is not normal, as normal observations of the same signal.
 
 The signal `g = A x + b` of a step has moments by those of the state, and each of its components a
 site (see `cgp.likelihoods.sites`). Sites and state are found in turns, until both agree.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,21 +15,22 @@ from cgp.likelihoods.base import Likelihood
 from cgp.likelihoods.sites import Moments, Site, between, distance, inverse, trace
 from cgp.linalg.arguments import nan, real_as
 from cgp.linalg.batch_last import adjoint, cholesky, divide, matmul, matvec, solve
-from cgp.statespace.engines.filter_step import State
+from cgp.statespace.engines.decorrelation import decorrelated
+from cgp.statespace.engines.filter_step import State, update
 from cgp.statespace.linearization.affine import Affine
-from cgp.statespace.linearization.affine_step import updated_by
 
+Decorrelation = Callable[..., tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 MOST_TURNS = 500
 _LITTLE = 1e6
-"""The variance of sites that tell next to nothing, as a multiple of that of the observation."""
+"""The variance of the first sites, where z is no signal, in variances of the observation."""
 
 
 def accuracy(dtype: tf.DType) -> tf.Tensor:
-    """How little a turn moves a signal that agrees with its sites, in standard deviations."""
+    """The greatest move, in standard deviations, of a signal that agrees with its sites."""
     return tf.constant(1e-10 if dtype.real_dtype == tf.float64 else 1e-5, dtype.real_dtype)
 
 
-class Seen(NamedTuple):
+class Measurement(NamedTuple):
     """An observation, working values, batch last."""
 
     z: tf.Tensor
@@ -40,28 +42,56 @@ class Seen(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Normal observations that stand for others, working values, batch last."""
+    """Normal observations in place of those of a likelihood, working values, batch last."""
 
     z: tf.Tensor
     """`[m, B]`."""
     R: tf.Tensor
     """The covariance of their noise, `[m, m, B]`."""
     correction: tf.Tensor
-    """What is added to their log likelihood for that of the observation, real, `[B]`."""
+    """The log likelihood of the observation less that of the normal one, real, `[B]`."""
     change: tf.Tensor
     """How far the last turn moved the signal, in standard deviations, real, `[B]`; infinite before
     the first one."""
 
-    def with_missing(self, seen: Seen) -> "Measured":
-        """The same, but where a value is missing, which has no site, in the noise of the model.
+    def with_missing(self, measurement: Measurement) -> "Measured":
+        """The same, with the noise of the model where a component is missing, which has no site.
 
-        The prediction of such a value is then a forecast of it. All may have an axis of time first.
+        Its prediction is then a forecast. All arrays may have an axis of time first.
         """
-        there = seen.observed > 0.0
+        there = measurement.observed > 0.0
         row, column = there[..., None, :], there[..., None, :, :]
         R = tf.where(row & column, self.R, tf.zeros_like(self.R))
-        R = tf.where(row | column, R, seen.R)
-        return self._replace(z=tf.where(there, self.z, seen.z), R=R)
+        R = tf.where(row | column, R, measurement.R)
+        return self._replace(z=tf.where(there, self.z, measurement.z), R=R)
+
+
+def updated_by(
+    affine: Affine,
+    z: tf.Tensor,
+    R: tf.Tensor,
+    observed: tf.Tensor,
+    state: State,
+    decorrelate: Decorrelation = decorrelated,
+) -> tuple[State, tf.Tensor]:
+    """The moments after an observation with an affine function, and its log likelihood, `[B]`.
+
+    Args:
+        affine: The function.
+        z: The observation, `[m, B]`.
+        R: The covariance of its noise, `[m, m, B]`.
+        observed: Real, `[m, B]`: 1, or 0 where missing.
+        state: Predicted.
+        decorrelate: As `decorrelated`, for an R of another structure.
+    """
+    if affine.residual is not None:
+        R = R + matmul(affine.residual, adjoint(affine.residual))
+        decorrelate = decorrelated
+    values = tf.einsum("mb->bm", z - affine.offset)[:, None]  # a series of one step
+    h, r, values = decorrelate(affine.matrix[None], R[None], values, observed[None])
+    values = tf.einsum("bm->mb", values[:, 0])
+    after, log_likelihood, _ = update(state, h[0], r[0], values, observed)
+    return after, log_likelihood
 
 
 class StepSites:
@@ -77,50 +107,59 @@ class StepSites:
         self.start_from_noise = likelihood.is_circular
         self._multiplicity = 1 if likelihood.is_of_parts else form.multiplicity
 
-    def first(self, affine: Affine, seen: Seen, state: State) -> Measured:
-        """Sites to start from: those of normal noise, or where z is no signal next to nothing.
+    def first(self, affine: Affine, measurement: Measurement, state: State) -> Measured:
+        """The first sites: of normal noise, or where z is no signal of next to no precision.
 
         Args:
             affine: The signal as a function of the state.
-            seen: The observation.
+            measurement: The observation.
             state: Predicted.
         """
-        q, value, variance = self._problem(affine, seen, state)
-        d = value.shape[0]
+        q, target, variance = self._problem(affine, measurement, state)
+        d = target.shape[0]
         eye = tf.eye(d, dtype=variance.dtype)[..., None, None]
         if self.start_from_noise:
-            return self._measured(Site(value, d * eye / variance), seen.z)
+            return self._measured(Site(target, d * eye / variance), measurement.z)
         spread = _LITTLE * (trace(q.covariance) + variance)
-        return self._measured(Site(q.mean, eye / spread), seen.z)
+        return self._measured(Site(q.mean, eye / spread), measurement.z)
 
     def renewed(
-        self, affine: Affine, seen: Seen, state: State, last: Measured, turn: tf.Tensor
+        self,
+        affine: Affine,
+        measurement: Measurement,
+        state: State,
+        last: Measured,
+        turn: tf.Tensor,
     ) -> Measured:
-        """The sites a turn later, by the state that the last ones gave; arguments as `first`."""
-        q, value, variance = self._problem(affine, seen, state, last)
+        """The next sites, by the state after the last ones; arguments as `first`."""
+        q, target, variance = self._problem(affine, measurement, state, last)
         before = self._site(last)
-        after = self._likelihood.site(value, q, before, variance)
+        after = self._likelihood.site(target, q, before, variance)
         after = between(before, after, self._likelihood.step(turn, variance.dtype))
-        change = tf.reduce_max(distance(before, after, q) * seen.observed[: value.shape[1]], axis=0)
+        change = tf.reduce_max(
+            distance(before, after, q) * measurement.observed[: target.shape[1]], axis=0
+        )
         # Where nothing moved, the derivative of the distance is infinite.
-        return self._measured(after, seen.z)._replace(change=tf.stop_gradient(change))
+        return self._measured(after, measurement.z)._replace(change=tf.stop_gradient(change))
 
-    def completed(self, affine: Affine, seen: Seen, state: State, last: Measured) -> Measured:
-        """The same sites, with the correction of their log likelihood; arguments as `first`.
+    def completed(
+        self, affine: Affine, measurement: Measurement, state: State, last: Measured
+    ) -> Measured:
+        """The last sites, with the correction of their log likelihood; arguments as `first`.
 
         It is NaN where sites and state do not agree.
         """
-        q, value, variance = self._problem(affine, seen, state, last)
-        correction = self._likelihood.correction(value, q, self._site(last), variance)
-        correction = tf.reduce_sum(correction * seen.observed[: correction.shape[0]], axis=0)
+        q, target, variance = self._problem(affine, measurement, state, last)
+        correction = self._likelihood.correction(target, q, self._site(last), variance)
+        correction = tf.reduce_sum(correction * measurement.observed[: correction.shape[0]], axis=0)
         agrees = last.change <= 1e3 * accuracy(correction.dtype)
         return last._replace(correction=tf.where(agrees, correction, nan(correction.dtype)))
 
     def updated(
-        self, affine: Affine, measured: Measured, seen: Seen, state: State
+        self, affine: Affine, measured: Measured, measurement: Measurement, state: State
     ) -> tuple[State, tf.Tensor]:
         """The moments after the normal observations, and their log likelihood, `[B]`."""
-        arguments = (affine, measured.z, measured.R, seen.observed, state)
+        arguments = (affine, measured.z, measured.R, measurement.observed, state)
         return updated_by(*arguments, self._decorrelated)
 
     def _decorrelated(
@@ -130,20 +169,20 @@ class StepSites:
         of_each = self._blocks(R[0])
         if R.dtype.is_complex or of_each.shape[0] == 1:
             return H, trace(of_each)[None], z
-        first = observed[:, : z.shape[-1] // 2]
-        factor = first * (of_each[1, 0] / of_each[0, 0])[None]
+        observed_real = observed[:, : z.shape[-1] // 2]
+        factor = observed_real * (of_each[1, 0] / of_each[0, 0])[None]
         re, im = tf.split(H, 2, axis=1)
         shared = factor[:, :, None] * re
         H = tf.concat([re + tf.zeros_like(shared), im - shared], axis=1)
-        one, other = tf.split(z, 2, axis=-1)
-        other -= tf.einsum("tmb->btm", factor) * one
+        real, imaginary = tf.split(z, 2, axis=-1)
+        imaginary -= tf.einsum("tmb->btm", factor) * real
         variance = tf.concat([of_each[0, 0], of_each[1, 1] - factor[0] * of_each[0, 1]], axis=0)
-        return H, variance[None], tf.concat([one, other], axis=-1)
+        return H, variance[None], tf.concat([real, imaginary], axis=-1)
 
     # --- real coordinates, [d, m, B] -------------------------------------------------------------
 
     def _problem(
-        self, affine: Affine, seen: Seen, state: State, last: Measured | None = None
+        self, affine: Affine, measurement: Measurement, state: State, last: Measured | None = None
     ) -> tuple[Moments, tf.Tensor, tf.Tensor]:
         """The moments of the signal, the observation, and the variance of its noise.
 
@@ -152,19 +191,19 @@ class StepSites:
         """
         rows = matmul(affine.matrix, state.chol)
         mean = matvec(affine.matrix, state.mean) + affine.offset
-        mean += tf.zeros_like(seen.z)
+        mean += tf.zeros_like(measurement.z)
         if affine.residual is None:
             covariance = matmul(rows, adjoint(rows))
         else:
             spread = matmul(affine.residual, adjoint(affine.residual))
             if last is not None:
-                left = _left(spread, last.R, seen.observed)
-                mean, rows = last.z + matvec(left, mean - last.z), matmul(left, rows)
-                spread = matmul(left, spread)
+                reduction = _reduction(spread, last.R, measurement.observed)
+                mean, rows = last.z + matvec(reduction, mean - last.z), matmul(reduction, rows)
+                spread = matmul(reduction, spread)
             covariance = matmul(rows, adjoint(rows)) + spread
-        blocks = self._blocks(covariance) + tf.zeros_like(tf.math.real(seen.z[:1]))
-        variance = trace(self._blocks(seen.R)) + tf.zeros_like(blocks[0, 0])
-        z = tf.where(seen.observed > 0.0, seen.z, tf.ones_like(seen.z))
+        blocks = self._blocks(covariance) + tf.zeros_like(tf.math.real(measurement.z[:1]))
+        variance = trace(self._blocks(measurement.R)) + tf.zeros_like(blocks[0, 0])
+        z = tf.where(measurement.observed > 0.0, measurement.z, tf.ones_like(measurement.z))
         return Moments(self._coordinates(mean), blocks), self._coordinates(z), variance
 
     def _coordinates(self, a: tf.Tensor) -> tf.Tensor:
@@ -205,16 +244,16 @@ class StepSites:
         return Site(self._coordinates(measured.z), inverse(self._blocks(measured.R)))
 
 
-def _left(spread: tf.Tensor, R: tf.Tensor, observed: tf.Tensor) -> tf.Tensor:
-    """What observations leave of a normal vector of this covariance Ω: `R (Ω + R)⁻¹`, `[m, m, B]`.
+def _reduction(spread: tf.Tensor, R: tf.Tensor, observed: tf.Tensor) -> tf.Tensor:
+    """The factor by which observations reduce a covariance Ω of a vector: `R (Ω + R)⁻¹`.
 
     Given an observation ỹ in noise of covariance R, its mean is `ỹ + (…) (mean − ỹ)`, and its
-    covariance `(…) Ω`. Components that are not observed are left as they are.
+    covariance `(…) Ω`, `[m, m, B]`. Components that are not observed stay as they are.
     """
-    seen = real_as(observed, spread.dtype)
-    chol = cholesky(seen[:, None] * spread * seen + R)
-    left = seen[:, None] * divide(adjoint(solve(chol, R)), chol) * seen
-    return left + _diagonal(1.0 - seen + tf.zeros_like(left[0]))
+    is_observed = real_as(observed, spread.dtype)
+    chol = cholesky(is_observed[:, None] * spread * is_observed + R)
+    reduction = is_observed[:, None] * divide(adjoint(solve(chol, R)), chol) * is_observed
+    return reduction + _diagonal(1.0 - is_observed + tf.zeros_like(reduction[0]))
 
 
 def _diagonal(a: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,7 @@ from cgp.linalg.batch_last import with_factor_gradient
 from cgp.statespace.engines.filter_step import State
 from cgp.statespace.linearization.affine import Affine, Rule
 from cgp.statespace.linearization.likelihood_update import MOST_TURNS
-from cgp.statespace.linearization.linearized_step import Given, Linearized, Stepper
+from cgp.statespace.linearization.linearized_step import Linearized, Stepper, StepSystem
 from cgp.statespace.linearization.taylor import Taylor
 from cgp.statespace.models.factored_covariance import FactoredCovariance
 from cgp.statespace.models.linear_gaussian import LinearGaussian
@@ -26,18 +26,18 @@ AnyRule = Rule
 
 
 class AsLinear(NamedTuple):
-    """A model along a series, as a linear one."""
+    """The linear model of a series that has the moments of a nonlinear one."""
 
     model: LinearGaussian
-    """Its filter is that of the model."""
+    """The linear model: its filter has the moments of the filter of the nonlinear one."""
     inputs: ArrayLike | None
-    """The inputs that are left to it."""
+    """The known inputs of the linear model; None where its drift has them."""
     correction: tf.Tensor | None = None
-    """What is added to the log likelihood of each step in the linear model, real, `[..., T]`:
-    that of observations which are not normal. None for nothing."""
+    """The log likelihood of observations that are not normal, less that of the normal ones in their
+    place, of each step, real, `[..., T]`; None for normal observations."""
 
     def corrected(self, log_likelihoods: tf.Tensor) -> tf.Tensor:
-        """Log likelihoods of the linear model as those of the model, `[..., T]`."""
+        """The log likelihoods of the nonlinear model by those of the linear one, `[..., T]`."""
         return log_likelihoods if self.correction is None else log_likelihoods + self.correction
 
 
@@ -46,17 +46,17 @@ def linearized(
     z: ArrayLike,
     missing: ArrayLike | None = None,
     inputs: ArrayLike | None = None,
-    rule: AnyRule | None = None,
+    rule: Rule | None = None,
     likelihood: Likelihood | None = None,
 ) -> AsLinear:
-    """The linear model whose filter is that of a model.
+    """The linear model whose filter has the moments of the filter of a model.
 
-    Filter and linearisation run together once, since what is linearised next depends on what was
-    filtered before. A linear model is returned as it is, whatever the rule, unless there is a
+    Filter and linearisation run together once, since a step is linearised by the moments that the
+    filter has before it. A linear model is returned as it is, whatever the rule, unless there is a
     likelihood.
 
     Args:
-        model: The model, of `measurable` where there is a likelihood.
+        model: The model; with a likelihood one that `measurable` returned.
         z: Observations, as for `filter`.
         missing: As for `filter`.
         inputs: As for `filter`.
@@ -105,11 +105,11 @@ def measurable(model: AnyModel, likelihood: Likelihood | None) -> AnyModel:
 
 def _check_independent(noise: LinearGaussian, likelihood: Likelihood) -> None:
     k, c = noise.observation_form.moments(noise.R)
-    parts = [k - tf.linalg.diag(tf.linalg.diag_part(k))]
+    dependent = [k - tf.linalg.diag(tf.linalg.diag_part(k))]
     if c is not None:
-        parts.append(c)
+        dependent.append(c)
     size = float(tf.reduce_max(tf.abs(k)))
-    largest = max(float(tf.reduce_max(tf.abs(part))) for part in parts)
+    largest = max(float(tf.reduce_max(tf.abs(covariance))) for covariance in dependent)
     if largest > 1e-6 * size:
         raise ValueError(
             f"with {likelihood!r} the noise of each component must be independent and circular: R "
@@ -136,7 +136,7 @@ def noise_of(model: AnyModel) -> LinearGaussian:
     return model
 
 
-def checked_rule(rule: AnyRule | None) -> AnyRule:
+def checked_rule(rule: Rule | None) -> Rule:
     """The rule; `Taylor()` if None.
 
     Raises:
@@ -150,9 +150,7 @@ def checked_rule(rule: AnyRule | None) -> AnyRule:
     return rule
 
 
-def stepper_of(
-    model: AnyModel, rule: AnyRule | None, likelihood: Likelihood | None = None
-) -> Stepper:
+def stepper_of(model: AnyModel, rule: Rule | None, likelihood: Likelihood | None = None) -> Stepper:
     """The steps of a model by a rule, with the graphs that were compiled for them."""
     if not isinstance(model, NonlinearGaussian):
         inputs = 0 if model.B is None else model.B.shape[-1]
@@ -168,8 +166,8 @@ def _linear_stepper(likelihood: Likelihood | None, multiplicity: int, *sizes: An
     return Stepper(None, None, likelihood, form_of(multiplicity == 1))
 
 
-def given_of(series: Series) -> tuple[Given, State]:
-    """What a series gives each step, and the state before the first observation of each series."""
+def system_of(series: Series) -> tuple[StepSystem, State]:
+    """The system of each step of a series, and the state before the first observation of each."""
     noise = series.model
     names = ("Q", "Q_factor", "R", "F", "H")
     Q, Q_factor, R, F, H = (series.of_steps(getattr(noise, name)) for name in names)
@@ -178,8 +176,8 @@ def given_of(series: Series) -> tuple[Given, State]:
     # Each series has its own states, and is linearised where they are.
     of_each = tf.zeros_like(z[0, :1])
     mean, covariance, chol = (
-        series.last(a, own) + of_each
-        for a, own in (
+        series.last(a, rank) + of_each
+        for a, rank in (
             (noise.initial_mean, 1),
             (noise.initial_covariance, 2),
             (tf.stop_gradient(noise.initial_chol), 2),
@@ -191,11 +189,11 @@ def given_of(series: Series) -> tuple[Given, State]:
 
     m, n = noise.H.shape[-2:]
     b, d = offset(series.drift, n), offset(noise.d, m)
-    given = Given(Q, Q_factor, R, z, observed, known_inputs_of(series), F, b, H, d)
-    return given, State(mean, with_factor_gradient(chol, covariance))
+    system = StepSystem(Q, Q_factor, R, z, observed, inputs_of(series), F, b, H, d)
+    return system, State(mean, with_factor_gradient(chol, covariance))
 
 
-def known_inputs_of(series: Series) -> tf.Tensor:
+def inputs_of(series: Series) -> tf.Tensor:
     """The inputs, `[T, k, B]`, with k = 0 if there are none."""
     if series.inputs is None:
         return tf.zeros([1, 0, 1], series.model.dtype)
@@ -220,7 +218,7 @@ class Along:
         z: ArrayLike,
         missing: ArrayLike | None,
         inputs: ArrayLike | None,
-        rule: AnyRule | None,
+        rule: Rule | None,
         likelihood: Likelihood | None = None,
     ):
         self._stepper, self._likelihood = stepper_of(model, rule, likelihood), likelihood
@@ -229,13 +227,13 @@ class Along:
         self._series = Series(self._noise, z, missing, inputs)
         if likelihood is not None and tf.executing_eagerly():
             likelihood.check(np.asarray(self._series.observations()))
-        self._given, self._start = given_of(self._series)
+        self._system, self._start = system_of(self._series)
         self._last: Any = None
         self._turns = 0
 
     def of_filter(self) -> AsLinear:
         """Linearises along the filter: each function by the moments that precede its use."""
-        return self._linear(self._stepper.along(self._given, self._start))
+        return self._linear(self._stepper.along(self._system, self._start))
 
     def at_moments(self, means: tf.Tensor, chols: tf.Tensor) -> AsLinear:
         """Linearises each step again, by given moments of its state.
@@ -249,17 +247,17 @@ class Along:
         states = State(mean, series.last(series.of_each(chols, 3), 3))
         turn = tf.constant(self._turns)
         self._turns += 1
-        return self._linear(self._stepper.at_states(self._given, states, self._last, turn))
+        return self._linear(self._stepper.at_states(self._system, states, self._last, turn))
 
-    def _linear(self, found: Linearized) -> AsLinear:
+    def _linear(self, linearized: Linearized) -> AsLinear:
         """The model of approximations, `[T, …, B]`."""
-        self._last, series, noise = found, self._series, self._noise
-        _check_finite(found)
-        own, measured = dict(noise.parts()), found.measured
-        offset, correction = series.first(found.observation.offset), None
+        self._last, series, noise = linearized, self._series, self._noise
+        _check_finite(linearized)
+        matrices, measured = dict(noise.parts()), linearized.measured
+        offset, correction = series.first(linearized.observation.offset), None
         if measured is not None:
-            measured = measured.with_missing(self._given.seen)
-            own["R"] = FactoredCovariance(series.first(measured.R))
+            measured = measured.with_missing(self._system.measurement)
+            matrices["R"] = FactoredCovariance(series.first(measured.R))
             # z is read as the observation that stands for it.
             offset += series.z - series.first(measured.z)
             correction = series.first(measured.correction)
@@ -268,30 +266,30 @@ class Along:
 
         def with_residual(name: str, affine: Affine) -> FactoredCovariance | tf.Tensor:
             if affine.residual is None:
-                return own[name]
+                return matrices[name]
             residual = series.first(affine.residual)
-            matrix = own[name].matrix
+            matrix = matrices[name].matrix
             matrix = matrix if matrix.shape.rank > 2 else matrix[None]
             matrix += tf.linalg.matmul(residual, residual, adjoint_b=True)
             if name == "R" and measured is not None:
                 return FactoredCovariance(matrix)
-            factor = own[name].factor
+            factor = matrices[name].factor
             factor = factor if factor.shape.rank > 2 else factor[None]
             shape = tf.concat([tf.shape(residual)[:-1], tf.shape(factor)[-1:]], axis=0)
             factor = tf.broadcast_to(factor, shape)
             return FactoredCovariance(matrix, tf.concat([factor, residual], axis=-1))
 
-        given = own | {
-            "F": series.first(found.transition.matrix),
-            "b": series.first(found.transition.offset),
-            "Q": with_residual("Q", found.transition),
-            "H": series.first(found.observation.matrix),
+        matrices = matrices | {
+            "F": series.first(linearized.transition.matrix),
+            "b": series.first(linearized.transition.offset),
+            "Q": with_residual("Q", linearized.transition),
+            "H": series.first(linearized.observation.matrix),
             "d": offset,
-            "R": with_residual("R", found.observation),
+            "R": with_residual("R", linearized.observation),
         }
-        given.pop("B", None)
+        matrices.pop("B", None)
         forms = (noise.form, noise.observation_form)
-        return AsLinear(LinearGaussian.from_tensors(given, None, *forms), None, correction)
+        return AsLinear(LinearGaussian.from_tensors(matrices, None, *forms), None, correction)
 
 
 def _check_agreement(correction: np.ndarray, likelihood: Likelihood | None) -> None:
@@ -307,25 +305,25 @@ def _check_agreement(correction: np.ndarray, likelihood: Likelihood | None) -> N
     )
 
 
-def _check_finite(found: Linearized) -> None:
+def _check_finite(linearized: Linearized) -> None:
     """Raises, eagerly, where an approximation is not finite."""
     if not tf.executing_eagerly():
         return
     first = None
     for name in ("observation", "transition"):  # in the order of their use
-        affine = getattr(found, name)
+        affine = getattr(linearized, name)
         # A derivative that is not finite makes the offset not finite too.
-        parts = {"derivative": affine.matrix, "value": affine.offset, "spread": affine.residual}
-        for what, a in parts.items():
+        arrays = {"derivative": affine.matrix, "value": affine.offset, "spread": affine.residual}
+        for quantity, a in arrays.items():
             if a is None or np.isfinite(a.numpy()).all():
                 continue
             step = int(np.argmin(np.isfinite(a.numpy()).all(axis=tuple(range(1, a.shape.rank)))))
             if first is None or step < first[0]:
-                first = (step, name, what)
+                first = (step, name, quantity)
     if first is not None:
-        step, name, what = first
+        step, name, quantity = first
         raise ValueError(
-            f"the {name} is not finite at step {step}: its {what} there, at the states where the "
-            "rule evaluates it. Another rule, a wider R or other units may keep them where the "
+            f"the {name} is not finite at step {step}: its {quantity} there, at the states where "
+            "the rule evaluates it. Another rule, a wider R or other units may keep them where the "
             "function is defined"
         )

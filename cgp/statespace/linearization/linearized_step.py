@@ -15,26 +15,30 @@ import tensorflow as tf
 
 from cgp.distributions.forms import Form, ProperForm
 from cgp.likelihoods.base import Likelihood
+from cgp.linalg.batch_last import with_factor_gradient
 from cgp.linalg.gradients import without_gradient, without_warnings_of_casts
 from cgp.statespace.compiled import CompiledByShape, graph_of
 from cgp.statespace.engines.backward_pass import ONCE
 from cgp.statespace.engines.chunked_scan import Chunks
-from cgp.statespace.engines.filter_step import State
+from cgp.statespace.engines.filter_step import State, predict
 from cgp.statespace.engines.forward_pass import at
 from cgp.statespace.linearization.affine import Affine, Rule
-from cgp.statespace.linearization.affine_step import predicted_by, updated_by
 from cgp.statespace.linearization.likelihood_update import (
     MOST_TURNS,
     Measured,
-    Seen,
+    Measurement,
     StepSites,
     accuracy,
+    updated_by,
 )
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 
 
-class Given(NamedTuple):
-    """What a series gives each step, working values; T and B are 1 where nothing varies."""
+class StepSystem(NamedTuple):
+    """The noise and the observations of each step of a series, and the matrices of a linear model.
+
+    Working values; T and B are 1 where nothing varies.
+    """
 
     Q: tf.Tensor
     """`[T, n, n, B]`; gradients flow to it."""
@@ -49,18 +53,18 @@ class Given(NamedTuple):
     inputs: tf.Tensor
     """`[T, k, B]`, with k = 0 if there are none."""
     F: tf.Tensor
-    """Of a linear model, `[T, n, n, B]`; zero for others, as the following."""
+    """The transition of a linear model, `[T, n, n, B]`; zero for others, as the following."""
     b: tf.Tensor
-    """What is added to F x, known inputs included, `[T, n, B]`."""
+    """The drift that is added to F x, known inputs included, `[T, n, B]`."""
     H: tf.Tensor
     """`[T, m, n, B]`."""
     d: tf.Tensor
-    """What is added to H x, `[T, m, B]`."""
+    """The offset that is added to H x, `[T, m, B]`."""
 
     @property
-    def seen(self) -> Seen:
+    def measurement(self) -> Measurement:
         """The observation."""
-        return Seen(self.z, self.R, self.observed)
+        return Measurement(self.z, self.R, self.observed)
 
 
 class Linearized(NamedTuple):
@@ -69,16 +73,16 @@ class Linearized(NamedTuple):
     transition: Affine
     observation: Affine
     measured: Measured | None = None
-    """What stands for an observation of another likelihood; None for the observation itself."""
+    """The normal observation in place of one of a likelihood; None for the observation itself."""
 
 
 class _Turns(NamedTuple):
-    """A turn of the search for a state and its sites."""
+    """The state and the sites after some iterations of the loop in which they come to agree."""
 
     count: tf.Tensor
     point: State
     log_likelihood: tf.Tensor
-    """Of the sites, real, `[B]`."""
+    """The log likelihood of the sites, real, `[B]`."""
     measured: Measured
 
 
@@ -86,9 +90,9 @@ class Stepper:
     """The steps of a model by a rule.
 
     Args:
-        model: The model; None for a linear one, whose matrices are given.
-        rule: The rule; that of one which is not iterated has no iterations.
-        likelihood: That of the observations; None for normal ones.
+        model: The model; None for a linear one, whose matrices are those of `StepSystem`.
+        rule: The rule; None for a linear model.
+        likelihood: The likelihood of the observations; None for normal ones.
         form: The form of observations.
     """
 
@@ -109,108 +113,112 @@ class Stepper:
         self._at_once = graph_of(self._at_all)
         self._all_steps = graph_of(self._every_step)
 
-    def _affine(self, name: str, given: Given, state: State) -> Affine:
+    def _affine(self, name: str, system: StepSystem, state: State) -> Affine:
         """A function as an affine one of a state."""
         if self.model is None or self.rule is None:
-            parts = (given.F, given.b) if name == "transition" else (given.H, given.d)
-            return Affine(*parts, None)
-        function = self.model.working(name, tf.einsum("kb->bk", given.inputs))
+            affine = (system.F, system.b) if name == "transition" else (system.H, system.d)
+            return Affine(*affine, None)
+        function = self.model.working(name, tf.einsum("kb->bk", system.inputs))
 
         def of_batch_last(points: tf.Tensor) -> tf.Tensor:
             return tf.einsum("bkm->mkb", function(tf.einsum("nkb->bkn", points)))
 
         return self.rule.linearize(of_batch_last, state)
 
-    def along(self, given: Given, start: State) -> Linearized:
+    def along(self, system: StepSystem, start: State) -> Linearized:
         """Linearises along the filter of a series, `[T, …, B]`.
 
         Args:
-            given: Of each step.
+            system: The noise and the observations of each step.
             start: The state before the first observation, of each series.
         """
         every = self._all_steps if tf.executing_eagerly() else self._every_step
-        if given.z.shape[0] == 1:
-            return every(given, State(*(a[None] for a in start)))[1]
-        constant = Given(*map(tf.stop_gradient, given))
+        if system.z.shape[0] == 1:
+            return every(system, State(*(a[None] for a in start)))[1]
+        constant = StepSystem(*map(tf.stop_gradient, system))
         states = self._states(constant, State(*map(tf.stop_gradient, start)))
 
         def pull(by_states: State) -> State:
             return self._pulled(constant, states, by_states)
 
         # The states once more, as functions of what they depend on, each of the one before it.
-        following, _ = every(given, states)
+        following, _ = every(system, states)
         shifted = State(
             *(tf.concat([a[None], b[:-1]], axis=0) for a, b in zip(start, following, strict=True))
         )
-        _, found = every(given, _linked(states, shifted, pull))
-        return found
+        _, linearized = every(system, _linked(states, shifted, pull))
+        return linearized
 
     def at_states(
-        self, given: Given, states: State, last: Linearized, turn: tf.Tensor
+        self, system: StepSystem, states: State, last: Linearized, turn: tf.Tensor
     ) -> Linearized:
         """Linearises at states of known moments, `[T, …, B]`.
 
         Args:
-            given: Of each step.
+            system: The noise and the observations of each step.
             states: The moments.
             last: The last approximation, whose functions are kept unless the rule is iterated.
             turn: How many turns there were before.
         """
         at_once = self._at_once if tf.executing_eagerly() else self._at_all
-        return at_once(given, states, last, turn)
+        return at_once(system, states, last, turn)
 
-    def _at_all(self, given: Given, states: State, last: Linearized, turn: tf.Tensor) -> Linearized:
+    def _at_all(
+        self, system: StepSystem, states: State, last: Linearized, turn: tf.Tensor
+    ) -> Linearized:
         steps, columns = tf.shape(states.mean)[0], tf.shape(states.mean)[-1]
-        own, state, last = _by_column((given, states, last), steps, columns)
+        system, state, last = _by_column((system, states, last), steps, columns)
         transition, observation, measured = last
         if self.iterations:
-            transition = self._affine("transition", own, state)
-            observation = self._affine("observation", own, state)
+            transition = self._affine("transition", system, state)
+            observation = self._affine("observation", system, state)
         if self._sites is not None and measured is not None:
-            measured = self._sites.renewed(observation, own.seen, state, measured, turn)
+            measured = self._sites.renewed(observation, system.measurement, state, measured, turn)
         return _by_time(Linearized(transition, observation, measured), steps, columns)
 
     # --- one step --------------------------------------------------------------------------------
 
-    def step(self, given: Given, state: State) -> tuple[State, Linearized]:
+    def step(self, system: StepSystem, state: State) -> tuple[State, Linearized]:
         """The state predicted next, and how the functions are linearised on the way.
 
         Args:
-            given: Of this step, without the axis of time.
+            system: Those of this step, without the axis of time.
             state: Predicted for this step.
         """
-        after, _, observation, measured = self._updated(given, state)
-        following, transition = self.predicted(given, after)
+        after, _, observation, measured = self._updated(system, state)
+        following, transition = self.predicted(system, after)
         return following, Linearized(transition, observation, measured)
 
-    def updated(self, given: Given, state: State) -> tuple[State, tf.Tensor, Affine]:
+    def updated(self, system: StepSystem, state: State) -> tuple[State, tf.Tensor, Affine]:
         """The state after the observation of a step, its log likelihood, and how h is linearised.
 
         Args:
-            given: Of this step, without the axis of time.
+            system: Those of this step, without the axis of time.
             state: Predicted for this step.
         """
-        return self._updated(given, state)[:3]
+        return self._updated(system, state)[:3]
 
     def _updated(
-        self, given: Given, state: State
+        self, system: StepSystem, state: State
     ) -> tuple[State, tf.Tensor, Affine, Measured | None]:
-        """`updated`, and what stands for the observation."""
-        sites, first = self._sites, self._affine("observation", given, state)
+        """`updated`, and the normal observation in place of that of a likelihood."""
+        sites, first = self._sites, self._affine("observation", system, state)
         if sites is None:
-            return *self._iterated(given, state, first), None
-        seen = given.seen
+            return *self._iterated(system, state, first), None
+        measurement = system.measurement
 
         def observation_at(point: State) -> Affine:
-            return self._affine("observation", given, point) if self.iterations else first
+            return self._affine("observation", system, point) if self.iterations else first
 
         def again(turns: _Turns) -> tuple[_Turns]:
             observation = observation_at(turns.point)
-            measured = sites.renewed(observation, seen, turns.point, turns.measured, turns.count)
+            measured = sites.renewed(
+                observation, measurement, turns.point, turns.measured, turns.count
+            )
             if sites.start_from_noise:  # the first turn finds the posterior of normal noise
-                both = (measured, turns.measured)
-                measured = tf.nest.map_structure(partial(tf.where, turns.count > 0), *both)
-            after, log_likelihood = sites.updated(observation, measured, seen, state)
+                alternatives = (measured, turns.measured)
+                measured = tf.nest.map_structure(partial(tf.where, turns.count > 0), *alternatives)
+            after, log_likelihood = sites.updated(observation, measured, measurement, state)
             mean = after.mean + self.damping * (turns.point.mean - after.mean)
             point = State(mean, after.chol)
             return (_Turns(turns.count + 1, point, log_likelihood, measured),)
@@ -219,25 +227,25 @@ class Stepper:
             change = tf.reduce_max(turns.measured.change)
             return (turns.count < self.iterations) | (change > accuracy(change.dtype))
 
-        start = sites.first(first, seen, state)
+        start = sites.first(first, measurement, state)
         turns = _Turns(tf.constant(0), state, tf.zeros_like(start.change), start)
         (turns,) = tf.while_loop(goes_on, again, (turns,), maximum_iterations=MOST_TURNS)
         after, log_likelihood, observation = turns.point, turns.log_likelihood, first
         if self.iterations:
             observation = observation_at(after)
-            update = (observation, turns.measured, seen, state)
+            update = (observation, turns.measured, measurement, state)
             after, log_likelihood = sites.updated(*update)
-        found = sites.completed(observation, seen, after, turns.measured)
-        return after, log_likelihood + found.correction, observation, found
+        completed = sites.completed(observation, measurement, after, turns.measured)
+        return after, log_likelihood + completed.correction, observation, completed
 
     def _iterated(
-        self, given: Given, state: State, first: Affine
+        self, system: StepSystem, state: State, first: Affine
     ) -> tuple[State, tf.Tensor, Affine]:
         """`updated` where noise is normal, from the first linearisation."""
-        seen = given.seen
+        measurement = system.measurement
 
         def again(i: tf.Tensor, point: State) -> tuple[tf.Tensor, State]:
-            after, _ = updated_by(self._affine("observation", given, point), *seen, state)
+            after, _ = updated_by(self._affine("observation", system, point), *measurement, state)
             mean = after.mean + self.damping * (point.mean - after.mean)
             return i + 1, State(mean, after.chol)
 
@@ -245,26 +253,26 @@ class Stepper:
         if self.iterations:
             loop = (lambda *_: True, again, (0, state))
             _, point = tf.while_loop(*loop, maximum_iterations=self.iterations)
-            observation = self._affine("observation", given, point)
-        return *updated_by(observation, *seen, state), observation
+            observation = self._affine("observation", system, point)
+        return *updated_by(observation, *measurement, state), observation
 
-    def predicted(self, given: Given, after: State) -> tuple[State, Affine]:
+    def predicted(self, system: StepSystem, after: State) -> tuple[State, Affine]:
         """The state predicted from that after the observation, and how f is linearised."""
-        transition = self._affine("transition", given, after)
-        return predicted_by(transition, given.Q, given.Q_factor, after), transition
+        transition = self._affine("transition", system, after)
+        return _predicted_by(transition, system.Q, system.Q_factor, after), transition
 
-    def _every_step(self, given: Given, states: State) -> tuple[State, Linearized]:
+    def _every_step(self, system: StepSystem, states: State) -> tuple[State, Linearized]:
         """`step` at all steps at once, `[T, …, B]`."""
         steps, columns = tf.shape(states.mean)[0], tf.shape(states.mean)[-1]
-        found = self.step(*_by_column((given, states), steps, columns))
-        return _by_time(found, steps, columns)
+        following_and_linearized = self.step(*_by_column((system, states), steps, columns))
+        return _by_time(following_and_linearized, steps, columns)
 
     # --- the recursion ---------------------------------------------------------------------------
 
-    def _states(self, given: Given, start: State) -> State:
+    def _states(self, system: StepSystem, start: State) -> State:
         """The states predicted for each step, `[T, …, B]`, without gradient."""
-        chunks = _chunks_of(given, start)
-        padded = chunks.pad_varying(given, always=("z",))
+        chunks = _chunks_of(system, start)
+        padded = chunks.pad_varying(system, always=("z",))
 
         def step(k: tf.Tensor, state: State) -> tuple[State, State]:
             return self._compiled_forward(chunks.cut(padded, k), state, chunks.steps_of(k))
@@ -272,14 +280,14 @@ class Stepper:
         values, _ = chunks.loop(step, start, [start.mean.dtype] * 2)
         return State(*map(chunks.join, values))
 
-    def _forward(self, given: Given, state: State, length: tf.Tensor) -> tuple[State, State]:
+    def _forward(self, system: StepSystem, state: State, length: tf.Tensor) -> tuple[State, State]:
         """The states of the first `length` steps of a chunk, and the one after them."""
-        arrays = _arrays(state, given.z.shape[0])
+        arrays = _arrays(state, system.z.shape[0])
 
         def step(
             t: tf.Tensor, state: State, arrays: list[tf.TensorArray]
         ) -> tuple[tf.Tensor, State, list[tf.TensorArray]]:
-            following, _ = self.step(Given(*(at(a, t) for a in given)), state)
+            following, _ = self.step(StepSystem(*(at(a, t) for a in system)), state)
             arrays = [array.write(t, a) for array, a in zip(arrays, state, strict=True)]
             return t + 1, following, arrays
 
@@ -287,25 +295,25 @@ class Stepper:
         _, state, arrays = tf.while_loop(lambda t, *_: t < length, step, loop)
         return _constant(arrays, state)
 
-    def _pulled(self, given: Given, states: State, by_states: State) -> State:
-        """Adds to the gradient by each state what comes from the states after it."""
-        chunks = _chunks_of(given, State(*(a[0] for a in states)))
-        padded = chunks.pad_varying(given, always=("z",))
+    def _pulled(self, system: StepSystem, states: State, by_states: State) -> State:
+        """Adds to the gradient by each state that through the states after it."""
+        chunks = _chunks_of(system, State(*(a[0] for a in states)))
+        padded = chunks.pad_varying(system, always=("z",))
         states, by_states = (State(*map(chunks.pad, a)) for a in (states, by_states))
 
         def step(k: tf.Tensor, later: State) -> tuple[State, State]:
-            own = (chunks.cut(a, k) for a in (padded, states, by_states))
-            return self._compiled_backward(*own, later, chunks.steps_of(k))
+            arrays = (chunks.cut(a, k) for a in (padded, states, by_states))
+            return self._compiled_backward(*arrays, later, chunks.steps_of(k))
 
         end = State(*(tf.zeros_like(a[0]) for a in states))
         values, _ = chunks.loop(step, end, [end.mean.dtype] * 2, backwards=True)
         return State(*map(chunks.join, values))
 
     def _backward(
-        self, given: Given, states: State, by_states: State, later: State, length: tf.Tensor
+        self, system: StepSystem, states: State, by_states: State, later: State, length: tf.Tensor
     ) -> tuple[State, State]:
         """`_pulled` of a chunk; `later` is the gradient by the state after it."""
-        arrays = _arrays(later, given.z.shape[0])
+        arrays = _arrays(later, system.z.shape[0])
 
         def step(
             t: tf.Tensor, later: State, arrays: list[tf.TensorArray]
@@ -313,7 +321,7 @@ class Stepper:
             state = State(*(a[t] for a in states))
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(state)
-                following, _ = self.step(Given(*(at(a, t) for a in given)), state)
+                following, _ = self.step(StepSystem(*(at(a, t) for a in system)), state)
             with without_warnings_of_casts():
                 zero = tf.UnconnectedGradients.ZERO
                 pulled = tape.gradient(following, state, later, unconnected_gradients=zero)
@@ -324,6 +332,22 @@ class Stepper:
         loop = (length - 1, later, arrays)
         _, later, arrays = tf.while_loop(lambda t, *_: t >= 0, step, loop)
         return _constant(arrays, later)
+
+
+def _predicted_by(affine: Affine, Q: tf.Tensor, Q_factor: tf.Tensor, after: State) -> State:
+    """The moments of an affine function of a state, and of the process noise.
+
+    Args:
+        affine: The function.
+        Q: `[n, n, B]`; gradients flow to it.
+        Q_factor: `[n, q, B]`; computations use it.
+        after: The state.
+    """
+    spread = tf.stop_gradient(Q_factor)
+    if affine.residual is not None:
+        spread = tf.concat([spread + tf.zeros_like(after.mean[None, :1]), affine.residual], 1)
+    mean, chol = predict(after, affine.matrix, spread, affine.offset)
+    return State(mean, with_factor_gradient(chol, Q))
 
 
 def _linked(states: State, shifted: State, pull: Callable[[State], State]) -> State:
@@ -346,9 +370,9 @@ def _flat(a: tf.Tensor, steps: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
     """`[T, …, B]` -> `[…, T·B]`; `[…, 1]` where nothing varies."""
     if a.shape[0] == 1 and a.shape[-1] == 1:
         return a[0]
-    own = a.shape[1:-1].as_list()
-    a = tf.broadcast_to(a, tf.stack([steps, *own, columns]))
-    return tf.reshape(tf.experimental.numpy.moveaxis(a, 0, -2), [*own, -1])
+    axes = a.shape[1:-1].as_list()
+    a = tf.broadcast_to(a, tf.stack([steps, *axes, columns]))
+    return tf.reshape(tf.experimental.numpy.moveaxis(a, 0, -2), [*axes, -1])
 
 
 def _by_column(values: Any, steps: tf.Tensor, columns: tf.Tensor) -> Any:
@@ -360,7 +384,7 @@ def _by_column(values: Any, steps: tf.Tensor, columns: tf.Tensor) -> Any:
     return tf.nest.map_structure(flat, values)
 
 
-def _by_time(found: Any, steps: tf.Tensor, columns: tf.Tensor) -> Any:
+def _by_time(values: Any, steps: tf.Tensor, columns: tf.Tensor) -> Any:
     """Inverts `_flat` for all tensors of a structure."""
 
     def unflat(a: tf.Tensor | None) -> tf.Tensor | None:
@@ -371,12 +395,12 @@ def _by_time(found: Any, steps: tf.Tensor, columns: tf.Tensor) -> Any:
         a = tf.reshape(a, [*a.shape[:-1].as_list(), steps, columns])
         return tf.experimental.numpy.moveaxis(a, -2, 0)
 
-    return tf.nest.map_structure(unflat, found)
+    return tf.nest.map_structure(unflat, values)
 
 
-def _chunks_of(given: Given, state: State) -> Chunks:
-    known, n = given.z.shape[0], state.mean.shape[0]
-    steps = tf.shape(given.z)[0] if known is None else known
+def _chunks_of(system: StepSystem, state: State) -> Chunks:
+    static_steps, n = system.z.shape[0], state.mean.shape[0]
+    steps = tf.shape(system.z)[0] if static_steps is None else static_steps
     return Chunks(steps, n * n * (state.mean.shape[-1] or 1))
 
 

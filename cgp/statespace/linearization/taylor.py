@@ -36,10 +36,10 @@ class Taylor(Rule):
     def linearize(self, function: Callable[[tf.Tensor], tf.Tensor], state: State) -> Affine:
         """Approximates a function by its value and derivatives at the mean of the state."""
         mean = state.mean[:, None]
-        value = function(mean)[:, 0]
+        image = function(mean)[:, 0]
         # One copy of the mean for each component of the value: the gradient of the sum of
         # component i of the value at copy i has the rows of J.
-        copies = mean + tf.zeros([value.shape[0], 1], mean.dtype)
+        copies = mean + tf.zeros([image.shape[0], 1], mean.dtype)
         with tf.GradientTape() as tape:
             tape.watch(copies)
             components = tf.linalg.diag_part(tf.einsum("mkb->bmk", function(copies)))
@@ -48,4 +48,4 @@ class Taylor(Rule):
             rows = tape.gradient(components, copies, unconnected_gradients=zero)
         # TensorFlow's gradient of a holomorphic function is the conjugate of its derivative.
         matrix = tf.einsum("nmb->mnb", tf.math.conj(rows))
-        return Affine(matrix, value - matvec(matrix, state.mean), None)
+        return Affine(matrix, image - matvec(matrix, state.mean), None)

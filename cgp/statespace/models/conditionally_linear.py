@@ -88,8 +88,8 @@ class ConditionallyLinear(KeepsGraphs):
             if not callable(function):
                 raise TypeError(f"{name} must be a function, got {type(function).__name__}")
         moments = {"Q": Q, "initial_mean": initial_mean, "initial_covariance": initial_covariance}
-        given = of_one_dtype(moments)
-        mean = given["initial_mean"]
+        tensors = of_one_dtype(moments)
+        mean = tensors["initial_mean"]
         if mean.dtype.real_dtype != linear.dtype.real_dtype:
             raise TypeError(
                 f"u must be of the precision of linear, {linear.dtype.name}, got {mean.dtype.name}"
@@ -98,13 +98,13 @@ class ConditionallyLinear(KeepsGraphs):
             raise ValueError(f"initial_mean must be [k], got shape {mean.shape}")
         k = mean.shape[0]
         for name in ("Q", "initial_covariance"):
-            if given[name].shape != [k, k]:
-                raise ValueError(f"{name} must be [{k}, {k}], got shape {given[name].shape}")
+            if tensors[name].shape != [k, k]:
+                raise ValueError(f"{name} must be [{k}, {k}], got shape {tensors[name].shape}")
         if tf.executing_eagerly():
-            for name, a in given.items():
+            for name, a in tensors.items():
                 check_finite(a, name)
         covariances = {
-            name: FactoredCovariance.checked(given[name], name)
+            name: FactoredCovariance.checked(tensors[name], name)
             for name in ("Q", "initial_covariance")
         }
         self._settle(linear=linear, matrices=matrices, transition=transition, _kept={})
@@ -118,37 +118,37 @@ class ConditionallyLinear(KeepsGraphs):
 
     def moved(self, u: tf.Tensor) -> tf.Tensor:
         """The values g(u) of particles, `[B, N, k]`, checked."""
-        value = tf.convert_to_tensor(self.transition(u))
-        if value.dtype != u.dtype:
+        following = tf.convert_to_tensor(self.transition(u))
+        if following.dtype != u.dtype:
             raise TypeError(
-                f"transition must return {u.dtype.name}, as u is, got {value.dtype.name}"
+                f"transition must return {u.dtype.name}, as u is, got {following.dtype.name}"
             )
-        if value.shape.rank != 3 or value.shape[-1] != u.shape[-1]:
+        if following.shape.rank != 3 or following.shape[-1] != u.shape[-1]:
             raise ValueError(
                 f"transition must return [..., {u.shape[-1]}], but for {u.shape} it returned "
-                f"shape {value.shape}"
+                f"shape {following.shape}"
             )
-        return value
+        return following
 
     def matrices_at(self, u: tf.Tensor) -> dict[str, tf.Tensor]:
         """The matrices that depend on u, of particles, `[B, N, rows, columns]`, checked."""
-        found, linear = self.matrices(u), self.linear
-        if not isinstance(found, Mapping):
-            raise TypeError(f"matrices must return a dictionary, got {type(found).__name__}")
-        unknown = sorted(set(found) - set(REPLACED))
+        matrices, linear = self.matrices(u), self.linear
+        if not isinstance(matrices, Mapping):
+            raise TypeError(f"matrices must return a dictionary, got {type(matrices).__name__}")
+        unknown = sorted(set(matrices) - set(REPLACED))
         if unknown:
             raise ValueError(
                 f"matrices may return F, Q, H and R, but returned {', '.join(unknown)}"
             )
-        tensors = {name: tf.convert_to_tensor(a) for name, a in found.items()}
+        tensors = {name: tf.convert_to_tensor(a) for name, a in matrices.items()}
         for name, a in tensors.items():
-            own = getattr(linear, name).shape[-2:]
+            axes = getattr(linear, name).shape[-2:]
             if a.dtype != linear.dtype:
                 raise TypeError(f"{name} of u must be {linear.dtype.name}, got {a.dtype.name}")
-            if a.shape.rank != 4 or a.shape[-2:] != own:
+            if a.shape.rank != 4 or a.shape[-2:] != axes:
                 raise ValueError(
-                    f"{name} of u must be [..., {own[0]}, {own[1]}], but for u of shape {u.shape} "
-                    f"it has shape {a.shape}"
+                    f"{name} of u must be [..., {axes[0]}, {axes[1]}], but for u of shape "
+                    f"{u.shape} it has shape {a.shape}"
                 )
         return tensors
 

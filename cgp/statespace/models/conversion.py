@@ -20,7 +20,7 @@ def of_one_dtype(named: Mapping[str, ArrayLike | None]) -> dict[str, tf.Tensor]:
         TypeError: Not numbers, or a dtype that is none of complex128, complex64, float64, float32.
         ValueError: Rows of different lengths.
     """
-    arrays = {name: _array(value, name) for name, value in named.items() if value is not None}
+    arrays = {name: _array(a, name) for name, a in named.items() if a is not None}
     kinds = {}
     for name, array in arrays.items():
         kind = _numpy_dtype(array, name)
@@ -50,10 +50,10 @@ def matrix_or_word(
     return initial_covariance, None
 
 
-def _array(value: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
-    if hasattr(value, "value"):  # a hyperparameter, through which gradients flow
-        return tf.convert_to_tensor(value)
-    return as_numbers(value, name)
+def _array(a: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
+    if hasattr(a, "value"):  # a hyperparameter, through which gradients flow
+        return tf.convert_to_tensor(a)
+    return as_numbers(a, name)
 
 
 def _numpy_dtype(x: np.ndarray | tf.Tensor, name: str) -> np.dtype:

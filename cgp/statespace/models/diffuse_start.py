@@ -31,9 +31,9 @@ def check_diffuse(model: Any, z: np.ndarray) -> None:
         reach, noise = (a[..., :m] + a[..., m:] for a in (reach, noise))
     first = z[..., : 2 * n, :]
     largest = np.max(np.abs(first) ** 2, axis=tuple(range(first.ndim - 1)))
-    seen = reach > 0
-    if np.any(seen & (variance * reach < _WIDER * noise)) or np.any(
-        np.any(seen, axis=tuple(range(seen.ndim - 1)))
+    is_measured = reach > 0
+    if np.any(is_measured & (variance * reach < _WIDER * noise)) or np.any(
+        np.any(is_measured, axis=tuple(range(is_measured.ndim - 1)))
         & (variance * np.max(reach, axis=tuple(range(reach.ndim - 1))) < _WIDER * largest)
     ):
         raise ValueError(

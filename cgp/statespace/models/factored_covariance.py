@@ -70,7 +70,7 @@ class FactoredCovariance:
 
 
 def _of_factor(matrix: tf.Tensor) -> str:
-    """What to give in place of a Cholesky factor, if a matrix looks like one."""
+    """The end of an error about a matrix that looks like a Cholesky factor; else empty."""
     a = matrix.numpy()
     above, below = np.triu(a, 1).any(), np.tril(a, -1).any()
     if below and not above:

@@ -12,9 +12,9 @@ class Settled:
 
     def _with(self, **values: Any) -> Self:
         """A copy with some attributes replaced, unchecked."""
-        other = type(self).__new__(type(self))
-        other._settle(**{**self.__dict__, **values})
-        return other
+        copy = type(self).__new__(type(self))
+        copy._settle(**{**self.__dict__, **values})
+        return copy
 
     def __setattr__(self, name: str, value: object) -> None:
         name_of_class = type(self).__name__
@@ -28,12 +28,12 @@ class Settled:
 
 
 class KeepsGraphs(Settled):
-    """A model that keeps what is made of its functions; copies with the same functions share it."""
+    """A model that keeps the graphs of its functions; copies with the same functions share them."""
 
     _kept: dict[Any, Any]  # settled in construction, empty
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What is made of the functions alone, such as compiled graphs; once for each key."""
+        """An object made of the functions alone, such as a graph; once for each key."""
         if key not in self._kept:
             self._kept[key] = make()
         return self._kept[key]

@@ -53,7 +53,7 @@ class LinearGaussian(Settled):
         initial: "stationary", "diffuse", or None where a matrix was given.
         form: The form of the working values of states and inputs, complex or real composite
             (`cgp.distributions.forms`).
-        observation_form: That of observations, which may differ in a linearised model.
+        observation_form: The form of observations, which may differ in a linearised model.
         b, d: Offsets of F x and H x in such a model, working values `[..., T, n]` and
             `[..., T, m]`; otherwise None.
         dtype: complex128, complex64, float64 or float32, which the dtypes given promote to.
@@ -101,13 +101,13 @@ class LinearGaussian(Settled):
         named = {"F": F, "Q": Q, "H": H, "R": R, "B": B, "initial_mean": initial_mean}
         _check_there(named)
         matrix, initial = matrix_or_word(initial_covariance)
-        given = of_one_dtype({**named, "initial_covariance": matrix})
-        self._set(given, initial, ProperForm(), ProperForm())
+        tensors = of_one_dtype({**named, "initial_covariance": matrix})
+        self._set(tensors, initial, ProperForm(), ProperForm())
 
     @classmethod
     def from_tensors(
         cls,
-        given: Mapping[str, tf.Tensor | FactoredCovariance],
+        tensors: Mapping[str, tf.Tensor | FactoredCovariance],
         initial: str | None = None,
         form: Form | None = None,
         observation_form: Form | None = None,
@@ -115,14 +115,14 @@ class LinearGaussian(Settled):
         """Makes a model from tensors of one dtype.
 
         Args:
-            given: Tensors by the constructor's argument names, and offsets b and d; a
+            tensors: Tensors by the constructor's argument names, and offsets b and d; a
                 `FactoredCovariance` is not checked again.
-            initial: "stationary", "diffuse", or None where the covariance is among those given.
+            initial: "stationary", "diffuse", or None where the covariance is among the tensors.
             form: The form of the working values; proper if None.
-            observation_form: That of observations; `form` if None.
+            observation_form: The form of observations; `form` if None.
         """
         model, form = cls.__new__(cls), form or ProperForm()
-        model._set(given, initial, form, observation_form or form)
+        model._set(tensors, initial, form, observation_form or form)
         return model
 
     def parts(self) -> dict[str, tf.Tensor | FactoredCovariance]:
@@ -154,19 +154,19 @@ class LinearGaussian(Settled):
             >>> print(f"{noisier.initial_covariance.numpy().item():.6f}")
             8.000000
         """
-        known = (*_MATRICES, "initial_mean", "initial_covariance")
-        unknown = sorted(set(changes) - set(known))
+        names = (*_MATRICES, "initial_mean", "initial_covariance")
+        unknown = sorted(set(changes) - set(names))
         if unknown:
-            raise TypeError(f"replace knows {', '.join(known)}, but was given {', '.join(unknown)}")
+            raise TypeError(f"replace knows {', '.join(names)}, but was given {', '.join(unknown)}")
         _check_there(changes)
-        named = {name: getattr(self, name) for name in (*known[:-1], "b", "d")} | changes
+        named = {name: getattr(self, name) for name in (*names[:-1], "b", "d")} | changes
         matrix, initial = None, self.initial
         if "initial_covariance" in changes:
             matrix, initial = matrix_or_word(changes["initial_covariance"])
         elif initial is None:
             matrix = self.initial_covariance
-        given = of_one_dtype({**named, "initial_covariance": matrix})
-        dtype = given["F"].dtype
+        tensors = of_one_dtype({**named, "initial_covariance": matrix})
+        dtype = tensors["F"].dtype
         if dtype.is_complex and not self.is_proper:
             raise TypeError(
                 "the matrices of a widely linear model are those of its real composite, [2n, 2n], "
@@ -176,23 +176,23 @@ class LinearGaussian(Settled):
         kept = {
             name: covariance.cast(dtype)
             for name, covariance in self._covariances.items()
-            if name not in changes and name in given
+            if name not in changes and name in tensors
         }
         forms = (self.form, self.observation_form)
-        return type(self).from_tensors({**given, **kept}, initial, *forms)
+        return type(self).from_tensors({**tensors, **kept}, initial, *forms)
 
     def _set(
         self,
-        given: Mapping[str, tf.Tensor | FactoredCovariance],
+        tensors: Mapping[str, tf.Tensor | FactoredCovariance],
         initial: str | None,
         form: Form,
         observation_form: Form,
     ) -> None:
-        self._settle(**{name: given.get(name) for name in _GIVEN})
+        self._settle(**{name: tensors.get(name) for name in _GIVEN})
         self._settle(form=form, observation_form=observation_form)
         self._settle(initial=initial, dtype=self.F.dtype, _covariances={})
-        n = self._check_shapes({name: _matrix_of(given[name]) for name in ("Q", "R")})
-        mean = given.get("initial_mean")
+        n = self._check_shapes({name: _matrix_of(tensors[name]) for name in ("Q", "R")})
+        mean = tensors.get("initial_mean")
         self._settle(initial_mean=tf.zeros([n], self.dtype) if mean is None else mean)
         if self.initial_mean.shape.rank < 1 or self.initial_mean.shape[-1] != n:
             raise ValueError(
@@ -202,21 +202,21 @@ class LinearGaussian(Settled):
         if tf.executing_eagerly():
             check_finite(self.initial_mean, "initial_mean")
         self._covariances.update(
-            {name: FactoredCovariance.checked(given[name], name) for name in ("Q", "R")}
+            {name: FactoredCovariance.checked(tensors[name], name) for name in ("Q", "R")}
         )
         self._covariances["initial_covariance"] = self._initial_covariance(
-            given.get("initial_covariance"), n
+            tensors.get("initial_covariance"), n
         )
         self._check_batches()
         self._check_steps()
 
-    def _initial_covariance(self, given: Any, n: int) -> FactoredCovariance:
+    def _initial_covariance(self, covariance: Any, n: int) -> FactoredCovariance:
         if self.initial is None:
-            self._check(_matrix_of(given), "initial_covariance", n, n, own=2)
-            return FactoredCovariance.checked(given, "initial_covariance")
+            self._check(_matrix_of(covariance), "initial_covariance", n, n, rank=2)
+            return FactoredCovariance.checked(covariance, "initial_covariance")
         if self.initial == "stationary":
-            given = (with_time(a) for a in (self.F, self.Q, self.Q_factor))
-            return FactoredCovariance(*stationary_chol(*given))
+            covariance = (with_time(a) for a in (self.F, self.Q, self.Q_factor))
+            return FactoredCovariance(*stationary_chol(*covariance))
         variance = diffuse_variance(self.dtype) / self.form.multiplicity
         return FactoredCovariance.of_factor(variance**0.5 * tf.eye(n, dtype=self.dtype))
 
@@ -242,7 +242,7 @@ class LinearGaussian(Settled):
 
     @property
     def R_factor(self) -> tf.Tensor:
-        """A factor of R, likewise."""
+        """A factor of R, `[..., m, q]`, not necessarily triangular."""
         return self._covariances["R"].factor
 
     @property
@@ -280,30 +280,33 @@ class LinearGaussian(Settled):
         return n
 
     def _check(
-        self, a: tf.Tensor, name: str, rows: int | None, columns: int | None, own: int = 3
+        self, a: tf.Tensor, name: str, rows: int | None, columns: int | None, rank: int = 3
     ) -> None:
         if a.shape.rank < 2 or list(a.shape[-2:]) != [rows, columns]:
-            time = "..., T, " if own == 3 else "..., "
-            given = f"F of shape {self.F.shape} and H of shape {self.H.shape}"
+            time = "..., T, " if rank == 3 else "..., "
+            reason = f"F of shape {self.F.shape} and H of shape {self.H.shape}"
             shape: tuple[int | str | None, ...] = (rows, columns)
             if name == "H":  # has as many rows as it has
-                shape, given = ("m", columns), f"F of shape {self.F.shape}: a column for each state"
+                shape, reason = (
+                    ("m", columns),
+                    f"F of shape {self.F.shape}: a column for each state",
+                )
             elif name == "B":
-                shape, given = (rows, "k"), f"F of shape {self.F.shape}: a row for each state"
+                shape, reason = (rows, "k"), f"F of shape {self.F.shape}: a row for each state"
             own_axes = ", ".join(map(str, shape))
-            wanted = f"[{own_axes}] or [{time}{own_axes}]"
+            expected = f"[{own_axes}] or [{time}{own_axes}]"
             raise ValueError(
-                f"{name} must be {wanted}, for {given}, got shape {a.shape}"
+                f"{name} must be {expected}, for {reason}, got shape {a.shape}"
                 f"{_as_matrix(a, name, rows)}"
             )
         if tf.executing_eagerly():
             check_finite(a, name)
 
     def _check_steps(self) -> None:
-        lengths = {name: self._shape_of(name)[-3] for name in self._names()}
-        varying = {name: steps for name, steps in lengths.items() if steps != 1}
-        known = {steps for steps in varying.values() if steps is not None}
-        if len(known) > 1 or 0 in known:
+        steps = {name: self._shape_of(name)[-3] for name in self._names()}
+        varying = {name: count for name, count in steps.items() if count != 1}
+        lengths = {count for count in varying.values() if count is not None}
+        if len(lengths) > 1 or 0 in lengths:
             raise ValueError(
                 "the third axis from the right is time, and must be as long in all matrices that "
                 f"vary, got {varying} (a batch of models has a time axis of 1: [B, 1, n, n])"
@@ -341,15 +344,15 @@ class LinearGaussian(Settled):
         return self._check_batches()
 
     def _check_batches(self) -> tf.TensorShape:
-        parts = {name: self._shape_of(name)[:-3] for name in self._names()}
-        parts["initial_mean"] = self.initial_mean.shape[:-1]
-        parts["initial_covariance"] = self.initial_covariance.shape[:-2]
+        shapes = {name: self._shape_of(name)[:-3] for name in self._names()}
+        shapes["initial_mean"] = self.initial_mean.shape[:-1]
+        shapes["initial_covariance"] = self.initial_covariance.shape[:-2]
         batch = tf.TensorShape([])
-        for own in parts.values():
+        for shape in shapes.values():
             try:
-                batch = tf.broadcast_static_shape(batch, own)
+                batch = tf.broadcast_static_shape(batch, shape)
             except ValueError:
-                raise ValueError(f"the batch axes of these do not fit together: {parts}") from None
+                raise ValueError(f"the batch axes of these do not fit together: {shapes}") from None
         return batch
 
     @property
@@ -364,7 +367,7 @@ class LinearGaussian(Settled):
 
     @property
     def state_dtype(self) -> tf.DType:
-        """The dtype of its states and inputs, likewise."""
+        """The dtype of states and inputs, likewise that of the matrices, or complex."""
         return self._dtype_in(self.form)
 
     def _dtype_in(self, form: Form) -> tf.DType:
@@ -409,8 +412,8 @@ def with_time(a: tf.Tensor) -> tf.Tensor:
     return tf.expand_dims(a, 0) if a.shape.rank == 2 else a
 
 
-def _matrix_of(given: tf.Tensor | FactoredCovariance) -> tf.Tensor:
-    return given.matrix if isinstance(given, FactoredCovariance) else given
+def _matrix_of(covariance: tf.Tensor | FactoredCovariance) -> tf.Tensor:
+    return covariance.matrix if isinstance(covariance, FactoredCovariance) else covariance
 
 
 def _check_there(named: Mapping[str, Any]) -> None:

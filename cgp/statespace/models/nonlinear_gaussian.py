@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import CompositeForm, Form, ProperForm
@@ -11,10 +12,16 @@ from cgp.linalg.arguments import ArrayLike, as_flag, check_finite
 from cgp.statespace.compiled import graph_of
 from cgp.statespace.models.conversion import as_dtype, of_one_dtype
 from cgp.statespace.models.factored_covariance import FactoredCovariance
-from cgp.statespace.models.functions import Function, check_holomorphic
 from cgp.statespace.models.immutable import KeepsGraphs
 from cgp.statespace.models.linear_gaussian import LinearGaussian
 from cgp.statespace.models.widely_linear import composite_covariance
+
+Function = Callable[[tf.Tensor], tf.Tensor]
+"""A function of working states, `[B, K, n]` -> `[B, K, m]`: K points for each member of a batch."""
+
+_POINTS, _REACHES = 8, (0.0, 0.03, 1.0, 3.0)  # in standard deviations of the initial state
+# The derivative by the conjugate counts as zero below this part of that of the component.
+_PARTS = {tf.complex128: 1e-7, tf.complex64: 1e-3}
 
 
 class NonlinearGaussian(KeepsGraphs):
@@ -47,8 +54,8 @@ class NonlinearGaussian(KeepsGraphs):
         initial_mean: Mean of the state at the first observation, `[..., n]`.
         initial_covariance: Its covariance, `[..., n, n]`.
         pseudo_Q: Pseudo-covariance of the process noise, `[n, n]`, zero if None.
-        pseudo_R: That of the noise of complex observations, `[m, m]`.
-        initial_pseudo_covariance: That of the initial state, `[n, n]`.
+        pseudo_R: The pseudo-covariance of the noise of complex observations, `[m, m]`.
+        initial_pseudo_covariance: The pseudo-covariance of the initial state, `[n, n]`.
         holomorphic: Whether f and h have complex derivatives, as polynomials have, and moduli,
             conjugates and real parts have not; this is checked near the initial state alone. With
             proper noise the computations are then done with n complex instead of 2n real states,
@@ -141,33 +148,33 @@ class NonlinearGaussian(KeepsGraphs):
                 f"the states are real and have no {', '.join(sorted(has_pseudo))}: for complex "
                 "states give a complex initial_mean"
             )
-        self._check_value(mean, transition, "transition", mean.dtype, mean.shape[-1])
-        value = self._check_value(mean, observation, "observation", None, None)
-        if value.dtype.real_dtype != mean.dtype.real_dtype:
+        self._checked_image(mean, transition, "transition", mean.dtype, mean.shape[-1])
+        image = self._checked_image(mean, observation, "observation", None, None)
+        if image.dtype.real_dtype != mean.dtype.real_dtype:
             raise TypeError(
                 f"observation must return the precision of the states, {mean.dtype.name}, got "
-                f"{value.dtype.name}"
+                f"{image.dtype.name}"
             )
         pseudo = {"Q": pseudo_Q, "R": pseudo_R, "initial_covariance": initial_pseudo_covariance}
         self._settle(_improper=frozenset(k for k, v in pseudo.items() if v is not None))
-        self._settle(noise=self._noise(states, value, R, pseudo_R))
+        self._settle(noise=self._noise(states, image, R, pseudo_R))
         if self.holomorphic:
             if not mean.dtype.is_complex:
                 raise TypeError("holomorphic=True is for complex states, but these are real")
             for name in ("transition", "observation"):
                 of_inputs = functools.partial(self.working, name)
                 covariance = self.noise.initial_covariance
-                check_holomorphic(of_inputs, name, mean, covariance, self.input_size)
+                _check_holomorphic(of_inputs, name, mean, covariance, self.input_size)
 
     def _noise(
         self,
         states: dict[str, tf.Tensor],
-        value: tf.Tensor,
+        image: tf.Tensor,
         R: ArrayLike,
         pseudo_R: ArrayLike | None,
     ) -> LinearGaussian:
         """The model of noise and initial state, with zeros for F, H and B."""
-        observed, n, m = value.dtype, states["initial_mean"].shape[-1], value.shape[-1]
+        observed, n, m = image.dtype, states["initial_mean"].shape[-1], image.shape[-1]
         noise = as_dtype(R, observed, "R")
         if self.holomorphic and (self._improper or not observed.is_complex):
             raise ValueError(
@@ -197,7 +204,7 @@ class NonlinearGaussian(KeepsGraphs):
                 raise ValueError(f"{name} must be [..., {size}, {size}], got shape {matrix.shape}")
             if tf.executing_eagerly():
                 check_finite(matrix, name)
-        given: dict[str, Any] = {
+        moments: dict[str, Any] = {
             "F": tf.zeros([rows, rows], mean.dtype),
             "H": tf.zeros([columns, rows], mean.dtype),
             "initial_mean": mean,
@@ -211,10 +218,10 @@ class NonlinearGaussian(KeepsGraphs):
         }
         if self.input_size:
             inputs = self.input_size * form.multiplicity
-            given["B"] = tf.zeros([rows, inputs], mean.dtype)
-        return LinearGaussian.from_tensors(given, None, form, observation_form)
+            moments["B"] = tf.zeros([rows, inputs], mean.dtype)
+        return LinearGaussian.from_tensors(moments, None, form, observation_form)
 
-    def _check_value(
+    def _checked_image(
         self,
         mean: tf.Tensor,
         function: Callable[..., Any],
@@ -228,8 +235,8 @@ class NonlinearGaussian(KeepsGraphs):
         arguments = [points, tf.zeros([2, 3, k], mean.dtype)] if k else [points]
         try:
             # As a graph, which it will be part of: that of NumPy's functions fails here.
-            graph = graph_of(lambda *given: function(*given))
-            value = tf.convert_to_tensor(graph(*arguments))
+            graph = graph_of(lambda *arrays: function(*arrays))
+            image = tf.convert_to_tensor(graph(*arguments))
         except Exception as error:
             of_inputs = f" and inputs [..., {k}]" if k else ""
             raise TypeError(
@@ -237,19 +244,19 @@ class NonlinearGaussian(KeepsGraphs):
                 f"{mean.dtype.name}, but for shape {points.shape} it raises "
                 f"{type(error).__name__}: {error}"
             ) from error
-        wanted = "[..., m]" if size is None else f"[..., {size}]"
-        fits = value.shape.rank == 3 and value.shape[:2].is_compatible_with(points.shape[:2])
-        if not fits or value.shape[-1] in (0, None) or size not in (None, value.shape[-1]):
+        expected = "[..., m]" if size is None else f"[..., {size}]"
+        fits = image.shape.rank == 3 and image.shape[:2].is_compatible_with(points.shape[:2])
+        if not fits or image.shape[-1] in (0, None) or size not in (None, image.shape[-1]):
             raise ValueError(
-                f"{name} must return {wanted} for states [..., {mean.shape[-1]}] with any batch "
-                f"axes, but for {points.shape} it returned shape {value.shape}"
+                f"{name} must return {expected} for states [..., {mean.shape[-1]}] with any batch "
+                f"axes, but for {points.shape} it returned shape {image.shape}"
             )
-        if dtype not in (None, value.dtype):
+        if dtype not in (None, image.dtype):
             raise TypeError(
                 f"{name} must return the dtype of the states, {mean.dtype.name}, got "
-                f"{value.dtype.name}"
+                f"{image.dtype.name}"
             )
-        return value
+        return image
 
     # --- working values --------------------------------------------------------------------------
 
@@ -268,8 +275,8 @@ class NonlinearGaussian(KeepsGraphs):
             if self.input_size:
                 size = self.input_size * self.form.multiplicity
                 shape = tf.concat([tf.shape(points)[:-1], [size]], axis=0)
-                known = tf.zeros([1, size], self.dtype) if inputs is None else inputs
-                arguments.append(self.form.join(tf.broadcast_to(known[:, None], shape)))
+                drive = tf.zeros([1, size], self.dtype) if inputs is None else inputs
+                arguments.append(self.form.join(tf.broadcast_to(drive[:, None], shape)))
             return form.split(tf.convert_to_tensor(function(*arguments)))
 
         return of_working
@@ -281,7 +288,7 @@ class NonlinearGaussian(KeepsGraphs):
 
     @property
     def observation_form(self) -> Form:
-        """That of observations."""
+        """The form of the working values of observations."""
         return self.noise.observation_form
 
     @property
@@ -321,18 +328,18 @@ class NonlinearGaussian(KeepsGraphs):
             >>> model.replace(Q=[[0.2]]).noise.Q.numpy().trace()
             np.float64(0.2)
         """
-        given = self.arguments()
-        unknown = sorted(set(changes) - set(given))
+        arguments = self.arguments()
+        unknown = sorted(set(changes) - set(arguments))
         if unknown:
-            known = ", ".join(given)
-            raise TypeError(f"replace knows {known}, but was given {', '.join(unknown)}")
-        other = type(self)(**{**given, **changes})
-        if self._graph_key() == other._graph_key():
-            other._settle(_kept=self._kept)
-        return other
+            names = ", ".join(arguments)
+            raise TypeError(f"replace knows {names}, but was given {', '.join(unknown)}")
+        model = type(self)(**{**arguments, **changes})
+        if self._graph_key() == model._graph_key():
+            model._settle(_kept=self._kept)
+        return model
 
     def _graph_key(self) -> tuple[Any, ...]:
-        """What the graphs of the functions depend on."""
+        """The functions, sizes and dtypes on which the graphs of the functions depend."""
         functions = (id(self.transition), id(self.observation))
         sizes = (self.input_size, self.state_size, self.observation_size)
         dtypes = (self.noise.state_dtype, self.noise.series_dtype)
@@ -340,16 +347,16 @@ class NonlinearGaussian(KeepsGraphs):
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of the constructor that make this model, by name."""
-        found: dict[str, Any] = {"transition": self.transition, "observation": self.observation}
+        arguments: dict[str, Any] = {"transition": self.transition, "observation": self.observation}
         for name in ("Q", "R", "initial_mean", "initial_covariance"):
-            found[name] = self.form.join(self.noise.initial_mean)
+            arguments[name] = self.form.join(self.noise.initial_mean)
             if name != "initial_mean":
                 form = self.observation_form if name == "R" else self.form
-                found[name], pseudo = form.moments(getattr(self.noise, name))
+                arguments[name], pseudo = form.moments(getattr(self.noise, name))
                 key = "initial_pseudo_covariance" if len(name) > 1 else f"pseudo_{name}"
-                found[key] = pseudo if name in self._improper else None
+                arguments[key] = pseudo if name in self._improper else None
         flags = ("holomorphic", "input_size", "jit_compile")
-        return found | {name: getattr(self, name) for name in flags}
+        return arguments | {name: getattr(self, name) for name in flags}
 
     def shown(self, name: str) -> tf.Tensor:
         """A moment of the noise or the initial state as users see and learn it.
@@ -363,19 +370,19 @@ class NonlinearGaussian(KeepsGraphs):
 
     def with_moments(self, moments: Mapping[str, tf.Tensor | FactoredCovariance]) -> Self:
         """The same functions with some moments replaced, unchecked; in the form of `shown`."""
-        given = dict(self.noise.parts())
-        for name, value in moments.items():
+        tensors = dict(self.noise.parts())
+        for name, moment in moments.items():
             form = self.observation_form if name == "R" else self.form
             if name == "initial_mean":
-                value = form.split(value)
+                moment = form.split(moment)
             elif form.multiplicity > 1 and name not in self._improper:
-                if isinstance(value, FactoredCovariance):
-                    value = FactoredCovariance.of_factor(form.root(value.factor))
+                if isinstance(moment, FactoredCovariance):
+                    moment = FactoredCovariance.of_factor(form.root(moment.factor))
                 else:
-                    value = composite_covariance(value, None, name)
-            given[name] = value
+                    moment = composite_covariance(moment, None, name)
+            tensors[name] = moment
         forms = (self.form, self.observation_form)
-        return self.with_noise(LinearGaussian.from_tensors(given, None, *forms))
+        return self.with_noise(LinearGaussian.from_tensors(tensors, None, *forms))
 
     def with_noise(self, noise: LinearGaussian) -> Self:
         """The same functions with other noise or another initial state, unchecked."""
@@ -391,3 +398,68 @@ class NonlinearGaussian(KeepsGraphs):
             f"NonlinearGaussian({self.state_size} states of {states}, {self.observation_size} "
             f"observed of {observed})"
         )
+
+
+def _check_holomorphic(
+    function_of: Callable[[tf.Tensor], Function],
+    name: str,
+    mean: tf.Tensor,
+    covariance: tf.Tensor,
+    inputs: int,
+) -> None:
+    """Compares the derivatives of a function by states and by their conjugates, eagerly.
+
+    The check is local: a function that has no complex derivative only far from the initial state,
+    or at other inputs than a few random ones, passes it.
+
+    Args:
+        function_of: The function of states `[B, K, n]`, of inputs `[B, k]`.
+        name: What errors call it.
+        mean: The initial mean, `[..., n]`.
+        covariance: Its covariance, `[..., n, n]`.
+        inputs: k.
+
+    Raises:
+        TypeError: The function is not holomorphic.
+    """
+    if not tf.executing_eagerly():
+        return
+    rng, n = np.random.default_rng(0), mean.shape[-1]
+    centre = np.asarray(mean).reshape(-1, n)[0]
+    variance = np.diagonal(np.asarray(covariance), axis1=-2, axis2=-1).real.reshape(-1, n)[0]
+    size = np.sqrt(variance) + 1e-3 * np.abs(centre) + 1e-9
+    count = _POINTS * len(_REACHES)
+    reach = np.repeat(_REACHES, _POINTS)[:, None]
+    points = centre + rng.normal(size=(count, n, 2)).view(complex)[..., 0] * size * reach
+    drives = rng.normal(size=(count, inputs, 2)).view(complex)[..., 0]
+    function = function_of(tf.constant(drives, mean.dtype))
+    by_state, by_conjugate = _derivatives(function, tf.constant(points, mean.dtype))
+    with np.errstate(invalid="ignore", over="ignore"):
+        gap, whole = (np.sum(np.abs(a) * size, axis=-1) for a in (by_conjugate, by_state))
+        # Far from the mean a function may overflow.
+        wrong = np.isfinite(gap + whole) & (gap > _PARTS[mean.dtype] * (gap + whole))
+    if wrong.any():
+        raise TypeError(
+            f"{name} is not holomorphic: component {int(np.argwhere(wrong)[0, 1])} depends on the "
+            "conjugate of the state, as moduli, real parts and conjugates do. Leave "
+            "holomorphic=False"
+        )
+
+
+def _derivatives(function: Function, points: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Wirtinger's ∂f/∂x and ∂f/∂x̄ at points `[P, n]`, each `[P, m, n]`.
+
+    TensorFlow's gradient of a real number is twice its derivative by the conjugate.
+    """
+    m = function(points[:, None]).shape[-1]
+    copies = points[:, None] + tf.zeros([m, 1], points.dtype)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(copies)
+        components = tf.linalg.diag_part(function(copies))
+        real_and_imaginary = (tf.math.real(components), tf.math.imag(components))
+    by_real, by_imaginary = (
+        tape.gradient(component, copies, unconnected_gradients=tf.UnconnectedGradients.ZERO).numpy()
+        for component in real_and_imaginary
+    )
+    by_state = 0.5 * (np.conj(by_real) + 1j * np.conj(by_imaginary))
+    return by_state, 0.5 * (by_real + 1j * by_imaginary)

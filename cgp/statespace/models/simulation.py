@@ -24,13 +24,13 @@ def simulated(
     """
     shape, n = tf.shape(noise), noise.shape[-1]
     flat = tf.reshape(noise, tf.concat([[-1], shape[-2:]], axis=0))
-    known = tf.zeros([*[1] * (noise.shape.rank - 1), 0], model.dtype) if inputs is None else inputs
-    known = tf.broadcast_to(known, tf.concat([shape[:-1], tf.shape(known)[-1:]], axis=0))
-    known = tf.reshape(known, tf.concat([[-1], tf.shape(known)[-2:]], axis=0))
+    drives = tf.zeros([*[1] * (noise.shape.rank - 1), 0], model.dtype) if inputs is None else inputs
+    drives = tf.broadcast_to(drives, tf.concat([shape[:-1], tf.shape(drives)[-1:]], axis=0))
+    drives = tf.reshape(drives, tf.concat([[-1], tf.shape(drives)[-2:]], axis=0))
     run = functools.partial(_run, model)
     if tf.executing_eagerly():
         run = model.kept(simulated, lambda: graph_of(functools.partial(_run, model)))
-    path, observed = run(tf.reshape(start, [-1, n]), flat, known)
+    path, observed = run(tf.reshape(start, [-1, n]), flat, drives)
     return tf.reshape(path, shape), tf.reshape(
         observed, tf.concat([shape[:-1], tf.shape(observed)[-1:]], axis=0)
     )
@@ -51,9 +51,9 @@ def _run(
 
     _, _, arrays = tf.while_loop(lambda t, *_: t < steps, step, (0, start, arrays))
     path = tf.experimental.numpy.moveaxis(arrays.stack(), 0, 1)
-    known = tf.reshape(inputs, [-1, inputs.shape[-1]])
+    drives = tf.reshape(inputs, [-1, inputs.shape[-1]])
     points = tf.reshape(path, [-1, 1, path.shape[-1]])
-    observed = model.working("observation", known)(points)
+    observed = model.working("observation", drives)(points)
     return path, tf.reshape(observed, [-1, steps, observed.shape[-1]])
 
 
@@ -62,5 +62,5 @@ def white(shape: tf.Tensor, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     real = dtype.real_dtype
     if not dtype.is_complex:
         return tf.random.stateless_normal(shape, seed, dtype=real)
-    parts = tf.random.stateless_normal(tf.concat([shape, [2]], axis=0), seed, dtype=real)
-    return tf.cast(0.5**0.5, dtype) * tf.complex(parts[..., 0], parts[..., 1])
+    normals = tf.random.stateless_normal(tf.concat([shape, [2]], axis=0), seed, dtype=real)
+    return tf.cast(0.5**0.5, dtype) * tf.complex(normals[..., 0], normals[..., 1])

@@ -47,7 +47,7 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
                 f'circle, but the largest has modulus {radius:.6g}: give a matrix, or "diffuse"'
             )
     batch = tf.broadcast_dynamic_shape(tf.shape(F)[:-2], tf.shape(G)[:-2])
-    known = tf.broadcast_static_shape(F.shape[:-2], G.shape[:-2])
+    static_batch = tf.broadcast_static_shape(F.shape[:-2], G.shape[:-2])
     n = F.shape[-1]
 
     def last(a: tf.Tensor) -> tf.Tensor:
@@ -59,7 +59,7 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
     def solve(
         F: tf.Tensor, Q: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., list[tf.Tensor]]]:
-        given, F = (F, Q), tf.stop_gradient(F)  # no tape records the loops
+        variables, F = (F, Q), tf.stop_gradient(F)  # no tape records the loops
         chol = _compiled_factor(F, factor)
         covariance = matmul(chol, adjoint(chol))
 
@@ -70,14 +70,14 @@ def stationary_chol(F: tf.Tensor, Q: tf.Tensor, G: tf.Tensor) -> tuple[tf.Tensor
             by_q = _compiled_sum(adjoint(F), by_covariance)
             return without_gradient(
                 [2.0 * matmul(matmul(by_q, F), covariance), by_q],
-                given,
+                variables,
                 "the stationary covariance is differentiable once",
             )
 
         return (covariance, chol), backward
 
     covariance, chol = (
-        tf.ensure_shape(to_first(a, batch), known.concatenate([n, n]))
+        tf.ensure_shape(to_first(a, batch), static_batch.concatenate([n, n]))
         for a in solve(last(F), last(Q))
     )
     if not tf.executing_eagerly():

@@ -67,22 +67,22 @@ def widely_linear(
             f"a widely linear model is of complex signals, but the model is {model.dtype.name}"
         )
     conjugated = {"F": F_conj, "H": H_conj, "B": B_conj}
-    given = {
+    matrices = {
         name: composite_rows(
             getattr(model, name),
-            None if other is None else _like(other, getattr(model, name), f"{name}_conj"),
+            None if matrix is None else _like(matrix, getattr(model, name), f"{name}_conj"),
         )
-        for name, other in conjugated.items()
+        for name, matrix in conjugated.items()
         if getattr(model, name) is not None
     }
-    given["Q"] = composite_covariance(model.Q, pseudo_Q, "Q")
-    given["R"] = composite_covariance(model.R, pseudo_R, "R")
+    matrices["Q"] = composite_covariance(model.Q, pseudo_Q, "Q")
+    matrices["R"] = composite_covariance(model.R, pseudo_R, "R")
     if model.B is None and B_conj is not None:
         raise ValueError("B_conj was given, but the model has no B: give it one, of zeros perhaps")
     form = CompositeForm()
-    given["initial_mean"] = form.split(model.initial_mean)
+    matrices["initial_mean"] = form.split(model.initial_mean)
     if model.initial is None:
-        given["initial_covariance"] = composite_covariance(
+        matrices["initial_covariance"] = composite_covariance(
             model.initial_covariance, initial_pseudo_covariance, "initial_covariance"
         )
     elif initial_pseudo_covariance is not None:
@@ -90,7 +90,7 @@ def widely_linear(
             f'the initial covariance of the model is "{model.initial}", which leaves no choice of '
             "initial_pseudo_covariance: give the model a matrix"
         )
-    return LinearGaussian.from_tensors(given, model.initial, form=form)
+    return LinearGaussian.from_tensors(matrices, model.initial, form=form)
 
 
 def composite_rows(a: tf.Tensor, conjugated: tf.Tensor | None) -> tf.Tensor:
@@ -98,9 +98,9 @@ def composite_rows(a: tf.Tensor, conjugated: tf.Tensor | None) -> tf.Tensor:
     form = CompositeForm()
     if conjugated is None:
         return form.basis(a)
-    left, right = tf.split(form.basis(conjugated), 2, axis=-1)
+    upper, lower = tf.split(form.basis(conjugated), 2, axis=-1)
     # The imaginary part of x̄ is that of x, negated.
-    return form.basis(a) + tf.concat([left, -right], axis=-1)
+    return form.basis(a) + tf.concat([upper, -lower], axis=-1)
 
 
 def composite_covariance(
@@ -127,11 +127,11 @@ def composite_covariance(
         ) from None
 
 
-def _like(a: ArrayLike, other: tf.Tensor, name: str) -> tf.Tensor:
-    """Converts `a` to the dtype of `other`, and checks that their matrix shapes agree."""
-    matrix = as_dtype(a, other.dtype, name)
-    if matrix.shape.rank < 2 or matrix.shape[-2:] != other.shape[-2:]:
-        raise ValueError(f"{name} must be {list(other.shape[-2:])}, got shape {matrix.shape}")
+def _like(a: ArrayLike, like: tf.Tensor, name: str) -> tf.Tensor:
+    """Converts `a` to the dtype of `like`, and checks that their matrix shapes agree."""
+    matrix = as_dtype(a, like.dtype, name)
+    if matrix.shape.rank < 2 or matrix.shape[-2:] != like.shape[-2:]:
+        raise ValueError(f"{name} must be {list(like.shape[-2:])}, got shape {matrix.shape}")
     if tf.executing_eagerly():
         check_finite(matrix, name)
     return matrix

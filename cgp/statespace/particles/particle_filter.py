@@ -17,8 +17,14 @@ from cgp.statespace.particles.conditional_particles import (
     ConditionalParticles,
     conditional_particles,
 )
-from cgp.statespace.particles.particle_model import Drawn, arguments_of, drawn_from, functions_of
-from cgp.statespace.particles.particle_recursion import Particles, run
+from cgp.statespace.particles.particle_recursion import (
+    Drawn,
+    Particles,
+    arguments_of,
+    drawn_from,
+    functions_of,
+    run,
+)
 from cgp.statespace.series import Series
 
 
@@ -102,10 +108,10 @@ def particle_filter(
     if tf.executing_eagerly():
         _check_density(drawn)
     loop = (_kept_graph if tf.executing_eagerly() else _loop)(model, expectation)
-    given = arguments_of(model, series)
-    found = loop(drawn, given, count, stateless_seed(seed))
-    _check_weights(found.log_likelihoods)
-    return found.map(series.from_series)
+    arguments = arguments_of(model, series)
+    particles_of_series = loop(drawn, arguments, count, stateless_seed(seed))
+    _check_weights(particles_of_series.log_likelihoods)
+    return particles_of_series.map(series.from_series)
 
 
 _Expectation = Callable[[tf.Tensor], tf.Tensor] | None
@@ -145,7 +151,7 @@ def _check_density(drawn: Drawn) -> None:
 
 
 def _check_weights(log_likelihoods: tf.Tensor) -> None:
-    """Raises, eagerly, where there are none; `[..., T]`."""
+    """Raises, eagerly, where no particle has a weight; `[..., T]`."""
     if not tf.executing_eagerly():
         return
     values = log_likelihoods.numpy()

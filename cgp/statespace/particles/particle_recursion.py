@@ -1,19 +1,130 @@
-"""The recursion of the bootstrap particle filter, as a loop over time."""
+"""The bootstrap particle filter as a loop over time, and its functions, noise and observations."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from cgp.distributions.forms import SecondMoments
 from cgp.distributions.marginals import Marginals
 from cgp.linalg.arguments import real_as, squared_modulus
+from cgp.statespace.engines.decorrelation import decorrelated
 from cgp.statespace.engines.filter_step import density
 from cgp.statespace.engines.forward_pass import at_known
+from cgp.statespace.linearization.linearized_model import AnyModel
+from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.models.simulation import white
-from cgp.statespace.particles.particle_model import Drawn, Functions, each
 from cgp.statespace.results import SeriesResult, covariance_marginals
+from cgp.statespace.series import Series
+
+
+class Drawn(NamedTuple):
+    """Noise and observations; time is the first axis, of 1 where nothing varies, then the batch."""
+
+    mean: tf.Tensor
+    """The mean of the initial state, `[B, n]`; B is 1 where all series share it."""
+    chol: tf.Tensor
+    """`[B, n, n]`."""
+    Q_factor: tf.Tensor
+    """`[T, B, n, q]`."""
+    whitening: tf.Tensor
+    """U⁻¹ with `R = U D Uᴴ` of the elements observed, `[T, B, m, m]`."""
+    variances: tf.Tensor
+    """The diagonal of D, real, `[T, B, m]`."""
+    z: tf.Tensor
+    """`U⁻¹ z`, `[T, B, m]`."""
+    observed: tf.Tensor
+    """Real, `[T, B, m]`: 1, or 0 where missing."""
+
+
+class Functions(NamedTuple):
+    """Transition and observation of particles, `(arguments of a step, [B, N, n]) -> [B, N, ·]`."""
+
+    transition: Callable[[Any, tf.Tensor], tf.Tensor]
+    observation: Callable[[Any, tf.Tensor], tf.Tensor]
+
+
+class Matrices(NamedTuple):
+    """The matrices of a linear model at each step, arranged as in `Drawn`."""
+
+    F: tf.Tensor
+    b: tf.Tensor
+    H: tf.Tensor
+    d: tf.Tensor
+
+
+def drawn_from(series: Series) -> Drawn:
+    """The noise of the model of a series, and its observations, their noise decorrelated."""
+    noise = series.model
+
+    def first(a: tf.Tensor) -> tf.Tensor:
+        return tf.experimental.numpy.moveaxis(a, -1, 0)
+
+    R = series.of_steps(noise.R)
+    observed = series.last(tf.cast(series.observed, noise.dtype.real_dtype), 2)
+    eye = tf.eye(R.shape[1], dtype=noise.dtype)[None, ..., None]
+    whitening, variances, z = decorrelated(eye, R, series.by_series(series.z), observed)
+    return Drawn(
+        first(series.last(noise.initial_mean, 1)),
+        first(series.last(noise.initial_chol, 2)),
+        _by_step(series, noise.Q_factor),
+        _batch_second(whitening),
+        _batch_second(variances),
+        tf.einsum("btm->tbm", z),
+        _batch_second(observed),
+    )
+
+
+def functions_of(model: AnyModel) -> Functions:
+    """The functions of a model; those of a linear one take its matrices."""
+    if isinstance(model, NonlinearGaussian):
+        return Functions(
+            lambda inputs, x: model.working("transition", inputs)(x),
+            lambda inputs, x: model.working("observation", inputs)(x),
+        )
+    return Functions(
+        lambda matrices, x: each(matrices.F, x) + matrices.b[:, None],
+        lambda matrices, x: each(matrices.H, x) + matrices.d[:, None],
+    )
+
+
+def arguments_of(model: AnyModel, series: Series) -> Any:
+    """The arguments of the functions of a model: known inputs, `[T, B, k]`, or `Matrices`."""
+    inputs = series.inputs
+    if isinstance(model, NonlinearGaussian):
+        if inputs is None:
+            return tf.zeros([1, 1, 0], model.dtype)
+        return tf.einsum("btk->tbk", series.by_series(inputs))
+
+    def offset(a: tf.Tensor | None, size: int) -> tf.Tensor:
+        if a is None:
+            return tf.zeros([1, 1, size], model.dtype)
+        return _batch_second(series.last(a, 2))
+
+    rows, columns = model.H.shape[-2:]
+    return Matrices(
+        _by_step(series, model.F),
+        offset(series.drift, columns),
+        _by_step(series, model.H),
+        offset(model.d, rows),
+    )
+
+
+def _by_step(series: Series, a: tf.Tensor) -> tf.Tensor:
+    """A matrix of the model, `[T, B, rows, columns]`."""
+    return _batch_second(series.of_steps(a))
+
+
+def _batch_second(a: tf.Tensor) -> tf.Tensor:
+    """`[T, …, B]` -> `[T, B, …]`."""
+    return tf.experimental.numpy.moveaxis(a, -1, 1)
+
+
+def each(matrix: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """A matrix `[B or 1, rows, n]` times each particle, `[B, N, n]`."""
+    columns = tf.einsum("bij->bji", matrix)  # particles are rows: no conjugation is meant
+    return tf.linalg.matmul(x, columns)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -50,73 +161,51 @@ def run(
     join: Callable[[tf.Tensor], tf.Tensor],
     expectation: Callable[[tf.Tensor], tf.Tensor] | None,
     drawn: Drawn,
-    given: Any,
+    arguments: Any,
     count: tf.Tensor,
     seed: tf.Tensor,
 ) -> Particles:
     """The particle filter of a series, or of B of them.
 
     Args:
-        functions: Of the model.
+        functions: The functions of the model.
         join: Makes states of working values.
         expectation: A function of states whose mean is wanted, or None.
         drawn: Noise and observations.
-        given: What the functions are given at each step, `[T, B, …]`.
+        arguments: The arguments of the functions at each step, `[T, B, …]`.
         count: N, the number of particles.
         seed: Two integers.
 
     Returns:
-        What is found of each series, `[B, T, …]`; of the last step, `[B, N, …]`.
+        The moments of each series, `[B, T, …]`; the particles of the last step, `[B, N, …]`.
     """
     steps, series = tf.shape(drawn.z)[0], tf.shape(drawn.z)[1]
-    dtype, real = drawn.mean.dtype, drawn.variances.dtype
     seeds = tf.random.experimental.stateless_split(seed, 3)
 
-    def noise(factor: tf.Tensor, own_seed: tf.Tensor) -> tf.Tensor:
+    def noise(factor: tf.Tensor, step_seed: tf.Tensor) -> tf.Tensor:
         shape = tf.stack([series, count, tf.shape(factor)[-1]])
-        return each(factor, white(shape, own_seed, dtype))
+        return each(factor, white(shape, step_seed, drawn.mean.dtype))
 
     def at_step(values: Any, t: tf.Tensor) -> Any:
         return tf.nest.map_structure(lambda a: at_known(a, t), values)
 
-    def weighed(
-        t: tf.Tensor, x: tf.Tensor, log_weights: tf.Tensor
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """The weights after the observation of step t, and what is found there."""
-        own = Drawn(*drawn[:2], *at_step(drawn[2:], t))
-        predicted = functions.observation(at_step(given, t), x)
-        log_weights, total, size = normalized(log_weights + _log_density(own, predicted))
-        states, weights = join(x), tf.exp(log_weights)
-        found = [] if expectation is None else [_expected(expectation, states, weights)]
-        return log_weights, [*found, *moments_of(states, weights), total, size]
+    def moved(t: tf.Tensor, particles: Sequence[tf.Tensor], step_seed: tf.Tensor) -> Any:
+        following = functions.transition(at_step(arguments, t - 1), particles[0])
+        return (following + noise(at_known(drawn.Q_factor, t - 1), step_seed),)
 
-    def step(t: tf.Tensor, x: tf.Tensor, log_weights: tf.Tensor, size: tf.Tensor, kept: Any) -> Any:
-        own_seed = tf.random.experimental.stateless_fold_in(seeds[2], t)
-        (x,), log_weights = drawn_again([x], log_weights, size, own_seed)
-        following = functions.transition(at_step(given, t - 1), x)
-        own_seed = tf.random.experimental.stateless_fold_in(seeds[1], t)
-        x = tf.ensure_shape(
-            following + noise(at_known(drawn.Q_factor, t - 1), own_seed), start.shape
-        )
-        log_weights, found = weighed(t, x, log_weights)
-        log_weights = tf.ensure_shape(log_weights, equal.shape)
-        size = tf.ensure_shape(found[-1], equal.shape[:1])
-        kept = [array.write(t, a) for array, a in zip(kept, found, strict=True)]
-        return t + 1, x, log_weights, size, kept
+    def weighed(t: tf.Tensor, particles: Sequence[tf.Tensor], log_weights: tf.Tensor) -> Any:
+        measurement = Drawn(*drawn[:2], *at_step(drawn[2:], t))
+        predicted = functions.observation(at_step(arguments, t), particles[0])
+        log_weights, total, size = normalized(log_weights + _log_density(measurement, predicted))
+        states, weights = join(particles[0]), tf.exp(log_weights)
+        expectations = [] if expectation is None else [_expected(expectation, states, weights)]
+        return particles, log_weights, [*expectations, *moments_of(states, weights), total, size]
 
     start = drawn.mean[:, None] + noise(drawn.chol, seeds[0])
-    equal = equal_weights(series, count, real)
-    log_weights, found = weighed(tf.constant(0), start, equal)
-    kept = [tf.TensorArray(a.dtype, steps, element_shape=a.shape).write(0, a) for a in found]
-    size = tf.ensure_shape(found[-1], equal.shape[:1])
-    loop = (tf.constant(1), start, tf.ensure_shape(log_weights, equal.shape), size, kept)
-    _, x, log_weights, _, kept = tf.while_loop(lambda t, *_: t < steps, step, loop)
-    # A tape that watches variables of the model must not see the loop.
-    found = [tf.stop_gradient(batch_first(array.stack())) for array in kept]
-    wanted = None if expectation is None else found.pop(0)
-    mean, *covariances, totals, sizes = found
+    (x,), log_weights, moments = filtered_particles((start,), steps, seeds[1:], moved, weighed)
+    expectations = None if expectation is None else moments.pop(0)
+    mean, *covariances, totals, sizes = moments
     pseudo = covariances[1] if len(covariances) > 1 else None
-    particles, log_weights = (tf.stop_gradient(a) for a in (join(x), log_weights))
     return Particles(
         filtered_means=mean,
         filtered_covariances=covariances[0],
@@ -124,25 +213,76 @@ def run(
         log_likelihoods=totals,
         log_likelihood=tf.reduce_sum(totals, axis=-1),
         effective_sizes=sizes,
-        particles=particles,
+        particles=tf.stop_gradient(join(x)),
         log_weights=log_weights,
-        expectations=wanted,
+        expectations=expectations,
     )
 
 
-def batch_first(a: tf.Tensor) -> tf.Tensor:
+def filtered_particles(
+    start: Sequence[tf.Tensor],
+    steps: tf.Tensor,
+    seeds: tf.Tensor,
+    moved: Callable[..., Sequence[tf.Tensor]],
+    weighed: Callable[..., tuple[Sequence[tf.Tensor], tf.Tensor, list[tf.Tensor]]],
+) -> tuple[Sequence[tf.Tensor], tf.Tensor, list[tf.Tensor]]:
+    """The loop in which particles are weighed, drawn again where few count, and moved.
+
+    Args:
+        start: Arrays of the particles before the first observation, `[B, N, …]`.
+        steps: T, the number of observations.
+        seeds: Two integers for movements, and two for particles that are drawn again.
+        moved: Returns the particles at step t by those at step t − 1 and a seed.
+        weighed: Returns the particles and their log weights after the observation of step t, by
+            those before it, and moments, `[B, …]`, the last of which are the effective sizes.
+
+    Returns:
+        The particles after the last observation; their log weights, `[B, N]`; and the moments,
+        `[B, T, …]`. Gradients do not flow to the latter.
+    """
+    series, count = tf.unstack(tf.shape(start[0])[:2])
+    equal = _equal_weights(series, count, start[0].dtype.real_dtype)
+
+    def shaped(particles: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
+        return tuple(tf.ensure_shape(a, b.shape) for a, b in zip(particles, start, strict=True))
+
+    def step(
+        t: tf.Tensor, particles: Any, log_weights: tf.Tensor, size: tf.Tensor, arrays: Any
+    ) -> Any:
+        step_seed = tf.random.experimental.stateless_fold_in(seeds[1], t)
+        particles, log_weights = _drawn_again(list(particles), log_weights, size, step_seed)
+        step_seed = tf.random.experimental.stateless_fold_in(seeds[0], t)
+        particles = shaped(moved(t, shaped(particles), step_seed))
+        particles, log_weights, moments = weighed(t, particles, log_weights)
+        log_weights = tf.ensure_shape(log_weights, equal.shape)
+        size = tf.ensure_shape(moments[-1], equal.shape[:1])
+        arrays = [array.write(t, a) for array, a in zip(arrays, moments, strict=True)]
+        return t + 1, shaped(particles), log_weights, size, arrays
+
+    particles, log_weights, moments = weighed(tf.constant(0), start, equal)
+    arrays = [tf.TensorArray(a.dtype, steps, element_shape=a.shape).write(0, a) for a in moments]
+    size = tf.ensure_shape(moments[-1], equal.shape[:1])
+    log_weights = tf.ensure_shape(log_weights, equal.shape)
+    loop = (tf.constant(1), shaped(particles), log_weights, size, arrays)
+    _, particles, log_weights, _, arrays = tf.while_loop(lambda t, *_: t < steps, step, loop)
+    # A tape that watches variables of the model must not see the loop.
+    moments = [tf.stop_gradient(_batch_first(array.stack())) for array in arrays]
+    return particles, tf.stop_gradient(log_weights), moments
+
+
+def _batch_first(a: tf.Tensor) -> tf.Tensor:
     """`[T, B, …]` -> `[B, T, …]`."""
     return tf.experimental.numpy.moveaxis(a, 0, 1)
 
 
-def _log_density(own: Drawn, predicted: tf.Tensor) -> tf.Tensor:
+def _log_density(measurement: Drawn, predicted: tf.Tensor) -> tf.Tensor:
     """`log p(z | x)` of the elements observed, for each particle, real, `[B, N]`."""
     scale, constant = density(predicted.dtype)
-    deviations = own.z[:, None] - each(own.whitening, predicted)
-    seen = own.observed > 0
-    variances = tf.where(seen, own.variances, tf.ones_like(own.variances))
-    distances = squared_modulus(deviations) * (own.observed / variances)[:, None]
-    normalizer = tf.reduce_sum(own.observed * (tf.math.log(variances) + constant), axis=-1)
+    deviations = measurement.z[:, None] - each(measurement.whitening, predicted)
+    is_observed = measurement.observed > 0
+    variances = tf.where(is_observed, measurement.variances, tf.ones_like(measurement.variances))
+    distances = squared_modulus(deviations) * (measurement.observed / variances)[:, None]
+    normalizer = tf.reduce_sum(measurement.observed * (tf.math.log(variances) + constant), axis=-1)
     return -scale * (tf.reduce_sum(distances, axis=-1) + normalizer[:, None])
 
 
@@ -175,7 +315,7 @@ def moments_of(states: tf.Tensor, weights: tf.Tensor) -> list[tf.Tensor]:
     return moments
 
 
-def equal_weights(series: tf.Tensor, count: tf.Tensor, real: tf.DType) -> tf.Tensor:
+def _equal_weights(series: tf.Tensor, count: tf.Tensor, real: tf.DType) -> tf.Tensor:
     """Logarithms of `1/N`, `[B, N]`."""
     return tf.fill([series, count], -tf.math.log(tf.cast(count, real)))
 
@@ -187,13 +327,13 @@ def normalized(log_weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]
     return log_weights, total[:, 0], 1.0 / tf.reduce_sum(tf.exp(2.0 * log_weights), axis=-1)
 
 
-def drawn_again(
+def _drawn_again(
     values: list[tf.Tensor], log_weights: tf.Tensor, size: tf.Tensor, seed: tf.Tensor
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
     """Draws the particles again of each series whose effective size is below half of their number.
 
     Args:
-        values: What particles have, each `[B, N, …]`.
+        values: Arrays of particles, each `[B, N, …]`.
         log_weights: `[B, N]`.
         size: Effective sizes, `[B]`.
         seed: Two integers.
@@ -208,7 +348,7 @@ def drawn_again(
         offset = 1.0 - tf.random.stateless_uniform([series, 1], seed, dtype=tf.float64)
         ancestors = systematic_ancestors(tf.exp(log_weights), offset)
         ancestors = tf.where(few, ancestors, tf.range(count)[None])
-        equal = equal_weights(series, count, log_weights.dtype)
+        equal = _equal_weights(series, count, log_weights.dtype)
         drawn = [tf.gather(a, ancestors, axis=1, batch_dims=1) for a in values]
         return drawn, tf.where(few, equal, log_weights)
 
@@ -233,5 +373,5 @@ def systematic_ancestors(weights: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
     levels = tf.cast(tf.range(count), tf.float64) + tf.cast(offset, tf.float64)
     levels *= sums[..., -1:] / tf.cast(count, tf.float64)
     # The last level may round to above the total; weights may be NaN, which is refused later.
-    found = tf.searchsorted(sums, tf.minimum(levels, sums[..., -1:]), side="left")
-    return tf.minimum(found, count - 1)
+    indices = tf.searchsorted(sums, tf.minimum(levels, sums[..., -1:]), side="left")
+    return tf.minimum(indices, count - 1)

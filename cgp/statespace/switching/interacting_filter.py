@@ -24,7 +24,7 @@ from cgp.linalg.batch_last import (
 from cgp.statespace.engines.filter_step import State
 from cgp.statespace.engines.forward_pass import at_known
 from cgp.statespace.linearization.affine import Affine
-from cgp.statespace.linearization.linearized_step import Given, Stepper
+from cgp.statespace.linearization.linearized_step import Stepper, StepSystem
 
 
 class Modes(NamedTuple):
@@ -32,72 +32,72 @@ class Modes(NamedTuple):
 
     states: tuple[State, ...]
     log_probabilities: tf.Tensor
-    """Of the models, real, `[K, B]`."""
+    """The logarithms of the probabilities of the models, real, `[K, B]`."""
 
 
-class Found(NamedTuple):
-    """What is found at each step, of the mixture of all models, batch last."""
+class MixtureMoments(NamedTuple):
+    """The moments of the mixture of all models at each step, batch last."""
 
     predicted_means: tf.Tensor
     predicted_chols: tf.Tensor
     filtered_means: tf.Tensor
     filtered_chols: tf.Tensor
     observation_means: tf.Tensor
-    """Of the observation before it was seen, `[m, B]`."""
+    """The mean predicted of the observation, `[m, B]`."""
     observation_covariances: tf.Tensor
     """`[m, m, B]`."""
     log_likelihoods: tf.Tensor
     """Real, `[B]`."""
     probabilities: tf.Tensor
-    """Of the models given the observation, `[K, B]`."""
+    """The probabilities of the models given the observation, `[K, B]`."""
 
 
-Loop = Callable[..., tuple[Found, Modes]]
+Loop = Callable[..., tuple[MixtureMoments, Modes]]
 """`run` of the models of a bank, as a function of its other arguments."""
 
 
 def run(
     steps_of: Sequence[Stepper],
-    given: tuple[Given, ...],
+    systems: tuple[StepSystem, ...],
     transition: tf.Tensor,
     start: Modes,
-) -> tuple[Found, Modes]:
+) -> tuple[MixtureMoments, Modes]:
     """The filter of a series, or of B of them.
 
     Args:
         steps_of: The steps of each model.
-        given: What each is given.
+        systems: The system of each.
         transition: Probabilities of the switch, `[K, K]`.
-        start: Before the first observation.
+        start: The states before the first observation.
 
     Returns:
-        What is found, `[T, …, B]`, and what is predicted after the last observation.
+        The moments, `[T, …, B]`, and the states predicted after the last observation.
     """
-    steps = tf.shape(given[0].z)[0]
+    steps = tf.shape(systems[0].z)[0]
 
-    def now(t: tf.Tensor) -> tuple[Given, ...]:
-        return tf.nest.map_structure(lambda a: None if a is None else at_known(a, t), given)
+    def now(t: tf.Tensor) -> tuple[StepSystem, ...]:
+        return tf.nest.map_structure(lambda a: None if a is None else at_known(a, t), systems)
 
     def step(t: tf.Tensor, modes: Modes, arrays: list[tf.TensorArray]) -> Any:
-        following, found = _step(steps_of, now(t), transition, modes)
+        following, moments = _step(steps_of, now(t), transition, modes)
         following = tf.nest.map_structure(
             lambda a, b: tf.ensure_shape(a, b.shape), following, start
         )
-        arrays = [array.write(t, a) for array, a in zip(arrays, found, strict=True)]
+        arrays = [array.write(t, a) for array, a in zip(arrays, moments, strict=True)]
         return t + 1, following, arrays
 
-    kinds = _kinds(given[0], start)
+    kinds = _kinds(systems[0], start)
     arrays = [tf.TensorArray(dtype, steps, element_shape=shape) for dtype, shape in kinds]
     loop = (tf.constant(0), start, arrays)
     _, last, arrays = tf.while_loop(lambda t, *_: t < steps, step, loop)
-    return Found(*(array.stack() for array in arrays)), last
+    return MixtureMoments(*(array.stack() for array in arrays)), last
 
 
-def _kinds(given: Given, start: Modes) -> list[tuple[tf.DType, list[int | None]]]:
-    """The dtypes and shapes of a `Found` of one step."""
+def _kinds(system: StepSystem, start: Modes) -> list[tuple[tf.DType, list[int | None]]]:
+    """The dtypes and shapes of the `MixtureMoments` of one step."""
     dtype, real = start.states[0].mean.dtype, start.log_probabilities.dtype
     n, columns = start.states[0].mean.shape
-    m, count = given.R.shape[1], start.log_probabilities.shape[0]
+    m, count = system.R.shape[1], start.log_probabilities.shape[0]
     moments = [(dtype, [n, columns]), (dtype, [n, n, columns])]
     return [
         *moments,
@@ -111,17 +111,17 @@ def _kinds(given: Given, start: Modes) -> list[tuple[tf.DType, list[int | None]]
 
 def _step(
     steps_of: Sequence[Stepper],
-    given: Sequence[Given],
+    systems: Sequence[StepSystem],
     transition: tf.Tensor,
     modes: Modes,
-) -> tuple[Modes, Found]:
+) -> tuple[Modes, MixtureMoments]:
     before, logs = modes
     after, log_likelihoods, observations = [], [], []
-    for steps, own, state in zip(steps_of, given, before, strict=True):
-        updated, log_likelihood, affine = steps.updated(own, state)
+    for steps, system, state in zip(steps_of, systems, before, strict=True):
+        updated, log_likelihood, affine = steps.updated(system, state)
         after.append(updated)
         log_likelihoods.append(log_likelihood)
-        observations.append(_observed(own, affine, state))
+        observations.append(_observed(system, affine, state))
     joint = logs + tf.stack(log_likelihoods)
     total = log_sum_exp(joint)
     # An observation that is impossible under all models tells nothing of them.
@@ -132,26 +132,26 @@ def _step(
     alone = tf.eye(len(after), dtype=logs.dtype)[..., None]
     weights = tf.where(_impossible(logs)[None], alone, tf.exp(mixing - _finite(logs)))
     following = tuple(
-        steps.predicted(own, mixture(weights[:, j], after))[0]
-        for j, (steps, own) in enumerate(zip(steps_of, given, strict=True))
+        steps.predicted(system, mixture(weights[:, j], after))[0]
+        for j, (steps, system) in enumerate(zip(steps_of, systems, strict=True))
     )
     prior, probabilities = tf.exp(modes.log_probabilities), tf.exp(posterior)
-    found = Found(
+    moments = MixtureMoments(
         *mixture(prior, before),
         *mixture(probabilities, after),
         *_moments(prior, *zip(*observations, strict=True)),
         total,
         probabilities,
     )
-    return Modes(following, logs), found
+    return Modes(following, logs), moments
 
 
-def _observed(given: Given, affine: Affine, state: State) -> tuple[tf.Tensor, tf.Tensor]:
+def _observed(system: StepSystem, affine: Affine, state: State) -> tuple[tf.Tensor, tf.Tensor]:
     """The mean and covariance predicted of an observation."""
-    parts = [matmul(affine.matrix, state.chol)]
+    factors = [matmul(affine.matrix, state.chol)]
     if affine.residual is not None:
-        parts.append(affine.residual)
-    covariance = tf.add_n([matmul(part, adjoint(part)) for part in parts]) + given.R
+        factors.append(affine.residual)
+    covariance = tf.add_n([matmul(factor, adjoint(factor)) for factor in factors]) + system.R
     return matvec(affine.matrix, state.mean) + affine.offset, covariance
 
 
@@ -160,15 +160,15 @@ def mixture(weights: tf.Tensor, states: Sequence[State]) -> State:
 
     Args:
         weights: Probabilities, real, `[K, B]`.
-        states: K of them.
+        states: K states.
     """
     means, chols = [state.mean for state in states], [state.chol for state in states]
     covariances = [matmul(chol, adjoint(chol)) for chol in chols]
     mean, covariance = _moments(weights, means, covariances)
     roots = tf.unstack(real_as(tf.sqrt(weights), mean.dtype), len(states))
-    parts = [root * chol for root, chol in zip(roots, chols, strict=True)]
-    parts += [(root * (m - mean))[:, None] for root, m in zip(roots, means, strict=True)]
-    chol = tf.stop_gradient(triangularize(tf.concat(parts, axis=1)))
+    factors = [root * chol for root, chol in zip(roots, chols, strict=True)]
+    factors += [(root * (m - mean))[:, None] for root, m in zip(roots, means, strict=True)]
+    chol = tf.stop_gradient(triangularize(tf.concat(factors, axis=1)))
     return State(mean, with_factor_gradient(chol, covariance))
 
 

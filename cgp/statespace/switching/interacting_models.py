@@ -9,21 +9,21 @@ import tensorflow as tf
 
 from cgp.linalg.arguments import ArrayLike, check_finite, nan
 from cgp.statespace.compiled import graph_of
+from cgp.statespace.linearization.affine import Rule
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
-    AnyRule,
     checked_rule,
-    given_of,
     noise_of,
     stepper_of,
+    system_of,
 )
-from cgp.statespace.linearization.linearized_step import Given, Stepper
+from cgp.statespace.linearization.linearized_step import Stepper, StepSystem
 from cgp.statespace.models.conversion import as_dtype
 from cgp.statespace.models.immutable import Settled
 from cgp.statespace.models.nonlinear_gaussian import NonlinearGaussian
 from cgp.statespace.results import Filtered
 from cgp.statespace.series import Series
-from cgp.statespace.switching.interacting_filter import Found, Loop, Modes, run, safe_log
+from cgp.statespace.switching.interacting_filter import Loop, MixtureMoments, Modes, run, safe_log
 
 # Rows of single precision sum to one within this.
 _TOLERANCE = 1e-6
@@ -94,11 +94,11 @@ class InteractingModels(Settled):
     ):
         models = _checked_models(models)
         count, real = len(models), noise_of(models[0]).dtype.real_dtype
-        given = np.full(count, 1.0 / count) if initial is None else initial
+        probabilities = np.full(count, 1.0 / count) if initial is None else initial
         self._settle(
             models=models,
             transition=_probabilities(transition, "transition", [count, count], real),
-            initial=_probabilities(given, "initial", [count], real),
+            initial=_probabilities(probabilities, "initial", [count], real),
         )
 
     def filter(
@@ -106,7 +106,7 @@ class InteractingModels(Settled):
         z: ArrayLike,
         missing: ArrayLike | None = None,
         inputs: ArrayLike | None = None,
-        rule: AnyRule | None = None,
+        rule: Rule | None = None,
     ) -> InteractingFiltered:
         """Runs the filter of interacting models: `cgp.statespace.filter(bank, z)`.
 
@@ -125,29 +125,29 @@ class InteractingModels(Settled):
             TypeError, ValueError: As `cgp.statespace.filter`.
         """
         series = series_of(self, z, missing, inputs)
-        found, _ = run_along(self, series, rule)
+        moments, _ = run_along(self, series, rule)
         first = series[0]
-        check_moments(found)
+        check_moments(moments)
         form, observed = first.model.form, first.model.observation_form
-        means = first.first(found.observation_means)
+        means = first.first(moments.observation_means)
         innovations = observed.join(first.z - means)
         if not first.is_whole:
             present = first.observed[..., : innovations.shape[-1]]
             innovations = tf.where(present, innovations, nan(innovations.dtype))
-        covariances = observed.moments(first.first(found.observation_covariances))
-        log_likelihoods = first.first(found.log_likelihoods)
+        covariances = observed.moments(first.first(moments.observation_covariances))
+        log_likelihoods = first.first(moments.log_likelihoods)
         return InteractingFiltered(
-            predicted_means=form.join(first.first(found.predicted_means)),
-            predicted_chols=first.first(found.predicted_chols),
-            filtered_means=form.join(first.first(found.filtered_means)),
-            filtered_chols=first.first(found.filtered_chols),
+            predicted_means=form.join(first.first(moments.predicted_means)),
+            predicted_chols=first.first(moments.predicted_chols),
+            filtered_means=form.join(first.first(moments.filtered_means)),
+            filtered_chols=first.first(moments.filtered_chols),
             observation_means=first.observation_axis(observed.join(means)),
             innovations=first.observation_axis(innovations),
             innovation_covariances=covariances.k,
             innovation_pseudo_covariances=covariances.c,
             log_likelihoods=log_likelihoods,
             log_likelihood=tf.reduce_sum(log_likelihoods, axis=-1),
-            mode_probabilities=first.first(found.probabilities),
+            mode_probabilities=first.first(moments.probabilities),
         )
 
     def __repr__(self) -> str:
@@ -184,29 +184,29 @@ def series_of(
 def run_along(
     bank: InteractingModels,
     several: Sequence[Series],
-    rule: AnyRule | None,
+    rule: Rule | None,
     start: Modes | None = None,
-) -> tuple[Found, Modes]:
-    """The filter along a series, and what is predicted after it.
+) -> tuple[MixtureMoments, Modes]:
+    """The filter along a series, and the states predicted after it.
 
     Args:
         bank: The models.
         several: The series as each of them takes it.
         rule: As for `filter`.
-        start: Before the first observation; the initial states of the models if None.
+        start: The states before the first observation; the initial ones of the models if None.
     """
-    own = [given_of(series) for series in several]
-    given = tuple(a for a, _ in own)
+    systems_and_starts = [system_of(series) for series in several]
+    systems = tuple(a for a, _ in systems_and_starts)
     if start is None:
         logs = safe_log(bank.initial)[:, None] + tf.zeros_like(
-            own[0][1].mean[:1], bank.transition.dtype
+            systems_and_starts[0][1].mean[:1], bank.transition.dtype
         )
-        start = Modes(tuple(state for _, state in own), logs)
-    loop = _loop_of(bank, rule, given)
-    return loop(given, bank.transition, start)
+        start = Modes(tuple(state for _, state in systems_and_starts), logs)
+    loop = _loop_of(bank, rule, systems)
+    return loop(systems, bank.transition, start)
 
 
-def _loop_of(bank: InteractingModels, rule: AnyRule | None, given: Sequence[Given]) -> Loop:
+def _loop_of(bank: InteractingModels, rule: Rule | None, systems: Sequence[StepSystem]) -> Loop:
     """The recursion, eagerly as a graph that is kept for models of these functions and sizes.
 
     The matrices of models are its arguments.
@@ -214,7 +214,7 @@ def _loop_of(bank: InteractingModels, rule: AnyRule | None, given: Sequence[Give
     rule = checked_rule(rule)
     nonlinear = [model for model in bank.models if isinstance(model, NonlinearGaussian)]
 
-    def steps(*arguments: Any) -> tuple[Found, Modes]:
+    def steps(*arguments: Any) -> tuple[MixtureMoments, Modes]:
         steps_of = [
             stepper_of(model, rule) if isinstance(model, NonlinearGaussian) else Stepper(None)
             for model in bank.models
@@ -229,7 +229,7 @@ def _loop_of(bank: InteractingModels, rule: AnyRule | None, given: Sequence[Give
         else None
         for model in bank.models
     ]
-    sizes = [(a.dtype, *a.shape[1:-1]) for a in tf.nest.flatten(given) if a is not None]
+    sizes = [(a.dtype, *a.shape[1:-1]) for a in tf.nest.flatten(systems) if a is not None]
     key = (InteractingModels, rule, *functions, *sizes)
 
     def make() -> Loop:
@@ -300,12 +300,12 @@ def check_probabilities(a: tf.Tensor, name: str) -> None:
         )
 
 
-def check_moments(found: Found) -> None:
+def check_moments(moments: MixtureMoments) -> None:
     """Raises, eagerly, where moments are not finite."""
     if not tf.executing_eagerly():
         return
-    parts = [found.predicted_chols, found.filtered_chols, found.filtered_means]
-    finite = np.all([np.isfinite(a).all(axis=tuple(range(1, a.ndim))) for a in parts], axis=0)
+    arrays = [moments.predicted_chols, moments.filtered_chols, moments.filtered_means]
+    finite = np.all([np.isfinite(a).all(axis=tuple(range(1, a.ndim))) for a in arrays], axis=0)
     if not finite.all():
         raise ValueError(
             f"the moments of the state are not finite at step {int(np.argmin(finite))}: the "
