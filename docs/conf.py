@@ -3,6 +3,7 @@
 import importlib.metadata
 import inspect
 import os
+import pkgutil
 import re
 import sys
 from pathlib import Path
@@ -32,6 +33,9 @@ extensions = [
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
 default_role = "py:obj"  # docstrings have names in single backticks: a link where there is a page
+nitpicky = True
+# Backticks hold code and arguments too; a name in them that begins with `cgp.` must exist.
+nitpick_ignore_regex = [("py:obj", r"(?s)(?!cgp\.).*|.*[(=].*"), ("py:(class|exc)", ".*")]
 suppress_warnings = ["ref.python"]  # `Q` is a name of several classes: one of them is linked
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 html_math_renderer = "mathml"
@@ -103,12 +107,22 @@ def is_foreign(app, what, name, obj, skip, options):
     return skip or (module is not None and not module.startswith("cgp"))
 
 
+def name_without_page(app, env, node, text):
+    """Leaves a name of the package that has no page as text, as long as it exists."""
+    name = node.get("reftarget", "")
+    try:
+        return text if name.startswith("cgp.") and pkgutil.resolve_name(name) else None
+    except (ImportError, AttributeError, ValueError):
+        return None
+
+
 def setup(app):
     """Writes the pages and pictures that are made from the code, before Sphinx looks for them."""
     pictures.draw_all(HERE)
     benchmark_page.write_page(HERE)
     gallery.write_pages(HERE)
     reference.write_pages(HERE)
+    app.connect("missing-reference", name_without_page)
     app.connect("autodoc-process-signature", own_signature)
     app.connect("autodoc-skip-member", is_foreign)
     app.connect("autodoc-process-docstring", as_restructured_text, priority=100)  # before napoleon

@@ -54,7 +54,7 @@ def write_pages(docs: Path) -> None:
         sys.modules.setdefault(package, _module(package))
         names = "\n   ".join(public_names(package))
         (folder / f"{package}.rst").write_text(
-            f"{package}\n{'=' * len(package)}\n\n.. currentmodule:: {package}\n\n"
+            f"{package}\n{'=' * len(package)}\n\n.. module:: {package}\n\n"
             f"{inspect.getdoc(_module(package)) or ''}\n\n"
             f".. autosummary::\n   :toctree: names\n   :nosignatures:\n\n   {names}\n",
             encoding="utf-8",
