@@ -14,7 +14,7 @@ RUNNERS = {
     "examples": ["tests.examples"],
     "docs": ["tests.test_docs", "tests.test_tour", "tests.test_pipelines"],
     "README.md": ["tests.test_docs"],
-    "release": ["tests.test_release"],
+    "noxfile.py": ["tests.test_release"],
     "cgp": ["tests.test_house", "tests.test_self_check", "tests.native.test_core"],
 }
 # How everything is installed, compiled and tested, and what all names come from.
