@@ -689,7 +689,7 @@ REFUSALS = {
         "same number of samples, got x: 3, y: 2"),
     "Functional: outputs of other inputs": (
         lambda: cgp.Functional(keras.Input((1,), dtype="float64"), keras.Input((1,)))(Z),
-        ValueError, "not connected to `inputs`"),
+        ValueError, "not connected to `inputs`|`inputs` not connected to `outputs`"),
     "Functional: complex data for a real input": (
         lambda: functional("float64")(np.ones((2, 1)) * 1j), TypeError,
         r"is float64 but was given complex data.*dtype=\"complex128\""),
