@@ -101,7 +101,7 @@ def support(session: nox.Session, dependencies: str) -> None:
     (wheel,), (sdist,) = DIST.glob("*.whl"), DIST.glob("*.tar.gz")
     bounds = oldest(session.python) if dependencies == "oldest" else []
     session.install(f"{wheel}[test]", *bounds)
-    folder = Path(session.create_tmp())
+    folder = Path(session.create_tmp()).resolve()
     session.chdir(folder)
     session.run("python", "-m", "pip", "list")
     session.run("python", "-m", "cgp", env=QUIET)
