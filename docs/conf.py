@@ -69,9 +69,9 @@ html_show_sphinx = False
 SECTIONS = ("Args:", "Returns:", "Raises:", "Example:", "Attributes:", "Input shape:")
 
 
-def as_restructured_text(app, what, name, obj, options, lines):
-    """Sets equations of a docstring, which are indented, and marks what only looks like markup."""
-    text, found, equation = True, [], []
+def as_restructured_text(app, kind, name, obj, options, lines):
+    """Sets equations of a docstring, which are indented, and escapes signs that are no markup."""
+    text, text_lines, equation = True, [], []
     for before, line in zip(["", *lines], [*lines, ""], strict=True):
         text = text and not line.startswith(SECTIONS)
         if text and line.startswith("    ") and (equation or not before.strip()):
@@ -79,29 +79,31 @@ def as_restructured_text(app, what, name, obj, options, lines):
             continue
         if equation:
             is_code = equations.is_code(equation)
-            found += (
+            text_lines += (
                 ["::", "", *equation] if is_code else [f".. math:: {equations.array(equation)}"]
             )
-            found, equation = [*found, ""], []
+            text_lines, equation = [*text_lines, ""], []
         if not line.startswith((" ", ">>>")) or not text:
             outside = line.split("`")
-            outside[::2] = [re.sub(r"\||(?<=\w)_(?!\w)", r"\\\g<0>", part) for part in outside[::2]]
+            outside[::2] = [
+                re.sub(r"\||(?<=\w)_(?!\w)", r"\\\g<0>", words) for words in outside[::2]
+            ]
             line = "`".join(outside)
-        found.append(line)
-    lines[:] = found
+        text_lines.append(line)
+    lines[:] = text_lines
 
 
-def own_signature(app, what, name, obj, options, signature, returned):
+def own_signature(app, kind, name, obj, options, signature, returned):
     """The arguments of a class are those of its constructor; Keras's `__new__` would hide them."""
-    if what != "class" or not issubclass(obj, keras.layers.Layer):
+    if kind != "class" or not issubclass(obj, keras.layers.Layer):
         return None
     parameters = list(inspect.signature(obj.__init__).parameters.values())[1:]
     plain = [p.replace(annotation=p.empty) for p in parameters]
     return str(inspect.Signature(plain)), ""
 
 
-def is_foreign(app, what, name, obj, skip, options):
-    """Leaves out what a class inherits from Keras and Python, which have their own pages."""
+def is_foreign(app, kind, name, obj, skip, options):
+    """Leaves out members inherited from Keras and Python, which have pages of their own."""
     function = obj.fget if isinstance(obj, property) else obj
     module = getattr(function, "__module__", None)
     return skip or (module is not None and not module.startswith("cgp"))

@@ -26,15 +26,15 @@ PACKAGES = (
 
 
 def public_names(package: str) -> list[str]:
-    """Those that a package offers, but modules, and those that stand under `cgp` itself."""
+    """The public names of a package, without modules and those that `cgp` itself has."""
     module, above = _module(package), () if package == "cgp" else public_names("cgp")
-    found = getattr(module, "__all__", None) or [
+    names = getattr(module, "__all__", None) or [
         name
-        for name, value in vars(module).items()
-        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+        for name, member in vars(module).items()
+        if not name.startswith("_") and getattr(member, "__module__", None) == module.__name__
     ]
     return [
-        name for name in found if name not in above and not inspect.ismodule(getattr(module, name))
+        name for name in names if name not in above and not inspect.ismodule(getattr(module, name))
     ]
 
 
