@@ -1,4 +1,4 @@
-"""What the benchmarks are to reach: for each bar what is asked, and the figure that was measured.
+"""The bars of the benchmarks: the figure that each asks for, and how it is read from the records.
 
 The figures come from the records in `results/`, where the scripts leave them. A bar has a figure
 for each size; one that no script has measured yet is None. `append` adds those of a run to
@@ -22,7 +22,7 @@ Record = Mapping[str, object]
 
 
 class Bar(NamedTuple):
-    """A figure that is asked for at several sizes."""
+    """A bound on a figure at several sizes."""
 
     name: str
     script: str  # whose record has it

@@ -145,7 +145,7 @@ def _along(gradients, p):
 
 
 class Asked(NamedTuple):
-    """A way of theirs, timed where it runs: the words that go to and fro cost 0.1 ms."""
+    """A function of another library, timed in its process, as messages take 0.1 ms."""
 
     peers: "Peers"
     way: str
@@ -158,7 +158,7 @@ class Asked(NamedTuple):
 
 
 class Peers:
-    """The process of `kalman_peers.py`, and what it has been asked last."""
+    """The process of `kalman_peers.py`, and its last problem."""
 
     def __init__(self, python):
         script = Path(__file__).with_name("kalman_peers.py")
@@ -274,7 +274,7 @@ def _textbook(p):
 
 
 def growth(n, seconds):
-    """How the cost of value and gradient grows with the length, and what it is in values."""
+    """How the cost of value and gradient grows with the length, and its ratio to the value's."""
     timings: dict[int, dict[str, Timing]] = {}
     for length in (SHORT, LONG):
         ways = by_cgp(problem(n, 1, length))
@@ -331,7 +331,7 @@ def main():
 
 
 def _sorted(rows):
-    """All sizes of one quantity together."""
+    """The rows, grouped by quantity."""
     order = list(dict.fromkeys(row[""] for row in rows))
     return sorted(rows, key=lambda row: order.index(row[""]))
 

@@ -159,7 +159,7 @@ def state_space_gp(record: Record) -> None:
 
 
 def exact_gp(record: Record) -> None:
-    """Ratios to the tapes."""
+    """The speed of cgp over that of TensorFlow tapes."""
     rows = record["rows"]
     title = "ExactGP: likelihood and gradient, speed of cgp over TensorFlow tapes"
     with _picture("exact_gp", title, 1, 6, 3.6) as [panel]:

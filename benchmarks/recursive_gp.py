@@ -58,7 +58,7 @@ FORGETTING = 0.998
 
 
 class Stream:
-    """A carrier in noise without an end; remembers how far it has been read."""
+    """An endless series of a carrier in noise, and the position of its next sample."""
 
     def __init__(self):
         rng = np.random.default_rng(0)

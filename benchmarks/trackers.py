@@ -52,7 +52,7 @@ def live(make):
 
 
 def resident():
-    """Megabytes; nothing where the system does not say."""
+    """Megabytes of resident memory, where the system tells them."""
     gc.collect()
     if not MEMORY.exists():
         return float("nan")
