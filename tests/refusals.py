@@ -74,7 +74,7 @@ def tracker(**arguments) -> RecursiveGP:
 
 @functools.cache  # none of these calls may change it
 def running(dimensions=None, series=None, **arguments) -> RecursiveGP:
-    """A tracker that has seen data."""
+    """A tracker with data."""
     model = tracker(**arguments)
     model.compile()
     x = X if dimensions is None else np.stack([X] * dimensions, axis=-1)
