@@ -84,7 +84,7 @@ RESIDENT = 1 if sys.platform == "darwin" else 1024  # the unit of a maximal resi
 
 
 class Result(NamedTuple):
-    """The result of a process of tests."""
+    """How a process ended."""
 
     name: str
     failed: bool
@@ -176,13 +176,13 @@ def report(results: list[Result], wall: float) -> float:
 
 
 def folder_of(path: Path) -> str:
-    """The folder of a file of tests, such as `gp/exact`; `whole` for tests of the whole package."""
+    """The folder of a file of tests, as in `gp/exact`; `whole` of those about the whole package."""
     folder = path.parent.relative_to(HERE).as_posix() if path.is_relative_to(HERE) else ""
     return {"": "doctests", ".": "whole"}.get(folder, folder)
 
 
 def narrowed(chosen: dict[str, list[Path]], keep: Callable[[str, Path], bool]) -> dict:
-    """The parts, without paths for which `keep` is false."""
+    """Parts with those of their paths that are to be kept."""
     kept = {name: [path for path in paths if keep(name, path)] for name, paths in chosen.items()}
     return {name: paths for name, paths in kept.items() if paths}
 
@@ -199,7 +199,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Runs parts, and returns the number of those that failed."""
+    """Runs parts; how many failed."""
     names, is_default = arguments.names, not (arguments.all or arguments.since or arguments.quick)
     marks = "" if arguments.all else "long" if arguments.since else "not long"
     chosen = parts(marks)

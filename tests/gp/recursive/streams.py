@@ -62,9 +62,9 @@ def as_new(key, make):
 
 @contextlib.contextmanager
 def by_core_or_eagerly(gp):
-    """Takes samples by the compiled core if it serves, else eagerly.
+    """Takes samples in by the compiled core, where it is there and serves, else eagerly.
 
-    A new tracker is one of a single stream over one dimension. For few samples: to trace a step
+    Of a tracker of one stream over one dimension, if it is new. For few samples: to trace a step
     takes longer.
     """
     if gp._stream is None:
@@ -72,8 +72,8 @@ def by_core_or_eagerly(gp):
     stream = gp._stream
 
     def take(x, z, noise=COMMON_NOISE):
-        steps = stream._take_by_core(x, z, noise)
-        return stream.scan(x, z, _of_each_sample(noise, z)) if steps is None else steps
+        found = stream._take_by_core(x, z, noise)
+        return stream.scan(x, z, _of_each_sample(noise, z)) if found is None else found
 
     stream.take = take
     try:
@@ -86,16 +86,16 @@ def _of_each_sample(noise, z):
     if noise.is_common:
         return noise
     variance = np.zeros(z.shape) if noise.variance is None else noise.variance
-    arrays = (a if a is None else np.broadcast_to(a, z.shape) for a in (variance, noise.group))
-    return SampleNoise(*(a if a is None else tf.constant(a) for a in arrays))
+    parts = (a if a is None else np.broadcast_to(a, z.shape) for a in (variance, noise.group))
+    return SampleNoise(*(a if a is None else tf.constant(a) for a in parts))
 
 
 def assign(gp, **values):
     """Hyperparameters by name, an underscore for the dot: `matern32_variance=2.0`."""
     parameters = gp._parameters()
-    for name, new in values.items():
-        prefix, _, suffix = name.partition("_")
-        parameters[name if name in parameters else f"{prefix}.{suffix}"].assign(new)
+    for name, value in values.items():
+        prefix, _, rest = name.partition("_")
+        parameters[name if name in parameters else f"{prefix}.{rest}"].assign(value)
     return gp
 
 
