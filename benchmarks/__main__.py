@@ -1,4 +1,4 @@
-"""Runs the benchmarks one after the other, and draws the page from what they wrote.
+"""Runs the benchmarks one after the other, and draws the page from their records.
 
     python benchmarks [--quick] [--peers PYTHON] [NAME ...]
     python benchmarks --render
@@ -39,9 +39,9 @@ def run(name: str, arguments: list[str]) -> bool:
 def render() -> None:
     import pictures  # needs matplotlib, which running does not
 
-    found = bars.records()
-    pictures.draw(found)
-    page.write(found)
+    records = bars.records()
+    pictures.draw(records)
+    page.write(records)
     print(f"written: {page.PAGE.name}, and pictures in {bars.RESULTS.name}/")
 
 

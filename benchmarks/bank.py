@@ -66,22 +66,22 @@ def measure(kind, share):
 
     def update(bank, keys, x):
         z = rng.normal(size=(len(keys), 2)).view(complex)[:, 0]
-        given = (keys, z) if is_filter else (keys, z, x)
+        arguments = (keys, z) if is_filter else (keys, z, x)
         start = time.perf_counter()
-        bank.update(*given)
+        bank.update(*arguments)
         return time.perf_counter() - start
 
-    held = rng.choice(2**40, count, replace=False)
-    update(cgp.Bank(make()), held[:9], np.zeros(9))  # loads what is loaded once
+    all_keys = rng.choice(2**40, count, replace=False)
+    update(cgp.Bank(make()), all_keys[:9], np.zeros(9))  # loads what is loaded once
     tracemalloc.start()
     bank = cgp.Bank(estimator)
     for first in range(0, count, batch):
-        update(bank, held[first : first + batch], np.zeros(batch))
+        update(bank, all_keys[first : first + batch], np.zeros(batch))
     memory = tracemalloc.get_traced_memory()[0] / count
     tracemalloc.stop()
-    state = sum(a.nbytes for a in bank.state([held[0]]))
+    state = sum(a.nbytes for a in bank.state([all_keys[0]]))
     seconds = [
-        update(bank, held[rng.integers(0, count, batch)], t + np.sort(rng.uniform(size=batch)))
+        update(bank, all_keys[rng.integers(0, count, batch)], t + np.sort(rng.uniform(size=batch)))
         for t in range(1, CALLS)
     ]
     return {
@@ -105,8 +105,8 @@ def main():
     rows = []
     for kind in MAKERS:
         print(f"{kind} …", flush=True)
-        found = measure(kind, 100) if quick else in_a_process(kind)
-        rows.append({"bank": kind, **found})
+        figures = measure(kind, 100) if quick else in_a_process(kind)
+        rows.append({"bank": kind, **figures})
     print(markdown(rows))
     if not quick:
         print("written to", save("bank", rows, unit="samples a second, bytes").name)

@@ -1,4 +1,4 @@
-"""What the benchmarks are to reach: for each bar what is asked, and the figure that was measured.
+"""The bars of the benchmarks: the figure that each asks for, and how it is read from the records.
 
 The figures come from the records in `results/`, where the scripts leave them. A bar has a figure
 for each size; one that no script has measured yet is None. `append` adds those of a run to
@@ -22,7 +22,7 @@ Record = Mapping[str, object]
 
 
 class Bar(NamedTuple):
-    """A figure that is asked for at several sizes."""
+    """A bound on a figure at several sizes."""
 
     name: str
     script: str  # whose record has it
@@ -32,10 +32,10 @@ class Bar(NamedTuple):
     at_least: bool = False
 
     def figures(self, records: Mapping[str, Record]) -> dict[str, float | None]:
-        """By size, None where there is none."""
-        return {str(size): self._one(records.get(self.script), size) for size in self.asked}
+        """The figures by size, None where one was not measured."""
+        return {str(size): self._figure(records.get(self.script), size) for size in self.asked}
 
-    def _one(self, record: Record | None, size: object) -> float | None:
+    def _figure(self, record: Record | None, size: object) -> float | None:
         try:
             return float(self.figure(record, size))
         except (KeyError, TypeError, ValueError):  # not measured: no record, no row, or a dash
@@ -43,39 +43,40 @@ class Bar(NamedTuple):
 
     def missed_by(self, records: Mapping[str, Record]) -> dict[str, float]:
         """For each size that is missed, how many times too much or too little it is."""
-        found = self.figures(records)
+        figures = self.figures(records)
         excess = {
-            str(size): (asked / found[str(size)] if self.at_least else found[str(size)] / asked)
+            str(size): (asked / figures[str(size)] if self.at_least else figures[str(size)] / asked)
             for size, asked in self.asked.items()
-            if found[str(size)] is not None
+            if figures[str(size)] is not None
         }
         return {size: times for size, times in excess.items() if not times <= 1.0}
 
 
-def row_of(rows: Sequence[Record], **wanted: object) -> Record:
+def row_of(rows: Sequence[Record], **columns: object) -> Record:
+    """The first row with these entries in these columns."""
     for row in rows:
-        if all(row.get(key) == value for key, value in wanted.items()):
+        if all(row.get(column) == entry for column, entry in columns.items()):
             return row
-    raise KeyError(str(wanted))
+    raise KeyError(str(columns))
 
 
 def fastest(row: Record, names: Sequence[str] = ()) -> tuple[str, float]:
-    """Of the others in a row of million steps a second, or of those named.
+    """The name and the rate of the fastest other library in a row, or of those named.
 
     Raises:
-        KeyError: One of those named was not there; "–" stands for what one does not offer.
+        KeyError: One of those named was not installed; "–" means that one does not offer this.
     """
     keys = ("", "n", "series", "steps", "cgp")
     for name in names:
         if row[name] == "absent":
             raise KeyError(name)
-    found = {
+    rates = {
         name: rate
         for name, rate in row.items()
         if name not in keys and isinstance(rate, float) and name in (names or row)
     }
-    name = max(found, key=found.__getitem__, default="")
-    return name, found[name]
+    name = max(rates, key=rates.__getitem__, default="")
+    return name, rates[name]
 
 
 def speed(quantity: str, series: int, *names: str) -> Callable[[Record, object], float]:
@@ -114,19 +115,19 @@ def _kalman():
         by_states = dict(zip((2, 4, 8, 16), asked, strict=True))
         return Bar(f"Kalman filter, {name}", "kalman_filter", figure, by_states, "n", at_least)
 
-    one = "one series"
+    single = "one series"
     figure = speed("value", 1, *STATSMODELS)
-    name = f"value of {one}, speed over statsmodels, as it comes or univariate, the faster"
+    name = f"value of {single}, speed over statsmodels, as it comes or univariate, the faster"
     yield bar(name, figure, 3, 3, 2, 2)
-    name = f"value of {one}, speed over statsmodels' Chandrasekhar recursion"
+    name = f"value of {single}, speed over statsmodels' Chandrasekhar recursion"
     yield bar(name, speed("value", 1, CHANDRASEKHAR), *[1] * 4)
-    yield bar(f"value of {one}, speed over dynamax", speed("value", 1, "dynamax"), *[5] * 4)
+    yield bar(f"value of {single}, speed over dynamax", speed("value", 1, "dynamax"), *[5] * 4)
     figure = speed("value and gradient", 1, "dynamax")
-    yield bar(f"value and gradient of {one}, speed over dynamax", figure, *[10] * 4)
+    yield bar(f"value and gradient of {single}, speed over dynamax", figure, *[10] * 4)
     for quantity in ("value", "value and gradient", "filter"):
         for series in (32, 1000):
-            what = {"filter": "whole filter"}.get(quantity, quantity)
-            name = f"{what} of {series} series of {SERIES[series]} steps, speed over the fastest"
+            label = {"filter": "whole filter"}.get(quantity, quantity)
+            name = f"{label} of {series} series of {SERIES[series]} steps, speed over the fastest"
             figure = speed(quantity, series, "dynamax", "TFP", *STATSMODELS, CHANDRASEKHAR)
             yield bar(name, figure, *[1] * 4)
     name = "value and gradient over value, one series"
@@ -172,12 +173,12 @@ def _trackers():
 
 
 def _bank():
-    one, two = "KalmanFilter, 1 state", "KalmanFilter, 2 states"
+    scalar, planar = "KalmanFilter, 1 state", "KalmanFilter, 2 states"
     figure = quotient("rows", "samples a second", size="bank")
     name = "`Bank` of a million keys, samples a second"
-    yield Bar(name, "bank", figure, {two: 1e6}, "", at_least=True)
+    yield Bar(name, "bank", figure, {planar: 1e6}, "", at_least=True)
     figure = quotient("rows", "over its state", size="bank")
-    asked = dict.fromkeys((one, two), 3.0)
+    asked = dict.fromkeys((scalar, planar), 3.0)
     yield Bar("`Bank` of a million keys, memory of a key over its state", "bank", figure, asked, "")
 
 
@@ -188,7 +189,7 @@ BARS = (*_rank_one(), *_kalman(), *_processes(), *_trackers(), *_bank())
 
 
 def records(folder: Path = RESULTS) -> dict[str, Record]:
-    """What the scripts have written, by their names."""
+    """The records that the scripts have written, by the names of the scripts."""
     return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
 
 
@@ -200,12 +201,12 @@ def append(seconds: Mapping[str, float], commit: str | None, path: Path = HISTOR
         commit: What was measured.
         path: The history.
     """
-    found = {name: record for name, record in records().items() if name in seconds}
-    if not found:
+    measured = {name: record for name, record in records().items() if name in seconds}
+    if not measured:
         return
-    environments = [record["environment"] for record in found.values()]
+    environments = [record["environment"] for record in measured.values()]
     versions: dict[str, str] = {}
-    for record in found.values():
+    for record in measured.values():
         versions |= record.get("versions of peers", {}) | record["environment"]["versions"]
     line = {
         "date": max(e["date"] for e in environments),
@@ -215,7 +216,7 @@ def append(seconds: Mapping[str, float], commit: str | None, path: Path = HISTOR
         "cpu_count": environments[0]["cpu_count"],
         "versions": versions,
         "seconds": {name: round(s, 1) for name, s in seconds.items()},
-        "figures": {bar.name: bar.figures(found) for bar in BARS if bar.script in found},
+        "figures": {bar.name: bar.figures(measured) for bar in BARS if bar.script in measured},
     }
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line, ensure_ascii=False) + "\n")

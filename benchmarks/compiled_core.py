@@ -51,7 +51,7 @@ def cases(quick):
             yield f"online walk, {dtype}, n = {n}", lambda d=dtype, n=n: _walk(d, n)
         for n in (2,) if quick else (1, 2, 4, 8):
             yield from _series(dtype, n, 64, 100)
-            yield from _series(dtype, n, 64, 100, own=True)
+            yield from _series(dtype, n, 64, 100, model_each=True)
             yield from _series(dtype, n, 1, 200, varying=True)
         for n in (8,) if quick else (8, 64, 512):
             yield from _updates(dtype, n)
@@ -96,13 +96,13 @@ def _model(dtype, n, series=None):
     return statespace.LinearGaussian(*matrices, initial_covariance=np.eye(n).astype(dtype))
 
 
-def _series(dtype, n, series, steps, own=False, varying=False):
-    kind = "own models" if own else "varying" if varying else "one model"
+def _series(dtype, n, series, steps, model_each=False, varying=False):
+    kind = "own models" if model_each else "varying" if varying else "one model"
     name = f"{dtype}, n = {n}, {series} series, {kind}"
 
     def arguments():
         rng = np.random.default_rng(1)
-        model = _model(dtype, n, series if own else None)
+        model = _model(dtype, n, series if model_each else None)
         z = _normal(rng, dtype, *([series] if series > 1 else []), steps, 1)
         if varying:
             F = model.F.numpy() * np.linspace(0.9, 1, steps)[:, None, None]
@@ -119,8 +119,8 @@ def _series(dtype, n, series, steps, own=False, varying=False):
         with tf.GradientTape() as tape:
             tape.watch(matrices)
             made = statespace.LinearGaussian(*matrices, initial_covariance=model.initial_covariance)
-            value = tf.reduce_sum(statespace.log_likelihood(made, z))
-        tape.gradient(value, matrices)
+            log_likelihood = tf.reduce_sum(statespace.log_likelihood(made, z))
+        tape.gradient(log_likelihood, matrices)
 
     def smoother():
         from cgp import statespace
@@ -171,8 +171,8 @@ def _updates(dtype, n):
             tensors = [tf.constant(x) for x in arguments]
             with tf.GradientTape() as tape:
                 tape.watch(tensors)
-                value = f(*tensors)
-            tape.gradient(value, tensors)
+                result = f(*tensors)
+            tape.gradient(result, tensors)
 
         return run
 
@@ -231,8 +231,8 @@ def _process(dtype, kernel, series, steps):
     x = np.cumsum(rng.uniform(0.5, 1.5, steps)).astype(real)
     z = _normal(rng, dtype, *([series] if series > 1 else []), steps)
     with tf.GradientTape() as tape:
-        value = tf.reduce_sum(gp.log_marginal_likelihood(x, z))
-    tape.gradient(value, gp.trainable_variables)
+        log_likelihood = tf.reduce_sum(gp.log_marginal_likelihood(x, z))
+    tape.gradient(log_likelihood, gp.trainable_variables)
 
 
 def _window(dtype, improper, streams):
@@ -404,8 +404,8 @@ def main():
             continue
         there.ask(case=case)
         for op in ops:
-            ours, theirs, ratio = compare(here, there, op)
-            line = f"{ratio:5.2f}  {ours:10.1f} {theirs:10.1f} us  {op}: {case}"
+            new, old, ratio = compare(here, there, op)
+            line = f"{ratio:5.2f}  {new:10.1f} {old:10.1f} us  {op}: {case}"
             print(line, flush=True)
             worst[line] = ratio
     print("slowest:", *sorted(worst, key=worst.get)[-12:], sep="\n")

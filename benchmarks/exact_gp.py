@@ -44,14 +44,14 @@ def evaluations(n, rng):
     gp.condition(x, z)
     points, targets = tf.constant(x[:, None]), tf.constant(z)
     loss = Objective(gp, ((points, targets), None, None))
-    parts = tf.concat([tf.math.real(targets), tf.math.imag(targets)], axis=0)
+    composite_targets = tf.concat([tf.math.real(targets), tf.math.imag(targets)], axis=0)
 
     def composite():
         k = gp.kernel.covariance(points)
         c = cgp.linalg.to_composite(k, tf.zeros_like(k))
         c += 0.5 * gp.noise_variance.value * tf.eye(2 * n, dtype=tf.float64)
         chol = tf.linalg.cholesky(c)
-        white = tf.linalg.triangular_solve(chol, parts[:, None])
+        white = tf.linalg.triangular_solve(chol, composite_targets[:, None])
         log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(chol)))
         return (0.5 * (tf.reduce_sum(white**2) + log_det) + n * np.log(2 * np.pi)) / n
 
@@ -63,12 +63,12 @@ def evaluations(n, rng):
         log_det = 2.0 * tf.reduce_sum(tf.math.log(tf.math.real(tf.linalg.diag_part(chol))))
         return (tf.reduce_sum(tf.abs(white) ** 2) + log_det + n * np.log(np.pi)) / n
 
-    def taped(value):
+    def taped(objective):
         @tf.function(autograph=False)
         def evaluate(point):
             loss.assign(point)
             with tf.GradientTape() as tape:
-                y = value()
+                y = objective()
             return y, tf.stack(tape.gradient(y, loss.variables))
 
         def call(point):
@@ -93,14 +93,14 @@ def measure(n, seconds):
         return lambda: f(point * (1.0 + 1e-9 * next(steps)))
 
     timings = compare({name: moving(f) for name, f in functions.items()}, seconds, (5, 50))
-    found = {name: f(point) for name, f in functions.items()}
-    value, gradient = found["real composite tape"]
+    results = {name: f(point) for name, f in functions.items()}
+    loss, slope = results["real composite tape"]
     row = {"n": n} | {name: t.median for name, t in timings.items()}
     row |= {f"first call of {name}": t.first for name, t in timings.items()}
     row |= {
-        "error of value": abs(found["cgp"][0] - value) / abs(value),
+        "error of value": abs(results["cgp"][0] - loss) / abs(loss),
         "error of gradient": float(
-            np.linalg.norm(found["cgp"][1] - gradient) / np.linalg.norm(gradient)
+            np.linalg.norm(results["cgp"][1] - slope) / np.linalg.norm(slope)
         ),
     }
     return row

@@ -106,7 +106,7 @@ def by_tfp(p):
         )
 
     @tf.function(jit_compile=True)
-    def value(matrices, p0, z):
+    def log_likelihood(matrices, p0, z):
         return model(*matrices, p0).log_prob(z)
 
     @tf.function(jit_compile=True)
@@ -129,7 +129,7 @@ def by_tfp(p):
         return values[0].numpy(), _along(gradients, p)
 
     return {
-        "value": lambda: value(*arguments)[0].numpy(),
+        "value": lambda: log_likelihood(*arguments)[0].numpy(),
         "value and gradient": value_and_gradient,
         "filter": lambda: float(tf.reduce_sum(filtered(*arguments)[0][0])),
     }
@@ -145,20 +145,20 @@ def _along(gradients, p):
 
 
 class Asked(NamedTuple):
-    """A way of theirs, timed where it runs: the words that go to and fro cost 0.1 ms."""
+    """A function of another library, timed in its process, as messages take 0.1 ms."""
 
     peers: "Peers"
     way: str
 
     def __call__(self):
-        return self.peers.ask(way=self.way, calls=1)["found"]
+        return self.peers.ask(way=self.way, calls=1)["result"]
 
     def seconds(self, calls):
         return self.peers.ask(way=self.way, calls=calls)["seconds"]
 
 
 class Peers:
-    """The process of `kalman_peers.py`, and what it has been asked last."""
+    """The process of `kalman_peers.py`, and its last problem."""
 
     def __init__(self, python):
         script = Path(__file__).with_name("kalman_peers.py")
@@ -212,8 +212,8 @@ def throughput(n, series, length, peers, seconds):
         timings = compare(chosen, seconds, rounds=(3, 50))
         key = {"": quantity, "n": n, "series": series, "steps": length}
 
-        def cells(found, absent, key=key):
-            return key | {name: found.get(name, absent.get(name, "–")) for name in NAMES}
+        def cells(entries, absent, key=key):
+            return key | {name: entries.get(name, absent.get(name, "–")) for name in NAMES}
 
         absent = dict.fromkeys(peers.absent, "absent")
         rate = {name: series * length * 1e-6 / t.median for name, t in timings.items()}
@@ -221,12 +221,12 @@ def throughput(n, series, length, peers, seconds):
         firsts.append(cells({name: t.first for name, t in timings.items()}, absent))
         if quantity == "filter":
             continue
-        found = {name: f() for name, f in chosen.items()}
+        results = {name: f() for name, f in chosen.items()}
         if quantity == "value":
-            off = {name: abs(float(v - likelihoods[0])) for name, v in found.items()}
+            off = {name: abs(float(v - likelihoods[0])) for name, v in results.items()}
             errors.append(cells(off, absent) | {"": "log likelihood"})
         else:
-            off = {name: abs(v[1] / slope - 1) for name, v in found.items()}
+            off = {name: abs(v[1] / slope - 1) for name, v in results.items()}
             errors.append(cells(off, absent) | {"": "gradient"})
     return rows, errors, firsts
 
@@ -241,9 +241,9 @@ def step(n, peers, seconds):
     )
     z = p["z"][0]
     ways = {"cgp": _repeat(layer.step, z), "NumPy": _repeat(_textbook(p), z)}
-    theirs = peers.take(composite(p))
-    if "filterpy: step" in theirs:
-        ways["filterpy"] = theirs["filterpy: step"]
+    of_peers = peers.take(composite(p))
+    if "filterpy: step" in of_peers:
+        ways["filterpy"] = of_peers["filterpy: step"]
     timings = compare(ways, seconds, rounds=(3, 50))
     row = {"n": n} | {name: t.median * 1e6 / STEPS for name, t in timings.items()}
     return row | {f"first {STEPS} of cgp, s": timings["cgp"].first}
@@ -274,21 +274,21 @@ def _textbook(p):
 
 
 def growth(n, seconds):
-    """How the cost of value and gradient grows with the length, and what it is in values."""
+    """How the cost of value and gradient grows with the length, and its ratio to the value's."""
     timings: dict[int, dict[str, Timing]] = {}
     for length in (SHORT, LONG):
         ways = by_cgp(problem(n, 1, length))
         chosen = {quantity: ways[quantity] for quantity in QUANTITIES}
         timings[length] = compare(chosen, seconds, rounds=(5, 50))
-    both, value, filtered = (
+    with_gradient, value, filtered = (
         {length: t[quantity].median for length, t in timings.items()}
         for quantity in ("value and gradient", "value", "filter")
     )
     return {
         "n": n,
-        "gradient / value": both[LONG] / value[LONG],
-        "gradient / filter": both[LONG] / filtered[LONG],
-        f"a step of {LONG} / of {SHORT}": both[LONG] / both[SHORT] * SHORT / LONG,
+        "gradient / value": with_gradient[LONG] / value[LONG],
+        "gradient / filter": with_gradient[LONG] / filtered[LONG],
+        f"a step of {LONG} / of {SHORT}": with_gradient[LONG] / with_gradient[SHORT] * SHORT / LONG,
         # With the first length everything is compiled, if it has been called at all.
         "first call, s": timings[SHORT]["value and gradient"].first,
         "first of another length, s": timings[LONG]["value and gradient"].first,
@@ -331,7 +331,7 @@ def main():
 
 
 def _sorted(rows):
-    """All sizes of one quantity together."""
+    """The rows, grouped by quantity."""
     order = list(dict.fromkeys(row[""] for row in rows))
     return sorted(rows, key=lambda row: order.index(row[""]))
 

@@ -49,7 +49,7 @@ def by_statsmodels(p, *methods):
     # Series by series, as it knows no batch.
     models = [model(z) for z in p["z"]]
 
-    def value():
+    def log_likelihood():
         values = [m.loglike() for m in models]
         return values[0]
 
@@ -58,7 +58,7 @@ def by_statsmodels(p, *methods):
         values = [m.filter().llf for m in models]
         return values[0]
 
-    return {"value": value, "filter": filtered}
+    return {"value": log_likelihood, "filter": filtered}
 
 
 def by_filterpy(p):
@@ -76,7 +76,7 @@ def by_filterpy(p):
 
     z = p["z"][0]
 
-    def value():
+    def log_likelihood():
         kf, total = fresh(), 0.0
         for z_t in z:
             kf.update(z_t)
@@ -95,7 +95,7 @@ def by_filterpy(p):
             going.update(z_t)
             going.predict()
 
-    return {"value": value, "filter": filtered, "step": step}
+    return {"value": log_likelihood, "filter": filtered, "step": step}
 
 
 def by_dynamax(p):
@@ -113,12 +113,12 @@ def by_dynamax(p):
     batched = jax.vmap(run, (None, None, 0))
     # Covariances, which all series share, once: for each series they would be most of the time.
     matrices = tuple(p[name] for name in MATRICES)
-    found = jax.eval_shape(run, matrices, p["initial_covariance"], p["z"][0])
-    there = {name: a for name, a in found._asdict().items() if a is not None}
+    shapes = jax.eval_shape(run, matrices, p["initial_covariance"], p["z"][0])
+    there = {name: a for name, a in shapes._asdict().items() if a is not None}
     axes = {name: None if name.endswith("covariances") else 0 for name in there}
-    filtered = jax.jit(jax.vmap(run, (None, None, 0), found._replace(**axes)))
-    value = jax.jit(lambda *a: batched(*a).marginal_loglik)
-    both = jax.jit(
+    filtered = jax.jit(jax.vmap(run, (None, None, 0), shapes._replace(**axes)))
+    log_likelihood = jax.jit(lambda *a: batched(*a).marginal_loglik)
+    with_gradient = jax.jit(
         jax.value_and_grad(
             lambda *a: (lambda ll: (ll.sum(), ll))(batched(*a).marginal_loglik), has_aux=True
         )
@@ -127,12 +127,12 @@ def by_dynamax(p):
     arguments = jax.device_put(arguments)
 
     def value_and_gradient():
-        (_, ll), gradients = both(*arguments)
+        (_, ll), gradients = with_gradient(*arguments)
         pairs = zip(gradients, MATRICES, strict=True)
         return float(ll[0]), float(sum(np.sum(g * p["d_" + name]) for g, name in pairs))
 
     return {
-        "value": lambda: float(value(*arguments)[0]),
+        "value": lambda: float(log_likelihood(*arguments)[0]),
         "value and gradient": value_and_gradient,
         "filter": lambda: float(jax.block_until_ready(filtered(*arguments)).marginal_loglik[0]),
     }
@@ -173,21 +173,21 @@ def serve():
         else:
             start = time.perf_counter()
             for _ in range(request["calls"]):
-                found = ways[request["way"]]()
-            answer = {"seconds": time.perf_counter() - start, "found": found}
+                result = ways[request["way"]]()
+            answer = {"seconds": time.perf_counter() - start, "result": result}
         print(json.dumps(answer), flush=True)
 
 
 def versions():
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {}
+    installed = {}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
-            found[package] = None
-    return found
+            installed[package] = None
+    return installed
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The tables and sentences of `README.md` that tell figures, from the records in `results/`.
+"""The tables and sentences of `README.md` that contain figures, from the records in `results/`.
 
-The page is written by hand, but for what stands between `<!-- name -->` and `<!-- end -->`: that is
-what the function of this name says here. A mark of an unknown name is an error.
+The page is written by hand, except for sections between `<!-- name -->` and `<!-- end -->`, which
+the functions of SECTIONS write. A mark with an unknown name is an error.
 """
 
 import json
@@ -14,38 +14,38 @@ from timing import cell, markdown
 
 PAGE = Path(__file__).with_name("README.md")
 BLOCK = re.compile(r"<!-- (?!end)([\w ]+) -->\n.*?<!-- end -->", re.DOTALL)
-OF_FILTERS = ("", "n", "series", "steps")  # the columns that say what a row is of
+OF_FILTERS = ("", "n", "series", "steps")  # the columns that identify a row
 MISSED, UNKNOWN, MET = "**MISSED**", "not measured", "met"
 
 Records = Mapping[str, Record]
 
 
-def write(found: Records, path: Path = PAGE) -> None:
+def write(records: Records, path: Path = PAGE) -> None:
     """Writes the generated parts of the page anew."""
     text = path.read_text(encoding="utf-8")
-    new = BLOCK.sub(lambda m: f"<!-- {m[1]} -->\n{PARTS[m[1]](found)}\n<!-- end -->", text)
+    new = BLOCK.sub(lambda m: f"<!-- {m[1]} -->\n{SECTIONS[m[1]](records)}\n<!-- end -->", text)
     path.write_text(new, encoding="utf-8")
 
 
 def _table(rows: Sequence[Record], columns: Mapping[str, str | Callable]) -> str:
-    """A table of some columns: the heading of each, and where in a row its value is found."""
+    """A table of some columns: the heading of each, and where in a row its entry is."""
 
-    def value(row, of):
+    def entry(row, of):
         return of(row) if callable(of) else row.get(of)
 
-    return markdown([{name: value(row, of) for name, of in columns.items()} for row in rows])
+    return markdown([{name: entry(row, of) for name, of in columns.items()} for row in rows])
 
 
 # --- the bars, and where they were measured ------------------------------------------------------
 
 
-def machine(found: Records) -> str:
-    environments = {name: record["environment"] for name, record in found.items()}
+def machine(records: Records) -> str:
+    environments = {name: record["environment"] for name, record in records.items()}
     dates = {}
     for name, environment in environments.items():
         dates.setdefault(environment["date"], []).append(f"`{name}`")
     versions: dict[str, str] = {}
-    for name, record in found.items():
+    for name, record in records.items():
         versions |= record.get("versions of peers", {}) | environments[name]["versions"]
     last = max(environments.values(), key=lambda e: e["date"])
     measured = "; ".join(f"{', '.join(names)} on {date}" for date, names in sorted(dates.items()))
@@ -56,16 +56,16 @@ def machine(found: Records) -> str:
     )
 
 
-def bars(found: Records) -> str:
-    rows = sorted((_bar(bar, found) for bar in BARS), key=lambda row: row[0])
+def bars(records: Records) -> str:
+    rows = sorted((_bar(bar, records) for bar in BARS), key=lambda row: row[0])
     verdicts = [row["verdict"] for _, row in rows]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in (MISSED, UNKNOWN, MET) if v in verdicts)
     return f"{len(rows)} bars: {counts}.\n\n" + markdown([row for _, row in rows])
 
 
-def _bar(bar: Bar, found: Records) -> tuple[tuple, dict[str, str]]:
+def _bar(bar: Bar, records: Records) -> tuple[tuple, dict[str, str]]:
     """The order of a bar, the worst miss first, and its row."""
-    figures, missed = bar.figures(found), bar.missed_by(found)
+    figures, missed = bar.figures(records), bar.missed_by(records)
     unknown = None in figures.values()
     verdict = MISSED if missed else UNKNOWN if unknown else MET
     shown = [f"**{cell(f)}**" if size in missed else cell(f) for size, f in figures.items()]
@@ -83,7 +83,7 @@ def _bar(bar: Bar, found: Records) -> tuple[tuple, dict[str, str]]:
     return (order, -max(missed.values(), default=0.0)), row
 
 
-def history(found: Records) -> str:
+def history(records: Records) -> str:
     """What each run measured, by its date and commit, at the sizes of the bars."""
     runs = [json.loads(line) for line in HISTORY.read_text(encoding="utf-8").splitlines()]
     names = dict.fromkeys(name for run in runs for name in run["figures"])
@@ -98,9 +98,9 @@ def history(found: Records) -> str:
 # --- one question after the other ----------------------------------------------------------------
 
 
-def exact_gp(found: Records) -> str:
+def exact_gp(records: Records) -> str:
     return _table(
-        found["exact_gp"]["rows"],
+        records["exact_gp"]["rows"],
         {
             "N": "n",
             "cgp, s": "cgp",
@@ -111,8 +111,8 @@ def exact_gp(found: Records) -> str:
     )
 
 
-def rank_one(found: Records) -> str:
-    rows = found["rank_one_updates"]["rows"]
+def rank_one(records: Records) -> str:
+    rows = records["rank_one_updates"]["rows"]
     down = {row["n"]: row for row in rows if row["operation"] == "downdate"}
     up = [row for row in rows if row["operation"] == "update"]
     table = _table(
@@ -135,8 +135,8 @@ def rank_one(found: Records) -> str:
     return f"An update takes less time than SciPy {since}.\n\n{table}"
 
 
-def rank_one_gradient(found: Records) -> str:
-    rows = found["rank_one_updates"].get("gradients")
+def rank_one_gradient(records: Records) -> str:
+    rows = records["rank_one_updates"].get("gradients")
     if not rows:
         return "Not measured yet."
     return _table(
@@ -151,25 +151,25 @@ def rank_one_gradient(found: Records) -> str:
     )
 
 
-def recursive_gp(found: Records) -> str:
+def recursive_gp(records: Records) -> str:
     columns = {"capacity": "n", "step": "step", "in `process`": "in process", "in `fit`": "in fit"}
     columns |= {"SciPy": "SciPy"}
-    if "GPyTorch" in found["recursive_gp"]["rows"][0]:
+    if "GPyTorch" in records["recursive_gp"]["rows"][0]:
         columns |= {"GPyTorch": "GPyTorch"}
     columns |= {"step / SciPy": "step / SciPy", "`process` / SciPy": "in process / SciPy"}
     columns |= {"error of step": "error of step", "error of SciPy": "error of SciPy"}
-    return _table(found["recursive_gp"]["rows"], columns)
+    return _table(records["recursive_gp"]["rows"], columns)
 
 
-def budgets(found: Records) -> str:
-    rows = found["recursive_gp"]["budgets"]
+def budgets(records: Records) -> str:
+    rows = records["recursive_gp"]["budgets"]
     of_decibels = [name for name in rows[0] if name != "points"]
     decibels = {n: lambda row, n=n: f"{row[n]:.1f}".replace("-", "−") for n in of_decibels}
     return _table(rows, {"points": "points"} | decibels)
 
 
-def kalman_speed(found: Records) -> str:
-    rows = found["kalman_filter"]["rows"]
+def kalman_speed(records: Records) -> str:
+    rows = records["kalman_filter"]["rows"]
     lines = []
     for quantity in dict.fromkeys(row[""] for row in rows):
         for series in SERIES:
@@ -183,31 +183,31 @@ def kalman_speed(found: Records) -> str:
     return f"cgp is the fastest in {ahead} of {len(rows)} cells.\n\n" + markdown(lines)
 
 
-def kalman_rates(found: Records) -> str:
-    rows = sorted(found["kalman_filter"]["rows"], key=lambda row: (row["n"], row["series"]))
+def kalman_rates(records: Records) -> str:
+    rows = sorted(records["kalman_filter"]["rows"], key=lambda row: (row["n"], row["series"]))
     names = [name for name in rows[0] if name not in OF_FILTERS]
     size = {"series × steps": lambda row: f"{row['series']:,} × {row['steps']:,}"}
     return _table(rows, {"n": "n"} | size | {"": ""} | {name: name for name in names})
 
 
-def kalman_errors(found: Records) -> str:
-    rows = found["kalman_filter"]["errors"]
+def kalman_errors(records: Records) -> str:
+    rows = records["kalman_filter"]["errors"]
     names = [name for name in rows[0] if name not in OF_FILTERS]
     worst = []
-    for what in dict.fromkeys(row[""] for row in rows):
+    for quantity in dict.fromkeys(row[""] for row in rows):
         numbers = {
-            name: [row[name] for row in rows if row[""] == what and isinstance(row[name], float)]
+            name: [r[name] for r in rows if r[""] == quantity and isinstance(r[name], float)]
             for name in names
         }
-        line = {name: max(found, default=None) for name, found in numbers.items()}
-        worst.append({"largest error": what} | {n: cell(v, "error") for n, v in line.items()})
+        line = {name: max(errors, default=None) for name, errors in numbers.items()}
+        worst.append({"largest error": quantity} | {n: cell(v, "error") for n, v in line.items()})
     return markdown(worst)
 
 
-def kalman_steps(found: Records) -> str:
-    growth = {row["n"]: row["gradient / value"] for row in found["kalman_filter"]["growth"]}
+def kalman_steps(records: Records) -> str:
+    growth = {row["n"]: row["gradient / value"] for row in records["kalman_filter"]["growth"]}
     return _table(
-        found["kalman_filter"]["steps"],
+        records["kalman_filter"]["steps"],
         {
             "n": "n",
             "`KalmanFilter.step`, µs": "cgp",
@@ -218,12 +218,12 @@ def kalman_steps(found: Records) -> str:
     )
 
 
-def state_space_gp(found: Records) -> str:
+def state_space_gp(records: Records) -> str:
     columns = {"kernel": "kernel", "N": "N", "value": "value", "at equal steps": "equal steps"}
     columns |= {"in a graph of one's own": "in a graph", "value and gradient": "value and gradient"}
     columns |= {"exact, value": "exact, value", "exact, value and gradient": "exact, both"}
     columns |= {"celerite2, value": "celerite2, value", "error": _error_of_process}
-    return _table(found["state_space_gp"]["rows"], columns)
+    return _table(records["state_space_gp"]["rows"], columns)
 
 
 def _error_of_process(row: Record) -> object:
@@ -231,28 +231,28 @@ def _error_of_process(row: Record) -> object:
     return max((e for e in errors if isinstance(e, float)), default=None)
 
 
-def first_calls(found: Records) -> str:
-    """In seconds; of a script whose rows are of several sizes, those of one in the middle."""
+def first_calls(records: Records) -> str:
+    """First calls in seconds; of the middle size where a script measures several."""
     lines = []
 
-    def line(what, cgp, **others):
-        told = ", ".join(f"{n} {cell(t)}" for n, t in others.items() if isinstance(t, float))
-        lines.append({"what": what, "cgp, s": cgp, "others, s": told or "–"})
+    def line(quantity, cgp, **peers):
+        times = ", ".join(f"{n} {cell(t)}" for n, t in peers.items() if isinstance(t, float))
+        lines.append({"what": quantity, "cgp, s": cgp, "others, s": times or "–"})
 
-    row = found["rank_one_updates"]["rows"][0]
+    row = records["rank_one_updates"]["rows"][0]
     line("`cholesky_update`, the first of a process", row["first call of cgp"] * 1e-6)
-    for row in found["kalman_filter"]["first calls"]:
+    for row in records["kalman_filter"]["first calls"]:
         if row["n"] == 4 and row["series"] == 1:
-            others = {name: row[name] for name in row if name not in (*OF_FILTERS, "cgp")}
-            line(f"Kalman filter of 4 states, {row['']}", row["cgp"], **others)
-    for row in found["kalman_filter"]["growth"]:
+            peers = {name: row[name] for name in row if name not in (*OF_FILTERS, "cgp")}
+            line(f"Kalman filter of 4 states, {row['']}", row["cgp"], **peers)
+    for row in records["kalman_filter"]["growth"]:
         if row["n"] == 4:
-            what = "the same, value and gradient of another length"
-            line(what, row["first of another length, s"])
-    calls = _first_calls_of(found["state_space_gp"]["rows"][0])
+            quantity = "the same, value and gradient of another length"
+            line(quantity, row["first of another length, s"])
+    calls = _first_calls_of(records["state_space_gp"]["rows"][0])
     line("`StateSpaceGP`, value", calls.get("value"), celerite2=calls.get("celerite2, value"))
     line("`StateSpaceGP`, value and gradient", calls.get("value and gradient"))
-    calls = _first_calls_of(found["exact_gp"]["rows"][0])
+    calls = _first_calls_of(records["exact_gp"]["rows"][0])
     line("`ExactGP`, value and gradient", calls.pop("cgp"), **calls)
     return markdown(lines)
 
@@ -262,11 +262,11 @@ def _first_calls_of(row: Record) -> dict[str, object]:
     return {name.removeprefix(begin): t for name, t in row.items() if name.startswith(begin)}
 
 
-def trackers(found: Records) -> str:
-    if "trackers" not in found:
+def trackers(records: Records) -> str:
+    if "trackers" not in records:
         return "Not measured yet."
     return _table(
-        found["trackers"]["rows"],
+        records["trackers"]["rows"],
         {
             "": "tracker",
             "first made, ms": lambda row: 1e3 * row["first made"],
@@ -279,18 +279,18 @@ def trackers(found: Records) -> str:
     )
 
 
-def streams(found: Records) -> str:
-    if "streams" not in found:
+def streams(records: Records) -> str:
+    if "streams" not in records:
         return "Not measured yet."
     columns = {"a step, of": "", "8 streams / one": "8 / 1", "64 streams / one": "64 / 1"}
-    return _table(found["streams"]["rows"], columns)
+    return _table(records["streams"]["rows"], columns)
 
 
-def bank(found: Records) -> str:
-    if "bank" not in found:
+def bank(records: Records) -> str:
+    if "bank" not in records:
         return "Not measured yet."
     return _table(
-        found["bank"]["rows"],
+        records["bank"]["rows"],
         {
             "": "bank",
             "keys": "keys",
@@ -302,7 +302,7 @@ def bank(found: Records) -> str:
     )
 
 
-PARTS: dict[str, Callable[[Records], str]] = {
+SECTIONS: dict[str, Callable[[Records], str]] = {
     "machine": machine,
     "bars": bars,
     "history": history,

@@ -27,15 +27,15 @@ STYLE = {
     "lines.markersize": 4.5,
 }
 COLOURS = dict(zip(SERIES, (OURS, THEIRS_TOO, THEIRS), strict=True))
-PLAIN = FuncFormatter(lambda value, _: f"{value:,.10g}")
+PLAIN = FuncFormatter(lambda tick, _: f"{tick:,.10g}")
 
 
-def draw(found: Mapping[str, Record]) -> None:
+def draw(records: Mapping[str, Record]) -> None:
     """Draws all pictures of which there are records."""
     for name, picture in PICTURES.items():
-        if name in found:
+        if name in records:
             with plt.rc_context(STYLE):
-                picture(found[name])
+                picture(records[name])
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def state_space_gp(record: Record) -> None:
 
 
 def exact_gp(record: Record) -> None:
-    """Ratios to the tapes."""
+    """The speed of cgp over that of TensorFlow tapes."""
     rows = record["rows"]
     title = "ExactGP: likelihood and gradient, speed of cgp over TensorFlow tapes"
     with _picture("exact_gp", title, 1, 6, 3.6) as [panel]:

@@ -115,11 +115,11 @@ def measure_gradient(n, seconds):
 
     functions = {"cgp": update, "Cholesky tape": lambda: refactor(a, v)}
     timings = compare(functions, seconds)
-    ours, theirs = (f()[1][1].numpy() for f in functions.values())
+    gradient, reference = (f()[1][1].numpy() for f in functions.values())
     row = {"n": n} | {name: timing.median * 1e6 for name, timing in timings.items()}
     row = with_ratios(row, ["cgp"], "Cholesky tape")
     row |= {f"first call of {name}": t.first * 1e6 for name, t in timings.items()}
-    return row | {"error": float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))}
+    return row | {"error": float(np.linalg.norm(gradient - reference) / np.linalg.norm(reference))}
 
 
 def main():
@@ -133,8 +133,8 @@ def main():
     for sign in (1.0, -1.0):
         for n in SIZES[:3] if quick else SIZES:
             row = measure(n, sign, seconds)
-            for other in ("TensorFlow", "SciPy", "copy"):
-                row |= with_ratios(row, ["cgp"], other)
+            for library in ("TensorFlow", "SciPy", "copy"):
+                row |= with_ratios(row, ["cgp"], library)
             rows.append(row)
     gradients = [measure_gradient(n, seconds) for n in (SIZES[:3] if quick else GRADIENTS)]
     print(markdown(rows))

@@ -58,7 +58,7 @@ FORGETTING = 0.998
 
 
 class Stream:
-    """A carrier in noise without an end; remembers how far it has been read."""
+    """An endless series of a carrier in noise, and the position of its next sample."""
 
     def __init__(self):
         rng = np.random.default_rng(0)
@@ -72,7 +72,7 @@ class Stream:
         self.read += count
         return self.at(np.arange(self.read - count, self.read))
 
-    def one(self):
+    def sample(self):
         self.read += 1
         return self.at(self.read - 1)
 
@@ -98,11 +98,11 @@ def refactorisation(n, stream):
     x_new, _ = stream.at(stream.read)
     gram = np.asfortranarray(covariance(x, x) + NOISE * np.eye(n))
     k = covariance(x, np.array([x_new]))[:, 0]
-    both = np.asfortranarray(np.stack([z, k], axis=1))
+    right_sides = np.asfortranarray(np.stack([z, k], axis=1))
 
     def solve():
         factor = cho_factor(gram, lower=True, check_finite=False)
-        weights = cho_solve(factor, both, check_finite=False)
+        weights = cho_solve(factor, right_sides, check_finite=False)
         mean, reduction = np.conj(k) @ weights
         return mean, 1.0 + NOISE - reduction.real
 
@@ -117,17 +117,18 @@ def reference(n, stream):
     gram = covariance(x, x) + np.longdouble(NOISE) * np.eye(n)
     k = covariance(x, x_new)[:, 0]
     factor = cho_factor(gram.astype(complex), lower=True)
-    both = np.stack([z.astype(np.clongdouble), k], axis=1)
-    weights = np.zeros_like(both)
+    right_sides = np.stack([z.astype(np.clongdouble), k], axis=1)
+    weights = np.zeros_like(right_sides)
     for _ in range(5):
-        weights += cho_solve(factor, (both - gram @ weights).astype(complex))
+        weights += cho_solve(factor, (right_sides - gram @ weights).astype(complex))
     mean, reduction = np.conj(k) @ weights
     return mean, 1.0 + np.longdouble(NOISE) - reduction.real
 
 
 def error(prediction, truth):
     return max(
-        float(abs(ours - exact) / abs(exact)) for ours, exact in zip(prediction, truth, strict=True)
+        float(abs(moment - exact) / abs(exact))
+        for moment, exact in zip(prediction, truth, strict=True)
     )
 
 
@@ -175,7 +176,7 @@ def cost(n, seconds):
     anew = refactorisation(n, steps)
     # In runs of a tenth of a second, as in a stream step follows step: by itself each would find
     # the caches full of the other's matrices.
-    ways = {"step": lambda: stepping.step(*steps.one()), "SciPy": anew}
+    ways = {"step": lambda: stepping.step(*steps.sample()), "SciPy": anew}
     timings = compare(ways, seconds, sample=0.1)
     # By themselves: a call is of many samples, and would leave few rounds to the others.
     blocks = {
@@ -215,7 +216,7 @@ def channel(seed, samples, turn=0.0, snr_db=20.0):
 
 def streams(turn, samples):
     each = [channel(seed, samples, turn) for seed in range(STREAMS)]
-    return tuple(np.stack(part) for part in zip(*each, strict=True))
+    return tuple(np.stack(arrays) for arrays in zip(*each, strict=True))
 
 
 def learned():

@@ -57,11 +57,11 @@ def functions_of(kind, kernel, x, z):
     loss = Objective(gp, (as_data(x, z, None, "float64"), None, None))  # as `fit` gives it
 
     @tf.function(autograph=False)
-    def value(x, z):
+    def negative_log_likelihood(x, z):
         gp((x, z))
         return gp.losses[0]
 
-    return lambda: float(value(*data)), lambda: loss(loss.start)[0]
+    return lambda: float(negative_log_likelihood(*data)), lambda: loss(loss.start)[0]
 
 
 def public(kernel, x, z):
@@ -71,7 +71,7 @@ def public(kernel, x, z):
 
 
 def celerite(kernel, x, z):
-    """The loss that celerite2 finds, of both parts, as a function of no arguments."""
+    """The loss of real and imaginary part by celerite2, as a function of no arguments."""
     if kernel == "Matern12":
         term = celerite2.terms.RealTerm(a=0.5, c=1.0 / 20.0)
     else:
@@ -80,23 +80,23 @@ def celerite(kernel, x, z):
             z * np.exp(-0.2j * np.pi * x),
         )
     process = celerite2.GaussianProcess(term)
-    diagonal, parts = np.full(len(x), 0.1), (z.real.copy(), z.imag.copy())
+    diagonal, components = np.full(len(x), 0.1), (z.real.copy(), z.imag.copy())
 
-    def value():
+    def loss():
         process.compute(x, diag=diagonal, check_sorted=False, quiet=True)
-        return -sum(process.log_likelihood(part) for part in parts) / len(x)
+        return -sum(process.log_likelihood(z) for z in components) / len(x)
 
-    return value
+    return loss
 
 
 def measure(kernel, n, seconds):
     x, z = samples(n, np.random.default_rng(n))
-    in_graph, both = functions_of(cgp.StateSpaceGP, kernel, x, z)
+    in_graph, with_gradient = functions_of(cgp.StateSpaceGP, kernel, x, z)
     ways = {
         "value": public(kernel, x, z),
         "equal steps": public(kernel, np.arange(float(n)), z),
         "in a graph": in_graph,
-        "value and gradient": both,
+        "value and gradient": with_gradient,
     }
     if n <= LARGEST_DENSE:
         dense = functions_of(cgp.ExactGP, kernel, x, z)
@@ -112,8 +112,8 @@ def measure(kernel, n, seconds):
         row[f"first call of {name}"] = timings[name].first if name in timings else "–"
     for name in ("exact, value", "celerite2, value"):
         same = name in ways and (name[0] == "e" or kernel == "Matern12")
-        found = abs(ways[name]() / in_graph() - 1.0) if same else "–"
-        row[f"error beside {name.split(',')[0]}"] = found
+        error = abs(ways[name]() / in_graph() - 1.0) if same else "–"
+        row[f"error beside {name.split(',')[0]}"] = error
     return row
 
 

@@ -1,4 +1,4 @@
-"""What a step of many streams costs beside that of one.
+"""The cost of a step of many streams, relative to a step of one.
 
     python benchmarks/streams.py [--quick]
 

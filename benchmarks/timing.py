@@ -138,16 +138,16 @@ def markdown(rows: Sequence[Mapping[str, object]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def cell(value: object, name: str = "") -> str:
-    """A value as a table shows it: whole numbers in full, others to two digits, errors to one."""
-    if value is None:
+def cell(entry: object, name: str = "") -> str:
+    """An entry as a table shows it: whole numbers in full, others to two digits, errors to one."""
+    if entry is None:
         return "–"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if not isinstance(value, float):
-        return str(value)
-    if value != 0 and ("error" in name or not 1e-4 <= abs(value) < 1e6):
-        mantissa, exponent = f"{value:.0e}".split("e")
+    if isinstance(entry, int):
+        return f"{entry:,}"
+    if not isinstance(entry, float):
+        return str(entry)
+    if entry != 0 and ("error" in name or not 1e-4 <= abs(entry) < 1e6):
+        mantissa, exponent = f"{entry:.0e}".split("e")
         return f"{mantissa}e{int(exponent)}"
-    digits = max(0, 1 - math.floor(math.log10(abs(value)))) if value else 0
-    return f"{float(f'{value:.2g}'):,.{digits}f}".replace("-", "−")
+    digits = max(0, 1 - math.floor(math.log10(abs(entry)))) if entry else 0
+    return f"{float(f'{entry:.2g}'):,.{digits}f}".replace("-", "−")

@@ -52,7 +52,7 @@ def live(make):
 
 
 def resident():
-    """Megabytes; nothing where the system does not say."""
+    """Megabytes of resident memory, where the system tells them."""
     gc.collect()
     if not MEMORY.exists():
         return float("nan")
@@ -90,8 +90,8 @@ def main():
     rows = []
     for kind in MAKERS:
         print(f"{kind} …", flush=True)
-        found = [in_a_process(kind, count) for _ in range(lives)]
-        numbers = {name: statistics.median(f[name] for f in found) for name in found[0]}
+        runs = [in_a_process(kind, count) for _ in range(lives)]
+        numbers = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
         rows.append({"tracker": kind, "count": count, **numbers})
     print(markdown(rows))
     if not quick:

@@ -1,7 +1,9 @@
 """Builds the site, or runs the examples whose output it shows.
 
-`python -m docs` builds docs/_build/html; a warning is an error, and so is a link inside the site
-that leads nowhere, or a page that loads something from elsewhere.
+`python -m docs` builds docs/_build/html. A warning is an error: a link inside the site that leads
+nowhere, or a name `cgp.…` that has no page. So is a page that loads something from another host.
+
+`python -m docs linkcheck` follows the links to other sites too.
 
 `python -m docs record [name ...]` runs examples, and keeps what they print and draw: those named,
 or all that have changed since they were recorded.
@@ -11,7 +13,6 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-BUILT = HERE / "_build" / "html"
 
 
 def main(arguments: list[str]) -> int:
@@ -22,14 +23,16 @@ def main(arguments: list[str]) -> int:
         return recorded.record(arguments[1:])
     from sphinx.cmd.build import main as sphinx
 
-    from docs.links import faults
+    from docs.external_requests import external_requests
 
-    failed = sphinx(
-        ["-W", "--keep-going", "-b", "html", "-j", "auto", *arguments, str(HERE), str(BUILT)]
-    )
-    found = faults(BUILT)
-    print("\n".join(found), end="\n" if found else "")
-    return failed or len(found)
+    builder = "linkcheck" if arguments[:1] == ["linkcheck"] else "html"
+    options = arguments[1:] if builder == "linkcheck" else arguments
+    built = HERE / "_build" / builder
+    strict = ["-W", "--keep-going", "-b", builder, "-j", "auto"]
+    failed = sphinx([*strict, *options, str(HERE), str(built)])
+    requests = external_requests(built)
+    print("\n".join(requests), end="\n" if requests else "")
+    return failed or len(requests)
 
 
 if __name__ == "__main__":

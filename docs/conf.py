@@ -3,6 +3,7 @@
 import importlib.metadata
 import inspect
 import os
+import pkgutil
 import re
 import sys
 from pathlib import Path
@@ -32,6 +33,9 @@ extensions = [
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
 default_role = "py:obj"  # docstrings have names in single backticks: a link where there is a page
+nitpicky = True
+# Backticks hold code and arguments too; a name in them that begins with `cgp.` must exist.
+nitpick_ignore_regex = [("py:obj", r"(?s)(?!cgp\.).*|.*[(=].*"), ("py:(class|exc)", ".*")]
 suppress_warnings = ["ref.python"]  # `Q` is a name of several classes: one of them is linked
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 html_math_renderer = "mathml"
@@ -65,9 +69,9 @@ html_show_sphinx = False
 SECTIONS = ("Args:", "Returns:", "Raises:", "Example:", "Attributes:", "Input shape:")
 
 
-def as_restructured_text(app, what, name, obj, options, lines):
-    """Sets equations of a docstring, which are indented, and marks what only looks like markup."""
-    text, found, equation = True, [], []
+def as_restructured_text(app, kind, name, obj, options, lines):
+    """Sets equations of a docstring, which are indented, and escapes signs that are no markup."""
+    text, text_lines, equation = True, [], []
     for before, line in zip(["", *lines], [*lines, ""], strict=True):
         text = text and not line.startswith(SECTIONS)
         if text and line.startswith("    ") and (equation or not before.strip()):
@@ -75,32 +79,43 @@ def as_restructured_text(app, what, name, obj, options, lines):
             continue
         if equation:
             is_code = equations.is_code(equation)
-            found += (
+            text_lines += (
                 ["::", "", *equation] if is_code else [f".. math:: {equations.array(equation)}"]
             )
-            found, equation = [*found, ""], []
+            text_lines, equation = [*text_lines, ""], []
         if not line.startswith((" ", ">>>")) or not text:
             outside = line.split("`")
-            outside[::2] = [re.sub(r"\||(?<=\w)_(?!\w)", r"\\\g<0>", part) for part in outside[::2]]
+            outside[::2] = [
+                re.sub(r"\||(?<=\w)_(?!\w)", r"\\\g<0>", words) for words in outside[::2]
+            ]
             line = "`".join(outside)
-        found.append(line)
-    lines[:] = found
+        text_lines.append(line)
+    lines[:] = text_lines
 
 
-def own_signature(app, what, name, obj, options, signature, returned):
+def own_signature(app, kind, name, obj, options, signature, returned):
     """The arguments of a class are those of its constructor; Keras's `__new__` would hide them."""
-    if what != "class" or not issubclass(obj, keras.layers.Layer):
+    if kind != "class" or not issubclass(obj, keras.layers.Layer):
         return None
     parameters = list(inspect.signature(obj.__init__).parameters.values())[1:]
     plain = [p.replace(annotation=p.empty) for p in parameters]
     return str(inspect.Signature(plain)), ""
 
 
-def is_foreign(app, what, name, obj, skip, options):
-    """Leaves out what a class inherits from Keras and Python, which have their own pages."""
+def is_foreign(app, kind, name, obj, skip, options):
+    """Leaves out members inherited from Keras and Python, which have pages of their own."""
     function = obj.fget if isinstance(obj, property) else obj
     module = getattr(function, "__module__", None)
     return skip or (module is not None and not module.startswith("cgp"))
+
+
+def name_without_page(app, env, node, text):
+    """Leaves a name of the package that has no page as text, as long as it exists."""
+    name = node.get("reftarget", "")
+    try:
+        return text if name.startswith("cgp.") and pkgutil.resolve_name(name) else None
+    except (ImportError, AttributeError, ValueError):
+        return None
 
 
 def setup(app):
@@ -109,6 +124,7 @@ def setup(app):
     benchmark_page.write_page(HERE)
     gallery.write_pages(HERE)
     reference.write_pages(HERE)
+    app.connect("missing-reference", name_without_page)
     app.connect("autodoc-process-signature", own_signature)
     app.connect("autodoc-skip-member", is_foreign)
     app.connect("autodoc-process-docstring", as_restructured_text, priority=100)  # before napoleon

@@ -73,23 +73,23 @@ def is_code(lines: list[str]) -> bool:
 
 def _decomposed(text: str) -> str:
     """With the bar of a conjugate as a sign of its own, and all else as it is."""
-    parts = (unicodedata.normalize("NFD", sign) for sign in text)
-    return "".join(p if "\u0304" in p else s for p, s in zip(parts, text, strict=True))
+    decomposed = (unicodedata.normalize("NFD", sign) for sign in text)
+    return "".join(p if "\u0304" in p else s for p, s in zip(decomposed, text, strict=True))
 
 
 def _latex(token: re.Match[str]) -> str:
-    found, text = token.lastgroup, token[0]
-    if found == "bar":
+    kind, text = token.lastgroup, token[0]
+    if kind == "bar":
         return f"\\bar{{{text[0]}}}"
-    if found == "root":
+    if kind == "root":
         return f"\\sqrt{{{latex(token['root'].strip('()'))}}}"
-    if found == "word":
+    if kind == "word":
         return f"\\{text} " if text in FUNCTIONS else f"\\text{{{text}}}"
-    if found == "number":
+    if kind == "number":
         return f"{token['numbered']}_{{{token['number']}}}"
-    if found == "below":
+    if kind == "below":
         return f"_{{\\text{{{token['below']}}}}}"
-    if found == "space":
+    if kind == "space":
         around = token.string[token.start() - 1] + token.string[token.end() : token.end() + 1]
         return r"\," if all(sign.isalnum() or sign in "()[]|ᴴᵀ²\u0304" for sign in around) else ""
     return MARKS.get(text, text)

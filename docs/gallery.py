@@ -49,28 +49,28 @@ def write_pages(docs: Path) -> None:
 
 
 def _page(name: str, title: str, text: str, has_picture: bool) -> str:
-    parts = [f"# {title}", f"{{download}}`{name}.py <{name}.py>`", text]
+    blocks = [f"# {title}", f"{{download}}`{name}.py <{name}.py>`", text]
     if has_picture:
-        parts.append(f"![{title}]({name}.png)")
+        blocks.append(f"![{title}]({name}.png)")
     _, printed = recorded.output(name)
     if printed.strip():
-        parts.append(f"## What it prints\n\n```text\n{printed.rstrip()}\n```")
-    parts.append(f"## The code\n\n```{{literalinclude}} {name}.py\n:language: python\n```")
-    return "\n\n".join(parts) + "\n"
+        blocks.append(f"## What it prints\n\n```text\n{printed.rstrip()}\n```")
+    blocks.append(f"## The code\n\n```{{literalinclude}} {name}.py\n:language: python\n```")
+    return "\n\n".join(blocks) + "\n"
 
 
 def _title_and_text(docstring: str) -> tuple[str, str]:
-    """The first paragraph as a title, and the others, those that are indented as they stand."""
+    """The first paragraph as a title, and the other ones; indented ones become literal blocks."""
     first, *paragraphs = docstring.split("\n\n")
     text = [
-        f"```text\n{_unindented(part)}\n```" if part.startswith("    ") else part
-        for part in paragraphs
+        f"```text\n{_unindented(paragraph)}\n```" if paragraph.startswith("    ") else paragraph
+        for paragraph in paragraphs
     ]
     return re.sub(r"\s+", " ", first).rstrip("."), "\n\n".join(text)
 
 
-def _unindented(part: str) -> str:
-    return "\n".join(line[4:] for line in part.splitlines())
+def _unindented(paragraph: str) -> str:
+    return "\n".join(line[4:] for line in paragraph.splitlines())
 
 
 def _write(path: Path, text: str) -> None:

@@ -96,18 +96,18 @@ def conjugation() -> Figure:
     states, y = (np.asarray(a)[..., 0] for a in cgp.statespace.sample(model, 100_000, seed=1))
     right = np.asarray(cgp.statespace.filter(model, y).filtered_means)[..., 0]
     wrong, mean, variance = np.empty(100_000, complex), 0j, 1.0 + 0j
-    for t, value in enumerate(y):
+    for t, z in enumerate(y):
         gain = variance / (variance + r)
-        mean, variance = mean + gain * (value - mean), (1 - gain) * variance
+        mean, variance = mean + gain * (z - mean), (1 - gain) * variance
         wrong[t] = mean
         mean, variance = f * mean, f * variance * f + q  # f variance conj(f) would be right
     figure, axes = plt.subplots(1, 2, figsize=(9.6, 3.6), width_ratios=(2, 1))
     at = np.arange(300, 300 + steps)
     axes[0].plot(at, states[at].real, color="k", linewidth=1.0, label="the signal")
     axes[0].plot(at, y[at].real, ".", color=GREY, label="measured")
-    for name, found, color in (("conjugated", right, BLUE), ("transposed only", wrong, RED)):
-        error = np.abs(found - states)[200:]
-        axes[0].plot(at, found[at].real, color=color, label=name)
+    for name, means, color in (("conjugated", right, BLUE), ("transposed only", wrong, RED)):
+        error = np.abs(means - states)[200:]
+        axes[0].plot(at, means[at].real, color=color, label=name)
         axes[1].hist(error, np.linspace(0, 2, 41), histtype="step", color=color, linewidth=1.5)
         axes[1].text(
             0.98,

@@ -1,4 +1,4 @@
-"""What the examples print and draw, recorded once for each version of their code.
+"""The output and pictures of the examples, recorded once for each version of their code.
 
 All examples together take some twenty minutes, too long for each build of the site. So `record`
 runs them as a user does, and keeps their output in `results/`: NAME.txt, whose first line is a hash
@@ -32,7 +32,7 @@ def code_of(name: str) -> str:
 
 
 def output(name: str) -> tuple[str, str]:
-    """The code that was recorded, and what it printed; empty if it was not."""
+    """The hash of the recorded code and its output; both empty without a record."""
     path = RESULTS / f"{name}.txt"
     if not path.exists():
         return "", ""
@@ -41,7 +41,7 @@ def output(name: str) -> tuple[str, str]:
 
 
 def picture(name: str) -> Path | None:
-    """What it drew, if anything."""
+    """The path of the picture that an example has drawn, if any."""
     path = RESULTS / f"{name}.png"
     return path if path.exists() else None
 

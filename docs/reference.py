@@ -27,15 +27,15 @@ PACKAGES = (
 
 
 def public_names(package: str) -> list[str]:
-    """Those that a package offers, but modules, and those that stand under `cgp` itself."""
+    """The public names of a package, without modules and those that `cgp` itself has."""
     module, above = _module(package), () if package == "cgp" else public_names("cgp")
-    found = getattr(module, "__all__", None) or [
+    names = getattr(module, "__all__", None) or [
         name
-        for name, value in vars(module).items()
-        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+        for name, member in vars(module).items()
+        if not name.startswith("_") and getattr(member, "__module__", None) == module.__name__
     ]
     return [
-        name for name in found if name not in above and not inspect.ismodule(getattr(module, name))
+        name for name in names if name not in above and not inspect.ismodule(getattr(module, name))
     ]
 
 
@@ -55,7 +55,7 @@ def write_pages(docs: Path) -> None:
         sys.modules.setdefault(package, _module(package))
         names = "\n   ".join(public_names(package))
         (folder / f"{package}.rst").write_text(
-            f"{package}\n{'=' * len(package)}\n\n.. currentmodule:: {package}\n\n"
+            f"{package}\n{'=' * len(package)}\n\n.. module:: {package}\n\n"
             f"{inspect.getdoc(_module(package)) or ''}\n\n"
             f".. autosummary::\n   :toctree: names\n   :nosignatures:\n\n   {names}\n",
             encoding="utf-8",

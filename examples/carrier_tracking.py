@@ -1,30 +1,31 @@
-"""A fading carrier with a restless phase, tracked down to where loops lose lock.
+"""A fading carrier with strong phase noise, tracked down to where loops lose lock.
 
-An oscillator wanders: its phase takes a random step of half a radian at each sample, its
-frequency drifts, and the amplitude fades. What is received is `exp(g + iφ)` and noise, a few
-decibels below the carrier. The state (φ, its rate, g) moves linearly and is real; the observation
-is complex and not linear, and its noise is proper. That is a `NonlinearGaussian`, of which only the
-rule differs:
+The phase of an oscillator is a random walk with steps of half a radian per sample, its frequency
+drifts, and its amplitude fades. The receiver observes `exp(g + iφ)` in noise a few decibels below
+the carrier. The state (φ, its rate, g) is real and has linear dynamics; the observation is complex
+and nonlinear, with proper noise. This is a `NonlinearGaussian`; the filters differ only in their
+rule:
 
     extended              linearised at the predicted phase: the usual extended Kalman filter
     unscented             by the spread of the prediction, at seven points
     Gauss–Hermite         the same at 27 points
-    iterated              by the phase that the sample itself has told: posterior linearisation
-    iterated, smoothed    the whole series linearised again by its smoothed phases
+    iterated              about the posterior given the sample: posterior linearisation
+    iterated, smoothed    the whole series linearised again about its smoothed phases
 
-Beside them stand a phase-locked loop of second order, whose two gains are the best of a search on
-other series at each level of noise; a particle filter, which linearises nothing and takes a
+They are compared with a second-order phase-locked loop, whose two gains are the best of a search on
+other series at each level of noise; a particle filter, which does not linearise and takes a
 thousand times as long; and the posterior Cramér–Rao bound (Tichavský, Muravchik & Nehorai, IEEE
-Trans. Signal Process. 46, 1998), below which no filter can be, if it never slips.
+Trans. Signal Process. 46, 1998), a lower bound on the error of any filter without cycle slips.
 
-A phase is known up to whole turns. The error is the wrapped one, and a cycle slip is counted where
-the unwrapped estimate falls to another turn.
+A phase is determined up to whole turns. The error is the wrapped one, and a cycle slip is counted
+where the unwrapped estimate changes by a turn.
 
-What to learn from it: the phase is predicted to half a radian only, and an observation linearised
-by such a prediction, at one point or at many, wastes what a strong carrier tells: a loop is better.
-Linearised by what the sample itself has told, the same filter is as good as the particles. Below
-6 dB the posterior often has several turns, which no normal distribution can say: slips become as
-frequent for all, and none of the variances should be trusted there.
+What to learn from it: the phase is predicted with an error of half a radian. A filter that
+linearises the observation about this prediction, at one point or at many, loses information of a
+strong carrier, and a loop is better. Linearised about the posterior given the sample itself, the
+same filter is as good as the particles. Below 6 dB the posterior often has modes at several turns,
+which no normal distribution describes: slips become as frequent for all filters, and none of the
+variances should be trusted there.
 
 Run it with: python examples/carrier_tracking.py (under three minutes)
 """

@@ -1,19 +1,20 @@
-"""A receiver that goes on learning: a nonlinear channel undone by a GP, one symbol at a time.
+"""A receiver that keeps learning: a nonlinear channel equalised by a GP, one symbol at a time.
 
-A radio channel mixes each symbol with the one before it, and an amplifier bends the sum. From five
-received samples the receiver is to tell the symbol in their middle. A linear equaliser unmixes, but
-cannot unbend. The map from samples to symbol is a complex function of ten real coordinates: a
-regression, for a Gaussian process whose data come one at a time.
+A radio channel mixes each symbol with the one before it, and an amplifier distorts the sum. The
+receiver estimates a symbol from five received samples around it. A linear equaliser inverts the
+mixing, but not the distortion. The map from samples to symbol is a complex function of ten real
+coordinates: a regression problem, for a Gaussian process whose data arrive one at a time.
 
     1. Of each burst the first 300 symbols are known, the preamble. From those of four bursts the
        hyperparameters are learned, by an exact GP; the tracker shares its kernel.
     2. Each burst is new to the tracker. After the preamble it is on its own: it predicts a symbol,
-       decides for the nearest of the four that there are, and takes the decision in as though it
-       were the truth. It keeps the 128 samples that tell it most: a symbol costs what it costs.
+       decides for the nearest of the four possible ones, and learns from the decision as though it
+       were the truth. It keeps the 128 most informative samples, so that the cost of a symbol is
+       constant.
 
-Beside it: recursive least squares (RLS) with the same preamble and its own decisions; and the best
-of all linear equalisers, which needs no preamble, for it knows the channel. The last row shows what
-the wrong decisions cost: the same tracker, told every symbol.
+It is compared with recursive least squares (RLS), with the same preamble and its own decisions, and
+with the best linear equaliser for the known channel, which needs no preamble. The last row shows
+the cost of wrong decisions: the same tracker, trained by all true symbols.
 
 The channel is that of `cgp.datasets.soft_channel`, with noise 16 dB below the signal. Expect the
 tracker to pass the best linear equaliser within 100 symbols, to gain 4 dB on it, and to be wrong

@@ -1,4 +1,4 @@
-"""A complex Kalman filter in ten lines, and what goes wrong where a library transposes.
+"""A complex Kalman filter in ten lines, and the error of a library that transposes.
 
 A rotating, decaying, noisy phasor: an oscillation, a channel tap, a mode of a rotor, at baseband.
 
@@ -7,14 +7,14 @@ A rotating, decaying, noisy phasor: an oscillation, a channel tap, a mode of a r
 
 The filter's variance obeys the Riccati recursion, `P⁺ = F P Fᴴ + Q`: here |a|² P + Q, a real
 number, and the mean squared error comes to 0.1160. filterpy and statsmodels take complex arrays
-without complaint, and compute `F P Fᵀ + Q`: a² P + Q. That turns by 0.8 radians a step. What should
-be a variance is complex, and so is the gain, which has half the modulus and is turned by 56°; the
-mean squared error comes to 0.28. No warning is given. (In statsmodels this is meant: it takes
-derivatives by complex steps, for which nothing may be conjugated. Both libraries are right when
-given real and imaginary parts as two real signals.)
+without complaint, and compute `F P Fᵀ + Q`: a² P + Q. Its phase changes by 0.8 radians per step:
+the variance becomes complex, and so does the gain, which has half the modulus and a phase error of
+56°; the mean squared error comes to 0.28. No warning is given. (In statsmodels this is meant: it
+takes derivatives by complex steps, for which nothing may be conjugated. Both libraries are right
+when given real and imaginary parts as two real signals.)
 
-Expect this script to print both errors beside what theory says of them; those of the two libraries
-where they are installed, else only those of the same recursion in NumPy; and, from the filter's
+Expect this script to print both errors and their theoretical values; those of the two libraries if
+they are installed, else only those of the same recursion in NumPy; and, from the filter's
 innovations, whether the model agrees with the data. It takes some ten seconds.
 
 Run it with: python examples/complex_ar.py

@@ -1,15 +1,15 @@
 """One fit over many machines: hyperparameters that drifting buoys share, learned with Dask.
 
-Surface drifters measure the velocity of the ocean, u + iv, each along its own way and at its own
-times. Two things move them: inertial oscillations, which turn with the Coriolis frequency and fade
-within days, and a slow background. What is asked is what they have in common: how fast oscillations
-fade, how strong they are (A. M. Sykulski, S. C. Olhede, J. M. Lilly & E. Danioux, J. R. Stat. Soc.
-C 65, 2016). One drifter tells little of it. All of them tell more, and may be more than one machine
-holds.
+Surface drifters measure the velocity of the ocean, u + iv, each along its own path and at its own
+times. They are moved by inertial oscillations, which rotate at the Coriolis frequency and decay
+within days, and by a slow background. The example estimates what they have in common, the damping
+and the variance of the oscillations (A. M. Sykulski, S. C. Olhede, J. M. Lilly & E. Danioux, J. R.
+Stat. Soc. C 65, 2016). One drifter contains little information on these. All of them contain more,
+and may not fit on one machine.
 
 The log likelihood of many series is a sum, and so is its gradient. `fit(shards, engine=client)` has
-Dask compute the terms wherever the shards are, and climbs. Anything that maps a function over a
-list is an engine: `map`, an executor of `concurrent.futures`, a Dask `Client`, a Ray pool,
+Dask compute the terms where the shards are, and maximises the sum. Any object that maps a function
+over a list is an engine: `map`, an executor of `concurrent.futures`, a Dask `Client`, a Ray pool,
 
     from ray.util.multiprocessing import Pool
     gp.fit(shards, engine=Pool(address="auto"))
@@ -20,15 +20,15 @@ Three habits make it robust:
                             Data that were scattered from here are lost with it
     one thread a worker     the model of a process serves one thread at a time
     start workers afresh    by spawn, as Dask does: a process that is forked after TensorFlow has
-                            run stands still
+                            run hangs
 
 The parts are added up in the order of the shards, not in the order in which they arrive. So a
 worker that is killed in the middle of the fit changes nothing, to the last bit.
 
-Here the cluster is two processes on this machine; `Client("tcp://scheduler:8786")` is the same for
-others. Expect a worker to need some 4 s of processor time and 0.8 GB before its first term. Expect
-the error of a joint fit to be smaller than that of the mean of separate ones, which is what is done
-today: separate estimates of damping are skewed, and a mean does not mend that.
+Here the cluster is two processes on this machine; use `Client("tcp://scheduler:8786")` for a
+cluster of machines. Expect a worker to need some 4 s of processor time and 0.8 GB before its first
+term. Expect the error of a joint fit to be smaller than that of the mean of separate fits, the
+usual practice: separate estimates of damping are skewed, and a mean does not correct that.
 
 Run it with: python examples/dask_fit.py (a minute; needs pip install "cgp[dask]")
 """

@@ -1,14 +1,15 @@
-"""Sixty-four years of the Earth's pole, one day at a time, and what the surprises tell.
+"""Sixty-four years of the Earth's pole, one day at a time, and what the innovations reveal.
 
-A measurement comes in each day. `StateSpaceGP.step(day, z)` says what it expected of it before it
-saw it, takes it in, and forgets nothing: the result is that of an exact Gaussian process of all
-days so far, at a cost that does not grow. Days may be missing, or come at any spacing.
+One measurement arrives each day. `StateSpaceGP.step(day, z)` predicts it from the days before, and
+then conditions on it: the result is that of an exact Gaussian process given all days so far, at a
+cost that does not grow. Days may be missing, or at any spacing.
 
-What was expected can be compared with what came. The innovation, over its predicted deviation, has
-power 1 if the model holds. Here the model is of the years 1995 to 2009, learned by likelihood, and
-the stream begins in 1962, so that its surprises tell the history of the measurements:
+Predictions can be compared with measurements. The innovation, divided by its predicted standard
+deviation, has power 1 if the model is right. Here the model is learned from the years 1995 to 2009
+by likelihood, and the stream begins in 1962, so that the power of its innovations reflects the
+history of the measurements:
 
-    1962 to 1983   telescopes, their results smoothed over weeks: half of the surprise expected
+    1962 to 1983   telescopes, their results smoothed over weeks: half of the expected power
     1984 to 1994   laser ranging and radio interferometry, still noisy: eight times, and some days
                    far more, which the mean shows and the median does not
     1995 to 2020   satellite navigation: as expected, also in the years after those learned from

@@ -1,9 +1,9 @@
-"""Out of the notebook: a filter that is learned here, and runs where cgp is not installed.
+"""Deployment: a filter is learned here, and runs where cgp is not installed.
 
-A vibrating machine is watched by the complex envelope of one of its lines. A Kalman filter of two
-modes learns from a recording of healthy running: how modes turn and fade, what drives them, how
-large the noise is. Then it is to run beside the machine, sample after sample, and to say when what
-comes is no longer what the model expects.
+A vibrating machine is monitored by the complex envelope of one of its spectral lines. A Kalman
+filter of two modes is learned from a recording of the healthy machine: frequency and damping of the
+modes, process noise and observation noise. It then runs beside the machine, sample after sample,
+and raises an alarm when observations no longer agree with the model.
 
     kf.export("monitor")                    # here
 
@@ -11,18 +11,19 @@ comes is no longer what the model expects.
     found = monitor.step([z])               # predicted_mean, innovation, filtered_mean, …
     monitor.predict(block)                  # whole series; monitor.reset() begins again
 
-The state of the stream is in variables of the SavedModel, and goes on from where the filter was.
-A step that the filter would refuse, such as an infinite value, is an error there too, and leaves
-the state as it was. Many machines are many streams: the exported filter has as many as `kf` has.
-TensorFlow Serving, and the TensorFlow of other languages, find the same functions as signatures
-"serving_default" (`predict`), "step" and "reset". LiteRT and ONNX do not: they have no complex128.
+The state of the stream is in variables of the SavedModel, and continues from the state of the
+filter. An observation that the filter would refuse, such as an infinite value, is an error there
+too, and leaves the state unchanged. For several machines use several streams: the exported filter
+has as many as `kf`. TensorFlow Serving, and the TensorFlow of other languages, find the same
+functions as signatures "serving_default" (`predict`), "step" and "reset". LiteRT and ONNX do not:
+they have no complex128.
 
-Here a second Python, in which cgp and Keras cannot be imported, takes 10,000 samples, after half of
-which a mode loses a third of its stiffness. Expect what it says to be what the filter itself says,
-to 12 digits. The mean of the squared innovations, over what the filter expects of them, is one on a
-healthy machine, and that of 300 samples stays within four of its standard deviations: expect it to
-leave them some hundred samples after the change, and not before. As a measure of speed there is the
-loop that is written by hand in such a place, the same filter in plain NumPy, with no check and no
+Here a second Python process, in which cgp and Keras cannot be imported, filters 10,000 samples,
+after half of which a mode loses a third of its stiffness. Expect its results to equal those of the
+filter itself to 12 digits. The mean of the squared innovations, relative to their predicted
+variance, is one on a healthy machine, and the mean over 300 samples stays within four of its
+standard deviations: expect it to exceed them some hundred samples after the change, and not before.
+For comparison of speed, the same filter is written as a loop in plain NumPy, without checks and
 missing values.
 
 Run it with: python examples/deploy.py (half a minute)

@@ -1,30 +1,30 @@
 """A receiver of three layers, trained as one: a fading radio channel, tracked between pilots.
 
-What is sent through the air to something that moves comes out multiplied by a complex number that
-changes all the time: h, a Gaussian process with Jakes' spectrum. Every eighth symbol is a pilot,
-which the receiver knows. There it can observe h; in between it must interpolate. And its own analog
-front end leaks the mirror image of the signal into it, c · conj(signal), c unknown.
+The signal at a moving receiver is multiplied by a complex gain h that changes with time, a Gaussian
+process with Jakes' spectrum. Every eighth symbol is a pilot, known to the receiver, which observes
+h there and interpolates in between. The analog front end of the receiver has an IQ imbalance: it
+adds c · conj(signal), the mirror image, with unknown c.
 
-    front end     takes the mirror image out: one complex coefficient, learned
-    pilots        what the pilots say of h; where a symbol of data is, NaN, for missing
+    front end     removes the mirror image: one complex coefficient, learned
+    pilots        observations of h at the pilots; NaN, for missing, at symbols of data
     Kalman layer  h as an autoregression of second order, whose two poles are learned, in a layer of
                   the user's own that gives the matrix F. The state holds the last nine values of h,
-                  so that the last of them, eight symbols old, has been told by a pilot after it
+                  so that the oldest, eight symbols ago, is estimated given a pilot after it
     demapper      from mean and variance of h to the probabilities of the four symbols
 
-The noise variance is one layer, which the Kalman layer and the demapper share. All is trained on
-blocks with known symbols, at once: cross entropy of the symbols, plus a tenth of the Kalman layer's
-own loss, the negative log likelihood of what the pilots say.
+The noise variance is one layer, which the Kalman layer and the demapper share. All layers are
+trained together on blocks with known symbols, by the cross entropy of the symbols plus a tenth of
+the loss of the Kalman layer, the negative log likelihood of the pilots.
 
-Beside it, on fresh blocks: estimates of h that know the true statistics, the noise and c, and are
-the best there are (LMMSE): with all pilots of the block, with those that the Kalman layer has seen,
-up to eight symbols ahead, and with past ones only. And holding the last pilot; and h itself. The
-same network is also trained by the likelihood of the pilots alone, without a word on symbols.
+It is compared on new blocks with optimal estimates of h (LMMSE), which use the true statistics, the
+noise and c: from all pilots of the block, from those that the Kalman layer uses, up to eight
+symbols ahead, and from past pilots only. Other comparisons hold the last pilot, or know h. The same
+network is also trained by the likelihood of the pilots alone, without known symbols.
 
 Expect the receiver to be wrong in 1.5 % of the symbols, and LMMSE with the same pilots in 1.4 %:
-Jakes' spectrum is no autoregression of second order. Trained by likelihood alone it is wrong in
-1.6 %: so training end to end is worth 0.05 % here, five times the standard error of that. Leaving
-the mirror image in would cost 0.6 %, and past pilots alone 2.7 %.
+Jakes' spectrum is no autoregression of second order. Trained by likelihood alone it is wrong in 1.6
+%: so training end to end gains 0.05 % here, five times the standard error of the difference.
+Leaving the mirror image in would cost 0.6 %, and past pilots alone 2.7 %.
 
 Run it with: python examples/fading_channel.py (under a minute)
 """

@@ -1,46 +1,49 @@
 """Antenna gains of a radio interferometer, smoothed and interpolated, with errors.
 
-Calibration finds for each antenna, time and channel a complex gain, in noise, and where there was
-interference it finds none. What is applied to the data are smoothed and interpolated gains. How
-wrong may they be? This was asked for in CubiCal (issue 96), and interpolation in pyuvdata (1691).
+Calibration estimates a complex gain for each antenna, time and channel, with noise; where there was
+interference it has no estimate. Smoothed and interpolated gains are applied to the data. How large
+is their error? Users of CubiCal have asked for this (issue 96), and users of pyuvdata for
+interpolation (1691).
 
-A gain is a product: of a bandpass, of what a cable reflects, and of phases, which the clock turns
-as f τ(t) and the ionosphere as 1/f. No product of Gaussian processes is Gaussian, but its logarithm
-is a sum, and noise stays nearly normal: E log(1 + n) = 0 for circular noise within the unit circle.
+A gain is the product of a bandpass, of the reflection of a cable, and of phase factors, of the
+clock proportional to f τ(t) and of the ionosphere to 1/f. No product of Gaussian processes is
+Gaussian, but its logarithm is a sum, and noise stays nearly normal: E log(1 + n) = 0 for circular
+noise within the unit circle.
 
     log g = i φ(t) f₀/f − i 2π f τ(t) + bandpass(f, t) + drift(t, f) + Γ exp(−i 2π f T)
 
 Each term is a kernel. Those of phases are imaginary processes, hence improper: the class `Phase`
 below returns a covariance and its negative. The reflection is a constant times a `Rotation`, whose
 delay T is learned; a Matérn kernel over time and frequency makes the bandpass, another the drift.
-Phases have to be unwrapped before, as ways of the trade do too, after a fit of delay and rate.
+Phases must be unwrapped first, after a fit of delay and rate, as for the tools of the trade.
 
 The simulated band has 24 channels of 1.28 MHz about 154 MHz; solutions come every 10 s, 40 in all.
 37 % are flagged: 4 channels, single cells, and bursts of 1, 2 and 4 times. The phase of the
 ionosphere has a power law spectrum, its structure function an exponent between Kolmogorov's 5/3 and
-1.89, and it is 1 rad away after 60 to 300 s. LOFAR finds 1.89 on average, and 1 rad within 3.5 to
+1.89, and it changes by 1 rad in 60 to 300 s. LOFAR finds 1.89 on average, and 1 rad within 3.5 to
 30 km at 150 MHz (Mevius et al., 2016); at 100 m/s, our guess, that takes 35 to 300 s. Clocks have
-offsets of 20 ns and drifts of 0.7 ns, as in LoSiTo, LOFAR's simulator. Reflections have −30 to
-−20 dB at 100 to 200 ns, which 10 to 25 m of cable make (HERA removes such: Kern et al., 2020).
-Bandpass and drift are cosines, of 5 % and 2 % and 0.1 rad, our guess again; so is an SNR of a
-solution of 3 at the edges of the band and 7 to 10 in the middle.
+offsets of 20 ns and drifts of 0.7 ns, as in LoSiTo, LOFAR's simulator. Reflections have −30 to −20
+dB at 100 to 200 ns, which 10 to 25 m of cable make (HERA removes such: Kern et al., 2020). Bandpass
+and drift are cosines, of 5 % and 2 % and 0.1 rad, our guess again; so is an SNR of a solution of 3
+at the edges of the band and 7 to 10 in the middle.
 
-Beside it: solution intervals, which are means of blocks, as solvers have them; windows as CASA's
-smoothcal has, but Gaussian ones over both axes; splines through log amplitude and phase; least
-squares by Slepian sequences, as in hera_cal; and, the strongest, phase and delay of each time as of
-a fringe fit, smoothed, and windows over what they leave. All know the noise and start from one
-delay and rate; and each figure of theirs is that of the best of 10 to 3240 settings, in hindsight.
-The process has none: what it does not know is learned by likelihood from the solutions alone.
+It is compared with solution intervals, which are means over blocks, as in solvers; windows as in
+CASA's smoothcal, but Gaussian ones over both axes; splines through log amplitude and phase; least
+squares with Slepian sequences, as in hera_cal; and, the strongest, phase and delay of each time as
+from a fringe fit, smoothed, with windows over the residuals. All use the true noise variance and
+start from one delay and rate; each of their figures is that of the best of 10 to 3240 settings in
+hindsight. The process has no such settings: its hyperparameters are learned by likelihood from the
+solutions alone.
 
 Expect relative errors of −30.3 dB where there are solutions, −29.1 dB in flagged channels and cells
 and −23.4 dB in bursts, where fringe fits have −28.4, −24.8 and −23.0 dB at their best. The process
-is ahead in all of nine antennas in the first two, but in bursts in five only, and once 3 dB behind.
-Amplitudes are off by 1.6 % instead of 2.8 %, phases by 2.5° instead of 2.7°, where bursts weigh
-most; what a source leaves in an image after calibration is in proportion. Regions of 95 % hold 93 %
-of the gains. A process of the gain itself, by Matérn kernels behind a delay, loses to fringe fits
-by 2 dB where there are solutions, and its regions of 95 % hold 88 %: it does not know that a phase
-turns all channels together. The simulation has the terms of the model, but power laws and cosines
-where that has kernels.
+is ahead on all nine antennas in the first two, but in bursts on five only, and once 3 dB behind.
+The error of amplitudes is 1.6 % instead of 2.8 %, that of phases 2.5° instead of 2.7°, of which
+bursts are the largest part; residuals of a source in a calibrated image are proportional. Regions
+of 95 % contain 93 % of the gains. A process of the gain itself, with Matérn kernels times a delay,
+loses to fringe fits by 2 dB where there are solutions, and its regions of 95 % contain 88 %: it
+does not describe that a phase rotates all channels together. The simulation has the terms of the
+model, but with power laws and cosines in place of its kernels.
 
 Run it with: python examples/gain_smoothing.py (five minutes)
 """

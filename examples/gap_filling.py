@@ -1,19 +1,20 @@
-"""A month of a record is missing: what was there, and how sure one can be of it.
+"""A month of a record is missing: what was there, and how certain is the answer?
 
-A receiver fails, a cable is cut, and a series has a hole. A Gaussian process fills it with what
-the days before and after say, and knows how much that is: its bands are narrow at the edges, and
-widest in the middle. Splines fill gaps as well; what they do not say is how wrong they are.
+A receiver fails or a cable is cut, and a series has a gap. A Gaussian process fills it by the
+posterior given the days before and after, with error bars that are narrow at the edges and widest
+in the middle. Splines fill gaps as well, but without error bars.
 
 The record is the daily motion of the Earth's pole as one complex number (polar_motion.py explains
-the kernel), of which thirty days are taken out at fifty dates since 2010, one gap at a time.
+the kernel), of which thirty days are removed at fifty dates since 2010, one gap at a time.
 Hyperparameters are learned from the fifteen years before. A missing value is NaN, and the fifty
-gaps are one batch of series. Beside the process two usual ways: a cubic spline through all other
-days, and one through every tenth of them, which is less easily led astray by the days at the edge.
+gaps are one batch of series. The process is compared with two usual methods: a cubic spline through
+all other days, and one through every tenth of them, which is less sensitive to the days at the
+edge.
 
-Expect an error of 2.8 milliarcseconds (mas) where the splines have 3.2, which is a little, for what
-a month of weather did cannot be known; and regions of 95 % that hold 95 % of the days, while those
-of 50 % hold 60 %: weather has calm months and wild ones. A draw from the posterior is as rough as
-the record; the mean is smoother, as what is best on average must be.
+Expect an error of 2.8 milliarcseconds (mas) where the splines have 3.2, a small gain, since the
+weather of a month cannot be predicted; and regions of 95 % that contain 95 % of the days, while
+those of 50 % contain 60 %: weather has calm months and wild ones. A sample from the posterior is as
+rough as the record; the mean is smoother, as the estimate of least mean square error must be.
 
 Run it with: python examples/gap_filling.py (half a minute)
 """

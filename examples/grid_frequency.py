@@ -1,38 +1,39 @@
 """The frequency of an unbalanced grid: when a complex signal is improper, use its conjugate too.
 
-Clarke's transform makes one complex number of three phase voltages, (2/3)(a + b e^{2πi/3} +
-c e^{−2πi/3}). Of a balanced grid that is a phasor s which turns at the grid's frequency, and the
-frequency is read off its phase. A fault makes the voltages unequal. Then a part turns backwards,
-and as both are made of the same oscillation,
+Clarke's transform makes one complex number of three phase voltages, (2/3)(a + b e^{2πi/3} + c
+e^{−2πi/3}). For a balanced grid it is a phasor s that rotates at the grid's frequency, which
+follows from its phase. A fault makes the voltages unequal. Then z has a component that rotates
+backwards, and as both have the same phase,
 
     z = s + κ s̄ + v,      κ a constant of the unbalance:
 
 the circle becomes an ellipse, and E[z²] ≠ 0: z is improper (Y. Xia, S. C. Douglas & D. P. Mandic,
-IEEE Signal Processing Magazine 29(5), 2012). A filter for s that knows nothing of κ takes κ s̄ for
-movement of s: its frequency has a ripple at twice the frequency of the grid, which cannot be
-filtered out without missing what the grid does. The widely linear filter (D. H. Dini & D. P.
-Mandic, IEEE Trans. Neural Netw. Learn. Syst. 23(5), 2012) has it in its model.
+IEEE Signal Processing Magazine 29(5), 2012). A filter for s without κ explains κ s̄ by changes of
+s: its frequency has a ripple at twice the frequency of the grid, which cannot be filtered out
+without losing changes of the grid's frequency. The widely linear filter (D. H. Dini & D. P. Mandic,
+IEEE Trans. Neural Netw. Learn. Syst. 23(5), 2012) has it in its model.
 
-Everything is linear. The state is (s, ṡ) in a frame turning at 50 Hz, ṡ a random walk there, a
+All models are linear. The state is (s, ṡ) in a frame rotating at 50 Hz, ṡ a random walk there, a
 first-order Taylor-Kalman filter (J. A. de la O Serna & J. Rodríguez-Maldonado, IEEE Trans. Instrum.
-Meas. 61(4), 2012); the frequency is 50 Hz + Im(ṡ/s)/2π. All filters are told the variance of the
+Meas. 61(4), 2012); the frequency is 50 Hz + Im(ṡ/s)/2π. All filters use the true variance of the
 noise and start from the same rough guess. κ is estimated, from the first 0.2 s of each series: as
-E[z²] = 2κ E|s|² and E|z|² = (1 + |κ|²) E|s|² + E|v|², whatever the frequency. It is then taken to
-stay as it is; where an unbalance comes and goes, follow it by running means of these two.
+E[z²] = 2κ E|s|² and E|z|² = (1 + |κ|²) E|s|² + E|v|², whatever the frequency. It is then assumed
+constant; where an unbalance comes and goes, estimate it by running means of these two.
 
 Compared, over 20 series, from 0.4 s on, with a ramp of the frequency and a step in it:
 
     proper          H = (1, 0): no κ
     proper, best    the same, with the bandwidth which, in hindsight, makes its error least
-    two phasors     what can be done without conjugates: a state of its own for the part that turns
-                    backwards, twice the states, nothing said of how the two belong together
+    two phasors     the best model without conjugates: a second phasor that rotates backwards,
+                    twice the states, independent of the first
     widely linear   z = H x + κ H x̄
 
-Expect the ripple of the proper filter, 0.44 Hz at the bandwidth that suits the others, to vanish in
-the noise. With hindsight's bandwidth 0.08 Hz of it are left, and the error is 1.6 times that of the
-widely linear filter. Two phasors come close to that one: where κ changes, they are a good choice.
-Expect the innovations to say which model is right, without knowledge of the truth: not by their
-pseudo-variance, as κ s̄ by itself is as circular as s is, but because they are not white.
+Expect the ripple of the proper filter, 0.44 Hz at the bandwidth of the other filters, to vanish in
+the noise for the widely linear one. With the bandwidth of hindsight 0.08 Hz of it remain, and the
+error is 1.6 times that of the widely linear filter. Two phasors come close to the latter: where κ
+changes, they are a good choice. Expect the innovations to show which model is right, without
+knowledge of the truth: not by their pseudo-variance, as κ s̄ alone is as circular as s, but because
+they are not white for a wrong model.
 
 Run it with: python examples/grid_frequency.py (under a minute)
 """

@@ -2,36 +2,38 @@
 
 A slot of OFDM is a grid: 144 subcarriers by 14 symbols, each cell a complex number that arrives
 multiplied by the channel there, h(f, t). Some cells are pilots, which the receiver knows; between
-them it must interpolate, in frequency and in time at once. The echoes of a channel are independent,
-so h is a Gaussian process, whose covariance is the transform of the power at each delay, times that
-of the Doppler shifts (Bello, 1963, and Clarke, 1968):
+them it interpolates, in frequency and time jointly. The echoes of a channel are independent, so h
+is a Gaussian process, whose covariance is the transform of the power at each delay, times that of
+the Doppler shifts (Bello, 1963, and Clarke, 1968):
 
     k(Δf, Δt) = Σ_l p_l exp(−i2π τ_l Δf) · J₀(2π D Δt)
 
-Conjugation matters: an echo that comes later turns clockwise over frequency. The kernel here is
+Conjugation matters: the gain of a later echo rotates clockwise over frequency. The kernel here is
 this sum, over a grid of delays as long as the cyclic prefix. Its powers p and its Doppler spread D
-are learned from the pilots of 8 slots alone, by maximum likelihood; no channel is ever seen and no
-data symbol known. The receiver is three layers, a model that may be trained on, saved and exported:
+are learned from the pilots of 8 slots alone, by maximum likelihood; neither the channel nor a
+symbol of data is known. The receiver has three layers, in a model that can be trained further,
+saved and exported:
 
-    GPInterpolator    from pilots to the channel at every cell, and the variance of what it says
+    GPInterpolator    from pilots to the channel at every cell, and its variance
     Equalizer         divides by the channel; the variance is noise too
     Demapper          from equalised cells to the log odds of their bits (16-QAM)
 
-The process that learns, an `ExactGP`, and the interpolator share the kernel, and so its variables.
+The `ExactGP` that is fitted and the interpolator share the kernel, and hence its variables.
 
-Beside it, on the same slots: linear interpolation of pilots; LMMSE with the true statistics, the
-best linear way there is; the channel itself; and LMMSE with statistics that are estimated from the
-same 8 slots by moments, as the trade does: powers that fit the sample correlations by non-negative
-least squares, with a penalty or without; an exponential decay of the spread that fits best; and the
-uniform profile, which is robust (Li, Cimini & Sollenberger, 1998). Of the seven the best is shown,
-chosen by the error rates themselves, which nobody has in the field. The channels are tapped delay
-lines A to D of 3GPP TR 38.901, tables 7.7.2-1 to -4. D has a line of sight, of one Doppler shift,
-which the kernel does not know of.
+It is compared, on the same slots, with linear interpolation of pilots; LMMSE with the true
+statistics, the best linear estimate; the known channel; and LMMSE with statistics that are
+estimated from the same 8 slots by moments, as is usual: powers that fit the sample correlations by
+non-negative least squares, with a penalty or without; an exponential decay of the spread that fits
+best; and the uniform profile, which is robust (Li, Cimini & Sollenberger, 1998). The best of the
+seven is shown, chosen by the error rates themselves, which are not available in practice. The
+channels are tapped delay lines A to D of 3GPP TR 38.901, tables 7.7.2-1 to -4. D has a line of
+sight with a single Doppler shift, which the kernel does not describe.
 
 Expect the learned kernel within 0.06 dB of the true statistics on each, where the best of the
-estimates loses 0.1 to 0.5 dB: an estimate weighs all correlations by their number, the likelihood
-by what they tell. Which of the seven is best changes with the channel and the slots, and a wrong
-choice costs up to a decibel. Linear interpolation reaches an error rate of 1 % in sight alone.
+estimates loses 0.1 to 0.5 dB: the estimates weigh correlations by their number, the likelihood by
+their information. Which of the seven is best changes with the channel and the slots, and a wrong
+choice costs up to a decibel. Linear interpolation reaches an error rate of 1 % only with a line of
+sight.
 
 Run it with: python examples/ofdm_receiver.py (two minutes)
 """

@@ -1,8 +1,8 @@
-"""A radio channel tracked through converters of one bit.
+"""A radio channel tracked through one-bit converters.
 
-A base station with many antennas saves power where its converters tell only the signs of real and
-imaginary part. From such samples of pilots, one block after the other, the channel of two users is
-estimated. It is a first-order Gauss-Markov process, and neighbouring antennas are correlated:
+A base station with many antennas saves power if its converters return only the signs of real and
+imaginary part. From such samples of pilots the channel of two users is estimated, one block after
+the other. It is a first-order Gauss-Markov process, and neighbouring antennas are correlated:
 
     h[t+1] = η h[t] + √(1 − η²) g[t],    y[t] = (Φ ⊗ I) h[t] + n[t],    z[t] = sign y[t]
 
@@ -14,24 +14,24 @@ arXiv:1910.13243). There are fewer antennas here; η = 0.988 is Jakes' correlati
                        plus a distortion uncorrelated with y (Li et al., IEEE Trans. Signal
                        Process. 65, 2017)
     Bussgang filter    Kim & Choi's: a Kalman filter with this gain, and the distortion as noise. A
-                       linear model, which `filter` takes as it is
-    OneBit             the model of y as it is, and `likelihood=OneBit()`: the probability of each
-                       sign, made a normal observation by expectation propagation
+                       linear model for `filter`
+    OneBit             the model of y, and `likelihood=OneBit()`: the probability of each sign is
+                       replaced by a normal observation, by expectation propagation
     OneBit, smoothed   the same given all blocks
     unquantised        the Kalman filter of y, the limit of converters with many bits
 
-At one SNR a bootstrap particle filter, which approximates nothing but by its number, stands beside
-the filters.
+At one SNR they are compared with a bootstrap particle filter, whose only error is that of a finite
+number of particles.
 
-What to learn from it: in a channel that changes slowly the distortion of one block is nearly that
-of the block before, and no new noise. The Bussgang filter averages as if it were new. At low SNR,
-where noise changes the signs, that is right, and the likelihood is worth nothing. At 10 dB and
-η = 0.988 the gain of the Bussgang filter over single shots has fallen from 5 dB to 1 dB, and its
-squared errors are 2.6 times its variances. The likelihood knows that a sign which repeats itself
-tells little: OneBit is 1.7 dB better, as good as the particles. Its variances too become small
-above 5 dB, by a fifth at 10 dB: what signs leave possible is a cone, and no normal distribution.
-And noise helps: in the slow channel all one-bit filters are best near 0 dB, since without noise
-the signs hardly ever change.
+What to learn from it: in a slowly changing channel the distortion of a block is nearly that of the
+block before, not independent noise. The Bussgang filter treats it as independent. At low SNR, where
+noise changes the signs, that is right, and the likelihood gains nothing. At 10 dB and η = 0.988 the
+gain of the Bussgang filter over single shots has fallen from 5 dB to 1 dB, and its squared errors
+are 2.6 times its variances. The likelihood accounts for the little information in a sign that
+repeats: OneBit is 1.7 dB better, as good as the particles. Its variances too become too small above
+5 dB, by a fifth at 10 dB: the set of channels with given signs is a cone, which a normal
+distribution describes badly. Noise even helps: in the slow channel all one-bit filters are best
+near 0 dB, since without noise the signs hardly ever change.
 
 Run it with: python examples/one_bit_channel.py (a minute)
 """

@@ -1,29 +1,30 @@
-"""Following the Earth's pole day by day: tomorrow, its error bars, and learning all the while.
+"""Following the Earth's pole day by day: forecasts, their error bars, and continued learning.
 
-A stream is not a data set. Each morning one number has come, one is asked for tomorrow, and after
-years the signal need not be what it was when the model was made. Three things keep up with it here:
+A stream is not a data set. Each morning a measurement has arrived and tomorrow's is to be
+predicted, and after years the signal may differ from the one that the model was learned from. Three
+tools keep up with it here:
 
-    A tracker. A `RecursiveGP` of the last 32 days: `step(day, z)` says what it expected of this day
-    before it saw it, and takes z in. On days without a measurement it only predicts, and its
-    ellipses grow until one comes. Saved in mid-stream, it goes on as if nothing had been.
+    A tracker. A `RecursiveGP` of the last 32 days: `step(day, z)` predicts the measurement of
+    this day, and then conditions on it. On days without a measurement it only predicts, and its
+    ellipses grow until one comes. Loaded from a file, it continues from its state.
     A learner. A second one, which shares the tracker's kernel: when a month is complete, `fit`
-    takes a few gradient steps through it. The tracker has the new hyperparameters next morning.
+    takes a few gradient steps through it. The tracker uses the new hyperparameters next morning.
     Calibration. A prediction with error bars can be checked: what fraction of days lies in the
     50 % ellipse, the 90 % one, ...? The innovations, over their predicted deviation, have power 1.
 
 The series is the motion of the Earth's pole, EOP 20 C04 of the International Earth Rotation and
 Reference Systems Service (see polar_motion.py). Hyperparameters are learned first from 2014 to
 2017, by likelihood; the stream runs from 2018 to 2026. Until 2020 these values were so smooth that
-two days tell the third within 0.3 milliarcseconds (mas), 9 mm on the ground; since 2021 they
-are rougher. Expect of a tracker that stays with what it learned first that its error bars, right
-until 2020, are half of what they should be from then on, and that it predicts worse than a straight
-line through the last two days. Expect of one that goes on learning error bars that stay right, and
-errors a quarter below those of the straight line until 2020; since then little helps, it is 5 %
-better in x and no better in y. An autoregressive model of 30 days beats the trackers until 2020, by
-a tenth or more; since, as nobody told it of the change, it is far behind the straight line.
+two days predict the third within 0.3 milliarcseconds (mas), 9 mm on the ground; since 2021 they are
+rougher. Expect the error bars of a tracker with constant hyperparameters, right until 2020, to be
+half of what they should be from then on, and its predictions to be worse than a straight line
+through the last two days. Expect the error bars of a tracker that continues to learn to stay right,
+and its errors to be a quarter below those of the straight line until 2020; since then it is only 5
+% better in x and no better in y. An autoregressive model of 30 days beats the trackers until 2020,
+by a tenth or more; since then, as it is not fitted again, it is far behind the straight line.
 
 Final values are smoothed from both sides: none of this is operational skill. And kernel, window and
-learning rate were chosen with these years in view: it is no blind test.
+learning rate were chosen on these years: it is not a blind test.
 
 Run it with: python examples/online_tracking.py (under a minute)
 """

@@ -4,35 +4,37 @@ A glitch of a receiver or a burst of interference leaves samples that are off by
 deviations of the noise. Under normal noise a process can explain them in one way only: it learns a
 noise variance that is far too large, follows the good samples less than it could, and is pulled by
 the bad ones. `likelihood=cgp.likelihoods.StudentT(nu)` gives the noise heavy tails, and the
-posterior weighs each sample by how far it lies from the others. Nobody says which are bad.
+posterior weighs each sample by how far it lies from the others. It need not be known which samples
+are bad.
 
 The record is the daily motion of the Earth's pole over 200 days (see polar_motion.py), which has
 white noise of about a tenth of a milliarcsecond (mas) since 2021. Some of its samples get an
 impulse, a complex normal number of ten times the standard deviation of that noise. A seventh of the
-samples, none of them with an impulse, is held out. Each way learns all its hyperparameters from
-what is left:
+samples, none of them with an impulse, is held out. Each method learns all its hyperparameters from
+the remaining samples:
 
     normal                normal noise, all samples
-    Hampel, normal        samples far from the median of their window are taken out before
-    clipping, normal      samples far from the smoothed signal are taken out, and so on three times
+    Hampel, normal        samples far from the median of their window are removed first
+    clipping, normal      samples far from the smoothed signal are removed, three times
     Student's t           of the degrees of freedom of highest likelihood
-    oracle                normal noise, told which samples are bad
+    oracle                normal noise, with the bad samples known
 
 The Hampel filter and the clipping have the best threshold, and the filter the best window, of a
-search on the 200 days before, with impulses of other seeds. These days also say how strong the
-noise is, and where the fits start.
+search on the 200 days before, with impulses of other seeds. The noise variance and the initial
+values of the fits are also taken from these days.
 
 What to learn from it: the error at days held out and at the bad days, the share of the held-out
-measurements in the 95 % regions, and their log density. Regions of normal noise hold all of the
-days and are of little use, as they are three to four times too wide: the deviation and the log
-density tell. The pole moves further in a few days than an impulse, and a window's median finds a
-third to a half of them, and takes out as many good days, even if it is that of how far each sample
-is from the middle of its neighbours. With 5 % impulses, clipping by the process itself is as good
-as Student's t at the days held out; at the bad days Student's t comes near the oracle, and clipping
-does not. With 20 % clipping breaks down: the first fit takes the impulses for noise, and of 40 it
-finds seven or eight. Student's t has two thirds of its error there, and is still far from the
-oracle, with a noise that is twice too large. Of 90 days held out its regions hold 91 and 92 %, the
-oracle's 94 and 93 %, which is the same within chance (a standard error of 2 to 3 %).
+measurements in the 95 % regions, and their log density. Regions of normal noise contain all of the
+days and are of little use, as they are three to four times too wide, which the root mean square
+error and the log density show. In a few days the pole moves further than the size of an impulse:
+the median of a window detects a third to a half of the impulses, and removes as many good days,
+even if it is the median of the distances of samples from the mean of their neighbours. With 5 %
+impulses, clipping by the process itself is as good as Student's t at the days held out; at the bad
+days Student's t comes near the oracle, and clipping does not. With 20 % clipping breaks down: the
+first fit explains the impulses as noise, and clipping detects seven or eight of 40. Student's t has
+two thirds of its error there, and is still far from the oracle, with a noise variance that is twice
+too large. Of 90 days held out its regions contain 91 and 92 %, those of the oracle 94 and 93 %,
+which agrees within the standard error of 2 to 3 %.
 
 Run it with: python examples/outliers.py (a minute)
 """

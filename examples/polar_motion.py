@@ -1,42 +1,43 @@
-"""The Earth's pole as one complex signal: where it turns, and where it will be.
+"""The Earth's pole as one complex signal: its wobble, and forecasts.
 
-The pole of the Earth's rotation wanders some metres about the north pole. As one complex number,
-p = x − i·y, it obeys one equation. The Earth is a resonator, which would turn once in some 434 days
-and lose its swing in decades (the Chandler wobble); winds, waters and the pressure of the air are
-an excitation χ that it follows (Munk & MacDonald, The Rotation of the Earth, 1960):
+The pole of the Earth's rotation wanders some metres about the north pole. As one complex number, p
+= x − i·y, it obeys one equation. The Earth is a resonator with a period of some 434 days and a
+damping time of decades (the Chandler wobble); winds, waters and the pressure of the air are its
+excitation χ (Munk & MacDonald, The Rotation of the Earth, 1960):
 
     dp/dt = s (p − χ),     s = −damping + i2π · frequency.
 
-A kernel can say so. `Driven(resonance, excitation)` is the resonator, and the excitation a sum:
+A kernel can describe this. `Driven(resonance, excitation)` is the resonator, and the excitation a
+sum:
 
     weather       a Matérn-3/2 process of a few days
     mode          a damped rotation, clockwise in some nine days: the atmosphere has a normal mode
     drift         ice and the mantle, over centuries
 
-Beside it turn the seasons, ±1 and ±2 times a year. All of it is Markov, so that `StateSpaceGP`
-learns from each of the 5,588 days from 1994.7 to 2009 in seconds, where an exact process would
-factorise their covariance again for every step.
+The seasons are added, with frequencies of ±1 and ±2 per year. The sum is Markov, so that
+`StateSpaceGP` learns from each of the 5,588 days from 1994.7 to 2009 in seconds, where an exact
+process would factorise their covariance again for every step.
 
     1. Eight parameters are learned by likelihood from the days before 2010.
     2. Forecasts of 1 to 90 days from 201 dates since: with these parameters, and with those of
        weather and mode learned again each year, from the four years before.
-    3. The same forecasts by what is usual: a least squares fit of trend, seasons and Chandler
-       wobble to ten years, and an autoregressive model of 30 days for what that leaves (LS + AR).
+    3. The same forecasts by the usual method: a least squares fit of trend, seasons and Chandler
+       wobble to ten years, and an autoregressive model of 30 days for the residuals (LS + AR).
     4. Period and Q of the wobble with their errors, also from means of ten days of all 64 years.
 
 The series is EOP 20 C04 of the International Earth Rotation and Reference Systems Service, daily,
 as the package astropy-iers-data holds it. Expect errors below those of LS + AR by 5 % at 10 days,
 14 % at 30 and 21 % at 90. At one day expect larger ones, and at five a tie: these values are
-interpolated, so smoothly until 2020 that 30 days betray the next. The kernel does not learn that,
-as its noise is fixed at what the file states, 0.06 milliarcseconds (mas) in x and y: left free, it
-would go to zero, and the regions be too narrow. As it is they hold 90 to 96 % of what came. Final
-values are smoothed from both sides: none of this is operational skill, and the published errors
-printed beside are of values as known on the day.
+interpolated, so smoothly until 2020 that 30 days determine the next. The kernel does not learn
+that, as its noise is fixed at the value stated in the file, 0.06 milliarcseconds (mas) in x and y:
+if learned, it would go to zero, and the regions would be too narrow. With it they contain 90 to 96
+% of the later values. Final values are smoothed from both sides: none of this is operational skill,
+and the published errors printed for comparison are of values as known on the day.
 
 Before 1984 the values are smoothed and off by some ten mas for weeks, before 1994 they are noisy:
-forecasts look back to 1994.7. Such errors look like a wobble that forgets: hence the low Q of all
-64 years. The kernel was chosen on forecasts from 2004 to 2009, learned before: with the mode the
-errors were smaller at each horizon, and the regions as good (`choose()`).
+forecasts look back to 1994.7. Such errors look like a strongly damped wobble: hence the low Q of
+all 64 years. The kernel was chosen on forecasts from 2004 to 2009, learned before: with the mode
+the errors were smaller at each horizon, and the regions as good (`choose()`).
 
 Run it with: python examples/polar_motion.py (about two minutes)
 """

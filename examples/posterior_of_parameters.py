@@ -1,24 +1,25 @@
-"""Few data: average over hyperparameters that could be, instead of taking the best.
+"""Few data: average over the posterior of hyperparameters, instead of using their best values.
 
-A carrier of unknown frequency, with a fading envelope of unknown power and time of correlation, is
-seen twelve times in unknown noise. A fit finds the hyperparameters of highest likelihood, and
-predicts as if they were true. They are not: the likelihood is wide, and its maximum likes little
-noise. `gp.sample_parameters()` draws hyperparameters from their posterior, and `draws.predict(x)`
-averages the predictions over them: regions are as wide as what is not known asks for.
+A carrier of unknown frequency, with a fading envelope of unknown power and correlation time, is
+measured twelve times in noise of unknown variance. A fit finds the hyperparameters of highest
+likelihood, and predicts as if they were true. They are not: the likelihood is wide, and its maximum
+tends to little noise. `gp.sample_parameters()` draws hyperparameters from their posterior, and
+`draws.predict(x)` averages the predictions over them: regions then include the uncertainty of the
+hyperparameters.
 
-Forty simulated series; each is predicted at forty new times, between the samples and a little
-beyond, as it would be measured:
+There are forty simulated series; measurements of each are predicted at forty new times, between the
+samples and a little beyond:
 
     best fit        the maximum of the likelihood, sought from the truth
-    median draw     one value again, the median of the draws: what their weak priors alone change
+    median draw     the median of the draws: shows the effect of the weak priors alone
     averaged        over the draws, four chains of 250
     truth           the hyperparameters that made the series
 
-What to learn from it: the share of the new samples in their 95 % regions, and their log density
-(of the average, that of the mixture). One best value leaves out three times as many samples as it
-says, and where a fit is sure of nonsense the density says so. The median draw keeps off such edges,
-and still leaves out twice as many; the average covers what it says within chance, with regions that
-are wider where hyperparameters matter.
+What to learn from it: the share of the new samples in their 95 % regions, and their log density (of
+the average, that of the mixture). The regions of the best fit miss three times as many samples as
+they should, and overconfident wrong fits have a very low log density. The median draw avoids such
+fits, and its regions still miss twice as many samples as they should; the average has the right
+coverage within its standard error, with regions that are wider where hyperparameters matter.
 
 Run it with: python examples/posterior_of_parameters.py (five minutes)
 """

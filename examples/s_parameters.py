@@ -1,32 +1,33 @@
-"""S-parameters between the points that were measured: ways of the trade, and a choice of models.
+"""S-parameters between measured points: the tools of the trade, and an average of models.
 
-A wave that has travelled turns with frequency, s ∝ e^{−i2πfτ}, and draws a loop where something
-resonates. Engineers interpolate with a spline; with one through log magnitude and phase; with one
-through what is left when a delay is taken out; or with a rational function whose poles vector
-fitting locates. Which is best depends on the device. None says how far it may be off.
+The phase of a travelling wave rotates with frequency, s ∝ e^{−i2πfτ}, and a resonance is a loop in
+the complex plane. Engineers interpolate with a spline; with one through log magnitude and phase;
+with one after removal of a delay; or with a rational function whose poles vector fitting locates.
+Which is best depends on the device. None gives the error of its interpolation.
 
-cgp has models for both: a process that is smooth behind a delay,
-`Matern52() * Rotation() + Constant()`, also with an echo at a delay from the first,
-`(Matern52() + Matern52() * Rotation()) * Rotation(...) + Constant()`; and a few poles behind a
-delay in noise, `means.Rational(order)`, or pairs of them, `means.Rational(pairs,
-real_response=True)`, which need fewer points where the band begins near zero. `cgp.compare` fits
-them all, nothing given but the data, leaves out a fifth of the learned points at a time, fits
-again, predicts those, and weighs the models by how well they did. The mixture predicts, with
-regions. An echo that comes more than half a turn between learned points after the first is taken
-for an earlier one, and no cross-validation on those points can tell.
+cgp has models of both kinds: a smooth process times a delay, `Matern52() * Rotation() +
+Constant()`, also with an echo at a delay from the first, `(Matern52() + Matern52() * Rotation()) *
+Rotation(...) + Constant()`; and a few poles times a delay in noise, `means.Rational(order)`, or
+pairs of them, `means.Rational(pairs, real_response=True)`, which need fewer points where the band
+begins near zero. `cgp.compare` fits all of them without other information than the data, leaves out
+a fifth of the learned points at a time, fits again, predicts these, and weighs the models by the
+predictive density. The mixture predicts, with regions. An echo whose phase changes by more than
+half a turn between learned points is confused with an earlier one, which no cross-validation on
+those points can detect.
 
 Of seven S-parameters every fourth or every eighth point is learned, the others are held out: four
 reflections that were measured, a ring slot antenna from 75 to 110 GHz and open waveguides from 500
-to 750 GHz; the same antenna behind 30 mm of air, which turn it seven times over the band (that line
-is computed, and every fourth point at least has to be learned to see it turn); and, computed
-without any noise, a ring slot and a line. No held-out point has a part in any choice: splines have
-none, the order of vector fitting is that of the least error in the same cross-validation, and each
-of the two real GPs, for real and imaginary part, has the kernel of the highest likelihood.
+to 750 GHz; the same antenna behind 30 mm of air, which rotates it seven times over the band (that
+line is computed, and at least every fourth point must be learned to resolve the rotation); and,
+computed without any noise, a ring slot and a line. No held-out point influences any choice: splines
+have no settings, the order of vector fitting is that of the smallest error in the same
+cross-validation, and each of the two real GPs, for real and imaginary part, has the kernel of the
+highest likelihood.
 
-Expect no way of the trade to be good everywhere. A plain spline fails behind the line, and vector
+Expect no tool of the trade to be good everywhere. A plain spline fails behind the line, and vector
 fitting behind the line and where there is noise. The mixture should be within half a decibel of the
-best of them in four rows of five, ahead in half, and hold nine in ten points in its 95 % regions;
-all of them where there is no noise, as it assumes some at −100 dB.
+best of them in four rows of five, ahead in half, and its 95 % regions to contain nine in ten
+points; all of them where there is no noise, as it assumes some at −100 dB.
 
 Run it with: python examples/s_parameters.py (under three minutes)
 """

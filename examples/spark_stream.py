@@ -1,9 +1,9 @@
-"""Many keyed streams in Spark: a filter for each device, its state in Spark's hands.
+"""Many keyed streams in Spark: a filter for each device, whose state Spark keeps.
 
-A network of sensors sends complex samples, of every sensor now and then, through Spark Structured
-Streaming. Each sensor is to have a Kalman filter of its own, for good: when a machine is lost, or
-the job is started again, every filter goes on where it was, and every sample counts once. Spark
-keeps state for that, in RocksDB beside its workers and in checkpoints; what it wants is bytes.
+A network of sensors sends complex samples at irregular times through Spark Structured Streaming.
+Each sensor has a Kalman filter of its own, permanently: when a machine is lost, or the job is
+restarted, every filter continues from its state, and every sample counts once. Spark keeps the
+state, as bytes, in RocksDB on its workers and in checkpoints.
 
 A state for each sensor would be a million small rows, read and written one by one by Python. So
 sensors are put in buckets, and a bucket is a `cgp.Bank`: one state as one value, one call of
@@ -19,15 +19,15 @@ sensors are put in buckets, and a bucket is a `cgp.Bank`: one state as one value
             step = bank.update(keys, z)
             self.state.update((bank.to_bytes(),))
 
-How many buckets? As many as keep all cores busy, and so many that one of them is small beside the
+How many buckets? Enough to keep all cores busy, and enough that each is small compared with the
 memory of a worker: 64 bytes of state to a sensor are 6 MB for a bucket of 100,000. The number must
-not change while the job lives.
+not change during the life of the job.
 
 The example is the job and its proof. It is run as a process of its own, killed in the middle of a
 micro-batch, started again from the checkpoint, and left to finish. Expect every sample in the
 output once, and every number equal, to the last bit, to that of one Bank in one process that saw
-all samples in order. A job that only holds its filters in memory, as a dictionary in a
-`foreachBatch`, would begin them all again: that is the baseline, and its error is shown.
+all samples in order. A job that keeps its filters only in memory, as a dictionary in a
+`foreachBatch`, would restart all of them: this is the baseline, whose error is shown.
 
 Run it with: python examples/spark_stream.py (two minutes; needs Java and pip install "cgp[spark]")
 """

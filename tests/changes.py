@@ -14,7 +14,7 @@ RUNNERS = {
     "examples": ["tests.examples"],
     "docs": ["tests.test_docs", "tests.test_tour", "tests.test_pipelines"],
     "README.md": ["tests.test_docs"],
-    "release": ["tests.test_release"],
+    "noxfile.py": ["tests.test_release"],
     "cgp": ["tests.test_house", "tests.test_self_check", "tests.native.test_core"],
 }
 # How everything is installed, compiled and tested, and what all names come from.
@@ -22,7 +22,7 @@ FOR_ALL = ("pyproject.toml", "setup.py", "cgp/__init__.py", "tests/__init__.py")
 
 
 def tests_affected_since(commit: str) -> set[Path]:
-    """The files of tests that import, by whatever way, a module that has changed since a commit.
+    """The files of tests that import, directly or not, a module that has changed since a commit.
 
     What is not committed yet counts too; C++ sources count as the module that loads them.
 
@@ -60,7 +60,7 @@ def names_changed_since(commit: str) -> set[str]:
 
 
 def is_test(module: str) -> bool:
-    """Whether pytest collects it."""
+    """Whether pytest collects a module."""
     return module.startswith("tests.") and module.rpartition(".")[2].startswith("test_")
 
 

@@ -1,4 +1,4 @@
-"""What tests share."""
+"""Fixtures of all tests."""
 
 import pytest
 import tensorflow as tf
@@ -8,7 +8,7 @@ from cgp import native
 
 @pytest.fixture
 def eager_functions():
-    """Runs functions op by op: to trace and to compile them takes longer than a few steps."""
+    """Runs functions eagerly: to trace and compile them takes longer than a few steps."""
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)

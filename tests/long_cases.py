@@ -1,4 +1,4 @@
-"""Cases of one test, of which the default run takes some."""
+"""Cases of one test, of which the default run has some, and `--all` the long ones too."""
 
 import pytest
 

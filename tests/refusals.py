@@ -74,7 +74,7 @@ def tracker(**arguments) -> RecursiveGP:
 
 @functools.cache  # none of these calls may change it
 def running(dimensions=None, series=None, **arguments) -> RecursiveGP:
-    """A tracker that has seen data."""
+    """A tracker with data."""
     model = tracker(**arguments)
     model.compile()
     x = X if dimensions is None else np.stack([X] * dimensions, axis=-1)
@@ -697,7 +697,7 @@ REFUSALS = {
         "same number of samples, got x: 3, y: 2"),
     "Functional: outputs of other inputs": (
         lambda: cgp.Functional(keras.Input((1,), dtype="float64"), keras.Input((1,)))(Z),
-        ValueError, "not connected to `inputs`"),
+        ValueError, "not connected to `inputs`|`inputs` not connected to `outputs`"),
     "Functional: complex data for a real input": (
         lambda: functional("float64")(np.ones((2, 1)) * 1j), TypeError,
         r"is float64 but was given complex data.*dtype=\"complex128\""),

@@ -1,4 +1,4 @@
-"""Estimators of banks, samples of their keys, and what an estimator for each key alone returns."""
+"""Estimators of banks, samples of their keys, and an estimator for each key as the reference."""
 
 import numpy as np
 
@@ -66,26 +66,26 @@ class Alone:
     """An estimator for each key."""
 
     def __init__(self, make):
-        self.make, self.held = make, {}
+        self.make, self.estimators = make, {}
 
     def update(self, keys, z, x=None):
-        found = []
+        steps = []
         for i, key in enumerate(keys):
-            if key not in self.held:
-                self.held[key] = self.make()
-            own = self.held[key]
-            found.append(own.step(z[i]) if x is None else own.step(x[i], z[i]))
-        return found
+            if key not in self.estimators:
+                self.estimators[key] = self.make()
+            estimator = self.estimators[key]
+            steps.append(estimator.step(z[i]) if x is None else estimator.step(x[i], z[i]))
+        return steps
 
 
 def flat(step):
     return (*step.predicted, step.innovation, *step.filtered)
 
 
-def assert_same(found, expected, tolerance=None):
-    """A step of a bank is those of each key alone: to the last bit, or to a tolerance."""
+def assert_same(steps, expected, tolerance=None):
+    """Steps of a bank equal those of each key alone: to the last bit, or to a tolerance."""
     for i, step in enumerate(expected):
-        for a, b in zip(flat(found), flat(step), strict=True):
+        for a, b in zip(flat(steps), flat(step), strict=True):
             assert a[i].shape == np.shape(b)
             assert a.dtype == np.asarray(b).dtype
             if tolerance is None:

@@ -24,7 +24,7 @@ def test_is_an_update_that_of_each_key_alone_to_the_last_bit(kind):
         given = samples(count)
         assert_same(bank.update(*given), alone.update(*given))
         bank = cgp.Bank.from_bytes(bank.to_bytes(), make())
-    for key, own in alone.held.items():
+    for key, own in alone.estimators.items():
         if hasattr(own, "state"):
             for a, b in zip(bank.state(key)[-len(own.state) :], own.state, strict=True):
                 assert a.tobytes() == b.tobytes()

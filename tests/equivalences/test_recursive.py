@@ -18,8 +18,8 @@ from tests.gp.recursive.streams import (
     borrowed,
     exact,
     named,
-    part,
     stepped,
+    steps_at,
     stream,
     taken_eagerly,
     tracker,
@@ -209,7 +209,7 @@ def test_is_a_batch_a_loop_over_its_series(policy, name):
     found = together.process(x, z)
     for b in range(4):
         single = borrowed(name, policy)
-        assert_steps(part(found, b), single.process(x[b], z[b]), rtol=1e-10, atol=1e-10)
+        assert_steps(steps_at(found, b), single.process(x[b], z[b]), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("policy", long_except(CAPACITY, "sliding"))

@@ -25,8 +25,8 @@ class Problem(NamedTuple):
     def observed(self, x):
         """Reference K and C of the observations at `[N, D]`."""
         k, c = self.pair(x, x)
-        one = np.eye(len(x))
-        return k + NOISE * one, c + self.noise_pseudo_variance * one
+        identity = np.eye(len(x))
+        return k + NOISE * identity, c + self.noise_pseudo_variance * identity
 
     def at(self, x, x_new):
         """Reference (cross, cross_pseudo, prior, prior_pseudo)."""
@@ -48,7 +48,7 @@ def _kernel():
 
 
 def problems() -> list[Problem]:
-    """Proper; improper by its kernel, by its noise, by both."""
+    """Four processes: proper; improper by kernel, by noise, and by both."""
     return [
         Problem("proper", _kernel(), _proper, 0.0),
         Problem("improper", WidelyLinear(_kernel(), 0.4 - 0.3j), _improper, 0.0),
@@ -58,7 +58,7 @@ def problems() -> list[Problem]:
 
 
 def started(gp, x, z, **kwargs):
-    """The process, with the hyperparameters that a fit starts from, and warned of as a fit warns.
+    """The process with the initial hyperparameters of a fit, which also gives its warnings.
 
     Of a fit whose one step leads nowhere, eagerly.
     """

@@ -12,7 +12,7 @@ import cgp
 from cgp.gp.noise import SampleNoise
 from cgp.kernels import Matern12, Matern32, Rotation
 from cgp.training.keras_private import saved_variables
-from tests.gp.noisy import GROUPS, noisy_data
+from tests.gp.noisy_data import GROUPS, noisy_data
 from tests.gp.problems import started
 from tests.gp.recursive.streams import by_core_or_eagerly
 from tests.long_cases import eagerly_or_in_a_graph, long_except
@@ -43,10 +43,10 @@ def assert_is_posterior(found, data, observed=None, tolerance=1e-10):
 def test_exact_gp_is_the_dense_process(name, known, grouped):
     data = noisy_data(name, known, grouped)
     gp = data.model(cgp.ExactGP)
-    gp.condition(data.x, data.z, **data.given)
+    gp.condition(data.x, data.z, **data.noise_arguments)
     expected = dense.log_marginal_likelihood(data.z, *data.observed())
     close(gp.log_marginal_likelihood(), expected)
-    close(gp.log_marginal_likelihood(data.x, data.z, **data.given), expected)
+    close(gp.log_marginal_likelihood(data.x, data.z, **data.noise_arguments), expected)
     assert_is_posterior(gp.predict(AT), data)
     for groups in (1, np.array([1, 0, 0])) if grouped else (None,):
         found = gp.predict(AT, observed=True, noise_variance=[0.3, 0.0, 1.0], noise_groups=groups)
@@ -63,7 +63,7 @@ def test_exact_gp_is_the_dense_process(name, known, grouped):
 def test_series_with_noise_of_their_own_do_not_share_a_covariance():
     data = noisy_data("improper", True, True, batch=(2, 2))
     gp = data.model(cgp.ExactGP)
-    gp.condition(data.x, data.z, **data.given)
+    gp.condition(data.x, data.z, **data.noise_arguments)
     value, found, left_out = gp.log_marginal_likelihood(), gp.predict(AT), gp.loo()
     for row in np.ndindex(2, 2):
         one = data._replace(z=data.z[row], known=data.known[row], groups=data.groups[row])
@@ -78,7 +78,7 @@ def test_gradients_are_those_of_differences():
     gp = data.model(cgp.ExactGP)
 
     def value():
-        return gp.log_marginal_likelihood(data.x, data.z, **data.given)
+        return gp.log_marginal_likelihood(data.x, data.z, **data.noise_arguments)
 
     variable = gp.noise_variance.variable
     with tf.GradientTape() as tape:
@@ -103,10 +103,10 @@ def assert_are_differences(value, variable, gradient, tolerance=1e-6):
 def test_data_that_differ_in_noise_alone_are_other_data():
     data = noisy_data("proper", True, False)
     gp = data.model(cgp.ExactGP)
-    gp.condition(data.x, data.z, **data.given)
-    before = gp.log_marginal_likelihood(data.x, data.z, **data.given)
+    gp.condition(data.x, data.z, **data.noise_arguments)
+    before = gp.log_marginal_likelihood(data.x, data.z, **data.noise_arguments)
     other = data._replace(known=2.0 * data.known)
-    found = gp.log_marginal_likelihood(data.x, data.z, **other.given)
+    found = gp.log_marginal_likelihood(data.x, data.z, **other.noise_arguments)
     close(found, dense.log_marginal_likelihood(data.z, *other.observed()))
     without = data._replace(known=None)
     found = gp.log_marginal_likelihood(data.x, data.z)
@@ -124,7 +124,7 @@ def test_a_traced_posterior_sees_the_noise_of_later_data():
     gp.condition(data.x, data.z)
     variance = tf.function(lambda x: gp.posterior(x).variance())
     close(variance(tf.constant(AT)), gp.predict(AT)["variance"])
-    gp.condition(data.x, data.z, **data.given)
+    gp.condition(data.x, data.z, **data.noise_arguments)
     close(variance(tf.constant(AT)), gp.predict(AT)["variance"])
 
 
@@ -134,7 +134,7 @@ def test_a_traced_likelihood_without_noise_refuses_that_of_later_data():
     gp.condition(data.x, data.z)
     likelihood = tf.function(gp.log_marginal_likelihood)
     close(likelihood(), gp.log_marginal_likelihood())
-    gp.condition(data.x, data.z, **data.given)
+    gp.condition(data.x, data.z, **data.noise_arguments)
     with pytest.raises(tf.errors.InvalidArgumentError, match="had none when this function was"):
         likelihood()
 
@@ -145,7 +145,7 @@ def test_a_traced_likelihood_without_noise_refuses_that_of_later_data():
 def test_is_noise_saved_with_the_data(kind, tmp_path):
     data = noisy_data("improper noise", True, True, batch=(2,))
     gp = data.model(kind)
-    gp.condition(data.x, data.z, **data.given)
+    gp.condition(data.x, data.z, **data.noise_arguments)
     gp.save(path := tmp_path / "gp.keras")
     loaded = keras.saving.load_model(path)
     close(loaded.log_marginal_likelihood(), gp.log_marginal_likelihood())
@@ -184,17 +184,17 @@ def test_does_noise_of_groups_that_was_left_out_start_from_the_data(kind):
     data = noisy_data("improper", True, True)
     gp = kind(data.problem.kernel, [None, None], priors={"noise_variance": None})
     with pytest.raises(ValueError, match=r"left out, and not learned yet: .*noise_variance"):
-        gp.log_marginal_likelihood(data.x, data.z, **data.given)
+        gp.log_marginal_likelihood(data.x, data.z, **data.noise_arguments)
     gp = kind.from_config(gp.get_config())
     assert gp.noise_variance.is_left_out
-    started(gp, data.x, data.z, **data.given)
+    started(gp, data.x, data.z, **data.noise_arguments)
     noise = gp.noise_variance.numpy()
     assert np.all((noise > 1e-4) & (noise < 10.0))
     k, c = data.problem.pair(data.x[:, None], data.x[:, None])
     k += np.diag(noise[data.groups] + np.nan_to_num(data.known))
     expected = dense.log_marginal_likelihood(data.z, k, c)
     close(gp.log_marginal_likelihood(), expected)
-    close(gp.evaluate(data.x, data.z, verbose=0, **data.given), -expected / 11)
+    close(gp.evaluate(data.x, data.z, verbose=0, **data.noise_arguments), -expected / 11)
 
 
 @pytest.mark.parametrize("kind", [cgp.ExactGP, cgp.StateSpaceGP])
@@ -238,7 +238,7 @@ def test_is_noise_of_groups_that_was_left_out_learned(kind, tmp_path):
 def test_bad_noise_is_refused_and_changes_nothing(kind):
     data = noisy_data("proper", True, False)
     gp = data.model(kind)
-    gp.condition(data.x, data.z, **data.given)
+    gp.condition(data.x, data.z, **data.noise_arguments)
     before = gp.log_marginal_likelihood()
     for bad, error, message in (
         (-0.1, ValueError, "finite and not negative, got -0.1"),
@@ -290,7 +290,7 @@ def test_bad_groups_are_refused(kind):
 def test_state_space_gp_is_the_dense_process(name, known, grouped):
     data = noisy_data(name, known, grouped)
     gp = data.model(cgp.StateSpaceGP)
-    gp.condition(data.x, data.z, **data.given)
+    gp.condition(data.x, data.z, **data.noise_arguments)
     expected = dense.log_marginal_likelihood(data.z, *data.observed())
     close(gp.log_marginal_likelihood(), expected)
     assert_is_posterior(gp.predict(AT), data)
@@ -310,7 +310,7 @@ def test_state_space_gp_is_the_dense_process(name, known, grouped):
 def test_series_with_noise_of_their_own_have_states_of_their_own():
     data = noisy_data("improper", True, True, batch=(2,))
     gp = data.model(cgp.StateSpaceGP)
-    gp.condition(data.x, data.z, **data.given)
+    gp.condition(data.x, data.z, **data.noise_arguments)
     value, found = gp.log_marginal_likelihood(), gp.predict(AT)
     later = gp.step(11.5, data.z[:, 0], noise_variance=[0.1, 2.0], noise_groups=[1, 0])
     for i in range(2):
@@ -329,7 +329,7 @@ def one_step(data, i):
     at = data.x[i : i + 1]
     found = [dense.posterior(d.z, *d.observed(), *d.at(at)) for d in (before, upto)]
     (mean, k, c), (filtered, k_after, c_after) = found
-    noise, pseudo = data.noise(*(None if a is None else a[i] for a in data.own))
+    noise, pseudo = data.noise(*(None if a is None else a[i] for a in data.noise_of_samples))
     predicted = mean[0], k[0, 0].real + noise, c[0, 0] + pseudo
     return predicted, (filtered[0], k_after[0, 0].real, c_after[0, 0])
 
@@ -355,7 +355,7 @@ def one_by_one(gp, data, chosen):
     """Steps with the samples `chosen`."""
     found = []
     for i in chosen:
-        own = {name: value[i] for name, value in data.given.items()}
+        own = {name: value[i] for name, value in data.noise_arguments.items()}
         found.append(gp.step(data.x[i], data.z[i], **own))
     return found
 
@@ -370,10 +370,10 @@ def test_a_stream_of_a_state_space_gp_is_the_dense_process(
     def steps():
         gp = data.model(cgp.StateSpaceGP)
         head = data.where(slice(0, 4))
-        gp.condition(head.x, head.z, **head.given)
+        gp.condition(head.x, head.z, **head.noise_arguments)
         found = one_by_one(gp, data, range(4, 7))
         block = data.where(slice(7, 10))
-        found += unstacked(gp.process(block.x, block.z, **block.given))
+        found += unstacked(gp.process(block.x, block.z, **block.noise_arguments))
         return found + one_by_one(gp, data, range(10, 12)), gp
 
     found, gp = steps()
@@ -456,7 +456,7 @@ def test_a_window_with_room_is_the_dense_process(
         block = data.where(slice(5, 12))
         with contextlib.nullcontext() if traced else by_core_or_eagerly(gp):
             found = one_by_one(gp, data, range(5))
-            return found + unstacked(gp.process(block.x, block.z, **block.given)), gp
+            return found + unstacked(gp.process(block.x, block.z, **block.noise_arguments)), gp
 
     found, gp = steps()
     assert_are_steps(found[1:], data, 1)
@@ -479,7 +479,7 @@ def test_a_sliding_window_is_the_dense_process_of_the_last_samples(name, known, 
     gp = data.model(cgp.RecursiveGP, capacity=4)
     one_by_one(gp, data, range(7))
     block = data.where(slice(7, 12))
-    gp.process(block.x, block.z, **block.given)
+    gp.process(block.x, block.z, **block.noise_arguments)
     last = data.where(seen[-4:])
     assert_window_is_dense(gp, last)
     other = last._replace(level=0.7)
@@ -527,7 +527,7 @@ def test_streams_with_noise_of_their_own():
 def test_is_noise_saved_with_the_window(policy, tmp_path):
     data = in_order(noisy_data("improper noise", True, True))
     gp = data.model(cgp.RecursiveGP, capacity=6, policy=policy)
-    gp.process(data.x, data.z, **data.given)
+    gp.process(data.x, data.z, **data.noise_arguments)
     gp.save(path := tmp_path / "gp.keras")
     loaded = keras.saving.load_model(path)
     for model in (gp, loaded):
@@ -559,9 +559,11 @@ def test_a_stream_is_fitted_with_its_noise(eagerly):
     gp = data.model(cgp.RecursiveGP, capacity=12)
     gp.compile(keras.optimizers.SGD(0.0), run_eagerly=eagerly)
     likelihood = dense.log_marginal_likelihood(data.z, *data.observed())
-    loss = gp.evaluate(data.x, data.z, verbose=0, **data.given)
+    loss = gp.evaluate(data.x, data.z, verbose=0, **data.noise_arguments)
     close(loss, -likelihood / np.sum(~np.isnan(data.z)))
-    history = gp.fit(data.x, data.z, batch_size=3 if eagerly else 4, verbose=0, **data.given)
+    history = gp.fit(
+        data.x, data.z, batch_size=3 if eagerly else 4, verbose=0, **data.noise_arguments
+    )
     close(history.history["loss"], [loss])
     assert_window_is_dense(gp, data)
     with pytest.raises(ValueError, match="give noise_groups"):
@@ -603,7 +605,7 @@ def test_single_precision(kind):
     own = {} if kind is not cgp.RecursiveGP else {"capacity": 12}
     gp = kind(kernel, data.learned, **own)
     take = gp.process if kind is cgp.RecursiveGP else gp.condition
-    take(data.x.astype("float32"), data.z.astype("complex64"), **data.given)
+    take(data.x.astype("float32"), data.z.astype("complex64"), **data.noise_arguments)
     assert gp.predict(AT)["variance"].dtype == np.float32
     assert_is_posterior(gp.predict(AT), data, tolerance=1e-4)
 
@@ -618,7 +620,7 @@ exact_and_state_space = pytest.mark.parametrize(
 def test_graphs_see_the_noise_of_each_series_of_the_data(kind, grouped):
     data = noisy_data("improper noise", True, grouped, batch=(2,))
     gp = data.model(kind)
-    gp.condition(data.x, data.z, **data.given)
+    gp.condition(data.x, data.z, **data.noise_arguments)
     expected = gp.log_marginal_likelihood()
     close(tf.function(gp.log_marginal_likelihood)(), expected)
     close(
@@ -632,7 +634,7 @@ def test_graphs_see_the_noise_of_each_series_of_the_data(kind, grouped):
 def test_a_graph_takes_the_noise_of_each_series(kind, grouped):
     data = noisy_data("improper noise", True, grouped, batch=(2,))
     gp = data.model(kind)
-    expected = gp.log_marginal_likelihood(data.x, data.z, **data.given)
+    expected = gp.log_marginal_likelihood(data.x, data.z, **data.noise_arguments)
 
     @tf.function
     def likelihood(z, known):
@@ -677,7 +679,7 @@ def test_gradients_of_a_stream_are_those_of_differences(eagerly):
     variable = gp.noise_variance.variable
 
     def value():
-        return gp.evaluate(rest.x, rest.z, verbose=0, **rest.given)
+        return gp.evaluate(rest.x, rest.z, verbose=0, **rest.noise_arguments)
 
     with tf.GradientTape() as tape:
         noise = (

@@ -28,7 +28,7 @@ class DampedOscillator(Kernel):
     def __init__(self, variance=1.0, frequency=1.0, damping=0.1, **kwargs):
         super().__init__(**kwargs)
         values = {"variance": variance, "frequency": frequency, "damping": damping}
-        self.declare_parameters({name: (value, POSITIVE) for name, value in values.items()})
+        self.declare_parameters({name: (initial, POSITIVE) for name, initial in values.items()})
 
     def markov_form(self):
         """The state is (z', z)."""

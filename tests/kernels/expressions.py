@@ -53,7 +53,7 @@ class Expression(NamedTuple):
 
 
 def proper(covariance):
-    """The pair of a proper process."""
+    """The covariance, and a pseudo-covariance of zero."""
 
     def moments(a, b):
         k = covariance(a, b)
@@ -63,7 +63,7 @@ def proper(covariance):
 
 
 def added(*pairs):
-    return lambda a, b: tuple(sum(parts) for parts in zip(*(p(a, b) for p in pairs), strict=True))
+    return lambda a, b: tuple(sum(terms) for terms in zip(*(p(a, b) for p in pairs), strict=True))
 
 
 def scaled(covariance, pair):
@@ -77,7 +77,7 @@ def scaled(covariance, pair):
 
 
 def multiplied(pair1, pair2):
-    """K with K and C with C."""
+    """The products of the covariances and of the pseudo-covariances."""
 
     def moments(a, b):
         (k1, c1), (k2, c2) = pair1(a, b), pair2(a, b)

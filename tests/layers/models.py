@@ -1,4 +1,4 @@
-"""Filters as layers, the series they are given, and what they should say."""
+"""Filters as layers, series for them, and the expected outputs."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -52,27 +52,27 @@ def variances(chols, improper):
 
 
 def expected(model, z, **kwargs):
-    """What the layer's dict should hold, and the log likelihoods of the series."""
-    found = statespace.filter(model, z, **kwargs)
-    names = (field.name for field in dataclasses.fields(found))
-    parts = (None if part is None else np.asarray(part) for part in found)
-    found = SimpleNamespace(**dict(zip(names, parts, strict=True)))
-    pseudo = found.innovation_pseudo_covariances
+    """The expected dictionary of the layer, and the log likelihoods of the series."""
+    result = statespace.filter(model, z, **kwargs)
+    names = (field.name for field in dataclasses.fields(result))
+    arrays = (None if array is None else np.asarray(array) for array in result)
+    result = SimpleNamespace(**dict(zip(names, arrays, strict=True)))
+    pseudo = result.innovation_pseudo_covariances
     values = {
-        "predicted_mean": found.predicted_means,
-        "filtered_mean": found.filtered_means,
-        "observation_mean": found.observation_means,
-        "innovation": found.innovations,
-        "innovation_variance": np.diagonal(found.innovation_covariances, axis1=-2, axis2=-1).real,
+        "predicted_mean": result.predicted_means,
+        "filtered_mean": result.filtered_means,
+        "observation_mean": result.observation_means,
+        "innovation": result.innovations,
+        "innovation_variance": np.diagonal(result.innovation_covariances, axis1=-2, axis2=-1).real,
     }
     if pseudo is not None:
         values["innovation_pseudo_variance"] = np.diagonal(pseudo, axis1=-2, axis2=-1)
-    for name, chols in (("predicted", found.predicted_chols), ("filtered", found.filtered_chols)):
+    for name, chols in (("predicted", result.predicted_chols), ("filtered", result.filtered_chols)):
         variance, pseudo_variance = variances(chols, pseudo is not None)
         values[f"{name}_variance"] = variance
         if pseudo is not None:
             values[f"{name}_pseudo_variance"] = pseudo_variance
-    return values, found.log_likelihood
+    return values, result.log_likelihood
 
 
 def tolerances(dtype):
@@ -80,16 +80,16 @@ def tolerances(dtype):
     return {"rtol": size or 1e-11, "atol": size or 1e-11}
 
 
-def assert_same(found, values, **kwargs):
-    """Dicts of arrays, NaN where the other has NaN."""
-    assert found.keys() == values.keys()
-    for name, value in values.items():
-        np.testing.assert_allclose(found[name], value, err_msg=name, **kwargs)
+def assert_same(outputs, values, **kwargs):
+    """Dictionaries of equal arrays, with NaN in the same places."""
+    assert outputs.keys() == values.keys()
+    for name, expected_output in values.items():
+        np.testing.assert_allclose(outputs[name], expected_output, err_msg=name, **kwargs)
 
 
 def central_differences(variables, loss, h=1e-5):
-    """Of a function of the present values, for each element of each variable."""
-    found = []
+    """Central differences of a loss, by each element of each variable."""
+    differences = []
     for variable in variables:
         was = np.asarray(variable)
         for index in np.ndindex(was.shape):
@@ -99,9 +99,9 @@ def central_differences(variables, loss, h=1e-5):
                 step[index] = sign * h
                 variable.assign(was + step)
                 sides.append(float(loss()))
-            found.append((sides[0] - sides[1]) / (2 * h))
+            differences.append((sides[0] - sides[1]) / (2 * h))
         variable.assign(was)
-    return np.array(found)
+    return np.array(differences)
 
 
 def flat(gradients):
@@ -109,9 +109,9 @@ def flat(gradients):
 
 
 def assert_gradients_along(directions, variables, gradients, loss, h=1e-5):
-    """Gradients are differences in random directions of all variables, which are returned."""
+    """Compares gradients with central differences in random directions, which are returned."""
     rng, was = np.random.default_rng(7), [np.asarray(v) for v in variables]
-    found = []
+    differences = []
     for _ in range(directions):
         way = [rng.normal(size=a.shape) for a in was]
         sides = []
@@ -119,16 +119,16 @@ def assert_gradients_along(directions, variables, gradients, loss, h=1e-5):
             for variable, a, w in zip(variables, was, way, strict=True):
                 variable.assign(a + sign * h * w)
             sides.append(float(loss()))
-        found.append((sides[0] - sides[1]) / (2 * h))
+        differences.append((sides[0] - sides[1]) / (2 * h))
         expected = sum(np.sum(w * np.asarray(g)) for w, g in zip(way, gradients, strict=True))
-        np.testing.assert_allclose(expected, found[-1], rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(expected, differences[-1], rtol=1e-6, atol=1e-8)
     for variable, a in zip(variables, was, strict=True):
         variable.assign(a)
-    return np.array(found)
+    return np.array(differences)
 
 
 def assert_gradients(kf, z, eagerly):
-    """The gradients of a filter's loss are its central differences, which are returned."""
+    """Compares the gradients of a filter's loss with central differences, which are returned."""
 
     def value_and_gradients():
         with tf.GradientTape() as tape:
@@ -204,16 +204,16 @@ class Gain(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="layers_tests")
 class Features(keras.layers.Layer):
-    """Real numbers, of what the filter says: all that it says bears on them."""
+    """Real features of all outputs of the filter."""
 
     def call(self, said):
         mean = said["filtered_mean"]
-        seen = tf.math.is_finite(tf.math.real(said["innovation"]))
-        innovation = tf.where(seen, said["innovation"], tf.zeros_like(said["innovation"]))
-        parts = [tf.math.real(mean), tf.math.imag(mean), said["filtered_variance"]]
-        parts += [tf.abs(innovation) ** 2, said["innovation_variance"]]
-        parts += [tf.math.imag(said["predicted_mean"]), said["predicted_variance"]]
-        return tf.concat(parts, axis=-1)
+        observed = tf.math.is_finite(tf.math.real(said["innovation"]))
+        innovation = tf.where(observed, said["innovation"], tf.zeros_like(said["innovation"]))
+        features = [tf.math.real(mean), tf.math.imag(mean), said["filtered_variance"]]
+        features += [tf.abs(innovation) ** 2, said["innovation_variance"]]
+        features += [tf.math.imag(said["predicted_mean"]), said["predicted_variance"]]
+        return tf.concat(features, axis=-1)
 
     def compute_output_spec(self, said):
         n, m = (said[name].shape[-1] for name in ("filtered_mean", "innovation"))
@@ -229,7 +229,7 @@ def two_modes():
 
 
 def guess():
-    """The same, its noises unknown."""
+    """The same model with other covariances of the noise."""
     true = two_modes()
     return statespace.LinearGaussian(
         true.F,

@@ -25,5 +25,5 @@ def train(strategy):
 
 if __name__ == "__main__":
     two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    found = [train(strategy) for strategy in (tf.distribute.get_strategy(), two)]
-    np.testing.assert_allclose(*found, rtol=1e-10)
+    results = [train(strategy) for strategy in (tf.distribute.get_strategy(), two)]
+    np.testing.assert_allclose(*results, rtol=1e-10)

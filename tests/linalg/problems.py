@@ -26,7 +26,7 @@ def random(rng, shape, dtype):
 
 
 def random_chol(rng, n, dtype, batch=()):
-    """Well conditioned."""
+    """A well-conditioned factor."""
     chol = 0.5 * np.tril(random(rng, (*batch, n, n), dtype), -1) / np.sqrt(n)
     return (chol + np.eye(n) * rng.uniform(0.5, 1.5, (*batch, n, 1))).astype(dtype)
 

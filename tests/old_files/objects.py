@@ -43,7 +43,7 @@ def linear_model(**settings: Any) -> statespace.LinearGaussian:
 
 @keras.saving.register_keras_serializable(package="cgp.tests")
 def steady(state: tf.Tensor) -> tf.Tensor:
-    """A phase that stays."""
+    """The transition of a constant phase."""
     return state
 
 
@@ -58,13 +58,13 @@ def phasor(state: tf.Tensor) -> tf.Tensor:
 
 def of_step(step: Any, name: str) -> Answers:
     """The arrays of a step."""
-    parts = (("predicted", step.predicted), ("filtered", step.filtered))
-    arrays = {f"{name} {p}_{f}": a for p, m in parts for f, a in m._asdict().items()}
+    moments = (("predicted", step.predicted), ("filtered", step.filtered))
+    arrays = {f"{name} {p}_{f}": a for p, m in moments for f, a in m._asdict().items()}
     return {f"{name} innovation": step.innovation, **arrays}
 
 
 def of_process(gp: Any) -> Answers:
-    """What a process predicts, and its hyperparameters."""
+    """Predictions of a process, and its hyperparameters."""
     x = np.linspace(-1.0, X[-1] + 2.0, 5)
     predictions = {f"predict {name}": a for name, a in gp.predict(x, verbose=0).items()}
     learned = {f"parameter {name}": np.asarray(a) for name, a in gp.parameters().items()}
@@ -72,32 +72,32 @@ def of_process(gp: Any) -> Answers:
 
 
 def of_online_process(gp: Any, *axes: int) -> Answers:
-    """The same, and then how it goes on."""
+    """Predictions and hyperparameters, and then the results of the next step."""
     z = np.array([0.3 - 0.2j, 0.1j, 1.0])[: int(np.prod(axes))].reshape(axes)[()]
     return {**of_process(gp), **of_step(gp.step(X[-1] + 0.4, z), "step")}
 
 
 def of_filter(kf: Any) -> Answers:
-    """The state, and how it goes on."""
+    """The state, and the results of its next step."""
     state = {f"state {name}": np.asarray(a) for name, a in kf.state._asdict().items()}
     observed = kf.learned_model.noise.observation_size
     z = np.arange(1, observed + 1) * (0.2 + 0.1j) * np.ones((*kf.state.mean.shape[:-1], 1))
-    known = {"inputs": INPUTS[:, 0]} if kf.model.B is not None else {}
-    return {**state, **of_step(kf.step(z, **known), "step")}
+    inputs = {"inputs": INPUTS[:, 0]} if kf.model.B is not None else {}
+    return {**state, **of_step(kf.step(z, **inputs), "step")}
 
 
 def of_nonlinear_filter(kf: Any) -> Answers:
-    """How its stream goes on."""
+    """The results of the next step of its stream."""
     return of_step(kf.step([0.9 + 0.1j]), "step")
 
 
 def of_recurrent(model: Any, inputs: Any) -> Answers:
-    """What a model with a recurrent layer returns for a next piece."""
+    """The outputs of a model with a recurrent layer for the next piece of a series."""
     return {name: np.asarray(a) for name, a in model(inputs).items()}
 
 
 def of_bank(bank: cgp.Bank) -> Answers:
-    """The states of keys, and how these go on."""
+    """The states of keys, and the results of their next steps."""
     states = {f"state {name}": np.asarray(a) for name, a in bank.state()._asdict().items()}
     x = None if isinstance(bank.estimator, cgp.KalmanFilter) else [LATER[0], LATER[1]]
     z = np.array([0.2 + 0.1j, np.nan])
@@ -140,8 +140,8 @@ def stepped(gp: Any, z: np.ndarray) -> Any:
 def running(model: Any, z: np.ndarray, count: int = 5, **settings: Any) -> Any:
     kf = cgp.KalmanFilter(model, **settings)
     for t in range(count):
-        known = {} if getattr(model, "B", None) is None else {"inputs": INPUTS[:, t]}
-        kf.step(z[..., t, :], **known)
+        inputs = {} if getattr(model, "B", None) is None else {"inputs": INPUTS[:, t]}
+        kf.step(z[..., t, :], **inputs)
     return kf
 
 
@@ -152,7 +152,7 @@ def phase() -> Any:
 
 
 def recurrent(estimator: Any, *arrays: np.ndarray) -> Any:
-    """A Keras model of a recurrent layer that has taken a piece in."""
+    """A Keras model of a recurrent layer, after a first piece of a series."""
     inputs = [keras.Input(batch_shape=a.shape, dtype=a.dtype.name) for a in arrays]
     layer = cgp.layers.Recursive(estimator, stateful=True)
     if len(arrays) == 1:
@@ -240,7 +240,7 @@ EXPORTED: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
 
 
 def of_exported(module: Any, sample: tuple[Any, ...]) -> Answers:
-    """What a step of a SavedModel returns."""
+    """The results of a step of a SavedModel."""
     return {name: a.numpy() for name, a in module.step(*map(tf.constant, sample)).items()}
 
 

@@ -8,20 +8,17 @@ import numpy as np
 def split(draws):
     """Halves of chains `[C, n]`, those of an odd number without the draw in the middle."""
     half = len(draws[0]) // 2
-    return [part for chain in draws for part in (chain[:half], chain[len(chain) - half :])]
+    return [section for chain in draws for section in (chain[:half], chain[len(chain) - half :])]
 
 
 def normal_scores(chains):
     """Φ⁻¹ of fractional ranks among all draws, ties with their mean rank."""
     pooled = [x for chain in chains for x in chain]
-    found = []
+    scores = []
     for chain in chains:
-        ranks = [
-            sum(other < x for other in pooled) + (sum(other == x for other in pooled) + 1) / 2
-            for x in chain
-        ]
-        found.append([NormalDist().inv_cdf((r - 3 / 8) / (len(pooled) + 1 / 4)) for r in ranks])
-    return np.array(found)
+        ranks = [sum(y < x for y in pooled) + (sum(y == x for y in pooled) + 1) / 2 for x in chain]
+        scores.append([NormalDist().inv_cdf((r - 3 / 8) / (len(pooled) + 1 / 4)) for r in ranks])
+    return np.array(scores)
 
 
 def variances(chains):

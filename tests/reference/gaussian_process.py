@@ -17,8 +17,12 @@ from tests.reference.complex_normal import (
 
 def without_missing(z, covariance, pseudo_covariance):
     """The observed values and their covariances."""
-    seen = np.flatnonzero(~np.isnan(z))
-    return z[seen], covariance[np.ix_(seen, seen)], pseudo_covariance[np.ix_(seen, seen)]
+    observed = np.flatnonzero(~np.isnan(z))
+    return (
+        z[observed],
+        covariance[np.ix_(observed, observed)],
+        pseudo_covariance[np.ix_(observed, observed)],
+    )
 
 
 def log_marginal_likelihood(z, covariance, pseudo_covariance):
@@ -31,11 +35,11 @@ def posterior(z, covariance, pseudo_covariance, cross, cross_pseudo, prior, prio
 
     E[f_a | z] = K_a* K_a⁻¹ z_a,  cov[f_a | z] = K_a** − K_a* K_a⁻¹ K_a*ᴴ.
     """
-    seen = ~np.isnan(z)
+    observed = ~np.isnan(z)
     z, k, c = without_missing(z, covariance, pseudo_covariance)
     m = len(prior)
     k_a = augmented_covariance(k, c)
-    cross_a = augmented_covariance(cross[:, seen], cross_pseudo[:, seen])
+    cross_a = augmented_covariance(cross[:, observed], cross_pseudo[:, observed])
     prior_a = augmented_covariance(prior, prior_pseudo)
     mean_a = cross_a @ np.linalg.solve(k_a, augmented(z))
     covariance_a = prior_a - cross_a @ np.linalg.solve(k_a, np.conj(cross_a.T))
@@ -43,20 +47,20 @@ def posterior(z, covariance, pseudo_covariance, cross, cross_pseudo, prior, prio
 
 
 def leave_one_out(z, covariance, pseudo_covariance):
-    """Mean, variance and pseudo-variance of each observation given all the others, each `[N]`.
+    """Mean, variance and pseudo-variance of each observation given the remaining ones, each `[N]`.
 
     One new fit for each point. A missing one is predicted like the rest.
     """
     n = len(z)
     means, variances, pseudo_variances = [], [], []
     for i in range(n):
-        others = [j for j in range(n) if j != i]
+        remaining = [j for j in range(n) if j != i]
         mean, k, c = posterior(
-            z[others],
-            covariance[np.ix_(others, others)],
-            pseudo_covariance[np.ix_(others, others)],
-            covariance[np.ix_([i], others)],
-            pseudo_covariance[np.ix_([i], others)],
+            z[remaining],
+            covariance[np.ix_(remaining, remaining)],
+            pseudo_covariance[np.ix_(remaining, remaining)],
+            covariance[np.ix_([i], remaining)],
+            pseudo_covariance[np.ix_([i], remaining)],
             covariance[np.ix_([i], [i])],
             pseudo_covariance[np.ix_([i], [i])],
         )
@@ -79,8 +83,8 @@ def trend_log_likelihood(z, covariance, trend):
 
     `trend` is H, `[N, p]`.
     """
-    seen = ~np.isnan(z)
-    z, k, h = z[seen], covariance[np.ix_(seen, seen)], trend[seen]
+    observed = ~np.isnan(z)
+    z, k, h = z[observed], covariance[np.ix_(observed, observed)], trend[observed]
     n, p = h.shape
     inverse = np.linalg.inv(k)
     precision = np.conj(h.T) @ inverse @ h
@@ -93,8 +97,8 @@ def trend_log_likelihood(z, covariance, trend):
 
 def composite_covariance(covariance, pseudo_covariance):
     """cov [Re z; Im z], from z_a = T [Re z; Im z] with T = [[I, iI], [I, −iI]] and T⁻¹ = Tᴴ/2."""
-    one = np.eye(len(covariance))
-    t = np.block([[one, 1j * one], [one, -1j * one]])
+    identity = np.eye(len(covariance))
+    t = np.block([[identity, 1j * identity], [identity, -1j * identity]])
     k_a = augmented_covariance(covariance, pseudo_covariance)
     return (np.conj(t.T) @ k_a @ t / 4).real
 
@@ -105,9 +109,9 @@ def improper_trend_log_likelihood(z, covariance, pseudo_covariance, trend):
     In y = [Re z; Im z], S its covariance, G = [[Re H, −Im H], [Im H, Re H]]:
     log p = −½ ((2N−2p) log 2π + log|S| + log|Gᵀ S⁻¹ G| + yᵀ P y).
     """
-    seen = ~np.isnan(z)
+    observed = ~np.isnan(z)
     z, k, c = without_missing(z, covariance, pseudo_covariance)
-    h = trend[seen]
+    h = trend[observed]
     n, p = h.shape
     y = np.concatenate([z.real, z.imag])
     g = np.block([[h.real, -h.imag], [h.imag, h.real]])

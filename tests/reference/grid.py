@@ -16,7 +16,7 @@ class Run(NamedTuple):
 
 
 def density(deviations, covariance):
-    """Of the real normal, `[..., n]` -> `[...]`."""
+    """The density of the real normal, `[..., n]` -> `[...]`."""
     n = deviations.shape[-1]
     distances = np.sum(deviations * np.linalg.solve(covariance, deviations[..., None])[..., 0], -1)
     return np.exp(-0.5 * distances) / np.sqrt((2 * np.pi) ** n * np.linalg.det(covariance))
@@ -35,10 +35,11 @@ def filtered(f, h, Q, R, mean, covariance, z, axes):
     observed = h(grid)
     weights = density(grid - mean, covariance) * cell
     means, covariances, log_likelihood = [], [], 0.0
-    for value in z:
-        seen = ~np.isnan(value)
-        if seen.any():
-            weights = weights * density((value - observed)[:, seen], R[np.ix_(seen, seen)])
+    for observation in z:
+        present = ~np.isnan(observation)
+        if present.any():
+            errors = (observation - observed)[:, present]
+            weights = weights * density(errors, R[np.ix_(present, present)])
         total = np.sum(weights)
         log_likelihood += np.log(total)
         weights = weights / total

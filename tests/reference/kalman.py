@@ -15,7 +15,7 @@ import numpy as np
 
 
 class Model(NamedTuple):
-    """Every matrix once per step."""
+    """A linear Gaussian model, with each matrix once per step."""
 
     F: np.ndarray  # [T, n, n]
     Q: np.ndarray  # [T, n, n]
@@ -87,13 +87,17 @@ def filter(model, z):
     """`Filtered` of a series `[T, m]`, NaN where missing."""
     steps = []
     mean, covariance = model.mean, model.covariance
-    for F, Q, H, R, drift, value in zip(*model[:4], model.drift, z, strict=True):
+    for F, Q, H, R, drift, observation in zip(*model[:4], model.drift, z, strict=True):
         predicted = mean, covariance
-        innovation = value - H @ mean
+        innovation = observation - H @ mean
         innovation_covariance = H @ covariance @ adjoint(H) + R
-        seen = ~np.isnan(value)
-        h, s, e = H[seen], innovation_covariance[np.ix_(seen, seen)], innovation[seen]
-        if seen.any():
+        observed = ~np.isnan(observation)
+        h, s, e = (
+            H[observed],
+            innovation_covariance[np.ix_(observed, observed)],
+            innovation[observed],
+        )
+        if observed.any():
             gain = adjoint(np.linalg.solve(s, h @ covariance))
             mean = mean + gain @ e
             covariance = covariance - gain @ s @ adjoint(gain)
@@ -103,7 +107,7 @@ def filter(model, z):
         )
         mean = F @ mean + drift
         covariance = F @ covariance @ adjoint(F) + Q
-    return Filtered(*(np.array(part) for part in zip(*steps, strict=True)))
+    return Filtered(*(np.array(arrays) for arrays in zip(*steps, strict=True)))
 
 
 def smooth(model, z):
@@ -149,7 +153,7 @@ def block_diagonal(blocks):
 
 
 def joint(model):
-    """All that is ever random, as one normal: the states are `A [x₀; w₀ + d₀; w₁ + d₁; …]`."""
+    """All states and observations as one normal: the states are `A [x₀; w₀ + d₀; w₁ + d₁; …]`."""
     steps, n = model.drift.shape
     dtype = np.result_type(*model)
     A = np.zeros((steps * n, steps * n), dtype)
@@ -174,19 +178,24 @@ def joint(model):
 def joint_log_likelihood(model, z):
     """The log density of all observed elements of `[T, m]`, as one vector."""
     j, z = joint(model), np.ravel(z)
-    seen = ~np.isnan(z)
+    observed = ~np.isnan(z)
     return normal_log_prob(
-        z[seen], j.observation_mean[seen], j.observation_covariance[np.ix_(seen, seen)]
+        z[observed],
+        j.observation_mean[observed],
+        j.observation_covariance[np.ix_(observed, observed)],
     )
 
 
 def conditional(model, z):
     """Mean `[T n]` and covariance `[T n, T n]` of all states given all observed elements."""
     j, z = joint(model), np.ravel(z)
-    seen = ~np.isnan(z)
-    covariance, cross = j.observation_covariance[np.ix_(seen, seen)], j.cross_covariance[:, seen]
+    observed = ~np.isnan(z)
+    covariance, cross = (
+        j.observation_covariance[np.ix_(observed, observed)],
+        j.cross_covariance[:, observed],
+    )
     gain = adjoint(np.linalg.solve(covariance, adjoint(cross)))
-    mean = j.state_mean + gain @ (z[seen] - j.observation_mean[seen])
+    mean = j.state_mean + gain @ (z[observed] - j.observation_mean[observed])
     return mean, j.state_covariance - gain @ adjoint(cross)
 
 
@@ -207,16 +216,16 @@ def diffuse_log_likelihood(model, z, variance):
     of x₀ given z.
     """
     n = len(model.mean)
-    known = joint(model._replace(covariance=np.zeros((n, n))))
+    given_start = joint(model._replace(covariance=np.zeros((n, n))))
     observations = block_diagonal(model.H)
     transition, A = np.eye(n), []
     for F in model.F:
         A.append(transition)
         transition = F @ transition
     A = observations @ np.concatenate(A)
-    seen = ~np.isnan(np.ravel(z))
-    A, sigma = A[seen], known.observation_covariance[np.ix_(seen, seen)]
-    e = np.ravel(z)[seen] - known.observation_mean[seen]
+    observed = ~np.isnan(np.ravel(z))
+    A, sigma = A[observed], given_start.observation_covariance[np.ix_(observed, observed)]
+    e = np.ravel(z)[observed] - given_start.observation_mean[observed]
     precision = np.eye(n) / variance + adjoint(A) @ np.linalg.solve(sigma, A)
     weighted = np.linalg.solve(sigma, e)
     shift = np.linalg.solve(precision, adjoint(A) @ weighted)
@@ -239,15 +248,15 @@ def augmented(model, F=0.0, Q=0.0, H=0.0, R=0.0, covariance=0.0, drift=0.0):
     """The model of `[x; x̄]` and `[z; z̄]`.
 
     Args:
-        model: The `Model` without the parts that follow.
+        model: The `Model` of the terms without conjugates.
         F, H: Factors of the conjugate state, per step or one for all.
         Q, R, covariance: Pseudo-covariances, likewise.
         drift: What conjugate inputs add, `[T, n]`.
     """
-    parts = {"F": F, "Q": Q, "H": H, "R": R, "covariance": covariance}
+    conjugate_parts = {"F": F, "Q": Q, "H": H, "R": R, "covariance": covariance}
     wide = {
-        name: augmented_map(a, np.broadcast_to(part, a.shape))
-        for name, part in parts.items()
+        name: augmented_map(a, np.broadcast_to(conjugate, a.shape))
+        for name, conjugate in conjugate_parts.items()
         for a in [getattr(model, name) + 0j]
     }
     drift = model.drift + drift
@@ -262,8 +271,8 @@ def bivariate(augmented):
     """The real model of `[Re x; Im x]`, from that of `[x; x̄]`."""
 
     def from_parts(size):
-        one = np.eye(size // 2)
-        return np.block([[one, 1j * one], [one, -1j * one]])
+        identity = np.eye(size // 2)
+        return np.block([[identity, 1j * identity], [identity, -1j * identity]])
 
     def real(a):
         rows, columns = (from_parts(size) for size in a.shape[-2:])
@@ -290,7 +299,7 @@ def bivariate(augmented):
     )
 
 
-def parts(z):
+def composite(z):
     """`[..., m]` complex -> `[..., 2m]` real, both NaN where it is missing."""
     z = np.where(np.isnan(z), np.nan + 1j * np.nan, z)
     return np.concatenate([z.real, z.imag], axis=-1)

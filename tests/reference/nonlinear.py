@@ -26,15 +26,15 @@ class Run(NamedTuple):
 
 
 def taylor(f, m, P, step=1e-5):
-    """By central differences of fourth order."""
+    """The linearisation by central differences of fourth order."""
     n = len(m)
 
     def at(h):
         return (f(m + h * np.eye(n)) - f(m - h * np.eye(n))) / (2 * h)
 
     A = ((4 * at(step) - at(2 * step)) / 3).T
-    value = f(m[None])[0]
-    return Affine(A, value - A @ m, np.zeros([len(value)] * 2))
+    image = f(m[None])[0]
+    return Affine(A, image - A @ m, np.zeros([len(image)] * 2))
 
 
 def cubature(n):
@@ -48,9 +48,11 @@ def unscented(n, kappa):
 
 
 def quadrature(n, order):
-    nodes, own = np.polynomial.hermite_e.hermegauss(order)
+    nodes, node_weights = np.polynomial.hermite_e.hermegauss(order)
     points = np.stack(np.meshgrid(*[nodes] * n, indexing="ij"), axis=-1).reshape(-1, n)
-    weights = np.prod(np.stack(np.meshgrid(*[own] * n, indexing="ij"), axis=-1), axis=-1).ravel()
+    weights = np.prod(
+        np.stack(np.meshgrid(*[node_weights] * n, indexing="ij"), axis=-1), axis=-1
+    ).ravel()
     return points, weights / weights.sum()
 
 
@@ -70,27 +72,27 @@ def by_points(points, weights):
 
 
 def update(m, P, h, R, z):
-    """With the elements observed; the moments and the log likelihood."""
-    seen = ~np.isnan(z)
-    if not seen.any():
+    """The measurement update by the elements observed: moments and log likelihood."""
+    observed = ~np.isnan(z)
+    if not observed.any():
         return m, P, 0.0
-    H, d, S = h.A[seen], h.b[seen], (h.C + R)[np.ix_(seen, seen)]
+    H, d, S = h.A[observed], h.b[observed], (h.C + R)[np.ix_(observed, observed)]
     S = H @ P @ H.T + S
     K = P @ H.T @ np.linalg.inv(S)
-    v = z[seen] - H @ m - d
+    v = z[observed] - H @ m - d
     loss = v @ np.linalg.solve(S, v) + np.linalg.slogdet(2 * np.pi * S)[1]
     return m + K @ v, P - K @ S @ K.T, -0.5 * loss
 
 
 def filtered(f, h, Q, R, m, P, z, rule, iterations=0, damping=0.0):
-    """The filter; each function linearised by the moments before its use, then again."""
+    """The filter; each function is linearised about the moments before it, then iteratively."""
     run, total = [], 0.0
-    for value in z:
+    for observation in z:
         at = (m, P)
         for _ in range(iterations):
-            mean, covariance, _ = update(m, P, rule(h, *at), R, value)
+            mean, covariance, _ = update(m, P, rule(h, *at), R, observation)
             at = (mean + damping * (at[0] - mean), covariance)
-        m, P, log_likelihood = update(m, P, rule(h, *at), R, value)
+        m, P, log_likelihood = update(m, P, rule(h, *at), R, observation)
         run.append((m, P))
         total += log_likelihood
         along = rule(f, m, P)
@@ -100,20 +102,20 @@ def filtered(f, h, Q, R, m, P, z, rule, iterations=0, damping=0.0):
 
 
 def smoothed(f, h, Q, R, m, P, z, rule, iterations=0, damping=0.0):
-    """The smoother; with iterations all functions are linearised again by smoothed moments."""
-    found = filtered(f, h, Q, R, m, P, z, rule, iterations, damping)
-    along = [rule(f, *state) for state in zip(found.means, found.covariances, strict=True)]
-    run = _backward(along, Q, found)
+    """The smoother; with iterations all functions are linearised again about smoothed moments."""
+    run = filtered(f, h, Q, R, m, P, z, rule, iterations, damping)
+    along = [rule(f, *state) for state in zip(run.means, run.covariances, strict=True)]
+    run = _backward(along, Q, run)
     last = None
     for _ in range(iterations):
         means = run.means if last is None else run.means + damping * (last - run.means)
         last = means
         states = list(zip(means, run.covariances, strict=True))
         along = [rule(f, *state) for state in states]
-        seen = [rule(h, *state) for state in states]
+        observations = [rule(h, *state) for state in states]
         mean, covariance, forward = m, P, []
-        for t, value in enumerate(z):
-            mean, covariance, _ = update(mean, covariance, seen[t], R, value)
+        for t, observation in enumerate(z):
+            mean, covariance, _ = update(mean, covariance, observations[t], R, observation)
             forward.append((mean, covariance))
             A, b, C = along[t]
             mean, covariance = A @ mean + b, A @ covariance @ A.T + C + Q
@@ -121,10 +123,10 @@ def smoothed(f, h, Q, R, m, P, z, rule, iterations=0, damping=0.0):
     return run
 
 
-def _backward(along, Q, found):
-    means, covariances = [found.means[-1]], [found.covariances[-1]]
+def _backward(along, Q, forward):
+    means, covariances = [forward.means[-1]], [forward.covariances[-1]]
     for (A, b, C), m, P in reversed(
-        list(zip(along[:-1], found.means[:-1], found.covariances[:-1], strict=True))
+        list(zip(along[:-1], forward.means[:-1], forward.covariances[:-1], strict=True))
     ):
         ahead = A @ P @ A.T + C + Q
         J = P @ A.T @ np.linalg.inv(ahead)

@@ -22,7 +22,7 @@ class Moments(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Of each step of a stream, `[T]`."""
+    """The moments of each step of a stream, `[T]`."""
 
     predicted: Moments
     """Of the observation, before it is seen."""
@@ -33,7 +33,7 @@ class Steps(NamedTuple):
 
 
 def stacked(steps):
-    """Steps of one sample each as those of a stream."""
+    """The steps of a stream, from steps of one sample each."""
     return Steps(
         Moments(*(np.array(m) for m in zip(*(s.predicted for s in steps), strict=True))),
         np.array([s.innovation for s in steps]),
@@ -48,24 +48,30 @@ def forgotten(covariance, forgetting):
 
 
 def with_noise(covariance, pseudo_covariance, noise_variance, noise_pseudo_variance):
-    one = np.eye(len(covariance))
-    return covariance + noise_variance * one, pseudo_covariance + noise_pseudo_variance * one
+    identity = np.eye(len(covariance))
+    return (
+        covariance + noise_variance * identity,
+        pseudo_covariance + noise_pseudo_variance * identity,
+    )
 
 
 def last_seen(z, window):
     """The positions of the last `window` values that are not missing; of all if None."""
-    seen = np.flatnonzero(~np.isnan(z))
-    return seen if window is None else seen[max(len(seen) - window, 0) :]
+    observed = np.flatnonzero(~np.isnan(z))
+    return observed if window is None else observed[max(len(observed) - window, 0) :]
 
 
-def given(new, seen, z, covariance, pseudo_covariance, noise):
-    """Mean, covariance and pseudo-covariance of the signal at `new` given z at `seen`."""
+def conditional(new, observed, z, covariance, pseudo_covariance, noise):
+    """Mean, covariance and pseudo-covariance of the signal at `new` given z at `observed`."""
 
     def among(rows, columns):
         return covariance[np.ix_(rows, columns)], pseudo_covariance[np.ix_(rows, columns)]
 
     return gaussian_process.posterior(
-        z[seen], *with_noise(*among(seen, seen), *noise), *among(new, seen), *among(new, new)
+        z[observed],
+        *with_noise(*among(observed, observed), *noise),
+        *among(new, observed),
+        *among(new, new),
     )
 
 
@@ -86,9 +92,9 @@ def refitted(z, covariance, pseudo_covariance, noise, window=None, forgetting=1.
     residual = z - mean
     steps = []
     for n in range(len(z)):
-        m, p, q = given([n], last_seen(residual[:n], window), residual, k, c, noise)
+        m, p, q = conditional([n], last_seen(residual[:n], window), residual, k, c, noise)
         predicted = Moments(m[0] + mean[n], p[0, 0].real + noise[0], q[0, 0] + noise[1])
-        m, p, q = given([n], last_seen(residual[: n + 1], window), residual, k, c, noise)
+        m, p, q = conditional([n], last_seen(residual[: n + 1], window), residual, k, c, noise)
         filtered = Moments(m[0] + mean[n], p[0, 0].real, q[0, 0])
         steps.append(Steps(predicted, z[n] - predicted.mean, filtered))
     return stacked(steps)
@@ -98,7 +104,7 @@ def block_log_density(z, covariance, pseudo_covariance, noise, start, window=Non
     """log p(z[start:] | the last `window` observations of z[:start]); arguments of `refitted`."""
     k, c = forgotten(covariance, forgetting), forgotten(pseudo_covariance, forgetting)
     block = start + np.flatnonzero(~np.isnan(z[start:]))
-    m, p, q = given(block, last_seen(z[:start], window), z, k, c, noise)
+    m, p, q = conditional(block, last_seen(z[:start], window), z, k, c, noise)
     return log_prob(z[block], m, *with_noise(p, q, *noise))
 
 
@@ -120,11 +126,11 @@ class Tracker:
         forgetting: λ.
     """
 
-    part = 1e-4
+    nugget_share = 1e-4
 
     def __init__(self, pair, noise, capacity=None, forgetting=1.0):
         self.pair, self.capacity, self.forgetting = pair, capacity, forgetting
-        self.noise = augmented_covariance(*(np.array([[part]]) for part in noise))
+        self.noise = augmented_covariance(*(np.array([[a]]) for a in noise))
         self.basis = None
         self.mean, self.covariance = np.zeros(0, complex), np.zeros((0, 0), complex)
 
@@ -137,7 +143,7 @@ class Tracker:
 
     def prior_of_basis(self):
         """K_ε of the basis."""
-        nugget = self.part * np.kron(self.noise, np.eye(self.size))
+        nugget = self.nugget_share * np.kron(self.noise, np.eye(self.size))
         return self.prior(self.basis, self.basis) + nugget
 
     def at(self, x):
@@ -147,10 +153,10 @@ class Tracker:
             return np.zeros(2, complex), variance, np.zeros((0, 2), complex)
         # f(x) = kᴴ K_ε⁻¹ f_ε + what does not depend on the basis
         regression = np.linalg.solve(self.prior_of_basis(), self.prior(self.basis, x))
-        known = self.prior_of_basis() - self.covariance
+        reduction = self.prior_of_basis() - self.covariance
         return (
             np.conj(regression.T) @ self.mean,
-            variance - np.conj(regression.T) @ known @ regression,
+            variance - np.conj(regression.T) @ reduction @ regression,
             self.covariance @ regression,
         )
 
@@ -179,11 +185,11 @@ class Tracker:
         return Steps(predicted, z - predicted.mean, self.marginal(x))
 
     def extend(self, x):
-        """Takes a point into the basis."""
+        """Appends a point to the basis."""
         m, p, cross = self.at(x)
         n = self.size
         old_and_new = np.block(
-            [[self.covariance, cross], [np.conj(cross.T), p + self.part * self.noise]]
+            [[self.covariance, cross], [np.conj(cross.T), p + self.nugget_share * self.noise]]
         )
         # from [f; f̄; f_new; f̄_new] to [f; f_new; f̄; f̄_new]
         order = [*range(n), 2 * n, *range(n, 2 * n), 2 * n + 1]
@@ -192,32 +198,34 @@ class Tracker:
         self.basis = x if self.basis is None else np.concatenate([self.basis, x])
 
     def observe(self, z):
-        """The last point of the basis, in the noise that is left beside e."""
+        """Conditions on an observation of the last point of the basis, in noise without e."""
         h = np.eye(2 * self.size)[[self.size - 1, -1]]
         innovation = augmented(np.array([z])) - h @ self.mean
-        variance = h @ self.covariance @ h.T + (1 - self.part) * self.noise
+        variance = h @ self.covariance @ h.T + (1 - self.nugget_share) * self.noise
         gain = self.covariance @ h.T @ np.linalg.inv(variance)
         self.mean = self.mean + gain @ innovation
         self.covariance = self.covariance - gain @ variance @ np.conj(gain.T)
 
     def costs(self):
-        """What leaving out each point of the basis costs, `[n]`."""
+        """The cost of leaving out each point of the basis, `[n]`."""
         inverse = np.linalg.inv(self.prior_of_basis())
         weights = inverse @ self.mean
         costs = []
         for i in range(self.size):
-            own = [i, self.size + i]
-            block = inverse[np.ix_(own, own)]
-            costs.append((np.conj(weights[own]) @ np.linalg.solve(block, weights[own])).real)
+            indices = [i, self.size + i]
+            block = inverse[np.ix_(indices, indices)]
+            costs.append(
+                (np.conj(weights[indices]) @ np.linalg.solve(block, weights[indices])).real
+            )
         return np.array(costs)
 
     def least_costly(self):
         return int(np.argmin(self.costs()))
 
     def leave_out(self, i):
-        own = [i, self.size + i]
-        self.mean = np.delete(self.mean, own)
-        self.covariance = np.delete(np.delete(self.covariance, own, 0), own, 1)
+        indices = [i, self.size + i]
+        self.mean = np.delete(self.mean, indices)
+        self.covariance = np.delete(np.delete(self.covariance, indices, 0), indices, 1)
         self.basis = np.delete(self.basis, i, 0)
 
     def process(self, x, z):

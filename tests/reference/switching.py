@@ -37,15 +37,16 @@ def filtered(models, transition, initial, z):
     count = len(models)
     means, covariances = ([getattr(model, n) for model in models] for n in ("mean", "covariance"))
     prior, steps = np.array(initial), []
-    for t, value in enumerate(z):
-        seen = ~np.isnan(value)
+    for t, observation in enumerate(z):
+        present = ~np.isnan(observation)
         predicted = mixture(prior, means, covariances)
         after, likelihoods, observed = [], [], []
         for model, mean, P in zip(models, means, covariances, strict=True):
             H, R = model.H[t], model.R[t]
             S = H @ P @ adjoint(H) + R
             observed.append((H @ mean, S))
-            h, s, e = H[seen], S[np.ix_(seen, seen)], (value - H @ mean)[seen]
+            h, s = H[present], S[np.ix_(present, present)]
+            e = (observation - H @ mean)[present]
             gain = P @ adjoint(h) @ np.linalg.inv(s)
             after.append((mean + gain @ e, P - gain @ s @ adjoint(gain)))
             likelihoods.append(np.exp(normal_log_prob(e, np.zeros(len(e)), s)))
@@ -69,4 +70,4 @@ def filtered(models, transition, initial, z):
             F = model.F[t]
             means.append(F @ mean + model.drift[t])
             covariances.append(F @ P @ adjoint(F) + model.Q[t])
-    return Filtered(*(np.array(part) for part in zip(*steps, strict=True)))
+    return Filtered(*(np.array(arrays) for arrays in zip(*steps, strict=True)))

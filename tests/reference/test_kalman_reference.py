@@ -103,7 +103,7 @@ def test_is_the_bivariate_density_that_of_the_pair(holes):
     matrices, parts = improper_parts(3, 2, k=1)
     p = p.changed(**matrices)
     augmented = reference_augmented(p, parts)
-    found = kalman.filter(kalman.bivariate(augmented), kalman.parts(p.z))
+    found = kalman.filter(kalman.bivariate(augmented), kalman.composite(p.z))
 
     mean, covariance = (
         getattr(kalman.joint(augmented), name)
@@ -125,12 +125,12 @@ def test_is_the_bivariate_density_that_of_the_pair(holes):
 def test_are_proper_states_the_same_in_parts():
     p = problem(3, 2, holes="own")
     proper = kalman.filter(p.reference(), p.z)
-    wide = kalman.filter(kalman.bivariate(kalman.augmented(p.reference())), kalman.parts(p.z))
+    wide = kalman.filter(kalman.bivariate(kalman.augmented(p.reference())), kalman.composite(p.z))
     k, c = kalman.pair(wide.filtered_covariances)
     assert_same(
         (wide.filtered_means, k, c, wide.log_likelihoods),
         (
-            kalman.parts(proper.filtered_means),
+            kalman.composite(proper.filtered_means),
             proper.filtered_covariances,
             np.zeros_like(k),
             proper.log_likelihoods,
@@ -144,7 +144,7 @@ def test_do_sixty_digits_agree_with_fifteen_where_fifteen_do(dtype):
     p = p.changed(R=np.diag([0.3, 0.7]))
     model, z = p.reference(), p.z
     if dtype == "complex128":
-        model, z = kalman.bivariate(kalman.augmented(model)), kalman.parts(z)
+        model, z = kalman.bivariate(kalman.augmented(model)), kalman.composite(z)
     expected = kalman.filter(model, z)
     assert_same(
         kalman.filter_in_sixty_digits(model, z),

@@ -1,4 +1,4 @@
-"""What tests of state-space models share."""
+"""Fixtures of tests of state-space models."""
 
 import pytest
 

@@ -32,7 +32,7 @@ class Problem(NamedTuple):
         )
 
     def composite(self):
-        """Q, R, mean and covariance, and z, as real numbers."""
+        """Q, R, initial moments and z in the real composite."""
         noise, is_complex = self.noise, np.iscomplexobj(self.noise["initial_mean"])
 
         def covariance(K, C, complex_valued):
@@ -46,15 +46,15 @@ class Problem(NamedTuple):
         return (
             covariance(noise["Q"], noise.get("pseudo_Q"), is_complex),
             covariance(noise["R"], noise.get("pseudo_R"), np.iscomplexobj(z)),
-            parts(mean) if is_complex else np.asarray(mean),
+            real_composite(mean) if is_complex else np.asarray(mean),
             covariance(
                 noise["initial_covariance"], noise.get("initial_pseudo_covariance"), is_complex
             ),
-            parts(z) if np.iscomplexobj(z) else z,
+            real_composite(z) if np.iscomplexobj(z) else z,
         )
 
 
-def parts(z):
+def real_composite(z):
     return np.concatenate([np.real(z), np.imag(z)], axis=-1)
 
 
@@ -117,7 +117,7 @@ def improper(steps=10, seed=1):
             "initial_pseudo_covariance": np.array([[0.1, 0.05j], [0.05j, 0.0]]),
         },
         z,
-        (lambda x: parts(f(joined(x))), lambda x: parts(h(joined(x)))),
+        (lambda x: real_composite(f(joined(x))), lambda x: real_composite(h(joined(x)))),
     )
 
 
@@ -137,7 +137,7 @@ def power(steps=9, seed=2):
         },
         z,
         (
-            lambda x: parts(turn * joined(x)),
+            lambda x: real_composite(turn * joined(x)),
             lambda x: np.abs(joined(x)) ** 2,
         ),
     )

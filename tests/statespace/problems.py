@@ -36,10 +36,10 @@ class Problem(NamedTuple):
         """The problems of one series each, of a batch with one axis."""
         for b in range(len(self.z)):
             matrices = {}
-            for name, value in self.matrices.items():
-                own = value.ndim > {"initial_mean": 1, "initial_covariance": 2}.get(name, 3)
-                value = value[b] if own else value
-                matrices[name] = value[0] if own and value.shape[0] == 1 else value
+            for name, array in self.matrices.items():
+                per_series = array.ndim > {"initial_mean": 1, "initial_covariance": 2}.get(name, 3)
+                array = array[b] if per_series else array
+                matrices[name] = array[0] if per_series and array.shape[0] == 1 else array
             inputs = self.inputs
             yield Problem(matrices, self.z[b], inputs if inputs is None else inputs[b])
 
@@ -52,13 +52,13 @@ class Problem(NamedTuple):
         )
 
     def expected(self, verb):
-        """What `verb(model, z)` of the reference gives, stacked over the batch."""
+        """The result of `verb(model, z)` of the reference, stacked over the batch."""
         if self.z.ndim == 2:
             return verb(self.reference(), self.z)
-        found = [p.expected(verb) for p in self.members()]
-        if not isinstance(found[0], tuple):
-            return np.array(found)
-        return type(found[0])(*(np.array(part) for part in zip(*found, strict=True)))
+        results = [p.expected(verb) for p in self.members()]
+        if not isinstance(results[0], tuple):
+            return np.array(results)
+        return type(results[0])(*(np.array(arrays) for arrays in zip(*results, strict=True)))
 
 
 def random_covariance(rng, shape, n, dtype, rank=None):
@@ -73,7 +73,7 @@ def random_transition(rng, shape, n, dtype, radius=0.9):
 
 
 def random_holes(rng, shape):
-    """A third of all elements, and all of the first, of two in the middle and of the last step."""
+    """Masks a third of all elements, and the first, two middle and the last steps entirely."""
     missing = rng.random(shape) < 0.3
     middle = shape[-2] // 2
     missing[..., 1, :] = False
@@ -154,63 +154,65 @@ def assert_factors(chols):
     assert (diagonal.real >= 0.0).all()
 
 
-def assert_same(found, expected, dtype, tolerance):
-    """Relative to the largest element of each array, or to a hundredth of that of all arrays.
+def assert_same(arrays, expected, dtype, tolerance):
+    """Compares arrays relative to the largest element of each, or to a hundredth of that of all.
 
     Arrays of single precision need to agree within 1e-5 only.
     """
     tolerance = tolerance if is_double(dtype) else 1e-5
     floor = 1e-2 * max(np.abs(b).max() for b in expected)
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(arrays, expected, strict=True):
         a, b = np.asarray(a), np.asarray(b)
         assert a.shape == b.shape
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(np.abs(b).max(), floor))
 
 
-def assert_filtered(found, expected, z, **tolerance):
+def assert_filtered(result, expected, z, **tolerance):
     """`statespace.Filtered` of proper or real series against the reference's."""
     tolerance = tolerance or tolerances(z.dtype)
 
     def equal(a, b):
         np.testing.assert_allclose(a, b, **tolerance)
 
-    equal(found.predicted_means, expected.predicted_means)
-    equal(found.filtered_means, expected.filtered_means)
-    equal(square(found.predicted_chols), expected.predicted_covariances)
-    equal(square(found.filtered_chols), expected.filtered_covariances)
-    assert_factors(found.predicted_chols)
-    assert_factors(found.filtered_chols)
+    equal(result.predicted_means, expected.predicted_means)
+    equal(result.filtered_means, expected.filtered_means)
+    equal(square(result.predicted_chols), expected.predicted_covariances)
+    equal(square(result.filtered_chols), expected.filtered_covariances)
+    assert_factors(result.predicted_chols)
+    assert_factors(result.filtered_chols)
     missing = np.isnan(z)
-    np.testing.assert_array_equal(np.isnan(found.innovations), missing)
-    equal(np.asarray(found.innovations)[~missing], expected.innovations[~missing])
+    np.testing.assert_array_equal(np.isnan(result.innovations), missing)
+    equal(np.asarray(result.innovations)[~missing], expected.innovations[~missing])
     equal(
         *np.broadcast_arrays(
-            np.asarray(found.innovation_covariances), expected.innovation_covariances
+            np.asarray(result.innovation_covariances), expected.innovation_covariances
         )
     )
     variances = np.diagonal(expected.innovation_covariances, axis1=-2, axis2=-1).real
-    assert found.innovation_variances.shape == z.shape
-    equal(found.innovation_variances, variances)
-    assert found.innovation_pseudo_covariances is None
-    equal(found.log_likelihoods, expected.log_likelihoods)
-    equal(found.log_likelihood, np.sum(expected.log_likelihoods, axis=-1))
-    assert np.asarray(found.log_likelihood).dtype == np.asarray(0, z.dtype).real.dtype
+    assert result.innovation_variances.shape == z.shape
+    equal(result.innovation_variances, variances)
+    assert result.innovation_pseudo_covariances is None
+    equal(result.log_likelihoods, expected.log_likelihoods)
+    equal(result.log_likelihood, np.sum(expected.log_likelihoods, axis=-1))
+    assert np.asarray(result.log_likelihood).dtype == np.asarray(0, z.dtype).real.dtype
 
 
-def assert_smoothed(found, expected, **tolerance):
+def assert_smoothed(result, expected, **tolerance):
     tolerance = tolerance or {"rtol": 1e-10, "atol": 1e-10}
-    np.testing.assert_allclose(found.smoothed_means, expected.means, **tolerance)
-    np.testing.assert_allclose(square(found.smoothed_chols), expected.covariances, **tolerance)
-    np.testing.assert_allclose(found.lag_one_covariances, expected.lag_one_covariances, **tolerance)
-    assert_factors(found.smoothed_chols)
+    np.testing.assert_allclose(result.smoothed_means, expected.means, **tolerance)
+    np.testing.assert_allclose(square(result.smoothed_chols), expected.covariances, **tolerance)
+    np.testing.assert_allclose(
+        result.lag_one_covariances, expected.lag_one_covariances, **tolerance
+    )
+    assert_factors(result.smoothed_chols)
 
 
 def improper_parts(n, m, seed=0, k=0):
-    """Matrices of `widely_linear` for `problem(n, m)`, of which a process can have the whole.
+    """Matrices of `widely_linear` for `problem(n, m)` that are valid together.
 
     Returns:
-        `(matrices, parts)`: what replaces the covariances of the model, and the rest.
+        `(matrices, parts)`: covariances that replace those of the model, and the other arguments.
     """
     rng = np.random.default_rng([seed, n, m, 9])
 
@@ -244,7 +246,7 @@ def reference_augmented(problem, parts):
         "pseudo_R": "R",
         "initial_pseudo_covariance": "covariance",
     }
-    own = {names[key]: value for key, value in parts.items() if key in names}
+    arguments = {names[key]: array for key, array in parts.items() if key in names}
     if "B_conj" in parts:
-        own["drift"] = np.conj(problem.inputs) @ np.swapaxes(parts["B_conj"], -1, -2)
-    return kalman.augmented(problem.reference(), **own)
+        arguments["drift"] = np.conj(problem.inputs) @ np.swapaxes(parts["B_conj"], -1, -2)
+    return kalman.augmented(problem.reference(), **arguments)

@@ -115,9 +115,9 @@ def test_is_an_improper_forecast_that_of_the_parts():
     longer, future = padded(p)
     found = statespace.forecast(model, result, AHEAD, inputs=future)
     reference = kalman.bivariate(reference_augmented(Problem(*longer), parts))
-    expected = kalman.filter(reference, kalman.parts(longer.z))
+    expected = kalman.filter(reference, kalman.composite(longer.z))
     np.testing.assert_allclose(
-        kalman.parts(np.asarray(found.state_means)), expected.predicted_means[-AHEAD:], **TIGHT
+        kalman.composite(np.asarray(found.state_means)), expected.predicted_means[-AHEAD:], **TIGHT
     )
     np.testing.assert_allclose(
         square(found.state_chols), expected.predicted_covariances[-AHEAD:], **TIGHT
@@ -126,7 +126,9 @@ def test_is_an_improper_forecast_that_of_the_parts():
     np.testing.assert_allclose(found.observation_covariances, covariance, **TIGHT)
     np.testing.assert_allclose(found.observation_pseudo_covariances, pseudo, **TIGHT)
     means = np.einsum("tmn,tn->tm", reference.H, expected.predicted_means)[-AHEAD:]
-    np.testing.assert_allclose(kalman.parts(np.asarray(found.observation_means)), means, **TIGHT)
+    np.testing.assert_allclose(
+        kalman.composite(np.asarray(found.observation_means)), means, **TIGHT
+    )
 
 
 def test_is_a_result_of_another_form_or_dtype_refused():

@@ -268,7 +268,7 @@ def test_is_the_gradient_of_an_improper_likelihood_that_of_the_parts(setting):
         matrices, z, inputs = split(arguments)
         wide = {name: matrices.pop(name) for name in parts}
         reference = kalman.bivariate(reference_augmented(Problem(matrices, z, inputs), wide))
-        return kalman.filter(reference, kalman.parts(z)).log_likelihoods.sum()
+        return kalman.filter(reference, kalman.composite(z)).log_likelihoods.sum()
 
     assert_gradients(f, expected, arguments_of(p) | parts)
 
@@ -291,7 +291,7 @@ def test_is_there_a_gradient_through_an_improper_stationary_start():
         reference = kalman.bivariate(reference_augmented(Problem(matrices, z, inputs), wide))
         covariance = kalman.stationary_covariance(reference.F[0], reference.Q[0])
         reference = reference._replace(covariance=covariance)
-        return kalman.filter(reference, kalman.parts(z)).log_likelihoods.sum()
+        return kalman.filter(reference, kalman.composite(z)).log_likelihoods.sum()
 
     assert_gradients(f, expected, arguments_of(p, leave=["initial_covariance"]) | parts)
 

@@ -107,7 +107,7 @@ def test_are_pseudo_covariances_of_improper_models_mixed_too():
         models.append(statespace.widely_linear(given.model(), **parts))
         references.append(kalman.bivariate(reference_augmented(given, parts)))
     found = statespace.filter(InteractingModels(models, SWITCH), z)
-    expected = switching.filtered(references, SWITCH, [0.5, 0.5], kalman.parts(z))
+    expected = switching.filtered(references, SWITCH, [0.5, 0.5], kalman.composite(z))
     composite = expected.filtered_means
     means = composite[:, :2] + 1j * composite[:, 2:]
     np.testing.assert_allclose(found.filtered_means, means, atol=1e-10)

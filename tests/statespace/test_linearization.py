@@ -9,7 +9,7 @@ import tensorflow as tf
 from cgp.statespace import NonlinearGaussian, SigmaPoints, Taylor
 from cgp.statespace.engines.filter_step import State
 from tests.reference import nonlinear as reference
-from tests.statespace.nonlinear_problems import joined, parts
+from tests.statespace.nonlinear_problems import joined, real_composite
 
 MEAN = np.array([0.4 + 0.3j, -0.2 + 0.5j])
 COVARIANCE = np.array([[0.5, 0.1 + 0.2j], [0.1 - 0.2j, 0.4]])
@@ -58,7 +58,7 @@ def quadrature(function, size, order, pseudo=True):
     points, weights = reference.quadrature(2 * size, order)
     x = points @ np.linalg.cholesky(P).T
     y = np.asarray(function(tf.constant(MEAN[:size] + joined(x))))
-    y = parts(y) if np.iscomplexobj(y) else y
+    y = real_composite(y) if np.iscomplexobj(y) else y
     mean = weights @ y
     centred = (weights[:, None] * (y - mean)).T
     return mean, centred @ (y - mean), centred @ x
@@ -198,7 +198,7 @@ def test_is_a_holomorphic_function_of_a_proper_state_the_same_in_complex_numbers
     np.testing.assert_allclose(mean, [MEAN[0] * MEAN[1] + 0.5 * MEAN[0] ** 2], atol=1e-12)
     np.testing.assert_allclose(cross, slope[None] @ COVARIANCE, atol=1e-12)
     real_mean, real_covariance, _ = moments(rule, square, 2, pseudo=False)
-    np.testing.assert_allclose(parts(mean), real_mean, atol=1e-12)
+    np.testing.assert_allclose(real_composite(mean), real_mean, atol=1e-12)
     if rule in (Taylor(), QUADRATURE):  # others are not exact to the degree of covariances
         np.testing.assert_allclose(covariance.real, [[np.trace(real_covariance)]], atol=1e-12)
 

@@ -47,7 +47,7 @@ def assert_moments(result, moments):
 
 
 def observed(improper):
-    found = kalman.filter(improper.real, kalman.parts(improper.z))
+    found = kalman.filter(improper.real, kalman.composite(improper.z))
     means = np.einsum("tij,tj->ti", improper.real.H, found.predicted_means)
     return expected(means, found.innovation_covariances)
 
@@ -71,7 +71,7 @@ def test_does_a_kalman_filter_say_the_same_whole_and_online(improper):
 
 
 def test_are_those_of_a_smoother_the_states(improper):
-    found = kalman.smooth(improper.real, kalman.parts(improper.z))
+    found = kalman.smooth(improper.real, kalman.composite(improper.z))
     smoothed = statespace.smooth(improper.model, improper.z)
     assert_moments(smoothed, expected(found.means, found.covariances))
 

@@ -8,7 +8,7 @@ from cgp import NotPositiveDefiniteError, statespace
 from cgp.statespace import Iterated, NonlinearGaussian, SigmaPoints, Taylor
 from tests.long_cases import long_except
 from tests.reference import nonlinear as reference
-from tests.statespace.nonlinear_problems import PROBLEMS, RULES, joined, parts
+from tests.statespace.nonlinear_problems import PROBLEMS, RULES, joined, real_composite
 from tests.statespace.problems import problem, square
 
 
@@ -25,7 +25,7 @@ def reference_rule(name, n):
 
 
 def as_composite(means):
-    return parts(means) if np.iscomplexobj(means) else means
+    return real_composite(means) if np.iscomplexobj(means) else means
 
 
 @pytest.mark.parametrize(
@@ -521,7 +521,7 @@ def test_what_a_complex_model_shows_is_complex():
     sampled = statespace.sample(given.model(), 3, seed=0)
     assert sampled.states.dtype == tf.complex128
     assert sampled.observations.dtype == tf.float64
-    assert joined(parts(np.array([1 + 2j])))[0] == 1 + 2j
+    assert joined(real_composite(np.array([1 + 2j])))[0] == 1 + 2j
 
 
 def test_many_models_bring_no_warning_of_retracing(caplog):

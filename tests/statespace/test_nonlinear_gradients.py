@@ -8,7 +8,7 @@ from cgp import statespace
 from cgp.statespace import Iterated, NonlinearGaussian, SigmaPoints, Taylor
 from tests.linalg.problems import random
 from tests.reference import nonlinear as reference
-from tests.statespace.nonlinear_problems import PROBLEMS, joined, parts
+from tests.statespace.nonlinear_problems import PROBLEMS, joined, real_composite
 from tests.statespace.problems import problem
 
 
@@ -93,7 +93,7 @@ def test_is_the_gradient_of_a_short_series_that_of_differences(iterations, dampi
         Q, R, m, P, z = moved.composite()
 
         def f(x):
-            return parts(gain * 0.95 * np.exp(0.2j) * joined(x))
+            return real_composite(gain * 0.95 * np.exp(0.2j) * joined(x))
 
         observation = given.of_composite[1]
         options = (reference.by_points(*reference.cubature(2)), iterations, damping)

@@ -140,14 +140,14 @@ def test_are_figures_right_to_the_last_where_covariances_fail(dtype, varying):
     model = p.reference()
     series = z
     if dtype == "complex128":
-        model, series = kalman.bivariate(kalman.augmented(model)), kalman.parts(z)
+        model, series = kalman.bivariate(kalman.augmented(model)), kalman.composite(z)
     means, covariances, log_likelihood = kalman.filter_in_sixty_digits(model, series)
     if varying:
         p = p.changed(F=np.repeat(matrices["F"][None], len(z), axis=0))
     found = p.filter()
     filtered, chols = np.asarray(found.filtered_means), square(found.filtered_chols)
     if dtype == "complex128":
-        filtered, covariances = kalman.parts(filtered), kalman.pair(covariances)[0]
+        filtered, covariances = kalman.composite(filtered), kalman.pair(covariances)[0]
     np.testing.assert_allclose(found.log_likelihood, log_likelihood, rtol=1e-10)
     np.testing.assert_allclose(p.log_likelihood(), log_likelihood, rtol=1e-10)
     assert np.abs(filtered - means).max() < 1e-9 * np.abs(means).max()

@@ -28,7 +28,7 @@ def assert_drawn_from(draws, mean, covariance, pseudo=None):
     """
     count = len(draws)
     if np.iscomplexobj(draws):
-        draws, mean = kalman.parts(draws), kalman.parts(mean)
+        draws, mean = kalman.composite(draws), kalman.composite(mean)
         covariance = parts_covariance(covariance, pseudo)
     white = np.linalg.solve(np.linalg.cholesky(covariance), (draws - mean).T).T
     assert np.abs(white.mean(axis=0)).max() < 6 / np.sqrt(count)
@@ -151,7 +151,7 @@ def wide_problem():
 
 def as_parts(draws):
     """`[N, T, n]` complex -> `[N, T 2n]` in the reference's order."""
-    return kalman.parts(np.asarray(draws)).reshape(len(draws), -1)
+    return kalman.composite(np.asarray(draws)).reshape(len(draws), -1)
 
 
 def test_have_improper_draws_the_moments_of_their_parts():
@@ -167,4 +167,4 @@ def test_have_improper_draws_the_moments_of_their_parts():
 def test_have_improper_draws_of_the_posterior_the_moments_of_their_parts():
     p, model, reference = wide_problem()
     drawn = statespace.posterior_sample(model, p.z, (DRAWS,), seed=1, inputs=p.inputs)
-    assert_drawn_from(as_parts(drawn), *kalman.conditional(reference, kalman.parts(p.z)))
+    assert_drawn_from(as_parts(drawn), *kalman.conditional(reference, kalman.composite(p.z)))

@@ -44,14 +44,14 @@ def assert_wide(found, expected, z):
         means, chols = (np.asarray(getattr(found, f"{name}_{what}")) for what in ("means", "chols"))
         assert means.dtype == complex
         assert chols.dtype == float
-        equal(kalman.parts(means), getattr(expected, f"{name}_means"))
+        equal(kalman.composite(means), getattr(expected, f"{name}_means"))
         equal(square(chols), getattr(expected, f"{name}_covariances"))
         assert_factors(chols)
     missing = np.isnan(z)
     innovations = np.asarray(found.innovations)
     np.testing.assert_array_equal(np.isnan(innovations), missing)
     seen = np.concatenate([~missing, ~missing], axis=-1)
-    equal(kalman.parts(innovations)[seen], expected.innovations[seen])
+    equal(kalman.composite(innovations)[seen], expected.innovations[seen])
     covariance, pseudo = kalman.pair(expected.innovation_covariances)
     equal(found.innovation_covariances, covariance)
     equal(found.innovation_pseudo_covariances, pseudo)
@@ -65,7 +65,7 @@ def test_is_a_widely_linear_filter_the_real_filter_of_the_parts(n, m):
     p, parts = wide(n, m, holes="own")
     model = statespace.widely_linear(p.model(), **parts)
     found = statespace.filter(model, p.z, inputs=p.inputs)
-    expected = kalman.filter(bivariate(p, parts), kalman.parts(p.z))
+    expected = kalman.filter(bivariate(p, parts), kalman.composite(p.z))
     assert_wide(found, expected, p.z)
     for which in ("predicted", "filtered"):
         of_parts = np.diagonal(getattr(expected, f"{which}_covariances"), axis1=-2, axis2=-1)
@@ -79,7 +79,7 @@ def test_is_a_widely_linear_filter_the_real_filter_of_the_parts(n, m):
 def test_may_each_part_stand_alone(part):
     p, parts = wide(only=[part], holes="own")
     found = statespace.filter(statespace.widely_linear(p.model(), **parts), p.z, inputs=p.inputs)
-    assert_wide(found, kalman.filter(bivariate(p, parts), kalman.parts(p.z)), p.z)
+    assert_wide(found, kalman.filter(bivariate(p, parts), kalman.composite(p.z)), p.z)
 
 
 def test_may_every_part_vary():
@@ -100,7 +100,7 @@ def test_may_every_part_vary():
     augmented = augmented._replace(
         drift=augmented.drift + np.concatenate([drift, np.conj(drift)], axis=-1)
     )
-    assert_wide(found, kalman.filter(kalman.bivariate(augmented), kalman.parts(p.z)), p.z)
+    assert_wide(found, kalman.filter(kalman.bivariate(augmented), kalman.composite(p.z)), p.z)
 
 
 @pytest.mark.parametrize("varying", [(), ("pseudo_R",), ("F_conj",)])
@@ -109,7 +109,7 @@ def test_may_a_part_vary_beside_constants(varying):
     scale = np.random.default_rng(4).uniform(0.2, 1.0, (len(p.z), 1, 1))
     parts |= {name: scale * parts[name] for name in varying}
     found = statespace.filter(statespace.widely_linear(p.model(), **parts), p.z, inputs=p.inputs)
-    assert_wide(found, kalman.filter(bivariate(p, parts), kalman.parts(p.z)), p.z)
+    assert_wide(found, kalman.filter(bivariate(p, parts), kalman.composite(p.z)), p.z)
 
 
 @pytest.mark.parametrize("said", ["not at all", "as zeros"])
@@ -135,9 +135,9 @@ def test_is_a_widely_linear_smoother_the_conditional_of_the_parts(varying):
     p, parts = wide(holes="own", varying=varying)
     model = statespace.widely_linear(p.model(), **parts)
     found = statespace.smooth(model, p.z, inputs=p.inputs)
-    expected = kalman.conditional_smoothed(bivariate(p, parts), kalman.parts(p.z))
+    expected = kalman.conditional_smoothed(bivariate(p, parts), kalman.composite(p.z))
     np.testing.assert_allclose(
-        kalman.parts(np.asarray(found.smoothed_means)), expected.means, **TIGHT
+        kalman.composite(np.asarray(found.smoothed_means)), expected.means, **TIGHT
     )
     np.testing.assert_allclose(square(found.smoothed_chols), expected.covariances, **TIGHT)
     covariance, _ = kalman.pair(expected.covariances)
@@ -165,7 +165,7 @@ def test_is_half_a_nan_missing_as_a_whole():
     z[5, 0] = complex(1.0, np.nan)
     model = statespace.widely_linear(p.model(), **parts)
     found = statespace.filter(model, z, inputs=p.inputs)
-    assert_wide(found, kalman.filter(bivariate(p, parts), kalman.parts(z)), z)
+    assert_wide(found, kalman.filter(bivariate(p, parts), kalman.composite(z)), z)
 
 
 def test_is_a_turned_series_as_likely_when_its_pseudo_parts_turn_twice():
@@ -256,7 +256,7 @@ def test_is_a_stationary_start_that_of_the_parts():
     reference = bivariate(p, parts)
     covariance = kalman.stationary_covariance(reference.F[0], reference.Q[0])
     reference = reference._replace(covariance=covariance)
-    assert_wide(found, kalman.filter(reference, kalman.parts(p.z)), p.z)
+    assert_wide(found, kalman.filter(reference, kalman.composite(p.z)), p.z)
 
 
 @pytest.mark.parametrize("parts", [{"pseudo_Q": [[0.8j]]}, {"H_conj": [[0.5]]}], ids=str)

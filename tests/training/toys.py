@@ -21,8 +21,8 @@ class Kernel(Shareable, keras.layers.Layer):
         self.log_variance = self._log("log_variance", variance)
         self.built = True  # Keras warns of consumers without build that hold an unbuilt layer
 
-    def _log(self, name, value):
-        initial = keras.initializers.Constant(np.log(value))
+    def _log(self, name, initial_value):
+        initial = keras.initializers.Constant(np.log(initial_value))
         return self.add_weight(shape=(), initializer=initial, name=name)
 
     def covariance(self, x1, x2):
@@ -31,8 +31,8 @@ class Kernel(Shareable, keras.layers.Layer):
         return tf.complex(modulus * tf.cos(d), modulus * tf.sin(d))
 
     def get_config(self):
-        own = {"lengthscale": self.lengthscale, "variance": self.variance}
-        return {**super().get_config(), **own}
+        arguments = {"lengthscale": self.lengthscale, "variance": self.variance}
+        return {**super().get_config(), **arguments}
 
 
 class _Consumer(keras.layers.Layer):
@@ -129,14 +129,14 @@ class Subclassed(Model):
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
-        own = {"kernel": serialize(self.kernel), "other": serialize(self.similarity.kernel)}
-        return {**super().get_config(), **own}
+        arguments = {"kernel": serialize(self.kernel), "other": serialize(self.similarity.kernel)}
+        return {**super().get_config(), **arguments}
 
     @classmethod
     def from_config(cls, config):
         revive = keras.saving.deserialize_keras_object
-        parts = {name: revive(config.pop(name)) for name in ("kernel", "other")}
-        return cls(**parts, **config)
+        kernels = {name: revive(config.pop(name)) for name in ("kernel", "other")}
+        return cls(**kernels, **config)
 
 
 def network(features=Features, model=Functional):

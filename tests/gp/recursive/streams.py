@@ -1,4 +1,4 @@
-"""Streams of samples, and what takes them in one by one."""
+"""Streams of samples, and trackers that take them one by one."""
 
 import contextlib
 import functools
@@ -18,7 +18,7 @@ _USED = {}
 
 
 def named(name):
-    """The problem of that name, with a kernel that no other test holds."""
+    """The problem of that name, with a kernel of its own."""
     return next(problem for problem in problems() if problem.name == name)
 
 
@@ -27,10 +27,10 @@ def tracker(problem, **kwargs):
 
 
 def borrowed(name, policy, forgetting=None, shape=None, capacity=None, eagerly=False):
-    """A tracker as good as new, of the problem of that name.
+    """A shared tracker without data, of the problem of that name.
 
-    `shape` tells apart those whose first data had other shapes. What takes in few samples is sooner
-    done eagerly than traced.
+    `shape` distinguishes trackers whose first data had other shapes. A tracker of few samples is
+    faster eagerly than traced.
     """
     forgetting = FORGETTING[policy] if forgetting is None else forgetting
     capacity = CAPACITY[policy] if capacity is None else capacity
@@ -46,7 +46,7 @@ def borrowed(name, policy, forgetting=None, shape=None, capacity=None, eagerly=F
 
 
 def as_new(key, make):
-    """What `make` makes, once for each key: afterwards, without data and as it was.
+    """The tracker of `make`, made once for each key, without data and with its first values.
 
     Tests share it: to trace a step takes longer than most tests.
     """
@@ -54,8 +54,8 @@ def as_new(key, make):
         gp = make()
         _USED[key] = gp, [v.numpy() for v in gp.trainable_variables]
     gp, start = _USED[key]
-    for variable, value in zip(gp.trainable_variables, start, strict=True):
-        variable.assign(value)
+    for variable, initial in zip(gp.trainable_variables, start, strict=True):
+        variable.assign(initial)
     gp.reset()
     return gp
 
@@ -126,23 +126,23 @@ def stepped(gp, x, z, **kwargs):
     )
 
 
-def assert_steps(found, expected, rtol=1e-9, atol=1e-9):
+def assert_steps(steps, expected, rtol=1e-9, atol=1e-9):
     """Steps equal those expected, and are NaN where an observation is missing."""
     for name in ("predicted", "filtered"):
         for moment in ("mean", "variance", "pseudo_variance"):
             np.testing.assert_allclose(
-                getattr(getattr(found, name), moment),
+                getattr(getattr(steps, name), moment),
                 getattr(getattr(expected, name), moment),
                 rtol=rtol,
                 atol=atol,
                 err_msg=f"{name} {moment}",
             )
     np.testing.assert_allclose(
-        found.innovation, expected.innovation, rtol=rtol, atol=atol, err_msg="innovation"
+        steps.innovation, expected.innovation, rtol=rtol, atol=atol, err_msg="innovation"
     )
 
 
-def part(steps, index):
+def steps_at(steps, index):
     """The steps at an index of their arrays."""
     return reference.Steps(
         reference.Moments(*(m[index] for m in steps.predicted)),
@@ -151,30 +151,30 @@ def part(steps, index):
     )
 
 
-def assert_predictions(found, expected, rtol=1e-9, atol=1e-9):
+def assert_predictions(prediction, expected, rtol=1e-9, atol=1e-9):
     """Dictionaries as `predict` returns them, or named tuples of moments."""
     if not isinstance(expected, dict):
         expected = expected._asdict()
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=rtol, atol=atol, err_msg=name)
+    assert prediction.keys() == expected.keys()
+    for name, moment in expected.items():
+        np.testing.assert_allclose(prediction[name], moment, rtol=rtol, atol=atol, err_msg=name)
 
 
 def exact(gp, x, z):
     """An exact GP with the kernel, noise and mean that `gp` has at present, given data."""
     values = gp.parameters()
-    other = cgp.ExactGP(
+    exact_gp = cgp.ExactGP(
         gp.kernel,
         values["noise_variance"],
         values.get("noise_circularity", 0.0) * values["noise_variance"],
         gp.mean,
     )
-    other.condition(x, z)
-    return other
+    exact_gp.condition(x, z)
+    return exact_gp
 
 
 def assert_valid(steps):
-    """Finite moments that some distribution has."""
+    """Moments are finite, and those of some distribution."""
     for moments in (steps.predicted, steps.filtered):
         assert all(np.isfinite(m).all() for m in moments)
         assert (moments.variance >= 0).all()

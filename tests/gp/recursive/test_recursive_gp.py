@@ -20,9 +20,9 @@ from tests.gp.recursive.streams import (
     exact,
     named,
     noise,
-    part,
     refitted,
     stepped,
+    steps_at,
     stream,
     tracker,
 )
@@ -72,8 +72,8 @@ def test_are_steps_those_of_the_reference_and_a_block_its_steps(policy, name):
     predicted, size = gp.predict(X_NEW), gp.size
     gp.reset()
     first, second = gp.process(x[:23], z[:23]), gp.process(x[23:], z[23:])
-    assert_steps(first, part(steps, np.s_[:23]), rtol=1e-10, atol=1e-10)
-    assert_steps(second, part(steps, np.s_[23:]), rtol=1e-10, atol=1e-10)
+    assert_steps(first, steps_at(steps, np.s_[:23]), rtol=1e-10, atol=1e-10)
+    assert_steps(second, steps_at(steps, np.s_[23:]), rtol=1e-10, atol=1e-10)
     assert_predictions(gp.predict(X_NEW), predicted, rtol=1e-10, atol=1e-10)
     assert gp.size == size
 
@@ -226,7 +226,7 @@ def test_may_steps_and_blocks_alternate():
     start = 0
     for steps in found:
         stop = start + len(steps.innovation)
-        assert_steps(steps, part(expected, np.s_[start:stop]))
+        assert_steps(steps, steps_at(expected, np.s_[start:stop]))
         start = stop
     assert start == len(z)
 
@@ -448,8 +448,8 @@ def test_are_many_streams_each_by_itself(policy, shared):
         single = borrowed("all improper", policy)
         expected = single.process(x if shared else x[b], z[b])
         sizes.append(single.size)
-        assert_steps(part(first, b), part(expected, np.s_[:6]))
-        assert_steps(part(found, np.s_[:, b]), part(expected, np.s_[6:]))
+        assert_steps(steps_at(first, b), steps_at(expected, np.s_[:6]))
+        assert_steps(steps_at(found, np.s_[:, b]), steps_at(expected, np.s_[6:]))
         assert_predictions({k: v[b] for k, v in predicted.items()}, single.predict(X_NEW))
         assert_predictions({k: v[b] for k, v in predicted_at_own.items()}, single.predict(own[b]))
         expected_covariance = single.posterior(X_NEW, observed=True).covariance()

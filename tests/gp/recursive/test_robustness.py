@@ -13,8 +13,8 @@ from tests.gp.recursive.streams import (
     borrowed,
     named,
     noise,
-    part,
     refitted,
+    steps_at,
 )
 from tests.long_cases import long_except
 from tests.reference import kernels as reference_kernels
@@ -102,8 +102,8 @@ def test_do_many_steps_of_an_ill_conditioned_window_stay_those_of_brute_force(na
         k = reference_kernels.rbf(x[own, None], x[own, None], now["rbf.variance"], 2.0)
         k, c = reference_kernels.widely_linear(k, 0 * k, now.get("widelylinear.coefficient", 0.0))
         expected = reference.refitted(z[own], k, c, (variance, pseudo_variance), window)
-        found = part(steps, np.s_[last : last + 1])
-        assert_steps(found, part(expected, np.s_[-1:]), rtol=1e-5, atol=1e-9)
+        found = steps_at(steps, np.s_[last : last + 1])
+        assert_steps(found, steps_at(expected, np.s_[-1:]), rtol=1e-5, atol=1e-9)
 
 
 @pytest.mark.parametrize("policy", ["sliding", "budget"])
@@ -229,10 +229,10 @@ def test_is_an_outlier_forgotten_with_its_window(name):
     assert_valid(found)
     expected = refitted(problem, x, z, window=window)
     before, held, after = np.s_[:20], np.s_[20 : 21 + window], np.s_[21 + window :]
-    assert_steps(part(found, before), part(expected, before))
+    assert_steps(steps_at(found, before), steps_at(expected, before))
     # while it is held, it is the scale of the rounding, and not after
-    assert_steps(part(found, held), part(expected, held), rtol=1e-9, atol=1.0)
-    assert_steps(part(found, after), part(expected, after), rtol=1e-8, atol=1e-8)
+    assert_steps(steps_at(found, held), steps_at(expected, held), rtol=1e-9, atol=1.0)
+    assert_steps(steps_at(found, after), steps_at(expected, after), rtol=1e-8, atol=1e-8)
 
 
 @few_policies_by_default
@@ -302,7 +302,7 @@ def test_may_one_stream_of_many_stay_silent():
         prior = single.predict(X_NEW)
         found, expected = gp.process(x, z), single.process(x, z[2])
         assert_valid(found)
-        assert_steps(part(found, 2), expected)
+        assert_steps(steps_at(found, 2), expected)
         assert gp.size[1] == 0
         for key, value in prior.items():
             np.testing.assert_allclose(gp.predict(X_NEW)[key][1], value, rtol=1e-12, atol=1e-14)

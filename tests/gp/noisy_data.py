@@ -1,4 +1,4 @@
-"""Data with noise of their own, and their dense covariances."""
+"""Data whose samples have different noise, and their dense covariances."""
 
 from typing import NamedTuple
 
@@ -40,15 +40,15 @@ class NoisyData(NamedTuple):
     """The learned noise, as a multiple of `GROUPS`."""
 
     @property
-    def own(self):
-        """Known part and group of each sample."""
+    def noise_of_samples(self):
+        """Known noise variance and group of each sample."""
         return self.known, self.groups
 
     @property
-    def given(self):
-        """The keyword arguments that data come with."""
+    def noise_arguments(self):
+        """The keyword arguments of `condition` and `fit` for the noise."""
         pairs = {"noise_variance": self.known, "noise_groups": self.groups}
-        return {name: value for name, value in pairs.items() if value is not None}
+        return {name: array for name, array in pairs.items() if array is not None}
 
     @property
     def learned(self):
@@ -64,13 +64,15 @@ class NoisyData(NamedTuple):
         return kind(self.problem.kernel, self.learned, self.pseudo, **kwargs)
 
     def noise(self, known, groups):
-        """Variance and pseudo-variance of the noise of samples; None for what they have not."""
+        """Variance and pseudo-variance of the noise; `known` and `groups` may be None."""
         learned = self.level * GROUPS[0 if groups is None else groups]
         return learned + (0.0 if known is None else known), learned * self.pseudo / GROUPS[0]
 
     def observed(self, row=()):
         """The covariance and pseudo-covariance of one series, `[N, N]`."""
-        of_row = (None if a is None else a[row if a.ndim > 1 else ()] for a in self.own)
+        of_row = (
+            None if a is None else a[row if a.ndim > 1 else ()] for a in self.noise_of_samples
+        )
         k, c = self.problem.pair(self.x[:, None], self.x[:, None])
         variance, pseudo = (np.broadcast_to(a, len(self.x)) for a in self.noise(*of_row))
         return k + np.diag(variance), c + np.diag(pseudo)
@@ -80,8 +82,8 @@ class NoisyData(NamedTuple):
         return self.problem.at(self.x[:, None], x[:, None])
 
     def where(self, chosen):
-        """Some of the samples of one series."""
-        known, groups = (None if a is None else a[chosen] for a in self.own)
+        """The data of some samples of one series."""
+        known, groups = (None if a is None else a[chosen] for a in self.noise_of_samples)
         return self._replace(x=self.x[chosen], z=self.z[chosen], known=known, groups=groups)
 
 

@@ -1,1 +1,0 @@
-"""How a release is built and tried; CONTRIBUTING.md says in which order."""
