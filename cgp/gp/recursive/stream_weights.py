@@ -372,7 +372,7 @@ class StreamWeights:
 
 def _the_same(noise: SampleNoise) -> tuple[float, int] | None:
     """The known part and the group of samples if they all have the same, else None."""
-    if noise.is_common:
+    if noise is COMMON_NOISE:
         return 0.0, 0
     found = [np.zeros(1, int) if part is None else np.asarray(part) for part in noise[:2]]
     if not all((part == part.flat[0]).all() for part in found):

@@ -17,12 +17,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.gp.data import Data
+from cgp.gp.data import Data, StoredData
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.discretization import StateAt, StoredState
 from cgp.gp.state_space.ordered_series import ordered_series
 from cgp.gp.state_space.process_stream import ProcessStream
-from cgp.gp.stored_data import StoredData
 from cgp.gp.stream_samples import CheckedRange
 from cgp.statespace.filtering import process_block
 from cgp.statespace.online.native_step import NOT_FINITE
