@@ -22,7 +22,7 @@ class _Reading(NamedTuple):
     shape: Shape
     code: str
     cost: int
-    """How much has been rearranged; 0 for an array whose axes keep their order."""
+    """The amount of rearrangement; 0 for an array whose axes keep their order."""
 
 
 def as_code(name: str, array: Any) -> str:

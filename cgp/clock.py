@@ -84,7 +84,7 @@ class Clock:
                 f"length), got {self.unit!r}"
             )
         if self.origin is not None:
-            object.__setattr__(self, "origin", _written(self.origin))
+            object.__setattr__(self, "origin", _iso_format(self.origin))
 
     def __call__(self, times: Any) -> Any:
         """Converts dates or durations to numbers.
@@ -111,12 +111,12 @@ class Clock:
             if self.origin is None:
                 zone = "T00:00+00:00" if is_aware else ""
                 raise TypeError(
-                    f"this clock has no origin, and {_first(values)} is a date: give it one, "
-                    f'cgp.Clock("{self.unit}", origin="{_first(values)[:10]}{zone}")'
+                    f"this clock has no origin, and {_first_time(values)} is a date: give it one, "
+                    f'cgp.Clock("{self.unit}", origin="{_first_time(values)[:10]}{zone}")'
                 )
-            origin, of_aware = _parsed(self.origin)
+            origin, of_aware = _from_iso_format(self.origin)
             if is_aware != of_aware and values.size:
-                raise TypeError(_zones(self.origin, of_aware, times))
+                raise TypeError(_zone_message(self.origin, of_aware, times))
         # Seconds and what is beyond them apart: dates far from each other are more nanoseconds
         # than an integer has, and NumPy would not say so.
         seconds, zero = (a.astype(f"{a.dtype.kind}8[s]") for a in (values, origin))
@@ -148,7 +148,7 @@ def as_times(times: Any, name: str) -> tuple[np.ndarray, bool]:
     values = np.asarray(times) if hasattr(times, "dtype") else np.asarray(times, dtype=object)
     is_aware = False
     if values.dtype.kind == "O":
-        values, is_aware = _of_objects(values, name)
+        values, is_aware = _from_objects(values, name)
     kind = values.dtype.kind
     if kind == "U":
         raise TypeError(
@@ -190,13 +190,13 @@ def remedy(name: str) -> str:
     )
 
 
-def _of_objects(values: np.ndarray, name: str) -> tuple[np.ndarray, bool]:
+def _from_objects(values: np.ndarray, name: str) -> tuple[np.ndarray, bool]:
     """An array of datetime64 or timedelta64 of time objects, and whether they have a time zone."""
     times, aware = [], set()
     for time in values.ravel():
         if time is None or type(time).__name__ in ("NaTType", "NAType"):
             raise ValueError(f"{name} must be known everywhere, but has missing elements: {time}")
-        times.append(_of_object(time, name))
+        times.append(_from_object(time, name))
         aware.add(getattr(time, "tzinfo", None) is not None)
     if len({time.dtype.kind for time in times}) > 1:
         raise TypeError(f"{name} has dates and durations: give each by themselves")
@@ -206,7 +206,7 @@ def _of_objects(values: np.ndarray, name: str) -> tuple[np.ndarray, bool]:
     return array.reshape(values.shape), True in aware
 
 
-def _of_object(time: Any, name: str) -> np.datetime64 | np.timedelta64:
+def _from_object(time: Any, name: str) -> np.datetime64 | np.timedelta64:
     for convert in ("to_datetime64", "to_timedelta64"):
         if hasattr(time, convert):  # of pandas: in UTC, and to the nanosecond
             return getattr(time, convert)()
@@ -224,7 +224,7 @@ def _of_object(time: Any, name: str) -> np.datetime64 | np.timedelta64:
     )
 
 
-def _parsed(origin: str) -> tuple[np.datetime64, bool]:
+def _from_iso_format(origin: str) -> tuple[np.datetime64, bool]:
     """A date in ISO format, in UTC if it has a time zone, and whether it has."""
     match = _DATE.fullmatch(origin)
     if match is None:
@@ -243,11 +243,11 @@ def _parsed(origin: str) -> tuple[np.datetime64, bool]:
     return time, zone is not None
 
 
-def _written(origin: Any) -> str:
+def _iso_format(origin: Any) -> str:
     """An origin as text in ISO format, in UTC and as short as possible; equal for equal times."""
     time: Any
     if isinstance(origin, str):
-        time, is_aware = _parsed(origin)
+        time, is_aware = _from_iso_format(origin)
     else:
         try:
             values, is_aware = as_times(origin, "origin")
@@ -267,7 +267,7 @@ def _written(origin: Any) -> str:
     raise ValueError(f"origin must be of nanoseconds at most, got {origin!r}")
 
 
-def _zones(origin: str, of_aware: bool, times: Any) -> str:
+def _zone_message(origin: str, of_aware: bool, times: Any) -> str:
     """The error message for a time zone of the times alone, or of the origin alone."""
     if of_aware:
         code = "times" if hasattr(times, "tz_localize") else "pandas.to_datetime(times)"
@@ -283,7 +283,7 @@ def _zones(origin: str, of_aware: bool, times: Any) -> str:
     )
 
 
-def _first(values: np.ndarray) -> str:
+def _first_time(values: np.ndarray) -> str:
     return str(values.ravel()[0]) if values.size else "2020-01-01"
 
 

@@ -34,7 +34,7 @@ _HEADS = {
 # question. Densities do not always say so: they hardly tell models apart whose errors are far below
 # the noise that a fit assumes at least, and those of few points may hold a region too narrow for
 # all others.
-_OUT_OF_THE_QUESTION_DB = 10.0
+_LARGEST_EXCESS_ERROR_DB = 10.0
 
 
 class Scores(NamedTuple):
@@ -43,10 +43,10 @@ class Scores(NamedTuple):
     log_likelihood: float
     """The log marginal likelihood of all data, at its maximum."""
     parameters: int
-    """How many real numbers have been learned."""
+    """The number of real numbers that were learned."""
     bic: float
     """`parameters · log N − 2 log_likelihood`: the lower, the better. What a mean marginalises, as
-    `Rational` its poles, is no parameter: between orders of it cross-validation tells."""
+    `Rational` its poles, is not counted: use cross-validation to choose its order."""
     cv_density: float
     """The mean log predictive density of targets left out of a fit, in nats."""
     cv_error_db: float
@@ -102,7 +102,7 @@ class Comparison(Mapping[str, Scores]):
         if not self._scores:
             raise ValueError("there is no model in this comparison")
         names = np.array([*self])
-        possible = names[_in_question(np.array([scores.cv_error_db for scores in self.values()]))]
+        possible = names[_eligible(np.array([scores.cv_error_db for scores in self.values()]))]
         return str(max(possible, key=lambda name: self[name].cv_density))
 
     def predict(
@@ -240,7 +240,7 @@ def compare(
         series = targets.astype(complex_dtype(model.variable_dtype).name)
         try:
             model.fit(x, series, restarts=restarts, seed=seed, verbose=0, **noise)
-            fit_scores[name] = _scores_of(model, series)
+            fit_scores[name] = _scores_of_fit(model, series)
             predictions[name] = _cross_validated(model, x, series, left_out, noise)
         except Exception as error:
             error.add_note(f"in the comparison, of the model {name!r}")
@@ -252,7 +252,7 @@ def compare(
     predictions = {name: p.map(lambda a: a[is_tested]) for name, p in predictions.items()}
     densities = np.stack([log_predictive_densities(tested, p) for p in predictions.values()])
     errors = np.array([normalized_error_db(tested, p.mean) for p in predictions.values()])
-    possible = _in_question(errors)
+    possible = _eligible(errors)
     weights = np.zeros(len(models))
     weights[possible] = stacking(densities[possible])
     scores = {
@@ -268,9 +268,9 @@ def compare(
     return Comparison(models, scores)
 
 
-def _in_question(errors_db: np.ndarray) -> np.ndarray:
+def _eligible(errors_db: np.ndarray) -> np.ndarray:
     """Which models may have a weight above zero, bool, `[K]`."""
-    return errors_db <= np.nanmin(errors_db) + _OUT_OF_THE_QUESTION_DB
+    return errors_db <= np.nanmin(errors_db) + _LARGEST_EXCESS_ERROR_DB
 
 
 def _check(models: Mapping[str, MaximumLikelihoodGP], folds: int) -> None:
@@ -308,7 +308,7 @@ def _folds(x: np.ndarray, z: np.ndarray, folds: int, seed: int) -> np.ndarray:
     return left_out
 
 
-def _scores_of(model: MaximumLikelihoodGP, z: np.ndarray) -> dict[str, Any]:
+def _scores_of_fit(model: MaximumLikelihoodGP, z: np.ndarray) -> dict[str, Any]:
     """The scores of a fit to all data."""
     likelihood = float(np.sum(model.log_marginal_likelihood()))
     learned = sum(int(np.prod(v.shape)) for v in model.trainable_variables)

@@ -41,7 +41,7 @@ class _Rows(NamedTuple):
     names: tuple[str, ...]
     shape: tuple[int, ...]
     index: Any = None
-    """What stands for the numbers of the last of them; None for the numbers themselves."""
+    """The labels of the last of them; None for the numbers 0, 1, …."""
 
 
 def to_frame(

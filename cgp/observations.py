@@ -160,7 +160,7 @@ def _array(
         if np.ma.isMaskedArray(z):
             hidden = np.ma.getmaskarray(z)
         try:
-            z = _of_pandas(z) if _is_of_pandas(z) else np.asarray(z)
+            z = _from_pandas(z) if _is_of_pandas(z) else np.asarray(z)
         except ValueError:
             raise ValueError(
                 f"{name} must be an array of numbers, with rows of one length: series of different "
@@ -168,12 +168,12 @@ def _array(
             ) from None
     dtype = _numpy_dtype(z)
     if dtype.kind not in "iufc":
-        hint = _of_others(z, code, for_complex) if isinstance(z, np.ndarray) else ""
+        hint = _hint_of_elements(z, code, for_complex) if isinstance(z, np.ndarray) else ""
         raise TypeError(f"{name} must be numbers, got {dtype}{hint}")
     return z, hidden
 
 
-def _of_others(z: np.ndarray, code: str, for_complex: bool) -> str:
+def _hint_of_elements(z: np.ndarray, code: str, for_complex: bool) -> str:
     """The hint for an array whose elements are no numbers, as the end of an error.
 
     `code` is the array as code, as it came; `for_complex` tells whether a complex one is expected.
@@ -211,7 +211,7 @@ def _is_of_pandas(z: Any) -> bool:
     return type(z).__module__.partition(".")[0] == "pandas"
 
 
-def _of_pandas(z: Any) -> np.ndarray:
+def _from_pandas(z: Any) -> np.ndarray:
     """The numbers of an object of pandas, NaN where they are missing; `pandas.NA` too."""
     import pandas as pd  # it has come with z
 
@@ -347,7 +347,7 @@ class _LabelledAxis(NamedTuple):
     aligned: str
     """The array with other labels, as code with {} for these."""
     is_index: bool = False
-    """Whether the array is the labels itself, an index, which may stand beside any other labels."""
+    """Whether the array is itself an index, which may stand beside any other labels."""
 
 
 def check_same_labels(**arrays: tuple[Any, int]) -> None:
@@ -406,7 +406,7 @@ def _labels_of(name: str, array: Any, unpaired: int) -> Iterator[_LabelledAxis |
             yield None if labels is None else axis
 
 
-def _is_count(labels: Any) -> bool:
+def _are_default_labels(labels: Any) -> bool:
     """Whether these are the default labels of pandas, 0, 1, …."""
     return (getattr(labels, "start", None), getattr(labels, "step", None)) == (0, 1)
 
@@ -414,8 +414,8 @@ def _is_count(labels: Any) -> bool:
 def _check_labels(first: _LabelledAxis | None, second: _LabelledAxis | None) -> None:
     if first is None or second is None or len(first.labels) != len(second.labels):
         return
-    if (first.is_index and _is_count(second.labels)) or (
-        second.is_index and _is_count(first.labels)
+    if (first.is_index and _are_default_labels(second.labels)) or (
+        second.is_index and _are_default_labels(first.labels)
     ):
         return
     if first.labels.equals(second.labels):

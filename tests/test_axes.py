@@ -122,10 +122,10 @@ OF_PROCESS = {
 @pytest.mark.parametrize("case", OF_PROCESS)
 def test_does_the_remedy_of_a_process_lead_to_what_was_meant(case):
     x, z, x_meant, z_meant, code = OF_PROCESS[case]
-    (found,) = remedies(gp().condition, x, z)
-    assert found == code
+    (result,) = remedies(gp().condition, x, z)
+    assert result == code
     likelihood = gp().log_marginal_likelihood
-    rearranged = likelihood(x, eval(found, {"np": np, "z": z}))
+    rearranged = likelihood(x, eval(result, {"np": np, "z": z}))
     np.testing.assert_allclose(rearranged, likelihood(x_meant, z_meant))
 
 
@@ -150,10 +150,10 @@ def test_have_inputs_of_each_series_an_axis_of_dimensions(take, turn):
         "x.T[..., None] and z.T" if turn else "x[..., None]"
     )
     first, *second = code.split("own, ")[1].split(" and ")
-    found = eval(first, given), eval(second[0], given) if second else given["z"]
-    np.testing.assert_array_equal(found[0], x[..., None])
-    np.testing.assert_array_equal(found[1], Z)
-    take(*found)
+    result = eval(first, given), eval(second[0], given) if second else given["z"]
+    np.testing.assert_array_equal(result[0], x[..., None])
+    np.testing.assert_array_equal(result[1], Z)
+    take(*result)
 
 
 def test_are_as_many_series_as_samples_with_inputs_of_their_own_no_points_of_many_dimensions():

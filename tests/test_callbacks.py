@@ -51,8 +51,8 @@ def test_are_hyperparameters_written_as_they_are_after_each_epoch(tmp_path, opti
             "widelylinear.coefficient/real": parameters["widelylinear.coefficient"].real,
             "widelylinear.coefficient/imaginary": parameters["widelylinear.coefficient"].imag,
         }.items():
-            found = values[f"parameters/{tag}", epoch]
-            assert found == pytest.approx(float(expected), rel=1e-6, abs=1e-8)
+            result = values[f"parameters/{tag}", epoch]
+            assert result == pytest.approx(float(expected), rel=1e-6, abs=1e-8)
             assert plugins[f"parameters/{tag}"] == "scalars"
     assert seen[0]["noise_variance"] != seen[2]["noise_variance"]
 

@@ -34,10 +34,10 @@ DATES = {
 
 @pytest.mark.parametrize("name", DATES)
 def test_are_dates_of_every_kind_numbers_since_the_origin(name):
-    found = CLOCK(DATES[name])
-    assert type(found) is np.ndarray
-    assert found.dtype == "float64"
-    np.testing.assert_array_equal(found, np.arange(2.0, 7.0))
+    result = CLOCK(DATES[name])
+    assert type(result) is np.ndarray
+    assert result.dtype == "float64"
+    np.testing.assert_array_equal(result, np.arange(2.0, 7.0))
 
 
 @pytest.mark.parametrize(
@@ -111,15 +111,15 @@ def test_is_a_number_the_exact_difference_rounded(seconds, beyond, start, start_
         return np.datetime64(whole * 10**9 + rest, "ns"), rest
 
     (at, rest), (origin, origin_rest) = time(seconds, beyond), time(start % 10**10, start_beyond)
-    found = cgp.Clock(unit, origin)(at)
+    result = cgp.Clock(unit, origin)(at)
     exact = Fraction((seconds - start % 10**10) * 10**9 + rest - origin_rest, UNITS[unit])
-    assert abs(Fraction(float(found)) - exact) <= abs(exact) * Fraction(1, 2**51)
+    assert abs(Fraction(float(result)) - exact) <= abs(exact) * Fraction(1, 2**51)
 
 
 def test_are_nanoseconds_kept_near_the_origin_and_refused_far_from_it():
     times = pd.DatetimeIndex(["2026-01-01", "2026-01-01 00:00:00.000000001"])
-    found = cgp.Clock("second", "2026-01-01")(times)
-    np.testing.assert_array_equal(found, [0.0, 1e-9])
+    result = cgp.Clock("second", "2026-01-01")(times)
+    np.testing.assert_array_equal(result, [0.0, 1e-9])
     with pytest.raises(ValueError, match=r"lose their steps of 1e-09 seconds.*an origin near them"):
         cgp.Clock("second", "1970-01-01")(times)
     far = cgp.Clock("second", "1970-01-01")(times[[0, 0]])  # equal times are told apart by nothing
@@ -243,14 +243,14 @@ def test_are_times_refused_by_models_with_the_remedy(name, kind):
 @pytest.mark.parametrize("process", [cgp.ExactGP, cgp.StateSpaceGP], ids=lambda p: p.__name__)
 def test_are_lengthscales_and_frequencies_in_the_unit_of_the_clock(process):
     later = MINUTES[-1] + pd.to_timedelta([30, 90], unit="s")
-    found = []
+    result = []
     for unit, size in (("minute", 1.0), ("second", 60.0)):
         clock = cgp.Clock(unit, origin="2026-01-01T00:00Z")
         assert clock(pd.Timedelta(3, "min")) == 3.0 * size
         gp = process(Matern32(1.0, 3.0 * size) * Rotation(0.05 / size), 0.1)
         gp.condition(clock(MINUTES), pd.Series(Z, MINUTES))
-        found.append(gp.predict(clock(later))["mean"])
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
+        result.append(gp.predict(clock(later))["mean"])
+    np.testing.assert_allclose(result[0], result[1], rtol=1e-9)
 
 
 def test_goes_a_stream_on_by_timestamps_as_by_their_numbers():

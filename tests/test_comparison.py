@@ -86,16 +86,16 @@ def test_are_models_left_fitted_to_all_data(compared):
 
 def test_are_predictions_those_of_the_mixture(compared):
     x_new = np.array([0.3, 1.7])
-    found = compared.predict(x_new, observed=True)
-    assert set(found) == {"mean", "variance", "pseudo_variance"}
+    result = compared.predict(x_new, observed=True)
+    assert set(result) == {"mean", "variance", "pseudo_variance"}
     parts = [model.predict(x_new, observed=True) for model in compared.models.values()]
     weights = [compared[name].weight for name in compared]
     mean = sum(w * p["mean"] for w, p in zip(weights, parts, strict=True))
-    np.testing.assert_allclose(found["mean"], mean)
+    np.testing.assert_allclose(result["mean"], mean)
     second = sum(
         w * (p["variance"] + np.abs(p["mean"]) ** 2) for w, p in zip(weights, parts, strict=True)
     )
-    np.testing.assert_allclose(found["variance"], second - np.abs(mean) ** 2, rtol=1e-6)
+    np.testing.assert_allclose(result["variance"], second - np.abs(mean) ** 2, rtol=1e-6)
 
 
 def test_has_a_mixture_the_moments_of_its_draws():
@@ -104,7 +104,7 @@ def test_has_a_mixture_the_moments_of_its_draws():
         (0.3, Marginals(np.array([1 + 1j]), np.array([2.0]), np.array([1j]))),
         (0.7, Marginals(np.array([-1j]), np.array([0.5]), np.array([0.2 + 0j]))),
     ]
-    found = mixture(parts)
+    result = mixture(parts)
     draws = []
     for weight, (mean, v, w) in parts:
         c = 0.5 * np.array([[v[0] + w[0].real, w[0].imag], [w[0].imag, v[0] - w[0].real]])
@@ -112,9 +112,9 @@ def test_has_a_mixture_the_moments_of_its_draws():
         draws.append(mean + uv @ [1, 1j])
     draws = np.concatenate(draws)
     deviation = draws - draws.mean()
-    np.testing.assert_allclose(found.mean[0], draws.mean(), atol=0.02)
-    np.testing.assert_allclose(found.variance[0], np.mean(np.abs(deviation) ** 2), atol=0.02)
-    np.testing.assert_allclose(found.pseudo_variance[0], np.mean(deviation**2), atol=0.02)
+    np.testing.assert_allclose(result.mean[0], draws.mean(), atol=0.02)
+    np.testing.assert_allclose(result.variance[0], np.mean(np.abs(deviation) ** 2), atol=0.02)
+    np.testing.assert_allclose(result.pseudo_variance[0], np.mean(deviation**2), atol=0.02)
 
 
 def test_are_stacking_weights_those_of_the_highest_density():
@@ -140,12 +140,12 @@ def test_has_a_model_no_share_whose_error_is_ten_times_that_of_another():
     z = np.exp(-6j * f) * (1.0 + (1.0 / (2j * np.pi * f[:, None] - poles)) @ residues)
     poles = cgp.ExactGP(Zero(), mean=cgp.means.Rational(2))
     with pytest.warns(RuntimeWarning, match="run to zero, .*: the data have none"):
-        found = cgp.compare({"poles": poles, "process": cgp.ExactGP(RBF())}, f, z, verbose=0)
-    assert found["poles"].cv_error_db < found["process"].cv_error_db - 30.0
-    assert (found["poles"].weight, found["process"].weight) == (1.0, 0.0)
-    confident = found["process"]._replace(cv_density=found["poles"].cv_density + 1.0)
-    scores = {"poles": found["poles"], "process": confident}
-    assert cgp.Comparison(found.models, scores).best == "poles"
+        result = cgp.compare({"poles": poles, "process": cgp.ExactGP(RBF())}, f, z, verbose=0)
+    assert result["poles"].cv_error_db < result["process"].cv_error_db - 30.0
+    assert (result["poles"].weight, result["process"].weight) == (1.0, 0.0)
+    confident = result["process"]._replace(cv_density=result["poles"].cv_density + 1.0)
+    scores = {"poles": result["poles"], "process": confident}
+    assert cgp.Comparison(result.models, scores).best == "poles"
 
 
 def test_is_a_model_in_question_up_to_ten_decibels_behind():
@@ -158,18 +158,18 @@ def test_has_a_model_no_leave_one_out_density_that_needs_each_point():
     x, z = np.array([0.0] * 11 + [1.0]), complex_normals(np.random.default_rng(0), 12)
     trend = cgp.means.Polynomial(1, marginalized=True)  # its slope is known from the last point
     gp = cgp.ExactGP(Zero(), mean=trend)
-    found = cgp.compare({"trend": gp}, x, z, folds=2, restarts=1, verbose=0)
+    result = cgp.compare({"trend": gp}, x, z, folds=2, restarts=1, verbose=0)
     with pytest.raises(ValueError, match="cannot be left out"):
         gp.loo()
-    assert np.isnan(found["trend"].loo_density)
-    assert np.isfinite(found["trend"].cv_density)
+    assert np.isnan(result["trend"].loo_density)
+    assert np.isfinite(result["trend"].cv_density)
 
 
 def test_do_folds_leave_the_ends_and_what_is_missing_alone():
     x, z = np.array([3.0, 0.0, 1.0, 2.0, 5.0, 4.0]), np.ones(6, complex)
     z[2] = np.nan
-    found = _folds(x, z, 2, 0)
-    np.testing.assert_array_equal(found, [[0, 0, 0, 1, 0, 1], [1, 0, 0, 0, 0, 0]])
+    result = _folds(x, z, 2, 0)
+    np.testing.assert_array_equal(result, [[0, 0, 0, 1, 0, 1], [1, 0, 0, 0, 0, 0]])
     plane = _folds(np.zeros((6, 2)), z, 2, 0)
     np.testing.assert_array_equal(plane.sum(axis=0), [1, 1, 0, 1, 1, 1])
 
@@ -217,13 +217,13 @@ def test_is_noise_that_is_known_part_of_a_comparison():
     gp = cgp.StateSpaceGP(Matern12(1.0, 2.0), [0.01, 0.02])
     groups = np.arange(12) % 2
     noise = {"noise_variance": errors, "noise_groups": groups}
-    found = cgp.compare({"a": gp}, x, z, folds=2, restarts=1, verbose=0, **noise)
+    result = cgp.compare({"a": gp}, x, z, folds=2, restarts=1, verbose=0, **noise)
     np.testing.assert_allclose(
-        found["a"].log_likelihood, gp.log_marginal_likelihood(x, z, **noise), rtol=1e-10
+        result["a"].log_likelihood, gp.log_marginal_likelihood(x, z, **noise), rtol=1e-10
     )
     here = {"noise_variance": 0.5, "noise_groups": 1}
     np.testing.assert_allclose(
-        found.predict([0.5], observed=True, **here)["variance"],
+        result.predict([0.5], observed=True, **here)["variance"],
         gp.predict([0.5], observed=True, **here)["variance"],
     )
 
@@ -232,8 +232,8 @@ def test_is_noise_that_is_known_part_of_a_comparison():
 def test_are_models_of_single_precision_compared():
     x, z = smooth(12)
     gp = cgp.ExactGP(Matern12(dtype="float32"))
-    found = cgp.compare({"a": gp}, x, z, folds=2, restarts=1, verbose=0)
-    assert np.isfinite(found["a"].cv_density)
+    result = cgp.compare({"a": gp}, x, z, folds=2, restarts=1, verbose=0)
+    assert np.isfinite(result["a"].cv_density)
 
 
 def test_are_models_that_share_hyperparameters_refused():

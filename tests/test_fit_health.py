@@ -89,8 +89,8 @@ def test_residuals_of_a_state_space_process_are_those_of_one_step_predictions():
     gp.condition(X, Z)
     steps = stream.process(X[order], Z[order])
     expected = steps.innovation / np.sqrt(steps.predicted.variance)
-    found = np.concatenate(drawn_residuals(plotting.fit_health(gp)[0]))
-    assert_same_points(found, expected[PRESENT[order]])
+    result = np.concatenate(drawn_residuals(plotting.fit_health(gp)[0]))
+    assert_same_points(result, expected[PRESENT[order]])
 
 
 @pytest.mark.parametrize("model", [cgp.ExactGP, cgp.StateSpaceGP])
@@ -98,12 +98,12 @@ def test_residuals_of_several_series_are_shown_together(model):
     gp = model(kernel(), noise_variance=0.2)
     both = np.stack([Z, 2j * Z])
     both[1, 5] = np.nan
-    found = []
+    result = []
     for z in (*both, both):
         gp.condition(X, z)
         plane, _, _ = plotting.fit_health(gp)
-        found.append(np.concatenate(drawn_residuals(plane)))
-    assert_same_points(found[2], np.concatenate(found[:2]))
+        result.append(np.concatenate(drawn_residuals(plane)))
+    assert_same_points(result[2], np.concatenate(result[:2]))
 
 
 def test_coverage_is_that_of_the_metric_beside_its_binomial_band():

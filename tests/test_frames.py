@@ -173,14 +173,14 @@ def test_are_moments_of_filter_and_smoother_those_of_their_factors(z):
 
 
 def test_are_moments_of_a_forecast_those_of_observations_too():
-    found = cgp.statespace.forecast(model(), cgp.statespace.filter(model(), Z[0]), steps=6)
-    frame = cgp.to_frame(found, DAYS)
-    k = found.observation_covariances.numpy()[:, 0, 0].real
-    c = found.observation_pseudo_covariances.numpy()[:, 0, 0]
-    np.testing.assert_array_equal(frame["observation_mean"], found.observation_means.numpy()[:, 0])
+    result = cgp.statespace.forecast(model(), cgp.statespace.filter(model(), Z[0]), steps=6)
+    frame = cgp.to_frame(result, DAYS)
+    k = result.observation_covariances.numpy()[:, 0, 0].real
+    c = result.observation_pseudo_covariances.numpy()[:, 0, 0]
+    np.testing.assert_array_equal(frame["observation_mean"], result.observation_means.numpy()[:, 0])
     np.testing.assert_array_equal(frame["observation_pseudo_variance"], c)
     np.testing.assert_allclose(frame["observation_std_imag"], np.sqrt((k - c.real) / 2))
-    k, c = (np.asarray(a) for a in covariances(found.state_chols.numpy()))
+    k, c = (np.asarray(a) for a in covariances(result.state_chols.numpy()))
     np.testing.assert_allclose(frame["state_variance_1"], k[:, 1, 1].real)
     np.testing.assert_allclose(frame["state_pseudo_variance_1"], c[:, 1, 1])
 
@@ -297,13 +297,13 @@ def test_goes_polar_motion_from_a_frame_with_dates_to_a_frame_of_predictions_wit
 
     dates = pd.date_range("2020-01-05", "2020-01-25", freq="12h", name="date")
     again, same_clock = cgp.load_model(tmp_path / "pole.keras"), cgp.Clock("day", clock.origin)
-    found = cgp.to_frame(again.posterior(same_clock(dates), observed=True), dates)
+    result = cgp.to_frame(again.posterior(same_clock(dates), observed=True), dates)
     truth = pd.Series(position, frame.index)
     gap = slice("2020-01-10", "2020-01-20")
-    at = found.index.intersection(truth.index)
-    missed = abs(found.loc[at, "mean"] - truth[at])
+    at = result.index.intersection(truth.index)
+    missed = abs(result.loc[at, "mean"] - truth[at])
     assert len(missed) == 21
-    assert (missed < 4 * np.sqrt(found.loc[at, "variance"])).all()
+    assert (missed < 4 * np.sqrt(result.loc[at, "variance"])).all()
     assert missed[gap].max() > 3 * missed.drop(missed[gap].index).max()  # these days were missing
-    deviation = found["std_real"]
+    deviation = result["std_real"]
     assert deviation["2020-01-15"].min() > 2 * deviation["2020-01-06"].max()

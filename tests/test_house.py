@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import functools
 import importlib.metadata
 import os
 import re
@@ -35,15 +36,15 @@ def run(code, **environment):
 
 
 def test_packages_import_only_what_stands_below_them():
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert re.search(r"[1-9]\d* kept, 0 broken", found.stdout), found.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(r"[1-9]\d* kept, 0 broken", result.stdout), result.stdout
 
 
 MANNERS = """
@@ -93,8 +94,8 @@ print("unchanged")
 
 @pytest.mark.long
 def test_importing_and_using_cgp_changes_no_global_setting():
-    found = run(MANNERS)
-    assert found.stdout.strip() == "unchanged", found.stdout + found.stderr
+    result = run(MANNERS)
+    assert result.stdout.strip() == "unchanged", result.stdout + result.stderr
 
 
 @pytest.mark.long
@@ -105,8 +106,8 @@ def test_cgp_is_float64_under_any_floatx():
         "print({str(v.dtype) for v in gp.trainable_variables}, gp.predict([0.5])['mean'].dtype,"
         "keras.config.floatx())"
     )
-    found = run(code)
-    assert found.stdout.strip() == "{'float64'} complex128 float16", found.stdout + found.stderr
+    result = run(code)
+    assert result.stdout.strip() == "{'float64'} complex128 float16", result.stdout + result.stderr
 
 
 @pytest.mark.long
@@ -115,13 +116,13 @@ def test_importing_cgp_prints_nothing_and_loads_little_beside_tensorflow_and_ker
 
     Modules of cgp are not counted: they are small, and each has a file of its own.
     """
-    found = run(
+    result = run(
         "import sys, tensorflow, keras; before = set(sys.modules); import cgp;"
         "print('loaded', *(set(sys.modules) - before))",
         TF_ENABLE_ONEDNN_OPTS="0",
     )
-    assert found.returncode == 0, found.stderr
-    first, *loaded = found.stdout.split()
+    assert result.returncode == 0, result.stderr
+    first, *loaded = result.stdout.split()
     assert first == "loaded"  # nothing was printed before
     packages = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)
     assert packages <= {"cgp", "tensorflow", "keras"}
@@ -131,21 +132,21 @@ def test_importing_cgp_prints_nothing_and_loads_little_beside_tensorflow_and_ker
 
 @pytest.mark.long
 def test_cgp_needs_neither_pandas_nor_xarray():
-    found = run(
+    result = run(
         "import sys; sys.modules.update(pandas=None, xarray=None); import cgp, datetime;"
         "gp = cgp.ExactGP(cgp.kernels.Matern12(1, 1), 0.1); clock = cgp.Clock('day', '2026-01-01');"
         "gp.condition(clock([datetime.date(2026, 1, 2)]), [1j]);"
         "print(gp.predict([1.0])['mean'].shape)"
     )
-    assert found.stdout.strip() == "(1,)", found.stdout + found.stderr
+    assert result.stdout.strip() == "(1,)", result.stdout + result.stderr
 
 
 @pytest.mark.long
 def test_another_backend_of_keras_is_refused_with_the_remedy():
     # Other backends need packages that are not here, so that Keras only says it has one.
-    found = run("import keras; keras.config.backend = lambda: 'numpy'; import cgp")
-    assert found.returncode != 0
-    error = found.stderr.strip().splitlines()[-1]
+    result = run("import keras; keras.config.backend = lambda: 'numpy'; import cgp")
+    assert result.returncode != 0
+    error = result.stderr.strip().splitlines()[-1]
     assert error.startswith("ImportError: cgp runs on Keras's TensorFlow backend")
     assert "'numpy'" in error
     assert "KERAS_BACKEND" in error
@@ -204,7 +205,7 @@ EMPTY_WORDS = frozenset(
     what""".split()  # noqa: SIM905
 )
 """Names that say nothing of what they stand for."""
-EMPTY_SHARE = 0.064  # of all names that are stored; the aim is 0.02
+EMPTY_SHARE = 0.052  # of all names that are stored; the aim is 0.02
 
 
 def stored_names(tree: ast.AST) -> Iterator[str]:
@@ -241,7 +242,6 @@ LONG_FUNCTIONS = {
     "diagnostics.diagnostics",
     "particle_recursion.run",
     "served_process.served",
-    "trainer.fit",
 }
 """By module, those that are longer than 60 lines, to be emptied."""
 
@@ -265,26 +265,47 @@ IMPORT_CIRCLES = 4  # the aim is none
 
 def test_no_modules_import_each_other():
     """Circles of imports, of types alone (`TYPE_CHECKING`) included."""
-    graph = grimp.build_graph("cgp", cache_dir=None)
-    imported = {m: graph.find_modules_directly_imported_by(m) for m in graph.modules}
+    imported = imports_of_modules()
     reached = {m: reachable(m, imported) for m in imported}
     circles = {frozenset(n for n in reached[m] if m in reached[n]) for m in imported}
     circles = [sorted(circle) for circle in circles if circle]
     assert len(circles) <= IMPORT_CIRCLES, circles
 
 
+@functools.cache
+def imports_of_modules() -> dict[str, set[str]]:
+    """The modules that each module of cgp imports directly."""
+    graph = grimp.build_graph("cgp", cache_dir=None)
+    return {m: graph.find_modules_directly_imported_by(m) for m in graph.modules}
+
+
+SINGLE_IMPORTERS = 45  # the aim is 25
+
+
+def test_few_modules_exist_for_one_other_alone():
+    """Modules with one importer; the package that offers a module's names is not counted."""
+    imported = imports_of_modules()
+    importers = {m: [n for n in imported if m in imported[n]] for m in imported if m != "cgp"}
+    alone = {
+        module: names[0]
+        for module, names in importers.items()
+        if len(names) == 1 and not module.startswith(f"{names[0]}.")
+    }
+    assert len(alone) <= SINGLE_IMPORTERS, f"{len(alone)}: {alone}"
+
+
 def reachable(module: str, imported: dict[str, set[str]]) -> set[str]:
     """The modules that a module imports, directly and through others."""
-    found, waiting = set(), list(imported[module])
+    result, waiting = set(), list(imported[module])
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in result:
+            result.add(name)
             waiting += imported[name]
-    return found
+    return result
 
 
-PRIVATE_READS = 60  # the aim is 10
+PRIVATE_READS = 47  # the aim is 10
 NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # public in spite of their names
 DOORS = {"keras_private.py", "tensorflow_private.py", "scipy_private.py"}
 
@@ -306,13 +327,13 @@ def private_reads(tree: ast.Module) -> Iterator[ast.expr]:
 
 
 def test_private_members_are_read_where_they_are_defined():
-    found = [
+    result = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
         for path in SOURCES
         if path.name not in DOORS
         for node in private_reads(ast.parse(path.read_text(encoding="utf-8")))
     ]
-    assert len(found) <= PRIVATE_READS, "\n".join([f"{len(found)} reads", *found])
+    assert len(result) <= PRIVATE_READS, "\n".join([f"{len(result)} reads", *result])
 
 
 def test_keras_is_private_in_one_file_alone():
@@ -325,7 +346,7 @@ def test_keras_is_private_in_one_file_alone():
         *(model, *model.layers, *model.weights, *model.metrics, model.optimizer),
         *(model._compile_loss, model._compile_metrics),
     ]
-    private = {name for found in objects for name in dir(found) if re.match("_[a-z]", name)}
+    private = {name for result in objects for name in dir(result) if re.match("_[a-z]", name)}
     private |= {"_is_default"}  # a mark on methods
     private -= {"_dtype"}  # also our own, of objects that are none of Keras's
     assert "_flatten_layers" in private

@@ -89,16 +89,16 @@ def test_is_an_infinite_element_refused_in_every_form(form, value):
 @pytest.mark.parametrize("form", ["an array", "a tensor", "a column of objects"])
 def test_has_what_is_missing_no_meaning(form, value):
     z = FORMS[form](with_one(value))
-    found = np.asarray(as_observations(z, X == 3.0, "complex128"))
-    np.testing.assert_array_equal(np.isnan(found), X == 3.0)
+    result = np.asarray(as_observations(z, X == 3.0, "complex128"))
+    np.testing.assert_array_equal(np.isnan(result), X == 3.0)
 
 
 @pytest.mark.parametrize("value", ENDLESS)
 def test_does_a_graph_keep_an_infinite_element_from_passing_for_a_missing_one(value):
     run = tf.function(lambda z: as_observations(z, None, "complex128"))
-    found = run(tf.constant(with_one(value))).numpy()
-    assert np.isinf(found[3])
-    assert not np.isnan(found.view(float)).any()
+    result = run(tf.constant(with_one(value))).numpy()
+    assert np.isinf(result[3])
+    assert not np.isnan(result.view(float)).any()
 
 
 DOORS = {

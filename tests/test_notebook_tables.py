@@ -16,8 +16,8 @@ def table(model):
     """The title, and the value and note of each row by its name."""
     text = model._repr_html_()
     assert "color" not in text  # a notebook may be dark
-    found = ElementTree.fromstring(text)  # tags are closed, and text is escaped
-    rows = [[cell.text or "" for cell in row] for row in found.iter("tr")]
+    result = ElementTree.fromstring(text)  # tags are closed, and text is escaped
+    rows = [[cell.text or "" for cell in row] for row in result.iter("tr")]
     assert all(len(row) == 3 for row in rows[1:])
     return rows[0][0], {name: (value, note) for name, value, note in rows[1:]}
 
@@ -92,6 +92,6 @@ def test_has_a_filter_its_model_and_the_matrices_that_it_learns():
 
 def test_is_text_not_taken_for_markup():
     text = "<script>alert('&')</script>"
-    found = ElementTree.fromstring(notebook_table(text, [Row(text, text, text)]))
-    assert not list(found.iter("script"))
-    assert [cell.text for cell in found.iter() if cell.text and cell.text.strip()] == [text] * 4
+    result = ElementTree.fromstring(notebook_table(text, [Row(text, text, text)]))
+    assert not list(result.iter("script"))
+    assert [cell.text for cell in result.iter() if cell.text and cell.text.strip()] == [text] * 4

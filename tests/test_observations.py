@@ -30,12 +30,12 @@ MISSING = {
 def test_is_what_is_missing_nan_in_both_parts(name):
     z, missing = MISSING[name]
     before = np.array(z)
-    found = as_observations(z, missing, "complex128")
-    assert tf.is_tensor(found) == tf.is_tensor(z)
-    found = np.asarray(found)
+    result = as_observations(z, missing, "complex128")
+    assert tf.is_tensor(result) == tf.is_tensor(z)
+    result = np.asarray(result)
     expected = np.broadcast_to([1j, NAN, NAN], before.shape)
-    np.testing.assert_array_equal(found.real, expected.real)
-    np.testing.assert_array_equal(found.imag, expected.imag)
+    np.testing.assert_array_equal(result.real, expected.real)
+    np.testing.assert_array_equal(result.imag, expected.imag)
     np.testing.assert_array_equal(np.asarray(z), before)  # the caller's array is as it was
 
 
@@ -44,19 +44,19 @@ def test_is_what_is_missing_nan_in_both_parts(name):
     "z", [np.nan, NAN, np.full(3, np.nan), np.float32([np.nan]), np.ma.masked, np.ma.masked_all(2)]
 )
 def test_is_a_series_of_nothing_of_any_dtype(z, dtype):
-    found = as_observations(z, None, dtype)
-    assert found.dtype == dtype
-    assert found.shape == np.shape(z)
-    assert np.isnan(found).all()
-    assert np.isnan(found.imag).all() or not np.iscomplexobj(found)
+    result = as_observations(z, None, dtype)
+    assert result.dtype == dtype
+    assert result.shape == np.shape(z)
+    assert np.isnan(result).all()
+    assert np.isnan(result.imag).all() or not np.iscomplexobj(result)
 
 
 def test_has_a_number_of_python_no_precision():
     for z in (0.1 + 0.2j, [0.1 + 0.2j], ((0.1 + 0.2j,),)):
         for dtype in ("complex64", "complex128"):
-            found = as_observations(z, None, dtype)
-            assert found.dtype == dtype
-            np.testing.assert_array_equal(found, np.asarray(z, dtype))
+            result = as_observations(z, None, dtype)
+            assert result.dtype == dtype
+            np.testing.assert_array_equal(result, np.asarray(z, dtype))
     for dtype in ("float32", "float64"):
         expected = np.array([0.1, 2], dtype)
         np.testing.assert_array_equal(as_observations([0.1, 2], None, dtype), expected)
@@ -70,9 +70,9 @@ def test_are_integers_real_observations():
 def test_is_a_lower_precision_promoted_where_that_is_wanted(tensor):
     z = Z.astype(np.complex64)
     z = tf.constant(z) if tensor else z
-    found = as_observations(z, None, "complex128", promote=True)
-    assert found.dtype == "complex128"
-    np.testing.assert_array_equal(found, Z)
+    result = as_observations(z, None, "complex128", promote=True)
+    assert result.dtype == "complex128"
+    np.testing.assert_array_equal(result, Z)
     with pytest.raises(TypeError, match=r'complex64, .* complex128: promote it, z.astype\("compl'):
         as_observations(z, None, "complex128")
 
@@ -137,12 +137,12 @@ def test_are_unknown_values_of_a_graph_checked_by_dtype_alone_and_differentiable
     def checked(z):
         with tf.GradientTape() as tape:
             tape.watch(z)
-            found = as_observations(z, FROM_1, "complex128")
-            total = tf.reduce_sum(tf.abs(tf.where(FROM_1, tf.zeros_like(found), found)) ** 2)
-        return found, tape.gradient(total, z)
+            result = as_observations(z, FROM_1, "complex128")
+            total = tf.reduce_sum(tf.abs(tf.where(FROM_1, tf.zeros_like(result), result)) ** 2)
+        return result, tape.gradient(total, z)
 
-    found, gradient = checked(np.array([2j, np.inf, 0]))
-    np.testing.assert_array_equal(found, np.array([2j, NAN, NAN]))
+    result, gradient = checked(np.array([2j, np.inf, 0]))
+    np.testing.assert_array_equal(result, np.array([2j, NAN, NAN]))
     np.testing.assert_allclose(gradient, [4j, 0, 0])
 
 
@@ -178,13 +178,13 @@ OF_OTHERS = {
 def test_are_numbers_of_pandas_and_xarray_taken_and_what_is_missing_in_them(name):
     z = OF_OTHERS[name]
     before = z.copy(deep=True) if hasattr(z, "to_numpy") and name != "Index" else z.copy()
-    found = as_observations(z, None, "complex128")
+    result = as_observations(z, None, "complex128")
     if "DataFrame" in name:
         expected = np.array([[1j, NAN], [NAN, 2.0]])
     else:
         expected = np.array([1j, NAN, NAN])
-    np.testing.assert_array_equal(found, expected)
-    assert np.isnan(found.imag).sum() == 2
+    np.testing.assert_array_equal(result, expected)
+    assert np.isnan(result.imag).sum() == 2
     assert z.equals(before)  # the caller's is as it was
 
 
@@ -199,8 +199,8 @@ def test_are_nullable_columns_real_observations(dtype):
 def test_is_a_sample_that_pandas_calls_missing_missing():
     for dtype in ("complex128", "float64"):
         assert np.isnan(as_observations(pd.NA, None, dtype))
-    found = as_observations(pd.Series(Z), pd.Series([True, False, True], dtype="boolean"), Z.dtype)
-    np.testing.assert_array_equal(np.isnan(found), [True, False, True])
+    result = as_observations(pd.Series(Z), pd.Series([True, False, True], dtype="boolean"), Z.dtype)
+    np.testing.assert_array_equal(np.isnan(result), [True, False, True])
 
 
 def test_keep_columns_of_objects_the_precision_of_their_numbers():

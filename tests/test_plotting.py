@@ -43,8 +43,8 @@ def band(ax):
 
 
 def line(ax, label):
-    (found,) = [artist for artist in ax.lines if artist.get_label() == label]
-    return found.get_xdata(), found.get_ydata()
+    (result,) = [artist for artist in ax.lines if artist.get_label() == label]
+    return result.get_xdata(), result.get_ydata()
 
 
 def test_a_series_shows_each_part_with_its_own_band():
@@ -81,9 +81,9 @@ def test_is_a_series_of_dates_drawn_over_them_as_over_their_numbers(parts):
         axes = plotting.series(x_data, pd.Series(z), posterior, x_new, parts=parts)
         for ax, expected in zip(axes, over_numbers, strict=True):
             for label in ("mean", "data"):
-                (found, values), (at, wanted) = line(ax, label), line(expected, label)
+                (result, values), (at, wanted) = line(ax, label), line(expected, label)
                 start = dates.date2num(np.datetime64("2026-01-01"))
-                np.testing.assert_allclose(dates.date2num(found) - start, at, atol=1e-9)
+                np.testing.assert_allclose(dates.date2num(result) - start, at, atol=1e-9)
                 np.testing.assert_allclose(values, wanted)
             assert isinstance(ax.xaxis.get_major_locator(), dates.AutoDateLocator)
         assert isinstance(axes[1].xaxis.get_major_formatter(), dates.ConciseDateFormatter)
@@ -358,9 +358,9 @@ def test_innovations_are_shown_over_time_over_lags_and_by_their_distribution(rea
         (circle,) = plane.patches
         radius = np.abs(circle.get_xy() @ [1, 1j])
         np.testing.assert_allclose(radius, np.sqrt(-np.log(0.1)))
-        found = np.concatenate([p.get_xdata() + 1j * p.get_ydata() for p in plane.lines])
+        result = np.concatenate([p.get_xdata() + 1j * p.get_ydata() for p in plane.lines])
         e = of.normalized_innovations[~np.isnan(of.normalized_innovations)]
-        np.testing.assert_array_equal(np.sort_complex(found), np.sort_complex(e))
+        np.testing.assert_array_equal(np.sort_complex(result), np.sort_complex(e))
         assert "the circle of 90 %" in plane.get_title()
         assert plane.get_aspect() == 1.0
 

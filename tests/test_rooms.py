@@ -14,11 +14,11 @@ PACKAGE = Path(cgp.__file__).parent
 
 def rooms(call: Callable[[], object]) -> set[str]:
     """The files of cgp whose functions run during a call, the tracing of graphs included."""
-    found: set[str] = set()
+    result: set[str] = set()
 
     def profile(frame, event, argument):
         if event == "call":
-            found.add(frame.f_code.co_filename)
+            result.add(frame.f_code.co_filename)
 
     before = sys.getprofile()
     sys.setprofile(profile)
@@ -26,14 +26,14 @@ def rooms(call: Callable[[], object]) -> set[str]:
         call()
     finally:
         sys.setprofile(before)
-    paths = (Path(name) for name in found)
+    paths = (Path(name) for name in result)
     return {str(p.relative_to(PACKAGE)) for p in paths if p.is_relative_to(PACKAGE)}
 
 
 def assert_rooms(call: Callable[[], object], entry: str, bound: int) -> None:
-    found = rooms(call)
-    assert entry in found, "nothing was profiled"
-    assert len(found) <= bound, f"{len(found)} files: {', '.join(sorted(found))}"
+    result = rooms(call)
+    assert entry in result, "nothing was profiled"
+    assert len(result) <= bound, f"{len(result)} files: {', '.join(sorted(result))}"
 
 
 def test_how_many_files_does_the_first_step_of_a_window_pass():

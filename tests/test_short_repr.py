@@ -83,6 +83,6 @@ def test_have_results_a_text_inside_a_graph():
 def test_is_the_text_of_diagnostics_their_table():
     model = statespace.LinearGaussian([[0.9j]], [[0.5]], [[1.0]], [[0.5]])
     _, z = statespace.sample(model, 30, seed=1)
-    found = statespace.diagnostics(cgp.statespace.filter(model, z))
-    assert repr(found) == str(found)
-    assert "mean NIS" in repr(found)
+    result = statespace.diagnostics(cgp.statespace.filter(model, z))
+    assert repr(result) == str(result)
+    assert "mean NIS" in repr(result)

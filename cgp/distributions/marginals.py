@@ -178,7 +178,7 @@ def marginals(prediction: Prediction) -> Marginals:
             f"{type(prediction).__name__}"
         )
     if _OF_FILTER["mean"] in prediction:
-        prediction = _of_filter(prediction)
+        prediction = _from_filter_outputs(prediction)
     missing = [name for name in Marginals._fields if name not in prediction]
     if missing:
         raise ValueError(
@@ -211,7 +211,7 @@ def labelled_moments(prediction: Prediction) -> dict[str, Any]:
     return {f'prediction["{name}"]': prediction[name] for name in names}
 
 
-def _of_filter(outputs: Mapping[str, Any]) -> dict[str, Any]:
+def _from_filter_outputs(outputs: Mapping[str, Any]) -> dict[str, Any]:
     """The moments of the observations, from what a `KalmanFilter` returns for a series."""
     moments = {name: outputs[key] for name, key in _OF_FILTER.items() if key in outputs}
     # A proper model has no pseudo-variance.

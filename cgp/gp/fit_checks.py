@@ -12,8 +12,7 @@ from cgp.kernels.base import Kernel, Sum
 from cgp.kernels.data_scales import DataScales
 from cgp.kernels.stationary import ScaledCorrelation
 from cgp.kernels.white import White
-from cgp.training.constraints import FRACTION
-from cgp.training.parameters import UNIT_DISK
+from cgp.training.parameters import FRACTION, UNIT_DISK
 
 _SHORT = 0.2  # of the spacing of x: neighbours then have a correlation below a hundredth
 _LONG = 1000.0  # spans of x: the signal is then constant over them

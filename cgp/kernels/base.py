@@ -286,7 +286,7 @@ def _flattened(kind: type[Kernel], parts: Iterable[Kernel]) -> list[Kernel]:
         raise TypeError(f"{kind.__name__} takes a list of kernels, got {parts!r}")
     flat: list[Kernel] = []
     for part in parts:
-        flat.extend(part.parts if type(part) is kind and part._given_name is None else [part])
+        flat.extend(part.parts if type(part) is kind and part.chosen_name is None else [part])
     return flat
 
 

@@ -18,8 +18,7 @@ from cgp.kernels.spectrum import Spectrum, matern, spectra_added
 from cgp.kernels.stationary import psd_kernels
 from cgp.kernels.terms import Term, Terms
 from cgp.linalg.arguments import ArrayLike
-from cgp.training.constraints import FRACTION
-from cgp.training.parameters import POSITIVE, Parameter
+from cgp.training.parameters import FRACTION, POSITIVE, Parameter
 
 
 @keras.saving.register_keras_serializable(package="cgp.kernels")

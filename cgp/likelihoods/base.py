@@ -26,7 +26,7 @@ class Likelihood(ABC):
     is_of_real: ClassVar[bool] = True
     """Whether a real signal has such observations."""
     is_of_parts: ClassVar[bool] = False
-    """Whether the real and the imaginary part are observations, and have sites, of their own."""
+    """Whether real and imaginary part are observations with a site each."""
     is_for_processes: ClassVar[bool] = True
     """Whether all data of a Gaussian process may be such observations."""
 

@@ -6,15 +6,14 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.likelihoods.bessel import log_i0
-from cgp.likelihoods.quadrature import points_1d
+from cgp.likelihoods.quadrature import log_i0, points_1d
 from cgp.likelihoods.sites import LEAST, Moments, Site, trace
 from cgp.likelihoods.variational import Variational
 
 _ORDER = 16
 _ACROSS = 1e-5
 """The precision across the mean, of which a modulus tells nothing, as a share of that along it:
-numbers of both have to go into one matrix."""
+both are elements of one matrix."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Magnitude(Variational):
         mean would move round the circle, of which a modulus tells nothing.
         """
         del last
-        along = _along(q)
+        along = _polar_moments(q)
         with tf.GradientTape() as tape:
             tape.watch((along.length, along.spread))
             expected = _expected(_modulus(z), along.length, along.spread, variance)
@@ -74,18 +73,18 @@ class Magnitude(Variational):
         self, z: tf.Tensor, mean: tf.Tensor, covariance: tf.Tensor, variance: tf.Tensor
     ) -> tf.Tensor:
         """The expected log density of the modulus along the mean."""
-        along = _along(Moments(mean, covariance))
+        along = _polar_moments(Moments(mean, covariance))
         expected = _expected(_modulus(z), along.length, along.spread, variance)
         return expected - _ACROSS * along.across / variance
 
     def correction(self, z: tf.Tensor, q: Moments, site: Site, variance: tf.Tensor) -> tf.Tensor:
         """The correction of the log likelihood; NaN where the phase is not known to a radian."""
         correction = super().correction(z, q, site, variance)
-        along, lost = _along(q), tf.constant(np.nan, correction.dtype)
+        along, lost = _polar_moments(q), tf.constant(np.nan, correction.dtype)
         return tf.where(along.across < tf.square(along.length), correction, lost)
 
 
-class _Along(NamedTuple):
+class _PolarMoments(NamedTuple):
     """The moments of a signal along its mean and across it, `[...]`."""
 
     x: tf.Tensor
@@ -98,7 +97,7 @@ class _Along(NamedTuple):
     """The variance at right angles to it."""
 
 
-def _along(q: Moments) -> _Along:
+def _polar_moments(q: Moments) -> _PolarMoments:
     square = tf.add_n(tf.unstack(tf.square(q.mean)))
     has_phase = square > 0.0
     length = tf.sqrt(tf.where(has_phase, square, tf.ones_like(square)))
@@ -108,7 +107,7 @@ def _along(q: Moments) -> _Along:
     spread = x * x * q.covariance[0, 0] + 2.0 * x * y * q.covariance[1, 0]
     spread += y * y * q.covariance[1, 1]
     across = q.covariance[0, 0] + q.covariance[1, 1] - spread
-    return _Along(x, y, tf.where(has_phase, length, square), spread, across)
+    return _PolarMoments(x, y, tf.where(has_phase, length, square), spread, across)
 
 
 def _modulus(z: tf.Tensor) -> tf.Tensor:

@@ -9,8 +9,8 @@ import tensorflow as tf
 from cgp.likelihoods.base import Likelihood
 from cgp.likelihoods.sites import LEAST, Moments, Site
 
-_LEFT = 1e-6
-"""The least share of the precision of q that is not of the site: rounding may leave none."""
+_LEAST_CAVITY = 1e-6
+"""The least share of the precision of q that belongs to the cavity: rounding may leave none."""
 
 
 class MomentMatched(Likelihood):
@@ -50,7 +50,7 @@ class MomentMatched(Likelihood):
         by_mean, by_variance = tape.gradient(evidence, (mean, spread))
         # The heat equation: 2 ∂Z/∂V = ∂²Z/∂m².
         share = spread * (tf.square(by_mean) - 2.0 * by_variance)
-        share = tf.clip_by_value(share, LEAST, 1.0 - _LEFT)
+        share = tf.clip_by_value(share, LEAST, 1.0 - _LEAST_CAVITY)
         precision = share / (spread * (1.0 - share))
         target = mean + (spread + 1.0 / precision) * by_mean
         return Site(target[None], precision[None, None])
@@ -67,6 +67,6 @@ class MomentMatched(Likelihood):
 def _cavity(q: Moments, site: Site) -> tuple[tf.Tensor, tf.Tensor]:
     """Mean and variance of the cavity, q without the site, `[...]`."""
     mean, variance, precision = q.mean[0], q.covariance[0, 0], site.precision[0, 0]
-    share = tf.maximum(1.0 - precision * variance, _LEFT)
+    share = tf.maximum(1.0 - precision * variance, _LEAST_CAVITY)
     spread = variance / share
     return mean + spread * precision * (mean - site.target[0]), spread

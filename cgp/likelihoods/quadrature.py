@@ -1,4 +1,4 @@
-"""Expectations under normals in one and two real dimensions, by Gauss and Hermite's rule."""
+"""Expectations under normals by Gauss and Hermite's rule, and the Bessel function in them."""
 
 import functools
 
@@ -42,3 +42,8 @@ def points_2d(
 def _column(nodes: np.ndarray, like: tf.Tensor) -> tf.Tensor:
     """Nodes `[K, 1, …]`, to broadcast against moments."""
     return tf.reshape(tf.constant(nodes, like.dtype), [-1] + [1] * like.shape.rank)
+
+
+def log_i0(x: tf.Tensor) -> tf.Tensor:
+    """Log I₀(x) for real x."""
+    return tf.math.log(tf.math.bessel_i0e(x)) + tf.abs(x)

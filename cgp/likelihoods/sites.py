@@ -9,8 +9,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 LEAST = 1e-8
-"""The least precision of a site in any direction, as a share of that of q: an observation that
-tells next to nothing is one of large variance."""
+"""The least precision of a site in any direction, as a share of that of q: an observation without
+information is one of large variance."""
 
 
 class Moments(NamedTuple):

@@ -7,12 +7,11 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from cgp.likelihoods.bessel import log_i0
-from cgp.likelihoods.quadrature import points_2d
+from cgp.likelihoods.quadrature import log_i0, points_2d
 from cgp.likelihoods.variational import Variational
 
 _ORDERS = (32, 8)
-"""Of the rule along the phase and across it."""
+"""The orders of the quadrature along the phase and across it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +57,7 @@ class VonMises(Variational):
         x, y = tf.unstack(z / tf.sqrt(tf.add_n(tf.unstack(tf.square(z)))))
         # Along the phase and across it, since of the modulus less is known than of the phase.
         along, across = x * mean[0] + y * mean[1], x * mean[1] - y * mean[0]
-        turned = _turned(covariance, x, y)
+        turned = _rotated(covariance, x, y)
         points, weights = points_2d(tf.stack([along, across]), turned, _ORDERS)
         modulus = tf.sqrt(tf.add_n(tf.unstack(tf.square(points))))
         concentration = 2.0 / variance
@@ -66,7 +65,7 @@ class VonMises(Variational):
         return concentration * along - normalizer - math.log(2.0 * math.pi)
 
 
-def _turned(covariance: tf.Tensor, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+def _rotated(covariance: tf.Tensor, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """A covariance in coordinates along the unit vector (x, y) and across it."""
     a, b, c = covariance[0, 0], covariance[1, 0], covariance[1, 1]
     first = x * x * a + 2.0 * x * y * b + y * y * c

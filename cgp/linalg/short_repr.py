@@ -32,14 +32,14 @@ def short_repr(cls: _Class) -> _Class:
         >>> Marginals(np.array(1 + 2j), np.array(0.5), np.array(0j))
         Marginals(mean=1+2j, variance=0.5, pseudo_variance=0+0j)
     """
-    cls.__repr__ = _of_result  # type: ignore[method-assign, assignment]
+    cls.__repr__ = _text_of_result  # type: ignore[method-assign, assignment]
     return cls
 
 
-def _of_result(result: Any) -> str:
+def _text_of_result(result: Any) -> str:
     # The instance's own dictionary, since a field of a result may be computed when it is read.
     fields = vars(result) if dataclasses.is_dataclass(result) else result._asdict()
-    items = [f"{name}={_of_value(field)}" for name, field in fields.items()]
+    items = [f"{name}={_text_of_field(field)}" for name, field in fields.items()]
     name = type(result).__name__
     line = f"{name}({', '.join(items)})"
     if len(line) <= _WIDTH:
@@ -48,7 +48,7 @@ def _of_result(result: Any) -> str:
     return f"{name}(\n{''.join(rows)})"
 
 
-def _of_value(field: Any) -> str:
+def _text_of_field(field: Any) -> str:
     if not (isinstance(field, np.ndarray | np.generic) or tf.is_tensor(field)):
         return repr(field)
     shape = tf.TensorShape(field.shape)

@@ -32,11 +32,11 @@ class Core(NamedTuple):
     """The compiled core, loaded or not."""
 
     ops: ModuleType | None
-    """The ops; None if it is not active."""
+    """The compiled ops; None if the core is not active."""
     reason: str
     """Where it was loaded from, or why it is not active."""
     library: ctypes.CDLL | None = None
-    """Its functions that are no ops; None if it is not active."""
+    """The library of its C functions; None if the core is not active."""
 
 
 @functools.cache

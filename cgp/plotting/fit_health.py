@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # an optional dependency
 
 _LEVEL = 0.95
 _SAME = 0.1
-"""In nats: optima that differ by less have the same likelihood for all purposes."""
+"""The difference of log likelihood, in nats, below which optima count as the same."""
 
 
 def fit_health(

@@ -81,10 +81,13 @@ def spectrum(
                 f"{type(model).__name__}"
             )
     first = next(iter(models.values()))
-    data = _chosen(first, z, x)
-    scales = _less_mean(first, data)
-    periodogram = _tapered(scales)
-    curves = {name: _Curve(model, data, scales, periodogram) for name, model in models.items()}
+    data = _selected_data(first, z, x)
+    scales = _without_mean(first, data)
+    periodogram = _tapered_periodogram(scales)
+    curves = {
+        name: _ExpectedPeriodogram(model, data, scales, periodogram)
+        for name, model in models.items()
+    }
     (ax,) = axes_of(None if ax is None else [ax], 1)
     f, powers = periodogram.frequencies, periodogram.powers
     ax.plot(f, powers, label="periodogram", **DATA | {"markersize": 2.5})
@@ -111,7 +114,7 @@ def spectrum(
     return ax
 
 
-def _chosen(gp: ExactGP | StateSpaceGP, z: ArrayLike | None, x: ArrayLike | None) -> Data:
+def _selected_data(gp: ExactGP | StateSpaceGP, z: ArrayLike | None, x: ArrayLike | None) -> Data:
     """The data: those given, or else those of the process."""
     if x is not None and z is None:
         raise ValueError("x are the points of z: give z too, or neither")
@@ -128,7 +131,7 @@ def _chosen(gp: ExactGP | StateSpaceGP, z: ArrayLike | None, x: ArrayLike | None
     return data
 
 
-def _less_mean(gp: ExactGP | StateSpaceGP, data: Data) -> DataScales:
+def _without_mean(gp: ExactGP | StateSpaceGP, data: Data) -> DataScales:
     """The data minus the mean function; a marginalised trend is subtracted by least squares."""
     x, z = inputs_and_series(data)
     mean = gp.observation_model.mean
@@ -141,7 +144,7 @@ def _less_mean(gp: ExactGP | StateSpaceGP, data: Data) -> DataScales:
     return DataScales(x, z - function.numpy())
 
 
-class _Tapered(NamedTuple):
+class _TaperedPeriodogram(NamedTuple):
     """A periodogram under Hann's window."""
 
     frequencies: np.ndarray
@@ -153,13 +156,13 @@ class _Tapered(NamedTuple):
     gain: float
     """The height of a line over its power."""
     spacing: float
-    """Of the frequencies of `scatter`, which `frequencies` have twice."""
+    """The spacing of the frequencies of `scatter`, half of that of `frequencies`."""
     scatter: np.ndarray | None
     """The heights around a line over its power, at `4 L + 1` differences of frequencies of which
     the middle one is 0, `frequencies` lying within L of it; None for regular x without gaps."""
 
 
-def _tapered(scales: DataScales) -> _Tapered:
+def _tapered_periodogram(scales: DataScales) -> _TaperedPeriodogram:
     x, z = scales.x[:, 0], scales.z
     counts = np.sum(~np.isnan(z), axis=1)
     z = z[counts > 2]
@@ -182,7 +185,7 @@ def _tapered(scales: DataScales) -> _Tapered:
         scatter = periodogram.on_grid(weights.astype(complex))
         # Beyond the grid, where it goes on as far from its middle.
         scatter = np.pad(scatter, half, constant_values=np.mean(scatter[: half // 2]))
-    return _Tapered(
+    return _TaperedPeriodogram(
         periodogram.grid[inside],
         unit**2 * periodogram.on_grid(tapered)[inside],
         float(np.mean(step)),
@@ -192,7 +195,7 @@ def _tapered(scales: DataScales) -> _Tapered:
     )
 
 
-class _Curve:
+class _ExpectedPeriodogram:
     """The periodogram that a process predicts: spectral density with noise, and lines.
 
     Args:
@@ -207,7 +210,7 @@ class _Curve:
         gp: ExactGP | StateSpaceGP,
         data: Data,
         scales: DataScales,
-        periodogram: _Tapered,
+        periodogram: _TaperedPeriodogram,
     ):
         self._spectrum = gp.observation_model.kernel.spectrum()  # refused while values are left out
         signal = SecondMoments(tf.zeros_like(data.z), None)
@@ -234,7 +237,7 @@ class _Curve:
         aliases = self._band * np.arange(-_ALIASES, _ALIASES + 1)
         return self._level + sum(density(f + alias) for alias in aliases)
 
-    def smeared(self, periodogram: _Tapered) -> np.ndarray:
+    def smeared(self, periodogram: _TaperedPeriodogram) -> np.ndarray:
         """The expected periodogram of irregular x, at its frequencies."""
         from scipy.signal import fftconvolve  # here: importing it takes long
 

@@ -56,12 +56,8 @@ class Trained(NamedTuple):
 def trained(model: Any) -> list[Trained]:
     """The trainable variables of a `cgp.Model`, by the names that it gives its hyperparameters."""
     names = {id(p.variable): (name, p) for name, p in model.named_hyperparameters().items()}
-    return [Trained(*_name_of(v, names)) for v in model.trainable_variables]
-
-
-def _name_of(variable: keras.Variable, names: dict) -> tuple[str, keras.Variable, Parameter | None]:
-    name, parameter = names.get(id(variable), (variable.path, None))
-    return name, variable, parameter
+    named = ((v, *names.get(id(v), (v.path, None))) for v in model.trainable_variables)
+    return [Trained(name, variable, parameter) for variable, name, parameter in named]
 
 
 def description(values: list[Trained]) -> str:

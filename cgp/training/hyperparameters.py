@@ -29,18 +29,18 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
             raise ValueError(
                 f"dtype must be float32 or float64 (complex values follow), got {dtype!r}"
             )
-        self._given_name = name
+        self.chosen_name = name
         self.built = True  # subclasses make their weights in the constructor
 
     @property
     def prefix(self) -> str:
         """The prefix of its parameters in `parameters`."""
-        return self._given_name or type(self).__name__.lower()
+        return self.chosen_name or type(self).__name__.lower()
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor, complex numbers as [re, im]."""
-        config = {"name": self._given_name, "dtype": self.variable_dtype}
-        return {**super().get_config(), **config, **self.parameters_config()}
+        own = {"name": self.chosen_name, "dtype": self.variable_dtype}
+        return {**super().get_config(), **own, **self.parameters_config()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

@@ -17,56 +17,31 @@ import tensorflow as tf
 from keras.src.backend.common.global_state import get_global_attribute
 
 # What a layer such as Embedding says of padding, which Keras attaches to tensors.
-from keras.src.backend.common.masking import get_keras_mask
+from keras.src.backend.common.masking import get_keras_mask as get_keras_mask
 
 # The path of a variable without TensorFlow's scope of names, which `add_variable` says why.
 from keras.src.backend.common.name_scope import name_scope
 
 # Whether a call has its state as an argument, so that nothing may be stored.
-from keras.src.backend.common.stateless_scope import in_stateless_scope
+from keras.src.backend.common.stateless_scope import in_stateless_scope as in_stateless_scope
 
 # Whether Keras infers shapes, so that there is nothing to compute.
-from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope as in_symbolic_scope
 
 # The inputs of a model that is exported, by name.
-from keras.src.export.export_utils import get_input_signature
+from keras.src.export.export_utils import get_input_signature as get_input_signature
 
 # keras.Model turns into this class when it is built from tensors, and rewrites the bases of a
 # subclass to that end; a class that has it for a base from the start is left alone.
 from keras.src.models.functional import Functional
 
 # What Keras asks before it writes over a file, under `save(overwrite=False)`.
-from keras.src.utils.io_utils import ask_to_proceed_with_overwrite
+from keras.src.utils.io_utils import ask_to_proceed_with_overwrite as ask_to_proceed_with_overwrite
+from keras.src.utils.python_utils import default
 
 # A decorator of `get_config`, to whose result Keras then adds the arguments of the constructor, as
 # it does for a layer that does not write its own config.
-from keras.src.utils.python_utils import default as completed_by_keras
-
-__all__ = [
-    "FunctionalModel",
-    "add_losses_in_float64",
-    "add_variable",
-    "as_added_loss",
-    "ask_to_proceed_with_overwrite",
-    "calls_in_graph",
-    "completed_by_keras",
-    "first_loss",
-    "flatten_layers",
-    "forget_compilation",
-    "forget_loss",
-    "get_input_signature",
-    "get_keras_mask",
-    "graph_of",
-    "has_compiled_loss",
-    "in_stateless_scope",
-    "in_symbolic_scope",
-    "loss_weighed",
-    "metrics_and_values",
-    "replace_value",
-    "stored",
-    "sublayers",
-    "written_by_keras",
-]
+completed_by_keras = default
 
 
 class FunctionalModel(Functional):

@@ -23,7 +23,7 @@ class ReadOnlyArguments:
     """
 
     read_only: Mapping[str, str] = MappingProxyType({})
-    """Names that not even the constructor assigns, and what to do instead."""
+    """Names that not even the constructor assigns, with the remedy for each."""
     _arguments: frozenset[str] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.training.batches import are_arrays, check_end, pack, where_watched
-from cgp.training.constraints import POSITIVE
 from cgp.training.divergence import Trained, description, is_indefinite, trained
 from cgp.training.objective import Objective
 from cgp.training.optimizers import LBFGS
+from cgp.training.parameters import POSITIVE
 from cgp.training.shards import ShardedObjective, Shards
 
 _NO_CAP = 15_000  # SciPy's own
@@ -173,9 +173,10 @@ class Descent:
         slope = abs(float(gradient @ (point - self.point)))
         # Close to the optimum less is promised than the loss is rounded by: that rise is no wall.
         rounding = self.loss.epsilon * max(1.0, abs(self.value))
-        return max(loss - self.value, slope) > _STEEPEST * max(self._promised(point), rounding)
+        expected = max(self._predicted_decrease(point), rounding)
+        return max(loss - self.value, slope) > _STEEPEST * expected
 
-    def _promised(self, point: np.ndarray) -> float:
+    def _predicted_decrease(self, point: np.ndarray) -> float:
         """The decrease of the loss on the way to a point, by the slope at the last iterate."""
         return max(-float(self.gradient @ (point - self.point)), float(np.finfo(float).tiny))
 
@@ -186,7 +187,7 @@ class Descent:
         Value and slope are those of the parabola that has the value and slope of the last iterate
         there, and its minimum at a quarter of the step: SciPy interpolates, and tries that point.
         """
-        step, descent = point - self.point, self._promised(point)
+        step, descent = point - self.point, self._predicted_decrease(point)
         longest = np.max(np.abs(step))
         step = step / longest  # whose square would underflow
         return self.value + descent, 3.0 * descent / longest / float(step @ step) * step
@@ -234,13 +235,13 @@ def loss_of(model: Any, x: Any, y: Any, sample_weight: Any) -> Objective:
         check_end(x)
         if hasattr(model, "batch_of_shard") and len(list(x.take(2))) > 1:
             batches = map(keras.utils.unpack_x_y_sample_weight, x)
-            x = Shards([_series(*batch) for batch in batches], map)
+            x = Shards([_series_of_batch(*batch) for batch in batches], map)
     if isinstance(x, Shards):
         return ShardedObjective(model, x)
     return Objective(model, _one_batch(x, y, sample_weight))
 
 
-def _series(x: Any, y: Any, sample_weight: Any) -> Any:
+def _series_of_batch(x: Any, y: Any, sample_weight: Any) -> Any:
     """The series of a batch of a dataset, which may have no targets beside them."""
     if y is not None or sample_weight is not None:
         raise TypeError(
@@ -466,11 +467,11 @@ def search(
     """
     silent = 0 if where_watched(verbose) in (0, 2) else 1
     bar = keras.utils.Progbar(count, verbose=silent, unit_name="start", stateful_metrics=["loss"])
-    starts = [loss.start, *_best(loss, candidates, count - 1, scale)]
+    starts = [loss.start, *_best_candidates(loss, candidates, count - 1, scale)]
     variables = trained(loss.model)
     optima: list[Optimum] = []
     for number, start in enumerate(starts):
-        descent = _attempt(functools.partial(Descent, loss, variables, start))
+        descent = _value_or_none(functools.partial(Descent, loss, variables, start))
         if descent is not None:
             descent.run(optimizer, cap)
             optima.append(Optimum(descent.value, descent.point))
@@ -481,13 +482,13 @@ def search(
     return optima
 
 
-def _best(
+def _best_candidates(
     loss: Objective, candidates: Sequence[np.ndarray], count: int, scale: np.ndarray | None
 ) -> list[np.ndarray]:
     """The `count` candidates of the lowest loss, the lowest first."""
     ranked = []
     for number, point in enumerate(candidates):
-        evaluated = _attempt(functools.partial(loss, point))
+        evaluated = _value_or_none(functools.partial(loss, point))
         if evaluated is None or not np.all(np.isfinite([evaluated[0], *evaluated[1]])):
             continue
         value, gradient = evaluated
@@ -502,7 +503,7 @@ def _best(
     return [point for _, _, point in sorted(ranked, key=lambda candidate: candidate[:2])[:count]]
 
 
-def _attempt(function: Callable[[], Any]) -> Any:
+def _value_or_none(function: Callable[[], Any]) -> Any:
     """The result of a function, or None where the loss has no value."""
     try:
         return function()

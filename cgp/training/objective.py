@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import operator
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -104,7 +103,7 @@ def _assign(variables: list[keras.Variable], point: npt.ArrayLike) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kept:  # a tuple of variables would be tracked as weights
+class _CompiledObjective:  # a tuple of variables would be tracked as weights
     """A compiled function, and the variables, shapes and settings it was compiled for."""
 
     variables: list[keras.Variable]
@@ -124,19 +123,16 @@ def _compiled(model: Any, variables: list[keras.Variable], batch: tuple) -> Call
         lambda a: a if a is None else tf.TensorSpec(np.shape(a), a.dtype), batch
     )
     signature = (shapes, model.jit_compile)
-    kept: _Kept | None = getattr(model, "_kept_objective", None)
-    if kept is None or kept.signature != signature or not _same(kept.variables, variables):
+    kept: _CompiledObjective | None = getattr(model, "_kept_objective", None)
+    same = kept is not None and list(map(id, kept.variables)) == list(map(id, variables))
+    if kept is None or not same or kept.signature != signature:
         function = tf.function(
             functools.partial(evaluate, model, variables),
             jit_compile=model.jit_compile,
             autograph=False,
         )
-        kept = model._kept_objective = _Kept(variables, signature, function)
+        kept = model._kept_objective = _CompiledObjective(variables, signature, function)
     return kept.function
-
-
-def _same(first: list, second: list) -> bool:
-    return len(first) == len(second) and all(map(operator.is_, first, second))
 
 
 def evaluate(

@@ -29,12 +29,12 @@ class ShardValue(NamedTuple):
     """The loss of a shard, a term of the loss of all data."""
 
     value: float
-    """The negative log likelihood of its series, and its share of that of the priors; NaN where it
-    has no value."""
+    """The negative log likelihood of its series, plus its share of the priors; NaN where it has no
+    value."""
     gradient: np.ndarray
     """Its gradient by the trainable variables, one after the other, float64."""
     observations: float
-    """How many it has."""
+    """The number of its observations."""
 
 
 class Shards(NamedTuple):
@@ -102,26 +102,26 @@ def value_and_gradient(spec: bytes, point: npt.ArrayLike, shard: Any) -> ShardVa
         >>> sum(part.gradient for part in parts).shape
         (2,)
     """
-    revived, point = _revived(spec), np.asarray(point, np.float64)
-    if point.shape != (revived.size,):
-        raise ValueError(f"point must have {revived.size} values, got shape {point.shape}")
+    restored, point = _restored(spec), np.asarray(point, np.float64)
+    if point.shape != (restored.size,):
+        raise ValueError(f"point must have {restored.size} values, got shape {point.shape}")
     data = shard() if callable(shard) else shard
     try:
-        x, count = revived.model.batch_of_shard(data)
+        x, count = restored.model.batch_of_shard(data)
     except (TypeError, ValueError) as error:
         shapes = [np.shape(a) for a in (data if isinstance(data, tuple | list) else [data])]
         error.add_note(f"It is the shard of arrays of the shapes {shapes}")
         raise
     try:
-        with revived.mutex:
-            value, gradient = revived.function(tf.constant(point), (x, None, None))
+        with restored.mutex:
+            value, gradient = restored.function(tf.constant(point), (x, None, None))
     except (tf.errors.InvalidArgumentError, NotPositiveDefiniteError):
-        return ShardValue(np.nan, np.full(revived.size, np.nan), count)
+        return ShardValue(np.nan, np.full(restored.size, np.nan), count)
     weight = max(count, 1.0)  # what the loss was divided by: a share of priors is there without
     return ShardValue(weight * float(value), weight * gradient.numpy(), count)
 
 
-class _Revived(NamedTuple):
+class _RestoredModel(NamedTuple):
     """A model made from its description, with its compiled loss as a function of a point and a
     batch.
     """
@@ -131,11 +131,11 @@ class _Revived(NamedTuple):
     """The number of values of a point."""
     function: Callable[..., Any]
     mutex: threading.Lock
-    """Of its variables, which a call assigns: threads of a process take turns."""
+    """A lock of its variables, which a call assigns: threads of a process take turns."""
 
 
 @functools.lru_cache(maxsize=2)
-def _revived(spec: bytes) -> _Revived:
+def _restored(spec: bytes) -> _RestoredModel:
     config, weights, jit_compile, shards = pickle.loads(spec)
     with sharing_scope():
         model = keras.saving.deserialize_keras_object(config)
@@ -150,24 +150,28 @@ def _revived(spec: bytes) -> _Revived:
         reduce_retracing=True,  # shards may be of any length
     )
     size = sum(v.shape.num_elements() for v in model.trainable_variables)
-    return _Revived(model, size, function, threading.Lock())
+    return _RestoredModel(model, size, function, threading.Lock())
 
 
-def shards_of(model: keras.Model, x: Any, y: Any, engine: Any, **sample_arguments: Any) -> Shards:
+def shards_of(
+    model: keras.Model, x: Any, y: Any, sample_weight: Any, validation_split: float, engine: Any
+) -> Shards:
     """Checks the arguments of a `fit` with an engine, and returns the shards.
 
     Args:
         model: The model.
         x: The shards.
-        y: Targets: None.
+        y: None, as shards have their own targets.
+        sample_weight: None.
+        validation_split: Zero.
         engine: The engine.
-        **sample_arguments: What `fit` was given for samples of arrays, each of which must be None.
 
     Raises:
         TypeError: No list, or targets beside it; an engine that maps nothing.
-        ValueError: Another optimizer than `LBFGS`; one of the others.
+        ValueError: Another optimizer than `LBFGS`; weights, or a split.
     """
-    for name, argument in sample_arguments.items():
+    per_sample = {"sample_weight": sample_weight, "validation_split": validation_split or None}
+    for name, argument in per_sample.items():
         if argument is not None:
             raise ValueError(f"{name} is for one set of arrays, and has no meaning with an engine")
     if not isinstance(getattr(model, "optimizer", None), LBFGS):

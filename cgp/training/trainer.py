@@ -203,30 +203,15 @@ class Trainer(Saving):
         is_lbfgs = isinstance(getattr(self, "optimizer", None), LBFGS)
         if is_lbfgs or not isinstance(validation_freq, list):  # of epochs, which Keras takes too
             check_whole(validation_freq, "validation_freq")
-        for callback in keras.tree.flatten(callbacks):
-            kinds = keras.callbacks.Callback, keras.callbacks.CallbackList, NoneType
-            if not isinstance(callback, kinds):
-                raise TypeError(f"callbacks must be callbacks of Keras, got {callback!r}")
+        _check_callbacks(callbacks)
         if engine is not None:
-            x = shards_of(
-                self,
-                x,
-                y,
-                engine,
-                sample_weight=sample_weight,
-                validation_split=validation_split or None,
-            )
+            x = shards_of(self, x, y, sample_weight, validation_split, engine)
         if validation_data is None and validation_split and are_arrays(x, y, sample_weight):
             (x, y, sample_weight), validation_data = split(x, y, sample_weight, validation_split)
             validation_split = 0.0
-        if validation_data is not None:
-            val = keras.utils.unpack_x_y_sample_weight(validation_data)
-            if are_arrays(*val):
-                size = validation_batch_size or batch_size
-                validation_data = batches(
-                    val[0], val[1], val[2], batch_size=size, steps=validation_steps
-                )
-
+        validation_data = _validation_batches(
+            validation_data, validation_batch_size or batch_size, validation_steps
+        )
         if self.built:
             self._refresh_eagerly()
         if is_lbfgs:
@@ -236,15 +221,9 @@ class Trainer(Saving):
                 class_weight=class_weight,
                 shuffle=None if shuffle in (True, False) else shuffle,
             )
-            history = lbfgs.fit(
-                self,
-                lbfgs.loss_of(self, x, y, sample_weight),
-                epochs=epochs,
-                initial_epoch=initial_epoch,
-                verbose=verbose,
-                callbacks=callbacks,
-                validation=lbfgs.Validation(validation_data, validation_steps, validation_freq),
-            )
+            loss = lbfgs.loss_of(self, x, y, sample_weight)
+            validation = lbfgs.Validation(validation_data, validation_steps, validation_freq)
+            history = lbfgs.fit(self, loss, epochs, initial_epoch, verbose, callbacks, validation)
         else:
             if are_arrays(x, y, sample_weight):
                 x = batches(x, y, sample_weight, batch_size, shuffle, steps_per_epoch)
@@ -284,8 +263,9 @@ class Trainer(Saving):
         return super().__call__(*args, **kwargs)
 
     batch_count: tf.Variable | None = None
-    """The number of batches of all the data, for a loss a part of which counts once in all of them;
-    1 outside of `fit` and `evaluate`. A model with such a loss makes the variable."""
+    """The number of batches of all the data, 1 outside of `fit` and `evaluate`: a loss of which one
+    term belongs to all batches together takes a share of it in each. A model with such a loss makes
+    the variable."""
 
     @contextlib.contextmanager
     def _in_batches(self, data: Any, steps: int | None) -> Iterator[None]:
@@ -389,6 +369,24 @@ def without_mask(x: Any) -> Any:
     if x.dtype.kind not in "fc":
         raise TypeError(f"masked elements must be of a float or complex array, got {x.dtype}")
     return np.ma.filled(x, complex(np.nan, np.nan) if x.dtype.kind == "c" else np.nan)
+
+
+def _check_callbacks(callbacks: Any) -> None:
+    """Raises a TypeError for anything but callbacks of Keras."""
+    for callback in keras.tree.flatten(callbacks):
+        kinds = keras.callbacks.Callback, keras.callbacks.CallbackList, NoneType
+        if not isinstance(callback, kinds):
+            raise TypeError(f"callbacks must be callbacks of Keras, got {callback!r}")
+
+
+def _validation_batches(data: Any, batch_size: int | None, steps: int | None) -> Any:
+    """The `validation_data` of `fit`, with arrays as a dataset in their own dtype."""
+    if data is None:
+        return None
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    if not are_arrays(x, y, sample_weight):
+        return data
+    return batches(x, y, sample_weight, batch_size, steps=steps)
 
 
 def _check_optimizer(optimizer: Any) -> None:

@@ -26,9 +26,9 @@ def test_principal_axes_diagonalise_the_covariance_of_the_parts(dtype, as_array)
 def test_a_segment_has_no_negative_width():
     _, smaller, _ = principal_axes(np.array([1.0, 0.0]), np.array([1.0 + 1e-16j, 1e-17]))
     np.testing.assert_array_equal(smaller, [0.0, 0.0])
-    found = ellipses(np.zeros(1, complex), np.ones(1), np.ones(1) + 0j, 0.5)
-    np.testing.assert_allclose(found.semi_major, np.sqrt(squared_radius(0.5)), rtol=1e-14)
-    np.testing.assert_array_equal(found.semi_minor, [0.0])
+    result = ellipses(np.zeros(1, complex), np.ones(1), np.ones(1) + 0j, 0.5)
+    np.testing.assert_allclose(result.semi_major, np.sqrt(squared_radius(0.5)), rtol=1e-14)
+    np.testing.assert_array_equal(result.semi_minor, [0.0])
 
 
 def test_the_squared_radius_is_the_quantile_of_chi_squared():

@@ -54,10 +54,10 @@ def test_a_basis_acts_on_working_coefficients_as_on_complex_ones(form):
 def test_marginals_are_the_diagonals_of_the_moments(form):
     moments = pair(np.random.default_rng(3), form)
     chol = cholesky(form.covariance(moments))
-    found = form.marginal(tf.linalg.adjoint(chol))
-    assert (found.c is None) == (moments.c is None)
-    np.testing.assert_allclose(found.k, np.diag(moments.k), rtol=1e-13)
-    np.testing.assert_allclose(found.c_or_zeros(), np.diag(moments.c_or_zeros()), atol=1e-13)
+    result = form.marginal(tf.linalg.adjoint(chol))
+    assert (result.c is None) == (moments.c is None)
+    np.testing.assert_allclose(result.k, np.diag(moments.k), rtol=1e-13)
+    np.testing.assert_allclose(result.c_or_zeros(), np.diag(moments.c_or_zeros()), atol=1e-13)
 
 
 @forms

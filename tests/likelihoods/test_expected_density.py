@@ -37,22 +37,22 @@ def complex_t(error, variance, nu):
 @pytest.mark.parametrize("error", [0.1, 1.0 - 0.4j, 4.0j])
 def test_is_a_students_t_the_mixture_of_normals(error):
     z = np.array([np.real(error), np.imag(error)]) + MEAN
-    found = expected(StudentT(3.0), z, MEAN, np.zeros((2, 2)))
-    assert found == pytest.approx(np.log(complex_t(error, VARIANCE, 3.0)), abs=1e-8)
+    result = expected(StudentT(3.0), z, MEAN, np.zeros((2, 2)))
+    assert result == pytest.approx(np.log(complex_t(error, VARIANCE, 3.0)), abs=1e-8)
 
 
 @pytest.mark.parametrize("nu", [1e4, 1e16, 1e300])
 def test_tends_students_t_to_the_normal_density(nu):
-    found = expected(StudentT(nu), [0.4], [0.5], 0.0)
+    result = expected(StudentT(nu), [0.4], [0.5], 0.0)
     wanted = scipy.stats.norm.logpdf(-0.1, scale=np.sqrt(VARIANCE))
-    assert found == pytest.approx(wanted, abs=1.0 / nu + 1e-13)
+    assert result == pytest.approx(wanted, abs=1.0 / nu + 1e-13)
 
 
 @pytest.mark.parametrize("error", [0.1, 3.0])
 def test_is_a_students_t_of_real_noise_that_of_scipy(error):
-    found = expected(StudentT(3.0), 0.5 + error, 0.5, 0.0)
+    result = expected(StudentT(3.0), 0.5 + error, 0.5, 0.0)
     wanted = scipy.stats.t.logpdf(error, 3.0, scale=np.sqrt(VARIANCE))
-    assert found == pytest.approx(wanted, abs=1e-12)
+    assert result == pytest.approx(wanted, abs=1e-12)
 
 
 @pytest.mark.long
@@ -70,13 +70,13 @@ def test_is_the_evidence_of_a_sign_a_probit_of_its_cavity(sign):
         return scipy.stats.norm.pdf(g, 0.8, 0.7) * scipy.stats.norm.cdf(sign * g / 0.4)
 
     wanted = np.log(scipy.integrate.quad(integrand, -np.inf, np.inf, epsabs=1e-13)[0])
-    found = OneBit().log_evidence(*(tf.constant(a, tf.float64) for a in (sign, 0.8, 0.49, 0.16)))
-    assert found.numpy() == pytest.approx(wanted, abs=1e-10)
+    result = OneBit().log_evidence(*(tf.constant(a, tf.float64) for a in (sign, 0.8, 0.49, 0.16)))
+    assert result.numpy() == pytest.approx(wanted, abs=1e-10)
 
 
 def test_has_a_sign_that_is_next_to_impossible_a_finite_evidence():
-    found = OneBit().log_evidence(*(tf.constant(a, tf.float64) for a in (-1.0, 30.0, 1e-6, 0.01)))
-    assert found.numpy() == pytest.approx(scipy.stats.norm.logcdf(-300.0), rel=1e-3)
+    result = OneBit().log_evidence(*(tf.constant(a, tf.float64) for a in (-1.0, 30.0, 1e-6, 0.01)))
+    assert result.numpy() == pytest.approx(scipy.stats.norm.logcdf(-300.0), rel=1e-3)
 
 
 def test_has_a_site_of_a_sign_the_moments_of_its_posterior():
@@ -98,10 +98,10 @@ def test_has_a_site_of_a_sign_the_moments_of_its_posterior():
 
     total, first, second = (moment(k) for k in range(3))
     after = 1.0 / variance + float(site.precision[0, 0])
-    found = (mean / variance + float(site.precision[0, 0] * site.target[0])) / after
-    assert found == pytest.approx(first / total, abs=1e-9)
+    result = (mean / variance + float(site.precision[0, 0] * site.target[0])) / after
+    assert result == pytest.approx(first / total, abs=1e-9)
     assert 1.0 / after == pytest.approx(second / total - (first / total) ** 2, abs=1e-9)
-    q = Moments(tf.constant([found], tf.float64), tf.constant([[1.0 / after]], tf.float64))
+    q = Moments(tf.constant([result], tf.float64), tf.constant([[1.0 / after]], tf.float64))
     value = OneBit().correction(*(given[0], q), site, tf.constant(noise, tf.float64))
     spread = np.sqrt(variance + 1.0 / float(site.precision[0, 0]))
     of_site = scipy.stats.norm.logpdf(float(site.target[0]), mean, spread)
@@ -111,14 +111,14 @@ def test_has_a_site_of_a_sign_the_moments_of_its_posterior():
 @pytest.mark.parametrize("turn", [0.0, 2.5])
 def test_is_a_phase_of_von_mises_density(turn):
     phase = 0.4 + turn
-    found = expected(
+    result = expected(
         VonMises(), [np.cos(phase), np.sin(phase)], MEAN, np.zeros((2, 2)) + 1e-12 * np.eye(2)
     )
     mean = complex(*MEAN)
     wanted = scipy.stats.vonmises.logpdf(phase, 2 * abs(mean) / VARIANCE, loc=np.angle(mean))
-    assert found == pytest.approx(wanted, abs=1e-9)
+    assert result == pytest.approx(wanted, abs=1e-9)
     doubled = expected(VonMises(), [7 * np.cos(phase), 7 * np.sin(phase)], MEAN, 1e-12 * np.eye(2))
-    assert doubled == pytest.approx(found, abs=1e-9)  # the modulus tells nothing
+    assert doubled == pytest.approx(result, abs=1e-9)  # the modulus tells nothing
 
 
 def test_is_the_expectation_of_a_phase_its_integral():
@@ -140,10 +140,10 @@ def test_is_the_expectation_of_a_phase_its_integral():
 
 
 def test_is_a_modulus_of_rices_density():
-    found = expected(Magnitude(), [0.0, -1.7], MEAN, np.zeros((2, 2)) + 1e-14 * np.eye(2))
+    result = expected(Magnitude(), [0.0, -1.7], MEAN, np.zeros((2, 2)) + 1e-14 * np.eye(2))
     scale = np.sqrt(VARIANCE / 2)
     wanted = scipy.stats.rice.logpdf(1.7, np.hypot(*MEAN) / scale, scale=scale)
-    assert found == pytest.approx(wanted, abs=1e-9)
+    assert result == pytest.approx(wanted, abs=1e-9)
 
 
 def test_has_a_modulus_a_site_along_the_mean_alone():
@@ -223,18 +223,18 @@ def test_adds_a_site_nothing_where_the_observation_is_normal():
 def test_lie_sites_between_others_in_their_natural_parameters():
     a = Site(tf.constant([[1.0], [0.0]]), tf.constant([[[2.0], [0.0]], [[0.0], [1.0]]]))
     b = Site(tf.constant([[0.0], [3.0]]), tf.constant([[[1.0], [0.5]], [[0.5], [4.0]]]))
-    found = between(a, b, 0.7)
+    result = between(a, b, 0.7)
     precision = 0.3 * a.precision + 0.7 * b.precision
-    np.testing.assert_allclose(found.precision, precision, rtol=1e-6)
+    np.testing.assert_allclose(result.precision, precision, rtol=1e-6)
     linear = sum(
         share * s.precision.numpy()[..., 0] @ s.target.numpy()[:, 0]
         for share, s in ((0.3, a), (0.7, b))
     )
     np.testing.assert_allclose(
-        precision.numpy()[..., 0] @ found.target.numpy()[:, 0], linear, rtol=1e-5
+        precision.numpy()[..., 0] @ result.target.numpy()[:, 0], linear, rtol=1e-5
     )
     np.testing.assert_allclose(
-        inverse(found.precision)[..., 0], np.linalg.inv(precision.numpy()[..., 0]), rtol=1e-5
+        inverse(result.precision)[..., 0], np.linalg.inv(precision.numpy()[..., 0]), rtol=1e-5
     )
 
 
@@ -244,12 +244,12 @@ def test_is_the_distance_of_sites_how_far_a_normal_moves():
     before = Site(tf.constant(MEAN), tf.constant(0.5 * eye))
     target = MEAN + np.array([1e-4, 2e-4])
     precision = 0.5 * eye + np.array([[1e-5, 2e-5], [2e-5, 3e-5]])
-    found = distance(before, Site(tf.constant(target), tf.constant(precision)), q)
+    result = distance(before, Site(tf.constant(target), tf.constant(precision)), q)
     last = np.linalg.inv(COVARIANCE)
     moved = np.linalg.solve(last, 0.5 * (target - MEAN))
     share = (precision - 0.5 * eye) @ COVARIANCE
     wanted = np.sqrt(moved @ last @ moved + np.sum(share**2))
-    assert found.numpy() == pytest.approx(wanted, rel=1e-3)
+    assert result.numpy() == pytest.approx(wanted, rel=1e-3)
 
 
 @pytest.mark.parametrize("nu", [0.0, -2.0, np.inf, np.nan, True, "4"])

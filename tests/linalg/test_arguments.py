@@ -44,9 +44,9 @@ def test_has_the_squared_modulus_its_second_derivative_at_zero_too(mode, at):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_is_the_squared_modulus_real(dtype):
     z = random(np.random.default_rng(0), (3,), dtype)
-    found = squared_modulus(tf.constant(z))
-    assert found.dtype == tf.as_dtype(dtype).real_dtype
-    assert np.allclose(found, np.abs(z) ** 2, rtol=1e-6)
+    result = squared_modulus(tf.constant(z))
+    assert result.dtype == tf.as_dtype(dtype).real_dtype
+    assert np.allclose(result, np.abs(z) ** 2, rtol=1e-6)
 
 
 def test_are_finite_numbers_finite_whose_sum_or_modulus_is_not():
@@ -189,10 +189,10 @@ def test_is_a_factor_refused_whose_diagonal_is_not_that_of_one(call, may_be_sing
             continue
         with pytest.raises(cgp.NotPositiveDefiniteError) as caught:
             call(chol)
-        wanted = "not negative" if may_be_singular else "positive"
+        expected = "not negative" if may_be_singular else "positive"
         assert str(caught.value) == (
             "chol must be a Cholesky factor, lower triangular with a real diagonal that is "
-            f"{wanted}, but its diagonal has the element {np.complex128(element)}"
+            f"{expected}, but its diagonal has the element {np.complex128(element)}"
         )
 
 

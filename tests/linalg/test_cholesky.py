@@ -150,15 +150,15 @@ def test_does_the_gradient_of_factor_and_stored_factor_agree_with_central_differ
 
     expected = reference.directional_derivative(lambda x: loss(x).numpy(), a, step, 1e-4)
     for factor in (cholesky, lambda a: stored_cholesky(chol, a)):
-        (found,) = gradient_of(lambda a, f=factor: loss(a, f), mode, a)
-        assert np.isclose(np.sum((found.conj() * step).real), expected, rtol=1e-9)
+        (result,) = gradient_of(lambda a, f=factor: loss(a, f), mode, a)
+        assert np.isclose(np.sum((result.conj() * step).real), expected, rtol=1e-9)
     # What stands above the diagonal of a factor is constant: its weight changes nothing.
     low = np.tril(weight)
     (lower,) = gradient_of(
         lambda a: tf.reduce_sum(tf.math.real(np.conj(low) * stored_cholesky(chol, a))), mode, a
     )
-    assert np.allclose(lower, found, rtol=1e-12)
-    assert np.allclose(found, found.conj().T, rtol=1e-12)
+    assert np.allclose(lower, result, rtol=1e-12)
+    assert np.allclose(result, result.conj().T, rtol=1e-12)
 
 
 def test_does_a_stored_factor_keep_its_value_and_its_gradient_from_the_store():
@@ -207,12 +207,12 @@ def test_do_the_gradients_of_solve_agree_with_central_differences(mode):
     def loss(chol, b):
         return tf.reduce_sum(tf.math.real(np.conj(weight) * solve(chol, b)))
 
-    found = gradient_of(loss, mode, chol, b)
+    result = gradient_of(loss, mode, chol, b)
     for i, functional in enumerate([lambda x: loss(x, b), lambda x: loss(chol, x)]):
         # Beside the point the diagonal is complex, which only eager execution refuses.
         f = in_mode("graph", functional)
         expected = reference.directional_derivative(
             lambda x, f=f: f(x).numpy(), (chol, b)[i], steps[i], 1e-4
         )
-        assert found[i].shape == (chol, b)[i].shape
-        assert np.isclose(np.sum((found[i].conj() * steps[i]).real), expected, rtol=1e-8)
+        assert result[i].shape == (chol, b)[i].shape
+        assert np.isclose(np.sum((result[i].conj() * steps[i]).real), expected, rtol=1e-8)

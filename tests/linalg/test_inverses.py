@@ -15,10 +15,10 @@ def test_is_the_inverse_that_of_the_matrix(dtype, n):
     triangle = chol.astype(complex)
     a = triangle @ np.conj(np.swapaxes(triangle, -1, -2))
     tolerance = (1e-5 if is_single(dtype) else 1e-13) * np.linalg.cond(triangle).max() ** 2
-    for found, of in ((inverse(chol), a), (triangular_inverse(tf.constant(chol)), triangle)):
-        assert found.dtype == dtype
+    for result, of in ((inverse(chol), a), (triangular_inverse(tf.constant(chol)), triangle)):
+        assert result.dtype == dtype
         expected = np.linalg.inv(of)
-        assert np.linalg.norm(found.numpy() - expected) <= tolerance * np.linalg.norm(expected)
+        assert np.linalg.norm(result.numpy() - expected) <= tolerance * np.linalg.norm(expected)
     lower = triangular_inverse(tf.constant(chol)).numpy()
     assert np.array_equal(lower, np.tril(lower))
 

@@ -41,17 +41,17 @@ def assert_close(found, wanted, tolerance):
 def test_are_factor_and_inverse_those_of_the_textbook(dtype, n, batch):
     a = covariance(n, dtype, batch)
     chol = in_own_graph(cholesky)(a)
-    found = in_own_graph(inverse)(chol).numpy()
+    result = in_own_graph(inverse)(chol).numpy()
     chol = chol.numpy()
-    assert chol.dtype == found.dtype == dtype
+    assert chol.dtype == result.dtype == dtype
     assert np.array_equal(chol, np.tril(chol))
     assert np.all(np.diagonal(chol, axis1=-2, axis2=-1).imag == 0)
-    assert np.array_equal(found, adjoint(found))
+    assert np.array_equal(result, adjoint(result))
     tolerance = 2e-6 if is_single(dtype) else 1e-14
     wide = a.astype("complex128")
     factors = [reference.cholesky(wide[index]) for index in np.ndindex(batch)]
     assert_close(chol, np.reshape(factors, a.shape), 10 * tolerance)
-    assert_close(found, np.linalg.inv(wide), 10 * tolerance)
+    assert_close(result, np.linalg.inv(wide), 10 * tolerance)
 
 
 @pytest.mark.parametrize("dtype", FEW_DTYPES)
@@ -60,8 +60,8 @@ def test_is_nothing_above_the_diagonal_read(dtype):
     above = np.triu(np.full_like(a, np.nan), 1)
     chol = in_own_graph(cholesky)(a)
     assert np.array_equal(in_own_graph(cholesky)(np.tril(a) + above), chol)
-    found = in_own_graph(inverse)(chol)
-    assert np.array_equal(in_own_graph(inverse)(chol + above), found)
+    result = in_own_graph(inverse)(chol)
+    assert np.array_equal(in_own_graph(inverse)(chol + above), result)
 
 
 @pytest.fixture
@@ -78,11 +78,11 @@ def served(monkeypatch):
 def test_are_they_served_eagerly_and_as_tensorflow_does(dtype, n, operation, served, without_core):
     a = covariance(n, dtype, (2,) if n < 300 else ())
     given = a if operation is cholesky else np.linalg.cholesky(a)
-    found = operation(given).numpy()
+    result = operation(given).numpy()
     assert len(served) == 1
-    wanted = without_core(lambda: operation(given)).numpy()
+    expected = without_core(lambda: operation(given)).numpy()
     assert len(served) == 1
-    assert_close(found, wanted, 1e-5 if is_single(dtype) else 1e-13)
+    assert_close(result, expected, 1e-5 if is_single(dtype) else 1e-13)
 
 
 @pytest.mark.parametrize("kind", ["spectrum", "rbf", "pivot"])
@@ -91,8 +91,8 @@ def test_does_the_factor_of_a_hard_matrix_reproduce_it(dtype, kind):
     chol = hard_chol(kind, 80, dtype, np.random.default_rng(1))
     a = chol @ adjoint(chol)
     a = a + np.eye(80, dtype=dtype) * np.finfo(dtype).eps * 80 * np.max(np.abs(a))
-    found = cholesky(a).numpy().astype("complex128")
-    assert_close(found @ adjoint(found), a, 20 * np.finfo(dtype).eps)
+    result = cholesky(a).numpy().astype("complex128")
+    assert_close(result @ adjoint(result), a, 20 * np.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("n", long_except([0, 1, 6, 70], 6, 70))
@@ -114,9 +114,9 @@ def test_are_gradients_those_of_tensorflow(dtype, n):
 
     tolerance = 2e-5 if is_single(dtype) else 1e-12
     for f, at in ((cholesky, matrix), (inverse, chol)):
-        found = in_own_graph(gradient(f))(at)
-        wanted = tf.function(gradient(f), autograph=False)(tf.constant(at))
-        assert_close(found.numpy(), wanted.numpy(), tolerance)
+        result = in_own_graph(gradient(f))(at)
+        expected = tf.function(gradient(f), autograph=False)(tf.constant(at))
+        assert_close(result.numpy(), expected.numpy(), tolerance)
 
 
 def test_are_second_derivatives_those_of_tensorflow():
@@ -137,8 +137,8 @@ def test_are_second_derivatives_those_of_tensorflow():
             first = tape.gradient(y, t)
         return outer.gradient(first, t)
 
-    found = in_own_graph(curvature)(0.3)
-    assert np.isclose(found, tf.function(curvature)(tf.constant(0.3)), rtol=1e-10)
+    result = in_own_graph(curvature)(0.3)
+    assert np.isclose(result, tf.function(curvature)(tf.constant(0.3)), rtol=1e-10)
 
 
 def spoiled(element, dtype="complex128", n=70):
@@ -166,13 +166,13 @@ BAD = {
 @pytest.mark.parametrize("dtype", FEW_DTYPES)
 def test_are_errors_those_of_tensorflow(dtype, bad, without_core):
     def error():
-        with pytest.raises(Exception) as found:
+        with pytest.raises(Exception) as result:
             cholesky(BAD[bad](dtype))
-        return found.value
+        return result.value
 
-    found, wanted = error(), without_core(error)
-    assert type(found) is type(wanted)
-    assert str(found) == str(wanted)
+    result, expected = error(), without_core(error)
+    assert type(result) is type(expected)
+    assert str(result) == str(expected)
 
 
 @pytest.mark.parametrize("bad", list(BAD)[:-2])
@@ -185,9 +185,9 @@ def test_does_a_graph_fail_as_it_does_in_tensorflow(dtype, bad):
 @pytest.mark.parametrize("dtype", FEW_DTYPES)
 def test_has_a_singular_factor_no_inverse(dtype):
     singular = np.diag([1.0, 0.0, 2.0]).astype(dtype)
-    found = in_own_graph(inverse)(np.stack([np.eye(3, dtype=dtype), singular]))
-    assert np.array_equal(found[0], np.eye(3))
-    assert np.all(np.isnan(found[1]))
+    result = in_own_graph(inverse)(np.stack([np.eye(3, dtype=dtype), singular]))
+    assert np.array_equal(result[0], np.eye(3))
+    assert np.all(np.isnan(result[1]))
 
 
 def test_are_graphs_of_others_without_compiled_ops():

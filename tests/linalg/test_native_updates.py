@@ -75,10 +75,10 @@ def assert_close(found, wanted, tolerance):
 @pytest.mark.parametrize("dtype", long_except(DTYPES, "complex128", "float32"))
 def test_do_values_equal_those_of_tensorflow(operation, dtype, n, batch):
     name, arguments, integers = problem(operation, n, dtype, batch)
-    found = getattr(native_updates, name)(*arguments, *integers)
-    assert found is not None
-    wanted = getattr(tensorflow_updates, name)(*arguments, *integers)
-    assert_close(flat(found), flat(wanted), 1e-6 if is_single(dtype) else 1e-13)
+    result = getattr(native_updates, name)(*arguments, *integers)
+    assert result is not None
+    expected = getattr(tensorflow_updates, name)(*arguments, *integers)
+    assert_close(flat(result), flat(expected), 1e-6 if is_single(dtype) else 1e-13)
 
 
 @pytest.mark.parametrize("n", long_except([1, 2, 5, 33], 5))
@@ -104,7 +104,7 @@ def test_do_gradients_equal_those_of_tensorflow(operation, dtype, n):
 def test_do_second_derivatives_equal_those_of_tensorflow(operation):
     name, arguments, integers = problem(operation, 4, "complex128")
     arguments = [tf.constant(x) for x in arguments]
-    found = []
+    result = []
     for path in (native_updates, tensorflow_updates):
         with tf.GradientTape() as outer:
             outer.watch(arguments)
@@ -114,8 +114,8 @@ def test_do_second_derivatives_equal_those_of_tensorflow(operation):
                 total = sum(tf.reduce_sum(tf.math.real(x) ** 3) for x in values)
             first = tape.gradient(total, arguments)
             total = sum(tf.reduce_sum(tf.math.real(x) ** 2) for x in first)
-        found.append(flat(outer.gradient(total, arguments)))
-    assert_close(*found, 1e-12)
+        result.append(flat(outer.gradient(total, arguments)))
+    assert_close(*result, 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_do_forward_derivatives_agree_with_central_differences(operation):
     arguments, tangents = ([tf.constant(x) for x in part] for part in (arguments, tangents))
     with tf.autodiff.ForwardAccumulator(arguments, tangents) as forward:
         values = tf.nest.flatten(getattr(native_updates, name)(*arguments))
-    found = flat([forward.jvp(x) for x in values])
-    wanted = [(a - b) / (2 * step) for a, b in zip(ahead, behind, strict=True)]
-    assert_close(found, wanted, 1e-9)
+    result = flat([forward.jvp(x) for x in values])
+    expected = [(a - b) / (2 * step) for a, b in zip(ahead, behind, strict=True)]
+    assert_close(result, expected, 1e-9)
 
 
 @pytest.mark.parametrize("kind", ["spectrum", "rbf", "pivot"])
@@ -184,26 +184,26 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_are_errors_those_of_tensorflow(name, monkeypatch):
-    with pytest.raises(Exception) as found:
+    with pytest.raises(Exception) as result:
         BAD[name]()
     monkeypatch.setattr(native, "core", lambda: native.Core(None, "turned off"))
-    with pytest.raises(Exception) as wanted:
+    with pytest.raises(Exception) as expected:
         BAD[name]()
-    assert type(found.value) is type(wanted.value)
-    assert str(found.value) == str(wanted.value)
+    assert type(result.value) is type(expected.value)
+    assert str(result.value) == str(expected.value)
 
 
 def test_is_nothing_above_the_diagonal_read():
     for operation in OPERATIONS:
         name, arguments, integers = problem(operation, 6, "complex128")
-        wanted = flat(getattr(native_updates, name)(*arguments, *integers))
+        expected = flat(getattr(native_updates, name)(*arguments, *integers))
         if "buffer" in operation and name == "append":
             continue  # other rows of a buffer are copied
         dirty = np.where(np.triu(np.ones((6, 6)), 1), np.nan, arguments[0])
         arguments[0] = marked_lower_triangular(tf.constant(dirty))  # or it would be refused
-        found = flat(getattr(native_updates, name)(*arguments, *integers))
+        result = flat(getattr(native_updates, name)(*arguments, *integers))
         if name != "append":
-            assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+            assert all(np.array_equal(a, b) for a, b in zip(result, expected, strict=True))
 
 
 @pytest.mark.long

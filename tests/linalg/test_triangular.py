@@ -29,10 +29,10 @@ def test_is_the_product_kept(mode, dtype, shape):
     assert np.array_equal(chol, np.tril(chol))
     assert np.all(diagonal.imag == 0)
     assert np.all(diagonal.real > 0)
-    wanted = reference.covariance_of(a)
-    gap = np.linalg.norm((reference.covariance_of(chol) - wanted).astype(complex))
+    expected = reference.covariance_of(a)
+    gap = np.linalg.norm((reference.covariance_of(chol) - expected).astype(complex))
     tolerance = 2e-6 if is_single(dtype) else 4e-15
-    assert gap <= tolerance * np.linalg.norm(wanted.astype(complex))
+    assert gap <= tolerance * np.linalg.norm(expected.astype(complex))
 
 
 def test_is_a_small_row_kept_that_the_covariance_would_lose():
@@ -73,9 +73,9 @@ def test_does_the_gradient_agree_with_central_differences(mode, dtype, shape):
             value = loss(a)
         return tape.gradient(value, a)
 
-    found = in_mode(mode, gradient)(a).numpy()
+    result = in_mode(mode, gradient)(a).numpy()
     expected = reference.directional_derivative(lambda x: loss(x).numpy(), a, step, 1e-4)
-    assert np.isclose(np.sum((found.conj() * step).real), expected, rtol=1e-8)
+    assert np.isclose(np.sum((result.conj() * step).real), expected, rtol=1e-8)
 
 
 @pytest.mark.parametrize("graph", long_except([False, True], False))

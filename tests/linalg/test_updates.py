@@ -272,8 +272,8 @@ def test_is_nothing_above_the_diagonal_read_in_a_graph():
         lambda chol, v: cholesky_condition(chol, v, 1.0).gain,
         lambda chol, v: cholesky_remove(chol, 2),
     ):
-        found = in_mode("graph", operation)
-        assert np.array_equal(found(dirty, v), found(chol, v))
+        result = in_mode("graph", operation)
+        assert np.array_equal(result(dirty, v), result(chol, v))
 
 
 # --- leaving the cone ---------------------------------------------------------------------------
@@ -604,8 +604,8 @@ def check_gradient(f, args, directions, rng, mode="eager", rtol=1e-6):
             value = loss(*args)
         return tape.gradient(value, args)
 
-    found = in_mode(mode, gradients)(*args)
-    for i, (gradient, direction) in enumerate(zip(found, directions, strict=True)):
+    result = in_mode(mode, gradients)(*args)
+    for i, (gradient, direction) in enumerate(zip(result, directions, strict=True)):
         expected = reference.directional_derivative(
             lambda x, i=i: loss(*args[:i], x, *args[i + 1 :]).numpy(), args[i], direction, 1e-4
         )
@@ -613,7 +613,7 @@ def check_gradient(f, args, directions, rng, mode="eager", rtol=1e-6):
         size = np.linalg.norm(gradient) * np.linalg.norm(direction)
         assert gradient.shape == args[i].shape
         assert abs(along - expected) <= rtol * max(abs(expected), 1e-2 * size), (i, along, expected)
-    return found
+    return result
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -643,8 +643,8 @@ def test_do_gradients_agree_with_central_differences(mode, dtype, n, batch, name
         random(rng, args[1].shape, dtype),
         rng.normal(size=args[2].shape),
     ]
-    found = check_gradient(f, args, directions, rng, mode)
-    assert np.array_equal(found[0], np.tril(found[0]))
+    result = check_gradient(f, args, directions, rng, mode)
+    assert np.array_equal(result[0], np.tril(result[0]))
 
 
 @pytest.mark.parametrize(
@@ -663,7 +663,7 @@ def test_do_gradients_of_append_and_remove_agree_with_central_differences(mode, 
     step = lower_direction(rng, 6, "complex128")
     if size is not None:
         step[size:] = 0
-    found = check_gradient(
+    result = check_gradient(
         lambda *args: cholesky_append(*args, size=size),
         (chol, cross, variance),
         (step, random(rng, 6, "complex128"), np.array(1.0)),
@@ -671,7 +671,7 @@ def test_do_gradients_of_append_and_remove_agree_with_central_differences(mode, 
         mode,
     )
     if size is not None:
-        assert np.array_equal(found[1][size:], np.zeros(6 - size))
+        assert np.array_equal(result[1][size:], np.zeros(6 - size))
     for index in (0, 2, 3):
         remove = lambda c, i=index: cholesky_remove(c, i, size=size)  # noqa: E731
         check_gradient(remove, (chol,), (step,), rng, mode)

@@ -71,9 +71,9 @@ def test_is_there_a_door_for_every_function_of_a_factor():
 def test_is_an_upper_factor_refused_and_its_adjoint_taken(door):
     with pytest.raises(ValueError, match=r"upper triangular, as scipy.*np\.conj\(chol\)\.T"):
         DOORS[door](UPPER)
-    expected, found = DOORS[door](LOWER), DOORS[door](np.conj(UPPER).T)
+    expected, result = DOORS[door](LOWER), DOORS[door](np.conj(UPPER).T)
     if expected is not None:
-        np.testing.assert_allclose(found, expected, rtol=1e-14)
+        np.testing.assert_allclose(result, expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -91,17 +91,17 @@ def test_is_the_other_triangle_of_cho_factor_refused(lower):
     with pytest.raises(ValueError, match=r"both sides of its diagonal.*np\.tril\(chol\)"):
         linalg.solve(factor, V[:, None])
     if lower:
-        found = linalg.solve(np.tril(factor), V[:, None])
-        np.testing.assert_allclose(found[:, 0], np.linalg.solve(a, V), rtol=1e-13)
+        result = linalg.solve(np.tril(factor), V[:, None])
+        np.testing.assert_allclose(result[:, 0], np.linalg.solve(a, V), rtol=1e-13)
 
 
 def test_does_the_remedy_for_a_batch_work():
     with pytest.raises(ValueError, match=r"np\.conj\(np\.swapaxes\(chol, -1, -2\)\)"):
         linalg.cholesky_update(np.stack([UPPER, 2 * UPPER]), V)
-    found = linalg.cholesky_update(np.conj(np.swapaxes(np.stack([UPPER, 2 * UPPER]), -1, -2)), V)
-    for scale, new in zip((1.0, 2.0), found.numpy(), strict=True):
-        wanted = scale**2 * A + np.outer(V, V.conj())
-        np.testing.assert_allclose(new @ new.conj().T, wanted, rtol=1e-13)
+    result = linalg.cholesky_update(np.conj(np.swapaxes(np.stack([UPPER, 2 * UPPER]), -1, -2)), V)
+    for scale, new in zip((1.0, 2.0), result.numpy(), strict=True):
+        expected = scale**2 * A + np.outer(V, V.conj())
+        np.testing.assert_allclose(new @ new.conj().T, expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 127, 128, 129, 300])

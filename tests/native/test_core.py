@@ -31,31 +31,31 @@ def run_module(**environment):
 @pytest.mark.long
 @needs_core
 def test_does_the_module_say_that_the_core_is_active():
-    found = run_module()
-    assert found.returncode == 0
-    assert "compiled core: active, loaded from" in found.stdout
+    result = run_module()
+    assert result.returncode == 0
+    assert "compiled core: active, loaded from" in result.stdout
 
 
 def test_does_the_environment_turn_the_core_off(monkeypatch):
     monkeypatch.setenv("CGP_NATIVE", "0")
-    found = native.core.__wrapped__()
-    assert found.ops is None
-    assert found.reason == "turned off by CGP_NATIVE=0"
+    result = native.core.__wrapped__()
+    assert result.ops is None
+    assert result.reason == "turned off by CGP_NATIVE=0"
 
 
 @pytest.mark.long
 def test_does_the_module_say_that_the_core_is_off():
-    found = run_module(CGP_NATIVE="0")
-    assert found.returncode == 1
-    assert "compiled core: not active, turned off by CGP_NATIVE=0" in found.stdout
+    result = run_module(CGP_NATIVE="0")
+    assert result.returncode == 1
+    assert "compiled core: not active, turned off by CGP_NATIVE=0" in result.stdout
 
 
 def test_is_a_core_that_is_not_there_told_in_one_line_of_the_log(tmp_path, monkeypatch, caplog):
     monkeypatch.delenv("CGP_NATIVE", raising=False)
     monkeypatch.setattr(native, "_HERE", tmp_path)
     with caplog.at_level(logging.WARNING, "cgp"):
-        found = native.core.__wrapped__()
-    assert found.ops is None
+        result = native.core.__wrapped__()
+    assert result.ops is None
     assert [record.message for record in caplog.records] == [
         "cgp runs without its compiled core, slower and with the same results: it was not built: "
         "there was no C++ compiler, or it failed"
@@ -67,8 +67,8 @@ def test_is_a_damaged_core_told_and_done_without(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(native, "_HERE", tmp_path)
     (tmp_path / "_ops.so").write_bytes(b"not a library")
     with caplog.at_level(logging.WARNING, "cgp"):
-        found = native.core.__wrapped__()
-    assert found.ops is None
+        result = native.core.__wrapped__()
+    assert result.ops is None
     assert "_ops.so could not be loaded" in caplog.text
 
 
@@ -76,8 +76,8 @@ def test_is_a_damaged_core_told_and_done_without(tmp_path, monkeypatch, caplog):
 def test_may_threads_be_set_after_the_import():
     """A tensor made at import would settle TensorFlow's devices and threads."""
     code = "import tensorflow as tf, cgp; tf.config.threading.set_intra_op_parallelism_threads(1)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
 @needs_core

@@ -43,8 +43,8 @@ def test_do_threads_get_memory_of_their_own():
 
     def work(scale):
         for _ in range(30):
-            found = np.asarray(updated(scale))
-            if abs(found[0, 0] - np.hypot(1, scale)) > 1e-12 or np.any(found[1:, 0]):
+            result = np.asarray(updated(scale))
+            if abs(result[0, 0] - np.hypot(1, scale)) > 1e-12 or np.any(result[1:, 0]):
                 wrong.append(scale)
 
     threads = [threading.Thread(target=work, args=(scale,)) for scale in range(4)]

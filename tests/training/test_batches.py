@@ -59,9 +59,9 @@ def test_values_survive_fit_evaluate_and_predict(wrap, value):
     loss = model.evaluate(x, verbose=0)
     predicted = keras.tree.flatten(model.predict(x, verbose=0))[0]
     on_batch = keras.tree.flatten(model.predict_on_batch(x))[0]
-    for found in (*(a for _, a in model.seen), predicted, on_batch):
-        assert found.dtype == array.dtype
-        np.testing.assert_array_equal(found, array)
+    for result in (*(a for _, a in model.seen), predicted, on_batch):
+        assert result.dtype == array.dtype
+        np.testing.assert_array_equal(result, array)
     np.testing.assert_allclose(
         [history.history["loss"][0], loss, model.train_on_batch(x), model.test_on_batch(x)],
         array[0].real,
@@ -116,9 +116,9 @@ def test_shuffling_inside_batches_stays_inside():
     keras.utils.set_random_seed(0)
     model = echo(run_eagerly=True)
     model.fit(np.arange(20.0), batch_size=10, shuffle="batch", verbose=0)
-    found = batches(model, True)
-    assert not np.array_equal(found[0], np.arange(10.0))
-    for start, order in zip((0.0, 10.0), found, strict=True):
+    result = batches(model, True)
+    assert not np.array_equal(result[0], np.arange(10.0))
+    for start, order in zip((0.0, 10.0), result, strict=True):
         np.testing.assert_array_equal(np.sort(order), start + np.arange(10.0))
 
 
@@ -264,10 +264,10 @@ def test_metrics_of_complex_values_are_right():
         ],
         run_eagerly=True,
     )
-    found = model.evaluate(COMPLEX_ARRAY, 2.0 * COMPLEX_ARRAY, verbose=0, return_dict=True)
-    assert found["mean_squared_modulus"] == pytest.approx(5.0, rel=1e-12)
-    assert found["normalized_error_db"] == pytest.approx(-20.0 * np.log10(2.0), rel=1e-12)
-    assert found["modulus_error"] == pytest.approx(5.0, rel=1e-6)
+    result = model.evaluate(COMPLEX_ARRAY, 2.0 * COMPLEX_ARRAY, verbose=0, return_dict=True)
+    assert result["mean_squared_modulus"] == pytest.approx(5.0, rel=1e-12)
+    assert result["normalized_error_db"] == pytest.approx(-20.0 * np.log10(2.0), rel=1e-12)
+    assert result["modulus_error"] == pytest.approx(5.0, rel=1e-6)
     history = model.fit(COMPLEX_ARRAY, 2.0 * COMPLEX_ARRAY, verbose=0).history
     assert history["mean_squared_modulus"] == pytest.approx([5.0], rel=1e-12)
 
@@ -283,9 +283,9 @@ def test_a_metric_of_keras_on_a_real_output_beside_a_complex_one_is_right(as_dic
     if not as_dict:
         y, y_pred = list(y.values()), list(y_pred.values())
     y, y_pred = (keras.tree.map_structure(tf.constant, part) for part in (y, y_pred))
-    found = model.compute_metrics(None, y, y_pred)
-    assert float(found["a_mean_squared_modulus"]) == pytest.approx(5.0, rel=1e-12)
-    assert [float(v) for k, v in found.items() if k.startswith("b_")] == [4.0]
+    result = model.compute_metrics(None, y, y_pred)
+    assert float(result["a_mean_squared_modulus"]) == pytest.approx(5.0, rel=1e-12)
+    assert [float(v) for k, v in result.items() if k.startswith("b_")] == [4.0]
 
 
 def test_compiling_again_forgets_the_loss_and_the_metrics():

@@ -101,12 +101,12 @@ SHAPES = [(4,), (4, 6), (4, 4, 2), (4, 4, 4, 2)]
 
 
 def layers():
-    found = {}
+    result = {}
     for name in dir(keras.layers):
         kind = getattr(keras.layers, name)
         if inspect.isclass(kind) and issubclass(kind, keras.layers.Layer):
-            found[kind.__name__] = kind
-    return {name: kind for name, kind in found.items() if name not in NO_LAYER}
+            result[kind.__name__] = kind
+    return {name: kind for name, kind in result.items() if name not in NO_LAYER}
 
 
 def arguments_of(name, kind):
@@ -142,8 +142,8 @@ def test_does_each_layer_of_keras_keep_complex_values_or_is_refused(name):
         model = cgp.Functional(*called(kind, arguments, shape, merges))
         z = values(3, *shape)
         for training in (False, True):
-            found = model([z] * (1 + merges), training=training)
-            np.testing.assert_array_equal(found, answer(z), strict=True)
+            result = model([z] * (1 + merges), training=training)
+            np.testing.assert_array_equal(result, answer(z), strict=True)
         return
     graphs = [called(kind, arguments_of(name, kind), shape, merges) for shape in SHAPES]
     assert all(refuses(*graph) for graph in graphs if graph is not None)
@@ -197,11 +197,11 @@ def test_are_operations_that_keep_complex_values_exact(name):
     inputs, z = keras.Input((4, 4), dtype="complex128"), values(3, 4, 4)
     outputs = function(inputs)
     assert type(outputs._keras_history.operation).__name__ == name
-    found = cgp.Functional(inputs, outputs)(z)
+    result = cgp.Functional(inputs, outputs)(z)
     if name == "Absolute":
-        np.testing.assert_allclose(found, answer(z), rtol=4e-16, strict=True)
+        np.testing.assert_allclose(result, answer(z), rtol=4e-16, strict=True)
     else:
-        np.testing.assert_array_equal(found, answer(z), strict=True)
+        np.testing.assert_array_equal(result, answer(z), strict=True)
 
 
 def test_have_all_that_are_kept_an_answer():
@@ -274,8 +274,8 @@ def test_are_complex_values_beside_real_ones_refused():
     cast = {"dtype": "complex128", "arguments": {"dtype": "complex128"}}
     joined = keras.layers.Concatenate()([z, keras.layers.Lambda(tf.cast, **cast)(x)])
     given = [values(3, 4, 2), np.ones((3, 4, 2))]
-    found = cgp.Functional([z, x], joined)(given)
-    np.testing.assert_array_equal(found, np.concatenate(given, -1), strict=True)
+    result = cgp.Functional([z, x], joined)(given)
+    np.testing.assert_array_equal(result, np.concatenate(given, -1), strict=True)
 
 
 # --- inside others, and behind others -------------------------------------------------------------
@@ -347,8 +347,8 @@ class Twice(keras.layers.Layer):
 def test_is_a_layer_of_the_user_trusted():
     z = keras.Input((4,), dtype="complex128")
     given = values(3, 4)
-    found = cgp.Functional(z, Twice(dtype="complex128")(z))(given)
-    np.testing.assert_array_equal(found, 2.0 * given, strict=True)
+    result = cgp.Functional(z, Twice(dtype="complex128")(z))(given)
+    np.testing.assert_array_equal(result, 2.0 * given, strict=True)
 
 
 # --- remedies -------------------------------------------------------------------------------------

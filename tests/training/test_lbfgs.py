@@ -209,10 +209,10 @@ def test_a_rise_by_rounding_is_no_wall(monkeypatch):
     monkeypatch.setattr(cgp.training.lbfgs.Descent, "_retreat", None)
     loss = Rounded()
     run = cgp.training.lbfgs.Descent(loss, trained(objective()), np.full(2, 1e-12))
-    found = run._value_and_gradient(np.full(2, -1e-12))
+    result = run._value_and_gradient(np.full(2, -1e-12))
     assert loss.evaluations == 2
-    np.testing.assert_allclose(found[0], 1e-15, atol=3e-16)
-    np.testing.assert_array_equal(found[1], np.full(2, -2e-12))
+    np.testing.assert_allclose(result[0], 1e-15, atol=3e-16)
+    np.testing.assert_array_equal(result[1], np.full(2, -2e-12))
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,9 @@ def kalman_filter():
 def test_does_keras_without_cgp_say_what_to_import(tmp_path):
     process().save(tmp_path / "gp.keras")
     script = f"import keras; keras.models.load_model({str(tmp_path / 'gp.keras')!r})"
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert "Could not locate class 'ExactGP of the package cgp (import cgp before" in found.stderr
-    assert "cgp.load_model" in found.stderr
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "Could not locate class 'ExactGP of the package cgp (import cgp before" in result.stderr
+    assert "cgp.load_model" in result.stderr
     with zipfile.ZipFile(tmp_path / "gp.keras") as archive:
         assert "import cgp" in json.loads(archive.read("metadata.json"))["needs"]
 
@@ -52,8 +52,8 @@ def test_does_the_remedy_work_and_do_files_of_earlier_versions_load(tmp_path):
             plain.writestr(name, content)
     for load in (keras.models.load_model, cgp.load_model):
         for file in (path, earlier):
-            found = load(file).predict([0.5])["mean"]
-            np.testing.assert_array_equal(found, gp.predict([0.5])["mean"])
+            result = load(file).predict([0.5])["mean"]
+            np.testing.assert_array_equal(result, gp.predict([0.5])["mean"])
 
 
 @keras.saving.register_keras_serializable(package="tests")

@@ -115,9 +115,9 @@ def test_gradients_through_the_disk_are_central_differences(size):
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = f(x)
-    found = tape.gradient(y, x).numpy() @ direction
+    result = tape.gradient(y, x).numpy() @ direction
     step = 1e-5 * direction
-    assert found == pytest.approx((f(raw + step) - f(raw - step)).numpy() / 2e-5, abs=1e-9)
+    assert result == pytest.approx((f(raw + step) - f(raw - step)).numpy() / 2e-5, abs=1e-9)
 
 
 # Conversions
@@ -318,15 +318,15 @@ def test_a_prior_of_a_complex_number_is_one_of_its_parts(case, value, dtype):
     u = (parts - loc) / scale
     expected = np.sum(-0.5 * u**2 - np.log(np.sqrt(2 * np.pi) * np.array(scale)))
     with tf.GradientTape() as tape:
-        found = p.log_prior()
-    gradient = tape.gradient(found, p.variable.value)  # the parts are the weights
-    assert found.dtype == dtype
+        result = p.log_prior()
+    gradient = tape.gradient(result, p.variable.value)  # the parts are the weights
+    assert result.dtype == dtype
     tolerance = 1e-13 if dtype == "float64" else 1e-5
-    assert float(found) == pytest.approx(expected, rel=tolerance)
+    assert float(result) == pytest.approx(expected, rel=tolerance)
     np.testing.assert_allclose(gradient, -u / scale, atol=tolerance)
     config = json.loads(json.dumps(prior_config(p.prior)))
     revived = parameter(value, COMPLEX, prior=config, dtype=dtype)
-    assert float(revived.log_prior()) == float(found)
+    assert float(revived.log_prior()) == float(result)
 
 
 def test_the_gradient_of_a_prior_of_a_coefficient_is_a_central_difference():
@@ -403,11 +403,11 @@ def test_configs_of_priors_and_numbers_are_plain():
 
 def test_parameters_are_named_by_prefix_once_each_and_numbered():
     a, b, c, d = (Owner(p=(float(i + 1), POSITIVE)) for i in range(4))
-    found = named_parameters(
+    result = named_parameters(
         [("", a), ("k", b), ("k", c), ("k", b), ("k_2", d), ("empty", Owner())]
     )
-    assert list(found) == ["p", "k.p", "k_2.p", "k_2_2.p"]
-    assert list(found.values()) == [a.p, b.p, c.p, d.p]
+    assert list(result) == ["p", "k.p", "k_2.p", "k_2_2.p"]
+    assert list(result.values()) == [a.p, b.p, c.p, d.p]
 
 
 def test_layers_without_parameters_use_up_no_number():

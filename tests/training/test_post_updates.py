@@ -184,10 +184,10 @@ def test_stateless_calls_use_the_variables_they_are_given():
     model(x)
     moved = [v.value + 0.1 for v in model.trainable_variables]
     fixed = [v.value for v in model.non_trainable_variables]
-    found, _ = model.stateless_call(moved, fixed, x)
+    result, _ = model.stateless_call(moved, fixed, x)
     for v, value in zip(reference.trainable_variables, moved, strict=True):
         v.assign(value)
-    np.testing.assert_allclose(found, reference(x), rtol=1e-12)
+    np.testing.assert_allclose(result, reference(x), rtol=1e-12)
     assert toys.staleness(model.get_layer("features")) < 1e-12  # and leave the model alone
 
 

@@ -199,5 +199,5 @@ write_beside({str(path)!r}, True, killed)
     for kept in (alive, elsewhere, other):
         kept.mkdir()
     save(Watched(), path, how)
-    found = set(os.listdir(tmp_path))
-    assert found == {path.name, alive.name, elsewhere.name, other.name}
+    result = set(os.listdir(tmp_path))
+    assert result == {path.name, alive.name, elsewhere.name, other.name}

@@ -293,13 +293,13 @@ def test_a_failed_load_closes_its_scope():
 
 def test_threads_have_scopes_of_their_own():
     config = toys.Kernel().get_config()
-    found = []
+    result = []
     with sharing_scope():
         mine = toys.Kernel.from_config(config)
-        thread = threading.Thread(target=lambda: found.append(toys.Kernel.from_config(config)))
+        thread = threading.Thread(target=lambda: result.append(toys.Kernel.from_config(config)))
         thread.start()
         thread.join()
-    assert found[0] is not mine
+    assert result[0] is not mine
 
 
 def test_an_owner_made_of_owners_needs_no_care():

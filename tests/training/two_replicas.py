@@ -48,8 +48,8 @@ def check_weights_of_missing_data(strategy):
     expected = -total / np.sum(~np.isnan(z))
     for kf in (one, two):
         for batch_size in (2, 8):
-            found = kf.evaluate(z, batch_size=batch_size, verbose=0)
-            np.testing.assert_allclose(found, expected, rtol=1e-12)
+            result = kf.evaluate(z, batch_size=batch_size, verbose=0)
+            np.testing.assert_allclose(result, expected, rtol=1e-12)
     losses = [
         kf.fit(z, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
         for kf in (one, two)

@@ -140,7 +140,7 @@ class Mean(HyperparameterLayer):
     @property
     def prefix(self) -> str:
         """The name under which `gp.parameters()` lists this mean."""
-        return self._given_name or "mean"
+        return self.chosen_name or "mean"
 
 
 def _coefficients(columns: np.ndarray, z: np.ndarray, are_real: bool) -> np.ndarray:

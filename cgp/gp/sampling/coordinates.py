@@ -7,8 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.linalg.arguments import ArrayLike
-from cgp.training.constraints import UNIT_DISK
-from cgp.training.parameters import Parameter
+from cgp.training.parameters import UNIT_DISK, Parameter
 
 _MOST_RADIUS = 1.4  # of the plane that is wound onto the unit disk, whose edge is at π/2
 

@@ -29,8 +29,7 @@ from cgp.gp.sampling.coordinates import Coordinates
 from cgp.gp.starts import residual_power, scales_of, values_from_data
 from cgp.kernels.data_scales import DataScales
 from cgp.linalg.arguments import ArrayLike
-from cgp.training.constraints import FRACTION, POSITIVE, UNIT_DISK
-from cgp.training.parameters import Parameter
+from cgp.training.parameters import FRACTION, POSITIVE, UNIT_DISK, Parameter
 
 _WIDTH = 2.0  # of the logarithm of a positive hyperparameter
 
