@@ -10,14 +10,13 @@ import tensorflow as tf
 from cgp.autograph import as_it_stands
 from cgp.gp import posterior as predictions
 from cgp.gp.base import as_dict
-from cgp.gp.data import Data, as_data, checked_points, flattened
+from cgp.gp.data import Data, as_data, checked_points, empty_variable, flattened
 from cgp.gp.kernel_terms import check_terms
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.means import Mean
 from cgp.gp.posterior import Posterior
 from cgp.gp.served import served_posterior
 from cgp.gp.site_approximation import SiteApproximation
-from cgp.gp.stored_data import empty_variable
 from cgp.kernels.base import Kernel
 from cgp.kernels.points import as_points
 from cgp.likelihoods import Likelihood
@@ -139,7 +138,7 @@ class ExactGP(MaximumLikelihoodGP):
         """
         covariance = self._process.covariance(data)
         # The stored factor belongs to the weights, not to the values of a stateless scope.
-        if data.noise.is_total or in_stateless_scope():
+        if data.noise.total_variance is not None or in_stateless_scope():
             return covariance, cholesky(tf.stop_gradient(covariance))
         refresh(self)
         chol = tf.cond(

@@ -1,4 +1,4 @@
-"""Warnings of a fit: data that its model cannot describe, and optima that have learned nothing."""
+"""Warnings after a fit: data that its model cannot describe, and hyperparameters at an edge."""
 
 import warnings
 from typing import Any
@@ -7,10 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import Data
-from cgp.gp.detrended import residuals_of_mean, scales_of
-from cgp.kernels.base import Kernel, Product, Sum
-from cgp.kernels.data_scales import DataScales, series_means
-from cgp.kernels.rotation import Rotation
+from cgp.gp.starts import FAR, scales_of
+from cgp.kernels.base import Kernel, Sum
+from cgp.kernels.data_scales import DataScales
 from cgp.kernels.stationary import Stationary
 from cgp.kernels.white import White
 from cgp.training.parameters import FRACTION, UNIT_DISK
@@ -19,16 +18,9 @@ _SHORT = 0.2  # of the spacing of x: neighbours then have a correlation below a 
 _LONG = 1000.0  # spans of x: the signal is then constant over them
 _NO_NOISE = 3e-8  # of the mean square of z, without an offset
 _NO_CORRELATION = 0.01
-_FAR = 100.0  # |mean|² beside the variance, of an offset
-_FEW = 3  # samples, which may all be far from zero
-_FAR_FROM_LINE = 1e4  # the same, of what a straight line leaves
-_LINE = 0.2  # of the variance, that a straight line leaves
 _EDGE = 0.9999  # of the unit disk
 _LONG_ENOUGH = 10  # samples of a series, whose power then tells its variance
 _UNLIKE = 10.0  # powers of series of one process, by more than chance
-_NEAR = 0.5  # of a frequency: how far around it power is counted
-_OPPOSITE = 30.0  # power near the opposite frequency, over power near the frequency itself
-_MOST_POWER = 0.5  # of all power, near the opposite frequency
 _INVISIBLE = 0.1  # of the noise variance, by all samples of a term together
 _PAIRS = 256  # neighbours whose correlation is looked at
 
@@ -59,112 +51,6 @@ def warn_of_fit(gp: Any, data: Data) -> None:
         )
     if suspicions:
         warnings.warn("after this fit " + "; ".join(suspicions), RuntimeWarning, stacklevel=3)
-
-
-def warn_of_offset(gp: Any, data: Data) -> None:
-    """Warns of data far from zero whose process has neither a mean nor a constant term."""
-    if gp.observation_model.likelihood is not None:  # of data that are not the signal plus noise
-        return
-    x, z = residuals_of_mean(gp, data)
-    offsets = _FarFromZero(x, z)
-    if gp.kernel.has_level(x) or not offsets.series.any():
-        return
-    described, lacks = "z", "has neither a mean nor a constant term"
-    if gp.mean is not None:
-        described, lacks = "what the mean leaves of z", "has no constant term"
-    warnings.warn(
-        f"{described} is far from zero: {offsets.in_words()}, and the model {lacks}. "
-        "The other terms of the kernel would be stretched over that, and forecasts be wrong: "
-        f"{offsets.remedy(gp)}",
-        RuntimeWarning,
-        stacklevel=4,
-    )
-
-
-def warn_of_mirrored_turns(gp: Any, scales: DataScales) -> None:
-    """Warns of a frequency that was given, where the power of z is at the opposite frequency.
-
-    S-parameters of a delay τ have their power at `Rotation(frequency=-τ)`, or, where the sign of i
-    follows the opposite convention, at +τ.
-
-    Args:
-        gp: A `GaussianProcess`.
-        scales: The scales of its data.
-    """
-    terms = gp.kernel.parts if isinstance(gp.kernel, Sum) else (gp.kernel,)
-    frequencies = [_turn(term) for term in terms]
-    for frequency in frequencies:
-        if frequency is None:
-            continue
-        shares = scales.share_around(frequency, _NEAR), scales.share_around(-frequency, _NEAR)
-        opposite = [f for f in frequencies if f is not None and f * frequency < 0.0]
-        if not opposite and shares[1] > max(_MOST_POWER, _OPPOSITE * shares[0]):
-            warnings.warn(
-                f"a rotation was given the frequency {frequency:.4g}, and z turns the other way: "
-                f"{shares[1]:.0%} of its power is around {-frequency:.4g}. The sign of i may be "
-                "that of another convention (a delay τ over a frequency is frequency=-τ where "
-                "waves are e^{+iωt}): fit conj(z), or give the opposite frequency",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-            return
-
-
-def _turn(term: Kernel) -> float | None:
-    """The frequency of a term, a product's being the sum over factors; None if one is left out."""
-    factors = term.parts if isinstance(term, Product) else (term,)
-    turns = [factor.frequency for factor in factors if isinstance(factor, Rotation)]
-    if not turns or any(turn.initial is None or turn.numpy().ndim for turn in turns):
-        return None
-    return float(sum(turn.numpy() for turn in turns))
-
-
-class _FarFromZero:
-    """Whether series `[B, N]` are far from zero beside their variation about a level or line."""
-
-    def __init__(self, x: np.ndarray, z: np.ndarray):
-        self.x, self.z = x, z
-        self.means = series_means(z)
-        squares, about = np.abs(self.means) ** 2, z - self.means[:, None]
-        self.variances = series_means(np.abs(about) ** 2)
-        enough = np.sum(~np.isnan(z), axis=-1) > _FEW
-        self.series = enough & (squares > _FAR * self.variances)
-        self.is_line = False
-        if x.shape[1] != 1:
-            return
-        u = np.where(np.isnan(z), np.nan, x[:, 0])
-        u = u - series_means(u)[:, None]
-        slopes = np.nansum(u * about, axis=-1) / np.maximum(np.nansum(u**2, axis=-1), 1e-300)
-        residual_power = series_means(np.abs(about - slopes[:, None] * u) ** 2)
-        self.series |= enough & (squares > _FAR_FROM_LINE * residual_power)
-        self.is_line = bool(np.sum(residual_power) < _LINE * np.sum(self.variances))
-
-    def in_words(self) -> str:
-        """Mean and standard deviation of the series farthest from zero."""
-        worst = int(np.argmax(self.series * np.abs(self.means)))
-        of_series = "" if len(self.z) == 1 else f", of series {worst},"
-        deviation = np.sqrt(self.variances[worst])
-        return (
-            f"its mean{of_series} is {self.means[worst]:.4g}, beside a standard deviation of "
-            f"{deviation:.2g}{' along a straight line' * self.is_line}"
-        )
-
-    def remedy(self, gp: Any) -> str:
-        """The mean or the term of the kernel to add to a process; a mean is one for all series."""
-        mean, kernels = "Polynomial(0)", "cgp.kernels.Constant()"
-        if self.is_line and not any(kernel.is_walk for kernel in gp.kernel.walk()):
-            low, high = self.x.min(), self.x.max()
-            middle, half = 0.5 * (low + high), 0.5 * (high - low)
-            mean = f"Polynomial(1, center={middle:.6g}, scale={half:.6g})"
-            kernels += f" + cgp.kernels.IntegratedRandomWalk(start={low:.6g})"
-        add = f"add {kernels} to the kernel"
-        about = np.abs(self.means - self.means.mean()) ** 2
-        is_common = np.all(about <= self.variances)  # one mean is that of all series
-        return (
-            f"give the process mean=cgp.means.{mean}, or {add}"
-            if gp.mean is None and is_common
-            else add
-        )
 
 
 def check_several_samples(data: Data) -> None:
@@ -252,7 +138,7 @@ def _of_edges(gp: Any, data: Data, scales: DataScales) -> list[str]:
     noise = float(np.min(gp.noise_variance.numpy()))
     known_noise = 0.0 if data.noise.variance is None else float(np.min(data.noise.variance))
     is_free = not gp.noise_variance.fixed
-    square = min(scales.total, _FAR * scales.variance)
+    square = min(scales.total, FAR * scales.variance)
     if is_free and noise + known_noise < _NO_NOISE * square:
         remedy = (
             "the data have none, or too few points to tell"

@@ -12,8 +12,7 @@ from cgp import native
 from cgp.autograph import as_it_stands
 from cgp.gp import laplace, many_series
 from cgp.gp.base import GaussianProcess
-from cgp.gp.data import Data, as_data
-from cgp.gp.detrended import residual_power
+from cgp.gp.data import Data, StoredData, arrays_of, as_data, saved_data
 from cgp.gp.fit_checks import check_several_samples, warn_of_fit
 from cgp.gp.noise import NoiseArguments
 from cgp.gp.notebook_rows import data_in_words
@@ -21,8 +20,13 @@ from cgp.gp.sampling.coordinates import Coordinates
 from cgp.gp.sampling.density import attached, values_and_gradients
 from cgp.gp.sampling.nuts import Sampler
 from cgp.gp.sampling.parameter_draws import ParameterDraws, draw_parameters
-from cgp.gp.starts import best_of_restarts, log_weak_prior, start_left_out, undone_on_error
-from cgp.gp.stored_data import StoredData, arrays_of, saved_data
+from cgp.gp.starts import (
+    best_of_restarts,
+    log_weak_prior,
+    residual_power,
+    start_left_out,
+    undone_on_error,
+)
 from cgp.linalg.arguments import ArrayLike
 from cgp.observations import warn_of_short_series
 from cgp.training import keras_private, refresh

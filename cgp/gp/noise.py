@@ -38,11 +38,6 @@ class SampleNoise(NamedTuple):
         """Whether all samples have the one learned noise variance, and no other."""
         return all(field is None for field in self)
 
-    @property
-    def is_total(self) -> bool:
-        """Whether it takes the place of the learned noise."""
-        return self.total_variance is not None
-
     def map(self, function: Callable[[Any], Any]) -> "SampleNoise":
         """Applies a function to the fields that are not None."""
         return SampleNoise(*(None if field is None else function(field) for field in self))

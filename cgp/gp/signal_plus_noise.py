@@ -172,7 +172,7 @@ class SignalPlusNoise:
             noise: The noise of the samples, broadcast against the variances.
         """
         k, c = moments
-        if noise.is_total:
+        if noise.total_variance is not None:
             if noise.total_pseudo_variance is not None:
                 c = moments.c_or_zeros() + noise.total_pseudo_variance
             return SecondMoments(k + as_complex(noise.total_variance), c)

@@ -13,11 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.distributions.forms import SecondMoments
-from cgp.gp.data import Data
+from cgp.gp.data import Data, StoredData, empty_variable
 from cgp.gp.noise import SampleNoise
 from cgp.gp.posterior import Posterior
 from cgp.gp.signal_plus_noise import SignalPlusNoise
-from cgp.gp.stored_data import StoredData, empty_variable
 from cgp.likelihoods.base import Likelihood
 from cgp.likelihoods.sites import Moments, Site, between
 from cgp.linalg.arguments import as_complex
@@ -179,7 +178,7 @@ class SiteApproximation(tf.Module):
                 their posterior; in a graph the correction is NaN then.
         """
         likelihood = self._process.likelihood
-        if likelihood is None or data.noise.is_total:
+        if likelihood is None or data.noise.total_variance is not None:
             return NormalData(data, tf.zeros([], data.x.dtype))
         eagerly = tf.executing_eagerly()
         if eagerly:

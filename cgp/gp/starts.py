@@ -1,7 +1,14 @@
-"""Initial values of hyperparameters, from the data of a Gaussian process."""
+"""Initial values of hyperparameters, from the residuals of data from their mean and trend.
+
+Of a tone of 1 on an offset of 1e5, `E|z|²` is 1e10, and says nothing of the tone or its noise. The
+values that hyperparameters are initialised with, and the weak prior of the noise, follow from the
+residuals when offsets are subtracted, and with them all that the mean and an integrated walk can
+describe.
+"""
 
 import contextlib
 import itertools
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,16 +17,25 @@ import tensorflow as tf
 
 from cgp.distributions.checks import generator_of
 from cgp.gp.data import Data
-from cgp.gp.detrended import inputs_and_series, scales_of
-from cgp.gp.fit_checks import warn_of_mirrored_turns, warn_of_offset
 from cgp.gp.means import Mean
+from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.kernels import Kernel, Sum, White
-from cgp.kernels.data_scales import DataScales, StartRules
-from cgp.linalg.arguments import ArrayLike
+from cgp.kernels.base import Product
+from cgp.kernels.data_scales import DataScales, StartRules, series_means
+from cgp.kernels.rotation import Rotation
+from cgp.linalg.arguments import ArrayLike, as_complex, squared_modulus
 from cgp.training.lbfgs import search
 from cgp.training.objective import Objective
 from cgp.training.parameters import POSITIVE, REAL, Parameter
 
+FAR = 100.0  # |mean|² beside the variance, of an offset
+_FEW = 3  # samples, which may all be far from zero
+_FAR_FROM_LINE = 1e4  # the same, of what a straight line leaves
+_LINE = 0.2  # of the variance, that a straight line leaves
+_NEAR = 0.5  # of a frequency: how far around it power is counted
+_OPPOSITE = 30.0  # power near the opposite frequency, over power near the frequency itself
+_MOST_POWER = 0.5  # of all power, near the opposite frequency
+_ROUNDING = 16.0  # units in the last place of z, below which nothing but rounding is left
 _CANDIDATES = 16  # that are looked at for each descent
 
 
@@ -120,7 +136,7 @@ def log_weak_prior(
 
     Args:
         noise_variance: A number, or one for each group.
-        power: P, the mean square of the residuals of the targets (see `cgp.gp.detrended`).
+        power: P, the mean square of the residuals of the targets, `residual_power`.
         floor: f, a share of P.
         rounding: In squared units of z: f P is at least this.
     """
@@ -278,3 +294,197 @@ def _unit(parameter: Parameter, scales: DataScales) -> ArrayLike | None:
     if not is_frequency:
         return None
     return 0.1 / (scales.spans if np.ndim(parameter) else scales.span)
+
+
+# --- residuals ---------------------------------------------------------------------------------
+
+
+def inputs_and_series(data: Data) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs `[N, D]` and series `[B, N]`; the first alone of series with inputs of their own."""
+    x, z = np.asarray(data.x, float), np.asarray(data.z, complex)
+    return x[0], z if len(x) == 1 else z[:1]
+
+
+def residuals_of_mean(gp: Any, data: Data) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs `[N, D]`, and the residuals `[B, N]` of the series from the nearest mean."""
+    x, z = inputs_and_series(data)
+    return x, z if gp.mean is None else z - gp.mean.nearest(x, z)
+
+
+def scales_of(gp: Any, data: Data) -> DataScales:
+    """The scales of the residuals of data from the mean and the trend of the kernel."""
+    x, z = residuals_of_mean(gp, data)
+    degree = gp.kernel.trend_degree
+    if degree is None:
+        return DataScales(x, z)
+    columns = np.concatenate([np.ones((len(x), 1)), _slopes(x, degree)], axis=-1)
+    slow = np.zeros((columns.shape[1], *z.shape), complex)
+    for number, series in enumerate(z):
+        present = ~np.isnan(series)
+        coefficients = np.linalg.lstsq(
+            columns[present].astype(complex), series[present], rcond=None
+        )[0]
+        slow[:, number] = columns.T * coefficients[:, None]
+    powers = [float(np.mean(np.abs(component) ** 2)) for component in slow]
+    return DataScales(x, z - slow.sum(axis=0), powers)
+
+
+def _slopes(x: np.ndarray, degree: int) -> np.ndarray:
+    """The slope of a trend over inputs `[N, D]`, `[N, 1]`; `[N, 0]` where it has none."""
+    if not degree or x.shape[1] != 1 or not np.ptp(x) > 0:
+        return np.zeros((len(x), 0))
+    return (x - x.mean()) / np.ptp(x)
+
+
+def residual_power(process: SignalPlusNoise, data: Data) -> tf.Tensor:
+    """The mean square of the residuals from offsets, the mean, and a trend of the kernel.
+
+    For a mean that is a sum of functions times coefficients it depends on the data alone; another
+    mean is subtracted at its present hyperparameters. For data that are constant to rounding it is
+    the mean square of the data.
+    """
+    squares = squared_modulus(_where_present(data, data.z))
+    count = tf.reduce_sum(data.counts)
+    power = tf.reduce_sum(squares) / count
+    if process.likelihood is not None:  # of data that are not the signal plus noise
+        return power
+    residual = tf.reduce_sum(squared_modulus(_residuals(process, data))) / count
+    rounding = _ROUNDING * np.finfo(power.dtype.as_numpy_dtype).eps
+    return tf.where(residual > rounding**2 * power, residual, power)
+
+
+def _residuals(process: SignalPlusNoise, data: Data) -> tf.Tensor:
+    """The least-squares residuals of each series, zero where missing, `[B, N]`."""
+    mean, z = process.mean, data.z
+    functions = None if mean is None else mean.functions(data.x)
+    basis = None if mean is None else mean.basis(data.x)
+    if functions is None:  # its hyperparameters are no coefficients
+        z = z - process.plus_function(tf.zeros_like(z), data.x)
+    keep = tf.cast(data.keep, z.dtype)[..., None]  # [G, N, 1]
+    y = data.columns(_where_present(data, z))
+    offsets = tf.reduce_sum(y, axis=-2, keepdims=True) / tf.reduce_sum(keep, axis=-2, keepdims=True)
+    columns = [c for c in (functions, basis) if c is not None]
+    if process.kernel.trend_degree:
+        columns.append(as_complex(data.x))
+    if not columns:
+        return data.vectors((y - offsets) * keep)
+    a = tf.concat([tf.ones_like(columns[0][..., :1]), *columns], axis=-1)
+    a = a * keep
+    largest = tf.stop_gradient(tf.reduce_max(tf.abs(a), axis=-2, keepdims=True))
+    a /= tf.cast(tf.where(largest > 0.0, largest, tf.ones_like(largest)), a.dtype)
+    # Where they are best the derivative by the coefficients is zero.
+    fitted = tf.linalg.lstsq(tf.stop_gradient(a), tf.stop_gradient(y), fast=False)
+    return data.vectors((y - a @ tf.stop_gradient(fitted)) * keep)
+
+
+def _where_present(data: Data, z: tf.Tensor) -> tf.Tensor:
+    return tf.where(data.present, z, tf.zeros_like(z))
+
+
+# --- warnings before a fit -----------------------------------------------------------------------
+
+
+def warn_of_offset(gp: Any, data: Data) -> None:
+    """Warns of data far from zero whose process has neither a mean nor a constant term."""
+    if gp.observation_model.likelihood is not None:  # of data that are not the signal plus noise
+        return
+    x, z = residuals_of_mean(gp, data)
+    offsets = _FarFromZero(x, z)
+    if gp.kernel.has_level(x) or not offsets.series.any():
+        return
+    described, lacks = "z", "has neither a mean nor a constant term"
+    if gp.mean is not None:
+        described, lacks = "what the mean leaves of z", "has no constant term"
+    warnings.warn(
+        f"{described} is far from zero: {offsets.in_words()}, and the model {lacks}. "
+        "The other terms of the kernel would be stretched over that, and forecasts be wrong: "
+        f"{offsets.remedy(gp)}",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+def warn_of_mirrored_turns(gp: Any, scales: DataScales) -> None:
+    """Warns of a frequency that was given, where the power of z is at the opposite frequency.
+
+    S-parameters of a delay τ have their power at `Rotation(frequency=-τ)`, or, where the sign of i
+    follows the opposite convention, at +τ.
+
+    Args:
+        gp: A `GaussianProcess`.
+        scales: The scales of its data.
+    """
+    terms = gp.kernel.parts if isinstance(gp.kernel, Sum) else (gp.kernel,)
+    frequencies = [_turn(term) for term in terms]
+    for frequency in frequencies:
+        if frequency is None:
+            continue
+        shares = scales.share_around(frequency, _NEAR), scales.share_around(-frequency, _NEAR)
+        opposite = [f for f in frequencies if f is not None and f * frequency < 0.0]
+        if not opposite and shares[1] > max(_MOST_POWER, _OPPOSITE * shares[0]):
+            warnings.warn(
+                f"a rotation was given the frequency {frequency:.4g}, and z turns the other way: "
+                f"{shares[1]:.0%} of its power is around {-frequency:.4g}. The sign of i may be "
+                "that of another convention (a delay τ over a frequency is frequency=-τ where "
+                "waves are e^{+iωt}): fit conj(z), or give the opposite frequency",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+            return
+
+
+def _turn(term: Kernel) -> float | None:
+    """The frequency of a term, a product's being the sum over factors; None if one is left out."""
+    factors = term.parts if isinstance(term, Product) else (term,)
+    turns = [factor.frequency for factor in factors if isinstance(factor, Rotation)]
+    if not turns or any(turn.initial is None or turn.numpy().ndim for turn in turns):
+        return None
+    return float(sum(turn.numpy() for turn in turns))
+
+
+class _FarFromZero:
+    """Whether series `[B, N]` are far from zero beside their variation about a level or line."""
+
+    def __init__(self, x: np.ndarray, z: np.ndarray):
+        self.x, self.z = x, z
+        self.means = series_means(z)
+        squares, about = np.abs(self.means) ** 2, z - self.means[:, None]
+        self.variances = series_means(np.abs(about) ** 2)
+        enough = np.sum(~np.isnan(z), axis=-1) > _FEW
+        self.series = enough & (squares > FAR * self.variances)
+        self.is_line = False
+        if x.shape[1] != 1:
+            return
+        u = np.where(np.isnan(z), np.nan, x[:, 0])
+        u = u - series_means(u)[:, None]
+        slopes = np.nansum(u * about, axis=-1) / np.maximum(np.nansum(u**2, axis=-1), 1e-300)
+        residual_power = series_means(np.abs(about - slopes[:, None] * u) ** 2)
+        self.series |= enough & (squares > _FAR_FROM_LINE * residual_power)
+        self.is_line = bool(np.sum(residual_power) < _LINE * np.sum(self.variances))
+
+    def in_words(self) -> str:
+        """Mean and standard deviation of the series farthest from zero."""
+        worst = int(np.argmax(self.series * np.abs(self.means)))
+        of_series = "" if len(self.z) == 1 else f", of series {worst},"
+        deviation = np.sqrt(self.variances[worst])
+        return (
+            f"its mean{of_series} is {self.means[worst]:.4g}, beside a standard deviation of "
+            f"{deviation:.2g}{' along a straight line' * self.is_line}"
+        )
+
+    def remedy(self, gp: Any) -> str:
+        """The mean or the term of the kernel to add to a process; a mean is one for all series."""
+        mean, kernels = "Polynomial(0)", "cgp.kernels.Constant()"
+        if self.is_line and not any(kernel.is_walk for kernel in gp.kernel.walk()):
+            low, high = self.x.min(), self.x.max()
+            middle, half = 0.5 * (low + high), 0.5 * (high - low)
+            mean = f"Polynomial(1, center={middle:.6g}, scale={half:.6g})"
+            kernels += f" + cgp.kernels.IntegratedRandomWalk(start={low:.6g})"
+        add = f"add {kernels} to the kernel"
+        about = np.abs(self.means - self.means.mean()) ** 2
+        is_common = np.all(about <= self.variances)  # one mean is that of all series
+        return (
+            f"give the process mean=cgp.means.{mean}, or {add}"
+            if gp.mean is None and is_common
+            else add
+        )

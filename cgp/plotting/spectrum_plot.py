@@ -9,7 +9,7 @@ import tensorflow as tf
 from cgp.distributions.forms import SecondMoments
 from cgp.gp import ExactGP, StateSpaceGP
 from cgp.gp.data import Data, as_data
-from cgp.gp.detrended import inputs_and_series
+from cgp.gp.starts import inputs_and_series
 from cgp.kernels.data_scales import DataScales
 from cgp.kernels.periodogram import Periodogram
 from cgp.linalg.arguments import ArrayLike

@@ -121,7 +121,7 @@ def forecast(
 
 
 def forecast_of_start(
-    model: AnyModel, steps: int, inputs: ArrayLike | None = None, rule: AnyRule | None = None
+    model: AnyModel, steps: int, inputs: ArrayLike | None = None, rule: Rule | None = None
 ) -> Forecast:
     """The forecast of a model whose initial state is that of the first step.
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import cgp
-from cgp.gp.detrended import residual_power, scales_of
 from cgp.gp.means import Polynomial, Rational
+from cgp.gp.starts import residual_power, scales_of
 from cgp.kernels import (
     RBF,
     Constant,

@@ -25,9 +25,8 @@ import numpy as np
 import tensorflow as tf
 
 from cgp.gp.data import Data
-from cgp.gp.detrended import residual_power, scales_of
 from cgp.gp.sampling.coordinates import Coordinates
-from cgp.gp.starts import values_from_data
+from cgp.gp.starts import residual_power, scales_of, values_from_data
 from cgp.kernels.data_scales import DataScales
 from cgp.linalg.arguments import ArrayLike
 from cgp.training.parameters import FRACTION, POSITIVE, UNIT_DISK, Parameter

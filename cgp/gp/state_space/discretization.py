@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from cgp import native
 from cgp.distributions.forms import CompositeForm, SecondMoments, as_matrices
+from cgp.gp.data import empty_variable
 from cgp.gp.noise import COMMON_NOISE, SampleNoise
 from cgp.gp.signal_plus_noise import SignalPlusNoise
 from cgp.gp.state_space.native_likelihood import numbers_of
-from cgp.gp.stored_data import empty_variable
 from cgp.linalg.batch_last import cholesky, triangularize
 from cgp.linalg.gradients import without_gradient
 from cgp.statespace.engines.filter_step import State, predict
