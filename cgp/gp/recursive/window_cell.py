@@ -199,7 +199,6 @@ class WindowCell(GaussianProcessCell):
 
     def renewed(self, state: Any) -> Any:
         """Windows with the factors of the present hyperparameters."""
-        state = tf.nest.map_structure(tf.convert_to_tensor, state)
         return self.state(self.recursion.refactorized(self.window(state)))
 
     def belongs(self, state: Any) -> bool:
