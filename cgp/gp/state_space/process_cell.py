@@ -106,7 +106,8 @@ class ProcessCell(GaussianProcessCell):
             return self.blank_state(batch_size)
         markov = DiscretizedProcess(self.process)
         x = tf.convert_to_tensor(sample.x)[:, 0]
-        _, chol = markov.initial(x[0] if markov.is_stationary else x)
+        covariance, chol = markov.initial(x[0] if markov.is_stationary else x)
+        chol = stored_cholesky(chol, covariance)  # which passes gradients
         chol = tf.broadcast_to(chol, tf.concat([[batch_size], tf.shape(chol)[-2:]], axis=0))
         return PlacedState(x, self.process.form.join(tf.zeros_like(chol[..., 0])), chol)
 
