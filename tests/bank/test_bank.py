@@ -331,7 +331,6 @@ def test_are_estimators_refused_that_have_no_states_for_each_key():
         (lambda: cgp.KalmanFilter(inputs), ValueError, "inputs"),
         (lambda: cgp.RecursiveGP(kernel, 0.1, policy="budget"), ValueError, "'budget'"),
         (lambda: cgp.RecursiveGP(kernel, [0.1, 0.2]), ValueError, "one noise variance"),
-        (lambda: cgp.StateSpaceGP(kernel, [0.1, 0.2]), ValueError, "one variance"),
         (
             lambda: cgp.StateSpaceGP(kernel, 0.1, likelihood=cgp.likelihoods.StudentT()),
             ValueError,
