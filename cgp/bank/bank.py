@@ -220,7 +220,7 @@ class Bank:
             slots = states.slots.in_order() if keys is ... else states.slots_of(_listed(keys))
             states.renew()
             states.make_room()
-            state = states.cell.from_stored([tf.constant(a) for a in states.at(slots)])
+            state = states.state_at(slots)
         return states.cell.shown(tf.nest.map_structure(np.array, state))
 
     def _of_keys(self, keys: Any, moments: Any) -> Any:

@@ -52,7 +52,7 @@ class States:
         if len(slots):
             width = self.rounds.width
             renewed = [
-                self.cell.as_stored(self.cell.renewed(self.cell.from_stored(self.at(block))))
+                self.cell.as_stored(self.cell.renewed(self.state_at(block)))
                 for block in np.split(slots, range(width, len(slots), width))
             ]
             for a, blocks in zip(self.rows, zip(*renewed, strict=True), strict=True):
@@ -103,6 +103,10 @@ class States:
     def at(self, slots: np.ndarray) -> list[np.ndarray]:
         """Copies of the states in these slots, as stored."""
         return [a[slots] for a in self.rows]
+
+    def state_at(self, slots: np.ndarray) -> Any:
+        """The states in these slots, tensors."""
+        return self.cell.from_stored([tf.constant(a) for a in self.at(slots)])
 
     @property
     def rounds(self) -> Rounds:

@@ -324,14 +324,9 @@ def test_is_a_place_refused_that_would_be_rounded():
 def test_are_estimators_refused_that_have_no_states_for_each_key():
     model = statespace.LinearGaussian([[0.9]], [[0.1]], [[1.0]], [[0.5]])
     varying = statespace.LinearGaussian([[0.9]], [[0.1]], [[[1.0]], [[2.0]]], [[0.5]])
-    inputs = statespace.LinearGaussian([[0.9]], [[0.1]], [[1.0]], [[0.5]], B=[[1.0]])
     kernel = cgp.kernels.Matern12(1.0, 1.0)
     for make, error, message in (
         (lambda: cgp.KalmanFilter(varying), ValueError, "each time"),
-        (lambda: cgp.KalmanFilter(inputs), ValueError, "inputs"),
-        (lambda: cgp.RecursiveGP(kernel, 0.1, policy="budget"), ValueError, "'budget'"),
-        (lambda: cgp.RecursiveGP(kernel, [0.1, 0.2]), ValueError, "one noise variance"),
-        (lambda: cgp.StateSpaceGP(kernel, [0.1, 0.2]), ValueError, "one variance"),
         (
             lambda: cgp.StateSpaceGP(kernel, 0.1, likelihood=cgp.likelihoods.StudentT()),
             ValueError,

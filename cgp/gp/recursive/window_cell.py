@@ -123,7 +123,7 @@ class WindowCell(GaussianProcessCell):
 
     def sized_for_state(self, arrays: Mapping[str, Any]) -> "WindowCell":
         """The cell for the number of dimensions of points."""
-        return self.of_dimensions(np.shape(arrays["x"])[-1])
+        return self.of_dimensions(np.shape(arrays["x"])[-1]) if "x" in arrays else self
 
     def of_dimensions(self, dimensions: int) -> "WindowCell":
         """The cell for places of D dimensions."""
@@ -199,7 +199,6 @@ class WindowCell(GaussianProcessCell):
 
     def renewed(self, state: Any) -> Any:
         """Windows with the factors of the present hyperparameters."""
-        state = tf.nest.map_structure(tf.convert_to_tensor, state)
         return self.state(self.recursion.refactorized(self.window(state)))
 
     def belongs(self, state: Any) -> bool:

@@ -47,14 +47,21 @@ class ResumedStream(Stream):
     Args:
         cell: The cell.
         streams: B, or None for one stream without a batch axis.
-        resume: A function that returns the state at the present hyperparameters.
+        resume: A function that returns the state after the samples, at the present hyperparameters.
     """
 
-    def __init__(self, cell: ProcessCell, streams: int | None, resume: Callable[[], PlacedState]):
+    def __init__(self, cell: ProcessCell, streams: int | None, resume: Callable[[], StateAt]):
         super().__init__(cell, streams)
         self._resume = resume
         self.moments: StateMoments | None = None
         """The moments of the state along the last block."""
+        # Here, as TensorFlow wraps the attributes of a `tf.Module` whenever they are set.
+        self.recent: list[tuple[np.ndarray, Sample]] = []
+        """Places `[T]` and samples that have not joined the data yet."""
+        self.noted: StateAt | None = None
+        """An earlier state, from which later samples go on; None for the prior."""
+        self.since_noted = 0
+        """The number of samples after the noted state."""
 
     cell: ProcessCell
 
@@ -64,8 +71,11 @@ class ResumedStream(Stream):
         return float(self.arrays()[0][0])
 
     def renew(self) -> None:
-        """Resumes from the samples."""
-        self.write(self._resume())
+        """Resumes from the samples, and notes the state after them."""
+        state = self._resume()
+        x = tf.fill([self.streams or 1], state.x)
+        self.write(self.cell.from_stored([x, state.mean, state.chol]))
+        self.noted, self.since_noted = state, 0
 
     def scan(self, state: PlacedState, samples: Sample) -> tuple[PlacedState, Step]:
         """Takes a block, and keeps the moments of the state along it."""
@@ -95,9 +105,6 @@ class History(tf.Module):
         self._weights = cell.weights
         self._stream: ResumedStream | None = None
         self._batch: tuple[int, ...] = ()  # the batch axes of the stream
-        self._recent: list[tuple[np.ndarray, Sample]] = []  # places `[T]`, and the samples
-        self._noted: StateAt | None = None  # from which later samples go on; None for the prior
-        self._since_noted = 0  # the number of samples after the noted state
         self._streamed = 0  # of the stored data, how many are samples of the stream
         self._loaded: tuple[StateAt, np.ndarray] | None = None
         self._in_graphs = False
@@ -151,13 +158,14 @@ class History(tf.Module):
 
     def join(self) -> None:
         """Appends the recent samples of the stream to the data, in the variables."""
-        if not self._recent:
+        stream = self._stream
+        if stream is None or not stream.recent:
             return
-        x, samples = zip(*self._recent, strict=True)
+        x, samples = zip(*stream.recent, strict=True)
         counts = list(map(len, x))
         z = [np.reshape(a.z, [-1, count]) for a, count in zip(samples, counts, strict=True)]
         noise = [_noise_of_block(a, count) for a, count in zip(samples, counts, strict=True)]
-        self._recent, data = [], self._stored.data
+        stream.recent, data = [], self._stored.data
         self._streamed += sum(counts)
         noises = [(data.noise, data.z.shape[1]), *zip(noise, counts, strict=True)]
         places = tf.constant(np.concatenate(x)[None, :, None], data.x.dtype)
@@ -179,7 +187,7 @@ class History(tf.Module):
         self._stored.replace(data)
         self.start.clear()
         self._has_dropped.assign(False)
-        self._stream, self._recent, self._streamed, self._loaded = None, [], 0, None
+        self._stream, self._streamed, self._loaded = None, 0, None
 
     def data_before(self, x: tf.Tensor) -> tuple[Data, StateAt | None]:
         """The data that predictions at x need, and the state before them; None for the prior.
@@ -339,7 +347,7 @@ class History(tf.Module):
         self._stream, self._batch = stream, batch
         return stream
 
-    def _resumed_state(self) -> PlacedState:
+    def _resumed_state(self) -> StateAt:
         """The state after the stored data, at the present hyperparameters."""
         start = self.present_start()
         self.join()
@@ -359,8 +367,7 @@ class History(tf.Module):
         state = StateAt(tf.reduce_max(data.x), block.last_mean, block.last_chol)
         if not all(np.isfinite(a).all() for a in state):
             raise ValueError(NOT_FINITE)
-        self._noted, self._since_noted = state, 0
-        return self._cell.from_stored([tf.fill([len(data.z)], state.x), state.mean, state.chol])
+        return state
 
     def _append(self, stream: ResumedStream, samples: Sample, is_block: bool) -> None:
         """Keeps samples that a stream has taken, makes graphs see them, and drops older ones.
@@ -371,28 +378,28 @@ class History(tf.Module):
             self._begin(stream)
         # The places that all series share; a copy, as a user may change a block.
         x = samples.x.reshape(-1)[: samples.x.shape[-2] if is_block else 1].copy()
-        self._recent.append((x, samples))
-        self._since_noted += len(x)
+        stream.recent.append((x, samples))
+        stream.since_noted += len(x)
         before = len(x) - self.kept - 1
         if before >= 0 and stream.moments is not None:
             moments = stream.moments
             mean, chol = moments.filtered_means[:, before], moments.filtered_chols[:, before]
-            self._noted = StateAt(tf.constant(x[before]), mean, chol)
-            self._since_noted = self.kept
+            stream.noted = StateAt(tf.constant(x[before]), mean, chol)
+            stream.since_noted = self.kept
         stream.moments = None
-        if self._since_noted >= self.kept:
+        if stream.since_noted >= self.kept:
             self.join()
-            if self._noted is not None:
-                self._keep(self._since_noted)
-                self.start.write(self._noted)
+            if stream.noted is not None:
+                self._keep(stream.since_noted)
+                self.start.write(stream.noted)
                 confirm(self._layer)
-            self._noted, self._since_noted = self._state_at(stream), 0
+            stream.noted, stream.since_noted = self._state_at(stream), 0
         elif self._in_graphs:
             self.join()
 
     def _begin(self, stream: ResumedStream) -> None:
         """Makes a stream that has taken its first samples that of the process, without data."""
-        self._stream, self._noted, self._since_noted = stream, None, 0
+        self._stream = stream
         self._batch = () if stream.streams is None else (stream.streams,)
         places = tf.zeros([1, 0, 1], self._stored.x.dtype)
         nothing = tf.zeros([stream.streams or 1, 0], self._stored.z.dtype)

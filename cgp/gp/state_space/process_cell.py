@@ -107,7 +107,8 @@ class ProcessCell(GaussianProcessCell):
             return self.blank_state(batch_size)
         markov = DiscretizedProcess(self.process)
         x = tf.convert_to_tensor(sample.x)[:, 0]
-        _, chol = markov.initial(x[0] if markov.is_stationary else x)
+        covariance, chol = markov.initial(x[0] if markov.is_stationary else x)
+        chol = stored_cholesky(chol, covariance)  # which passes gradients
         chol = tf.broadcast_to(chol, tf.concat([[batch_size], tf.shape(chol)[-2:]], axis=0))
         return PlacedState(x, self.process.form.join(tf.zeros_like(chol[..., 0])), chol)
 
@@ -441,6 +442,7 @@ class CompiledProcess:
     def __init__(self, process: SignalPlusNoise, streams: int | None):
         self._matrices, self._streams = PresentMatrices(process), streams
         self._is_composite = process.form.multiplicity > 1
+        self._component = 0 if streams is None else (slice(None), 0)
         self._step: CompiledStep | None = None
         self._transitions: dict[float, tuple[np.ndarray, np.ndarray]] = {}
 
@@ -455,7 +457,10 @@ class CompiledProcess:
             return None
         x = sample.x[..., 0]
         F, Q_factor = self._transition(last, x)
-        R = self._matrices.R(shared_noise(sample.map(np.atleast_1d)))
+        noise = COMMON_NOISE
+        if sample.noise_variance is not None or sample.group is not None:
+            noise = shared_noise(sample.map(np.atleast_1d))
+        R = self._matrices.R(noise)
         if self._step is None:
             matrices = StepMatrices(F, Q_factor, self._matrices.H[..., None], R)
             self._step = CompiledStep(
@@ -467,8 +472,12 @@ class CompiledProcess:
         if result is None:
             return None
         last[...] = x
+        component = self._component
         predicted, filtered = (
-            m.map(lambda a: a[..., 0][()])._replace(mean=m.mean[..., 0] + function) for m in result
+            Marginals(
+                m.mean[component] + function, m.variance[component], m.pseudo_variance[component]
+            )
+            for m in result
         )
         return Step(predicted, innovation(sample.z, predicted.mean)[()], filtered)
 
