@@ -185,7 +185,8 @@ class StateSpaceGP(MaximumLikelihoodGP):
             confirm(self)
 
     def _recall(self, data: Data) -> None:
-        self.cell.recent.clear()
+        if self.cell.recent is not None:
+            self.cell.recent.clear()
         self._history.replace(data)
         if self._sites.are_needed:
             invalidate(self)
