@@ -50,6 +50,8 @@ class ResumedStream(Stream):
         resume: A function that returns the state after the samples, at the present hyperparameters.
     """
 
+    cell: ProcessCell
+
     def __init__(self, cell: ProcessCell, streams: int | None, resume: Callable[[], StateAt]):
         super().__init__(cell, streams)
         self._resume = resume

@@ -274,7 +274,7 @@ class ProcessCell(GaussianProcessCell):
         if back.any():
             raise ValueError(f"x lies before the last sample: got {x[back][0, 0]:g}")
         state = PlacedState(*map(tf.constant, state))
-        return self.predict(state, Sample(None, tf.constant(x))).map(np.asarray)
+        return self.predict(state, Sample(None, tf.constant(x))).map(np.array)
 
     def is_sound(self, state: PlacedState, step: Step) -> tf.Tensor:
         """Whether all is finite: a noise variance of NaN leaves the state finite."""
@@ -305,7 +305,7 @@ class ProcessCell(GaussianProcessCell):
         series = ordered_series(self.process, data, start=start)
         result = moments(Series(series.model, series.z))
         after, step = self._after(series, result, data)
-        step = step.map(np.asarray)
+        step = step.map(np.array)
         if is_single:
             after = PlacedState(*(a[0] for a in after))
             step = step.map(lambda a: a[0])
