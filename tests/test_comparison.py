@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cgp
-from cgp.comparison import _folds, _in_question, mixture, stacking
+from cgp.comparison import _eligible, _folds, mixture, stacking
 from cgp.distributions import Marginals
 from cgp.kernels import RBF, Matern12, Matern52, Rotation, Zero
 from tests.gp.problems import complex_normals
@@ -148,9 +148,9 @@ def test_has_a_model_no_share_whose_error_is_ten_times_that_of_another():
     assert cgp.Comparison(result.models, scores).best == "poles"
 
 
-def test_is_a_model_in_question_up_to_ten_decibels_behind():
+def test_is_a_model_eligible_up_to_ten_decibels_behind():
     errors = np.array([-30.0, -20.1, -19.9, np.nan, 5.0])
-    np.testing.assert_array_equal(_in_question(errors), [True, True, False, False, False])
+    np.testing.assert_array_equal(_eligible(errors), [True, True, False, False, False])
 
 
 @pytest.mark.long
