@@ -65,8 +65,6 @@ class ResumedStream(Stream):
         self.since_noted = 0
         """The number of samples after the noted state."""
 
-    cell: ProcessCell
-
     @property
     def x(self) -> float:
         """The place of the last sample."""
