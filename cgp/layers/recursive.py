@@ -70,7 +70,7 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
         self.return_sequences = as_flag(return_sequences, "return_sequences")
         self.return_state = as_flag(return_state, "return_state")
         self.stateful = as_flag(stateful, "stateful")
-        self._variables: list[keras.Variable] = []
+        self._state_weights: list[keras.Variable] = []
 
     def build(self, input_shape: Any) -> None:
         """Makes the weights of the state, where it is kept."""
@@ -89,7 +89,7 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
                 shape = (*a.shape, 2) if a.dtype.is_complex else a.shape
                 dtype = a.dtype.name if a.dtype.is_integer else self.variable_dtype
                 make = functools.partial(_zeros, shape, dtype, f"state_{i}")
-                self._variables.append(add_variable(self, make))
+                self._state_weights.append(add_variable(self, make))
             self._has_begun = add_variable(self, functools.partial(_zeros, (), "int32", "begun"))
         self.built = True
 
@@ -118,7 +118,7 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
             state = _as_of_batch(initial_state, state, "initial_state")
         elif self.stateful:
             stored = cell.as_stored(state)
-            stored = [_value(v, a) for v, a in zip(self._variables, stored, strict=True)]
+            stored = [_value(v, a) for v, a in zip(self._state_weights, stored, strict=True)]
             kept = _as_of_batch(cell.from_stored(stored), state, "the state that is kept")
             begun = tf.convert_to_tensor(self._has_begun) > 0
             state = tf.nest.map_structure(functools.partial(tf.where, begun), kept, state)
@@ -126,7 +126,7 @@ class Recursive(ReadOnlyArguments, keras.layers.Layer):
         if loss is not None:
             self.add_loss(loss)
         if self.stateful:
-            for variable, a in zip(self._variables, cell.as_stored(state), strict=True):
+            for variable, a in zip(self._state_weights, cell.as_stored(state), strict=True):
                 variable.assign(_as_real(tf.stop_gradient(a)))
             self._has_begun.assign(1)
         if not self.return_sequences:
