@@ -293,7 +293,7 @@ def record(run):
     that of a step would take longer than the step.
     """
     from cgp import native
-    from cgp.gp.recursive.native_window import CompiledWindow
+    from cgp.gp.recursive.window_cell import CompiledWindow
     from cgp.statespace.online.native_step import CompiledStep
     from cgp.statespace.online.native_walk import CompiledWalk
 

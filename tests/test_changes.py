@@ -29,7 +29,7 @@ def test_is_a_file_known_by_its_module(path, module):
 
 
 def test_reaches_a_change_those_that_use_it_by_whatever_name(graph):
-    users = graph.find_downstream_modules("cgp.bank.window")
+    users = graph.find_downstream_modules("cgp.bank.rounds")
     assert "tests.bank.test_bank" in users
     assert "tests.kernels.test_algebra" not in users
     assert "tests.kernels.test_markov" in graph.find_downstream_modules("cgp.gp.exact_gp")

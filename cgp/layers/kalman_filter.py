@@ -20,7 +20,7 @@ from cgp.layers.model_functions import layers_of, rules_config, rules_from_confi
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike
 from cgp.online.cell import Outputs, Sample
-from cgp.online.online import RunsOnline
+from cgp.online.online import RunsOnline, Stream
 from cgp.statespace.forecasting import Forecast
 from cgp.statespace.linearization.linearized_model import (
     AnyModel,
@@ -32,6 +32,7 @@ from cgp.statespace.linearization.linearized_model import (
 from cgp.statespace.online.stream_samples import StateArrays, checked_state
 from cgp.statespace.series import check_labels
 from cgp.training import Model, keras_private
+from cgp.training.batches import require_one_replica
 from cgp.training.hyperparameters import one_number
 from cgp.training.notebook_table import notebook_table
 from cgp.training.parameters import Parameterized
@@ -225,6 +226,10 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
         return super().predict(self._batch(x, missing), batch_size, verbose, **kwargs)
 
     # --- online ----------------------------------------------------------------------------------
+
+    def _make_stream(self, streams: int | None, name: str = "the state") -> Stream:
+        require_one_replica(self, "a KalmanFilter that runs online")
+        return super()._make_stream(streams, name)
 
     def step(
         self, z: ArrayLike, missing: ArrayLike | None = None, inputs: ArrayLike | None = None

@@ -195,11 +195,11 @@ def test_single_precision_where_a_covariance_form_fails(without_core):
 def test_is_single_precision_computed_in_double(batch, holes, results):
     given = problem(3, 2, "complex64", batch=batch, steps=300, holes=holes)
     model, z = given.model(), given.z
-    exact = model.replace(
-        **{name: np.complex128(getattr(model, name)) for name in ("F", "Q", "H", "R")},
-        initial_mean=np.complex128(model.initial_mean),
-        initial_covariance=np.complex128(model.initial_covariance),
-    )
+    names = ("F", "Q", "H", "R", "initial_mean", "initial_covariance")
+    matrices = {name: np.complex128(getattr(model, name)) for name in names}
+    for name in ("Q", "R", "initial_covariance"):  # Hermitian to single precision
+        matrices[name] = (matrices[name] + np.conj(np.swapaxes(matrices[name], -1, -2))) / 2
+    exact = model.replace(**matrices)
     value = statespace.log_likelihood(model, z).numpy()
     assert value.dtype == np.float32
     expected = statespace.log_likelihood(exact, np.complex128(z)).numpy()

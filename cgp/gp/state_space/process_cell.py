@@ -108,7 +108,8 @@ class ProcessCell(GaussianProcessCell):
         markov = DiscretizedProcess(self.process)
         x = tf.convert_to_tensor(sample.x)[:, 0]
         covariance, chol = markov.initial(x[0] if markov.is_stationary else x)
-        chol = stored_cholesky(chol, covariance)  # which passes gradients
+        if tf.is_tensor(sample.x):  # of a model, through which gradients pass
+            chol = stored_cholesky(chol, covariance)
         chol = tf.broadcast_to(chol, tf.concat([[batch_size], tf.shape(chol)[-2:]], axis=0))
         return PlacedState(x, self.process.form.join(tf.zeros_like(chol[..., 0])), chol)
 

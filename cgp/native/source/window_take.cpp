@@ -12,7 +12,7 @@ extern "C" {
 struct cgp_StreamMoments {
   void *mean, *variance, *pseudo;  // [B, T]
 };
-// As cgp.gp.recursive.native_window declares it.
+// As cgp.gp.recursive.window_cell declares it.
 struct cgp_WindowTake {
   int64_t streams, capacity, steps, dimensions, program_size;
   const double* program;

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import cgp
 from cgp import native
-from cgp.gp.recursive.native_window import CompiledWindow
+from cgp.gp.recursive.window_cell import CompiledWindow
 from cgp.kernels import (
     RBF,
     Conjugate,
