@@ -162,8 +162,9 @@ class Bank:
         sample = Sample(z, x, inputs, noise_variance, noise_groups)
         with self._mutex:
             try:
+                states.forget_sizes()
                 samples = checked_samples(states.cell, len(keys), sample, states.dimensions)
-                states.size_for(samples)
+                states.cell = states.cell.sized_for(samples)
                 states.renew()
                 plan = states.slots.plan(keys)
                 step = states.take(plan, samples, likelihood)

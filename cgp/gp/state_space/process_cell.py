@@ -4,7 +4,6 @@ The state is that at the place of the last sample. It belongs to the hyperparame
 computed with, and cannot be brought to others without the samples.
 """
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -125,7 +124,7 @@ class ProcessCell(GaussianProcessCell):
         """A blank state; no other can be brought to hyperparameters that have changed."""
         message = (
             "the hyperparameters have changed, and the states of a StateSpaceGP belong to those "
-            "before: reset the streams, which begin again"
+            "before: reset the bank, which begins again, or make one of another model"
         )
         is_blank = tf.reduce_all(is_nan(state.x))
         if tf.executing_eagerly():
@@ -190,12 +189,6 @@ class ProcessCell(GaussianProcessCell):
                 "a Bank is of a StateSpaceGP of data in normal noise, got likelihood "
                 f"{self.process.likelihood!r}"
             )
-
-    def for_keys(self) -> "ProcessCell":
-        """The cell for samples of many keys, whose places are not compared with one another."""
-        cell = copy.copy(self)
-        cell.recent = None
-        return cell
 
     def structure(self) -> dict[str, Any]:
         """The kernel and the mean."""
