@@ -228,7 +228,7 @@ class Bank:
         """Arrays `[K, ...]`, without the first axis where one key was given."""
         if keys is ... or are_several(keys):
             return moments
-        return tf.nest.map_structure(lambda a: a[0], moments)
+        return tf.nest.map_structure(lambda a: None if a is None else a[0], moments)
 
     def forecast(self, ahead: Any, keys: Any = ..., inputs: ArrayLike | None = None) -> Any:
         """What comes after the states of keys, which stay as they are.
