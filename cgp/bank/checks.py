@@ -52,7 +52,8 @@ def checked_samples(cell: Cell, count: int, sample: Sample, dimensions: int | No
         a = getattr(sample, name)
         of_sample = getattr(spec, name)
         if a is not None and of_sample is None:
-            raise TypeError(f"{name} is given, which samples of this estimator do not have")
+            word = "noise_groups" if name == "group" else name
+            raise TypeError(f"{word} is given, which samples of this estimator do not have")
         if a is not None:
             rest[name] = _broadcast(np.asarray(a), name, (count, *of_sample.shape))
 

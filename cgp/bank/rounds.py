@@ -67,7 +67,9 @@ class Rounds:
         """
         if not len(slots):  # one that is missing tells the shapes
             nothing = samples.map(lambda a: np.zeros((1, *a.shape[1:]), a.dtype))
-            return self._step(self._initial_rows(), nothing, likelihood)[1].map(lambda a: a[:0])
+            initial = self._cell.as_stored(self._cell.initial_state(1, nothing))
+            rows = [np.asarray(a) for a in initial]
+            return self._step(rows, nothing, likelihood)[1].map(lambda a: a[:0])
         results: Any = None
         for at in rounds(slots, self.width):
             before = [a[slots[at]] for a in rows]
@@ -82,9 +84,6 @@ class Rounds:
             for to, a in zip(tf.nest.flatten(results), tf.nest.flatten(step), strict=True):
                 to[at] = a
         return results
-
-    def _initial_rows(self) -> list[np.ndarray]:
-        return [np.asarray(a) for a in self._cell.as_stored(self._cell.initial_state(1))]
 
     def _refused(
         self,
@@ -138,10 +137,9 @@ class Rounds:
 
     def _traced(self, state: list[np.ndarray], sample: Sample) -> tuple[list[np.ndarray], Step]:
         count = len(sample.z)
-        # Those that fill a round up are missing, and their states are not kept.
+        # Samples are repeated until a round is full; their states are not kept.
         at = np.resize(np.arange(count), self.width)
         state, sample = [a[at] for a in state], sample.map(lambda a: a[at])
-        sample.z[count:] = np.nan
         names = tuple(name for name, a in sample._asdict().items() if a is not None)
         arrays = [*state, *(a for a in sample if a is not None)]
         if names not in self.graphs:

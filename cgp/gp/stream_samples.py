@@ -154,6 +154,8 @@ class CheckedRange:
 
     def admit(self, x: np.ndarray) -> None:
         """Raises for inputs `[B, T, D]` that the process refuses."""
+        if not x.size:
+            return
         if self._ends is not None and (self._ends[0] <= x).all() and (x <= self._ends[1]).all():
             return
         self._check(x)
@@ -221,7 +223,7 @@ class GaussianProcessCell(Cell):
             z=tf.TensorSpec([], complex_dtype(real), "z"),
             x=tf.TensorSpec([self.dimensions], real, "x"),
             noise_variance=tf.TensorSpec([], real, "noise_variance"),
-            group=tf.TensorSpec([], tf.int32, "group") if has_groups else None,
+            group=tf.TensorSpec([], tf.int32, "noise_groups") if has_groups else None,
         )
 
     def check(

@@ -344,7 +344,7 @@ class CompiledKalman:
         return native.core().ops is not None
 
     def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
-        """See `cgp.online.Compiled`."""
+        """See `cgp.online.cell.Compiled`."""
         snapshot = self._learned.snapshot()
         if self._step is None or snapshot != self._snapshot:
             model = cast("LinearGaussian", self._learned.model())  # others have no such step
@@ -381,7 +381,7 @@ class KalmanWalk:
         return native.core().ops is not None
 
     def __call__(self, rows: Sequence[np.ndarray], slots: np.ndarray, samples: Sample) -> Step:
-        """See `cgp.online.Walk`."""
+        """See `cgp.online.cell.Walk`."""
         snapshot = self._learned.snapshot()
         if self._walk is None or snapshot != self._snapshot:
             model = cast("LinearGaussian", self._learned.model())  # others have no such steps

@@ -317,8 +317,7 @@ class KalmanFilter(RunsOnline, LearnsFromSeries, Parameterized, Model):
             `cgp.statespace.forecast`.
 
         Raises:
-            TypeError: Steps that are no integer.
-            ValueError: Steps below 1; inputs that do not fit.
+            ValueError: Steps that are no whole number, at least 1; inputs that do not fit.
 
         Example:
             >>> import numpy as np, cgp

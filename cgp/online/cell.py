@@ -127,7 +127,9 @@ class Cell(abc.ABC):
 
     A subclass gives `initial_state`, `step` and `sample_spec`; everything else has a default. The
     state is a named tuple of tensors or arrays whose first axis is that of the streams. Users see
-    it as `state` of a stream and of a bank, and pass it from one driver to another.
+    it as `state` of a stream and of a bank, and pass it from one driver to another. A field that is
+    called `chol` is a lower Cholesky factor: it is checked where a user sets it, and of its bytes
+    the upper part is left out.
 
     Example:
         >>> import cgp, numpy as np, tensorflow as tf
@@ -300,7 +302,11 @@ class Cell(abc.ABC):
                     must = "is not taken here" if of_one is None else "is missing"
                     raise ValueError(f"{name} {must}: a sample has {_fields_of(spec)}")
                 continue
-            a = np.asarray(given, of_one.dtype.as_numpy_dtype)
+            check_rounding(given, of_one.dtype, name, name)
+            a, dtype = np.asarray(given), of_one.dtype.as_numpy_dtype
+            if not np.can_cast(a.dtype, dtype, "same_kind"):
+                raise TypeError(f"{name} must be {of_one.dtype.name}, got {a.dtype}")
+            a = a.astype(dtype)
             shape = (*z.shape[: batch + along], *of_one.shape)
             try:
                 fields[name] = np.broadcast_to(a, shape)

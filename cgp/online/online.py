@@ -43,7 +43,7 @@ class Stream:
 
     def __init__(self, cell: Cell, streams: int | None, layer: keras.layers.Layer | None = None):
         self.cell, self.streams, self._layer = cell, streams, layer
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._hosts: list[Any] = []
         self._arrays: list[np.ndarray] = []
         self._weights = cell.weights
@@ -161,10 +161,9 @@ class Stream:
             return
         values = snapshot(self._weights) if self._layer is None else current_values(self._layer)
         if values != self._values:
-            self._compiled = self.cell.compiled(self.streams)
             if self._layer is None and self._values and self.has_begun():
-                self.renew()
-            self._values = values
+                self.renew()  # first: where it fails, nothing has changed
+            self._compiled, self._values = self.cell.compiled(self.streams), values
 
     def begin(self, sample: Sample, is_block: bool = False) -> None:
         """Assigns the initial state, by the first sample of the streams, or of a block."""
@@ -265,16 +264,22 @@ class Stream:
 
     def _taken(self, sample: Sample, is_block: bool) -> Step:
         step = self._take(sample, is_block)
-        if step is None:  # whether streams have begun is asked only now: it takes time
-            if self.has_begun():
-                raise self.cell.refusal()
+        # Whether streams have begun is asked only now: it takes time.
+        return self._begun(sample, is_block) if step is None else step
+
+    def _begun(self, sample: Sample, is_block: bool) -> Step:
+        """Takes the first sample or block of streams; the error where they have begun before."""
+        with self._mutex:  # of threads that share a layer one lets it begin
+            has_begun = self.has_begun()
             try:
-                self.begin(sample, is_block)
+                if not has_begun:
+                    self.begin(sample, is_block)
                 step = self._take(sample, is_block)
                 if step is None:
                     raise self.cell.refusal()
             except BaseException:
-                self.reset()
+                if not has_begun:
+                    self.reset()
                 raise
         return step
 
@@ -311,6 +316,8 @@ class Stream:
         return self.cell.scan(state, samples)
 
     def _take_traced(self, sample: Sample, is_block: bool) -> Step | None:
+        if not self.has_begun():  # a step need not show that its state is blank
+            return None
         if self.streams is None:
             sample = sample.map(lambda a: np.asarray(a)[None])
         is_block_of_one = not (is_block or self.cell.traces_steps)

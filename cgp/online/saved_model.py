@@ -43,8 +43,8 @@ def served_step(cell: Cell, streams: int | None) -> Online:
     places = [streams or 1, *(() if spec.x is None else spec.x.shape)]
     specs = []
     for name in fields:
-        shape, dtype = list(getattr(spec, name).shape), getattr(spec, name).dtype
-        if name == "x" and streams is None and shape == [1]:
-            shape = []  # a place of a line is a number, as for `step`
-        specs.append(tf.TensorSpec([*axes, *shape], dtype, name))
+        of_one = getattr(spec, name)
+        is_number = name == "x" and streams is None and list(of_one.shape) == [1]
+        shape = [] if is_number else of_one.shape  # a place of a line is a number, as for `step`
+        specs.append(tf.TensorSpec([*axes, *shape], of_one.dtype, of_one.name or name))
     return Online(step, specs, check)

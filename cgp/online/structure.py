@@ -72,7 +72,7 @@ def in_declared_order(
 ) -> list[keras.Variable]:
     """Weights of a model by hyperparameter; Keras has those that are trained before others."""
     weights = list(weights)
-    if not weights:
+    if not isinstance(model, keras.layers.Layer):  # a cell of a user's own
         return weights
     layers = (own for own in flatten_layers(model) if isinstance(own, Parameterized))
     declared = (v for own in layers for p in own.own_parameters for v in p.variables)

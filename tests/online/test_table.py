@@ -238,7 +238,8 @@ REFUSED = {
     },
     **{
         (kind, "`export`", feature): Refused(
-            "argument|noise_variance|likelihood|signature", "its graphs take x and z alone"
+            "argument|noise_variance|likelihood|signature",
+            "its graphs take places, observations and groups",
         )
         for kind in ("StateSpaceGP", "RecursiveGP")
         for feature in ("noise of each sample", "likelihood")
@@ -274,20 +275,23 @@ def test_does_each_cell_of_the_table_hold(kind, driver, feature, tmp_path):
         return
     if kind == "KalmanFilter" and feature in ("groups", "noise of each sample"):
         with pytest.raises((TypeError, ValueError), match=REFUSED[cell].words):
-            with_noise(driver, feature)
+            with_noise(driver, feature, tmp_path)
         return
     errors = (TypeError, ValueError, AttributeError)
     with pytest.raises(errors, match=REFUSED[cell].words):
         run(kind, feature, tmp_path)
 
 
-def with_noise(driver, feature):
+def with_noise(driver, feature, folder):
     """What a filter says of the noise of a sample."""
     name = "noise_groups" if feature == "groups" else "noise_variance"
     if driver == "`cgp.Bank`":
         cgp.Bank(kalman()).update(["a"], Z[:1], **{name: 1})
     elif driver == "`cgp.layers.Recursive`":
         Recursive(kalman())((Z[None, :, None], U[None], NOISE[None]))
+    elif driver == "`export`":
+        kalman().export(folder)
+        tf.saved_model.load(str(folder)).step(z=tf.constant(Z[:1]), **{name: tf.constant(1)})
     else:
         kalman().step(Z[0], **{name: 1})
 

@@ -133,9 +133,7 @@ class Budget(Policy):
         turn = tf.linalg.solve(root, _square_root(inner))
         turn = tf.linalg.adjoint(tf.linalg.solve(root, tf.linalg.adjoint(turn)))
         turn *= tf.sqrt(power / power_then)
-        blocks = tf.reshape(
-            tf.stop_gradient(noise_covariance), [-1, *[data.x.shape[1], self.m] * 2]
-        )
+        blocks = tf.reshape(noise_covariance, [-1, *[data.x.shape[1], self.m] * 2])
         blocks = tf.einsum("biac,bicjd,bjed->biaje", turn, blocks, tf.math.conj(turn))
         unused = self._unused(data, gram.dtype)
         keep = (1.0 - unused[:, :, None]) * (1.0 - unused[:, None, :])

@@ -199,8 +199,17 @@ class WindowCell(GaussianProcessCell):
         return self.process.weights
 
     def renewed(self, state: Any) -> Any:
-        """Windows with the factors of the present hyperparameters."""
-        return self.state(self.recursion.refactorized(self.window(state)))
+        """Windows with the factors of the present hyperparameters.
+
+        Raises:
+            tf.errors.InvalidArgumentError: A factor has failed; no array of the state is returned.
+        """
+        window = self.recursion.refactorized(self.window(state))
+        sound = tf.reduce_all(has_positive_diagonal(window.chol))
+        check = tf.debugging.Assert(sound, [self.unsound])
+        # Eagerly, an assertion that holds returns None.
+        with tf.control_dependencies([] if check is None else [check]):
+            return tf.nest.map_structure(tf.identity, self.state(window))
 
     def belongs(self, state: Any) -> bool:
         """Whether factors that were loaded are those of their points."""

@@ -186,9 +186,18 @@ class ProcessCell(GaussianProcessCell):
         """Raises a ValueError for a likelihood of other than normal noise."""
         if self.process.likelihood is not None:
             raise ValueError(
-                "a Bank is of a StateSpaceGP of data in normal noise, got likelihood "
-                f"{self.process.likelihood!r}"
+                "samples one after another are of a StateSpaceGP of data in normal noise, got "
+                f"likelihood {self.process.likelihood!r}"
             )
+
+    def check_streams(self, streams: int | None) -> None:
+        """Raises a ValueError for a likelihood of other than normal noise."""
+        self.check_keys()
+
+    def series(self, inputs: Any) -> Sample:
+        """The series of a layer, as of every Gaussian process, in normal noise."""
+        self.check_keys()
+        return super().series(inputs)
 
     def structure(self) -> dict[str, Any]:
         """The kernel and the mean."""
@@ -445,7 +454,7 @@ class CompiledProcess:
         return native.core().ops is not None
 
     def __call__(self, arrays: Sequence[np.ndarray], sample: Sample) -> Step | None:
-        """Takes one sample of each stream, as `cgp.online.Compiled`."""
+        """Takes one sample of each stream, as `cgp.online.cell.Compiled`."""
         last, mean, chol = arrays
         if np.isnan(last[0]):
             return None
@@ -517,7 +526,7 @@ class ProcessWalk:
         return native.core().ops is not None
 
     def __call__(self, rows: Sequence[np.ndarray], slots: np.ndarray, samples: Sample) -> Step:
-        """Takes samples in their order, as `cgp.online.Walk`."""
+        """Takes samples in their order, as `cgp.online.cell.Walk`."""
         places, mean, chol = rows
         x, last = samples.x[:, 0], _places_before(places, slots, samples.x[:, 0])
         back = np.flatnonzero(x < last)
