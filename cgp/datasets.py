@@ -188,10 +188,7 @@ def s_parameters(
 
 
 def soft_channel(
-    n: int,
-    seed: Seed,
-    rho: float | None = None,
-    constellation: ArrayLike | None = None,
+    n: int, seed: Seed, rho: float | None = None, constellation: ArrayLike | None = None
 ) -> SoftChannel:
     """Simulates symbols sent through the soft nonlinear channel, for equalisation.
 

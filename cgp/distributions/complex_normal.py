@@ -275,10 +275,7 @@ class ComplexNormal:
         shape = [as_sample_shape(sample_shape), tf.shape(loc)[:-1], [2 * tf.shape(loc)[-1]]]
         # With a fixed algorithm a seed gives the same samples eagerly, under XLA and on a GPU.
         normals = tf.random.stateless_normal(
-            tf.concat(shape, axis=0),
-            stateless_seed(seed),
-            dtype=loc.dtype.real_dtype,
-            alg="philox",
+            tf.concat(shape, axis=0), stateless_seed(seed), dtype=loc.dtype.real_dtype, alg="philox"
         )
         draws = apply_to_vectors(tf.linalg.matmul, self.chol, self._form.white(normals))
         return loc + self._form.join(draws)

@@ -111,20 +111,10 @@ def condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> Scala
     message = _NO_MEASUREMENT
     if tf.executing_eagerly():
         message = _NEGATIVE_NOISE if bool(tf.reduce_any(r < 0)) else _OVERFLOW
-    new = _checked(
-        ok,
-        new,
-        message,
-        error=ValueError,
-        chol=chol,
-        h=h,
-        noise_variance=r,
-    )
+    new = _checked(ok, new, message, error=ValueError, chol=chol, h=h, noise_variance=r)
     nan = tf.constant(np.nan, r.dtype)
     return ScalarUpdate(
-        new,
-        tf.where(ok[..., None], gain, real_as(nan, gain.dtype)),
-        tf.where(ok, variance, nan),
+        new, tf.where(ok[..., None], gain, real_as(nan, gain.dtype)), tf.where(ok, variance, nan)
     )
 
 

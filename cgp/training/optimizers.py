@@ -78,9 +78,4 @@ class LBFGS(ReadOnlyArguments, keras.optimizers.Optimizer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
-        return {
-            "maxcor": self.maxcor,
-            "ftol": self.ftol,
-            "gtol": self.gtol,
-            "name": self.name,
-        }
+        return {"maxcor": self.maxcor, "ftol": self.ftol, "gtol": self.gtol, "name": self.name}
