@@ -6,9 +6,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from cgp.likelihoods.quadrature import log_i0, points_1d
-from cgp.likelihoods.sites import LEAST, Moments, Site, trace
-from cgp.likelihoods.variational import Variational
+from cgp.likelihoods.base import LEAST, Moments, Site, trace
+from cgp.likelihoods.variational import Variational, log_i0, points_1d
 
 _ORDER = 16
 _ACROSS = 1e-5

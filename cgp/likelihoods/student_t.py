@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from cgp.likelihoods.sites import trace
+from cgp.likelihoods.base import trace
 from cgp.likelihoods.variational import Variational
 
 

@@ -7,8 +7,7 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from cgp.likelihoods.quadrature import log_i0, points_2d
-from cgp.likelihoods.variational import Variational
+from cgp.likelihoods.variational import Variational, log_i0, points_2d
 
 _ORDERS = (32, 8)
 """The orders of the quadrature along the phase and across it."""

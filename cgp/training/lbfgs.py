@@ -11,10 +11,9 @@ import tensorflow as tf
 
 from cgp.training.batches import are_arrays, check_end, pack, where_watched
 from cgp.training.divergence import Trained, description, is_indefinite, trained
-from cgp.training.objective import Objective
+from cgp.training.objective import Objective, ShardedObjective, Shards
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import POSITIVE
-from cgp.training.shards import ShardedObjective, Shards
 
 _NO_CAP = 15_000  # SciPy's own
 _LONGEST = 10.0  # step in the log of a hyperparameter: a factor of 22,000

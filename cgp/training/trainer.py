@@ -15,11 +15,11 @@ from cgp.clock import is_time, remedy
 from cgp.linalg.arguments import as_flag, check_whole, is_complex
 from cgp.training import divergence, keras_private, lbfgs
 from cgp.training.batches import are_arrays, batches, number_of_batches, split, where_watched
+from cgp.training.objective import shards_of
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import Parameter, Parameterized
 from cgp.training.post_updates import refresh_all
 from cgp.training.saving import Saving
-from cgp.training.shards import shards_of
 from cgp.training.sharing import sharing_scope, wrap_from_config
 
 

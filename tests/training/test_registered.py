@@ -10,7 +10,7 @@ import tensorflow as tf
 import cgp
 from cgp import statespace
 from cgp.likelihoods import Likelihood
-from cgp.likelihoods.sites import Site
+from cgp.likelihoods.base import Site
 from cgp.training.registered import from_registered_config, registered_config
 
 
