@@ -167,11 +167,7 @@ def _difference(found: object, expected: np.ndarray) -> float:
 
 
 def main() -> int:
-    """Prints versions, the compiled core, devices and checks.
-
-    Returns:
-        0, or 1 if a check has failed.
-    """
+    """Prints versions, the compiled core, devices and checks; returns 1 if a check has failed."""
     found = core()
     # In a clone Python takes the cgp that lies there, and not the one that is installed.
     print(f"cgp {cgp.__version__} in {Path(cgp.__file__).parent},")

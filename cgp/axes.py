@@ -35,11 +35,7 @@ def as_code(name: str, array: Any) -> str:
 def remedy(code: str, shape: Any, fits: Callable[[Shape], bool], samples: int | None = -1) -> str:
     """What an array is to be rearranged to, as the end of an error; empty if nothing fits.
 
-    Args:
-        code: The array, as code.
-        shape: Its shape.
-        fits: Whether a shape is accepted.
-        samples: The axis of samples of an accepted shape; None where there is none.
+    `samples` is the axis of samples of a shape that fits; None where there is none.
 
     Example:
         >>> from cgp.axes import remedy

@@ -63,8 +63,7 @@ class Clock:
         ValueError: Another unit, an origin in another format, or one that is missing (NaT).
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> clock = cgp.Clock("day", origin="2020-01-01")
         >>> clock(np.array(["2020-01-02T12:00", "2020-02-01T00:00"], "datetime64[m]"))
         array([ 1.5, 31. ])
@@ -130,17 +129,10 @@ class Clock:
 
 
 def as_times(times: Any, name: str) -> tuple[np.ndarray, bool]:
-    """Dates as an array of datetime64, in UTC if they have a time zone, durations of timedelta64.
-
-    Args:
-        times: As for `Clock`.
-        name: What errors call them.
+    """Dates as datetime64, in UTC if they have a time zone, or durations as timedelta64.
 
     Returns:
         The array, and whether the dates have a time zone.
-
-    Raises:
-        TypeError, ValueError: As for `Clock`.
     """
     if np.ma.is_masked(times):
         raise ValueError(f"{name} must be known everywhere, but has masked elements")

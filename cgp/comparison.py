@@ -207,8 +207,7 @@ def compare(
             fewer than two folds, or points than folds. A note says of which model.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> from cgp.kernels import RBF, Matern12
         >>> rng, x = np.random.default_rng(0), np.linspace(0.0, 3.0, 20)
         >>> z = x * np.exp(1j * x) + 0.05 * (rng.normal(size=20) + 1j * rng.normal(size=20))
@@ -362,15 +361,10 @@ def _cross_validated(
 
 
 def stacking(log_densities: np.ndarray) -> np.ndarray:
-    """The weights of the mixture of models of the highest log density at left-out points.
+    """The weights `[K]` of the mixture of models of the highest log density at left-out points.
 
-    By expectation and maximisation, which goes uphill in every step of this concave problem.
-
-    Args:
-        log_densities: `[K, N]`, of N points under K models.
-
-    Returns:
-        `[K]`, non-negative, of sum 1.
+    They are not negative, and of sum 1. `log_densities` is `[K, N]`, of N points under K models. By
+    expectation and maximisation, which goes uphill in every step of this concave problem.
     """
     densities = np.exp(log_densities - log_densities.max(axis=0))
     weights = np.full(len(densities), 1.0 / len(densities))

@@ -209,8 +209,7 @@ def soft_channel(
         seed: An integer seed, or a `numpy.random.Generator`, which is advanced.
         rho: ρ, from 0 to 1: √½ for circular symbols (also if None), 0 for real ones.
         constellation: Complex `[M]`, equally probable values of the symbols, in place of Gaussian
-            ones. Their power sets the strength of the nonlinearity; of Gaussian symbols it is
-            0.49.
+            ones. Their power sets the strength of the nonlinearity; of Gaussian symbols it is 0.49.
 
     Returns:
         `SoftChannel`: inputs and targets of an equaliser.

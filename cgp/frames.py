@@ -65,10 +65,9 @@ def to_frame(
         index: Times, inputs, or whatever else the rows belong to, `[T]`, as an `Index` of pandas or
             an array; results do not hold them. None for the numbers from 0 on.
         dims: Of a distribution and a `Step`: what their last axes are. `("time",)` of a Gaussian
-            process, `("time", "component")` of a `KalmanFilter`, and of
-            `StateSpaceGP.forecasts`, whose components are horizons. None is `("time",)`, but not
-            where the last axis has one element beside others, which could be either. Of others it
-            is known.
+            process, `("time", "component")` of a `KalmanFilter`, and of `StateSpaceGP.forecasts`,
+            whose components are horizons. None is `("time",)`, but not where the last axis has one
+            element beside others, which could be either. Of others it is known.
 
     Returns:
         A `DataFrame`, indexed by the times; by batch and time of several series, by chain and draw.
@@ -81,9 +80,7 @@ def to_frame(
             `Step.stack` makes a block; dims that are needed and missing.
 
     Example:
-        >>> import numpy as np
-        >>> import pandas as pd
-        >>> import cgp
+        >>> import numpy as np, pandas as pd, cgp
         >>> days = pd.date_range("2026-01-01", periods=8, freq="D")
         >>> signal = pd.Series(np.exp(0.3j * np.arange(8)), days)
         >>> clock = cgp.Clock("day", origin="2026-01-01")
@@ -147,8 +144,7 @@ def to_xarray(
         TypeError, ValueError: As for `to_frame`.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> walk = cgp.statespace.LinearGaussian([[1.0]], [[1.0]], [[1.0]], [[2.0]], [0.0], [[2.0]])
         >>> filtered = cgp.statespace.filter(walk, np.zeros((5, 3, 1)))  # five series
         >>> dataset = cgp.to_xarray(filtered, np.array([0.0, 0.1, 0.2]))

@@ -185,13 +185,7 @@ class _SquaredError(keras.metrics.Metric):
     def update_state(
         self, y_true: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> None:
-        """Adds the sums of a batch.
-
-        Raises:
-            TypeError: Targets or predictions are not complex, weights not real.
-            ValueError: Shapes differ; weights that are negative or not finite, where their values
-                are known.
-        """
+        """Adds the sums of a batch."""
         sums = _squared_sums(y_true, y_pred, sample_weight)
         for so_far, more in zip((self.error, self.power, self.count), sums, strict=True):
             so_far.assign_add(tf.cast(more, self.dtype))
@@ -346,11 +340,9 @@ def _require_some(count: float | tf.Tensor) -> None:
 def _principal(
     z: ArrayLike, prediction: Prediction
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Errors along each point's principal axes, and its variances along them.
+    """Errors along each point's major and minor axis, and the variances along these.
 
-    Returns:
-        `(along, across, larger, smaller)`: errors along the major and minor axis, and variances,
-        each real, `[points]`; missing targets are left out.
+    Each is real, `[points]`; missing targets are left out.
     """
     mean, variance, pseudo_variance = marginals(prediction)
     components = max(mean.ndim - getattr(z, "ndim", 0), 0)

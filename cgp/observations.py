@@ -124,12 +124,7 @@ def warn_of_short_series(series: int, samples: int) -> None:
 
 
 def check_no_infinity(z: np.ndarray, name: str) -> None:
-    """Raises a ValueError for infinite observations; NaN passes.
-
-    Args:
-        z: An array in which what is missing is NaN.
-        name: What the error calls it.
-    """
+    """Raises a ValueError for infinite observations; NaN passes."""
     if np.any(np.isinf(z)):
         raise ValueError(
             f"{name} has infinite elements: finite values, or NaN where missing, were expected"
@@ -305,11 +300,7 @@ def _check_dtype(
 def check_rounding(x: ArrayLike, dtype: tf.DType, name: str, variable: str) -> None:
     """Raises a TypeError for numbers of more precision than a model, as for its observations.
 
-    Args:
-        x: Numbers, real or complex.
-        dtype: The dtype of the model.
-        name: What errors call x.
-        variable: Its name in the remedy.
+    Errors call them `name`, and their remedy `variable`.
     """
     if not is_of_python(x):
         came = _numpy_dtype(as_numbers(x, name))

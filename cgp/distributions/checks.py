@@ -11,12 +11,9 @@ from cgp.linalg.cholesky import as_factor
 
 
 def as_covariance(a: ArrayLike, loc: tf.Tensor, name: str) -> tf.Tensor:
-    """Converts a covariance or pseudo-covariance to a tensor, and checks it against the mean.
+    """Converts a covariance `[..., n, n]` to a tensor, and checks it against the mean `[..., n]`.
 
-    Args:
-        a: `[..., n, n]`. Hermitian; symmetric if its name is "pseudo_covariance".
-        loc: The mean, complex, `[..., n]`.
-        name: Name of the argument in error messages.
+    It is Hermitian; symmetric if its name is "pseudo_covariance".
 
     Raises:
         TypeError: Another dtype than that of `loc`.
@@ -47,11 +44,7 @@ def check_factor(chol: tf.Tensor) -> None:
 
 
 def as_sample_shape(sample_shape: ArrayLike) -> tf.Tensor:
-    """Converts a sample shape, an integer or integers, to a vector of int32.
-
-    Raises:
-        ValueError: Not integers, or negative.
-    """
+    """Converts a sample shape, whole numbers that are not negative, to a vector of int32."""
     shape = tf.convert_to_tensor(sample_shape, dtype_hint=tf.int32)
     sizes = tf.get_static_value(shape)
     if not shape.dtype.is_integer or (sizes is not None and np.any(sizes < 0)):
@@ -62,11 +55,7 @@ def as_sample_shape(sample_shape: ArrayLike) -> tf.Tensor:
 
 
 def generator_of(seed: Any) -> np.random.Generator:
-    """NumPy's random generator of a seed; a generator is returned as it is.
-
-    Raises:
-        TypeError: Nothing that NumPy takes for a seed.
-    """
+    """NumPy's random generator of a seed; a generator is returned as it is."""
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError):
@@ -74,13 +63,9 @@ def generator_of(seed: Any) -> np.random.Generator:
 
 
 def stateless_seed(seed: ArrayLike | None) -> tf.Tensor:
-    """The two integers of a stateless seed.
+    """The two integers of a stateless seed; of an integer they are 0 and this one.
 
-    Args:
-        seed: One integer, two integers, or None to draw both from TensorFlow's global generator.
-
-    Raises:
-        ValueError: Anything else.
+    None draws both from TensorFlow's global generator.
     """
     if seed is None:
         return tf.random.uniform([2], maxval=np.iinfo(np.int32).max, dtype=tf.int32)
@@ -108,9 +93,6 @@ def apply_to_vectors(
         operation: A product or a solve, as `tf.linalg.matmul` and `tf.linalg.triangular_solve`.
         matrix: `[..., d, d]`.
         vectors: `[..., d]`, with as many batch axes as `matrix`, or more.
-
-    Returns:
-        Shaped like `vectors`.
     """
     extra = (vectors.shape.rank - 1) - (matrix.shape.rank - 2)
     if extra <= 0:

@@ -63,8 +63,7 @@ class ComplexNormal:
         ValueError: Shapes that do not fit or, eagerly, a `chol` that is not such a factor.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> normal = cgp.ComplexNormal.from_covariance(
         ...     loc=np.array([1.0 + 1.0j]), covariance=np.array([[2.0 + 0j]])
         ... )
@@ -123,8 +122,7 @@ class ComplexNormal:
                 large for it. In a graph this is TensorFlow's `InvalidArgumentError`.
 
         Example:
-            >>> import numpy as np
-            >>> import cgp
+            >>> import numpy as np, cgp
             >>> normal = cgp.ComplexNormal.from_covariance([0j], [[2.0 + 0j]], [[1.0j]])
             >>> bool(np.allclose(normal.pseudo_variance(), [1.0j]))
             True
@@ -323,10 +321,9 @@ class ComplexNormal:
     def ellipses(self, probability: float = 0.95) -> Ellipses:
         """The credible ellipse of each component in the complex plane.
 
-        The 2×2 covariance of its real and imaginary part has the eigenvalues
-        `(variance ± |pseudo_variance|)/2`, the larger one along `½ arg(pseudo_variance)`; the
-        ellipse of probability p has semi-axes `sqrt(−2 ln(1−p) eigenvalue)` (Schreier & Scharf,
-        2010, §1.3).
+        The 2×2 covariance of its two parts has eigenvalues `(variance ± |pseudo_variance|)/2`,
+        the larger one along `½ arg(pseudo_variance)`; the ellipse of probability p has semi-axes
+        `sqrt(−2 ln(1−p) eigenvalue)` (Schreier & Scharf, 2010, §1.3).
 
         Args:
             probability: Between 0 and 1, exclusive.

@@ -158,8 +158,7 @@ def marginals(prediction: Prediction) -> Marginals:
         ValueError: Keys that are missing, masked elements, or shapes that differ.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> from cgp.distributions import marginals
         >>> normal = cgp.ComplexNormal(np.array([1.0j]), np.array([[2.0 + 0j]]))
         >>> marginals(normal).variance

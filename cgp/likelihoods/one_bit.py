@@ -33,13 +33,9 @@ class MomentMatched(Likelihood):
     def log_evidence(
         self, z: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, noise: tf.Tensor
     ) -> tf.Tensor:
-        """The log evidence log E p(z | g), for g normal, all of one real coordinate, `[...]`.
+        """The log evidence log E p(z | g) of g normal, in noise of variance `noise`, `[...]`.
 
-        Args:
-            z: Observations.
-            mean: Of g.
-            variance: Of g.
-            noise: The variance of the noise.
+        All are of one real coordinate; mean and variance are those of g.
         """
 
     def site(self, z: tf.Tensor, q: Moments, last: Site, variance: tf.Tensor) -> Site:
@@ -88,8 +84,7 @@ class OneBit(MomentMatched):
     signal given one sign are exact, of several expectation propagation approximates them.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> t = np.linspace(0.0, 10.0, 400)
         >>> noise = np.random.default_rng(0).normal(size=(2, 400)) * 0.5
         >>> y = np.exp(0.4j * np.pi * t) + noise[0] + 1j * noise[1]

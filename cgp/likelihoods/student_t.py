@@ -33,8 +33,7 @@ class StudentT(Variational):
         ValueError: Degrees of freedom that are not positive and finite.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> t = np.linspace(0.0, 4.0, 9)
         >>> z = np.exp(1j * np.pi * t)
         >>> z[4] += 10.0

@@ -85,10 +85,8 @@ def points_2d(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Points `[2, K L, ...]` of a normal of two dimensions, and their weights, `[K L]`.
 
-    Args:
-        mean: `[2, ...]`.
-        covariance: `[2, 2, ...]`.
-        orders: K of the first coordinate, L of the second one given the first.
+    Of mean `[2, ...]` and covariance `[2, 2, ...]`. The orders are K, of the first coordinate, and
+    L, of the second one given the first.
     """
     nodes, weights = zip(*map(_rule, orders), strict=True)
     x, y = (_column(a.ravel(), mean[0]) for a in np.meshgrid(*nodes, indexing="ij"))

@@ -26,8 +26,7 @@ class VonMises(Variational):
     posterior may be found, which is an error.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> t = np.linspace(0.0, 4.0, 41)
         >>> kernel = cgp.kernels.RBF(1.0, 3.0) * cgp.kernels.Rotation(0.5)
         >>> gp = cgp.ExactGP(kernel, 0.05, likelihood=cgp.likelihoods.VonMises())

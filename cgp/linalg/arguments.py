@@ -66,10 +66,6 @@ def refuse_containers(x: object, name: str) -> None:
 def as_numbers(x: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
     """Converts numbers to a NumPy array, and tensors or sequences of tensors to a tensor.
 
-    Args:
-        x: Numbers of any shape and dtype.
-        name: Name of the argument in error messages.
-
     Raises:
         TypeError: `x` is not numeric, or is longdouble, for which TensorFlow has no dtype.
         ValueError: Rows have different lengths, or elements are masked.
@@ -121,10 +117,6 @@ def as_matrix(
     """Converts a matrix to a tensor of float32, float64, complex64 or complex128.
 
     Python numbers take the precision of `like`, or double precision if that is None.
-
-    Raises:
-        TypeError: Another dtype.
-        ValueError: The rank is below 2; or `square` is set and the matrix is not.
     """
     a = _as_tensor(a, name, _DTYPES, like)
     rank, axes = a.shape.rank, "[..., n, n]" if square else "[..., n, k]"
@@ -139,10 +131,6 @@ def as_complex_vector(x: ArrayLike, name: str, like: tf.Tensor | None = None) ->
     """Converts a complex vector to a tensor `[..., n]`.
 
     Python numbers take the precision of `like`, or double precision if that is None.
-
-    Raises:
-        TypeError: A dtype other than complex64 and complex128.
-        ValueError: A scalar.
     """
     return _vector(_as_tensor(x, name, _COMPLEX, like), name)
 
@@ -159,12 +147,7 @@ def _vector(x: tf.Tensor, name: str) -> tf.Tensor:
 
 
 def as_vector_for(x: ArrayLike, name: str, chol: tf.Tensor) -> tf.Tensor:
-    """Converts a vector to a tensor `[..., n]`, and checks its size and dtype against a factor.
-
-    Raises:
-        TypeError: Its dtype is not that of `chol`.
-        ValueError: It has not as many elements as `chol` has rows.
-    """
+    """Converts a vector to a tensor `[..., n]`, of the size and dtype of a factor `[..., n, n]`."""
     x = _as_tensor(x, name, _DTYPES, like=chol)
     if x.dtype != chol.dtype:
         raise TypeError(
@@ -180,11 +163,7 @@ def as_vector_for(x: ArrayLike, name: str, chol: tf.Tensor) -> tf.Tensor:
 
 
 def as_real(x: ArrayLike, name: str, like: tf.Tensor, like_name: str = "chol") -> tf.Tensor:
-    """Converts real numbers to a tensor in the precision of another argument.
-
-    Raises:
-        TypeError: The numbers are complex, or a tensor of another precision.
-    """
+    """Converts real numbers to a tensor in the precision of another argument."""
     dtype = like.dtype.real_dtype
     x = as_numbers(x, name)
     if isinstance(x, np.ndarray):
@@ -220,10 +199,6 @@ def as_index(
         `(index, inside)`: int32, and a bool of the same shape that says whether it is in range. In
         a graph an index whose value is not known at tracing gets an assertion; XLA drops
         assertions, and the caller needs `inside`.
-
-    Raises:
-        TypeError: Not integers.
-        ValueError: A known index is out of range.
     """
     x = as_numbers(x, name)
     if not tf.as_dtype(x.dtype).is_integer:
@@ -260,13 +235,9 @@ def known_sign(x: tf.Tensor) -> str | None:
 
 
 def check_batches(**tensors: tuple[tf.Tensor, int]) -> tf.TensorShape:
-    """The static batch shape of tensors broadcast together.
+    """The static batch shape of tensors broadcast together, or a ValueError.
 
-    Args:
-        **tensors: Each tensor with the number of its trailing axes that are not batch axes.
-
-    Raises:
-        ValueError: The batch axes do not broadcast.
+    Each tensor comes with the number of its trailing axes that are not batch axes.
     """
     shapes = [
         x.shape[:-event_rank] if event_rank else x.shape for x, event_rank in tensors.values()
@@ -367,11 +338,9 @@ def check_finite(x: tf.Tensor, name: str) -> None:
 
 
 def hermitian_gap(a: tf.Tensor, symmetric: bool = False) -> float:
-    """The largest difference of a matrix from its adjoint, eagerly; 0 if it is only rounding.
+    """The largest difference of `[..., n, n]` from its adjoint, or if `symmetric` its transpose.
 
-    Args:
-        a: `[..., n, n]`.
-        symmetric: Whether to compare with the transpose instead.
+    Eagerly; 0 if it is only rounding.
     """
     values = np.asarray(a)
     if values.size == 0:

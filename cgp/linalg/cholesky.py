@@ -59,16 +59,10 @@ def nan_where_indefinite() -> Iterator[None]:
 
 
 def assert_positive_definite(ok: tf.Tensor, matrix: tf.Tensor, message: str) -> tf.Tensor:
-    """Returns `matrix`, and fails if a matrix is not `ok`.
+    """Returns matrices `[..., n, k]`, and fails unless all are `ok`, bool `[...]`.
 
-    Args:
-        ok: Bool tensor, `[...]`: one for each matrix.
-        matrix: Tensor `[..., n, k]`.
-        message: Text of the error.
-
-    Returns:
-        `matrix`. Under XLA, which drops assertions, and within `nan_where_indefinite`, those that
-        are not `ok` are NaN in every element.
+    Under XLA, which drops assertions, and within `nan_where_indefinite`, those that are not `ok`
+    are NaN in every element.
 
     Raises:
         NotPositiveDefiniteError: Eagerly, where not all are `ok`. In a graph this is TensorFlow's
@@ -95,17 +89,7 @@ def _poisoned(ok: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
 
 
 def as_factor(chol: ArrayLike, name: str = "chol", singular: bool = False) -> tf.Tensor:
-    """Converts a Cholesky factor to a tensor `[..., n, n]`; eagerly, it is checked to be one.
-
-    Args:
-        chol: Lower triangular.
-        name: Name of the argument in error messages.
-        singular: Whether zeros on the diagonal are allowed.
-
-    Raises:
-        TypeError: A dtype other than float32, float64, complex64 and complex128.
-        ValueError: Not square; and what `check_factor` raises.
-    """
+    """Converts a lower triangular factor to a tensor `[..., n, n]`; eagerly it is checked."""
     chol = as_matrix(chol, name, square=True)
     if tf.executing_eagerly():
         check_factor(chol, name, singular)
@@ -113,12 +97,9 @@ def as_factor(chol: ArrayLike, name: str = "chol", singular: bool = False) -> tf
 
 
 def check_factor(chol: np.ndarray | tf.Tensor, name: str = "chol", singular: bool = False) -> None:
-    """Raises unless matrices are Cholesky factors; only diagonals and upper parts are checked.
+    """Raises unless matrices `[..., n, n]` are Cholesky factors.
 
-    Args:
-        chol: `[..., n, n]`.
-        name: What errors call it.
-        singular: Whether zeros on the diagonal are allowed.
+    Only diagonals and upper parts are checked; zeros on the diagonal pass if `singular`.
 
     Raises:
         ValueError: Elements above the diagonal that are not zero, as those of an upper factor; NaN
@@ -183,8 +164,7 @@ def cholesky(a: ArrayLike) -> tf.Tensor:
             `InvalidArgumentError`; under XLA, which drops assertions, the result is NaN.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> chol = cgp.linalg.cholesky(np.array([[4.0, 2.0j], [-2.0j, 5.0]]))
         >>> bool(np.allclose(chol, [[2.0, 0.0], [-1.0j, 2.0]]))
         True
@@ -240,9 +220,7 @@ def stored_cholesky(chol: ArrayLike, a: ArrayLike) -> tf.Tensor:
         NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real, or negative.
 
     Example:
-        >>> import numpy as np
-        >>> import tensorflow as tf
-        >>> import cgp
+        >>> import numpy as np, tensorflow as tf, cgp
         >>> a = tf.constant([[4.0, 2.0j], [-2.0j, 5.0]], tf.complex128)
         >>> chol = cgp.linalg.cholesky(a)
         >>> with tf.GradientTape() as tape:
@@ -282,8 +260,7 @@ def solve(chol: ArrayLike, b: ArrayLike) -> tf.Tensor:
         NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real and positive.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> chol = cgp.linalg.cholesky(np.array([[4.0, 2.0j], [-2.0j, 5.0]]))
         >>> x = cgp.linalg.solve(chol, np.array([[4.0 + 0j], [-2.0j]]))
         >>> bool(np.allclose(x, [[1.0], [0.0]]))
@@ -314,8 +291,7 @@ def log_det(chol: ArrayLike) -> tf.Tensor:
         NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real and positive.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> float(cgp.linalg.log_det(np.diag([1.0, np.e]) + 0j))
         2.0
     """
@@ -340,8 +316,7 @@ def inverse(chol: ArrayLike) -> tf.Tensor:
         NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real and positive.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> a = np.array([[4.0, 2.0j], [-2.0j, 5.0]])
         >>> bool(np.allclose(cgp.linalg.inverse(cgp.linalg.cholesky(a)) @ a, np.eye(2)))
         True

@@ -137,15 +137,8 @@ def join_parts(parts: ArrayLike) -> tf.Tensor:
 def interleave(composite: tf.Tensor, axis: int) -> tf.Tensor:
     """Reorders a composite axis `[Re; Im]` so that both parts of a component are neighbours.
 
-    In this order components can be appended to, and removed from, the end of a factor.
-    `join_parts` does not invert it.
-
-    Args:
-        composite: `[..., 2n, ...]`.
-        axis: The composite axis, counted from the end.
-
-    Returns:
-        Shaped like `composite`.
+    In this order components can be appended to, and removed from, the end of a factor. The axis is
+    counted from the end. `join_parts` does not invert it.
 
     Example:
         >>> import numpy as np

@@ -73,12 +73,9 @@ def with_gradient(
 def without_gradient(
     values: Iterable[tf.Tensor], inputs: Iterable[tf.Tensor], message: str
 ) -> list[tf.Tensor]:
-    """Returns `values`, whose gradient by `inputs` is an error instead of silently zero.
+    """Returns `values`, whose gradient by `inputs`, on which they depend, raises an error.
 
-    Args:
-        values: Tensors.
-        inputs: Tensors that they depend on.
-        message: Text of the `NotImplementedError` that is raised when a gradient is computed.
+    It is a `NotImplementedError` with this message, where a gradient would silently be zero.
     """
     values, inputs = [tf.stop_gradient(tensor) for tensor in values], list(inputs)
 

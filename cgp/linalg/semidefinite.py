@@ -48,8 +48,7 @@ def triangularize(a: ArrayLike) -> tf.Tensor:
         ValueError: Fewer columns than rows, or (eagerly) NaN.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> bool(np.allclose(cgp.linalg.triangularize(np.array([[3.0j, 4.0]])), 5.0))
         True
     """
@@ -63,13 +62,9 @@ def triangularize(a: ArrayLike) -> tf.Tensor:
 
 
 def lq(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The LQ factorisation `a = L Qᴴ`, the diagonal of L real and not negative.
+    """The LQ factorisation `a = L Qᴴ` of `[..., n, m]`, m ≥ n; the diagonal of L is not negative.
 
-    Args:
-        a: `[..., n, m]`, m ≥ n.
-
-    Returns:
-        `(L, Q)`: L `[..., n, n]`, lower triangular; Q `[..., m, n]`, with orthonormal columns.
+    L is `[..., n, n]`, lower triangular; Q `[..., m, n]`, with orthonormal columns.
     """
     # aᴴ = Q R, so a = Rᴴ Qᴴ; a unit phase for each column makes the diagonal real.
     q, r = tf.linalg.qr(tf.linalg.adjoint(a))

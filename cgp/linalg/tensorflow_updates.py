@@ -289,15 +289,9 @@ _WithPullback = tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]
 def scale_columns(chol: tf.Tensor, w: tf.Tensor, d: tf.Tensor, u: tf.Tensor) -> _WithPullback:
     """`d_j L_ij + u_j Σ_{k>j} L_ik w_k` by suffix sums: stable for downdates and measurements.
 
-    Args:
-        chol: `L`, `[..., n, n]`, lower triangular.
-        w: `[..., n]`, of the dtype of `chol`, as are `d` and `u`; batch axes as in `chol`.
-        d: `[..., n]`, the scale of each column.
-        u: `[..., n]`, the scale of each running sum.
-
-    Returns:
-        `L'`, `[..., n, n]`, lower triangular. Its gradient costs O(n²) and uses lower triangles
-        only.
+    `L` is lower triangular, `[..., n, n]`; `w`, d, the scale of each column, and u, that of each
+    running sum, are `[..., n]`, of its dtype. The gradient costs O(n²) and uses lower triangles
+    only.
     """
     scaled = _running_sums(chol, w, d, u, after=True)
     return tf.linalg.band_part(scaled, -1, 0), lambda bar: _pullback(bar, chol, w, d, u)

@@ -43,8 +43,7 @@ def cholesky_update(
             `InvalidArgumentError`; under XLA, which drops assertions, the result is NaN.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> chol, v = np.eye(2) + 0j, np.array([1.0, 1.0j])
         >>> new = cgp.linalg.cholesky_update(chol, v).numpy()
         >>> bool(np.allclose(new @ new.conj().T, [[2.0, -1.0j], [1.0j, 2.0]]))
@@ -89,8 +88,7 @@ def cholesky_condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike)
         under XLA the result is NaN.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> new = cgp.linalg.cholesky_condition(np.eye(1) + 0j, np.array([2.0j]), 1.0)
         >>> float(new.innovation_variance)
         5.0
@@ -129,8 +127,7 @@ def cholesky_append(
             TensorFlow's `InvalidArgumentError`; under XLA the result is NaN.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> cgp.linalg.cholesky_append(np.eye(1) * 2, np.array([2.0]), 5.0).numpy()
         array([[2., 0.],
                [1., 2.]])
@@ -171,8 +168,7 @@ def cholesky_remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = 
             below the removed row.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp
+        >>> import numpy as np, cgp
         >>> chol = np.array([[2.0, 0.0], [3.0, 4.0]])
         >>> cgp.linalg.cholesky_remove(chol, 0).numpy()
         array([[5.]])

@@ -37,20 +37,7 @@ def pyplot_or_error() -> ModuleType:
 
 
 def axes_of(ax: "Sequence[Axes] | np.ndarray | None", count: int, **figure: Any) -> np.ndarray:
-    """The axes given, or those of a new figure.
-
-    Args:
-        ax: The axes, or None.
-        count: How many a plot needs.
-        **figure: The arguments of `subplots` for a new figure.
-
-    Returns:
-        A NumPy array of objects, `[count]`.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: Not as many axes.
-    """
+    """The axes given, `[count]`, or those of a new figure, by the arguments of `subplots`."""
     if ax is None:
         _, ax = pyplot_or_error().subplots(**figure, layout="constrained")
     axes = np.asarray(ax, dtype=object).ravel()
@@ -70,14 +57,9 @@ def check_axes(ax: Any) -> None:
 
 
 def draw_unit_normals(ax: "Axes", values: np.ndarray, *probabilities: float) -> None:
-    """Plots proper normals of variance 1 in the complex plane, in circles of given probability.
+    """Plots proper normals of variance 1, complex `[N]`, in circles of increasing probability.
 
-    Those outside of the last circle, the largest, are red; the title has the share inside it.
-
-    Args:
-        ax: The axes.
-        values: The normals, complex, `[N]`.
-        *probabilities: Of the circles, increasing.
+    Those outside of the last circle are red; the title has the share inside it.
     """
     radii = [np.sqrt(-np.log1p(-p)) for p in probabilities]  # |e|² is exponential
     for radius in radii[::-1]:

@@ -150,8 +150,7 @@ def fit_health(
             variance zero in some direction; axes that are not three.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp.plotting
+        >>> import numpy as np, cgp.plotting
         >>> x = np.linspace(0.0, 3.0, 30)
         >>> gp = cgp.StateSpaceGP(cgp.kernels.Matern32(1.0, 1.0), noise_variance=0.1)
         >>> gp.compile(cgp.optimizers.LBFGS())

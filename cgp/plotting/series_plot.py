@@ -89,8 +89,7 @@ def series(
             plot.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp.plotting
+        >>> import numpy as np, cgp.plotting
         >>> x = np.linspace(0.0, 1.0, 20)
         >>> upper, lower = cgp.plotting.series(x, np.exp(2j * np.pi * x), z_unit="V")
         >>> upper.get_ylabel(), lower.get_ylabel()
@@ -241,8 +240,7 @@ def plane(
             infinite data, a prediction that is masked, or nothing to plot.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp.plotting
+        >>> import numpy as np, cgp.plotting
         >>> ax = cgp.plotting.plane(np.exp(2j * np.pi * np.linspace(0.0, 1.0, 20)))
         >>> ax.get_xlabel(), ax.get_ylabel()
         ('Re z', 'Im z')

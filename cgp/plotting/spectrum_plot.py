@@ -61,8 +61,7 @@ def spectrum(
             that there is no periodogram; a kernel of which no spectrum is known.
 
     Example:
-        >>> import numpy as np
-        >>> import cgp.plotting
+        >>> import numpy as np, cgp.plotting
         >>> from cgp.kernels import Matern32, Rotation
         >>> x = np.arange(100.0)
         >>> gp = cgp.StateSpaceGP(Matern32(1.0, 6.0) * Rotation(0.12), noise_variance=0.05)
@@ -196,14 +195,7 @@ def _tapered_periodogram(scales: DataScales) -> _TaperedPeriodogram:
 
 
 class _ExpectedPeriodogram:
-    """The periodogram that a process predicts: spectral density with noise, and lines.
-
-    Args:
-        gp: The process.
-        data: The data, by whose noise it is.
-        scales: Their scales.
-        periodogram: The periodogram.
-    """
+    """The periodogram that a process predicts: spectral density with noise, and lines."""
 
     def __init__(
         self,

@@ -12,11 +12,7 @@ _bytes_of_file: contextvars.ContextVar[int | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def arrays_of_file(size: int | None) -> Iterator[None]:
-    """A context in which a model is made whose weights are then read from a file.
-
-    Args:
-        size: The bytes of the file, unpacked; None if they are not known.
-    """
+    """A context in which weights are read from a file of this many bytes, if known, unpacked."""
     token = _bytes_of_file.set(size)
     try:
         yield
@@ -25,16 +21,10 @@ def arrays_of_file(size: int | None) -> Iterator[None]:
 
 
 def check_size(count: int, holder: str, dtype: str, remedy: str) -> None:
-    """Raises for arrays larger than the memory of the machine, or than the file they are read from.
+    """Raises a ValueError for arrays larger than the memory of the machine, or than their file.
 
-    Args:
-        count: How many real numbers they hold.
-        holder: The object that has them, in words.
-        dtype: "float64" or "float32".
-        remedy: What to do where they do not fit into memory.
-
-    Raises:
-        ValueError: They are too large.
+    They hold `count` real numbers, and belong to `holder`, in words. `remedy` says what to do where
+    they do not fit into memory.
     """
     needed, stored = count * (8 if dtype == "float64" else 4), _bytes_of_file.get()
     if stored is not None and needed > stored:

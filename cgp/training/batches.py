@@ -56,12 +56,6 @@ def where_watched(verbose: int | str) -> int | str:
 
     A bar redraws its line, which a file or a pipe keeps a thousand times over.
 
-    Args:
-        verbose: 0, 1, 2 or "auto", an argument of a method of training.
-
-    Raises:
-        ValueError: Anything else.
-
     Example:
         >>> from cgp.training.batches import where_watched
         >>> where_watched(1)
@@ -98,15 +92,7 @@ def check_end(dataset: tf.data.Dataset) -> None:
 
 
 def require_one_replica(model: keras.Model, computation: str) -> None:
-    """Raises if data that must stay together would be split among several replicas.
-
-    Args:
-        model: The model.
-        computation: The computation that needs all of the data at once, for the message.
-
-    Raises:
-        ValueError: The model was built under a strategy of several replicas.
-    """
+    """Raises if a computation needs data together that several replicas would split."""
     count = model.distribute_strategy.num_replicas_in_sync
     if count > 1:
         raise ValueError(
@@ -124,13 +110,9 @@ def mean_over_replicas(count: tf.Tensor) -> tf.Tensor:
 
 
 def number_of_batches(data: Any, steps: int | None) -> int:
-    """The number of batches in a dataset; of one without an end, those of one pass.
+    """The number of batches in a dataset; of one without an end, `steps`, those of one pass.
 
     A dataset of a generator does not know how many it has: they are counted, which is a pass more.
-
-    Args:
-        data: A `tf.data.Dataset`, or whatever else Keras takes batches from.
-        steps: Batches in a pass, or None.
     """
     cardinality = 0
     if isinstance(data, tf.data.Dataset):
@@ -143,12 +125,9 @@ def number_of_batches(data: Any, steps: int | None) -> int:
 
 
 def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
-    """Converts arrays to the tuple of tensors that Keras expects, in their own dtype.
+    """Converts structures of arrays `[samples, ...]` to tensors, in their own dtype.
 
-    Args:
-        x: Structure of arrays, `[samples, ...]` each.
-        y: Structure of arrays, or None.
-        sample_weight: Structure like `y`, or one array for all of `y`, or None.
+    `sample_weight` is a structure like `y`, or one array for all of `y`.
 
     Returns:
         `((x, y, sample_weight), samples)`: the tuple, without trailing parts that are None, and the
@@ -222,19 +201,11 @@ def batches(
     shuffle: bool | str = False,
     steps: int | None = None,
 ) -> tf.data.Dataset:
-    """Makes a dataset of batches from arrays; the arguments mean what they mean in Keras.
+    """Makes a dataset of batches from arrays `[samples, ...]`, in their own dtypes.
 
-    Args:
-        x: Structure of arrays, `[samples, ...]` each.
-        y: Structure of arrays, or None.
-        sample_weight: Structure like `y`, one array, or None.
-        batch_size: Samples in a batch; if None, 32, or as follows from `steps`. The last batch may
-            be smaller.
-        shuffle: True for a new order in each pass, "batch" to shuffle inside batches only.
-        steps: Batches in a pass, used where `batch_size` is None.
-
-    Returns:
-        A `tf.data.Dataset` of known cardinality whose elements have the dtypes of the arrays.
+    The arguments mean what they mean in Keras. `batch_size` None is 32, or follows from `steps`,
+    the batches in a pass; the last batch may be smaller. `shuffle` is True for a new order in each
+    pass, "batch" to shuffle inside batches only. The cardinality is known.
     """
     arrays, n = pack(x, y, sample_weight)
     if not batch_size:

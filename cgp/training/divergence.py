@@ -71,12 +71,7 @@ def description(values: list[Trained]) -> str:
 
 
 def guarded(model: Any, fit: Callable, callbacks: Any) -> keras.callbacks.History:
-    """Runs a gradient training under a `DivergenceGuard`.
-
-    Args:
-        model: A compiled `cgp.Model` or `cgp.Functional`.
-        fit: Keras's `fit`, a function of `callbacks`.
-        callbacks: As in `fit`.
+    """Runs Keras's `fit`, a function of `callbacks`, under a `DivergenceGuard`.
 
     Returns:
         The history of the training; its attribute `diverged` tells whether the training has.
@@ -117,9 +112,6 @@ class DivergenceGuard(keras.callbacks.Callback):
 
     It is the first of the callbacks: others see restored parameters when the last epoch ends, and
     what they set when the training ends (as `EarlyStopping(restore_best_weights=True)`) stays.
-
-    Args:
-        model: A `cgp.Model` or `cgp.Functional`.
     """
 
     async_safe = True  # Keras need not wait for a step before it starts the next
@@ -181,9 +173,7 @@ class DivergenceGuard(keras.callbacks.Callback):
                 self._stop()
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        """Restores the best parameters again, as Keras overwrites them with averages where it keeps
-        any.
-        """
+        """Restores the best parameters again, as Keras may overwrite them with averages."""
         if self.reached is not None:
             self.restore()
 

@@ -17,11 +17,6 @@ class HostVariable(keras.Variable):
     Whoever asks for the TensorFlow variable itself (`value`) may read and write it at any time:
     from then on each change is written at once, and each use reads it.
 
-    Args:
-        shape: Its shape.
-        dtype: Its dtype.
-        name: Its name.
-
     Example:
         >>> from cgp.training.host_variable import HostVariable
         >>> variable = HostVariable((2,), "float64", "state")
@@ -47,9 +42,7 @@ class HostVariable(keras.Variable):
         return self._host
 
     def replace(self, array: np.ndarray) -> None:
-        """Replaces the value by an array of any shape; no graph may have been made with the old
-        one.
-        """
+        """Replaces the value by an array of any shape; no graph may have been made with it."""
         replace_value(self, array)
         self._host, self._is_ahead, self._is_shared = None, False, False
 

@@ -39,12 +39,7 @@ _ANNOTATIONS = {
 
 
 def one_number(value: ArrayLike, name: str, or_vector: bool = False) -> ArrayLike:
-    """Returns `value`, if it is one number; or, with `or_vector`, one for each dimension of x.
-
-    Raises:
-        TypeError: It is no number.
-        ValueError: It has another shape.
-    """
+    """Returns `value`, if it is one number; or, with `or_vector`, one for each dimension of x."""
     if np.asarray(value).dtype.kind not in "iufc":
         raise TypeError(f"{name} must be a number, got {value!r}")
     shape = np.shape(value)
@@ -274,10 +269,7 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
     def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:
         """Initial values and constraints of the declared hyperparameters, by name.
 
-        Settings are attributes by then.
-
-        Args:
-            arguments: Those of the constructor, by name.
+        `arguments` are those of the constructor. Settings are attributes by then.
         """
         return {
             name: field.initial_value(self, name, arguments[name])

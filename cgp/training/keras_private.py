@@ -99,14 +99,10 @@ def sublayers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 
 
 def add_variable(layer: keras.layers.Layer, make: Callable[[], keras.Variable]) -> keras.Variable:
-    """Adds a variable to the weights of a layer, as `add_weight` does.
+    """Adds the variable that `make` makes to the weights of a layer, as `add_weight` does.
 
     That makes variables in a TensorFlow scope of the layer's name, and TensorFlow keeps 35 kB for
     each name of a variable as long as the process: a hundred trackers would leave ten megabytes.
-
-    Args:
-        layer: The layer.
-        make: Makes the variable.
     """
     with name_scope(layer.name, caller=layer):
         variable = make()
@@ -149,10 +145,6 @@ def as_added_loss(layer: keras.layers.Layer, loss: Any) -> Any:
 
     That is the dtype of the loss given to `compile` of the model, to which Keras adds those of
     layers as they are; without one any dtype does.
-
-    Args:
-        layer: The layer that adds the loss, in its call.
-        loss: Tensors.
     """
     # Not by `layer._get_call_context`, which begins a call where none is under way, as in a
     # `stateless_call`; nobody would end it, and all later losses would be of that call.

@@ -53,14 +53,7 @@ class ReadOnlyArguments:
 
 @contextlib.contextmanager
 def names_told(kind: type) -> Iterator[None]:
-    """A context in which Keras's error about unknown arguments lists those of the constructor.
-
-    Args:
-        kind: The class that is constructed.
-
-    Raises:
-        TypeError: In place of Keras's ValueError.
-    """
+    """A context in which Keras's error about unknown arguments lists those of a constructor."""
     try:
         yield
     except ValueError as error:
@@ -78,12 +71,7 @@ def names_told(kind: type) -> Iterator[None]:
 
 
 def refuse_arguments_of_fit(model: keras.Model, names: Iterable[str]) -> None:
-    """Raises a TypeError for arguments that `fit` of an estimator does not take.
-
-    Args:
-        model: An estimator that learns from all data at each step.
-        names: The arguments that its `fit` was given and does not take.
-    """
+    """Raises a TypeError for arguments that `fit` of an estimator was given and does not take."""
     of_keras = inspect.signature(keras.Model.fit).parameters
     accepted = set(inspect.signature(model.fit).parameters) - {"others"}
     kind = type(model).__name__

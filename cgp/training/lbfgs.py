@@ -36,17 +36,12 @@ class Descent:
     What stands in for the loss at such a point is that of no iterate: where rounding hides that it
     is no decrease, and SciPy accepts it, the descent ends at the iterate before.
 
-    Args:
-        loss: The loss.
-        trained: The trainable variables of the model.
-        start: Where it starts.
-        before_evaluation: Called before each evaluation but the first.
-        after_iteration: Called with the loss after each iteration; True to stop.
+    `before_evaluation` is called before each evaluation but the first, `after_iteration` with the
+    loss after each iteration; it returns True to stop.
 
     Attributes:
         point: The last iterate, where the line search starts: the best point so far.
-        value: The loss there.
-        gradient: Its gradient there.
+        value, gradient: The loss there, and its gradient.
         first_value: The loss at the start.
 
     Raises:
@@ -92,15 +87,7 @@ class Descent:
         self._largest_step = max([1.0, *(float(np.max(s)) for s in steps if s is not None)])
 
     def run(self, optimizer: LBFGS, cap: int | None) -> Any:
-        """Runs the minimisation.
-
-        Args:
-            optimizer: Its tolerances.
-            cap: The largest number of iterations, or None.
-
-        Returns:
-            SciPy's `OptimizeResult`.
-        """
+        """Runs the minimisation, for at most `cap` iterations; returns SciPy's `OptimizeResult`."""
         from scipy import optimize  # here: importing it takes long
 
         allowed = _NO_CAP if cap is None else cap
@@ -180,8 +167,7 @@ class Descent:
         return max(-float(self.gradient @ (point - self.point)), float(np.finfo(float).tiny))
 
     def _retreat(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """A substitute for loss and gradient at a refused point, by which the line search turns
-        back.
+        """A substitute for loss and gradient at a refused point: the line search turns back.
 
         Value and slope are those of the parabola that has the value and slope of the last iterate
         there, and its minimum at a quarter of the step: SciPy interpolates, and tries that point.
@@ -278,19 +264,9 @@ def fit(
     callbacks: Any,
     validation: Validation,
 ) -> keras.callbacks.History:
-    """Minimises the loss of all data over the trainable variables of the model.
+    """Minimises a loss, from `loss_of`, over the trainable variables of the model.
 
-    Args:
-        model: A compiled model whose optimizer is `LBFGS`.
-        loss: The loss, from `loss_of`.
-        epochs: The number of the last iteration, or None.
-        initial_epoch: The number of the first iteration.
-        verbose: As in `fit`.
-        callbacks: As in `fit`.
-        validation: `Validation`.
-
-    Returns:
-        The `History`.
+    The model is compiled with `LBFGS`; the first iteration is `initial_epoch`, the last `epochs`.
     """
     cap = None if epochs is None else epochs - initial_epoch
     if cap is not None and cap < 1:

@@ -141,12 +141,7 @@ KEEPING_OPERATIONS = REAL_OPERATIONS | frozenset(
 
 
 def check_inputs(model: Any, are_complex: Iterable[bool]) -> None:
-    """Raises a TypeError where an input that is real is fed with complex values.
-
-    Args:
-        model: A functional model.
-        are_complex: Whether the values for each of its inputs are complex.
-    """
+    """Raises a TypeError where a real input of a functional model is fed with complex values."""
     for fed, declared in zip(are_complex, model.inputs, strict=False):
         if fed and not is_complex(declared):
             raise TypeError(
@@ -159,17 +154,7 @@ def check_graph(model: Any, are_complex: Sequence[bool]) -> list[bool]:
     """Raises where a functional model would round complex values or drop a part of them.
 
     What tensors declare is not enough: most layers of Keras declare their own dtype for whatever
-    they return.
-
-    Args:
-        model: The model.
-        are_complex: Whether the values for each of its inputs are complex.
-
-    Returns:
-        Whether each of its outputs is complex.
-
-    Raises:
-        TypeError: As `check_call`; an input of a model inside that is real.
+    they return. Returns whether each of its outputs is complex, from whether each of its inputs is.
     """
     check_inputs(model, are_complex)
     pairs = zip(model.inputs, are_complex, strict=False)
@@ -195,19 +180,10 @@ def check_graph(model: Any, are_complex: Sequence[bool]) -> list[bool]:
 def check_call(
     operation: Any, arguments: Sequence[Any], holds_complex: Callable[[Any], bool] = is_complex
 ) -> list[bool] | None:
-    """Raises where an operation of Keras would round complex values or drop a part of them.
-
-    Args:
-        operation: A layer, or an operation.
-        arguments: What it is called on, flat.
-        holds_complex: Tells whether an argument is complex.
+    """Raises where an operation of Keras would round complex values or mix them with real ones.
 
     Returns:
         Whether its outputs are complex, one by one or all alike; None where they are as declared.
-
-    Raises:
-        TypeError: It does not keep complex values, or mixes them with real ones; see `check_graph`
-            of a model.
     """
     tensors = [a for a in arguments if hasattr(a, "dtype")]
     graph = keras_private.graph_of(operation)

@@ -21,10 +21,6 @@ class Row(NamedTuple):
 def notebook_table(title: str, rows: Iterable[Row]) -> str:
     """A table in HTML, for `_repr_html_`; its colours are those of the notebook.
 
-    Args:
-        title: What stands above the table, plain text.
-        rows: Its rows, plain text.
-
     Example:
         >>> from cgp.training.notebook_table import Row, notebook_table
         >>> notebook_table("Model", [Row("size", "< 3")]).count("&lt; 3")
@@ -40,8 +36,7 @@ def notebook_table(title: str, rows: Iterable[Row]) -> str:
 def parameter_rows(layers: Iterable[tuple[str, Parameterized]]) -> list[Row]:
     """The hyperparameters of layers, as `named_parameters` names them, with their values.
 
-    Args:
-        layers: Pairs of prefix and layer; one that is listed several times is shared.
+    A layer that is listed several times is shared.
     """
     layers = list(layers)
     uses = Counter(id(p) for _, layer in layers for p in layer.own_parameters)

@@ -153,11 +153,7 @@ def evaluate(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The loss of a batch and its gradient at a point, as a function to be compiled.
 
-    Args:
-        model: The model.
-        variables: Its trainable variables.
-        point: Their values, one after the other, float64.
-        batch: `(x, y, sample_weight)`.
+    The point has the values of the trainable variables, one after the other, float64.
     """
     x, y, sample_weight = batch
     _assign(variables, point)
@@ -280,9 +276,7 @@ def value_and_gradient(spec: bytes, point: npt.ArrayLike, shard: Any) -> ShardVa
 
 
 class _RestoredModel(NamedTuple):
-    """A model made from its description, with its compiled loss as a function of a point and a
-    batch.
-    """
+    """A model made from its description, with its compiled loss of a point and a batch."""
 
     model: Any
     size: int
@@ -316,14 +310,6 @@ def shards_of(
 ) -> Shards:
     """Checks the arguments of a `fit` with an engine, and returns the shards.
 
-    Args:
-        model: The model.
-        x: The shards.
-        y: None, as shards have their own targets.
-        sample_weight: None.
-        validation_split: Zero.
-        engine: The engine.
-
     Raises:
         TypeError: No list, or targets beside it; an engine that maps nothing.
         ValueError: Another optimizer than `LBFGS`; weights, or a split.
@@ -349,13 +335,6 @@ def shards_of(
 
 class ShardedObjective(Objective):
     """The loss of data in shards, and its gradient, as a function of one float64 vector.
-
-    Args:
-        model: A model for `shard_spec`.
-        shards: The data.
-
-    Attributes:
-        variables, start, epsilon: As of an `Objective`.
 
     Raises:
         TypeError: A model that cannot learn from shards.

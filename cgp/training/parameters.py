@@ -407,11 +407,7 @@ tf.register_tensor_conversion_function(
 
 
 def names_of(fixed: Any) -> tuple[str, ...]:
-    """Names of parameters as a tuple; a single name may be a string.
-
-    Raises:
-        TypeError: Not names.
-    """
+    """Names of parameters as a tuple; a single name may be a string."""
     if not isinstance(fixed, Iterable):
         raise TypeError(f"fixed must be names of parameters, got {fixed!r}")
     return (fixed,) if isinstance(fixed, str) else tuple(fixed)
@@ -549,11 +545,9 @@ def complex_from_config(config: Any) -> Any:
 def named_parameters(layers: Iterable[tuple[str, Parameterized]]) -> dict[str, Parameter]:
     """Names the parameters of layers uniquely: `prefix.parameter`, numbered if names repeat.
 
-    A layer that is listed twice counts once. Layers of one prefix share it while their parameters
-    differ, so that the factors of a product may have the name of their term.
-
-    Args:
-        layers: Pairs of prefix and layer; with an empty prefix the parameter has its own name only.
+    The layers come in pairs with their prefix; with an empty one the parameter has its own name
+    only. A layer that is listed twice counts once. Layers of one prefix share it while their
+    parameters differ, so that the factors of a product may have the name of their term.
     """
     layers_so_far: set[int] = set()
     by_name: dict[str, Parameter] = {}
@@ -573,16 +567,13 @@ def named_parameters(layers: Iterable[tuple[str, Parameterized]]) -> dict[str, P
 
 
 def prior_config(prior: Any) -> dict[str, Any]:
-    """The config of a TFP distribution whose parameters are numbers.
-
-    Args:
-        prior: A distribution of `tfp.distributions`, or a config, which is returned as it is.
+    """The config of a distribution of `tfp.distributions`; a config is returned as it is.
 
     Returns:
         `{"distribution": name, "parameters": {name: number or nested list of numbers}}`.
 
     Raises:
-        TypeError: Not a distribution of `tfp.distributions`, or a parameter of it is no number.
+        TypeError: Not such a distribution, or a parameter of it is no number.
     """
     if isinstance(prior, Mapping):
         return dict(prior)
@@ -607,11 +598,7 @@ def prior_config(prior: Any) -> dict[str, Any]:
 
 
 def prior_from_config(config: Mapping[str, Any], dtype: str) -> Any:
-    """The TFP distribution of a `prior_config`.
-
-    Args:
-        config: As returned by `prior_config`.
-        dtype: The real dtype of its parameters, "float32" or "float64".
+    """The TFP distribution of a `prior_config`, of parameters of a real dtype.
 
     Raises:
         ValueError: A malformed config; a discrete distribution.

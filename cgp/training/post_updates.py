@@ -71,8 +71,7 @@ _ZERO = np.zeros(1)
 class _PostUpdate:
     """An update, the variables it reads, and the values they had when it last ran.
 
-    A class of its own, as Keras searches lists, tuples and dictionaries that are attributes of a
-    layer, and would track the variables of other layers that it finds in them.
+    A class, as Keras tracks variables of other layers in lists, tuples and dictionaries.
     """
 
     def __init__(self, variables: tuple, update: Callable[[], None], snapshot: Any) -> None:
@@ -277,11 +276,7 @@ def invalidate(layer: keras.layers.Layer) -> None:
 
 
 def is_stale(layer: keras.layers.Layer) -> bool:
-    """Whether, eagerly, a state of a layer would be recomputed by `refresh`.
-
-    Args:
-        layer: The layer that keeps the states.
-    """
+    """Whether, eagerly, a state of a layer would be recomputed by `refresh`."""
     return any(bool(update.is_stale()) for update in _updates(layer))
 
 
@@ -321,9 +316,7 @@ def refresh_all(
 ) -> None:
     """Refreshes a layer and every layer inside it, each once.
 
-    Args:
-        model: A model, or any layer.
-        variables: If given, only updates that depend on one of these are considered.
+    With `variables`, only updates that depend on one of these are considered.
     """
     for update in _updates_inside(model, variables):
         update.run_if_stale()

@@ -18,11 +18,7 @@ for _class in (Iterated, Magnitude, OneBit, SigmaPoints, StudentT, Taylor, VonMi
 
 
 def registered_config(rule: Rule | Likelihood | None) -> dict[str, Any] | None:
-    """Converts a rule or a likelihood to the name of its class and the arguments of it.
-
-    Raises:
-        ValueError: Its class is not registered with Keras.
-    """
+    """Converts a rule or a likelihood to the name of its class and the arguments of it."""
     if rule is None:
         return None
     kind = type(rule)
@@ -41,11 +37,7 @@ def registered_config(rule: Rule | Likelihood | None) -> dict[str, Any] | None:
 
 
 def from_registered_config(config: Mapping[str, Any] | None) -> Any:
-    """Makes the rule or the likelihood of a `registered_config`.
-
-    Raises:
-        ValueError: No class is registered with Keras by its name.
-    """
+    """Makes the rule or the likelihood of a `registered_config`."""
     if config is None:
         return None
     arguments = {

@@ -78,13 +78,9 @@ def load_model(
 
 
 def check_undamaged(filepath: str | os.PathLike[str]) -> None:
-    """Raises if a file of a model or of weights exists here and cannot be read as a whole.
+    """Raises a ValueError if a file of a model or of weights exists here and is damaged.
 
-    Args:
-        filepath: The path; one that is neither `.keras` nor HDF5 is not looked at.
-
-    Raises:
-        ValueError: The file is damaged.
+    One that is neither `.keras` nor HDF5 is not looked at.
     """
     path = os.fspath(filepath)
     if not os.path.isfile(path):
@@ -180,19 +176,13 @@ def can_be_replaced(filepath: Any, *endings: str) -> bool:
 def write_beside(
     filepath: str | os.PathLike[str], overwrite: bool, write: Callable[[str], None]
 ) -> None:
-    """Writes a temporary file beside the path, and renames it once it is complete.
+    """Writes a file beside a path that `can_be_replaced`, and renames it once it is complete.
 
     A process that is killed on the way leaves what was there before, and a folder of temporary
     files, whose name begins with a dot and the name of the file. The next file that is written
-    there removes those of processes that have ended.
-
-    Args:
-        filepath: The path, for which `can_be_replaced`. A symbolic link is followed.
-        overwrite: Whether to replace an existing file without asking at the prompt.
-        write: Writes a file of the path that it is given.
-
-    Raises:
-        Exception: What `write` raises; the existing file stays then.
+    there removes those of processes that have ended. A symbolic link is followed. Without
+    `overwrite` an existing file is replaced if a prompt is answered so; where `write` raises, it
+    stays.
     """
     path = os.fspath(filepath)
     if os.path.exists(path) and not overwrite and not ask_to_proceed_with_overwrite(path):
@@ -372,9 +362,6 @@ def _name_package(path: str | os.PathLike[str]) -> None:
 
     Keras names what it cannot locate by `class_name`, and locates it by `registered_name`; files
     with the plain name, as earlier versions wrote them, load as these do.
-
-    Args:
-        path: The file, which is replaced.
     """
     with zipfile.ZipFile(path) as archive:
         contents = {name: json.loads(archive.read(name)) for name in _ANNOTATED}

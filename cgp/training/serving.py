@@ -80,11 +80,7 @@ class Served(tf.Module):
         return {"done": tf.constant(True)}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the SavedModel.
-
-        Args:
-            path: Its folder.
-        """
+        """Writes the SavedModel to a folder."""
         functions = {"serving_default": self.predict, "predict": self.predict}
         if self._online is not None:
             functions |= {"step": self.step, "reset": self.reset}
@@ -95,11 +91,7 @@ class Served(tf.Module):
 
 
 def step_outputs(step: Step) -> Outputs:
-    """The moments of a step by name.
-
-    Args:
-        step: The step, of tensors.
-    """
+    """The moments of a step by name."""
     outputs = {"innovation": step.innovation}
     for name, moments in (("predicted", step.predicted), ("filtered", step.filtered)):
         for moment, tensor in zip(moments._fields, moments, strict=True):

@@ -122,9 +122,7 @@ class Shareable:
 def wrap_from_config(cls: Any, around: Callable) -> None:
     """Replaces a `from_config` that a class defines itself by `around(cls, make, config)`.
 
-    Args:
-        cls: The class; nothing happens if it inherits its `from_config`.
-        around: Receives the `from_config` of the class as `make`, a function of the config.
+    `make` is the function of a config that it replaces. An inherited `from_config` stays.
     """
     if "from_config" not in cls.__dict__:
         return

@@ -390,12 +390,7 @@ def _validation_batches(data: Any, batch_size: int | None, steps: int | None) ->
 
 
 def _check_optimizer(optimizer: Any) -> None:
-    """Raises for an optimizer class, and for the string "LBFGS", which Keras does not know.
-
-    Raises:
-        TypeError: A class.
-        ValueError: "LBFGS".
-    """
+    """Raises for an optimizer class, and for the string "LBFGS", which Keras does not know."""
     if isinstance(optimizer, type):
         raise TypeError(
             f"optimizer must be an optimizer, got the class {optimizer.__name__}: make one, "
