@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from cgp.distributions.checks import generator_of
 from cgp.distributions.marginals import Marginals, marginals, mixture
 from cgp.gp import ExactGP
 from cgp.gp.data import as_inputs_and_targets, check_labels
 from cgp.gp.maximum_likelihood import MaximumLikelihoodGP
 from cgp.gp.noise import NoiseArguments
-from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
+from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype, generator_of
 from cgp.metrics import coverage, log_predictive_densities, normalized_error_db
 from cgp.observations import as_observations
 from cgp.training.batches import where_watched

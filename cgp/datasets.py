@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cgp.distributions.checks import generator_of
-from cgp.linalg.arguments import ArrayLike, as_numbers, check_whole
+from cgp.linalg.arguments import ArrayLike, as_numbers, check_whole, generator_of
 from cgp.linalg.short_repr import short_repr
 
 _INSTALL = 'pip install "cgp[examples]"'

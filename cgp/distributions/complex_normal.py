@@ -5,30 +5,31 @@ does not inherit from them.
 """
 
 import functools
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from cgp.autograph import as_it_stands
-from cgp.distributions.checks import (
-    apply_to_vectors,
-    as_covariance,
-    as_sample_shape,
-    broadcast_batch,
-    check_factor,
-    stateless_seed,
-)
 from cgp.distributions.ellipses import Ellipses, ellipses
 from cgp.distributions.forms import Form, SecondMoments, form_of
 from cgp.linalg.arguments import (
     ArrayLike,
     as_complex_vector,
     as_matrix,
+    as_sample_shape,
     check_batches,
     check_finite,
     has_positive_diagonal,
+    hermitian_gap,
     squared_modulus,
+    stateless_seed,
 )
-from cgp.linalg.cholesky import NotPositiveDefiniteError, assert_positive_definite, log_det
+from cgp.linalg.cholesky import (
+    NotPositiveDefiniteError,
+    as_factor,
+    assert_positive_definite,
+    log_det,
+)
 from cgp.linalg.semidefinite import semidefinite_factor
 
 
@@ -95,7 +96,8 @@ class ComplexNormal:
             )
         if tf.executing_eagerly():
             check_finite(loc, "loc")
-            check_factor(chol)
+            check_finite(chol, "chol")
+            as_factor(chol, singular=True)
         self._loc = broadcast_batch(loc, chol.shape[:-2], tf.shape(chol)[:-2], event_rank=1)
         self._chol = chol
 
@@ -397,3 +399,72 @@ def _covariance_factor(moments: SecondMoments) -> tf.Tensor:
             "no process has this covariance and pseudo-covariance: the covariance of "
             f"[Re z; Im z] that follows from them must be positive semidefinite, but {error}"
         ) from None
+
+
+def as_covariance(a: ArrayLike, loc: tf.Tensor, name: str) -> tf.Tensor:
+    """Converts a covariance `[..., n, n]` to a tensor, and checks it against the mean `[..., n]`.
+
+    It is Hermitian; symmetric if its name is "pseudo_covariance".
+
+    Raises:
+        TypeError: Another dtype than that of `loc`.
+        ValueError: A shape that does not fit; eagerly, NaN, or not Hermitian or symmetric.
+    """
+    a = as_matrix(a, name, square=True, like=loc)
+    n = loc.shape[-1]
+    if a.dtype != loc.dtype:
+        raise TypeError(f"{name} must be {loc.dtype.name} like loc, got {a.dtype.name}")
+    if not a.shape[-1:].is_compatible_with([n]):
+        raise ValueError(
+            f"{name} must be [..., {n}, {n}] for a loc of shape {loc.shape}, got shape {a.shape}"
+        )
+    if tf.executing_eagerly():
+        check_finite(a, name)
+        symmetric = name == "pseudo_covariance"
+        gap = hermitian_gap(a, symmetric)
+        if gap:
+            kind, mirrored = ("symmetric", "transpose") if symmetric else ("Hermitian", "adjoint")
+            raise ValueError(f"{name} must be {kind}: it differs from its {mirrored} by {gap:.3g}")
+    return a
+
+
+def apply_to_vectors(
+    operation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], matrix: tf.Tensor, vectors: tf.Tensor
+) -> tf.Tensor:
+    """Applies `operation(matrix, columns)` to vectors with sample axes before the batch axes.
+
+    Vectors along the sample axes become columns, so that each matrix is used once.
+
+    Args:
+        operation: A product or a solve, as `tf.linalg.matmul` and `tf.linalg.triangular_solve`.
+        matrix: `[..., d, d]`.
+        vectors: `[..., d]`, with as many batch axes as `matrix`, or more.
+    """
+    extra = (vectors.shape.rank - 1) - (matrix.shape.rank - 2)
+    if extra <= 0:
+        return operation(matrix, vectors[..., None])[..., 0]
+    shape = tf.shape(vectors)
+    samples, event = shape[:extra], shape[extra:]
+    count = tf.reduce_prod(samples)
+    # This only swaps axes; no conjugation is meant.
+    columns = tf.linalg.matrix_transpose(tf.reshape(vectors, [count, tf.reduce_prod(event)]))
+    result = operation(matrix, tf.reshape(columns, tf.concat([event, [count]], axis=0)))
+    event = tf.shape(result)[:-1]
+    rows = tf.linalg.matrix_transpose(tf.reshape(result, [tf.reduce_prod(event), count]))
+    return tf.reshape(rows, tf.concat([samples, event], axis=0))
+
+
+def broadcast_batch(
+    tensor: tf.Tensor, batch: tf.TensorShape, dynamic_batch: tf.Tensor, event_rank: int
+) -> tf.Tensor:
+    """Broadcasts the batch axes of `tensor` against a batch shape, given static and dynamic."""
+    rank = tensor.shape.rank - event_rank
+    tensor_batch, event = tensor.shape[:rank], tf.shape(tensor)[rank:]
+    try:
+        tf.broadcast_static_shape(tensor_batch, batch)
+    except ValueError:
+        raise ValueError(f"batch shapes {tensor_batch} and {batch} do not broadcast") from None
+    if tensor_batch.is_fully_defined() and tensor_batch == batch:
+        return tensor
+    together = tf.broadcast_dynamic_shape(tf.shape(tensor)[:rank], dynamic_batch)
+    return tf.broadcast_to(tensor, tf.concat([together, event], axis=0))

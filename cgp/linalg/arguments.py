@@ -360,6 +360,45 @@ def is_complex(leaf: Any) -> bool:
     return isinstance(leaf, complex) or "complex" in str(getattr(leaf, "dtype", ""))
 
 
+def as_sample_shape(sample_shape: ArrayLike) -> tf.Tensor:
+    """Converts a sample shape, whole numbers that are not negative, to a vector of int32."""
+    shape = tf.convert_to_tensor(sample_shape, dtype_hint=tf.int32)
+    sizes = tf.get_static_value(shape)
+    if not shape.dtype.is_integer or (sizes is not None and np.any(sizes < 0)):
+        raise ValueError(
+            f"sample_shape must be whole numbers that are not negative, got {sample_shape!r}"
+        )
+    return tf.reshape(tf.cast(shape, tf.int32), [-1])
+
+
+def generator_of(seed: Any) -> np.random.Generator:
+    """NumPy's random generator of a seed; a generator is returned as it is."""
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise TypeError(f"seed must be one integer, 0 or more, got {seed!r}") from None
+
+
+def stateless_seed(seed: ArrayLike | None) -> tf.Tensor:
+    """The two integers of a stateless seed; of an integer they are 0 and this one.
+
+    None draws both from TensorFlow's global generator.
+    """
+    if seed is None:
+        return tf.random.uniform([2], maxval=np.iinfo(np.int32).max, dtype=tf.int32)
+    if isinstance(seed, np.random.Generator | np.random.RandomState | tf.random.Generator):
+        raise TypeError(
+            f"seed must be one integer or two, got a {type(seed).__name__}: draw a number from it, "
+            "as int(seed.integers(2**31)) of NumPy"
+        )
+    integers = tf.convert_to_tensor(seed)
+    if not integers.dtype.is_integer or integers.shape not in ([], [2]):
+        raise ValueError(
+            f"seed must be one integer or two, got {integers.dtype.name} {integers.shape}"
+        )
+    return integers if integers.shape.rank else tf.stack([tf.zeros_like(integers), integers])
+
+
 # --- whether a matrix is lower triangular, eagerly ------------------------------------------------
 
 # Triangles of up to so many rows are looked at through the places of their elements.
