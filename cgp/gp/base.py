@@ -16,7 +16,7 @@ from cgp.kernels.base import Kernel
 from cgp.likelihoods import Likelihood
 from cgp.linalg.arguments import ArrayLike, check_whole, complex_dtype
 from cgp.training import Model, register_post_update
-from cgp.training.notebook_table import Row, notebook_table, parameter_rows
+from cgp.training.hyperparameters import Row, notebook_table, parameter_rows
 from cgp.training.optimizers import LBFGS
 from cgp.training.parameters import (
     Parameter,

@@ -25,7 +25,7 @@ from cgp.linalg.arguments import ArrayLike, complex_dtype, nan
 from cgp.training import confirm, invalidate, refresh
 from cgp.training.keras_private import in_stateless_scope
 from cgp.training.registered import registered_config
-from cgp.training.serving import Served
+from cgp.training.saving import Served
 
 
 @keras.saving.register_keras_serializable(package="cgp")

@@ -1,6 +1,11 @@
-"""Saving and loading of models: files are replaced as a whole, and damaged ones are refused."""
+"""Saving and loading of models: files are replaced as a whole, and damaged ones are refused.
+
+Estimators are exported as SavedModels, which plain TensorFlow runs where cgp is not.
+"""
 
 import contextlib
+import contextvars
+import inspect
 import json
 import os
 import re
@@ -11,17 +16,162 @@ import traceback
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+import tensorflow as tf
 
+from cgp.distributions.marginals import Step
 from cgp.linalg.arguments import as_flag
-from cgp.training.array_memory import arrays_of_file
 from cgp.training.keras_private import ask_to_proceed_with_overwrite, get_input_signature
-from cgp.training.serving import WITHOUT_GRADIENTS, Served
 from cgp.training.sharing import sharing_scope
+
+_bytes_of_file: contextvars.ContextVar[int | None] = contextvars.ContextVar(
+    "_bytes_of_file", default=None
+)
+
+
+@contextlib.contextmanager
+def arrays_of_file(size: int | None) -> Iterator[None]:
+    """A context in which weights are read from a file of this many bytes, if known, unpacked."""
+    token = _bytes_of_file.set(size)
+    try:
+        yield
+    finally:
+        _bytes_of_file.reset(token)
+
+
+def check_size(count: int, holder: str, dtype: str, remedy: str) -> None:
+    """Raises a ValueError for arrays larger than the memory of the machine, or than their file.
+
+    They hold `count` real numbers, and belong to `holder`, in words. `remedy` says what to do where
+    they do not fit into memory.
+    """
+    needed, stored = count * (8 if dtype == "float64" else 4), _bytes_of_file.get()
+    if stored is not None and needed > stored:
+        raise ValueError(
+            f"{holder} has arrays of {_in_words(needed)}, but the file has {_in_words(stored)}: "
+            "the numbers in its config were changed after it was saved"
+        )
+    if hasattr(os, "sysconf"):  # Windows does not tell
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > memory:
+            raise ValueError(
+                f"{holder} needs {_in_words(needed)}, but this machine has {_in_words(memory)} of "
+                f"memory: {remedy}"
+            )
+
+
+def _in_words(size: int) -> str:
+    return f"{size / 1e9:.3g} GB" if size >= 1e8 else f"{size / 1e3:.3g} kB"
+
+
+Outputs = dict[str, tf.Tensor]
+
+# Nobody differentiates what is exported; and gradients of ours call Python.
+WITHOUT_GRADIENTS = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+
+
+class Online(NamedTuple):
+    """How an estimator takes one sample in, as a pure function."""
+
+    advance: Callable[..., tuple[Any, Outputs]]
+    """Function of a state and of the arguments of a step; returns the next state and results."""
+    arguments: Sequence[tf.TensorSpec]
+    """The arguments of a step."""
+    check: Callable[..., list[tf.Operation]] = lambda state, *arguments: []
+    """Assertions of what a step refuses."""
+
+
+class Served(tf.Module):
+    """The functions of an estimator, and its state in variables, to be written as a SavedModel.
+
+    Args:
+        state: The state, a structure of tensors.
+        predict: Function of the state and of arguments; returns tensors by name.
+        arguments: `tf.TensorSpec` of the arguments of `predict`.
+        online: How a sample is taken in; None for an estimator that takes none.
+    """
+
+    def __init__(
+        self,
+        state: Any,
+        predict: Callable[..., Outputs],
+        arguments: Sequence[tf.TensorSpec],
+        online: Online | None = None,
+    ):
+        super().__init__()
+        self._structure = state
+        leaves = tf.nest.flatten(state)
+        # Of any size: a graph that knew those of large data would write them out as constants.
+        self._state = [tf.Variable(leaf, trainable=False) for leaf in leaves]
+        self._predict, self._online = predict, online
+        self.predict = _graph(lambda *inputs: self._predict(self._read(), *inputs), arguments)
+        if online is not None:
+            self._first = [tf.Variable(leaf, trainable=False) for leaf in leaves]
+            self.step = _graph(self._step, online.arguments)
+            self.reset = _graph(self._reset, [])
+
+    def _read(self) -> Any:
+        values = [tf.convert_to_tensor(variable) for variable in self._state]
+        return tf.nest.pack_sequence_as(self._structure, values)
+
+    def _step(self, *arguments: tf.Tensor) -> Outputs:
+        assert self._online is not None
+        before = self._read()
+        checks = self._online.check(before, *arguments)
+        following, outputs = self._online.advance(before, *arguments)
+        pairs = zip(*map(tf.nest.flatten, (before, following)), strict=True)
+        changed = {i: after for i, (leaf, after) in enumerate(pairs) if leaf is not after}
+        sound = tf.reduce_all([_is_finite(leaf) for leaf in changed.values()])
+        refused = "the state would not be finite any more, and is as it was"
+        with tf.control_dependencies([*checks, tf.debugging.Assert(sound, [refused])]):
+            tensors = {i: tf.identity(leaf) for i, leaf in changed.items()}
+        for i, tensor in tensors.items():
+            self._state[i].assign(tensor)
+        return outputs
+
+    def _reset(self) -> Outputs:
+        for variable, first in zip(self._state, self._first, strict=True):
+            variable.assign(first)
+        return {"done": tf.constant(True)}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the SavedModel to a folder."""
+        functions = {"serving_default": self.predict, "predict": self.predict}
+        if self._online is not None:
+            functions |= {"step": self.step, "reset": self.reset}
+        concrete = {name: f.get_concrete_function() for name, f in functions.items()}
+        # The hyperparameters that the graphs read, which are attributes of layers elsewhere.
+        self._read_by_graphs = [v for f in concrete.values() for v in f.variables]
+        tf.saved_model.save(self, os.fspath(path), signatures=concrete, options=WITHOUT_GRADIENTS)
+
+
+def step_outputs(step: Step) -> Outputs:
+    """The moments of a step by name."""
+    outputs = {"innovation": step.innovation}
+    for name, moments in (("predicted", step.predicted), ("filtered", step.filtered)):
+        for moment, tensor in zip(moments._fields, moments, strict=True):
+            outputs[f"{name}_{moment}"] = tensor
+    return outputs
+
+
+def _graph(function: Callable[..., Outputs], arguments: Sequence[tf.TensorSpec]) -> Any:
+    def by_name(*inputs: tf.Tensor) -> Outputs:
+        return function(*inputs)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    names = [inspect.Parameter(spec.name, kind) for spec in arguments]
+    by_name.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
+    return tf.function(by_name, input_signature=list(arguments), autograph=False)
+
+
+def _is_finite(a: tf.Tensor) -> tf.Tensor:
+    if not (a.dtype.is_floating or a.dtype.is_complex):
+        return tf.constant(True)
+    return tf.reduce_all(tf.math.is_finite(tf.abs(a)))
 
 
 def load_model(

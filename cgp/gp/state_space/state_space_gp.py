@@ -34,8 +34,8 @@ from cgp.statespace.filtering import log_likelihood
 from cgp.statespace.online.stream_samples import StateArrays
 from cgp.training import confirm, invalidate, refresh
 from cgp.training.registered import registered_config
-from cgp.training.serving import Online as OnlineStep
-from cgp.training.serving import Served
+from cgp.training.saving import Online as OnlineStep
+from cgp.training.saving import Served
 
 _SHARED_PLACES = "all series of a StateSpaceGP go on together, over a line"
 
