@@ -22,13 +22,11 @@ from cgp.training.optimizers import LBFGS
 def are_arrays(*structures: Any) -> bool:
     """Tells whether all leaves are dense arrays, tensors or None, and at least one is not None."""
     leaves = [leaf for leaf in keras.tree.flatten(structures) if leaf is not None]
-    return bool(leaves) and all(_is_array(leaf) for leaf in leaves)
-
-
-def _is_array(leaf: Any) -> bool:
-    if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
-        return False  # left to Keras
-    return tf.is_tensor(leaf) or isinstance(leaf, np.ndarray) or hasattr(leaf, "__array__")
+    return bool(leaves) and not any(
+        isinstance(leaf, tf.RaggedTensor | tf.SparseTensor)  # left to Keras
+        or not (tf.is_tensor(leaf) or hasattr(leaf, "__array__"))
+        for leaf in leaves
+    )
 
 
 def compile_as_usual(model: keras.Model) -> None:
@@ -63,13 +61,10 @@ def where_watched(verbose: int | str) -> int | str:
     """
     if verbose not in (0, 1, 2, "auto"):
         raise ValueError(f'verbose must be 0, 1, 2 or "auto", got {verbose!r}')
-    return verbose if verbose != "auto" or _is_watched() else 0
-
-
-def _is_watched() -> bool:
     output = sys.stdout
-    in_notebook = type(output).__module__.startswith("ipykernel.")
-    return in_notebook or bool(hasattr(output, "isatty") and output.isatty())
+    if verbose != "auto" or type(output).__module__.startswith("ipykernel."):  # a notebook
+        return verbose
+    return verbose if hasattr(output, "isatty") and output.isatty() else 0
 
 
 def check_restarts(restarts: Any, optimizer: Any) -> None:

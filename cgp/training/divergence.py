@@ -29,9 +29,9 @@ def is_indefinite(error: Exception) -> bool:
     """Whether an error says that a matrix is not positive definite, or not even finite."""
     if isinstance(error, NotPositiveDefiniteError) or any(m in str(error) for m in _MESSAGES):
         return True
-    # What is not finite is called so where a step runs eagerly.
-    is_of_graph = isinstance(error, tf.errors.InvalidArgumentError)
-    return not is_of_graph and re.search(_NOT_FINITE, str(error)) is not None
+    if isinstance(error, tf.errors.InvalidArgumentError):
+        return False
+    return re.search(_NOT_FINITE, str(error)) is not None  # as it is called eagerly
 
 
 class Trained(NamedTuple):
@@ -225,10 +225,8 @@ class DivergenceGuard(keras.callbacks.Callback):
             return
         restored = "The parameters are again those from before the training"
         if self._best_epoch is not None:
-            restored = (
-                f"The parameters are again those of the start of epoch {self._best_epoch}, whose "
-                f"loss is {self._best_loss:.6g}"
-            )
+            epoch = f"of the start of epoch {self._best_epoch}, whose loss is {self._best_loss:.6g}"
+            restored = f"The parameters are again those {epoch}"
         elif not self._best:
             restored = "The model was built in its first step: no earlier parameters are known"
         warnings.warn(

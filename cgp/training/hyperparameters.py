@@ -16,16 +16,9 @@ import keras
 import numpy as np
 
 from cgp.linalg.arguments import ArrayLike
-from cgp.training import keras_private
+from cgp.training import keras_private, parameters
 from cgp.training.layer_arguments import names_told
-from cgp.training.parameters import (
-    Constraint,
-    Parameter,
-    Parameterized,
-    complex_from_config,
-    in_steps_of,
-    named_parameters,
-)
+from cgp.training.parameters import Constraint, Parameter, Parameterized
 from cgp.training.sharing import Shareable
 
 InitialValues = dict[str, tuple[ArrayLike | None, Constraint]]
@@ -103,7 +96,7 @@ class Hyperparameter:
         if self.relative_step is not None:
             size = np.abs(np.asarray(1.0 if value is None else value))
             step = self.relative_step * np.where(size == 0, 1.0, size)
-            constraint = in_steps_of(step, constraint)
+            constraint = parameters.in_steps_of(step, constraint)
         return value, constraint
 
     if TYPE_CHECKING:
@@ -194,9 +187,7 @@ def _constructor(kind: type, fields: Mapping[str, Any]) -> Callable[..., None]:
     inits = (vars(base).get("__init__") for base in kind.__mro__)
     init_of_base = next(init for init in inits if init and not hasattr(init, "declared_fields"))
 
-    def construct(
-        layer: Any, arguments: dict[str, Any], learning: tuple[Any, ...], **keywords: Any
-    ) -> None:
+    def construct(layer: Any, arguments: dict, learning: tuple, **keywords: Any) -> None:
         init_of_base(layer, **keywords)
         for name, field in fields.items():
             if isinstance(field, Setting):
@@ -304,7 +295,7 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
         """Makes the layer of a config."""
         config = dict(config)
         for name in config.pop("complex", ()):
-            config[name] = complex_from_config(config[name])
+            config[name] = parameters.complex_from_config(config[name])
         return super().from_config(config)
 
     def load_own_variables(self, store: Any) -> None:
@@ -353,14 +344,10 @@ def parameter_rows(layers: Iterable[tuple[str, Parameterized]]) -> list[Row]:
     layers = list(layers)
     uses = Counter(id(p) for _, layer in layers for p in layer.own_parameters)
     rows = []
-    for name, parameter in named_parameters(layers).items():
+    for name, parameter in parameters.named_parameters(layers).items():
         count = uses[id(parameter)]
-        notes = {
-            "fixed": parameter.fixed,
-            "starts from the data": parameter.is_left_out,
-            f"shared by {count} parts": count > 1,
-        }
-        note = ", ".join(text for text, applies in notes.items() if applies)
+        notes = ["fixed"] * parameter.fixed + ["starts from the data"] * parameter.is_left_out
+        note = ", ".join([*notes, *([f"shared by {count} parts"] if count > 1 else [])])
         value = str(parameter) if parameter.is_left_out else array_text(parameter.numpy())
         rows.append(Row(name, value, note))
     return rows

@@ -18,6 +18,7 @@ from cgp.training.parameters import POSITIVE
 _NO_CAP = 15_000  # SciPy's own
 _LONGEST = 10.0  # step in the log of a hyperparameter: a factor of 22,000
 _FAR = 100.0  # what a loss per point loses from one start only if that is far from any optimum
+_WALL = 1e100  # slope, beyond which it is that of a wall, in whatever unit
 _STEEPEST = 1e6  # rise or slope over the promised descent, beyond which no cubic fits a loss
 _BOTTOMLESS = -1e6  # a loss per point that has no minimum, as it tends to minus infinity
 
@@ -62,12 +63,12 @@ class Descent:
         self.point = start
         self.value, self.gradient = loss(self.point)
         if not _is_finite(self.value, self.gradient):
-            parameters = {v.name: v.parameter for v in trained if v.parameter is not None}
             outside = [
-                f"{name} = {parameter}"
-                for name, parameter in parameters.items()
-                if parameter.prior is not None
-                and not np.isfinite(np.asarray(parameter.log_prior()))
+                f"{v.name} = {v.parameter}"
+                for v in trained
+                if v.parameter is not None
+                and v.parameter.prior is not None
+                and not np.isfinite(np.asarray(v.parameter.log_prior()))
             ]
             why = f": the prior of {', '.join(outside)} has no density there" if outside else ""
             raise ValueError(
@@ -78,13 +79,11 @@ class Descent:
         self._is_stopped = False
         self._last = (self.point, self.value, self.gradient)
         self._is_substitute = False  # what `_last` has of its point
-        in_logs = [
-            v.parameter is not None and v.parameter.constraint.forward is POSITIVE.forward
-            for v in trained
-        ]
+        parameters = [v.parameter for v in trained]
+        in_logs = [p is not None and p.constraint.forward is POSITIVE.forward for p in parameters]
         self._in_logs = np.repeat(in_logs, [v.variable.shape.num_elements() for v in trained])
-        steps = [v.parameter.step for v in trained if v.parameter is not None]
-        self._largest_step = max([1.0, *(float(np.max(s)) for s in steps if s is not None)])
+        steps = [p.step for p in parameters if p is not None and p.step is not None]
+        self._largest_step = max([1.0, *(float(np.max(step)) for step in steps)])
 
     def run(self, optimizer: LBFGS, cap: int | None) -> Any:
         """Runs the minimisation, for at most `cap` iterations; returns SciPy's `OptimizeResult`."""
@@ -102,14 +101,9 @@ class Descent:
                 "maxfun": 20 * _NO_CAP,
                 "maxls": 30,
             }
-            result = optimize.minimize(
-                self._value_and_gradient,
-                self.point,
-                jac=True,
-                method="L-BFGS-B",
-                callback=self._on_iteration,
-                options=options,
-            )
+            keywords = {"jac": True, "method": "L-BFGS-B", "callback": self._on_iteration}
+            function = self._value_and_gradient
+            result = optimize.minimize(function, self.point, options=options, **keywords)
             iterations, evaluations = iterations + result.nit, evaluations + result.nfev
             was_far = self._level - self.value >= _FAR and self.value > _BOTTOMLESS
             if not was_far or iterations >= allowed or self._is_stopped:
@@ -194,9 +188,6 @@ def _is_finite(loss: float, gradient: np.ndarray) -> bool:
     return bool(np.isfinite(loss) and np.all(np.isfinite(gradient)))
 
 
-_WALL = 1e100  # slope, beyond which it is that of a wall, in whatever unit
-
-
 class Validation(NamedTuple):
     """The validation arguments of `fit`."""
 
@@ -243,13 +234,12 @@ def _one_batch(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     elif isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
             raise ValueError("a dataset brings its own targets and weights: y must be None")
-        first_two = list(x.take(2))
-        if len(first_two) != 1:
+        batch, *more = [*x.take(2)] or [None]
+        if batch is None or more:
             raise ValueError(
                 f"LBFGS needs all the data in one batch, and the dataset has "
-                f"{'several' if first_two else 'none'}: batch it by its length"
+                f"{'several' if more else 'none'}: batch it by its length"
             )
-        batch = first_two[0]
     else:
         raise TypeError(f"LBFGS takes arrays or a tf.data.Dataset of one batch, got x of {type(x)}")
     return keras.utils.unpack_x_y_sample_weight(batch)
@@ -340,17 +330,12 @@ class _Run:
         validation: Validation,
         initial_epoch: int,
     ) -> None:
-        self.model = model
-        self.callbacks = callbacks
-        self.progress = progress
-        self.validation = validation
-        self.initial_epoch = initial_epoch
-        self.iterations = 0
-        self.in_epoch = False
+        self.model, self.callbacks, self.progress = model, callbacks, progress
+        self.validation, self.initial_epoch = validation, initial_epoch
+        self.iterations, self.in_epoch = 0, False
         self.logs: dict = {}
-        self.descent = Descent(
-            loss, trained(model), loss.start, self.begin_epoch, self._after_iteration
-        )
+        on_steps = self.begin_epoch, self._after_iteration
+        self.descent = Descent(loss, trained(model), loss.start, *on_steps)
 
     def begin_epoch(self) -> None:
         if not self.in_epoch:
@@ -359,15 +344,12 @@ class _Run:
             self.callbacks.on_train_batch_begin(0)
 
     def end_epoch(self, loss: float) -> None:
-        epoch = self.initial_epoch + self.iterations
-        self.iterations += 1
-        self.in_epoch = False
-        self.logs = {"loss": loss}
+        epoch, self.logs = self.initial_epoch + self.iterations, {"loss": loss}
+        self.iterations, self.in_epoch = self.iterations + 1, False
         self.callbacks.on_train_batch_end(0, self.logs)
-        if self.validation.data is not None and self.iterations % self.validation.freq == 0:
-            metrics = self.model.evaluate(
-                self.validation.data, steps=self.validation.steps, verbose=0, return_dict=True
-            )
+        data, steps, freq = self.validation
+        if data is not None and self.iterations % freq == 0:
+            metrics = self.model.evaluate(data, steps=steps, verbose=0, return_dict=True)
             self.logs |= {f"val_{name}": v for name, v in metrics.items()}
         self.callbacks.on_epoch_end(epoch, self.logs)
         self.progress.update(self.iterations, self.logs)
@@ -382,12 +364,10 @@ class _Progress:
     """A progress line that counts iterations, or a line for each iteration."""
 
     def __init__(self, verbose: int | str, cap: int | None) -> None:
-        self.verbose = 1 if verbose == "auto" else verbose
-        self.bar = None
-        if self.verbose == 1:
-            self.bar = keras.utils.Progbar(cap, unit_name="iteration", stateful_metrics=["loss"])
-        self.iterations = 0
+        self.verbose, self.iterations, self.bar = verbose, 0, None
         self.logs: dict = {}
+        if verbose in (1, "auto"):
+            self.bar = keras.utils.Progbar(cap, unit_name="iteration", stateful_metrics=["loss"])
 
     def update(self, iteration: int, logs: dict) -> None:
         self.iterations, self.logs = iteration, dict(logs)

@@ -157,11 +157,10 @@ def check_graph(model: Any, are_complex: Sequence[bool]) -> list[bool]:
     they return. Returns whether each of its outputs is complex, from whether each of its inputs is.
     """
     check_inputs(model, are_complex)
-    pairs = zip(model.inputs, are_complex, strict=False)
-    complex_by_id = {id(tensor): fed for tensor, fed in pairs}
+    complex_by_id = dict(zip(map(id, model.inputs), are_complex, strict=False))
 
     def holds_complex(leaf: Any) -> bool:
-        return complex_by_id[id(leaf)] if id(leaf) in complex_by_id else is_complex(leaf)
+        return complex_by_id.get(id(leaf), is_complex(leaf))
 
     for operation, arguments, outputs in keras_private.calls_in_graph(model):
         flags = check_call(operation, arguments, holds_complex)
@@ -172,8 +171,7 @@ def check_graph(model: Any, are_complex: Sequence[bool]) -> list[bool]:
                     raise TypeError(_refusal(operation))
                 flags = [False]  # declared so because a real argument was, as by `Absolute`
         flags = flags * len(outputs) if len(flags) == 1 else flags
-        pairs = zip(outputs, flags, strict=True)
-        complex_by_id |= {id(tensor): fed for tensor, fed in pairs}
+        complex_by_id |= zip(map(id, outputs), flags, strict=True)
     return list(map(holds_complex, model.outputs))
 
 

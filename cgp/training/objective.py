@@ -139,11 +139,8 @@ def _compiled(model: Any, variables: list[keras.Variable], batch: tuple) -> Call
     kept: _CompiledObjective | None = getattr(model, "_kept_objective", None)
     same = kept is not None and list(map(id, kept.variables)) == list(map(id, variables))
     if kept is None or not same or kept.signature != signature:
-        function = tf.function(
-            functools.partial(evaluate, model, variables),
-            jit_compile=model.jit_compile,
-            autograph=False,
-        )
+        function = functools.partial(evaluate, model, variables)
+        function = tf.function(function, jit_compile=model.jit_compile, autograph=False)
         kept = model._kept_objective = _CompiledObjective(variables, signature, function)
     return kept.function
 
@@ -169,12 +166,11 @@ def evaluate(
     missing = [v.path for v, g in zip(variables, gradients, strict=True) if g is None]
     if missing:
         warnings.warn(f"the loss does not depend on the variables {missing}", stacklevel=2)
-    flat = [
-        tf.zeros([v.shape.num_elements()], tf.float64)
-        if g is None
-        else tf.reshape(tf.cast(tf.convert_to_tensor(g), tf.float64), [-1])
-        for v, g in zip(variables, gradients, strict=True)
+    pairs = zip(variables, gradients, strict=True)
+    dense = [
+        tf.zeros(v.shape, tf.float64) if g is None else tf.convert_to_tensor(g) for v, g in pairs
     ]
+    flat = [tf.reshape(tf.cast(g, tf.float64), [-1]) for g in dense]
     return tf.cast(loss, tf.float64), tf.concat(flat, axis=0)
 
 
@@ -295,13 +291,12 @@ def _restored(spec: bytes) -> _RestoredModel:
     model.compile(LBFGS(), jit_compile=jit_compile)
     if model.batch_count is not None:
         model.batch_count.assign(shards)
-    function = tf.function(
-        functools.partial(evaluate, model, model.trainable_variables),
-        jit_compile=jit_compile,
-        autograph=False,
-        reduce_retracing=True,  # shards may be of any length
+    variables = model.trainable_variables
+    function = tf.function(  # of shards of any length
+        functools.partial(evaluate, model, variables),
+        **{"jit_compile": jit_compile, "autograph": False, "reduce_retracing": True},
     )
-    size = sum(v.shape.num_elements() for v in model.trainable_variables)
+    size = sum(v.shape.num_elements() for v in variables)
     return _RestoredModel(model, size, function, threading.Lock())
 
 
@@ -363,7 +358,5 @@ class ShardedObjective(Objective):
         if count == 0.0:
             raise ValueError("every element of all shards is missing: nothing to learn from")
         # In the order of the shards: the same sum whoever was first.
-        return (
-            sum(result.value for result in results) / count,
-            np.sum([result.gradient for result in results], axis=0) / count,
-        )
+        gradient = np.sum([result.gradient for result in results], axis=0) / count
+        return sum(result.value for result in results) / count, gradient

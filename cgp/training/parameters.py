@@ -71,7 +71,7 @@ def _plane_from_disk(point: np.ndarray) -> np.ndarray:
 
 
 def split(z: np.ndarray) -> np.ndarray:
-    """Splits complex numbers into their parts on a new last axis, [re, im]."""
+    """Splits complex numbers into [re, im] on a new last axis."""
     return np.stack([z.real, z.imag], axis=-1)
 
 
@@ -216,23 +216,20 @@ class Parameter:
 
     def _check(self, value: ArrayLike) -> np.ndarray:
         array = np.asarray(value)
-        if array.dtype.kind not in "iufc" or (
-            array.dtype.kind == "c" and not self.constraint.is_complex
-        ):
-            expected = self.constraint.description
+        is_complex, expected = self.constraint.is_complex, self.constraint.description
+        if array.dtype.kind not in ("iufc" if is_complex else "iuf"):
             if array.dtype.kind == "c" and expected != "real":
                 expected = f"real and {expected}"
             raise TypeError(f"{self.name} must be {expected}, got {value!r}")
-        array = array.astype(np.complex128 if self.constraint.is_complex else np.float64)
-        dtype = np.result_type(self._dtype, 1j) if self.constraint.is_complex else self._dtype
+        array = array.astype(np.complex128 if is_complex else np.float64)
+        dtype = np.result_type(self._dtype, 1j) if is_complex else self._dtype
         with np.errstate(over="ignore"):
             rounded = array.astype(dtype)  # 1e-300 is positive, but not in float32
         if not np.all(np.isfinite(rounded)) or not self.constraint.contains(rounded):
             where = "" if self._dtype == np.float64 else f" and finite in {self._dtype}"
             if not where and not np.all(np.isfinite(array)):
                 where = " and finite"
-            expected = f"{self.constraint.description}{where}"
-            raise ValueError(f"{self.name} must be {expected}, got {value!r}")
+            raise ValueError(f"{self.name} must be {expected}{where}, got {value!r}")
         return array
 
     @property
@@ -305,8 +302,8 @@ class Parameter:
     @contextlib.contextmanager
     def undone_on_error(self) -> Iterator[None]:
         """A context that restores the value, and whether it was left out, if it raises."""
-        before, was_set = [v.numpy() for v in self.variables], self._is_set
-        constraint = self.constraint
+        before = [v.numpy() for v in self.variables]
+        was_set, constraint = self._is_set, self.constraint
         try:
             yield
         except BaseException:
@@ -497,18 +494,17 @@ class Parameterized(ReadOnlyArguments):
         Complex numbers are `[re, im]`, and their names under the key `complex`. The keys `complex`,
         `fixed` and `priors` are absent where they are empty; a value that was left out is None.
         """
-        complex_ = [p.name for p in self.own_parameters if p.constraint.is_complex]
-        fixed = [p.name for p in self.own_parameters if p.fixed]
-        priors = {p.name: prior_config(p.prior) for p in self.own_parameters if p.prior is not None}
-        return {
-            **{
-                p.name: _left_out_config(p) if p.initial is None else number_to_config(p.initial)
-                for p in self.own_parameters
-            },
-            **({"complex": complex_} if complex_ else {}),
-            **({"fixed": fixed} if fixed else {}),
-            **({"priors": priors} if priors else {}),
+        parameters = self.own_parameters
+        lists = {
+            "complex": [p.name for p in parameters if p.constraint.is_complex],
+            "fixed": [p.name for p in parameters if p.fixed],
+            "priors": {p.name: prior_config(p.prior) for p in parameters if p.prior is not None},
         }
+        values = {
+            p.name: _left_out_config(p) if p.initial is None else number_to_config(p.initial)
+            for p in parameters
+        }
+        return values | {key: entries for key, entries in lists.items() if entries}
 
 
 def values_by_name(
@@ -516,10 +512,8 @@ def values_by_name(
 ) -> dict[str, np.ndarray]:
     """The constrained values of hyperparameters by name; NaN for those in `left_out`."""
     without = {id(parameter) for parameter in left_out}
-    return {
-        name: p.numpy() * np.nan if id(p) in without else p.numpy()
-        for name, p in parameters.items()
-    }
+    values = {name: p.numpy() for name, p in parameters.items()}
+    return {n: a * np.nan if id(parameters[n]) in without else a for n, a in values.items()}
 
 
 def _left_out_config(parameter: Parameter) -> list[None] | None:
@@ -558,9 +552,8 @@ def named_parameters(layers: Iterable[tuple[str, Parameterized]]) -> dict[str, P
         names = [parameter.name for parameter in layer.own_parameters]
         if prefix:
             numbered = (f"{prefix}_{number}" for number in itertools.count(2))
-            several = (
-                [f"{p}.{name}" for name in names] for p in itertools.chain([prefix], numbered)
-            )
+            prefixes = itertools.chain([prefix], numbered)
+            several = ([f"{p}.{name}" for name in names] for p in prefixes)
             names = next(candidates for candidates in several if not by_name.keys() & candidates)
         by_name |= zip(names, layer.own_parameters, strict=True)
     return by_name

@@ -50,6 +50,7 @@ XLA, which drops assertions, an update that should have failed leaves NaN instea
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -57,14 +58,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cgp.training.keras_private import (
-    add_variable,
-    flatten_layers,
-    in_stateless_scope,
-    in_symbolic_scope,
-    replace_value,
-    stored,
-)
+from cgp.training import keras_private
+from cgp.training.keras_private import in_stateless_scope, replace_value, stored
 
 
 class HostVariable(keras.Variable):
@@ -87,9 +82,8 @@ class HostVariable(keras.Variable):
     def __init__(self, shape: tuple[int, ...], dtype: str, name: str):
         self._host: np.ndarray | None = None
         self._is_ahead = self._is_shared = False
-        super().__init__(
-            np.zeros(shape, dtype), dtype=dtype, trainable=False, autocast=False, name=name
-        )
+        keywords = {"dtype": dtype, "trainable": False, "autocast": False, "name": name}
+        super().__init__(np.zeros(shape, dtype), **keywords)
 
     def host(self) -> np.ndarray:
         """The value as an array; after a change of it in place, `changed` must be called."""
@@ -161,9 +155,7 @@ class _PostUpdate:
     """
 
     def __init__(self, variables: tuple, update: Callable[[], None], snapshot: Any) -> None:
-        self.variables = variables
-        self.update = update
-        self.snapshot = snapshot
+        self.variables, self.update, self.snapshot = variables, update, snapshot
         self.is_current = False
 
     def present(self) -> tf.Tensor:
@@ -185,13 +177,10 @@ class _PostUpdate:
     def match_size(self) -> None:
         """Marks the state as stale if a variable has become a vector since (`Parameter.spread`)."""
         with tf.init_scope():
-            if len(self.snapshot.numpy()) == self.size():
-                return
-            stale = np.full(self.size(), np.nan)
-            if isinstance(self.snapshot, HostVariable):
-                self.snapshot.replace(stale)
-            else:
-                self.snapshot.assign(stale)
+            if len(self.snapshot.numpy()) != self.size():
+                is_weight = isinstance(self.snapshot, HostVariable)
+                replace = self.snapshot.replace if is_weight else self.snapshot.assign
+                replace(np.full(self.size(), np.nan))
 
     def run(self) -> None:
         """Recomputes the state; where that fails, the state stays marked as stale."""
@@ -210,34 +199,37 @@ class _PostUpdate:
             with tf.control_dependencies(done):
                 self.snapshot.assign(self.present())
 
+    def stored(self) -> np.ndarray:
+        """The values of the variables when the update last ran, eagerly."""
+        snapshot = self.snapshot
+        return snapshot.host() if isinstance(snapshot, HostVariable) else snapshot.numpy()
+
     def is_stale(self) -> bool | tf.Tensor:
         # NaN, the mark of stale state, differs from everything.
         if tf.executing_eagerly():  # in a tenth of the time
             values = (np.ravel(_read(v.value)).astype(np.float64) for v in self.variables)
-            present = np.concatenate([_ZERO, *values])
-            stored = self.snapshot
-            stored = stored.host() if isinstance(stored, HostVariable) else stored.numpy()
-            return not np.array_equal(stored, present)
+            return not np.array_equal(self.stored(), np.concatenate([_ZERO, *values]))
         self.match_size()
         return tf.reduce_any(tf.not_equal(tf.convert_to_tensor(self.snapshot), self.present()))
 
     def run_if_stale(self) -> None:
-        if self.is_current or in_symbolic_scope():  # Keras infers shapes, and no values exist
+        if (
+            self.is_current or keras_private.in_symbolic_scope()
+        ):  # Keras infers shapes, and no values exist
             return
         if in_stateless_scope():  # state is an argument of the call: compute it there
             self.update()
-            return
-        stale = self.is_stale()
-        if tf.executing_eagerly():
-            if bool(stale):
-                self.run()
             return
 
         def run() -> tf.Tensor:
             self.run()
             return tf.constant(True)
 
-        tf.cond(stale, run, lambda: tf.constant(False))
+        stale = self.is_stale()
+        if not tf.executing_eagerly():
+            tf.cond(stale, run, lambda: tf.constant(False))
+        elif stale:
+            self.run()
 
 
 class _Registry:
@@ -313,17 +305,16 @@ def register_post_update(
             raise TypeError(
                 f"{v.path} is {v.dtype}: keep complex weights as real ones with a last axis of two"
             )
-    size = 1 + sum(v.shape.num_elements() for v in variables)
+    stale = np.full(1 + sum(v.shape.num_elements() for v in variables), np.nan)
     name = f"post_update_snapshot_{len(_updates(layer))}"
-    if state_is_weights:
-        with tf.init_scope():
-            snapshot = add_variable(layer, lambda: HostVariable((size,), "float64", name))
-            snapshot.assign(np.full(size, np.nan))
-    else:
-        with tf.init_scope():
-            nan = tf.fill([size], tf.constant(float("nan"), tf.float64))
-            snapshot = tf.Variable(nan, trainable=False, name=name, shape=[None])
-        # Where TensorFlow's checkpoints and exports find it, as they find the state.
+    with tf.init_scope():
+        if state_is_weights:
+            make = functools.partial(HostVariable, stale.shape, "float64", name)
+            snapshot = keras_private.add_variable(layer, make)
+            snapshot.assign(stale)
+        else:
+            snapshot = tf.Variable(stale, trainable=False, name=name, shape=[None])
+    if not state_is_weights:  # where TensorFlow's checkpoints and exports find it, as the state
         setattr(layer, f"_{name}", snapshot)
     if getattr(layer, "_post_updates", None) is None:
         layer._post_updates = _Registry()
@@ -379,9 +370,7 @@ def confirm(layer: keras.layers.Layer) -> None:
 
 def current_values(layer: keras.layers.Layer) -> bytes:
     """The values of the variables from which the states of a layer were computed."""
-    snapshots = (update.snapshot for update in _updates(layer))
-    arrays = (v.host() if isinstance(v, HostVariable) else v.numpy() for v in snapshots)
-    return b"".join(a.tobytes() for a in arrays)
+    return b"".join(update.stored().tobytes() for update in _updates(layer))
 
 
 def snapshot(variables: Iterable[keras.Variable]) -> bytes:
@@ -431,7 +420,7 @@ def _updates_inside(
 ) -> Iterator[_PostUpdate]:
     """The updates of a layer and of all inside it; arguments as for `refresh_all`."""
     ids = None if variables is None else {id(v) for v in variables}
-    for layer in flatten_layers(model):
+    for layer in keras_private.flatten_layers(model):
         for update in _updates(layer):
             if ids is None or any(id(v) in ids for v in update.variables):
                 yield update

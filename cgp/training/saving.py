@@ -28,9 +28,7 @@ from cgp.linalg.arguments import as_flag
 from cgp.training.keras_private import ask_to_proceed_with_overwrite, get_input_signature
 from cgp.training.sharing import sharing_scope
 
-_bytes_of_file: contextvars.ContextVar[int | None] = contextvars.ContextVar(
-    "_bytes_of_file", default=None
-)
+_bytes_of_file = contextvars.ContextVar[int | None]("_bytes_of_file", default=None)
 
 
 @contextlib.contextmanager
@@ -232,13 +230,10 @@ def check_undamaged(filepath: str | os.PathLike[str]) -> None:
 
     One that is neither `.keras` nor HDF5 is not looked at.
     """
-    path = os.fspath(filepath)
-    if not os.path.isfile(path):
-        return
-    damage = None
-    if path.endswith(".keras"):
+    path, damage = os.fspath(filepath), None
+    if os.path.isfile(path) and path.endswith(".keras"):
         damage = _damage_of_archive(path)
-    elif path.endswith((".h5", ".hdf5")):
+    elif os.path.isfile(path) and path.endswith((".h5", ".hdf5")):
         damage = _damage_of_hdf5(path)
     if damage:
         damage = "it is empty" if os.path.getsize(path) == 0 else damage
@@ -372,12 +367,11 @@ def _processes() -> str:
 
 
 def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        pass
+    with contextlib.suppress(PermissionError, OverflowError):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
     return True
 
 

@@ -57,14 +57,12 @@ def sharing_scope() -> Iterator[None]:
         >>> first is second, first is Owner.from_config(config)
         (True, False)
     """
-    if getattr(_scope, "memo", None) is not None:
-        yield
-        return
-    _scope.memo = {}
+    outer = getattr(_scope, "memo", None)
+    _scope.memo = {} if outer is None else outer
     try:
         yield
     finally:
-        _scope.memo = None
+        _scope.memo = outer
 
 
 class Shareable:
@@ -136,12 +134,9 @@ def wrap_from_config(cls: Any, around: Callable) -> None:
 
 
 def _revive(cls: Any, make: Callable[[dict], Any], config: dict) -> Any:
-    if "shared_id" not in config:  # an outer from_config has removed it
-        return make(config)
-    config = dict(config)
-    shared_id = config.pop("shared_id")
-    memo = getattr(_scope, "memo", None)
-    if memo is None:
+    memo, shared_id = getattr(_scope, "memo", None), config.get("shared_id")
+    config = {key: entry for key, entry in config.items() if key != "shared_id"}
+    if shared_id is None or memo is None:  # an outer from_config has removed it
         return make(config)
     if shared_id not in memo:
         memo[shared_id] = make(config)

@@ -209,9 +209,11 @@ class Trainer(Saving):
         if validation_data is None and validation_split and are_arrays(x, y, sample_weight):
             (x, y, sample_weight), validation_data = split(x, y, sample_weight, validation_split)
             validation_split = 0.0
-        validation_data = _validation_batches(
-            validation_data, validation_batch_size or batch_size, validation_steps
-        )
+        if validation_data is not None:
+            arrays = keras.utils.unpack_x_y_sample_weight(validation_data)
+            if are_arrays(*arrays):
+                rows = validation_batch_size or batch_size
+                validation_data = batches(*arrays, rows, steps=validation_steps)
         if self.built:
             self._refresh_eagerly()
         if is_lbfgs:
@@ -228,25 +230,21 @@ class Trainer(Saving):
             if are_arrays(x, y, sample_weight):
                 x = batches(x, y, sample_weight, batch_size, shuffle, steps_per_epoch)
                 y = sample_weight = batch_size = None
-            fit = functools.partial(
-                super().fit,
-                x,
-                y,
-                batch_size=batch_size,
-                epochs=1 if epochs is None else epochs,
-                verbose=verbose,
-                validation_split=validation_split,
-                validation_data=validation_data,
+            arguments = {
+                "validation_split": validation_split,
+                "validation_data": validation_data,
                 # Keras warns that a dataset cannot be shuffled, though True is its default.
-                shuffle=shuffle and not isinstance(x, tf.data.Dataset),
-                class_weight=class_weight,
-                sample_weight=sample_weight,
-                initial_epoch=initial_epoch,
-                steps_per_epoch=steps_per_epoch,
-                validation_steps=validation_steps,
-                validation_batch_size=validation_batch_size,
-                validation_freq=validation_freq,
-            )
+                "shuffle": shuffle and not isinstance(x, tf.data.Dataset),
+                "class_weight": class_weight,
+                "sample_weight": sample_weight,
+                "initial_epoch": initial_epoch,
+                "steps_per_epoch": steps_per_epoch,
+                "validation_steps": validation_steps,
+                "validation_batch_size": validation_batch_size,
+                "validation_freq": validation_freq,
+            }
+            epochs = 1 if epochs is None else epochs
+            fit = functools.partial(super().fit, x, y, batch_size, epochs, verbose, **arguments)
             with self._in_batches(x, steps_per_epoch):
                 history = divergence.guarded(self, fit, callbacks)
         # Weight averaging and callbacks that restore weights act after the last step.
@@ -270,8 +268,8 @@ class Trainer(Saving):
     @contextlib.contextmanager
     def _in_batches(self, data: Any, steps: int | None) -> Iterator[None]:
         """A context in which the model, and models inside it, know the number of batches."""
-        variables = [getattr(x, "batch_count", None) for x in keras_private.flatten_layers(self)]
-        counts = [count for count in variables if count is not None]
+        counts = [getattr(x, "batch_count", None) for x in keras_private.flatten_layers(self)]
+        counts = [count for count in counts if count is not None]
         before = [count.numpy() for count in counts]
         number = number_of_batches(data, steps) if counts else 1
         try:
@@ -305,17 +303,9 @@ class Trainer(Saving):
             x = batches(x, y, sample_weight, batch_size, steps=steps)
             y = sample_weight = batch_size = None
         with self._in_batches(x, steps):
-            return super().evaluate(
-                x,
-                y,
-                batch_size=batch_size,
-                verbose=where_watched(verbose),
-                sample_weight=sample_weight,
-                steps=steps,
-                callbacks=callbacks,
-                return_dict=return_dict,
-                **kwargs,
-            )
+            arguments = {"sample_weight": sample_weight, "steps": steps, "callbacks": callbacks}
+            arguments |= {"return_dict": return_dict, **kwargs}
+            return super().evaluate(x, y, batch_size, where_watched(verbose), **arguments)
 
     def predict(
         self,
@@ -329,10 +319,7 @@ class Trainer(Saving):
         if are_arrays(x):
             x = batches(x, batch_size=batch_size, steps=steps)
             batch_size = None
-        verbose = where_watched(verbose)
-        return super().predict(
-            x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
-        )
+        return super().predict(x, batch_size, where_watched(verbose), steps, callbacks)
 
     # --- serialisation ---------------------------------------------------------------------------
 
@@ -360,7 +347,7 @@ def any_complex(structure: Any) -> bool:
 
 def without_mask(x: Any) -> Any:
     """An array with NaN in place of its masked elements; anything else as it is."""
-    is_plain = x is None or isinstance(x, bool | int | float | complex) or tf.is_tensor(x)
+    is_plain = isinstance(x, bool | int | float | complex | NoneType) or tf.is_tensor(x)
     is_plain = is_plain or (isinstance(x, np.ndarray) and x.dtype.kind in "iufc")
     if not is_plain and is_time(x):
         raise TypeError(f"inputs must be numbers, got dates or durations: {remedy('x')}")
@@ -374,19 +361,9 @@ def without_mask(x: Any) -> Any:
 def _check_callbacks(callbacks: Any) -> None:
     """Raises a TypeError for anything but callbacks of Keras."""
     for callback in keras.tree.flatten(callbacks):
-        kinds = keras.callbacks.Callback, keras.callbacks.CallbackList, NoneType
+        kinds = keras.callbacks.Callback | keras.callbacks.CallbackList | None
         if not isinstance(callback, kinds):
             raise TypeError(f"callbacks must be callbacks of Keras, got {callback!r}")
-
-
-def _validation_batches(data: Any, batch_size: int | None, steps: int | None) -> Any:
-    """The `validation_data` of `fit`, with arrays as a dataset in their own dtype."""
-    if data is None:
-        return None
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    if not are_arrays(x, y, sample_weight):
-        return data
-    return batches(x, y, sample_weight, batch_size, steps=steps)
 
 
 def _check_optimizer(optimizer: Any) -> None:
