@@ -45,15 +45,14 @@ def normalized_error_db(z: ArrayLike, predicted: ArrayLike) -> float:
     """The squared error relative to the signal power, `10 log10(Σ|z − predicted|² / Σ|z|²)`.
 
     Args:
-        z: Complex targets, any shape; NaN where missing.
-        predicted: Complex, of the same shape.
+        z: As for `mean_squared_modulus`.
+        predicted: As for `mean_squared_modulus`.
 
     Returns:
         The error in decibels; −inf for a perfect prediction.
 
     Raises:
-        TypeError: Targets or predictions are not complex.
-        ValueError: Shapes differ, or targets are all missing or all zero.
+        TypeError, ValueError: As for `mean_squared_modulus`; targets that are all zero.
 
     Example:
         >>> import numpy as np
@@ -105,8 +104,8 @@ def log_predictive_densities(z: ArrayLike, prediction: Prediction) -> np.ndarray
     """The log predictive density of each point, whose mean `negative_log_predictive_density` has.
 
     Args:
-        z: Complex targets, any shape; NaN where missing.
-        prediction: The prediction of `z`, noise included, as for `negative_log_predictive_density`.
+        z: As for `negative_log_predictive_density`.
+        prediction: As for `negative_log_predictive_density`.
 
     Returns:
         Real, `[points]`, in nats; targets that are missing are left out.
@@ -138,10 +137,8 @@ def coverage(z: ArrayLike, prediction: Prediction, probability: float = 0.95) ->
     It is close to `probability` where the predicted uncertainty is right.
 
     Args:
-        z: Complex targets, any shape; NaN where missing.
-        prediction: The prediction of `z`, noise included (`observed=True`), shaped like `z`, or
-            with an axis of one component more: what `cgp.distributions.marginals` takes. Of a
-            filter it is the one-step prediction.
+        z: As for `negative_log_predictive_density`.
+        prediction: As for `negative_log_predictive_density`.
         probability: Of the ellipse: see `ComplexNormal.ellipses`.
 
     Returns:
@@ -164,12 +161,8 @@ def coverage(z: ArrayLike, prediction: Prediction, probability: float = 0.95) ->
     along, across, larger, smaller = _principal(z, prediction)
     # Multiplied out instead of divided, as an ellipse may be a line segment or a point.
     distance = along**2 * smaller + across**2 * larger
-    inside = (
-        (distance <= limit * larger * smaller)
-        & (along**2 <= limit * larger)
-        & (across**2 <= limit * smaller)
-    )
-    return float(np.mean(inside))
+    inside = (along**2 <= limit * larger) & (across**2 <= limit * smaller)
+    return float(np.mean(inside & (distance <= limit * larger * smaller)))
 
 
 class _SquaredError(keras.metrics.Metric):
@@ -231,10 +224,7 @@ class NormalizedErrorDB(_SquaredError):
         name: Name of the metric in the training history.
         dtype: Dtype of the sums; "float64" whatever Keras's global floatx.
 
-    Call arguments:
-        y_true: Complex targets; NaN where missing.
-        y_pred: Complex, of the same shape.
-        sample_weight: Real, shaped like `y_true` or its leading axes.
+    Call arguments: As for `MeanSquaredModulus`.
 
     Example:
         >>> import numpy as np
@@ -259,9 +249,8 @@ def _squared_sums(
     """`Σ|z − predicted|²`, `Σ|z|²` and the number of targets that are not missing; float64."""
     check_same_labels(z=(z, 0), predicted=(predicted, 0))
     if sample_weight is not None:
-        check_same_labels(
-            z=(z, np.ndim(z) - np.ndim(sample_weight)), sample_weight=(sample_weight, 0)
-        )
+        unpaired = np.ndim(z) - np.ndim(sample_weight)
+        check_same_labels(z=(z, unpaired), sample_weight=(sample_weight, 0))
     _refuse_mask(z)
     z, predicted = _as_complex(z, "the target"), _as_complex(predicted, "the prediction")
     if tf.executing_eagerly():
@@ -288,10 +277,9 @@ def _as_weight(sample_weight: ArrayLike, shape: tf.TensorShape) -> tf.Tensor:
     if weight.dtype.is_complex:
         raise TypeError(f"sample_weight must be real, got {weight.dtype.name}")
     rank = min(weight.shape.rank, shape.rank)
+    leading = shape[:rank]
     try:
-        fits = tf.broadcast_static_shape(weight.shape, shape[:rank]).is_compatible_with(
-            shape[:rank]
-        )
+        fits = leading.is_compatible_with(tf.broadcast_static_shape(weight.shape, leading))
     except ValueError:
         fits = False
     if not fits:
@@ -309,10 +297,9 @@ def _as_weight(sample_weight: ArrayLike, shape: tf.TensorShape) -> tf.Tensor:
 def _as_complex(values: ArrayLike, name: str) -> tf.Tensor:
     """Converts targets or predicted values to complex128; those of a real dtype are an error."""
     if isinstance(values, Mapping):
-        raise TypeError(
-            f"{name} must be complex, got a {type(values).__name__}: "
-            'of a prediction, give prediction["mean"]'
-        )
+        kind = type(values).__name__
+        remedy = 'of a prediction, give prediction["mean"]'
+        raise TypeError(f"{name} must be complex, got a {kind}: {remedy}")
     numbers = tf.convert_to_tensor(as_numbers(values, name))
     if not numbers.dtype.is_complex:
         raise TypeError(f"{name} must be complex, got {numbers.dtype.name}")

@@ -136,7 +136,7 @@ def as_complex_vector(x: ArrayLike, name: str, like: tf.Tensor | None = None) ->
 
 
 def as_real_vector(x: ArrayLike, name: str) -> tf.Tensor:
-    """Converts a real vector to a tensor `[..., n]`; errors as those of `as_complex_vector`."""
+    """Converts a real vector to a tensor `[..., n]`."""
     return _vector(_as_tensor(x, name, _REAL), name)
 
 
@@ -150,9 +150,8 @@ def as_vector_for(x: ArrayLike, name: str, chol: tf.Tensor) -> tf.Tensor:
     """Converts a vector to a tensor `[..., n]`, of the size and dtype of a factor `[..., n, n]`."""
     x = _as_tensor(x, name, _DTYPES, like=chol)
     if x.dtype != chol.dtype:
-        raise TypeError(
-            f"{name} must have the dtype of chol, {chol.dtype.name}, got {x.dtype.name}"
-        )
+        expected = chol.dtype.name
+        raise TypeError(f"{name} must have the dtype of chol, {expected}, got {x.dtype.name}")
     rank = x.shape.rank
     if rank == 0 or (rank and not x.shape[-1:].is_compatible_with(chol.shape[-1:])):
         raise ValueError(
@@ -215,11 +214,9 @@ def as_index(
     else:
         below = [f"{name} {meaning}; got", x, "below", start]
         beyond = [f"{name} {meaning}{too_large}; got", x, "of", stop]
-        checks = [
-            tf.debugging.Assert(tf.reduce_all(x >= start), below),
-            tf.debugging.Assert(tf.reduce_all(x < stop), beyond),
-        ]
-        with tf.control_dependencies(checks):
+        is_at_least = tf.debugging.Assert(tf.reduce_all(x >= start), below)
+        is_below = tf.debugging.Assert(tf.reduce_all(x < stop), beyond)
+        with tf.control_dependencies([is_at_least, is_below]):
             x = tf.identity(x)  # before an operation that reads the index
     return tf.cast(x, tf.int32), (x >= start) & (x < stop)
 
@@ -227,11 +224,9 @@ def as_index(
 def known_sign(x: tf.Tensor) -> str | None:
     """The sign that all elements of `x` have, `"+"` (also of zero) or `"-"`; None if not known."""
     constant = tf.get_static_value(x)
-    if constant is not None and np.all(constant >= 0):
-        return "+"
-    if constant is not None and np.all(constant < 0):
-        return "-"
-    return None
+    if constant is None:
+        return None
+    return "+" if np.all(constant >= 0) else "-" if np.all(constant < 0) else None
 
 
 def check_batches(**tensors: tuple[tf.Tensor, int]) -> tf.TensorShape:
@@ -239,9 +234,7 @@ def check_batches(**tensors: tuple[tf.Tensor, int]) -> tf.TensorShape:
 
     Each tensor comes with the number of its trailing axes that are not batch axes.
     """
-    shapes = [
-        x.shape[:-event_rank] if event_rank else x.shape for x, event_rank in tensors.values()
-    ]
+    shapes = [x.shape[:-rank] if rank else x.shape for x, rank in tensors.values()]
     try:
         return reduce(tf.broadcast_static_shape, shapes)
     except ValueError:
@@ -256,7 +249,7 @@ def broadcast(**tensors: tuple[tf.Tensor, int]) -> list[tf.Tensor]:
         return [x for x, _ in tensors.values()]
     batch = check_batches(**tensors)
     if not batch.is_fully_defined():
-        dynamic = [tf.shape(x)[: x.shape.rank - event_rank] for x, event_rank in tensors.values()]
+        dynamic = (tf.shape(x)[: x.shape.rank - event_rank] for x, event_rank in tensors.values())
         batch = reduce(tf.broadcast_dynamic_shape, dynamic)
     return [
         tf.broadcast_to(x, tf.concat([batch, tf.shape(x)[x.shape.rank - event_rank :]], axis=0))
@@ -345,9 +338,7 @@ def hermitian_gap(a: tf.Tensor, symmetric: bool = False) -> float:
     values = np.asarray(a)
     if values.size == 0:
         return 0.0
-    turned = np.swapaxes(values, -1, -2)
-    if not symmetric:
-        turned = np.conj(turned)
+    turned = np.swapaxes(values if symmetric else np.conj(values), -1, -2)
     # Relative to each matrix: a large one of the batch must not excuse the others.
     with np.errstate(invalid="ignore", over="ignore"):  # whether elements are finite is not asked
         gap, largest = (np.max(np.abs(x), axis=(-2, -1)) for x in (values - turned, values))

@@ -44,13 +44,10 @@ def to_first(a: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
     """Moves batch axes to the front, `[own axes, B]` -> `[..., own axes]`; B of 1 is broadcast."""
     if tf.executing_eagerly():
         shape, several = a.shape.as_list()[:-1], batch.numpy().tolist()
-        if not shape:
-            a = a if a.shape[0] == math.prod(several) else tf.broadcast_to(a, several)
-            return tf.reshape(a, several)
-        a = tf.reshape(a, [math.prod(shape), -1])
-        a = tf.linalg.matrix_transpose(a)  # as in `to_last`
+        a = tf.reshape(a, [math.prod(shape), -1]) if shape else a
+        a = tf.linalg.matrix_transpose(a) if shape else a  # as in `to_last`
         if a.shape[0] != math.prod(several):
-            a = tf.broadcast_to(a, [math.prod(several), a.shape[1]])
+            a = tf.broadcast_to(a, [math.prod(several), *a.shape[1:]])
         return tf.reshape(a, [*several, *shape])
     a = tf.experimental.numpy.moveaxis(a, -1, 0)
     a = tf.broadcast_to(a, tf.concat([[tf.reduce_prod(batch)], tf.shape(a)[1:]], axis=0))

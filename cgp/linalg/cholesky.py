@@ -18,6 +18,7 @@ import tensorflow as tf
 from cgp import native
 from cgp.linalg.arguments import (
     ArrayLike,
+    as_complex,
     as_matrix,
     check_batches,
     check_finite,
@@ -40,9 +41,7 @@ class NotPositiveDefiniteError(ValueError):
     __module__ = "cgp"  # its public name is cgp.NotPositiveDefiniteError
 
 
-_is_nan_wanted: contextvars.ContextVar[bool] = contextvars.ContextVar(
-    "_is_nan_wanted", default=False
-)
+_is_nan_wanted = contextvars.ContextVar[bool]("_is_nan_wanted", default=False)
 
 
 @contextlib.contextmanager
@@ -84,8 +83,7 @@ def _poisoned(ok: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     """Matrices, with NaN in every element of those that are not `ok`."""
     # Adding zero or NaN takes a tenth of the time of tf.where over n² elements.
     zero = tf.zeros_like(ok, matrix.dtype.real_dtype)
-    poison = real_as(tf.where(ok, zero, zero + np.nan), matrix.dtype)
-    return matrix + poison[..., None, None]
+    return matrix + real_as(tf.where(ok, zero, zero + np.nan), matrix.dtype)[..., None, None]
 
 
 def as_factor(chol: ArrayLike, name: str = "chol", singular: bool = False) -> tf.Tensor:
@@ -174,10 +172,8 @@ def cholesky(a: ArrayLike) -> tf.Tensor:
         check_finite(a, "the matrix")
         gap = hermitian_gap(a)
         if gap:
-            raise ValueError(
-                f"the matrix of shape {a.shape} is not Hermitian: "
-                f"it differs from its adjoint by {gap:.3g}"
-            )
+            differs = f"it differs from its adjoint by {gap:.3g}"
+            raise ValueError(f"the matrix of shape {a.shape} is not Hermitian: {differs}")
     chol = _by_lapack("cgp_cholesky_factor", a)
     if chol is None:
         try:
@@ -194,7 +190,7 @@ def _by_tensorflow(a: tf.Tensor) -> tf.Tensor:
     if a.dtype.is_complex or not _is_nan_wanted.get():
         return tf.linalg.cholesky(a)
     # On a CPU the factorisation of a real matrix raises where it fails, that of a complex one not.
-    return tf.math.real(tf.linalg.cholesky(tf.complex(a, tf.zeros_like(a))))
+    return tf.math.real(tf.linalg.cholesky(as_complex(a)))
 
 
 _NOT_POSITIVE = (
@@ -286,9 +282,7 @@ def log_det(chol: ArrayLike) -> tf.Tensor:
         `log|A|`, real, `[...]`.
 
     Raises:
-        TypeError: Another dtype.
-        ValueError: Not square; eagerly, an upper factor.
-        NotPositiveDefiniteError: Eagerly, the diagonal of `chol` is not real and positive.
+        TypeError, ValueError, NotPositiveDefiniteError: As for `inverse`.
 
     Example:
         >>> import numpy as np, cgp
@@ -305,7 +299,7 @@ def inverse(chol: ArrayLike) -> tf.Tensor:
     For `A⁻¹ b` alone, `solve` is cheaper and more accurate.
 
     Args:
-        chol: `L`, `[..., n, n]`, lower triangular; complex128, complex64, float64 or float32.
+        chol: `L`, as for `solve`.
 
     Returns:
         `A⁻¹`, `[..., n, n]`, Hermitian.
@@ -391,9 +385,8 @@ def cholesky_pullback(chol: tf.Tensor, chol_bar: tf.Tensor) -> tf.Tensor:
     p = tf.linalg.band_part(tf.linalg.matmul(chol, chol_bar, adjoint_a=True), -1, 0)
     phi = tf.linalg.set_diag(p, real_as(0.5 * real_diagonal(p), p.dtype))
     half = tf.linalg.triangular_solve(chol, phi + tf.linalg.adjoint(phi), adjoint=True)
-    return 0.5 * tf.linalg.adjoint(
-        tf.linalg.triangular_solve(chol, tf.linalg.adjoint(half), adjoint=True)
-    )
+    whole = tf.linalg.triangular_solve(chol, tf.linalg.adjoint(half), adjoint=True)
+    return 0.5 * tf.linalg.adjoint(whole)
 
 
 def inverse_pullback(chol: tf.Tensor, inverse: tf.Tensor, inverse_bar: tf.Tensor) -> tf.Tensor:

@@ -70,9 +70,8 @@ def lq(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     q, r = tf.linalg.qr(tf.linalg.adjoint(a))
     diagonal = tf.linalg.diag_part(r)
     modulus = tf.abs(diagonal)
-    phase = tf.where(
-        modulus > 0, diagonal / real_as(tf.where(modulus > 0, modulus, 1.0), a.dtype), 1.0
-    )
+    divisor = real_as(tf.where(modulus > 0, modulus, 1.0), a.dtype)
+    phase = tf.where(modulus > 0, diagonal / divisor, 1.0)
     chol = tf.linalg.adjoint(r) * phase[..., None, :]
     chol = tf.linalg.set_diag(tf.linalg.band_part(chol, -1, 0), real_as(modulus, a.dtype))
     return chol, q * phase[..., None, :]
@@ -147,13 +146,12 @@ def semidefinite_factor(a: ArrayLike, scale: ArrayLike | None = None) -> tf.Tens
     scale = None if scale is None else as_real(scale, "scale", a, "a")
     constant = tf.stop_gradient(a)
     chol, definite = _attempted_cholesky(constant)
-    factor = tf.cond(
-        tf.reduce_all(definite),
-        lambda: chol,
-        lambda: tf.where(
-            definite[..., None, None], chol, _eigenvalue_factor(constant, definite, scale)
-        ),
-    )
+
+    def semidefinite() -> tf.Tensor:
+        singular = _eigenvalue_factor(constant, definite, scale)
+        return tf.where(definite[..., None, None], chol, singular)
+
+    factor = tf.cond(tf.reduce_all(definite), lambda: chol, semidefinite)
     return _with_cholesky_gradient(factor, definite, a)
 
 
@@ -218,11 +216,9 @@ def _with_cholesky_gradient(factor: tf.Tensor, definite: tf.Tensor, a: tf.Tensor
     identity = tf.eye(tf.shape(a)[-1], dtype=a.dtype)
     regular = stored_cholesky(tf.where(definite, factor, identity), a)
     nan = real_as(tf.constant(np.nan, a.dtype.real_dtype), a.dtype)
-    singular = with_gradient(
-        lambda a, factor, definite: factor,
-        a,
-        factor,
-        definite,
-        grad=lambda a, factor, definite, dy: tf.where(definite, tf.zeros_like(dy), nan),
-    )
+
+    def grad(a: tf.Tensor, factor: tf.Tensor, definite: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+        return tf.where(definite, tf.zeros_like(dy), nan)
+
+    singular = with_gradient(lambda a, factor, _: factor, a, factor, definite, grad=grad)
     return tf.where(definite, regular, singular)

@@ -15,7 +15,7 @@ XLA on a CPU has no complex one.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -82,19 +82,12 @@ def update(chol: ArrayLike, update_vector: ArrayLike, multiplier: ArrayLike = 1.
     elif sign == "-":
         new, ok = downdated(alpha)
     else:
-        # A branch gets a multiplier of zero where the other is chosen: its NaN would reach the
-        # gradient.
+        # A branch has a multiplier of zero where the other is taken: NaN would reach the gradient.
         new, ok = downdated(tf.minimum(alpha, 0.0))
         new = tf.where((alpha >= 0)[..., None, None], updated(tf.maximum(alpha, 0.0)), new)
     ok &= has_positive_diagonal(new)
-    return _checked(
-        ok,
-        new,
-        _NO_UPDATE if sign == "+" else _NO_DOWNDATE,
-        chol=chol,
-        update_vector=v,
-        multiplier=alpha,
-    )
+    message = _NO_UPDATE if sign == "+" else _NO_DOWNDATE
+    return _checked(ok, new, message, chol=chol, update_vector=v, multiplier=alpha)
 
 
 def condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike) -> ScalarUpdate:
@@ -160,15 +153,7 @@ def append(
         here = rows == used[..., None]
         row = tf.where(here, pivot[..., None], row)
         new = tf.where(here[..., None], row[..., None, :], chol)
-    return _checked(
-        ok,
-        new,
-        "the appended row leaves no positive definite matrix: it depends on the rows before it "
-        "(add noise to variance, or check for a duplicated point)",
-        chol=chol,
-        cross=cross,
-        variance=variance,
-    )
+    return _checked(ok, new, _DEPENDENT, chol=chol, cross=cross, variance=variance)
 
 
 def remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = None) -> tf.Tensor:
@@ -216,6 +201,10 @@ _NO_DOWNDATE = (
     "A + multiplier·v·vᴴ is not positive definite: the downdate takes away more than there is, or "
     "the diagonal of chol is not positive"
 )
+_DEPENDENT = (
+    "the appended row leaves no positive definite matrix: it depends on the rows before it "
+    "(add noise to variance, or check for a duplicated point)"
+)
 _NEGATIVE_NOISE = "noise_variance must be finite and not negative"
 _OVERFLOW = (
     "the innovation variance h P hᴴ + noise_variance overflows, P = chol cholᴴ: give h and chol in "
@@ -234,9 +223,7 @@ def _size_of(chol: tf.Tensor) -> int | tf.Tensor:
 
 def _solve_vector(chol: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
     """`L⁻¹ v`."""
-    if chol.shape[-1] == 0:
-        return v
-    return tf.squeeze(tf.linalg.triangular_solve(chol, tf.expand_dims(v, -1)), axis=-1)
+    return v if chol.shape[-1] == 0 else tf.linalg.triangular_solve(chol, v[..., None])[..., 0]
 
 
 def _scales(
@@ -268,11 +255,9 @@ def _checked(
     NaN in an input always makes the result fail, so inputs are searched only then.
     """
     if tf.executing_eagerly() and not bool(tf.reduce_all(ok)):
-        for name, x in inputs.items():
-            if not is_finite(x):
-                raise ValueError(
-                    f"{name}, of shape {x.shape}, has elements that are NaN or infinite"
-                )
+        infinite = [f"{name}, of shape {x.shape}" for name, x in inputs.items() if not is_finite(x)]
+        if infinite:
+            raise ValueError(f"{infinite[0]}, has elements that are NaN or infinite")
         received = ", ".join(f"{name} of shape {x.shape}" for name, x in inputs.items())
         raise error(f"{message}; got {received}" if received else message)
     return assert_positive_definite(ok, new, message)
@@ -335,12 +320,7 @@ def _pullback(
 
 
 def _running_sums(
-    a: tf.Tensor,
-    x: tf.Tensor,
-    d: tf.Tensor,
-    y: tf.Tensor,
-    after: bool,
-    start: tf.Tensor | None = None,
+    a: tf.Tensor, x: tf.Tensor, d: tf.Tensor, y: tf.Tensor, after: bool, start: Any = None
 ) -> tf.Tensor:
     """`d_j a_ij + y_j (start_i + Σ_k a_ik x_k)`, over k > j if `after`, else over k < j.
 
@@ -402,6 +382,5 @@ def _triangle(width: int | tf.Tensor, dtype: tf.DType, after: bool) -> tf.Tensor
 
 def _pad_top(a: tf.Tensor, rows: int) -> tf.Tensor:
     """Prepends rows of zeros."""
-    if rows == 0:
-        return a
-    return tf.pad(a, np.array([[0, 0]] * (a.shape.rank - 2) + [[rows, 0], [0, 0]]))
+    fill = [[0, 0]] * (a.shape.rank - 2) + [[rows, 0], [0, 0]]
+    return tf.pad(a, np.array(fill)) if rows else a

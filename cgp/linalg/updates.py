@@ -65,27 +65,23 @@ def cholesky_condition(chol: ArrayLike, h: ArrayLike, noise_variance: ArrayLike)
     `P = L Lᴴ` before, it is `P − P hᴴ h P / S` after, `S = h P hᴴ + r`.
 
     Args:
-        chol: `L`, `[..., n, n]`, lower triangular, its diagonal real and not negative; complex128,
-            complex64, float64 or float32.
+        chol: `L`, as for `cholesky_update`; its diagonal may have zeros.
         h: The measurement row, `[..., n]`, of the dtype of `chol`, not conjugated.
         noise_variance: `r = E|n|²`, real and not negative: a number, or `[...]`. With r = 0 the
             posterior is singular: its factor has a zero on the diagonal, whose derivative by r
             does not exist and is left out of the gradient.
 
     Returns:
-        `(chol, gain, innovation_variance)`: the new factor `[..., n, n]`, its diagonal real and
-        not negative; the Kalman gain `P hᴴ / S`, `[..., n]`; and the innovation variance `S`,
-        real, `[...]`. Where `S = 0`, the gain is 0 and the factor stays as it is. Differentiable
-        by all arguments, in O(n²).
+        `(chol, gain, innovation_variance)`: the new factor `[..., n, n]`; the Kalman gain
+        `P hᴴ / S`, `[..., n]`; and the innovation variance `S`, real, `[...]`. Where `S = 0`, the
+        gain is 0 and the factor stays as it is. Differentiable by all arguments, in O(n²).
 
     Raises:
         TypeError: Dtypes that differ, or a complex noise variance.
         ValueError: Shapes that do not fit; eagerly, NaN, a negative noise variance, an innovation
             variance that overflows, or an upper factor.
         NotPositiveDefiniteError: Eagerly, a diagonal of `chol` that is negative or not real.
-
-        In a graph the errors that are raised eagerly are TensorFlow's `InvalidArgumentError`;
-        under XLA the result is NaN.
+            In a graph what is raised eagerly is `InvalidArgumentError`; under XLA there is NaN.
 
     Example:
         >>> import numpy as np, cgp
@@ -149,11 +145,9 @@ def cholesky_remove(chol: ArrayLike, index: ArrayLike, size: ArrayLike | None = 
     The trailing block is updated by the removed column; an update is unconditionally stable.
 
     Args:
-        chol: `L`, `[..., n, n]`, lower triangular. With `size`, a buffer as that of
-            `cholesky_append`.
+        chol: `L`, `[..., n, n]`, lower triangular; a buffer with `size`.
         index: The row and column to remove, from 0: an integer, or `[...]`.
-        size: Number of rows in use of a buffer, an integer or `[...]`; None for a factor without a
-            buffer.
+        size: Number of rows in use, as for `cholesky_append`.
 
     Returns:
         `[..., n-1, n-1]`, or, with `size`, the buffer `[..., n, n]` with the rows after `index`
