@@ -49,14 +49,6 @@ def _update() -> float:
     return _difference(updated, np.linalg.cholesky(covariance + np.outer(v, v.conj())))
 
 
-def _exact_process() -> float:
-    return _difference_of_process(ExactGP)
-
-
-def _state_space_process() -> float:
-    return _difference_of_process(StateSpaceGP)
-
-
 def _filter() -> float:
     model, z = _model_and_series()
     F, Q, H, R = (np.asarray(a) for a in (model.F, model.Q, model.H, model.R))
@@ -102,8 +94,8 @@ def _save_and_load() -> float:
 
 CHECKS = (
     Check("a rank-one update against a fresh factor", _update, 1e-13),
-    Check("an ExactGP against NumPy", _exact_process, 1e-10),
-    Check("a StateSpaceGP against NumPy", _state_space_process, 1e-10),
+    Check("an ExactGP against NumPy", lambda: _difference_of_process(ExactGP), 1e-10),
+    Check("a StateSpaceGP against NumPy", lambda: _difference_of_process(StateSpaceGP), 1e-10),
     Check("a Kalman filter, whole and online, against NumPy", _filter, 1e-10),
     Check("the change of the loss by a fit", _fit, 0.0),
     Check("a model saved and loaded against itself", _save_and_load, 1e-12),

@@ -176,10 +176,8 @@ def is_time(x: Any) -> bool:
 
 def remedy(name: str) -> str:
     """The remedy for times where numbers are expected, as the end of an error."""
-    return (
-        f'times become numbers by a clock, clock = cgp.Clock("day", origin="2020-01-01") and '
-        f"clock({name})"
-    )
+    clock = 'clock = cgp.Clock("day", origin="2020-01-01")'
+    return f"times become numbers by a clock, {clock} and clock({name})"
 
 
 def _from_objects(values: np.ndarray, name: str) -> tuple[np.ndarray, bool]:
@@ -282,11 +280,10 @@ def _first_time(values: np.ndarray) -> str:
 def _check_told_apart(values: np.ndarray, numbers: np.ndarray, size: int, unit: str) -> None:
     """Refuses numbers that rounding moves by more than a tenth of the median step of the times."""
     steps = np.sort(np.diff(np.unique(values)) / _NANOSECOND / size)
-    if steps.size:
-        typical = steps[(steps.size - 1) // 2]
-        moved = 0.5 * np.spacing(np.max(np.abs(numbers)))
-        if moved > 0.1 * typical:
-            raise ValueError(
-                f"times lose their steps of {typical:.2g} {unit}s in float64, which rounds them by "
-                f"up to {moved:.2g} so far from the origin: take an origin near them"
-            )
+    typical = steps[(steps.size - 1) // 2] if steps.size else np.inf
+    moved = 0.5 * np.spacing(np.max(np.abs(numbers), initial=0.0))
+    if moved > 0.1 * typical:
+        raise ValueError(
+            f"times lose their steps of {typical:.2g} {unit}s in float64, which rounds them by "
+            f"up to {moved:.2g} so far from the origin: take an origin near them"
+        )

@@ -91,7 +91,7 @@ def as_observations(
             absent |= tf.broadcast_to(missing, tf.shape(z))
         if tf.executing_eagerly():
             check_no_infinity(np.where(absent, 0.0, z), name)
-        if not tf.executing_eagerly():  # nothing is refused, nor taken for missing behind this
+        else:  # nothing is refused, nor taken for missing behind this
             z = tf.where(is_infinite(z), tf.constant(endless, dtype), z)
         return tf.where(absent, tf.constant(nothing, dtype), z)
     absent = (np.isnan(z) & ~np.isinf(z)) | hidden
@@ -126,9 +126,8 @@ def warn_of_short_series(series: int, samples: int) -> None:
 def check_no_infinity(z: np.ndarray, name: str) -> None:
     """Raises a ValueError for infinite observations; NaN passes."""
     if np.any(np.isinf(z)):
-        raise ValueError(
-            f"{name} has infinite elements: finite values, or NaN where missing, were expected"
-        )
+        expected = "finite values, or NaN where missing, were expected"
+        raise ValueError(f"{name} has infinite elements: {expected}")
 
 
 def _precisions(dtype: tf.DType, promote: bool) -> set[int]:
@@ -169,10 +168,7 @@ def _array(
 
 
 def _hint_of_elements(z: np.ndarray, code: str, for_complex: bool) -> str:
-    """The hint for an array whose elements are no numbers, as the end of an error.
-
-    `code` is the array as code, as it came; `for_complex` tells whether a complex one is expected.
-    """
+    """The hint for an array, as code, whose elements are no numbers, as the end of an error."""
     number = "complex" if for_complex else "float"
     if z.dtype.kind in "US":
         text = f", text such as {z.ravel()[:1].tolist()}"
@@ -275,10 +271,7 @@ def _as_complex(code: str, shape: Any) -> str:
 def _check_dtype(
     z: np.ndarray | tf.Tensor, dtype: tf.DType, accepted: set[int] | None, name: str, code: str
 ) -> None:
-    """Raises for a real series of a complex model, the reverse, and for another precision.
-
-    `code` is the series as code for an array, as it came.
-    """
+    """Raises for a real series of a complex model, the reverse, and for another precision."""
     came = _numpy_dtype(z)
     is_complex = came.kind == "c"
     if dtype.is_complex and not is_complex:
@@ -405,13 +398,11 @@ def _are_default_labels(labels: Any) -> bool:
 def _check_labels(first: _LabelledAxis | None, second: _LabelledAxis | None) -> None:
     if first is None or second is None or len(first.labels) != len(second.labels):
         return
-    if (first.is_index and _are_default_labels(second.labels)) or (
-        second.is_index and _are_default_labels(first.labels)
-    ):
-        return
-    if first.labels.equals(second.labels):
-        return
     a, b = first.labels, second.labels
+    is_beside_index = first.is_index and _are_default_labels(b)
+    is_beside_index |= second.is_index and _are_default_labels(a)
+    if is_beside_index or a.equals(b):
+        return
     align = "pair them by their labels first"
     if a.is_unique and b.is_unique and set(a) == set(b):
         align = f"align them, {second.aligned.format(first.expression)}"

@@ -307,10 +307,9 @@ class ComplexNormal:
             raise TypeError(f"other must be a ComplexNormal, got {type(other).__name__}")
         if other.dtype != self.dtype:
             raise TypeError(f"other must be {self.dtype.name}, got {other.dtype.name}")
-        if not other.event_shape.is_compatible_with(self.event_shape):
-            raise ValueError(
-                f"other must have event shape {self.event_shape}, got {other.event_shape}"
-            )
+        shape = self.event_shape
+        if not other.event_shape.is_compatible_with(shape):
+            raise ValueError(f"other must have event shape {shape}, got {other.event_shape}")
         check_batches(mean=(self.mean(), 1), other_mean=(other.mean(), 1))
         # −E log p_other: the covariance of self, whitened by the factor of other, adds its trace to
         # the squared distance of the means. Any square root of it will do.
@@ -341,10 +340,8 @@ class ComplexNormal:
 
     def __repr__(self) -> str:
         kind = "proper" if self.is_proper else "improper"
-        return (
-            f"ComplexNormal({kind}, batch_shape={self.batch_shape}, "
-            f"event_shape={self.event_shape}, dtype={self.dtype.name})"
-        )
+        shapes = f"batch_shape={self.batch_shape}, event_shape={self.event_shape}"
+        return f"ComplexNormal({kind}, {shapes}, dtype={self.dtype.name})"
 
     @functools.cached_property
     def _form(self) -> Form:

@@ -77,10 +77,9 @@ def _as_variances(variance: ArrayLike, pseudo_variance: ArrayLike) -> tuple[tf.T
     w = tf.convert_to_tensor(as_numbers(pseudo_variance, "pseudo_variance"))
     if v.dtype.is_complex:
         raise TypeError(f"variance must be real, got {v.dtype.name}")
+    shapes = f"{v.shape} and {w.shape}"
     if not v.shape.is_compatible_with(w.shape):
-        raise ValueError(
-            f"variance and pseudo_variance must have one shape, got {v.shape} and {w.shape}"
-        )
+        raise ValueError(f"variance and pseudo_variance must have one shape, got {shapes}")
     if w.dtype.is_integer:
         w = tf.cast(w, tf.float64)
     v = tf.cast(v, w.dtype.real_dtype)
@@ -106,17 +105,15 @@ def ellipses(
 
     Args:
         center: Means, complex, `[...]`.
-        variance: `E|z−m|²`, real, `[...]`.
-        pseudo_variance: `E[(z−m)²]`, complex, `[...]`.
+        variance: As for `principal_axes`.
+        pseudo_variance: As for `principal_axes`.
         probability: Of the ellipse, between 0 and 1, exclusive.
 
     Returns:
         `Ellipses(center, semi_major, semi_minor, angle)`, each `[...]`.
 
     Raises:
-        TypeError: A complex variance, or not numbers.
-        ValueError: A probability out of range; different shapes; eagerly, variances that no
-            component has, as for `principal_axes`.
+        TypeError, ValueError: As for `principal_axes`; a probability out of range.
 
     Example:
         >>> import numpy as np
@@ -129,9 +126,8 @@ def ellipses(
     larger, smaller, angle = principal_axes(variance, pseudo_variance)
     center = tf.convert_to_tensor(as_numbers(center, "center"))
     if not center.shape.is_compatible_with(larger.shape):
-        raise ValueError(
-            f"center must have the shape of the variances, {larger.shape}, got {center.shape}"
-        )
+        shapes = f"{larger.shape}, got {center.shape}"
+        raise ValueError(f"center must have the shape of the variances, {shapes}")
     return Ellipses(center, tf.sqrt(factor * larger), tf.sqrt(factor * smaller), angle)
 
 

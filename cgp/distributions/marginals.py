@@ -180,24 +180,20 @@ def marginals(prediction: Prediction) -> Marginals:
         prediction = _from_filter_outputs(prediction)
     missing = [name for name in Marginals._fields if name not in prediction]
     if missing:
-        raise ValueError(
-            f"the prediction has no {', '.join(missing)}; it has {', '.join(prediction)}"
-        )
+        keys = ", ".join(prediction)
+        raise ValueError(f"the prediction has no {', '.join(missing)}; it has {keys}")
     check_same_labels(**{name: (a, 0) for name, a in labelled_moments(prediction).items()})
-    moments = Marginals(
-        *(
-            np.asarray(as_numbers(prediction[name], f"the {name} of a prediction"))
-            for name in Marginals._fields
-        )
-    )
+    named = ((prediction[name], f"the {name} of a prediction") for name in Marginals._fields)
+    moments = Marginals(*(np.asarray(as_numbers(*moment)) for moment in named))
     if not np.iscomplexobj(moments.mean):
         raise TypeError(f"the mean of a prediction must be complex, got {moments.mean.dtype}")
     if np.iscomplexobj(moments.variance):
         raise TypeError(f"a variance must be real, got {moments.variance.dtype}")
-    if not moments.mean.shape == moments.variance.shape == moments.pseudo_variance.shape:
+    shapes = [str(moment.shape) for moment in moments]
+    if len({*shapes}) > 1:
         raise ValueError(
             "mean, variance and pseudo_variance of a prediction must have one shape, got "
-            f"{', '.join(str(moment.shape) for moment in moments)}"
+            f"{', '.join(shapes)}"
         )
     return moments
 
@@ -219,17 +215,12 @@ def _from_filter_outputs(outputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def mixture(components: list[tuple[float, Marginals]]) -> Marginals:
     """The moments of a mixture of predictions with weights of sum 1."""
-    shares = np.array([weight for weight, _ in components])
-    means, variances, pseudo_variances = (
-        np.stack(arrays) for arrays in zip(*(moments for _, moments in components), strict=True)
-    )
-    mean = np.tensordot(shares, means, 1)
+    weights, predictions = zip(*components, strict=True)
+    means, variances, pseudo_variances = map(np.stack, zip(*predictions, strict=True))
+    mean = np.tensordot(weights, means, 1)
     apart = means - mean
-    return Marginals(
-        mean,
-        np.tensordot(shares, variances + np.abs(apart) ** 2, 1),
-        np.tensordot(shares, pseudo_variances + apart**2, 1),
-    )
+    variance = np.tensordot(weights, variances + np.abs(apart) ** 2, 1)
+    return Marginals(mean, variance, np.tensordot(weights, pseudo_variances + apart**2, 1))
 
 
 def deviations(variance: np.ndarray, difference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -223,7 +223,8 @@ def _size_of(chol: tf.Tensor) -> int | tf.Tensor:
 
 def _solve_vector(chol: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
     """`L⁻¹ v`."""
-    return v if chol.shape[-1] == 0 else tf.linalg.triangular_solve(chol, v[..., None])[..., 0]
+    column = tf.expand_dims(v, -1)
+    return v if chol.shape[-1] == 0 else tf.squeeze(tf.linalg.triangular_solve(chol, column), -1)
 
 
 def _scales(

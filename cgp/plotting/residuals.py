@@ -51,10 +51,8 @@ def innovations(
         'NIS'
     """
     if not hasattr(diagnostics, "normalized_innovations"):
-        raise TypeError(
-            "diagnostics must be a result of statespace.diagnostics, "
-            f"got {type(diagnostics).__name__}"
-        )
+        kind = type(diagnostics).__name__
+        raise TypeError(f"diagnostics must be a result of statespace.diagnostics, got {kind}")
     e = diagnostics.normalized_innovations
     if e.ndim != 2:
         raise ValueError(
@@ -68,10 +66,8 @@ def innovations(
     steps, (low, high) = np.arange(len(e)), np.moveaxis(diagnostics.nis_bounds, -1, 0)
     nis = diagnostics.nis
     axes[0].fill_between(steps, low, high, **BAND)
-    for chosen, color in (
-        ((low <= nis) & (nis <= high), DATA["color"]),
-        ((nis < low) | (nis > high), OUTSIDE),
-    ):
+    inside, outside = (low <= nis) & (nis <= high), (nis < low) | (nis > high)
+    for chosen, color in ((inside, DATA["color"]), (outside, OUTSIDE)):
         axes[0].plot(steps[chosen], nis[chosen], **DATA | {"color": color})
     title = f"{diagnostics.fraction_inside:.1%} in the band of {percent}"
     axes[0].set(xlabel="step", ylabel="NIS", title=title)
@@ -161,10 +157,9 @@ def fit_health(
     """
     if not isinstance(gp, ExactGP | StateSpaceGP):
         raise TypeError(f"gp must be an ExactGP or a StateSpaceGP, got {type(gp).__name__}")
-    if history is not None and not isinstance(history, keras.callbacks.History):
-        raise TypeError(
-            f"history must be what gp.fit returned, a History, got {type(history).__name__}"
-        )
+    if not isinstance(history, keras.callbacks.History | None):
+        kind = type(history).__name__
+        raise TypeError(f"history must be what gp.fit returned, a History, got {kind}")
     residuals = _residuals(gp)
     axes = axes_of(ax, 3, ncols=3, figsize=(11.0, 3.4))
     draw_unit_normals(axes[0], residuals, 0.5, _LEVEL)
@@ -221,26 +216,16 @@ def _draw_coverage(ax: "Axes", residuals: np.ndarray) -> None:
     inside = np.sort(-np.expm1(-(np.abs(residuals) ** 2)))
     shares = np.arange(count + 1) / count
     ax.plot([0.0, *inside, 1.0], [*shares, 1.0], drawstyle="steps-post", **MEAN)
-    ax.set(
-        xlabel="probability of the region",
-        ylabel="share of targets inside",
-        title=f"{np.mean(inside <= 0.5):.1%} in regions of 50 %",
-        xlim=(0.0, 1.0),
-        ylim=(0.0, 1.0),
-    )
+    title = f"{np.mean(inside <= 0.5):.1%} in regions of 50 %"
+    ax.set(xlabel="probability of the region", ylabel="share of targets inside", title=title)
+    ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))
 
 
 def _draw_optima(ax: "Axes", losses: np.ndarray) -> None:
     """Plots how far the optima of several starts lie above the best, in nats."""
     if not losses.size:
-        ax.text(
-            0.5,
-            0.5,
-            "no optima to compare:\ngive the history of\ngp.fit(x, z, restarts=8)",
-            ha="center",
-            va="center",
-            transform=ax.transAxes,
-        )
+        text = "no optima to compare:\ngive the history of\ngp.fit(x, z, restarts=8)"
+        ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes)
         ax.set_axis_off()
         return
     excess = np.sort(losses - losses.min())
@@ -250,10 +235,7 @@ def _draw_optima(ax: "Axes", losses: np.ndarray) -> None:
         chosen = (excess <= _SAME) == agrees
         ax.plot(starts[chosen], excess[chosen], **DATA | {"color": color, "markersize": 8.0})
     ax.set_yscale("symlog", linthresh=_SAME)
-    ax.set(
-        xlabel="start, the best first",
-        ylabel="nats above the best",
-        title=f"{np.sum(excess <= _SAME)} of {len(excess)} starts agree",
-    )
+    title = f"{np.sum(excess <= _SAME)} of {len(excess)} starts agree"
+    ax.set(xlabel="start, the best first", ylabel="nats above the best", title=title)
     ax.set_ylim(-0.5 * _SAME, max(10.0 * _SAME, 2.0 * excess[-1]))
     ax.locator_params(axis="x", integer=True)

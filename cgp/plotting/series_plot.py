@@ -11,23 +11,7 @@ from cgp.distributions.ellipses import check_probability
 from cgp.distributions.marginals import Prediction, deviations, labelled_moments
 from cgp.linalg.arguments import ArrayLike, as_numbers
 from cgp.observations import check_same_labels, components
-from cgp.plotting.drawing import (
-    BAND,
-    DATA,
-    EDGED,
-    MEAN,
-    Pair,
-    as_moments,
-    as_series,
-    axes_of,
-    check_axes,
-    labels_of,
-    legend_above,
-    pyplot_or_error,
-    real_imaginary,
-    require_something,
-    tidy,
-)
+from cgp.plotting import drawing
 
 if TYPE_CHECKING:  # an optional dependency
     from matplotlib.axes import Axes
@@ -95,12 +79,15 @@ def series(
         >>> upper.get_ylabel(), lower.get_ylabel()
         ('Re z (V)', 'Im z (V)')
     """
-    require_something(z, posterior)
+    from scipy import special  # here: importing it takes long
+
+    drawing.require_something(z, posterior)
     if x_new is not None and posterior is None:
         raise ValueError("x_new is where posterior is, but no posterior came: give it too")
     if parts not in ("real-imaginary", "modulus-phase"):
         raise ValueError(f'parts must be "real-imaginary" or "modulus-phase", got {parts!r}')
-    width = _normal_quantile(probability)
+    check_probability(probability)
+    width = special.ndtri(0.5 * (1.0 + probability))  # half of that of an interval of N(0, 1)
     check_same_labels(x=(x, components(x)), z=(z, components(z)))
     inputs = {"x": x} if x_new is None else {"x_new": x_new}
     labelled = {} if posterior is None else labelled_moments(posterior)
@@ -109,26 +96,26 @@ def series(
     x_new = x if x_new is None else _as_inputs(x_new, "x_new")
     if x.dtype != x_new.dtype:
         raise TypeError("x and x_new must both be numbers or both be dates, but one of each came")
-    z = None if z is None else as_series(z, x, component)
-    moments = None if posterior is None else as_moments(posterior, x_new, component)
-    axes = axes_of(ax, 2, nrows=2, sharex=True)
+    z = None if z is None else drawing.as_series(z, x, component)
+    moments = None if posterior is None else drawing.as_moments(posterior, x_new, component)
+    axes = drawing.axes_of(ax, 2, nrows=2, sharex=True)
 
     center, scale = None, None
     if moments is not None:
         order = np.argsort(x_new, kind="stable")
         x_new, moments = x_new[order], Marginals(*(moment[order] for moment in moments))
-        split = real_imaginary if parts == "real-imaginary" else _modulus_phase
+        split = drawing.real_imaginary if parts == "real-imaginary" else _modulus_phase
         center, scale = split(*moments)
-        for axis, middle, deviation, coordinate in zip(
-            axes, center, scale, parts.split("-"), strict=True
-        ):
+        panels = zip(axes, center, scale, parts.split("-"), strict=True)
+        for axis, middle, deviation, coordinate in panels:
             low, high = middle - width * deviation, middle + width * deviation
             if coordinate == "modulus":
                 low = np.maximum(low, 0.0)
             elif coordinate == "phase":
                 low, high = np.maximum(low, middle - np.pi), np.minimum(high, middle + np.pi)
-            axis.fill_between(x_new, low, high, label=f"{100 * probability:g} % interval", **BAND)
-            axis.plot(x_new, middle, label="mean", **MEAN)
+            label = f"{100 * probability:g} % interval"
+            axis.fill_between(x_new, low, high, label=label, **drawing.BAND)
+            axis.plot(x_new, middle, label="mean", **drawing.MEAN)
     if z is not None:
         if parts == "real-imaginary":
             drawn = (z.real, z.imag)
@@ -140,46 +127,33 @@ def series(
                 phase = phase + 2 * np.pi * turns
             drawn = (np.abs(z), phase)
         for axis, values in zip(axes, drawn, strict=True):
-            axis.plot(x, values, label="data", **DATA)
+            axis.plot(x, values, label="data", **drawing.DATA)
 
-    labels = labels_of(z_label, z_unit)
+    labels = drawing.labels_of(z_label, z_unit)
     for axis, coordinate in zip(axes, parts.split("-"), strict=True):
         axis.set_ylabel(labels[coordinate])
         axis.margins(x=0.01)
-        tidy(axis)
+        drawing.tidy(axis)
     axes[1].set_xlabel(x_label)
-    if x.dtype.kind == "M":
-        _shorten_dates(axes[1])
-    legend_above(axes[0], legend, moments)
+    if x.dtype.kind == "M":  # labels of what differs from the date before, or they overlap
+        from matplotlib import dates
+
+        locator = dates.AutoDateLocator()
+        axes[1].xaxis.set_major_locator(locator)
+        axes[1].xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+    drawing.legend_above(axes[0], legend, moments)
     return axes
 
 
 def _modulus_phase(
     mean: np.ndarray, variance: np.ndarray, pseudo_variance: np.ndarray
-) -> tuple[Pair, Pair]:
+) -> tuple[drawing.Pair, drawing.Pair]:
     """Modulus and phase, and their standard deviations to first order about the mean."""
     modulus = np.abs(mean)
     turn = np.exp(-2j * np.angle(mean))
     along, across = deviations(variance, (pseudo_variance * turn).real)
     across = np.where(modulus > 0, across / np.where(modulus > 0, modulus, 1.0), np.inf)
     return (modulus, np.unwrap(np.angle(mean))), (along, across)
-
-
-def _shorten_dates(axis: "Axes") -> None:
-    """Shortens each date label to what differs from the one before, or they overlap."""
-    from matplotlib import dates
-
-    locator = dates.AutoDateLocator()
-    axis.xaxis.set_major_locator(locator)
-    axis.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
-
-
-def _normal_quantile(probability: float) -> float:
-    """Half of the width of the credible interval of a standard normal."""
-    from scipy import special  # here: importing it takes long
-
-    check_probability(probability)
-    return float(special.ndtri(0.5 * (1.0 + probability)))
 
 
 def _as_inputs(x: ArrayLike, name: str) -> np.ndarray:
@@ -225,19 +199,16 @@ def plane(
             `cgp.plotting.series`. None for no prediction.
         component: As for `cgp.plotting.series`.
         probability: Of each ellipse, between 0 and 1.
-        z_label: What z is called in the labels of the axes.
-        z_unit: The unit of z, behind these labels in parentheses; None for none.
-        legend: Whether there is a legend; None for one where there is a prediction.
+        z_label: As for `cgp.plotting.series`.
+        z_unit: As for `cgp.plotting.series`.
+        legend: As for `cgp.plotting.series`.
         ax: The matplotlib axes to plot on; a new figure if None.
 
     Returns:
         The axes.
 
     Raises:
-        ImportError: matplotlib is not installed.
-        TypeError: Real data, or not a prediction.
-        ValueError: More than one series, a component that is not there, or none of several;
-            infinite data, a prediction that is masked, or nothing to plot.
+        ImportError, TypeError, ValueError: As for `cgp.plotting.series`.
 
     Example:
         >>> import numpy as np, cgp.plotting
@@ -245,14 +216,14 @@ def plane(
         >>> ax.get_xlabel(), ax.get_ylabel()
         ('Re z', 'Im z')
     """
-    require_something(z, posterior)
+    drawing.require_something(z, posterior)
     check_probability(probability)
-    z = None if z is None else as_series(z, component=component)
-    moments = None if posterior is None else as_moments(posterior, component=component)
-    pyplot = pyplot_or_error()
+    z = None if z is None else drawing.as_series(z, component=component)
+    moments = None if posterior is None else drawing.as_moments(posterior, component=component)
+    pyplot = drawing.pyplot_or_error()
     if ax is None:
         _, ax = pyplot.subplots(layout="constrained")
-    check_axes(ax)
+    drawing.check_axes(ax)
 
     handles: list[Any] = []
     if moments is not None:
@@ -261,33 +232,30 @@ def plane(
         mean, v, w = moments
         _, semi_major, semi_minor, angle = map(np.asarray, ellipses(mean, v, w, probability))
         # Opaque, so that neighbours merge into one band; a few ellipses get visible edges.
-        style = EDGED if len(mean) <= 60 else BAND
-        drawn = collections.EllipseCollection(
-            2 * semi_major,
-            2 * semi_minor,
-            np.degrees(angle),
-            units="xy",
-            offsets=np.stack([mean.real, mean.imag], axis=-1),
-            offset_transform=ax.transData,
-            **style,
-        )
+        style = drawing.EDGED if len(mean) <= 60 else drawing.BAND
+        offsets = np.stack([mean.real, mean.imag], axis=-1)
+        sizes = 2 * semi_major, 2 * semi_minor, np.degrees(angle)
+        places: dict[str, Any] = {
+            "units": "xy",
+            "offsets": offsets,
+            "offset_transform": ax.transData,
+        }
+        drawn = collections.EllipseCollection(*sizes, **places, **style)
         ax.add_collection(drawn)
         handles.append(patches.Patch(label=f"{100 * probability:g} % ellipses", **style))
         # Matplotlib sets the limits of the axes by the centres alone: add the extents.
-        reach = squared_radius(probability) ** 0.5 * np.stack(
-            real_imaginary(mean, v, w)[1], axis=-1
-        )
+        spreads = np.stack(drawing.real_imaginary(mean, v, w)[1], axis=-1)
+        reach = squared_radius(probability) ** 0.5 * spreads
         for sign in (-1, 1):
-            ax.update_datalim(drawn.get_offsets() + sign * reach)
-        handles += ax.plot(mean.real, mean.imag, label="mean", **MEAN)
+            ax.update_datalim(offsets + sign * reach)
+        handles += ax.plot(mean.real, mean.imag, label="mean", **drawing.MEAN)
     if z is not None:
-        handles += ax.plot(z.real, z.imag, label="data", **DATA)
+        handles += ax.plot(z.real, z.imag, label="data", **drawing.DATA)
 
-    labels = labels_of(z_label, z_unit)
-    ax.set_xlabel(labels["real"])
-    ax.set_ylabel(labels["imaginary"])
+    labels = drawing.labels_of(z_label, z_unit)
+    ax.set(xlabel=labels["real"], ylabel=labels["imaginary"])
     ax.set_aspect("equal", adjustable="box")
     ax.autoscale_view()
-    tidy(ax)
-    legend_above(ax, legend, moments, handles=handles)
+    drawing.tidy(ax)
+    drawing.legend_above(ax, legend, moments, handles=handles)
     return ax
