@@ -37,8 +37,7 @@ class Check(NamedTuple):
     name: str
     error: Callable[[], float]
     """Computes the largest difference, relative to the size of what is compared."""
-    limit: float
-    """What the error must be below."""
+    limit: float  # what the error must be below
 
 
 def _update() -> float:

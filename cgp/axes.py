@@ -21,8 +21,7 @@ class _Reading(NamedTuple):
 
     shape: Shape
     code: str
-    cost: int
-    """The amount of rearrangement; 0 for an array whose axes keep their order."""
+    cost: int  # the amount of rearrangement; 0 for an array whose axes keep their order
 
 
 def as_code(name: str, array: Any) -> str:

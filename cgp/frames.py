@@ -40,8 +40,7 @@ class _Rows(NamedTuple):
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
-    index: Any = None
-    """The labels of the last of them; None for the numbers 0, 1, …."""
+    index: Any = None  # the labels of the last of them; None for the numbers 0, 1, …
 
 
 def to_frame(

@@ -322,14 +322,10 @@ _WITHOUT_LABELS = (np.ndarray, float, complex, np.float64, np.complex128, list, 
 class _LabelledAxis(NamedTuple):
     """The labels of one axis of an array."""
 
-    labels: Any
-    """An index of pandas."""
-    name: str
-    """What errors call the array."""
-    expression: str
-    """The labels, as code."""
-    aligned: str
-    """The array with other labels, as code with {} for these."""
+    labels: Any  # an index of pandas
+    name: str  # what errors call the array
+    expression: str  # the labels, as code
+    aligned: str  # the array with other labels, as code with {} for these
     is_index: bool = False
     """Whether the array is itself an index, which may stand beside any other labels."""
 

@@ -19,19 +19,15 @@ information is one of large variance."""
 class Moments(NamedTuple):
     """Moments of a normal in real coordinates."""
 
-    mean: tf.Tensor
-    """`[d, ...]`."""
-    covariance: tf.Tensor
-    """`[d, d, ...]`."""
+    mean: tf.Tensor  # `[d, ...]`
+    covariance: tf.Tensor  # `[d, d, ...]`
 
 
 class Site(NamedTuple):
     """A normal observation of the signal, in real coordinates."""
 
-    target: tf.Tensor
-    """ỹ, `[d, ...]`."""
-    precision: tf.Tensor
-    """Λ, `[d, d, ...]`, positive."""
+    target: tf.Tensor  # ỹ, `[d, ...]`
+    precision: tf.Tensor  # Λ, `[d, d, ...]`, positive
 
     @property
     def covariance(self) -> tf.Tensor:

@@ -86,14 +86,11 @@ class Magnitude(Variational):
 class _PolarMoments(NamedTuple):
     """The moments of a signal along its mean and across it, `[...]`."""
 
-    x: tf.Tensor
-    """The direction of the mean, a unit vector."""
+    x: tf.Tensor  # the direction of the mean, a unit vector
     y: tf.Tensor
     length: tf.Tensor
-    spread: tf.Tensor
-    """The variance in this direction."""
-    across: tf.Tensor
-    """The variance at right angles to it."""
+    spread: tf.Tensor  # the variance in this direction
+    across: tf.Tensor  # the variance at right angles to it
 
 
 def _polar_moments(q: Moments) -> _PolarMoments:

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from cgp.likelihoods.variational import Variational, log_i0, points_2d
 
-_ORDERS = (32, 8)
-"""The orders of the quadrature along the phase and across it."""
+_ORDERS = (32, 8)  # the orders of the quadrature along the phase and across it
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,10 +31,8 @@ _log = logging.getLogger("cgp")
 class Core(NamedTuple):
     """The compiled core, loaded or not."""
 
-    ops: ModuleType | None
-    """The compiled ops; None if the core is not active."""
-    reason: str
-    """Where it was loaded from, or why it is not active."""
+    ops: ModuleType | None  # the compiled ops; None if the core is not active
+    reason: str  # where it was loaded from, or why it is not active
     library: ctypes.CDLL | None = None
     """The library of its C functions; None if the core is not active."""
 

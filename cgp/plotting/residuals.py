@@ -101,8 +101,7 @@ def innovations(
 
 
 _LEVEL = 0.95
-_SAME = 0.1
-"""The difference of log likelihood, in nats, below which optima count as the same."""
+_SAME = 0.1  # the difference of log likelihood, in nats, below which optima count as the same
 
 
 def fit_health(

@@ -137,16 +137,11 @@ def _without_mean(gp: ExactGP | StateSpaceGP, data: Data) -> DataScales:
 class _TaperedPeriodogram(NamedTuple):
     """A periodogram under Hann's window."""
 
-    frequencies: np.ndarray
-    """`[F]`, in increasing order."""
-    powers: np.ndarray
-    """`[F]`."""
-    step: float
-    """The mean step of x: the height of white noise over its variance."""
-    gain: float
-    """The height of a line over its power."""
-    spacing: float
-    """The spacing of the frequencies of `scatter`, half of that of `frequencies`."""
+    frequencies: np.ndarray  # `[F]`, in increasing order
+    powers: np.ndarray  # `[F]`
+    step: float  # the mean step of x: the height of white noise over its variance
+    gain: float  # the height of a line over its power
+    spacing: float  # the spacing of the frequencies of `scatter`, half of that of `frequencies`
     scatter: np.ndarray | None
     """The heights around a line over its power, at `4 L + 1` differences of frequencies of which
     the middle one is 0, `frequencies` lying within L of it; None for regular x without gaps."""

@@ -388,8 +388,7 @@ class Optimum(NamedTuple):
     """The end of a descent."""
 
     loss: float
-    point: np.ndarray
-    """The trainable variables, one after the other, float64."""
+    point: np.ndarray  # the trainable variables, one after the other, float64
 
 
 def search(

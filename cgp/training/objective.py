@@ -190,8 +190,7 @@ class ShardValue(NamedTuple):
 class Shards(NamedTuple):
     """Data in shards, in place of data in `fit`."""
 
-    items: Sequence[Any]
-    """Data as `fit` takes them, or what the engine turns into data."""
+    items: Sequence[Any]  # data as `fit` takes them, or what the engine turns into data
     engine: Any
     """`map`, or an object with a method `map`, of a function and a list; and `gather` where that
     returns futures."""
@@ -275,8 +274,7 @@ class _RestoredModel(NamedTuple):
     """A model made from its description, with its compiled loss of a point and a batch."""
 
     model: Any
-    size: int
-    """The number of values of a point."""
+    size: int  # the number of values of a point
     function: Callable[..., Any]
     mutex: threading.Lock
     """A lock of its variables, which a call assigns: threads of a process take turns."""

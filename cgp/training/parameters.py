@@ -23,8 +23,7 @@ from cgp.training.layer_arguments import ReadOnlyArguments
 class Constraint(NamedTuple):
     """A set of admissible values, and a bijector between it and unconstrained real numbers."""
 
-    description: str
-    """The set in words, for error messages."""
+    description: str  # the set in words, for error messages
     contains: Callable[[np.ndarray], bool]
     forward: Callable[[tf.Tensor], tf.Tensor]
     """From an unconstrained tensor to the value; a complex value loses the last axis of size 2."""
