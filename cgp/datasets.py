@@ -118,7 +118,8 @@ def polar_motion(start: float | None = None, end: float | None = None) -> PolarM
         import astropy_iers_data
     except ImportError as error:
         raise ImportError(f"polar_motion needs astropy-iers-data: {_INSTALL}") from error
-    for name, day in (("start", start), ("end", end)):
+    days: dict[str, object] = {"start": start, "end": end}
+    for name, day in days.items():
         if not isinstance(day, int | float | np.number | None):
             example = "as 51544 is of 2000-01-01"
             raise TypeError(f"{name} must be a modified Julian date, {example}, got {day!r}")

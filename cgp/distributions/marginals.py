@@ -177,7 +177,9 @@ def marginals(prediction: Prediction) -> Marginals:
             f"{type(prediction).__name__}"
         )
     if _OF_FILTER["mean"] in prediction:
-        prediction = _from_filter_outputs(prediction)
+        of_filter = {n: prediction[key] for n, key in _OF_FILTER.items() if key in prediction}
+        # A proper model has no pseudo-variance.
+        prediction = {"pseudo_variance": np.zeros_like(of_filter["mean"]), **of_filter}
     missing = [name for name in Marginals._fields if name not in prediction]
     if missing:
         keys = ", ".join(prediction)
@@ -204,13 +206,6 @@ def labelled_moments(prediction: Prediction) -> dict[str, Any]:
         return {}
     names = [name for name in Marginals._fields if name in prediction]
     return {f'prediction["{name}"]': prediction[name] for name in names}
-
-
-def _from_filter_outputs(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The moments of the observations, from what a `KalmanFilter` returns for a series."""
-    moments = {name: outputs[key] for name, key in _OF_FILTER.items() if key in outputs}
-    # A proper model has no pseudo-variance.
-    return {"pseudo_variance": np.zeros_like(moments["mean"]), **moments}
 
 
 def mixture(components: list[tuple[float, Marginals]]) -> Marginals:

@@ -297,16 +297,14 @@ def has_positive_diagonal(chol: tf.Tensor) -> tf.Tensor:
 
 def is_nan(x: tf.Tensor) -> tf.Tensor:
     """Whether elements of `x` are NaN in the real or the imaginary part, bool, shaped like `x`."""
-    if not x.dtype.is_complex:
-        return tf.math.is_nan(x)
-    return tf.math.is_nan(tf.math.real(x)) | tf.math.is_nan(tf.math.imag(x))
+    parts = [tf.math.real(x), tf.math.imag(x)] if x.dtype.is_complex else [x]
+    return reduce(tf.logical_or, map(tf.math.is_nan, parts))
 
 
 def is_infinite(x: tf.Tensor) -> tf.Tensor:
     """Whether elements of `x` are infinite in the real or the imaginary part, bool, as `x`."""
-    if not x.dtype.is_complex:
-        return tf.math.is_inf(x)
-    return tf.math.is_inf(tf.math.real(x)) | tf.math.is_inf(tf.math.imag(x))
+    parts = [tf.math.real(x), tf.math.imag(x)] if x.dtype.is_complex else [x]
+    return reduce(tf.logical_or, map(tf.math.is_inf, parts))
 
 
 def is_missing(z: tf.Tensor) -> tf.Tensor:

@@ -366,16 +366,6 @@ def _by_lapack(name: str, a: tf.Tensor) -> tf.Tensor | None:
     return tf.ensure_shape(native.op(name)(a), a.shape)  # ops do not infer shapes
 
 
-@tf.RegisterGradient("CgpCholeskyFactor")
-def _of_factor(op: tf.Operation, bar: tf.Tensor) -> tf.Tensor:
-    return cholesky_pullback(op.outputs[0], bar)
-
-
-@tf.RegisterGradient("CgpCholeskyInverse")
-def _of_inverse(op: tf.Operation, bar: tf.Tensor) -> tf.Tensor:
-    return inverse_pullback(op.inputs[0], op.outputs[0], bar)
-
-
 def cholesky_pullback(chol: tf.Tensor, chol_bar: tf.Tensor) -> tf.Tensor:
     """The cotangent Ā of A from that of its factor, L̄ (Murray, arXiv 1602.07527, with adjoints).
 
@@ -397,3 +387,9 @@ def inverse_pullback(chol: tf.Tensor, inverse: tf.Tensor, inverse_bar: tf.Tensor
     symmetric = inverse_bar + tf.linalg.adjoint(inverse_bar)
     full = tf.linalg.matmul(inverse, tf.linalg.matmul(symmetric, tf.linalg.matmul(inverse, chol)))
     return -tf.linalg.band_part(full, -1, 0)
+
+
+_of_factor = tf.RegisterGradient("CgpCholeskyFactor")
+_of_factor(lambda op, bar: cholesky_pullback(op.outputs[0], bar))
+_of_inverse = tf.RegisterGradient("CgpCholeskyInverse")
+_of_inverse(lambda op, bar: inverse_pullback(op.inputs[0], op.outputs[0], bar))

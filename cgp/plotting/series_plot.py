@@ -234,13 +234,9 @@ def plane(
         # Opaque, so that neighbours merge into one band; a few ellipses get visible edges.
         style = drawing.EDGED if len(mean) <= 60 else drawing.BAND
         offsets = np.stack([mean.real, mean.imag], axis=-1)
-        sizes = 2 * semi_major, 2 * semi_minor, np.degrees(angle)
-        places: dict[str, Any] = {
-            "units": "xy",
-            "offsets": offsets,
-            "offset_transform": ax.transData,
-        }
-        drawn = collections.EllipseCollection(*sizes, **places, **style)
+        keywords: dict[str, Any] = {"offsets": offsets, "offset_transform": ax.transData} | style
+        width, height, angles = 2 * semi_major, 2 * semi_minor, np.degrees(angle)
+        drawn = collections.EllipseCollection(width, height, angles, units="xy", **keywords)
         ax.add_collection(drawn)
         handles.append(patches.Patch(label=f"{100 * probability:g} % ellipses", **style))
         # Matplotlib sets the limits of the axes by the centres alone: add the extents.

@@ -188,7 +188,9 @@ class DivergenceGuard(keras.callbacks.Callback):
 
     def check(self) -> None:
         """Restores the best parameters if the last step, or a callback, has left invalid ones."""
-        bad = any(v.is_lost() for v in self._trained) or self._are_bad(self._values())
+        bad = any(v.is_lost() for v in self._trained)
+        if self.reached is not None and not math.isfinite(self._loss):  # nor is it at the start
+            bad = bad or all(map(np.array_equal, self._values(), self._at_start))
         try:
             self._refresh()
         except (tf.errors.InvalidArgumentError, ValueError) as error:
@@ -259,11 +261,6 @@ class DivergenceGuard(keras.callbacks.Callback):
 
     def _values(self) -> list[np.ndarray]:
         return [v.variable.numpy() for v in self._trained]
-
-    def _are_bad(self, values: list[np.ndarray]) -> bool:
-        """Whether these are values at which the loss is known not to be finite."""
-        is_infinite = self.reached is not None and not math.isfinite(self._loss)
-        return is_infinite and all(map(np.array_equal, values, self._at_start))
 
     def _note(self, loss: float) -> None:
         """Compares the loss at the start of the epoch with the best loss so far."""

@@ -118,17 +118,14 @@ class Descent:
             self._last, self._is_substitute = (self.point, self.value, self.gradient), False
         elif not np.array_equal(point, self._last[0]):
             self.before_evaluation()
-            evaluated = None if self._is_far(point) else self._evaluated(point)
+            is_far = np.any(np.abs(point - self.point)[self._in_logs] > _LONGEST)
+            evaluated = None if is_far else self._evaluated(point)
             self._is_substitute = evaluated is None or self._is_steep(point, *evaluated)
             if evaluated is None or self._is_substitute:
                 evaluated = self._retreat(point)
             self._last = (point.copy(), *evaluated)
         _, value, gradient = self._last
         return value - self._level, gradient
-
-    def _is_far(self, point: np.ndarray) -> bool:
-        """Whether a step from the last iterate multiplies a hyperparameter by too much."""
-        return bool(np.any(np.abs(point - self.point)[self._in_logs] > _LONGEST))
 
     def _evaluated(self, point: np.ndarray) -> tuple[float, np.ndarray] | None:
         """The loss and its gradient; None where it has no value."""

@@ -286,19 +286,15 @@ def _errors_of(path: str) -> Iterator[None]:
         while reason is not None and _WRAPPED_BY_KERAS in str(reason):
             reason = reason.__cause__ or reason.__context__
         of_arrays = re.search(_OF_ARRAYS, str(error), re.DOTALL)
-        if of_arrays is None and (reason is None or not _is_of_cgp(reason)):
+        frames = [] if reason is None else [f for f, _ in traceback.walk_tb(reason.__traceback__)]
+        modules = [frame.f_globals.get("__name__", "") for frame in frames]
+        if of_arrays is None and not (modules and modules[-1].startswith("cgp.")):
             raise
         text = of_arrays.group(1) if of_arrays else str(reason)
         raise ValueError(
             f"the file {path!r} cannot be loaded: {text}. If it was changed after it was saved, "
             "load a copy, or save the model again"
         ) from error
-
-
-def _is_of_cgp(error: BaseException) -> bool:
-    """Whether an error was raised in code of cgp."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return bool(frames) and frames[-1].f_globals.get("__name__", "").startswith("cgp.")
 
 
 _WRAPPED_BY_KERAS = "Exception encountered: "

@@ -213,7 +213,7 @@ class Trainer(Saving):
             arrays = keras.utils.unpack_x_y_sample_weight(validation_data)
             if are_arrays(*arrays):
                 rows = validation_batch_size or batch_size
-                validation_data = batches(*arrays, rows, steps=validation_steps)
+                validation_data = batches(*arrays, batch_size=rows, steps=validation_steps)
         if self.built:
             self._refresh_eagerly()
         if is_lbfgs:
@@ -268,8 +268,8 @@ class Trainer(Saving):
     @contextlib.contextmanager
     def _in_batches(self, data: Any, steps: int | None) -> Iterator[None]:
         """A context in which the model, and models inside it, know the number of batches."""
-        counts = [getattr(x, "batch_count", None) for x in keras_private.flatten_layers(self)]
-        counts = [count for count in counts if count is not None]
+        variables = [getattr(x, "batch_count", None) for x in keras_private.flatten_layers(self)]
+        counts = [count for count in variables if count is not None]
         before = [count.numpy() for count in counts]
         number = number_of_batches(data, steps) if counts else 1
         try:
