@@ -78,10 +78,8 @@ class Clock:
 
     def __post_init__(self) -> None:
         if not isinstance(self.unit, str) or self.unit not in _NANOSECONDS:
-            raise ValueError(
-                f"unit must be one of {', '.join(_NANOSECONDS)} (years and months have no one "
-                f"length), got {self.unit!r}"
-            )
+            units = f"{', '.join(_NANOSECONDS)} (years and months have no one length)"
+            raise ValueError(f"unit must be one of {units}, got {self.unit!r}")
         if self.origin is not None:
             object.__setattr__(self, "origin", _iso_format(self.origin))
 
@@ -148,17 +146,14 @@ def as_times(times: Any, name: str) -> tuple[np.ndarray, bool]:
             f"text becomes dates by {name}.astype('datetime64[s]'), or by to_datetime of pandas"
         )
     if kind not in "mM":
-        raise TypeError(
-            f"{name} must be dates or durations, got {values.dtype}: numbers have a unit already, "
-            "and are taken by models as they are"
-        )
+        hint = "numbers have a unit already, and are taken by models as they are"
+        raise TypeError(f"{name} must be dates or durations, got {values.dtype}: {hint}")
     if np.isnat(values).any():
         raise ValueError(f"{name} must be known everywhere, but has missing elements (NaT)")
     if np.datetime_data(values.dtype)[0] in ("Y", "M", "generic"):
         if kind == "m":
-            raise TypeError(
-                f"{name} must be durations of one length, got {values.dtype}: give days, or shorter"
-            )
+            units = "give days, or shorter"
+            raise TypeError(f"{name} must be durations of one length, got {values.dtype}: {units}")
         values = values.astype("datetime64[D]")  # the first of a month, or of a year
     return values, is_aware
 
@@ -218,10 +213,8 @@ def _from_iso_format(origin: str) -> tuple[np.datetime64, bool]:
     """A date in ISO format, in UTC if it has a time zone, and whether it has."""
     match = _DATE.fullmatch(origin)
     if match is None:
-        raise ValueError(
-            f'origin must be a date in ISO format, "2020-01-01" or "2020-01-01T06:00+01:00", got '
-            f"{origin!r}"
-        )
+        formats = '"2020-01-01" or "2020-01-01T06:00+01:00"'
+        raise ValueError(f"origin must be a date in ISO format, {formats}, got {origin!r}")
     date, zone = match.groups()
     try:
         time = np.datetime64(date)

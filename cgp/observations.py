@@ -35,7 +35,7 @@ def as_observations(
     promote: bool = False,
     copy: bool = True,
 ) -> np.ndarray | tf.Tensor:
-    """Observations in the dtype of a model, NaN where missing.
+    """Observations in the dtype of a model, NaN in both parts where missing.
 
     An element is missing where it is NaN in either part, where a masked array hides it, where it is
     missing in a Series or a DataFrame of pandas (NaN, NA or None), and where `missing` is True;
@@ -43,20 +43,11 @@ def as_observations(
     other, as `np.inf * 1j` is, is infinite: it comes from an overflow, not from a gap. An array
     that is missing altogether may be of any dtype, as `np.nan` is. Python's own numbers, in lists
     and tuples too, have no precision; all others have that of their dtype, as NumPy's scalars in a
-    list.
-
-    Args:
-        z: Observations of any shape: numbers, sequences, NumPy arrays (masked ones too), tensors,
-            objects of pandas (columns of Python's numbers too) and of xarray.
-        missing: Bool, broadcast against z: True where missing. None for none but those of z itself.
-        dtype: The dtype of the model, real or complex.
-        name: What errors call z.
-        promote: Whether z may have a lower precision than the model; otherwise that is an error.
-        copy: Whether an array is a new one also where it is z as it came.
+    list. A lower precision than that of the model is an error, unless `promote`.
 
     Returns:
-        An array of `dtype` and of the shape of z, NaN in both parts where missing: a tensor,
-        through which gradients pass, if z or `missing` is one, else a new NumPy array (see `copy`).
+        An array of `dtype` and of the shape of z: a tensor, through which gradients pass, if z or
+        `missing` is one, else a NumPy array, a new one if `copy`.
 
     Raises:
         TypeError: Elements that are no numbers; real z for a complex model, or the reverse; a
@@ -331,18 +322,12 @@ class _LabelledAxis(NamedTuple):
 
 
 def check_same_labels(**arrays: tuple[Any, int]) -> None:
-    """Raises where arrays that are paired element by element have different labels.
+    """Raises a ValueError where arrays that are paired element by element have different labels.
 
     Objects of pandas have labels, and those of xarray where a dimension has a coordinate. An index
     of pandas labels itself, beside the same labels in another order. Axes are compared from the
     last one on, as they are broadcast. Axes of different lengths are left to the check of shapes.
-
-    Args:
-        **arrays: Each array, by the name that errors call it, with the number of its last axes
-            that are not paired, such as dimensions of inputs.
-
-    Raises:
-        ValueError: The labels of an axis differ.
+    Each array comes with the number of its last axes that are not paired, such as dimensions.
 
     Example:
         >>> import pandas as pd

@@ -83,17 +83,14 @@ class ComplexNormal:
         chol = as_matrix(chol, "chol", square=True, like=loc)
         n = loc.shape[-1]
         if chol.dtype not in (loc.dtype, loc.dtype.real_dtype):
-            raise TypeError(
-                f"chol must be {loc.dtype.name} (proper) or {loc.dtype.real_dtype.name} (improper) "
-                f"for a {loc.dtype.name} loc, got {chol.dtype.name}"
-            )
+            z, real = loc.dtype.name, loc.dtype.real_dtype.name
+            expected = f"{z} (proper) or {real} (improper) for a {z} loc"
+            raise TypeError(f"chol must be {expected}, got {chol.dtype.name}")
         rows = n if chol.dtype.is_complex else None if n is None else 2 * n
         if not chol.shape[-1:].is_compatible_with([rows]):
             kind = "complex" if chol.dtype.is_complex else "real, composite"
-            raise ValueError(
-                f"a {kind} chol must be [..., {rows}, {rows}] for a loc of shape {loc.shape}, "
-                f"got shape {chol.shape}"
-            )
+            expected = f"[..., {rows}, {rows}] for a loc of shape {loc.shape}"
+            raise ValueError(f"a {kind} chol must be {expected}, got shape {chol.shape}")
         if tf.executing_eagerly():
             check_finite(loc, "loc")
             check_finite(chol, "chol")
@@ -137,11 +134,9 @@ class ComplexNormal:
         pair = [as_covariance(covariance, loc, "covariance")]
         if pseudo_covariance is not None:
             pair.append(as_covariance(pseudo_covariance, loc, "pseudo_covariance"))
-            if not pair[0].shape[-2:].is_compatible_with(pair[1].shape[-2:]):
-                raise ValueError(
-                    f"pseudo_covariance must be shaped like covariance, {pair[0].shape}, "
-                    f"got {pair[1].shape}"
-                )
+            k, c = (moment.shape for moment in pair)
+            if not k[-2:].is_compatible_with(c[-2:]):
+                raise ValueError(f"pseudo_covariance must be shaped like covariance, {k}, got {c}")
         return cls(loc, _covariance_factor(SecondMoments(*pair)))
 
     # Methods that a subclass may override.
@@ -412,9 +407,8 @@ def as_covariance(a: ArrayLike, loc: tf.Tensor, name: str) -> tf.Tensor:
     if a.dtype != loc.dtype:
         raise TypeError(f"{name} must be {loc.dtype.name} like loc, got {a.dtype.name}")
     if not a.shape[-1:].is_compatible_with([n]):
-        raise ValueError(
-            f"{name} must be [..., {n}, {n}] for a loc of shape {loc.shape}, got shape {a.shape}"
-        )
+        expected = f"[..., {n}, {n}] for a loc of shape {loc.shape}"
+        raise ValueError(f"{name} must be {expected}, got shape {a.shape}")
     if tf.executing_eagerly():
         check_finite(a, name)
         symmetric = name == "pseudo_covariance"

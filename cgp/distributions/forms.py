@@ -94,14 +94,10 @@ class ProperForm:
     def invert_blocks(
         self, precision: tf.Tensor, dual: tf.Tensor
     ) -> tuple[tf.Tensor, SecondMoments]:
-        """Leave-one-out: `B⁻¹ a` and `B⁻¹`, where B is the diagonal block of P of each point.
+        """Leave-one-out: `B⁻¹ a` and `B⁻¹`, where B is the diagonal block of each point of P.
 
-        Args:
-            precision: P, working, `[..., n, n]`.
-            dual: `a = P y`, working, `[..., n, S]`.
-
-        Returns:
-            Complex deviation `[..., n, S]`; its variance and pseudo-variance `[..., n]`.
+        P is `precision`, `dual` is `a = P y`, working, `[..., n, S]`. Of complex deviations
+        `[..., n, S]`, and of their variances and pseudo-variances `[..., n]`.
         """
         diagonal = tf.linalg.diag_part(precision)
         return dual / diagonal[..., None], SecondMoments(1.0 / diagonal, None)

@@ -66,12 +66,8 @@ def inverse(a: tf.Tensor) -> tf.Tensor:
     if a.shape[0] == 1:
         return 1.0 / a
     scale = 1.0 / (a[0, 0] * a[1, 1] - a[1, 0] * a[1, 0])
-    return tf.stack(
-        [
-            tf.stack([a[1, 1] * scale, -a[1, 0] * scale]),
-            tf.stack([-a[1, 0] * scale, a[0, 0] * scale]),
-        ]
-    )
+    first = tf.stack([a[1, 1] * scale, -a[1, 0] * scale])
+    return tf.stack([first, tf.stack([-a[1, 0] * scale, a[0, 0] * scale])])
 
 
 def log_determinant(a: tf.Tensor) -> tf.Tensor:

@@ -117,10 +117,9 @@ def log_normal_cdf(x: tf.Tensor) -> tf.Tensor:
     """Log Φ(x), also where Φ underflows."""
     far = -20.0 if x.dtype == tf.float64 else -10.0
     is_far = x < far
-    near = tf.math.log(
-        0.5 * tf.math.erfc(-math.sqrt(0.5) * tf.where(is_far, tf.constant(far, x.dtype), x))
-    )
-    tail = tf.where(is_far, x, tf.constant(far, x.dtype))
+    least = tf.constant(far, x.dtype)
+    near = tf.math.log(0.5 * tf.math.erfc(-math.sqrt(0.5) * tf.where(is_far, least, x)))
+    tail = tf.where(is_far, x, least)
     # Abramowitz & Stegun, 26.2.12
     inverse = 1.0 / (tail * tail)
     series = 1.0

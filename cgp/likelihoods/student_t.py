@@ -70,8 +70,5 @@ class StudentT(Variational):
         # log Γ(ν/2 + d/2) − log Γ(ν/2) − (d/2) log(ν/2) of many degrees of freedom is a difference
         # of large numbers, by SciPy's ratio it is not.
         constant = math.log(poch(half, 0.5 * d)) - 0.5 * d * math.log(half)
-        return (
-            constant
-            - 0.5 * d * tf.math.log(2.0 * math.pi * of_each)
-            - (half + 0.5 * d) * tf.math.log1p(0.5 * square / (of_each * half))
-        )
+        constant -= 0.5 * d * tf.math.log(2.0 * math.pi * of_each)
+        return constant - (half + 0.5 * d) * tf.math.log1p(0.5 * square / (of_each * half))

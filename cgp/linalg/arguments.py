@@ -66,9 +66,7 @@ def refuse_containers(x: object, name: str) -> None:
 def as_numbers(x: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
     """Converts numbers to a NumPy array, and tensors or sequences of tensors to a tensor.
 
-    Raises:
-        TypeError: `x` is not numeric, or is longdouble, for which TensorFlow has no dtype.
-        ValueError: Rows have different lengths, or elements are masked.
+    TensorFlow has no dtype for longdouble, which is a TypeError; masked elements are a ValueError.
     """
     if _is_tensor(x):
         return tf.convert_to_tensor(x)
@@ -83,9 +81,8 @@ def as_numbers(x: ArrayLike, name: str) -> np.ndarray | tf.Tensor:
     if isinstance(x, np.ndarray):
         if x.dtype.char in "gG":
             kind, double = ("c", "complex128") if x.dtype.kind == "c" else ("", "float64")
-            raise TypeError(
-                f"{name} is {kind}longdouble, which TensorFlow does not have: round it to {double}"
-            )
+            why = "which TensorFlow does not have"
+            raise TypeError(f"{name} is {kind}longdouble, {why}: round it to {double}")
         if x.dtype.kind not in "iufc":
             received, elements = f"an array of dtype {x.dtype.name}", x.ravel().tolist()
             if x.dtype.kind in "US":
@@ -154,10 +151,8 @@ def as_vector_for(x: ArrayLike, name: str, chol: tf.Tensor) -> tf.Tensor:
         raise TypeError(f"{name} must have the dtype of chol, {expected}, got {x.dtype.name}")
     rank = x.shape.rank
     if rank == 0 or (rank and not x.shape[-1:].is_compatible_with(chol.shape[-1:])):
-        raise ValueError(
-            f"{name} must be [..., {chol.shape[-1]}] for chol of shape {chol.shape}, "
-            f"got shape {x.shape}"
-        )
+        expected = f"[..., {chol.shape[-1]}] for chol of shape {chol.shape}"
+        raise ValueError(f"{name} must be {expected}, got shape {x.shape}")
     return x
 
 
@@ -170,9 +165,8 @@ def as_real(x: ArrayLike, name: str, like: tf.Tensor, like_name: str = "chol") -
             raise TypeError(f"{name} must be real, got {x.dtype.name}")
         return tf.convert_to_tensor(x.astype(dtype.as_numpy_dtype))
     if x.dtype != dtype:
-        raise TypeError(
-            f"{name} must be {dtype.name}, as {like_name} is {like.dtype.name}, got {x.dtype.name}"
-        )
+        expected = f"{dtype.name}, as {like_name} is {like.dtype.name}"
+        raise TypeError(f"{name} must be {expected}, got {x.dtype.name}")
     return x
 
 
@@ -186,13 +180,7 @@ def as_index(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Converts an index to int32, and checks that it lies in the range from `start` to `stop`.
 
-    Args:
-        x: Integers of any shape.
-        name: Name of the argument in error messages.
-        meaning: Continues the name in error messages: what the index counts.
-        stop: The first index beyond the range.
-        start: The first index of the range.
-        too_large: Continues the message where the index is too large.
+    In error messages `meaning`, what the index counts, continues its name, and `too_large` that.
 
     Returns:
         `(index, inside)`: int32, and a bool of the same shape that says whether it is in range. In
@@ -208,9 +196,8 @@ def as_index(
     if index is not None and last is not None:
         if np.any(index < start) or np.any(index >= last):
             meaning += too_large if np.any(index >= last) else ""
-            raise ValueError(
-                f"{name} {meaning}: expected {start} to {np.min(last) - 1}, got {index}"
-            )
+            expected = f"{start} to {np.min(last) - 1}"
+            raise ValueError(f"{name} {meaning}: expected {expected}, got {index}")
     else:
         below = [f"{name} {meaning}; got", x, "below", start]
         beyond = [f"{name} {meaning}{too_large}; got", x, "of", stop]

@@ -60,9 +60,8 @@ def with_gradient(
         def backward(dy: tf.Tensor) -> tf.Tensor:
             x_bar = tf.convert_to_tensor(grad(x, *rest, dy))
             if not x_bar.shape.is_compatible_with(x.shape):
-                raise ValueError(
-                    f"grad must return a tensor shaped like x, {x.shape}, got {x_bar.shape}"
-                )
+                shapes = f"{x.shape}, got {x_bar.shape}"
+                raise ValueError(f"grad must return a tensor shaped like x, {shapes}")
             return x_bar
 
         return tf.zeros_like(y), backward

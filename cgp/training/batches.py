@@ -43,10 +43,8 @@ def check_epochs(epochs: int | None, initial_epoch: int) -> None:
     if not isinstance(epochs, int | float | np.number) or isinstance(epochs, bool):
         raise TypeError(f"epochs must be a whole number, got {epochs!r}")
     if epochs != int(epochs) or epochs <= initial_epoch:
-        raise ValueError(
-            f"epochs={epochs} leaves no iteration after {initial_epoch}: a larger whole number was "
-            "expected"
-        )
+        expected = "a larger whole number was expected"
+        raise ValueError(f"epochs={epochs} leaves no iteration after {initial_epoch}: {expected}")
 
 
 def where_watched(verbose: int | str) -> int | str:
@@ -80,10 +78,8 @@ def check_restarts(restarts: Any, optimizer: Any) -> None:
 def check_end(dataset: tf.data.Dataset) -> None:
     """Raises a ValueError for a dataset that repeats without end, whose losses have no sum."""
     if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
-        raise ValueError(
-            "LBFGS needs the loss of all the data at once, and the dataset has no end: leave out "
-            "its repeat()"
-        )
+        why = "and the dataset has no end: leave out its repeat()"
+        raise ValueError(f"LBFGS needs the loss of all the data at once, {why}")
 
 
 def require_one_replica(model: keras.Model, computation: str) -> None:
@@ -122,14 +118,9 @@ def number_of_batches(data: Any, steps: int | None) -> int:
 def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
     """Converts structures of arrays `[samples, ...]` to tensors, in their own dtype.
 
-    `sample_weight` is a structure like `y`, or one array for all of `y`.
-
     Returns:
         `((x, y, sample_weight), samples)`: the tuple, without trailing parts that are None, and the
-        number of samples.
-
-    Raises:
-        ValueError: The lengths differ, or an array is a scalar.
+        number of samples. One array `sample_weight` is for all of `y`.
     """
     if sample_weight is not None and y is None:
         raise ValueError("sample_weight weights the loss of targets, and there is no y")
@@ -138,15 +129,12 @@ def pack(x: Any, y: Any = None, sample_weight: Any = None) -> tuple[tuple, int]:
         sample_weight = keras.tree.map_structure(lambda _: sample_weight, y)
     data = {"x": x, "y": y, "sample_weight": sample_weight}
     if any(np.ndim(a) == 0 for a in keras.tree.flatten(data) if a is not None):
-        raise ValueError(
-            f"each array must be [samples, ...], got shapes {_describe(data, lambda a: a.shape)}"
-        )
+        shapes = _describe(data, lambda a: a.shape)
+        raise ValueError(f"each array must be [samples, ...], got shapes {shapes}")
     lengths = {a.shape[0] for a in keras.tree.flatten(data) if a is not None}
     if len(lengths) > 1:
-        raise ValueError(
-            "all arrays must hold the same number of samples, got "
-            f"{_describe(data, lambda a: a.shape[0])}"
-        )
+        numbers = _describe(data, lambda a: a.shape[0])
+        raise ValueError(f"all arrays must hold the same number of samples, got {numbers}")
     x, y, sample_weight = (
         keras.tree.map_structure(_to_tensor, keras.tree.lists_to_tuples(arrays))
         for arrays in (x, y, sample_weight)

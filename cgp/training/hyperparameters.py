@@ -200,10 +200,8 @@ def _constructor(kind: type, fields: Mapping[str, Any]) -> Callable[..., None]:
     by_place = {name: field.default for name, field in fields.items() if not field.kw_only}
     are_required = [default is _REQUIRED for default in by_place.values()]
     if are_required != sorted(are_required, reverse=True):
-        raise TypeError(
-            f"fields of {kind.__name__} without a default must precede those with one, got "
-            f"{', '.join(by_place)}"
-        )
+        order = "without a default must precede those with one"
+        raise TypeError(f"fields of {kind.__name__} {order}, got {', '.join(by_place)}")
     by_name = {name: field.default for name, field in fields.items() if field.kw_only}
     by_name |= learning | {"name": None, "dtype": "float64"}
     namespace: dict[str, Any] = {"construct": construct}
@@ -254,11 +252,9 @@ class HyperparameterLayer(Shareable, Parameterized, keras.layers.Layer):
         with names_told(type(self)):
             super().__init__(name=name, dtype=dtype or "float64", **kwargs)
         if self.variable_dtype not in ("float32", "float64"):
-            raise ValueError(
-                f"dtype must be float32 or float64 (complex values follow), got {dtype!r}"
-            )
-        # None for a name that is made from the class
-        self.chosen_name = name
+            expected = "float32 or float64 (complex values follow)"
+            raise ValueError(f"dtype must be {expected}, got {dtype!r}")
+        self.chosen_name = name  # None for a name that is made from the class
         self.built = True  # subclasses make their weights in the constructor
 
     def initial_values(self, arguments: Mapping[str, Any]) -> InitialValues:

@@ -195,7 +195,7 @@ def metrics_and_values(
         return
     if not compiled.built:
         compiled.build(y, y_pred)
-    y, y_pred = compiled._flatten_y(y), compiled._flatten_y(y_pred)
+    y, y_pred = map(compiled._flatten_y, (y, y_pred))
     for by_output in (compiled._flat_metrics, compiled._flat_weighted_metrics):
         for metrics, *values in zip(by_output, y, y_pred, strict=False):  # as in its update_state
             for metric in [] if metrics is None else metrics.metrics:

@@ -61,13 +61,11 @@ def names_told(kind: type) -> Iterator[None]:
             raise
         parameters = inspect.signature(kind).parameters.values()
         accepted = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-        unknown = str(error).partition(": ")[2]
+        unknown, listed = str(error).partition(": ")[2], ", ".join(accepted)
         names = [word for word in unknown.split("'") if word.isidentifier()]
         hint = _suggestion(names[0], accepted, " ") if names else ""
-        raise TypeError(
-            f"{kind.__name__} has no such arguments, got {unknown}:{hint} It takes "
-            f"{', '.join(accepted)}"
-        ) from None
+        text = f"{kind.__name__} has no such arguments, got {unknown}:{hint} It takes {listed}"
+        raise TypeError(text) from None
 
 
 def refuse_arguments_of_fit(model: keras.Model, names: Iterable[str]) -> None:

@@ -398,20 +398,13 @@ def search(
     scale: np.ndarray | None = None,
     verbose: int | str = "auto",
 ) -> list[Optimum]:
-    """Minimises a loss from its start and from the best of some candidates.
+    """Minimises a loss from its start and from the best of some candidates: `count` descents.
 
     A loss with many optima is evaluated at all candidates, which costs little beside a descent.
 
-    Args:
-        loss: The loss; its variables are left anywhere.
-        candidates: Points to start from.
-        count: Descents in all, at least 1: one from `loss.start`.
-        optimizer: `cgp.optimizers.LBFGS`.
-        cap: The largest number of iterations of each, or None.
-        scale: A direction in which the loss, per point, is that of a normal density whose
-            covariance is multiplied by eᵗ at distance t: candidates are moved to the best t, which
-            is known in closed form. None without one.
-        verbose: 0 or 2 is silent, 1 a progress bar, "auto" one where it is watched.
+    `scale` is a direction in which the loss, per point, is that of a normal density whose
+    covariance is multiplied by eᵗ at distance t: candidates are moved to the best t, which is known
+    in closed form.
 
     Returns:
         The optima, the best first; fewer than `count` where the loss has no value at candidates.

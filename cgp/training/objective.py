@@ -215,10 +215,8 @@ def shard_spec(model: keras.Model, shards: int) -> bytes:
         <class 'bytes'>
     """
     if not hasattr(model, "batch_of_shard"):
-        raise TypeError(
-            "a KalmanFilter, an ExactGP or a StateSpaceGP learns from shards, got "
-            f"{type(model).__name__}"
-        )
+        kinds = "a KalmanFilter, an ExactGP or a StateSpaceGP"
+        raise TypeError(f"{kinds} learns from shards, got {type(model).__name__}")
     check_whole(shards, "shards")
     config = keras.saving.serialize_keras_object(model)
     config.pop("compile_config", None)
@@ -301,26 +299,18 @@ def _restored(spec: bytes) -> _RestoredModel:
 def shards_of(
     model: keras.Model, x: Any, y: Any, sample_weight: Any, validation_split: float, engine: Any
 ) -> Shards:
-    """Checks the arguments of a `fit` with an engine, and returns the shards.
-
-    Raises:
-        TypeError: No list, or targets beside it; an engine that maps nothing.
-        ValueError: Another optimizer than `LBFGS`; weights, or a split.
-    """
+    """Checks the arguments of a `fit` with an engine, and returns the shards."""
     per_sample = {"sample_weight": sample_weight, "validation_split": validation_split or None}
     for name, argument in per_sample.items():
         if argument is not None:
             raise ValueError(f"{name} is for one set of arrays, and has no meaning with an engine")
     if not isinstance(getattr(model, "optimizer", None), LBFGS):
-        raise ValueError(
-            "an engine sums the loss of all data at each step, for "
-            "compile(optimizer=cgp.optimizers.LBFGS())"
-        )
+        optimizer = "compile(optimizer=cgp.optimizers.LBFGS())"
+        raise ValueError(f"an engine sums the loss of all data at each step, for {optimizer}")
     if not isinstance(x, list | tuple) or y is not None:
-        raise TypeError(
-            "with an engine fit takes one list, of shards of the data, got "
-            f"{type(x).__name__}{'' if y is None else ' and another argument'}"
-        )
+        arguments = f"{type(x).__name__}{'' if y is None else ' and another argument'}"
+        expected = "one list, of shards of the data"
+        raise TypeError(f"with an engine fit takes {expected}, got {arguments}")
     if not (callable(engine) or hasattr(engine, "map")):
         raise TypeError(f"engine must be map, or have a method map, got {engine!r}")
     return Shards(list(x), engine)

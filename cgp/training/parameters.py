@@ -345,10 +345,8 @@ class Parameter:
         """
         raw = np.asarray(self.constraint.inverse(self._check(value)))
         if raw.shape != tuple(self.variable.shape):
-            raise ValueError(
-                f"{self.name} has shape {np.shape(self.numpy())}, got a value of shape "
-                f"{np.shape(value)}"
-            )
+            shapes = f"{np.shape(self.numpy())}, got a value of shape {np.shape(value)}"
+            raise ValueError(f"{self.name} has shape {shapes}")
         return raw if self.step is None else raw / self.step.numpy()
 
     def log_prior(self) -> tf.Tensor | None:
@@ -416,11 +414,9 @@ class Parameterized(ReadOnlyArguments):
     _refused_values = ""  # what was wrong with the last ones that were loaded
 
     def __setattr__(self, name: str, value: Any) -> None:
-        for parameter in self.own_parameters:
-            if name == parameter.name and value is not parameter:
-                raise AttributeError(
-                    f"{name} is a hyperparameter: set its value with {name}.assign({value!r})"
-                )
+        if any(name == p.name and value is not p for p in self.own_parameters):
+            remedy = f"set its value with {name}.assign({value!r})"
+            raise AttributeError(f"{name} is a hyperparameter: {remedy}")
         super().__setattr__(name, value)
 
     def declare_parameters(
@@ -442,19 +438,14 @@ class Parameterized(ReadOnlyArguments):
                 its constraint.
         """
         if not isinstance(priors, Mapping | None):
-            raise TypeError(
-                f"priors must be a dictionary of distributions by name, of {sorted(values)}, got "
-                f"{priors!r}"
-            )
+            expected = f"a dictionary of distributions by name, of {sorted(values)}"
+            raise TypeError(f"priors must be {expected}, got {priors!r}")
         fixed, priors = names_of(fixed), dict(priors or {})
         for argument, names in (("fixed", fixed), ("priors", priors)):
-            unknown = sorted(set(names) - set(values))
+            unknown, owner = sorted(set(names) - set(values)), type(self).__name__
             if unknown:
-                owner = type(self).__name__
-                raise ValueError(
-                    f"{argument} names {unknown}, but the parameters of {owner} are "
-                    f"{sorted(values)}"
-                )
+                has = f"the parameters of {owner} are {sorted(values)}"
+                raise ValueError(f"{argument} names {unknown}, but {has}")
         self.own_parameters = tuple(
             Parameter(self, name, value, constraint, name in fixed, priors.get(name))
             for name, (value, constraint) in values.items()
@@ -479,9 +470,9 @@ class Parameterized(ReadOnlyArguments):
         super().load_own_variables(store)  # type: ignore[misc]
         bad = [p for p in self.own_parameters if not np.all(np.isfinite(p.numpy()))]
         if bad:
+            expected = f"{bad[0].constraint.description} and finite"
             self._refused_values = (
-                f"the saved {bad[0].name} must be {bad[0].constraint.description} and finite, got "
-                f"{bad[0].numpy()}"
+                f"the saved {bad[0].name} must be {expected}, got {bad[0].numpy()}"
             )
             for variable, was in zip(variables, before, strict=True):
                 variable.assign(was)
@@ -571,9 +562,8 @@ def prior_config(prior: Any) -> dict[str, Any]:
         return dict(prior)
     import tensorflow_probability as tfp  # here: importing it takes as long as TensorFlow
 
-    if not isinstance(prior, tfp.distributions.Distribution) or not hasattr(
-        tfp.distributions, type(prior).__name__
-    ):
+    is_known = hasattr(tfp.distributions, type(prior).__name__)
+    if not isinstance(prior, tfp.distributions.Distribution) or not is_known:
         raise TypeError(f"a prior must be a distribution of tfp.distributions, got {prior!r}")
     arguments = {
         name: argument
@@ -598,24 +588,21 @@ def prior_from_config(config: Mapping[str, Any], dtype: str) -> Any:
     import tensorflow_probability as tfp
 
     expected = 'a prior must be {"distribution": name, "parameters": {name: numbers}}'
-    if set(config) != {"distribution", "parameters"} or not isinstance(
-        config["parameters"], Mapping
-    ):
+    has_keys = set(config) == {"distribution", "parameters"}
+    if not has_keys or not isinstance(config["parameters"], Mapping):
         raise ValueError(f"{expected}, got {dict(config)}")
     name = config["distribution"]
     make = getattr(tfp.distributions, name, None) if isinstance(name, str) else None
     if not isinstance(make, type) or not issubclass(make, tfp.distributions.Distribution):
-        raise ValueError(
-            f"{expected}, the first the name of a distribution of tfp.distributions, got {name!r}"
-        )
+        first = "the first the name of a distribution of tfp.distributions"
+        raise ValueError(f"{expected}, {first}, got {name!r}")
     kind = tf.as_dtype(dtype).as_numpy_dtype
     try:
         prior = make(**{k: np.asarray(v, kind) for k, v in config["parameters"].items()})
     except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
-        raise ValueError(
-            f"{expected}, but {name} cannot be made of the parameters {config['parameters']}: "
-            f"{error}"
-        ) from error
+        parameters = config["parameters"]
+        message = f"{expected}, but {name} cannot be made of the parameters {parameters}: {error}"
+        raise ValueError(message) from error
     if _is_discrete(prior):
         raise ValueError(f"a prior must be a continuous distribution, got {name}, a discrete one")
     return prior

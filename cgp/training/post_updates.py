@@ -159,10 +159,9 @@ class _PostUpdate:
         self.is_current = False
 
     def present(self) -> tf.Tensor:
-        """Returns the values of the variables in one vector that begins with a zero.
+        """The values of the variables in one vector that begins with a zero.
 
-        With the zero, an update without variables is stale until it has run once: a stale snapshot
-        is NaN.
+        So an update without variables is stale until it has run once: a stale snapshot is NaN.
         """
         values = [tf.reshape(tf.cast(v.value, tf.float64), [-1]) for v in self.variables]
         return tf.concat([tf.zeros([1], tf.float64), *values], axis=0)

@@ -86,11 +86,8 @@ class Online(NamedTuple):
 class Served(tf.Module):
     """The functions of an estimator, and its state in variables, to be written as a SavedModel.
 
-    Args:
-        state: The state, a structure of tensors.
-        predict: Function of the state and of arguments; returns tensors by name.
-        arguments: `tf.TensorSpec` of the arguments of `predict`.
-        online: How a sample is taken in; None for an estimator that takes none.
+    `predict` is a function of the state, a structure of tensors, and of arguments; it returns
+    tensors by name. `online` is None for an estimator that takes no samples.
     """
 
     def __init__(
@@ -213,9 +210,8 @@ def load_model(
     if not isinstance(filepath, str | os.PathLike):
         raise TypeError(f"filepath must be a path, got {filepath!r}")
     if not isinstance(custom_objects, Mapping | None):
-        raise TypeError(
-            f"custom_objects must be a dictionary of classes and functions, got {custom_objects!r}"
-        )
+        expected = "a dictionary of classes and functions"
+        raise TypeError(f"custom_objects must be {expected}, got {custom_objects!r}")
     as_flag(compile, "compile"), as_flag(safe_mode, "safe_mode")
     path = os.fspath(filepath)
     if "://" not in path and not os.path.exists(path):
@@ -461,21 +457,17 @@ class Saving(_Base):
             ValueError: Another format: other runtimes have no complex numbers.
         """
         if format != "tf_saved_model":
-            raise ValueError(
-                f'format must be "tf_saved_model", got {format!r}: other runtimes have no '
-                "operations on complex128"
-            )
+            why = "other runtimes have no operations on complex128"
+            raise ValueError(f'format must be "tf_saved_model", got {format!r}: {why}')
         served = self._served()
         if served is None:
             self._export_call(filepath, **kwargs)
-        else:
-            kwargs.pop("verbose", None)
-            if kwargs:
-                raise TypeError(
-                    f"{', '.join(kwargs)}: the functions of a {type(self).__name__} and their "
-                    "arguments are its own"
-                )
-            served.save(filepath)
+            return
+        names = [name for name in kwargs if name != "verbose"]
+        if names:
+            functions = f"the functions of a {type(self).__name__}"
+            raise TypeError(f"{', '.join(names)}: {functions} and their arguments are its own")
+        served.save(filepath)
 
     def _export_call(
         self, filepath: Any, input_signature: Any = None, verbose: bool = True, **kwargs: Any

@@ -142,10 +142,9 @@ def _revive(cls: Any, make: Callable[[dict], Any], config: dict) -> Any:
         memo[shared_id] = make(config)
     layer = memo[shared_id]
     if not isinstance(layer, cls):
-        raise ValueError(
-            f"shared_id {shared_id} stands for a {type(layer).__name__} and for a {cls.__name__}: "
-            "the config has been edited, give each layer its own shared_id"
-        )
+        kinds = f"a {type(layer).__name__} and for a {cls.__name__}"
+        remedy = "the config has been edited, give each layer its own shared_id"
+        raise ValueError(f"shared_id {shared_id} stands for {kinds}: {remedy}")
     return layer
 
 

@@ -210,10 +210,10 @@ class Trainer(Saving):
             (x, y, sample_weight), validation_data = split(x, y, sample_weight, validation_split)
             validation_split = 0.0
         if validation_data is not None:
-            arrays = keras.utils.unpack_x_y_sample_weight(validation_data)
-            if are_arrays(*arrays):
+            x_val, y_val, weight = keras.utils.unpack_x_y_sample_weight(validation_data)
+            if are_arrays(x_val, y_val, weight):
                 rows = validation_batch_size or batch_size
-                validation_data = batches(*arrays, batch_size=rows, steps=validation_steps)
+                validation_data = batches(x_val, y_val, weight, rows, steps=validation_steps)
         if self.built:
             self._refresh_eagerly()
         if is_lbfgs:
@@ -369,9 +369,7 @@ def _check_callbacks(callbacks: Any) -> None:
 def _check_optimizer(optimizer: Any) -> None:
     """Raises for an optimizer class, and for the string "LBFGS", which Keras does not know."""
     if isinstance(optimizer, type):
-        raise TypeError(
-            f"optimizer must be an optimizer, got the class {optimizer.__name__}: make one, "
-            f"{optimizer.__name__}()"
-        )
+        kind = optimizer.__name__
+        raise TypeError(f"optimizer must be an optimizer, got the class {kind}: make one, {kind}()")
     if isinstance(optimizer, str) and optimizer.lower().replace("-", "") == "lbfgs":
         raise ValueError(f"Keras knows no {optimizer!r}: give optimizer=cgp.optimizers.LBFGS()")
