@@ -101,9 +101,9 @@ class Comparison(Mapping[str, Scores]):
         """
         if not self._scores:
             raise ValueError("there is no model in this comparison")
-        names = np.array([*self])
-        possible = names[_eligible(np.array([scores.cv_error_db for scores in self.values()]))]
-        return str(max(possible, key=lambda name: self[name].cv_density))
+        errors = np.array([scores.cv_error_db for scores in self.values()])
+        names = np.array([*self])[_eligible(errors)]
+        return str(max(names, key=lambda name: self[name].cv_density))
 
     def predict(
         self, x: ArrayLike, *, observed: bool = False, **noise: Any

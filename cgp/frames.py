@@ -244,10 +244,9 @@ def _moments(
     """The arrays of a distribution; of a complex one both parts have deviations."""
     moments = {"mean": mean, "variance": variance}
     if np.iscomplexobj(mean):
-        if pseudo_variance is None:
-            pseudo_variance = np.zeros_like(mean)
-        moments["pseudo_variance"] = pseudo_variance
-        moments["std_real"], moments["std_imag"] = deviations(variance, pseudo_variance.real)
+        pseudo = np.zeros_like(mean) if pseudo_variance is None else pseudo_variance
+        moments["pseudo_variance"] = pseudo
+        moments["std_real"], moments["std_imag"] = deviations(variance, pseudo.real)
     return {prefix + name: _Array(np.asarray(a), components) for name, a in moments.items()}
 
 
@@ -281,9 +280,8 @@ def _rows(result: Any, arrays: dict[str, _Array], index: Any) -> _Rows:
             raise ValueError("index must be None for draws, which belong to no times")
         return _Rows(("chain", "draw"), shape)
     if not shape:
-        raise ValueError(
-            "the result has no axis of times: give one of several times, such as Step.stack(steps)"
-        )
+        remedy = "give one of several times, such as Step.stack(steps)"
+        raise ValueError(f"the result has no axis of times: {remedy}")
     dims = 'dims=("time", "component")'
     of_filter = f"of a KalmanFilter, whose components are the last axis, give {dims}"
     second = next((s for s in shapes if s != shape), None)

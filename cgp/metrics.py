@@ -123,10 +123,8 @@ def log_predictive_densities(z: ArrayLike, prediction: Prediction) -> np.ndarray
     """
     along, across, larger, smaller = _principal(z, prediction)
     if not np.all(smaller > 0):
-        raise ValueError(
-            f"{np.sum(smaller == 0)} of {smaller.size} points have no predictive density: their "
-            "variance is zero in some direction"
-        )
+        points = f"{np.sum(smaller == 0)} of {smaller.size} points have no predictive density"
+        raise ValueError(f"{points}: their variance is zero in some direction")
     distance = along**2 / larger + across**2 / smaller
     return -np.log(2 * np.pi) - 0.5 * (np.log(larger) + np.log(smaller) + distance)
 
@@ -255,10 +253,9 @@ def _squared_sums(
     z, predicted = _as_complex(z, "the target"), _as_complex(predicted, "the prediction")
     if tf.executing_eagerly():
         check_no_infinity(np.asarray(z), "the target")
+    shapes = f"{z.shape} and {predicted.shape}"
     if not z.shape.is_compatible_with(predicted.shape):
-        raise ValueError(
-            f"target and prediction must have one shape, got {z.shape} and {predicted.shape}"
-        )
+        raise ValueError(f"target and prediction must have one shape, got {shapes}")
     error = predicted - z
     observed = ~is_missing(z)
     weight = tf.cast(observed, tf.float64)
@@ -283,10 +280,8 @@ def _as_weight(sample_weight: ArrayLike, shape: tf.TensorShape) -> tf.Tensor:
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError(
-            f"sample_weight must have the shape of the target, {shape}, or of its leading axes, "
-            f"got {weight.shape}"
-        )
+        expected = f"the shape of the target, {shape}, or of its leading axes"
+        raise ValueError(f"sample_weight must have {expected}, got {weight.shape}")
     weight = tf.cast(weight, tf.float64)
     known_weight = tf.get_static_value(weight)
     if known_weight is not None and not np.all((known_weight >= 0) & np.isfinite(known_weight)):
@@ -308,9 +303,8 @@ def _as_complex(values: ArrayLike, name: str) -> tf.Tensor:
 
 def _refuse_mask(z: ArrayLike) -> None:
     if np.ma.is_masked(z):
-        raise ValueError(
-            "the target has masked elements: give NaN where it is missing, np.ma.filled(z, np.nan)"
-        )
+        remedy = "give NaN where it is missing, np.ma.filled(z, np.nan)"
+        raise ValueError(f"the target has masked elements: {remedy}")
 
 
 def _decibels(error: tf.Tensor, power: tf.Tensor) -> tf.Tensor:
@@ -341,10 +335,9 @@ def _principal(
         raise TypeError(f"the target must be complex, got {z.dtype}")
     if mean.shape == (*z.shape, 1):
         z = z[..., None]
+    shapes = f"{z.shape} and {mean.shape}"
     if z.shape != mean.shape:
-        raise ValueError(
-            f"target and prediction must have one shape, got {z.shape} and {mean.shape}"
-        )
+        raise ValueError(f"target and prediction must have one shape, got {shapes}")
     check_no_infinity(z, "the target")
     observed = ~np.isnan(z)
     _require_some(np.sum(observed))

@@ -210,9 +210,8 @@ def _as_missing(missing: Any, z: np.ndarray | tf.Tensor, name: str) -> np.ndarra
         try:
             missing = np.asarray(missing)
         except ValueError:
-            raise ValueError(
-                "missing must be a bool array, with rows of one length, got a ragged sequence"
-            ) from None
+            expected = "a bool array, with rows of one length"
+            raise ValueError(f"missing must be {expected}, got a ragged sequence") from None
     if missing.dtype != bool:
         # As where someone has given a time before it.
         hint = ": values come first, and a KalmanFilter takes no times"
@@ -225,9 +224,8 @@ def _as_missing(missing: Any, z: np.ndarray | tf.Tensor, name: str) -> np.ndarra
         fits = None
     if fits is None or not fits.is_compatible_with(shape):
         hint = ": missing[..., None]" if (*missing.shape, 1) == tuple(z.shape) else ""
-        raise ValueError(
-            f"missing must be broadcast against {name} of shape {shape}, got {missing.shape}{hint}"
-        )
+        shapes = f"{name} of shape {shape}, got {missing.shape}"
+        raise ValueError(f"missing must be broadcast against {shapes}{hint}")
     return missing
 
 

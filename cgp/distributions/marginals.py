@@ -87,12 +87,12 @@ class Step(NamedTuple):
         # Those of the three fields may differ: a state has other components than an observation.
         shapes = [tuple(np.shape(a) for a in _arrays(step)) for step in steps]
         for t, step_shapes in enumerate(shapes):
-            if step_shapes != shapes[0]:
-                at = next(i for i, shape in enumerate(step_shapes) if shape != shapes[0][i])
-                raise ValueError(
-                    f"steps must have one shape: step 0 has arrays of shape {shapes[0][at]}, "
-                    f"step {t} of shape {step_shapes[at]}. Stack those of one filter alone"
-                )
+            for expected, shape in zip(shapes[0], step_shapes, strict=True):
+                if shape != expected:
+                    raise ValueError(
+                        f"steps must have one shape: step 0 has arrays of shape {expected}, "
+                        f"step {t} of shape {shape}. Stack those of one filter alone"
+                    )
         fields = zip(*map(_arrays, steps), strict=True)
         try:
             arrays = [np.stack(series, axis) for series in fields]

@@ -56,10 +56,8 @@ def check_size(count: int, holder: str, dtype: str, remedy: str) -> None:
     if hasattr(os, "sysconf"):  # Windows does not tell
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if needed > memory:
-            raise ValueError(
-                f"{holder} needs {_in_words(needed)}, but this machine has {_in_words(memory)} of "
-                f"memory: {remedy}"
-            )
+            machine = f"this machine has {_in_words(memory)} of memory"
+            raise ValueError(f"{holder} needs {_in_words(needed)}, but {machine}: {remedy}")
 
 
 def _in_words(size: int) -> str:
@@ -75,12 +73,10 @@ WITHOUT_GRADIENTS = tf.saved_model.SaveOptions(experimental_custom_gradients=Fal
 class Online(NamedTuple):
     """How an estimator takes one sample in, as a pure function."""
 
-    advance: Callable[..., tuple[Any, Outputs]]
-    """Function of a state and of the arguments of a step; returns the next state and results."""
-    arguments: Sequence[tf.TensorSpec]
-    """The arguments of a step."""
+    advance: Callable[..., tuple[Any, Outputs]]  # of state and arguments, the next and results
+    arguments: Sequence[tf.TensorSpec]  # those of a step
+    # Assertions of what a step refuses.
     check: Callable[..., list[tf.Operation]] = lambda state, *arguments: []
-    """Assertions of what a step refuses."""
 
 
 class Served(tf.Module):
