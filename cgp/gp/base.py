@@ -26,7 +26,7 @@ from cgp.training.parameters import (
     names_of,
     values_by_name,
 )
-from cgp.training.registered import from_registered_config
+from cgp.training.saving import from_registered_config
 
 
 class GaussianProcess(Parameterized, Model):

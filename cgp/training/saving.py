@@ -1,6 +1,9 @@
 """Saving and loading of models: files are replaced as a whole, and damaged ones are refused.
 
-Estimators are exported as SavedModels, which plain TensorFlow runs where cgp is not.
+Estimators are exported as SavedModels, which plain TensorFlow runs where cgp is not. Configs name
+rules and likelihoods by the registered name of their class, beside its numbers. Classes of cgp are
+registered with Keras here, those of users by themselves; the names of the former are written
+without the package.
 """
 
 import contextlib
@@ -24,7 +27,9 @@ import keras
 import tensorflow as tf
 
 from cgp.distributions.marginals import Step
+from cgp.likelihoods import Likelihood, Magnitude, OneBit, StudentT, VonMises
 from cgp.linalg.arguments import as_flag
+from cgp.statespace import Iterated, Rule, SigmaPoints, Taylor
 from cgp.training.keras_private import ask_to_proceed_with_overwrite, get_input_signature
 from cgp.training.sharing import sharing_scope
 
@@ -513,3 +518,46 @@ def _copy(path: str, to: str | os.PathLike[str], contents: dict[str, Any]) -> No
                 continue
             with archive.open(member) as source, copy.open(member, "w", force_zip64=True) as target:
                 shutil.copyfileobj(source, target, 2**20)
+
+
+_PACKAGE = "cgp"
+for _class in (Iterated, Magnitude, OneBit, SigmaPoints, StudentT, Taylor, VonMises):
+    keras.saving.register_keras_serializable(_PACKAGE)(_class)
+
+
+def registered_config(rule: Rule | Likelihood | None) -> dict[str, Any] | None:
+    """Converts a rule or a likelihood to the name of its class and the arguments of it."""
+    if rule is None:
+        return None
+    kind = type(rule)
+    name = keras.saving.get_registered_name(kind)
+    if keras.saving.get_registered_object(name) is not kind:
+        word = "rule" if isinstance(rule, Rule) else "likelihood"
+        raise ValueError(
+            f"a {word} of type {kind.__name__} cannot be saved: register its class with "
+            "keras.saving.register_keras_serializable()"
+        )
+    arguments = {
+        key: registered_config(argument) if isinstance(argument, Rule | Likelihood) else argument
+        for key, argument in rule.get_config().items()
+    }
+    return {"name": name.removeprefix(f"{_PACKAGE}>"), **arguments}
+
+
+def from_registered_config(config: Mapping[str, Any] | None) -> Any:
+    """Makes the rule or the likelihood of a `registered_config`."""
+    if config is None:
+        return None
+    arguments = {
+        key: from_registered_config(argument) if isinstance(argument, Mapping) else argument
+        for key, argument in config.items()
+    }
+    name = arguments.pop("name", None)
+    registered = (name, f"{_PACKAGE}>{name}")
+    kind = next(filter(None, map(keras.saving.get_registered_object, registered)), None)
+    if not isinstance(kind, type) or not issubclass(kind, Rule | Likelihood):
+        raise ValueError(
+            "the config of a rule or a likelihood names a class that is registered with Keras, got "
+            f"{name!r}: import the module that registers it"
+        )
+    return kind(**arguments)

@@ -11,7 +11,7 @@ import cgp
 from cgp import statespace
 from cgp.likelihoods import Likelihood
 from cgp.likelihoods.base import Site
-from cgp.training.registered import from_registered_config, registered_config
+from cgp.training.saving import from_registered_config, registered_config
 
 
 @keras.saving.register_keras_serializable(package="tests")

@@ -33,9 +33,8 @@ from cgp.online.cell import Outputs, Sample, step_outputs
 from cgp.statespace.filtering import log_likelihood
 from cgp.statespace.online.stream_samples import StateArrays
 from cgp.training import confirm, invalidate, refresh
-from cgp.training.registered import registered_config
 from cgp.training.saving import Online as OnlineStep
-from cgp.training.saving import Served
+from cgp.training.saving import Served, registered_config
 
 _SHARED_PLACES = "all series of a StateSpaceGP go on together, over a line"
 
