@@ -84,15 +84,13 @@ class ChannelSwitch(NamedTuple):
 def polar_motion(start: float | None = None, end: float | None = None) -> PolarMotion:
     """Reads the motion of the Earth's rotation pole, daily since 1962-01-01.
 
-    The series is EOP 20 C04 of the International Earth Rotation and Reference Systems Service,
-    as in the package `astropy-iers-data`. The pole's coordinates are taken as one complex
-    number, `p = x − i·y`, x towards the meridian of Greenwich and y towards 90° west. So the
-    Chandler wobble, counterclockwise seen from above the north pole, turns with a *positive*
-    frequency, about +0.843 cycles a year.
-
-    Final values are smoothed with later data too: a forecast scored on them is easier than one
-    made on the day. The series is over-smoothed before 1984, and noisy before 1994. It grows with
-    the package, so name an `end` where a figure must repeat.
+    The series is EOP 20 C04 of the International Earth Rotation and Reference Systems Service, as
+    in the package `astropy-iers-data`. The pole's coordinates are one complex number, `p = x −
+    i·y`, x towards the meridian of Greenwich and y towards 90° west. So the Chandler wobble,
+    counterclockwise from above the north pole, turns with a *positive* frequency, about +0.843
+    cycles a year. Final values are smoothed with later data too: a forecast scored on them is
+    easier than one made on the day. The series is over-smoothed before 1984, and noisy before 1994.
+    It grows with the package, so name an `end` where a figure must repeat.
 
     Args:
         start: First modified Julian date, inclusive; the beginning of the series if None.

@@ -106,12 +106,9 @@ class ComplexNormal:
 
         Args:
             loc: Complex64 or complex128, `[..., n]`.
-            covariance: `[..., n, n]`, Hermitian, like `loc` in dtype.
+            covariance: `[..., n, n]`, Hermitian, like `loc` in dtype. It may be positive
+                semidefinite up to rounding: see `cgp.linalg.semidefinite_factor`.
             pseudo_covariance: `[..., n, n]`, symmetric, like `loc` in dtype. Proper if None.
-
-        Returns:
-            A `ComplexNormal`. The covariance may be positive semidefinite up to rounding: see
-            `cgp.linalg.semidefinite_factor`.
 
         Raises:
             TypeError: Dtypes that differ or are not complex.
@@ -213,8 +210,7 @@ class ComplexNormal:
         """The log density.
 
         Args:
-            value: z, of the dtype of the mean, `[..., n]`, with sample axes, if any, before the
-                batch axes.
+            value: z, of the dtype of the mean, `[..., n]`; sample axes come before batch axes.
 
         Returns:
             Real, `[...]`.

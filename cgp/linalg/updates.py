@@ -36,8 +36,7 @@ def cholesky_update(
 
     Raises:
         TypeError: Dtypes that differ, or a complex multiplier.
-        ValueError: Shapes that do not fit; eagerly, NaN, or elements above the diagonal of `chol`
-            that are not zero, as those of an upper factor.
+        ValueError: Shapes that do not fit; eagerly, NaN, or an upper factor.
         NotPositiveDefiniteError: A downdate whose result is not positive definite, or a `chol`
             whose diagonal is not real and positive. In a graph this is TensorFlow's
             `InvalidArgumentError`; under XLA, which drops assertions, the result is NaN.

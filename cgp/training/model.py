@@ -35,10 +35,7 @@ class Trainer(Saving):
     # --- derived state -------------------------------------------------------------------------
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """Makes a gradient step, then runs the post updates whose variables it has changed.
-
-        With gradient accumulation most steps change no variable, and nothing is recomputed.
-        """
+        """Makes a gradient step, then runs the post updates whose variables it has changed."""
         with self._own_graph():
             logs = super().train_step(data)
             # The loss is counted first: it is that of the last good parameters if an update fails.
