@@ -62,14 +62,11 @@ def _filter() -> float:
         mean, covariance = mean + gain @ innovation, covariance - gain @ H @ covariance
         means.append(mean)
         mean, covariance = F @ mean, F @ covariance @ F.conj().T + Q
-    found = statespace.filter(model, z)
-    kf = KalmanFilter(model)
+    filtered, kf = statespace.filter(model, z), KalmanFilter(model)
     online = np.stack([kf.step(value).filtered.mean for value in z])
-    return max(
-        _difference(found.filtered_means, np.array(means)),
-        _difference(found.log_likelihood, np.array(likelihood)),
-        _difference(online, np.array(means)),
-    )
+    errors = [_difference(result, np.array(means)) for result in (filtered.filtered_means, online)]
+    errors.append(_difference(filtered.log_likelihood, np.array(likelihood)))
+    return float(np.max(errors))  # NaN where one is
 
 
 def _fit() -> float:
@@ -121,12 +118,10 @@ def _difference_of_process(kind: type[ExactGP] | type[StateSpaceGP]) -> float:
 
     gp = kind(_kernel(), noise_variance=_NOISE)
     gp.condition(x, z)
-    found = gp.predict(new)
-    return max(
-        _difference(gp.log_marginal_likelihood(), likelihood),
-        _difference(found["mean"], mean),
-        _difference(found["variance"], variance),
-    )
+    predicted = gp.predict(new)
+    pairs = [(gp.log_marginal_likelihood(), likelihood), (predicted["mean"], mean)]
+    pairs.append((predicted["variance"], variance))
+    return float(np.max([_difference(*pair) for pair in pairs]))
 
 
 def _kernel() -> Matern32:
@@ -152,14 +147,14 @@ def _normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.normal(size=shape) + 1j * rng.normal(size=shape)
 
 
-def _difference(found: object, expected: np.ndarray) -> float:
+def _difference(result: object, expected: np.ndarray) -> float:
     """The largest difference, relative to the largest expected modulus; NaN where there is one."""
-    return float(np.max(np.abs(np.asarray(found) - expected)) / np.max(np.abs(expected)))
+    return float(np.max(np.abs(np.asarray(result) - expected)) / np.max(np.abs(expected)))
 
 
 def main() -> int:
     """Prints versions, the compiled core, devices and checks; returns 1 if a check has failed."""
-    found = core()
+    compiled = core()
     # In a clone Python takes the cgp that lies there, and not the one that is installed.
     print(f"cgp {cgp.__version__} in {Path(cgp.__file__).parent},")
     print(f"Python {platform.python_version()} on {platform.platform()}")
@@ -168,7 +163,7 @@ def main() -> int:
         f"TensorFlow Probability {_version('tensorflow-probability')}, "
         f"NumPy {np.__version__}, SciPy {scipy.__version__}"
     )
-    print(f"compiled core: {'active' if found.ops else 'not active'}, {found.reason}")
+    print(f"compiled core: {'active' if compiled.ops else 'not active'}, {compiled.reason}")
     devices = (d.name.removeprefix("/device:") for d in tf.config.list_logical_devices())
     print("devices:", ", ".join(devices))
     start = time.monotonic()

@@ -107,9 +107,10 @@ class Clock:
         if values.dtype.kind == "M":
             if self.origin is None:
                 zone = "T00:00+00:00" if is_aware else ""
+                first = str(values.ravel()[0]) if values.size else "2020-01-01"
                 raise TypeError(
-                    f"this clock has no origin, and {_first_time(values)} is a date: give it one, "
-                    f'cgp.Clock("{self.unit}", origin="{_first_time(values)[:10]}{zone}")'
+                    f"this clock has no origin, and {first} is a date: give it one, "
+                    f'cgp.Clock("{self.unit}", origin="{first[:10]}{zone}")'
                 )
             origin, of_aware = _from_iso_format(self.origin)
             if is_aware != of_aware and values.size:
@@ -260,14 +261,8 @@ def _zone_message(origin: str, of_aware: bool, times: Any) -> str:
             f'{code}.tz_localize("Europe/Berlin"), or, where they are of UTC, the clock '
             f'origin="{origin.removesuffix("+00:00")}"'
         )
-    return (
-        f"the times have a time zone, but the origin, {origin}, has none: give it one, "
-        f'origin="{origin if "T" in origin else origin + "T00:00"}+00:00" for UTC'
-    )
-
-
-def _first_time(values: np.ndarray) -> str:
-    return str(values.ravel()[0]) if values.size else "2020-01-01"
+    aware = f'origin="{origin if "T" in origin else origin + "T00:00"}+00:00" for UTC'
+    return f"the times have a time zone, but the origin, {origin}, has none: give it one, {aware}"
 
 
 def _check_told_apart(values: np.ndarray, numbers: np.ndarray, size: int, unit: str) -> None:
