@@ -438,8 +438,10 @@ class Parameterized(ReadOnlyArguments):
                 its constraint.
         """
         if not isinstance(priors, Mapping | None):
-            expected = f"a dictionary of distributions by name, of {sorted(values)}"
-            raise TypeError(f"priors must be {expected}, got {priors!r}")
+            raise TypeError(
+                f"priors must be a dictionary of distributions by name, of {sorted(values)}, got "
+                f"{priors!r}"
+            )
         fixed, priors = names_of(fixed), dict(priors or {})
         for argument, names in (("fixed", fixed), ("priors", priors)):
             unknown, owner = sorted(set(names) - set(values)), type(self).__name__

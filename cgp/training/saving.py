@@ -211,8 +211,9 @@ def load_model(
     if not isinstance(filepath, str | os.PathLike):
         raise TypeError(f"filepath must be a path, got {filepath!r}")
     if not isinstance(custom_objects, Mapping | None):
-        expected = "a dictionary of classes and functions"
-        raise TypeError(f"custom_objects must be {expected}, got {custom_objects!r}")
+        raise TypeError(
+            f"custom_objects must be a dictionary of classes and functions, got {custom_objects!r}"
+        )
     as_flag(compile, "compile"), as_flag(safe_mode, "safe_mode")
     path = os.fspath(filepath)
     if "://" not in path and not os.path.exists(path):
