@@ -7,7 +7,7 @@ import numpy as np
 
 from cgp.clock import as_times, is_time, remedy
 from cgp.distributions import Marginals, ellipses, squared_radius
-from cgp.distributions.ellipses import check_probability
+from cgp.distributions.complex_normal import check_probability
 from cgp.distributions.marginals import Prediction, deviations, labelled_moments
 from cgp.linalg.arguments import ArrayLike, as_numbers
 from cgp.observations import check_same_labels, components
