@@ -135,14 +135,19 @@ def series(
         axis.margins(x=0.01)
         drawing.tidy(axis)
     axes[1].set_xlabel(x_label)
-    if x.dtype.kind == "M":  # labels of what differs from the date before, or they overlap
-        from matplotlib import dates
-
-        locator = dates.AutoDateLocator()
-        axes[1].xaxis.set_major_locator(locator)
-        axes[1].xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+    if x.dtype.kind == "M":
+        _shorten_dates(axes[1])
     drawing.legend_above(axes[0], legend, moments)
     return axes
+
+
+def _shorten_dates(axis: "Axes") -> None:
+    """Shortens each date label to what differs from the one before, or they overlap."""
+    from matplotlib import dates
+
+    locator = dates.AutoDateLocator()
+    axis.xaxis.set_major_locator(locator)
+    axis.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
 
 
 def _modulus_phase(
